@@ -1,0 +1,67 @@
+"""The one error that kvroom shows to people: which field, what was given, why not, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+
+class KvroomError(ValueError):
+    """A question that cannot be answered, told so that it can be mended.
+
+    ``field`` is the option or key, ``value`` what was given (shown shortened), ``message`` why it is
+    refused, ``fix`` what to write instead.
+    """
+
+    def __init__(self, field: str, value: Any, message: str, fix: str) -> None:
+        self.field = field
+        self.value = value
+        self.message = message
+        self.fix = fix
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        return f"{self.field}: {shortened(self.value)} {self.message}. {self.fix}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The ``error`` object of JSON answers (CONTRACT: field, value, message, fix)."""
+        return {
+            "field": self.field,
+            "value": jsonable(self.value),
+            "message": self.message,
+            "fix": self.fix,
+        }
+
+
+def shortened(value: Any, limit: int = 60) -> str:
+    """``value`` as a reader would type it, cut to ``limit`` characters."""
+    text = value if isinstance(value, str) else repr(value)
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return f"'{text}'" if isinstance(value, str) else text
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` if JSON can hold it as it is (NaN and infinity it cannot), else its short text."""
+    if value is None or isinstance(value, bool | str):
+        return value if not isinstance(value, str) else value[:200]
+    if isinstance(value, int) and abs(value) < 2**63:
+        return value
+    if isinstance(value, float) and value == value and abs(value) != float("inf"):
+        return value
+    return shortened(value)
+
+
+def nearest(word: str, known: Iterable[str], n: int = 3) -> list[str]:
+    """Up to ``n`` of the ``known`` names that look like ``word``, best first, ignoring case."""
+    by_lower = {k.lower(): k for k in known}
+    found = get_close_matches(word.lower()[:80], list(by_lower), n=n, cutoff=0.5)
+    return [by_lower[f] for f in found]
+
+
+def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
+    """A fix sentence: the nearest known names, or ``otherwise`` where nothing is near."""
+    names = nearest(word, known)
+    return f"Did you mean {' or '.join(names)}?" if names else otherwise

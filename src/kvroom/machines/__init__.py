@@ -1,0 +1,1 @@
+"""What serves it: devices, their memory, links and tiers."""

@@ -1,0 +1,1 @@
+"""What is served: layer kinds, model specs, and the readers that make them."""

@@ -1,0 +1,1 @@
+"""What bytes cost: the traffic of a step."""

@@ -1,0 +1,153 @@
+"""Sizes, tokens and seconds: how people write them, how they are printed.
+
+Inside kvroom bytes and tokens are ``int``, seconds and ratios ``float``. Memory capacity prints in
+binary units (what drivers and engines log), bandwidth and prices in decimal ones (what data sheets say).
+Imports nothing of kvroom but its error.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from kvroom.errors import KvroomError
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
+MAX_BYTES = 10**15
+"""No device, file or account holds more than this; a larger figure is a slip of the unit."""
+MAX_TOKENS = 10**12
+
+_DECIMAL = {"": 1, "b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB, "pb": 10**15}
+_BINARY = {"kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB, "pib": 2**50}
+_BARE = {"k": "KB or KiB", "m": "MB or MiB", "g": "GB or GiB", "t": "TB or TiB", "p": "PB or PiB"}
+_NUMBER = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z/]*)\s*")
+
+
+def ceil_div(a: int, b: int) -> int:
+    """``a / b`` rounded up, in integers."""
+    return -(-a // b)
+
+
+def _split(field: str, text: str, example: str) -> tuple[float | int, str]:
+    match = _NUMBER.fullmatch(text) if len(text) <= 40 else None
+    if not match:
+        raise KvroomError(field, text, "is not a size", f"Write {example}.")
+    digits = match[1].replace(",", "").replace("_", "")
+    return (float(digits) if "." in digits else int(digits)), match[2]
+
+
+def parse_bytes(field: str, value: Any) -> int:
+    """``80GB`` (80e9), ``80GiB`` (80·2^30), or a plain number of bytes, as an ``int``.
+
+    Raises KvroomError for a bare ``80G`` (naming both readings), a negative, a non-number, or more
+    than 10^15 bytes.
+    """
+    example = "80GB (decimal) or 80GiB (binary)"
+    if isinstance(value, str):
+        number, unit = _split(field, value, example)
+        low = unit.lower()
+        if low in _BARE:
+            amount = value.strip()[: -len(unit)].strip()
+            units = _BARE[low].split(" or ")
+            raise KvroomError(
+                field,
+                value,
+                f"is ambiguous: {_BARE[low]}",
+                f"Write {amount}{units[0]} (decimal) or {amount}{units[1]} (binary).",
+            )
+        factor = _DECIMAL.get(low) or _BINARY.get(low)
+        if factor is None:
+            raise KvroomError(field, value, f"has an unknown unit '{unit}'", f"Write {example}.")
+        value = number * factor
+    return check_int(field, value, low=0, high=MAX_BYTES, unit="bytes", example=example)
+
+
+def parse_tokens(field: str, value: Any) -> int:
+    """``8k`` or ``8K`` (8,192), ``1M`` (1,048,576), or a plain count, as an ``int`` of at least 1."""
+    example = "32768, 32K or 1M"
+    if isinstance(value, str):
+        number, unit = _split(field, value, example)
+        factor = {"": 1, "k": KIB, "m": MIB}.get(unit.lower())
+        if factor is None:
+            raise KvroomError(field, value, f"has an unknown unit '{unit}'", f"Write {example}.")
+        value = number * factor
+    return check_int(field, value, low=1, high=MAX_TOKENS, unit="tokens", example=example)
+
+
+def check_int(
+    field: str, value: Any, *, low: int, high: int, unit: str = "", example: str = ""
+) -> int:
+    """``value`` as an ``int`` within ``low … high``; KvroomError names what is wrong otherwise."""
+    of = f" {unit}" if unit else ""
+    fix = f"Write a whole number{of and ' of' + of} from {low:,} to {high:,}" + (
+        f", such as {example}." if example else "."
+    )
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise KvroomError(field, value, "is not a number", fix)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise KvroomError(field, value, "is not a finite number", fix)
+        if value != int(value):
+            raise KvroomError(field, value, "is not a whole number", fix)
+        value = int(value)
+    if value < low:
+        raise KvroomError(field, value, f"is below {low:,}{of}", fix)
+    if value > high:
+        raise KvroomError(field, value, f"is above {high:,}{of}", fix)
+    return value
+
+
+def check_float(field: str, value: Any, *, low: float, high: float, unit: str = "") -> float:
+    """``value`` as a finite ``float`` within ``low … high``; KvroomError otherwise."""
+    fix = f"Write a number{' of ' + unit if unit else ''} from {low:g} to {high:g}."
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise KvroomError(field, value, "is not a number", fix)
+    if not math.isfinite(value):
+        raise KvroomError(field, value, "is not a finite number", fix)
+    if not low <= value <= high:
+        raise KvroomError(field, value, f"is outside {low:g} to {high:g}", fix)
+    return float(value)
+
+
+def _scaled(value: float, step: int, names: tuple[str, ...]) -> str:
+    scaled, name = float(value), names[0]
+    for name in names:
+        if abs(scaled) < step * 0.9995 or name == names[-1]:
+            break
+        scaled /= step
+    if name == names[0] and value == int(value):
+        return f"{int(value):,} {name}"
+    digits = 0 if abs(scaled) >= 1000 else 1 if abs(scaled) >= 100 else 2
+    text = f"{scaled:,.{digits}f}"
+    return f"{text.rstrip('0').rstrip('.') if '.' in text else text} {name}"
+
+
+def show_gib(value: float) -> str:
+    """Bytes as people read memory: binary units, about three figures (``10.0`` loses its zero)."""
+    return _scaled(value, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
+
+
+def show_gb(value: float) -> str:
+    """Bytes in decimal units, as cards are sold and data sheets speak."""
+    return _scaled(value, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+def show_rate(value: float) -> str:
+    """Bytes per second, decimal."""
+    return show_gb(value) + "/s"
+
+
+def show_count(value: float) -> str:
+    """A large count in words' short form: ``70.6B`` parameters, ``1.04T``."""
+    return _scaled(value, 1000, ("", "K", "M", "B", "T", "P")).replace(" ", "")
+
+
+def show_tokens(value: int) -> str:
+    """Tokens: ``32K`` where it is a whole binary thousand, else with commas."""
+    if value >= MIB and value % MIB == 0:
+        return f"{value // MIB}M"
+    if value >= KIB and value % KIB == 0:
+        return f"{value // KIB}K"
+    return f"{value:,}"
