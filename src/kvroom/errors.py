@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
@@ -49,7 +50,7 @@ def jsonable(value: Any) -> Any:
         return value if not isinstance(value, str) else value[:200]
     if isinstance(value, int) and abs(value) < 2**63:
         return value
-    if isinstance(value, float) and value == value and abs(value) != float("inf"):
+    if isinstance(value, float) and math.isfinite(value):
         return value
     return shortened(value)
 

@@ -1,0 +1,87 @@
+"""Element widths: how many bytes a row of numbers takes, scales included.
+
+A width is never "half a byte": it is bits an element, and so many scale bytes for each group of
+elements. Sources: the GGUF type table (ggml), the OCP MX specification (mxfp4, mxfp8: one scale byte
+for 32), NVIDIA's NVFP4 (one FP8 scale for 16), GPTQ/AWQ (an FP16 scale and a packed 4-bit zero point
+for each group), exllamav2 (average bits a weight).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.units import ceil_div
+
+PER_ROW = 2**40
+"""A group as long as any row: one scale for each output channel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dtype:
+    """``bits`` an element; ``scale_bytes`` for every ``group_rows`` × ``group`` elements of a matrix."""
+
+    name: str
+    bits: int
+    group: int = 1
+    scale_bytes: int = 0
+    group_rows: int = 1
+
+    def bytes_for(self, columns: int, rows: int = 1) -> int:
+        """Bytes of a ``rows`` × ``columns`` matrix stored row by row, partial groups rounded up."""
+        data = ceil_div(rows * columns * self.bits, 8)
+        if not self.scale_bytes:
+            return data
+        groups = ceil_div(columns, self.group) * ceil_div(rows, self.group_rows)
+        return data + groups * self.scale_bytes
+
+
+BF16 = Dtype("bf16", 16)
+FP32 = Dtype("fp32", 32)
+FP8_INDEX = Dtype("fp8+scale", 8, 128, 4)
+"""Sparse-indexer keys in engines: FP8 with an FP32 scale for 128 (132 B for 128 elements)."""
+
+CACHE_DTYPES: dict[str, Dtype] = {
+    d.name: d
+    for d in (
+        BF16,
+        Dtype("fp16", 16),
+        FP32,
+        Dtype("fp8", 8),
+        Dtype("int8", 8),
+        Dtype("mxfp8", 8, 32, 1),
+        Dtype("nvfp4", 4, 16, 1),
+        Dtype("int4", 4),
+        Dtype("q8_0", 8, 32, 2),
+        Dtype("q5_1", 5, 32, 4),
+        Dtype("q5_0", 5, 32, 2),
+        Dtype("q4_1", 4, 32, 4),
+        Dtype("q4_0", 4, 32, 2),
+        Dtype("iq4_nl", 4, 32, 2),
+    )
+}
+"""What keys, values and latents can be stored in (``kv_dtype``)."""
+
+CACHE_ALIASES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "f16": "fp16",
+    "f32": "fp32",
+    "float32": "fp32",
+    "fp8_e4m3": "fp8",
+    "fp8_e5m2": "fp8",
+    "fp4": "nvfp4",
+    "fp4_e2m1": "nvfp4",
+}
+
+
+def cache_dtype(name: str, field: str = "kv_dtype") -> Dtype:
+    """The cache width called ``name`` (any case, engines' aliases too); KvroomError if unknown."""
+    low = name.lower()
+    found = CACHE_DTYPES.get(CACHE_ALIASES.get(low, low))
+    if found is None:
+        known = ["auto", *CACHE_DTYPES]
+        fix = did_you_mean(name, known, f"One of: {', '.join(known)}.")
+        raise KvroomError(field, name, "is no cache dtype", fix)
+    return found

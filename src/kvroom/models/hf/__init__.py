@@ -1,0 +1,35 @@
+"""Hugging Face ``config.json`` → ModelSpec. One reader an architecture, found by ``model_type``.
+
+A reader is a function ``(Config) -> ModelSpec`` in a family's module, listed in that module's
+``READERS`` under its ``model_type``. To add an architecture: write the reader, add it to ``READERS``,
+name the type in ``FAMILIES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.models.hf.config import Config
+from kvroom.models.spec import ModelSpec
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    "dense": ("llama", "mistral", "qwen2", "qwen3"),
+}
+"""Which module reads which ``model_type``; a module is imported only when its type is asked for."""
+
+_MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kinds}
+
+
+def read(config: Mapping[str, Any]) -> ModelSpec:
+    """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it."""
+    c = Config(config)
+    kind = c.text("model_type", default="")
+    module = _MODULE_OF.get(kind)
+    if module is None:
+        raise KvroomError("model_type", kind, "is not known", "…")
+    reader = import_module(f"kvroom.models.hf.{module}").READERS[kind]
+    spec: ModelSpec = reader(c)
+    return spec

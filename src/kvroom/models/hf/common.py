@@ -1,0 +1,170 @@
+"""What most decoders share: their sizes, their limits, and the ModelSpec around their layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kvroom.errors import KvroomError
+from kvroom.models import parts, quantisation
+from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.spec import Layer, ModelSpec, Run, runs_of
+from kvroom.models.tensors import Tensor
+
+LAYERS = (
+    "num_hidden_layers",
+    "n_layer",
+    "n_layers",
+    "num_layers",
+    "decoder_layers",
+    "num_decoder_layers",
+)
+HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
+HIDDEN = ("hidden_size", "d_model", "n_embd", "n_embed")
+INNER = ("intermediate_size", "ffn_dim", "d_ff", "n_inner", "ffn_hidden_size", "decoder_ffn_dim")
+CONTEXT = (
+    "max_position_embeddings",
+    "n_positions",
+    "max_sequence_length",
+    "max_seq_len",
+    "seq_length",
+    "n_ctx",
+    "max_target_positions",
+    "model_max_length",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of a decoder, under one name each."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocab: int
+
+
+def sizes(c: Config) -> Sizes:
+    """Read a decoder's sizes; head_dim is the config's own where it has one, else hidden / heads."""
+    hidden = c.int(*HIDDEN)
+    heads = c.int(*HEADS, high=100_000)
+    kv_heads = c.int("num_key_value_heads", "num_kv_heads", default=heads, high=100_000)
+    check_groups(c, heads, kv_heads)
+    return Sizes(
+        layers=c.int(*LAYERS, high=MAX_LAYERS),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim(c, hidden, heads),
+        vocab=c.int("vocab_size", "padded_vocab_size"),
+    )
+
+
+def head_dim(c: Config, hidden: int, heads: int) -> int:
+    """``head_dim`` where the config has it, else hidden / heads, which must divide."""
+    if c.has("head_dim"):
+        return c.int("head_dim", high=100_000)
+    if hidden % heads:
+        raise KvroomError(
+            c.field(*HEADS),
+            heads,
+            f"does not divide hidden_size {hidden}",
+            "Correct one of them, or add head_dim.",
+        )
+    return hidden // heads
+
+
+def check_groups(c: Config, heads: int, kv_heads: int) -> None:
+    """Refuse query heads that do not share KV heads evenly."""
+    if heads % kv_heads:
+        raise KvroomError(
+            c.field("num_key_value_heads", "num_kv_heads"),
+            kv_heads,
+            f"does not divide {heads} attention heads",
+            f"Give a divisor of {heads}.",
+        )
+
+
+def context_limit(c: Config) -> int | None:
+    """The longest context that the model states.
+
+    ``max_position_embeddings``, times the factor of a YaRN-like scaling where the config gives the
+    length it scales from; the scalings whose stated limit already includes it add nothing.
+    """
+    limit = c.maybe_int(*CONTEXT, low=1, high=10**9)
+    scaling = c.get("rope_scaling", "rope_parameters")
+    if limit is None or not isinstance(scaling, dict):
+        return limit
+    rope = c.sub("rope_scaling", "rope_parameters")
+    if rope.get("type", "rope_type") != "yarn" or not rope.has("factor"):
+        return limit
+    start = rope.int("original_max_position_embeddings", default=limit, high=10**9)
+    return max(limit, int(start * rope.float("factor", default=1.0, low=1.0, high=1e6)))
+
+
+def model(
+    c: Config,
+    layers: Iterable[Layer],
+    *,
+    hidden: int,
+    vocab: int,
+    q_heads: int,
+    kv_heads: int,
+    embedding: tuple[Tensor, ...] | None = None,
+    final: tuple[Tensor, ...] | None = None,
+    lm_head: tuple[Tensor, ...] | None = None,
+    tied: bool | None = None,
+    beside: tuple[Tensor, ...] = (),
+    mtp: tuple[Run, ...] = (),
+    encoder_tokens: int = 0,
+    generates: bool = True,
+    warnings: tuple[str, ...] = (),
+    layer_names: str = "model.layers",
+    root: Config | None = None,
+) -> ModelSpec:
+    """The ModelSpec around ``layers``.
+
+    ``embedding`` defaults to a token table, ``final`` to one RMS norm, ``lm_head`` to a projection
+    without bias (left out where ``tied``; ``tied`` defaults to the config's ``tie_word_embeddings``,
+    itself false by default). ``root`` is the outermost level of a nested config, where quantisation,
+    dtype and tying may be said.
+    """
+    top = root or c
+    if tied is None:
+        tied = c.flag("tie_word_embeddings", default=top.flag("tie_word_embeddings", default=False))
+    if embedding is None:
+        embedding = parts.embedding(vocab, hidden)
+    if final is None:
+        final = parts.norm("norm", hidden)
+    if lm_head is None:
+        lm_head = parts.lm_head(vocab, hidden)
+    return ModelSpec(
+        name=top.text("_name_or_path", default="") or top.text("model_type", default="model"),
+        model_type=top.text("model_type", default=""),
+        layers=runs_of(layers),
+        embedding=embedding,
+        head=final if tied else final + lm_head,
+        beside=beside,
+        mtp=mtp,
+        tied=tied,
+        hidden_size=hidden,
+        vocab_size=vocab,
+        q_heads=q_heads,
+        kv_heads=kv_heads,
+        max_context_tokens=context_limit(c),
+        encoder_tokens=encoder_tokens,
+        generates=generates,
+        dtype=dtype_of(c, top),
+        quantisation=quantisation.from_config(top.raw),
+        warnings=warnings,
+        layer_names=layer_names,
+    )
+
+
+def dtype_of(c: Config, top: Config) -> str:
+    """The checkpoint's own width: ``bf16`` where it does not say or says something odd."""
+    said = c.get("dtype", "torch_dtype") or top.get("dtype", "torch_dtype")
+    names = {"float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
+    return names.get(str(said).removeprefix("torch."), "bf16")

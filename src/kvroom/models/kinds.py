@@ -1,0 +1,379 @@
+"""The layer kinds: what one layer keeps for a request, and what a step reads of it.
+
+Each kind alone answers the same few questions, so that nothing downstream asks which model this is:
+how many entries it holds at a length, how many bytes an entry takes, how it grows, what one decode
+step reads, what its attention computes, and what is left of it on one tensor-parallel rank.
+
+Shapes are for one layer and one request. ``kv`` is the cache's element width; state and convolution
+columns carry their own. Formulas: the models' published configurations and vLLM's cache specs
+(``vllm/v1/kv_cache_interface.py``), checked against transformers' measured caches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import ClassVar
+
+from kvroom.models.dtypes import BF16, Dtype
+from kvroom.units import ceil_div
+
+
+def triangle(n: int) -> int:
+    """1 + 2 + … + n."""
+    return n * (n + 1) // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerKind:
+    """What one layer keeps for one request. The base keeps nothing."""
+
+    kind: ClassVar[str] = "none"
+    context_parallel: ClassVar[bool] = False
+    """Whether decode-context-parallel ranks share the tokens out among them."""
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        """How many entries are held once the request has ``tokens`` tokens."""
+        return 0
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        """Bytes of one entry."""
+        return 0
+
+    def growth(self, kv: Dtype) -> Fraction:
+        """Bytes that one more token adds for ever; zero for windows, state and cross attention."""
+        return Fraction(0)
+
+    def stored_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        """Bytes held at a length of ``tokens``, before any rounding to blocks."""
+        return self.entries(tokens, encoder_tokens) * self.entry_bytes(kv)
+
+    def block_bytes(self, block_tokens: int, kv: Dtype) -> int:
+        """Bytes of one block of ``block_tokens`` entries."""
+        return block_tokens * self.entry_bytes(kv)
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        """Bytes that one decode step reads (and, for state, writes back) at a length of ``tokens``."""
+        return self.stored_bytes(tokens, kv, encoder_tokens)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        """Floating-point operations of the attention of one new token at a length of ``tokens``."""
+        return 0
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        """The same summed over a prompt of ``tokens`` tokens."""
+        return 0
+
+    def on_rank(self, tp: int) -> LayerKind:
+        """What is left of this on one of ``tp`` tensor-parallel ranks."""
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Heads(LayerKind):
+    """Keys of ``k_dim`` and values of ``v_dim`` numbers for each of ``kv_heads`` heads."""
+
+    kv_heads: int
+    k_dim: int
+    v_dim: int
+    q_heads: int
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        return kv.bytes_for(self.k_dim, self.kv_heads) + kv.bytes_for(self.v_dim, self.kv_heads)
+
+    def _flops(self, pairs: int) -> int:
+        # query·key and weight·value, a multiply and an add each
+        return 2 * self.q_heads * (self.k_dim + self.v_dim) * pairs
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self._flops(self.entries(tokens, encoder_tokens))
+
+    def on_rank(self, tp: int) -> LayerKind:
+        # More ranks than heads: each rank keeps one, so the cache is replicated.
+        return replace(
+            self, kv_heads=ceil_div(self.kv_heads, tp), q_heads=ceil_div(self.q_heads, tp)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullAttention(_Heads):
+    """Every token's keys and values, for ever.
+
+    ``sparse_read`` is how many tokens a step reads where an indexer picks them (None: all).
+    """
+
+    kind: ClassVar[str] = "full"
+    context_parallel: ClassVar[bool] = True
+    sparse_read: int | None = None
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return tokens
+
+    def growth(self, kv: Dtype) -> Fraction:
+        return Fraction(self.entry_bytes(kv))
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        return min(tokens, self.sparse_read or tokens) * self.entry_bytes(kv)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self._flops(min(tokens, self.sparse_read or tokens))
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        near = min(tokens, self.sparse_read or tokens)
+        return self._flops(triangle(near) + (tokens - near) * near)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlidingWindow(_Heads):
+    """The last ``window`` tokens only."""
+
+    kind: ClassVar[str] = "window"
+    window: int
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return min(tokens, self.window)
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        near = min(tokens, self.window)
+        return self._flops(triangle(near) + (tokens - near) * near)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkedAttention(_Heads):
+    """The tokens of the current chunk of ``chunk``; ``entries`` is the most held on the way there."""
+
+    kind: ClassVar[str] = "chunked"
+    chunk: int
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return min(tokens, self.chunk)
+
+    def live(self, tokens: int) -> int:
+        """Tokens of the chunk in progress at exactly ``tokens`` tokens."""
+        return (tokens - 1) % self.chunk + 1 if tokens else 0
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        return self.live(tokens) * self.entry_bytes(kv)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self._flops(self.live(tokens))
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        whole, rest = divmod(tokens, self.chunk)
+        return self._flops(whole * triangle(self.chunk) + triangle(rest))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latent(LayerKind):
+    """Multi-head latent attention: one compressed vector and its rotary part for all heads.
+
+    Every tensor-parallel rank needs the whole latent, so it is replicated. ``sparse_read`` as in
+    FullAttention. ``k_dim``/``v_dim`` are a head's expanded widths, which prefill computes with.
+    """
+
+    kind: ClassVar[str] = "latent"
+    context_parallel: ClassVar[bool] = True
+    latent_dim: int
+    rope_dim: int
+    q_heads: int
+    k_dim: int
+    v_dim: int
+    sparse_read: int | None = None
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return tokens
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        return kv.bytes_for(self.latent_dim + self.rope_dim)
+
+    def growth(self, kv: Dtype) -> Fraction:
+        return Fraction(self.entry_bytes(kv))
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        return min(tokens, self.sparse_read or tokens) * self.entry_bytes(kv)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        # Decode attends in the latent space: keys of latent + rope, values of latent.
+        read = min(tokens, self.sparse_read or tokens)
+        return 2 * self.q_heads * (2 * self.latent_dim + self.rope_dim) * read
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        near = min(tokens, self.sparse_read or tokens)
+        pairs = triangle(near) + (tokens - near) * near
+        return 2 * self.q_heads * (self.k_dim + self.v_dim) * pairs
+
+    def on_rank(self, tp: int) -> LayerKind:
+        return replace(self, q_heads=ceil_div(self.q_heads, tp))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Indexer(LayerKind):
+    """Small keys by which a sparse attention picks the tokens it reads; all are read each step.
+
+    One key of ``dim`` numbers for every ``ratio`` tokens, stored as ``dtype`` (None: as the cache is).
+    """
+
+    kind: ClassVar[str] = "indexer"
+    context_parallel: ClassVar[bool] = True
+    dim: int
+    heads: int
+    ratio: int = 1
+    dtype: Dtype | None = None
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return tokens // self.ratio
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        return (self.dtype or kv).bytes_for(self.dim)
+
+    def growth(self, kv: Dtype) -> Fraction:
+        return Fraction(self.entry_bytes(kv), self.ratio)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return 2 * self.heads * self.dim * (tokens // self.ratio)
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return 2 * self.heads * self.dim * triangle(tokens) // self.ratio
+
+    def on_rank(self, tp: int) -> LayerKind:
+        return self  # engines replicate the indexer, its scoring included
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compressed(LayerKind):
+    """One vector (key and value in one) of ``dim`` numbers for every ``ratio`` tokens (DeepSeek-V4).
+
+    ``sparse_read`` is how many of them a step reads where an indexer picks (None: all). Replicated.
+    """
+
+    kind: ClassVar[str] = "compressed"
+    context_parallel: ClassVar[bool] = True
+    dim: int
+    ratio: int
+    q_heads: int
+    sparse_read: int | None = None
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return tokens // self.ratio
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        return kv.bytes_for(self.dim)
+
+    def growth(self, kv: Dtype) -> Fraction:
+        return Fraction(self.entry_bytes(kv), self.ratio)
+
+    def _read(self, tokens: int) -> int:
+        held = tokens // self.ratio
+        return min(held, self.sparse_read or held)
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        return self._read(tokens) * self.entry_bytes(kv)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return 4 * self.q_heads * self.dim * self._read(tokens)
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        near = min(tokens, (self.sparse_read or tokens) * self.ratio)
+        return 4 * self.q_heads * self.dim * (triangle(near) + (tokens - near) * near) // self.ratio
+
+    def on_rank(self, tp: int) -> LayerKind:
+        return replace(self, q_heads=ceil_div(self.q_heads, tp))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentState(LayerKind):
+    """A state of fixed size that each token rewrites: ``heads`` × ``head_elements`` numbers."""
+
+    kind: ClassVar[str] = "state"
+    heads: int
+    head_elements: int
+    dtype: Dtype = BF16
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return 1
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        return self.dtype.bytes_for(self.heads * self.head_elements)
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        return 2 * self.entry_bytes(kv)  # read, then written back
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        # decay, outer-product update and read-out: a multiply and an add for each state element
+        return 6 * self.heads * self.head_elements
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self.decode_flops(1) * tokens
+
+    def on_rank(self, tp: int) -> LayerKind:
+        return replace(self, heads=ceil_div(self.heads, tp))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvState(LayerKind):
+    """The last ``columns`` inputs of a short convolution (kernel − 1 in engines).
+
+    ``channels`` is ((units, width), …): each part is cut over ranks at its units (heads, groups), and
+    a part with fewer units than ranks is replicated.
+    """
+
+    kind: ClassVar[str] = "conv"
+    channels: tuple[tuple[int, int], ...]
+    columns: int
+    dtype: Dtype = BF16
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return 1
+
+    @property
+    def width(self) -> int:
+        """Channels of all parts."""
+        return sum(units * width for units, width in self.channels)
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        return self.dtype.bytes_for(self.width * self.columns)
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        return 2 * self.entry_bytes(kv)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return 2 * self.width * (self.columns + 1)
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self.decode_flops(1) * tokens
+
+    def on_rank(self, tp: int) -> LayerKind:
+        return replace(self, channels=tuple((ceil_div(u, tp), w) for u, w in self.channels))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttention(_Heads):
+    """Keys and values of the encoder's output (or of an image), computed once a request."""
+
+    kind: ClassVar[str] = "cross"
+
+    def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return encoder_tokens
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self._flops(tokens * encoder_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedCache(LayerKind):
+    """Stores nothing: attends to what an earlier layer (``of``) stored."""
+
+    kind: ClassVar[str] = "shared"
+    of: _Heads
+
+    def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        return self.of.read_bytes(tokens, kv, encoder_tokens)
+
+    def decode_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self.of.decode_flops(tokens, encoder_tokens)
+
+    def prefill_flops(self, tokens: int, encoder_tokens: int = 0) -> int:
+        return self.of.prefill_flops(tokens, encoder_tokens)
+
+    def on_rank(self, tp: int) -> LayerKind:
+        return replace(self, of=self.of.on_rank(tp))

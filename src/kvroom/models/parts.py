@@ -1,0 +1,169 @@
+"""The parts that transformer layers are made of, as weight tensors.
+
+Every function returns a tuple of tensors for one layer. Module names are those of the published
+checkpoints. Shapes are (out, in): a matrix times a column of inputs.
+"""
+
+from __future__ import annotations
+
+from kvroom.models.tensors import Part, Split, Tensor
+
+Tensors = tuple[Tensor, ...]
+
+
+def linear(
+    name: str,
+    out: int,
+    into: int,
+    *,
+    part: Part,
+    split: Split = "replicated",
+    bias: bool = False,
+    units: int = 0,
+) -> Tensors:
+    """A linear layer ``out`` × ``into`` and, with ``bias``, its vector (cut as the output is)."""
+    matrix = Tensor(name=name, rows=out, columns=into, part=part, split=split, units=units)
+    if not bias:
+        return (matrix,)
+    cut: Split = "replicated" if split == "row" else split
+    return (matrix, Tensor(name=f"{name}.bias", rows=out, part=part, split=cut, units=units))
+
+
+def norm(name: str, size: int, *, bias: bool = False) -> Tensors:
+    """A norm's scale and, with ``bias`` (LayerNorm), its shift."""
+    return (Tensor(name=name, rows=size * (2 if bias else 1), part="norm"),)
+
+
+def vector(name: str, size: int, *, part: Part = "norm", split: Split = "replicated") -> Tensors:
+    """Any other vector of ``size`` parameters."""
+    return (Tensor(name=name, rows=size, part=part, split=split),)
+
+
+def embedding(rows: int, columns: int, name: str = "embed_tokens") -> Tensors:
+    """A table of ``rows`` looked-up vectors."""
+    return (Tensor(name=name, rows=rows, columns=columns, part="embedding", split="vocab"),)
+
+
+def lm_head(vocab: int, hidden: int, *, bias: bool = False, name: str = "lm_head") -> Tensors:
+    """The projection onto the vocabulary (leave it out where it is tied to the embedding)."""
+    return linear(name, vocab, hidden, part="head", split="vocab", bias=bias)
+
+
+def attention(
+    hidden: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    *,
+    v_dim: int | None = None,
+    qkv_bias: bool = False,
+    o_bias: bool = False,
+    name: str = "self_attn",
+    part: Part = "attention",
+) -> Tensors:
+    """Query, key, value and output projections of (grouped, multi-query) attention."""
+    v_dim = head_dim if v_dim is None else v_dim
+    return (
+        *linear(
+            f"{name}.q_proj",
+            heads * head_dim,
+            hidden,
+            part=part,
+            split="column",
+            bias=qkv_bias,
+            units=heads,
+        ),
+        *linear(
+            f"{name}.k_proj",
+            kv_heads * head_dim,
+            hidden,
+            part=part,
+            split="kv",
+            bias=qkv_bias,
+            units=kv_heads,
+        ),
+        *linear(
+            f"{name}.v_proj",
+            kv_heads * v_dim,
+            hidden,
+            part=part,
+            split="kv",
+            bias=qkv_bias,
+            units=kv_heads,
+        ),
+        *linear(
+            f"{name}.o_proj",
+            hidden,
+            heads * v_dim,
+            part=part,
+            split="row",
+            bias=o_bias,
+            units=heads,
+        ),
+    )
+
+
+def mlp(
+    hidden: int,
+    inner: int,
+    *,
+    gated: bool = True,
+    bias: bool = False,
+    name: str = "mlp",
+    part: Part = "mlp",
+) -> Tensors:
+    """A feed-forward block: (gate,) up and down."""
+    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
+    return (
+        *(
+            t
+            for u in up
+            for t in linear(f"{name}.{u}", inner, hidden, part=part, split="column", bias=bias)
+        ),
+        *linear(f"{name}.down_proj", hidden, inner, part=part, split="row", bias=bias),
+    )
+
+
+def experts(
+    hidden: int,
+    inner: int,
+    count: int,
+    active: int,
+    *,
+    gated: bool = True,
+    bias: bool = False,
+    name: str = "mlp.experts",
+) -> Tensors:
+    """``count`` routed experts, of which a token goes through ``active``."""
+    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
+    shapes = [(f"{name}.{u}", inner, hidden) for u in up] + [(f"{name}.down_proj", hidden, inner)]
+    made = []
+    for module, rows, columns in shapes:
+        made.append(
+            Tensor(
+                name=module,
+                rows=rows,
+                columns=columns,
+                count=count,
+                active=active,
+                part="expert",
+                split="expert",
+            )
+        )
+        if bias:
+            made.append(
+                Tensor(
+                    name=f"{module}.bias",
+                    rows=rows,
+                    count=count,
+                    active=active,
+                    part="expert",
+                    split="expert",
+                )
+            )
+    return tuple(made)
+
+
+def router(hidden: int, count: int, *, bias: bool = False, name: str = "mlp.gate") -> Tensors:
+    """The linear layer that scores experts."""
+    return linear(name, count, hidden, part="router", bias=bias)

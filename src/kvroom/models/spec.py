@@ -1,0 +1,130 @@
+"""A model as kvroom knows it: runs of layers in order, each with what it stores and what it weighs.
+
+A layer is its cache kinds (``stores``) and its weight tensors; a model is runs of layers (layer ×
+count) in order, with the tensors before, after and beside them. Parameters are logical: never packed,
+tied weights once, no quantisation scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from kvroom.models.kinds import LayerKind
+from kvroom.models.quantisation import Quantisation
+from kvroom.models.tensors import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One layer: what it keeps for a request and what it weighs."""
+
+    stores: tuple[LayerKind, ...] = ()
+    tensors: tuple[Tensor, ...] = ()
+
+    @cached_property
+    def params(self) -> int:
+        """Parameters of the layer."""
+        return sum(t.elements for t in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``count`` equal layers one after another."""
+
+    layer: Layer
+    count: int
+
+
+def runs_of(layers: Iterable[Layer]) -> tuple[Run, ...]:
+    """Equal neighbours gathered into runs; give the same object for equal layers to be quick."""
+    runs: list[Run] = []
+    for layer in layers:
+        if runs and (runs[-1].layer is layer or runs[-1].layer == layer):
+            runs[-1] = Run(runs[-1].layer, runs[-1].count + 1)
+        else:
+            runs.append(Run(layer, 1))
+    return tuple(runs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """A served model.
+
+    ``layers`` are the decoder's (of an encoder-only model, the encoder's) in order; ``embedding`` lies
+    on the first pipeline stage, ``head`` on the last; ``beside`` holds encoders and towers, which a
+    decode step does not read; ``mtp`` the multi-token-prediction layers, which are not part of
+    ``params``. ``q_heads``/``kv_heads`` are those of the widest attention, by which a tensor-parallel
+    layout is checked (0: no attention). ``max_context_tokens`` is the limit that the model states,
+    ``encoder_tokens`` its longest encoder input. ``file_bytes`` are weight bytes as the checkpoint file
+    itself says, which win over arithmetic.
+    """
+
+    name: str
+    model_type: str
+    layers: tuple[Run, ...]
+    embedding: tuple[Tensor, ...]
+    head: tuple[Tensor, ...]
+    beside: tuple[Tensor, ...] = ()
+    mtp: tuple[Run, ...] = ()
+    tied: bool = False
+    hidden_size: int
+    vocab_size: int
+    q_heads: int
+    kv_heads: int
+    max_context_tokens: int | None = None
+    encoder_tokens: int = 0
+    generates: bool = True
+    dtype: str = "bf16"
+    quantisation: Quantisation | None = None
+    file_bytes: int | None = None
+    source: str = "config"
+    warnings: tuple[str, ...] = ()
+    layer_names: str = "model.layers"
+    """What comes before a layer's index in the checkpoint's tensor names."""
+
+    def each_layer(self) -> Iterator[Layer]:
+        """Every layer in order."""
+        for run in self.layers:
+            for _ in range(run.count):
+                yield run.layer
+
+    @cached_property
+    def num_layers(self) -> int:
+        """Decoder layers, multi-token-prediction layers left out."""
+        return sum(r.count for r in self.layers)
+
+    @cached_property
+    def params(self) -> int:
+        """Parameters that the config describes: tied weights once, towers in, MTP layers out."""
+        loose = (*self.embedding, *self.head, *self.beside)
+        return sum(t.elements for t in loose) + sum(r.layer.params * r.count for r in self.layers)
+
+    @cached_property
+    def mtp_params(self) -> int:
+        """Parameters of the multi-token-prediction layers."""
+        return sum(r.layer.params * r.count for r in self.mtp)
+
+    @cached_property
+    def active_params(self) -> int:
+        """Parameters that one token goes through: of the routed experts only those it is sent to.
+
+        Token table and head count; encoders and towers do not, unless the model is only an encoder.
+        """
+        idle = sum(
+            t.elements * (t.count - t.active) // t.count * r.count
+            for r in self.layers
+            for t in r.layer.tensors
+            if t.part == "expert"
+        )
+        return self.params - sum(t.elements for t in self.beside) - idle
+
+    @cached_property
+    def stores(self) -> tuple[tuple[LayerKind, int], ...]:
+        """Distinct cache kinds with how many layers keep each, in order of first appearance."""
+        counts: dict[LayerKind, int] = {}
+        for run in self.layers:
+            for store in run.layer.stores:
+                counts[store] = counts.get(store, 0) + run.count
+        return tuple(counts.items())
