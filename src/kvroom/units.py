@@ -92,11 +92,12 @@ def check_int(
         if value != int(value):
             raise KvroomError(field, value, "is not a whole number", fix)
         value = int(value)
-    if value < low:
+    number: int = value
+    if number < low:
         raise KvroomError(field, value, f"is below {low:,}{of}", fix)
-    if value > high:
+    if number > high:
         raise KvroomError(field, value, f"is above {high:,}{of}", fix)
-    return value
+    return number
 
 
 def check_float(field: str, value: Any, *, low: float, high: float, unit: str = "") -> float:

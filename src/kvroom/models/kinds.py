@@ -70,7 +70,7 @@ class LayerKind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Heads(LayerKind):
+class HeadedAttention(LayerKind):
     """Keys of ``k_dim`` and values of ``v_dim`` numbers for each of ``kv_heads`` heads."""
 
     kv_heads: int
@@ -96,7 +96,7 @@ class _Heads(LayerKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FullAttention(_Heads):
+class FullAttention(HeadedAttention):
     """Every token's keys and values, for ever.
 
     ``sparse_read`` is how many tokens a step reads where an indexer picks them (None: all).
@@ -124,7 +124,7 @@ class FullAttention(_Heads):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingWindow(_Heads):
+class SlidingWindow(HeadedAttention):
     """The last ``window`` tokens only."""
 
     kind: ClassVar[str] = "window"
@@ -139,7 +139,7 @@ class SlidingWindow(_Heads):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkedAttention(_Heads):
+class ChunkedAttention(HeadedAttention):
     """The tokens of the current chunk of ``chunk``; ``entries`` is the most held on the way there."""
 
     kind: ClassVar[str] = "chunked"
@@ -347,7 +347,7 @@ class ConvState(LayerKind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrossAttention(_Heads):
+class CrossAttention(HeadedAttention):
     """Keys and values of the encoder's output (or of an image), computed once a request."""
 
     kind: ClassVar[str] = "cross"
@@ -364,7 +364,7 @@ class SharedCache(LayerKind):
     """Stores nothing: attends to what an earlier layer (``of``) stored."""
 
     kind: ClassVar[str] = "shared"
-    of: _Heads
+    of: LayerKind
 
     def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
         return self.of.read_bytes(tokens, kv, encoder_tokens)

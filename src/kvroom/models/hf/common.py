@@ -48,24 +48,24 @@ class Sizes:
 
 def sizes(c: Config) -> Sizes:
     """Read a decoder's sizes; head_dim is the config's own where it has one, else hidden / heads."""
-    hidden = c.int(*HIDDEN)
-    heads = c.int(*HEADS, high=100_000)
-    kv_heads = c.int("num_key_value_heads", "num_kv_heads", default=heads, high=100_000)
+    hidden = c.integer(*HIDDEN)
+    heads = c.integer(*HEADS, high=100_000)
+    kv_heads = c.integer("num_key_value_heads", "num_kv_heads", default=heads, high=100_000)
     check_groups(c, heads, kv_heads)
     return Sizes(
-        layers=c.int(*LAYERS, high=MAX_LAYERS),
+        layers=c.integer(*LAYERS, high=MAX_LAYERS),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim(c, hidden, heads),
-        vocab=c.int("vocab_size", "padded_vocab_size"),
+        vocab=c.integer("vocab_size", "padded_vocab_size"),
     )
 
 
 def head_dim(c: Config, hidden: int, heads: int) -> int:
     """``head_dim`` where the config has it, else hidden / heads, which must divide."""
     if c.has("head_dim"):
-        return c.int("head_dim", high=100_000)
+        return c.integer("head_dim", high=100_000)
     if hidden % heads:
         raise KvroomError(
             c.field(*HEADS),
@@ -93,15 +93,15 @@ def context_limit(c: Config) -> int | None:
     ``max_position_embeddings``, times the factor of a YaRN-like scaling where the config gives the
     length it scales from; the scalings whose stated limit already includes it add nothing.
     """
-    limit = c.maybe_int(*CONTEXT, low=1, high=10**9)
+    limit = c.maybe_integer(*CONTEXT, low=1, high=10**9)
     scaling = c.get("rope_scaling", "rope_parameters")
     if limit is None or not isinstance(scaling, dict):
         return limit
     rope = c.sub("rope_scaling", "rope_parameters")
     if rope.get("type", "rope_type") != "yarn" or not rope.has("factor"):
         return limit
-    start = rope.int("original_max_position_embeddings", default=limit, high=10**9)
-    return max(limit, int(start * rope.float("factor", default=1.0, low=1.0, high=1e6)))
+    start = rope.integer("original_max_position_embeddings", default=limit, high=10**9)
+    return max(limit, int(start * rope.number("factor", default=1.0, low=1.0, high=1e6)))
 
 
 def model(

@@ -50,7 +50,7 @@ class Config:
         present = [n for n in names if n in self.raw]
         return self.path + (present or list(names))[0]
 
-    def int(
+    def integer(
         self, *names: str, default: Any = _REQUIRED, low: int = 1, high: int = MAX_WIDTH
     ) -> int:
         """A whole number within ``low … high``."""
@@ -66,11 +66,11 @@ class Config:
             value = default
         return check_int(self.field(*names), value, low=low, high=high)
 
-    def maybe_int(self, *names: str, low: int = 1, high: int = MAX_WIDTH) -> int | None:
+    def maybe_integer(self, *names: str, low: int = 1, high: int = MAX_WIDTH) -> int | None:
         """A whole number within ``low … high``, or None where no such key has a value."""
-        return self.int(*names, low=low, high=high) if self.has(*names) else None
+        return self.integer(*names, low=low, high=high) if self.has(*names) else None
 
-    def float(self, *names: str, default: float, low: float = 0.0, high: float = 1e9) -> float:
+    def number(self, *names: str, default: float, low: float = 0.0, high: float = 1e9) -> float:
         """A finite number within ``low … high``."""
         return check_float(
             self.field(*names), self.get(*names, default=default), low=low, high=high
@@ -94,7 +94,7 @@ class Config:
             raise KvroomError(self.field(*names), value, "is not a string", "Write it in quotes.")
         return value
 
-    def list(self, *names: str, length: int | None = None, default: Any = _REQUIRED) -> list[Any]:
+    def items(self, *names: str, length: int | None = None, default: Any = _REQUIRED) -> list[Any]:
         """A list, of at least ``length`` entries where that is given (extra ones are cut off).
 
         Configs with multi-token-prediction layers carry an entry for each of those at the end.
@@ -119,7 +119,7 @@ class Config:
             value = value[:length]
         return list(value)
 
-    def ints(
+    def integers(
         self,
         *names: str,
         length: int | None = None,
@@ -128,7 +128,7 @@ class Config:
         high: int = MAX_WIDTH,
     ) -> list[int]:
         """A list of whole numbers."""
-        found = self.list(*names, length=length, default=default)
+        found = self.items(*names, length=length, default=default)
         return [check_int(self.field(*names), v, low=low, high=high) for v in found]
 
     def sub(self, *names: str, **defaults: Any) -> Config:

@@ -44,7 +44,7 @@ def qwen3(c: Config) -> ModelSpec:
 def _qwen_windowed(c: Config) -> Callable[[int], bool]:
     if not c.flag("use_sliding_window") or not c.has("sliding_window"):
         return lambda i: False
-    first = c.int("max_window_layers", default=28, low=0)
+    first = c.integer("max_window_layers", default=28, low=0)
     return lambda i: i >= first
 
 
@@ -58,7 +58,7 @@ def _plain(
     windowed: Callable[[int], bool] | None = None,
 ) -> ModelSpec:
     s = sizes(c)
-    window = c.maybe_int("sliding_window", low=1, high=10**9)
+    window = c.maybe_integer("sliding_window", low=1, high=10**9)
     tensors = (
         *parts.norm("input_layernorm", s.hidden),
         *parts.attention(
@@ -66,16 +66,27 @@ def _plain(
         ),
         *(parts.norm("self_attn.qk_norm", 2 * s.head_dim) if head_norms else ()),
         *parts.norm("post_attention_layernorm", s.hidden),
-        *parts.mlp(s.hidden, c.int(*INNER), bias=mlp_bias),
+        *parts.mlp(s.hidden, c.integer(*INNER), bias=mlp_bias),
     )
 
     def layer(kind: LayerKind) -> Layer:
         return Layer(stores=(kind,), tensors=tensors)
 
-    heads = {"kv_heads": s.kv_heads, "k_dim": s.head_dim, "v_dim": s.head_dim, "q_heads": s.heads}
-    full = layer(FullAttention(**heads))
-    near = layer(SlidingWindow(**heads, window=window)) if window else full
-    each = [near if window and (not windowed or windowed(i)) else full for i in range(s.layers)]
+    full = layer(
+        FullAttention(kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=s.head_dim, q_heads=s.heads)
+    )
+    near = full
+    if window is not None:
+        near = layer(
+            SlidingWindow(
+                kv_heads=s.kv_heads,
+                k_dim=s.head_dim,
+                v_dim=s.head_dim,
+                q_heads=s.heads,
+                window=window,
+            )
+        )
+    each = [near if windowed is None or windowed(i) else full for i in range(s.layers)]
     return model(c, each, hidden=s.hidden, vocab=s.vocab, q_heads=s.heads, kv_heads=s.kv_heads)
 
 
