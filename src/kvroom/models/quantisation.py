@@ -22,6 +22,7 @@ class Quantisation:
     """The cache width that the checkpoint itself asks for (its KV cache scheme), if any."""
     varies_by_layer: bool = False
     """Whether ``dtype_of`` depends on the layer's index."""
+    warnings: tuple[str, ...] = ()
 
     def dtype_of(self, tensor: Tensor, layer: int | None = None) -> Dtype:
         """What ``tensor`` is stored as, in the layer with that index (None: outside the layers)."""

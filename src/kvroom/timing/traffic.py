@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kvroom.answer import StepBytes
+from kvroom.machines.spec import Device
 from kvroom.memory.layout import Layout, Rank
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
-from kvroom.units import ceil_div
 
 ACTIVATION_BYTES = 2
 """Activations travel as 16-bit numbers."""
@@ -148,6 +148,14 @@ def smallest(holds: Callable[[int], bool], limit: int) -> int | None:
     return high
 
 
-def per_gpu(total: int, layout: Layout) -> int:
-    """A figure summed over GPUs as the share of one, rounded up."""
-    return ceil_div(total, layout.gpus)
+def compute_dtype(weights: Dtype, device: Device) -> str:
+    """The width that the matrices of a step are multiplied in.
+
+    Floating 8- and 4-bit weights use the card's own units for them where it has any; integer ones are
+    widened to 16 bits first.
+    """
+    if weights.name.startswith("fp8") and device.flops("fp8"):
+        return "fp8"
+    if weights.name in ("nvfp4", "mxfp4"):
+        return next((d for d in ("fp4", "fp8") if device.flops(d)), "bf16")
+    return "bf16"

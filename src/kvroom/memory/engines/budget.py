@@ -71,7 +71,5 @@ def answer(d: Deployment) -> EngineAnswer:
         ),
         starts=starts,
         reason="" if starts else "weights, overheads and one request need more than its share",
-        warnings=(
-            f"{d.engine}'s own rules are not modelled yet: capacity.engine is an estimate",
-        ),
+        warnings=(f"{d.engine}'s own rules are not modelled yet: capacity.engine is an estimate",),
     )
