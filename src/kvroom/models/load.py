@@ -1,0 +1,197 @@
+"""What people name a model by → ModelSpec: a value, a path, a catalogue name, a hub id.
+
+``{"config": {…}}`` is a config by value. A path leads to a ``config.json``, a folder with one, a
+``.gguf``, a ``.safetensors`` or a ``model.safetensors.index.json``. Everything else is a name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean, nearest
+from kvroom.models import hf
+from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
+from kvroom.models.spec import ModelSpec
+
+fetch: Callable[[str], Mapping[str, Any]] | None = None
+"""Set from the faces where a hub may be asked: a hub id → its decoded ``config.json``."""
+
+_CACHED = 256
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_PATH = re.compile(r"[/~.].*|.*(\.json|\.gguf|\.safetensors|/)", re.IGNORECASE | re.DOTALL)
+INDEX = "model.safetensors.index.json"
+HF_QUANT = "hf_quant_config.json"
+
+
+def load(model: str | Mapping[str, Any], *, paths: bool = True) -> ModelSpec:
+    """The model that a person named; KvroomError on ``model`` (or the config's key) if there is none.
+
+    Without ``paths`` only values and names are taken, and no file is touched (a server's rule).
+    Readings are cached by content, or by path, time and size.
+    """
+    if isinstance(model, Mapping):
+        return _by_value(model)
+    if not isinstance(model, str) or not model.strip():
+        fix = "Give a name (llama-3-70b), a path, or an object with a config."
+        raise KvroomError("model", model, "names no model", fix)
+    name = model.strip()
+    if paths:
+        found = _as_path(name)
+        if found is not None:
+            return found
+        if _PATH.fullmatch(name) and not _HUB_ID.fullmatch(name):
+            raise KvroomError(
+                "model", name, "is not there", "Give the path of a config.json, or a model's name."
+            )
+    return _by_name(name)
+
+
+def _by_value(model: Mapping[str, Any]) -> ModelSpec:
+    for key in model:
+        if key != "config":
+            wrap = 'Write {"config": {…}}, the config.json inside.'
+            raise KvroomError("model", key, "is no key of a model given by value", wrap)
+    config = model.get("config")
+    if not isinstance(config, Mapping):
+        fix = "Put the content of a config.json there."
+        raise KvroomError("model", config, "is not a config object", fix)
+    try:
+        text = json.dumps(config, sort_keys=True)
+    except RecursionError:
+        raise KvroomError("model", "config", "is nested too deeply", "Give a plain one.") from None
+    except (TypeError, ValueError) as e:
+        raise KvroomError("model", "config", f"is not JSON ({e})", "Give a plain one.") from None
+    if len(text) > MAX_JSON_BYTES:
+        fix = "Give the model's config.json."
+        raise KvroomError("model", "config", f"is {len(text):,} characters long", fix)
+    return _from_text(text)
+
+
+@lru_cache(maxsize=_CACHED)
+def _from_text(text: str) -> ModelSpec:
+    return replace(_read(decode(text, "config")), source="config")
+
+
+def _read(config: Mapping[str, Any]) -> ModelSpec:
+    try:
+        return hf.read(config)
+    except RecursionError:
+        raise KvroomError("model", "config", "is nested too deeply", "Give a plain one.") from None
+
+
+def _as_path(name: str) -> ModelSpec | None:
+    """The model at that path; None where there is nothing, or a folder that only shares the name."""
+    path = Path(name)
+    try:
+        path = path.expanduser()
+        there, folder = path.exists(), path.is_dir()
+    except (OSError, ValueError, RuntimeError):
+        return None
+    if not there:
+        return None
+    if not folder:
+        return _file(path)
+    if (path / "config.json").exists():
+        return _file(path / "config.json")
+    if (path / INDEX).exists():
+        return _file(path / INDEX)
+    if not _PATH.fullmatch(name):
+        return None
+    try:
+        ggufs = sorted(p.name for p in path.iterdir() if p.suffix == ".gguf")
+    except OSError:
+        ggufs = []
+    fix = f"Give the file itself: {path / ggufs[0]}." if ggufs else "Put the model's config.json there."
+    raise KvroomError("model", name, "is a folder without a config.json", fix)
+
+
+def _file(path: Path) -> ModelSpec:
+    beside: tuple[Stamp, ...] = ()
+    if path.name == "config.json" or path.name == INDEX or path.suffix == ".safetensors":
+        names = ("config.json", HF_QUANT, INDEX, "model.safetensors")
+        near = (path.parent / n for n in names)
+        beside = tuple(stamp(p) for p in near if p != path and p.is_file())
+    return _read_file(stamp(path, "model's config.json"), beside)
+
+
+@lru_cache(maxsize=_CACHED)
+def _read_file(file: Stamp, beside: tuple[Stamp, ...]) -> ModelSpec:
+    path = Path(file[0])
+    head = read_bytes(path, 4)
+    if path.suffix.lower() == ".gguf" or head in (b"GGUF", b"FUGG"):
+        from kvroom.models import gguf
+
+        return gguf.read(path)
+    if path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
+        return _weights_file(path)
+    config = read_json(path)
+    if "weight_map" in config:
+        return _weights_file(path)
+    near = {Path(s[0]).name: Path(s[0]) for s in beside}
+    if HF_QUANT in near and "quantization_config" not in config:
+        config = with_hf_quant(config, read_json(near[HF_QUANT], HF_QUANT))
+    spec = _read(config)
+    if path.name != "config.json":
+        said = config.get("_name_or_path")
+        name = said if isinstance(said, str) and said else path.stem
+        return replace(spec, name=name, source="config")
+    spec = replace(spec, name=path.resolve().parent.name or spec.name, source="config")
+    weights = near.get(INDEX) or near.get("model.safetensors")
+    return _with_bytes(spec, weights) if weights else spec
+
+
+def with_hf_quant(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """The config with what modelopt wrote into ``hf_quant_config.json`` as its quantisation."""
+    inner = said.get("quantization", said)
+    if not isinstance(inner, Mapping):
+        fix = "Write it as modelopt does, an object, or take the file away."
+        raise KvroomError("quantization", inner, f"of {HF_QUANT} is not an object", fix)
+    return {**config, "quantization_config": {"quant_method": "modelopt", **inner}}
+
+
+def _weights_file(path: Path) -> ModelSpec:
+    """Structure from the ``config.json`` beside a safetensors file or index, sizes from itself."""
+    config = path.parent / "config.json"
+    if not config.is_file():
+        fix = f"Put the model's config.json beside it, in {path.resolve().parent}."
+        raise KvroomError("model", str(path), "tells sizes but not the model's structure", fix)
+    spec = _file(config)
+    return replace(_with_bytes(spec, path), source="safetensors header")
+
+
+def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
+    from kvroom.models import safetensors
+
+    return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
+
+
+def _by_name(name: str) -> ModelSpec:
+    """A catalogue entry, else what the hub says where it may be asked."""
+    catalogue = import_module("kvroom.models.catalogue")
+    try:
+        found: ModelSpec = catalogue.find(name)
+        return found
+    except KvroomError:
+        known: list[str] = list(catalogue.names())
+        if name in known:
+            raise
+    if _HUB_ID.fullmatch(name) and fetch is not None:
+        return replace(_by_value({"config": fetch(name)}), name=name)
+    if _HUB_ID.fullmatch(name):
+        near = nearest(name, known)
+        fix = f"Did you mean {' or '.join(near)}? If not, give" if near else "Give"
+        raise KvroomError(
+            "model",
+            name,
+            "is not in the catalogue",
+            f"{fix} its config.json, or run pip install kvroom[hub] to ask the hub.",
+        )
+    otherwise = "See `kvroom models`, or give the path of a config.json."
+    raise KvroomError("model", name, "is no known model", did_you_mean(name, known, otherwise))
