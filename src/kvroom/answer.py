@@ -35,12 +35,13 @@ class LayerGroup:
 class Cache:
     """What one request stores. ``bytes_per_token`` counts growing layers only, each byte once;
     ``bytes_per_request`` a request of ``context_tokens`` before block rounding, state included;
-    ``bytes_per_token_per_gpu`` is that of the rank that binds, replicas in."""
+    the ``…_per_gpu`` figures are those of the rank that binds, replicas in."""
 
     bytes_per_token: int
     bytes_per_request: int
     state_bytes_per_request: int
     bytes_per_token_per_gpu: int
+    bytes_per_request_per_gpu: int
     layers: tuple[LayerGroup, ...]
 
 

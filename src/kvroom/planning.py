@@ -203,6 +203,7 @@ def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
         bytes_per_request=whole,
         state_bytes_per_request=state,
         bytes_per_token_per_gpu=ceil(answer.rank.token_bytes(kv)),
+        bytes_per_request_per_gpu=deployment.request_bytes(answer.rank),
         layers=tuple(
             LayerGroup(kind=name, count=count, bytes_per_token=size)
             for (name, size), count in groups.items()
