@@ -37,6 +37,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "hunyuan_v1_dense",
         "mimo",
     ),
+    "latent": (
+        "deepseek_v2",
+        "deepseek_v3",
+        "kimi_k2",
+        "deepseek_v32",
+        "glm_moe_dsa",
+        "glm4_moe_lite",
+    ),
+    "compressed": ("deepseek_v4", "deepseek_ref"),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
