@@ -17,6 +17,10 @@ from kvroom.models.spec import ModelSpec
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "dense": ("llama", "mistral", "qwen2", "qwen3"),
+    "mamba": ("mamba", "falcon_mamba", "mamba2"),
+    "hybrid": ("jamba", "bamba", "granitemoehybrid", "falcon_h1"),
+    "zamba": ("zamba", "zamba2"),
+    "nemotron_h": ("nemotron_h",),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
