@@ -27,7 +27,7 @@ from kvroom.models.hf.recurrent import (
 )
 from kvroom.models.kinds import FullAttention
 from kvroom.models.spec import Layer, ModelSpec
-from kvroom.models.tensors import Tensor
+from kvroom.models.tensors import Part, Tensor
 
 
 def jamba(c: Config) -> ModelSpec:
@@ -50,10 +50,10 @@ def jamba(c: Config) -> ModelSpec:
         "full": attention(s),
         "state": mamba1(
             s.hidden,
-            expanded(c, s.hidden, "mamba_expand"),
-            c.integer("mamba_d_state", high=100_000),
-            dt_rank(c, "mamba_dt_rank", s.hidden),
-            c.integer("mamba_d_conv", high=1000),
+            inner=expanded(c, s.hidden, "mamba_expand"),
+            state=c.integer("mamba_d_state", high=100_000),
+            rank=dt_rank(c, "mamba_dt_rank", s.hidden),
+            kernel=c.integer("mamba_d_conv", high=1000),
             name="mamba",
             conv_bias=c.flag("mamba_conv_bias", default=True),
             proj_bias=c.flag("mamba_proj_bias"),
@@ -132,7 +132,7 @@ def granite(c: Config) -> ModelSpec:
     s = sizes(c)
     count = c.integer("num_local_experts", default=8, low=0, high=100_000)
     shared = c.integer("shared_intermediate_size")
-    part = "shared_expert" if count else "mlp"
+    part: Part = "shared_expert" if count else "mlp"
     forward = (
         *parts.linear("shared_mlp.input_linear", 2 * shared, s.hidden, part=part, split="column"),
         *parts.linear("shared_mlp.output_linear", s.hidden, shared, part=part, split="row"),
@@ -244,11 +244,11 @@ def _mamba2(
     bias = c.flag("mamba_proj_bias")
     return mamba2(
         s.hidden,
-        heads,
-        head_dim,
-        c.integer("mamba_n_groups", high=100_000),
-        c.integer("mamba_d_state", high=100_000),
-        c.integer("mamba_d_conv", high=1000),
+        heads=heads,
+        head_dim=head_dim,
+        groups=c.integer("mamba_n_groups", high=100_000),
+        state=c.integer("mamba_d_state", high=100_000),
+        kernel=c.integer("mamba_d_conv", high=1000),
         name="mamba",
         conv_bias=c.flag("mamba_conv_bias", default=True),
         in_bias=bias,

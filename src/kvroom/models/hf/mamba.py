@@ -29,10 +29,10 @@ def mamba(c: Config) -> ModelSpec:
     hidden = c.integer(*HIDDEN)
     mixer = mamba1(
         hidden,
-        c.integer("intermediate_size", default=expanded(c, hidden, "expand")),
-        c.integer("state_size", high=100_000),
-        dt_rank(c, "time_step_rank", hidden),
-        c.integer("conv_kernel", high=1000),
+        inner=c.integer("intermediate_size", default=expanded(c, hidden, "expand")),
+        state=c.integer("state_size", high=100_000),
+        rank=dt_rank(c, "time_step_rank", hidden),
+        kernel=c.integer("conv_kernel", high=1000),
         conv_bias=c.flag("use_conv_bias", default=True),
         proj_bias=c.flag("use_bias"),
         dtype=state_dtype(c),
@@ -66,11 +66,11 @@ def mamba2_reader(c: Config) -> ModelSpec:
         )
     mixer = mamba2(
         hidden,
-        heads,
-        head_dim,
-        c.integer("n_groups", high=100_000),
-        c.integer("state_size", high=100_000),
-        c.integer("conv_kernel", high=1000),
+        heads=heads,
+        head_dim=head_dim,
+        groups=c.integer("n_groups", high=100_000),
+        state=c.integer("state_size", high=100_000),
+        kernel=c.integer("conv_kernel", high=1000),
         conv_bias=c.flag("use_conv_bias", default=True),
         in_bias=c.flag("use_bias"),
         out_bias=c.flag("use_bias"),

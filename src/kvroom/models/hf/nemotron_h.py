@@ -114,11 +114,11 @@ def _ahead(hidden: int, layers: list[Layer]) -> tuple[Run, ...]:
 def _mamba2(c: Config, s: Sizes) -> Mixer:
     return mamba2(
         s.hidden,
-        c.integer("mamba_num_heads", high=100_000),
-        c.integer("mamba_head_dim", high=100_000),
-        c.integer("n_groups", "mamba_n_groups", high=100_000),
-        c.integer("ssm_state_size", high=100_000),
-        c.integer("conv_kernel", "mamba_d_conv", high=1000),
+        heads=c.integer("mamba_num_heads", high=100_000),
+        head_dim=c.integer("mamba_head_dim", high=100_000),
+        groups=c.integer("n_groups", "mamba_n_groups", high=100_000),
+        state=c.integer("ssm_state_size", high=100_000),
+        kernel=c.integer("conv_kernel", "mamba_d_conv", high=1000),
         conv_bias=c.flag("use_conv_bias", "mamba_conv_bias", default=True),
         in_bias=c.flag("use_bias"),
         out_bias=c.flag("use_bias"),

@@ -79,10 +79,10 @@ def layer_types(
     """
     if default is not None and not c.has(*names):
         return list(default)
-    found = []
+    found: list[str] = []
     for value in c.items(*names, length=length):
         kind = known.get(value) if isinstance(value, str | int) else None
-        if kind not in allowed:
+        if kind is None or kind not in allowed:
             raise KvroomError(
                 c.field(*names),
                 value,
@@ -151,11 +151,11 @@ def expanded(c: Config, hidden: int, name: str) -> int:
 
 def mamba1(
     hidden: int,
+    *,
     inner: int,
     state: int,
     rank: int,
     kernel: int,
-    *,
     name: str = "mixer",
     conv_bias: bool = True,
     proj_bias: bool = False,
@@ -196,12 +196,12 @@ def mamba1(
 
 def mamba2(
     hidden: int,
+    *,
     heads: int,
     head_dim: int,
     groups: int,
     state: int,
     kernel: int,
-    *,
     name: str = "mixer",
     conv_bias: bool = True,
     in_bias: bool = False,

@@ -29,6 +29,7 @@ from kvroom.models.hf.recurrent import (
 )
 from kvroom.models.kinds import FullAttention
 from kvroom.models.spec import Layer, ModelSpec
+from kvroom.models.tensors import Part
 
 SHARED_WARNING = (
     "a shared attention block is counted once, in the first layer that uses it; pipeline stages that "
@@ -59,10 +60,10 @@ def zamba(c: Config) -> ModelSpec:
     state = c.integer("mamba_d_state", high=100_000)
     mixer = mamba1(
         hidden,
-        inner,
-        state,
-        rank,
-        c.integer("mamba_d_conv", high=1000),
+        inner=inner,
+        state=state,
+        rank=rank,
+        kernel=c.integer("mamba_d_conv", high=1000),
         name="mamba",
         conv_bias=c.flag("mamba_conv_bias", default=True),
         proj_bias=c.flag("mamba_proj_bias"),
@@ -80,7 +81,9 @@ def zamba(c: Config) -> ModelSpec:
         "hybrid" if i % period == offset else "state" for i in range(max(0, layers - 3))
     ]
     forward = parts.mlp(hidden, c.integer(*INNER), name="shared_transf.feed_forward")
-    return _zamba(c, hidden, layers, mixer, forward, pattern, blocks=1, name="shared_transf")
+    return _zamba(
+        c, hidden, mixer, forward, layers=layers, pattern=pattern, blocks=1, name="shared_transf"
+    )
 
 
 def zamba2(c: Config) -> ModelSpec:
@@ -111,11 +114,11 @@ def zamba2(c: Config) -> ModelSpec:
     bias = c.flag("add_bias_linear")
     mixer = mamba2(
         hidden,
-        heads,
-        head_dim,
-        c.integer("mamba_ngroups", high=100_000),
-        c.integer("mamba_d_state", high=100_000),
-        c.integer("mamba_d_conv", high=1000),
+        heads=heads,
+        head_dim=head_dim,
+        groups=c.integer("mamba_ngroups", high=100_000),
+        state=c.integer("mamba_d_state", high=100_000),
+        kernel=c.integer("mamba_d_conv", high=1000),
         name="mamba",
         in_bias=bias,
         out_bias=bias,
@@ -142,17 +145,17 @@ def zamba2(c: Config) -> ModelSpec:
     return _zamba(
         c,
         hidden,
-        layers,
         mixer,
         forward,
-        pattern,
+        layers=layers,
+        pattern=pattern,
         blocks=blocks,
         name="shared_transformer",
         adapters=adapters,
     )
 
 
-def _adapter(name: str, into: int, rank: int, out: int, part: parts.Part) -> Tensors:
+def _adapter(name: str, into: int, rank: int, out: int, part: Part) -> Tensors:
     return (
         *parts.linear(f"{name}.0", rank, into, part=part),
         *parts.linear(f"{name}.1", out, rank, part=part, split="column"),
@@ -162,11 +165,11 @@ def _adapter(name: str, into: int, rank: int, out: int, part: parts.Part) -> Ten
 def _zamba(
     c: Config,
     hidden: int,
-    layers: int,
     mixer: Mixer,
     forward: Tensors,
-    pattern: list[str],
     *,
+    layers: int,
+    pattern: list[str],
     blocks: int,
     name: str,
     adapters: Tensors = (),
