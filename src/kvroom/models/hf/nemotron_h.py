@@ -36,12 +36,9 @@ MTP_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 def nemotron_h(c: Config) -> ModelSpec:
     """Nemotron-H and Nemotron 3; each multi-token-prediction module is its own short pattern."""
     types = _pattern(c, PATTERN, "ME*-")
+    c = c.of_class(num_hidden_layers=len(types))
     c = class_defaults(
         c,
-        vocab_size=131072,
-        hidden_size=4096,
-        num_hidden_layers=len(types),
-        num_attention_heads=32,
         num_key_value_heads=8,
         head_dim=c.get("attention_head_dim", default=128),
         intermediate_size=21504,

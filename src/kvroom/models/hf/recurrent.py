@@ -22,6 +22,8 @@ from kvroom.models.tensors import Part, Split, Tensor
 
 Tensors = tuple[Tensor, ...]
 
+CORE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+
 LAYER_TYPES = {
     "mamba": "state",
     "mamba2": "state",
@@ -55,13 +57,12 @@ def state_dtype(c: Config, default: Dtype = BF16) -> Dtype:
 
 
 def class_defaults(c: Config, **defaults: Any) -> Config:
-    """The config with its class's defaults.
+    """The config as its class fills it in.
 
-    KV heads written as null mean as many as query heads, whatever the class would otherwise take.
+    A flat config must say its core sizes itself: a file without them is cut short, and the class's own
+    would be those of some other model. Nested levels are written as differences from the class.
     """
-    if "num_key_value_heads" in c.raw:
-        defaults.pop("num_key_value_heads", None)
-    return c.with_defaults(**defaults)
+    return c.of_class(**{k: v for k, v in defaults.items() if c.path or k not in CORE})
 
 
 def layer_types(
