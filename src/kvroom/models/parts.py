@@ -60,13 +60,18 @@ def attention(
     o_bias: bool = False,
     name: str = "self_attn",
     part: Part = "attention",
+    q_gate: bool = False,
+    o_name: str = "o_proj",
 ) -> Tensors:
-    """Query, key, value and output projections of (grouped, multi-query) attention."""
+    """Query, key, value and output projections of (grouped, multi-query) attention.
+
+    With ``q_gate`` the query projection also makes a gate of its own width for the output.
+    """
     v_dim = head_dim if v_dim is None else v_dim
     return (
         *linear(
             f"{name}.q_proj",
-            heads * head_dim,
+            heads * head_dim * (2 if q_gate else 1),
             hidden,
             part=part,
             split="column",
@@ -92,7 +97,7 @@ def attention(
             units=kv_heads,
         ),
         *linear(
-            f"{name}.o_proj",
+            f"{name}.{o_name}",
             hidden,
             heads * v_dim,
             part=part,
@@ -111,17 +116,28 @@ def mlp(
     bias: bool = False,
     name: str = "mlp",
     part: Part = "mlp",
+    modules: tuple[str, ...] | None = None,
 ) -> Tensors:
-    """A feed-forward block: (gate,) up and down."""
-    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
+    """A feed-forward block: (gate,) up and down; ``modules`` as in ``experts``."""
+    *up, (down, *_) = _feed_forward(hidden, inner, gated, modules)
     return (
         *(
             t
-            for u in up
-            for t in linear(f"{name}.{u}", inner, hidden, part=part, split="column", bias=bias)
+            for u, rows, columns in up
+            for t in linear(f"{name}.{u}", rows, columns, part=part, split="column", bias=bias)
         ),
-        *linear(f"{name}.down_proj", hidden, inner, part=part, split="row", bias=bias),
+        *linear(f"{name}.{down}", hidden, inner, part=part, split="row", bias=bias),
     )
+
+
+def _feed_forward(
+    hidden: int, inner: int, gated: bool, modules: tuple[str, ...] | None
+) -> list[tuple[str, int, int]]:
+    if modules is None:
+        modules = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
+    *up, down = modules
+    rows = 2 * inner if gated and len(up) == 1 else inner
+    return [*((u, rows, hidden) for u in up), (down, hidden, inner)]
 
 
 def experts(
@@ -133,12 +149,16 @@ def experts(
     gated: bool = True,
     bias: bool = False,
     name: str = "mlp.experts",
+    modules: tuple[str, ...] | None = None,
 ) -> Tensors:
-    """``count`` routed experts, of which a token goes through ``active``."""
-    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
-    shapes = [(f"{name}.{u}", inner, hidden) for u in up] + [(f"{name}.down_proj", hidden, inner)]
+    """``count`` routed experts, of which a token goes through ``active``.
+
+    ``modules`` are their names where they differ (``w1 w3 w2``); a gated block of only two keeps gate
+    and up in one matrix.
+    """
     made = []
-    for module, rows, columns in shapes:
+    for short, rows, columns in _feed_forward(hidden, inner, gated, modules):
+        module = f"{name}.{short}"
         made.append(
             Tensor(
                 name=module,

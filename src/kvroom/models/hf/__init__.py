@@ -46,6 +46,14 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "glm4_moe_lite",
     ),
     "compressed": ("deepseek_v4", "deepseek_ref"),
+    "mamba": ("mamba", "falcon_mamba", "mamba2"),
+    "hybrid": ("jamba", "bamba", "granitemoehybrid", "falcon_h1"),
+    "zamba": ("zamba", "zamba2"),
+    "nemotron_h": ("nemotron_h",),
+    "delta": ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
+    "kimi": ("kimi_linear", "kimi_k3"),
+    "lightning": ("minimax", "minimax_text_01", "minimax_m1"),
+    "griffin": ("recurrent_gemma", "lfm2", "lfm2_moe"),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
