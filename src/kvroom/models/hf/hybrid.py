@@ -122,13 +122,13 @@ def granite(c: Config) -> ModelSpec:
     shared = c.integer("shared_intermediate_size")
     part: Part = "shared_expert" if count else "mlp"
     modules = ("input_linear", "output_linear")
-    forward = parts.mlp(s.hidden, shared, name="shared_mlp", part=part, modules=modules)
+    forward = parts.mlp(s.hidden, shared, name="shared_mlp", part=part, names=modules)
     if count:
         active = c.integer("num_experts_per_tok", default=2, high=count)
         inner = c.integer(*INNER)
         forward += parts.router(s.hidden, count, name="block_sparse_moe.router.layer")
         forward += parts.experts(
-            s.hidden, inner, count, active, name="block_sparse_moe", modules=modules
+            s.hidden, inner, count, active, name="block_sparse_moe", names=modules
         )
     types = layer_types(
         c,

@@ -260,7 +260,7 @@ def _experts(c: Config, hidden: int) -> Tensors:
             count,
             active,
             name=f"{MOE}.experts",
-            modules=("w1", "w3", "w2"),
+            names=("w1", "w3", "w2"),
         ),
     )
     if latent:
