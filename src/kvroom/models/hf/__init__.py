@@ -109,6 +109,18 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "deci",
         "nemotron-nas",
     ),
+    "gemma": ("gemma", "gemma2", "gemma3_text"),
+    "gemma_shared": ("gemma3n_text", "gemma4_text"),
+    "multimodal": (
+        "gemma3",
+        "gemma3n",
+        "gemma4",
+        "mistral3",
+        "ministral3",
+        "llava",
+        "llava_next",
+        "llava_onevision",
+    ),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
