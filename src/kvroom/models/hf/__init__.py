@@ -8,10 +8,10 @@ name the type in ``FAMILIES``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from kvroom.errors import KvroomError
 from kvroom.models.hf.config import Config
 from kvroom.models.spec import ModelSpec
 
@@ -128,12 +128,24 @@ _MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kin
 
 
 def read(config: Mapping[str, Any]) -> ModelSpec:
-    """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it."""
+    """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it.
+
+    A type that no reader knows is read as a plain decoder, with a warning, where its config is plain;
+    one that wraps a known language model is read as that model, its towers left out.
+    """
     c = Config(config)
     kind = c.text("model_type", default="")
     module = _MODULE_OF.get(kind)
-    if module is None:
-        raise KvroomError("model_type", kind, "is not known", "…")
-    reader = import_module(f"kvroom.models.hf.{module}").READERS[kind]
-    spec: ModelSpec = reader(c)
-    return spec
+    if module is not None:
+        spec: ModelSpec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
+        return spec
+    for wrapper in ("text_config", "llm_config", "language_config"):
+        inner = config.get(wrapper)
+        if isinstance(inner, Mapping) and inner.get("model_type") in _MODULE_OF:
+            top = {k: v for k, v in config.items() if k == "quantization_config"}
+            spec = read({**top, **inner})
+            told = f"model_type {kind!r} is not known: only its {wrapper} is read, without towers"
+            return replace(spec, warnings=(*spec.warnings, told))
+    from kvroom.models.hf import unknown
+
+    return unknown.read(c, list(_MODULE_OF))
