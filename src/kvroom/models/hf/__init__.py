@@ -16,7 +16,6 @@ from kvroom.models.hf.config import Config
 from kvroom.models.spec import ModelSpec
 
 FAMILIES: dict[str, tuple[str, ...]] = {
-    "dense": ("llama", "mistral", "qwen2", "qwen3"),
     "moe": (
         "mixtral",
         "phimoe",
