@@ -108,7 +108,11 @@ def _as_path(name: str) -> ModelSpec | None:
         ggufs = sorted(p.name for p in path.iterdir() if p.suffix == ".gguf")
     except OSError:
         ggufs = []
-    fix = f"Give the file itself: {path / ggufs[0]}." if ggufs else "Put the model's config.json there."
+    fix = (
+        f"Give the file itself: {path / ggufs[0]}."
+        if ggufs
+        else "Put the model's config.json there."
+    )
     raise KvroomError("model", name, "is a folder without a config.json", fix)
 
 

@@ -48,7 +48,7 @@ def from_config(config: Mapping[str, Any]) -> Quantisation | None:
     if read is None and not method:
         return None
     made = read(q, top) if read else _unknown(q, method)
-    return made and replace(made, kv_dtype=_cache_dtype(q))
+    return replace(made, kv_dtype=_cache_dtype(q))
 
 
 def _find(config: Mapping[str, Any]) -> tuple[str, Any, Mapping[str, Any]] | None:
@@ -143,8 +143,8 @@ def _fp8(q: Config, top: Config) -> Quantisation:
     four_bit = top.text("expert_dtype", default="") == "fp4"
     linear = w.FP8_TENSOR
     if block is not None:
-        sides = q.integers("weight_block_size", length=2, low=1)
-        linear = fp8_block(*sides, scale_bytes=1 if four_bit else 4)
+        rows, columns = q.integers("weight_block_size", length=2, low=1)
+        linear = fp8_block(rows, columns, scale_bytes=1 if four_bit else 4)
     groups = _quantised_layers(q)
     # With a table of layers, `ignore` tells what the table's quantiser left to FP8.
     skip = _skips(q, *(_SKIPS[:2] if groups else _SKIPS))

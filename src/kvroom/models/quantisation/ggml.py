@@ -1,7 +1,8 @@
 """GGML's tensor types, and llama.cpp's mixes of them.
 
 Sizes: ``ggml_type_size`` and ``ggml_blck_size`` (ggml.c). Mixes: ``llama_tensor_get_type`` and
-``use_more_bits`` (llama.cpp, src/llama-quant.cpp), without an importance matrix.
+``use_more_bits`` (llama.cpp, src/llama-quant.cpp): the K mixes as made without an importance matrix,
+the IQ4 ones with it, as each is usually published.
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ MIXES: dict[str, str] = {
 }
 """A file type's name → the type that most of its tensors take."""
 
+_IQ4 = ("iq4_xs", "iq4_nl")
+_EIGHT_EXPERTS = ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m", "iq4_xs", "iq4_nl")
+"""Mixes that widen the attention output of a model with eight experts (Mixtral)."""
+
 
 def role_of(tensor: Tensor) -> str:
     """The tensor's role as llama.cpp's tensor names tell it (``attn_v``, ``ffn_down``, ``output``)."""
@@ -106,7 +111,11 @@ def _feed_forward(last: str, name: str) -> str:
         return "up"
     if last in ("w2", "fc2", "linear_2", "wo", "c_proj", "fc_out", "ff_out"):
         return "down"
-    if "down" in last or last.endswith(("4h_to_h", "output_linear")) or name.endswith("output.dense"):
+    if (
+        "down" in last
+        or last.endswith(("4h_to_h", "output_linear"))
+        or name.endswith("output.dense")
+    ):
         return "down"
     return "gate" if "gate" in last or last in ("w1", "wi_0") else "up"
 
@@ -171,7 +180,7 @@ class Mix:
         elif role == "ffn_down":
             found = self._down(main, i, more)
         elif role == "attn_output" and not self.falcon:
-            if self.experts == 8 and mix in ("q2_k", "q3_k_s", "q3_k_m", "q4_k_s", "q4_k_m", "iq4_xs", "iq4_nl"):
+            if self.experts == 8 and mix in _EIGHT_EXPERTS:
                 found = "q5_k"
             else:
                 found = {"q2_k": "q3_k", "q3_k_m": "q4_k", "q3_k_l": "q5_k"}.get(mix, main)
@@ -188,9 +197,7 @@ class Mix:
             found = "q4_k" if self.gqa >= 4 else "q3_k"
         elif mix == "q3_k_m":
             found = "q5_k" if i < 2 else "q4_k"
-        elif mix == "q3_k_l" or (mix == "q4_k_s" and i < 4):
-            found = "q5_k"
-        elif mix in ("iq4_xs", "iq4_nl") and self.gqa >= 4:
+        elif mix == "q3_k_l" or (mix == "q4_k_s" and i < 4) or (main in _IQ4 and self.gqa >= 4):
             found = "q5_k"
         elif mix in ("q4_k_m", "q5_k_m") and more:
             found = "q6_k"
@@ -208,8 +215,7 @@ class Mix:
             return "q6_k" if i < n // 16 else "q5_k" if more else "q4_k"
         if mix in ("q4_k_m", "q5_k_m") and more:
             return "q6_k"
-        early = i < n // 8
-        return "q5_k" if early and mix in ("iq4_xs", "iq4_nl", "q4_k_s") else main
+        return "q5_k" if mix == "q4_k_s" and i < n // 8 else main
 
 
 def _unsloth(role: str, tensor: Tensor, i: int, n: int) -> str:

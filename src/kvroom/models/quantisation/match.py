@@ -23,7 +23,9 @@ _LAYERS = re.compile(
 _WRAPPERS = re.compile(
     r"^(?:(?:model|language_model|text_model|transformer|backbone|decoder|llm)\.)+"
 )
-_TOWER = re.compile(r"vision|visual|audio|image|speech|tower|projector|encoder|multi_modal|connector")
+_TOWER = re.compile(
+    r"vision|visual|audio|image|speech|tower|projector|encoder|multi_modal|connector"
+)
 _NUMBERED = re.compile(r"layers\.(\d+)(\..*|\*?)", re.DOTALL)
 _NESTED_REPEAT = re.compile(r"\([^()]*[*+}][^()]*\)[*+{]")
 _MAX_REPEATS = 6
