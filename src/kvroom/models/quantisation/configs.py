@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 _KEYS = ("quantization_config", "compression_config", "quantization")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _SKIPS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", "exclude")
 
 
@@ -34,7 +35,7 @@ def from_config(config: Mapping[str, Any]) -> Quantisation | None:
     key for what cannot be read.
     """
     # Imported late: the config reader's package imports this one.
-    from kvroom.models.hf.config import Config
+    from kvroom.models.hf.config import Config  # noqa: PLC0415
 
     found = _find(config)
     if found is None:
@@ -111,10 +112,8 @@ def _listed(name: str, linear: Dtype, rule: Listed, *warnings: str) -> Quantisat
 
 
 def _layers(top: Config) -> int | None:
-    from kvroom.models.hf.common import LAYERS
-
     for level in (top.raw, *(top.raw.get(n) for n in _NESTED)):
-        for key in LAYERS:
+        for key in _LAYERS:
             count = level.get(key) if isinstance(level, Mapping) else None
             if isinstance(count, int):
                 return count
