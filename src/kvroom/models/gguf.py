@@ -12,6 +12,7 @@ import struct
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -229,7 +230,7 @@ def _sized(
     align = align if type(align) is int and 0 < align < 2**20 else 32
     begin = -(-c.at // align) * align
     ends = sorted({offset for *_, offset in raw})
-    after = dict(zip(ends, ends[1:], strict=False))
+    after = dict(pairwise(ends))
     total = 0
     for name, shape, kind, offset in raw:
         elements = math.prod(shape)

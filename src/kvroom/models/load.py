@@ -118,7 +118,7 @@ def _as_path(name: str) -> ModelSpec | None:
 
 def _file(path: Path) -> ModelSpec:
     beside: tuple[Stamp, ...] = ()
-    if path.name == "config.json" or path.name == INDEX or path.suffix == ".safetensors":
+    if path.name in ("config.json", INDEX) or path.suffix == ".safetensors":
         names = ("config.json", HF_QUANT, INDEX, "model.safetensors")
         near = (path.parent / n for n in names)
         beside = tuple(stamp(p) for p in near if p != path and p.is_file())

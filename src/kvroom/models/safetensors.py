@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from kvroom.errors import KvroomError
 from kvroom.models.files import decode, read_bytes, read_json, stamp
@@ -113,7 +113,7 @@ def _entry(file: str, key: str, said: Any) -> Entry:
     return Entry(dtype, tuple(shape), nbytes)
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: Any) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(v) is int and 0 <= v < 2**60 for v in value)
 
 
