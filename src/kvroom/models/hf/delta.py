@@ -18,7 +18,6 @@ from kvroom.models.hf.config import Config
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     conv1d,
     grouped_vector,
@@ -27,6 +26,7 @@ from kvroom.models.hf.recurrent import (
 )
 from kvroom.models.hf.vision import qwen3_vision
 from kvroom.models.kinds import ConvState, FullAttention, RecurrentState
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec, Run
 from kvroom.models.tensors import Split
 
