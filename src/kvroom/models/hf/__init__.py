@@ -46,6 +46,30 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "glm4_moe_lite",
     ),
     "compressed": ("deepseek_v4", "deepseek_ref"),
+    "windowed_moe": (
+        "gpt_oss",
+        "llama4",
+        "llama4_text",
+        "mimo_v2_flash",
+        "step3p5",
+        "step3p7",
+    ),
+    "multimodal_moe": (
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "qwen3_vl",
+        "qwen3_vl_text",
+        "qwen3_vl_moe",
+        "qwen3_vl_moe_text",
+        "kimi_k25",
+        "glm4v_moe",
+        "glm4v_moe_text",
+        "minimax_m3",
+        "minimax_m3_vl",
+        "minimax_m3_vl_text",
+    ),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
