@@ -16,6 +16,15 @@ from kvroom.models.hf.config import Config
 from kvroom.models.spec import ModelSpec
 
 FAMILIES: dict[str, tuple[str, ...]] = {
+    "dense": ("llama", "mistral", "qwen2", "qwen3"),
+    "mamba": ("mamba", "falcon_mamba", "mamba2"),
+    "hybrid": ("jamba", "bamba", "granitemoehybrid", "falcon_h1"),
+    "zamba": ("zamba", "zamba2"),
+    "nemotron_h": ("nemotron_h",),
+    "delta": ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
+    "kimi": ("kimi_linear", "kimi_k3"),
+    "lightning": ("minimax", "minimax_text_01", "minimax_m1"),
+    "griffin": ("recurrent_gemma", "lfm2", "lfm2_moe"),
     "moe": (
         "mixtral",
         "phimoe",
@@ -119,6 +128,29 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "llava",
         "llava_next",
         "llava_onevision",
+    "windowed_moe": (
+        "gpt_oss",
+        "llama4",
+        "llama4_text",
+        "mimo_v2_flash",
+        "step3p5",
+        "step3p7",
+    ),
+    "multimodal_moe": (
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "qwen3_vl",
+        "qwen3_vl_text",
+        "qwen3_vl_moe",
+        "qwen3_vl_moe_text",
+        "kimi_k25",
+        "glm4v_moe",
+        "glm4v_moe_text",
+        "minimax_m3",
+        "minimax_m3_vl",
+        "minimax_m3_vl_text",
     ),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""

@@ -9,6 +9,7 @@ query projection for an output gate and norms queries and keys. Sources: arXiv:2
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
@@ -18,18 +19,19 @@ from kvroom.models.hf.config import Config
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     conv1d,
     grouped_vector,
     layer_types,
     state_dtype,
 )
-from kvroom.models.hf.vision import qwen3_vision
+from kvroom.models.hf.vision import composite, qwen3_tower
 from kvroom.models.kinds import ConvState, FullAttention, RecurrentState
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec, Run
 from kvroom.models.tensors import Split
 
+BEHIND_TOWER = "model.language_model.layers"
 NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
@@ -47,46 +49,56 @@ def qwen3_next(c: Config) -> ModelSpec:
     every = c.integer("decoder_sparse_step", default=1, high=100_000)
     dense = set(c.integers("mlp_only_layers", default=[], high=100_000))
     sparse = c.integer("num_experts", low=0, high=100_000) > 0
-    return _qwen(c, c, moe=lambda i: sparse and i not in dense and (i + 1) % every == 0, fused=True)
+    return _qwen(c, moe=lambda i: sparse and i not in dense and (i + 1) % every == 0, fused=True)
 
 
-def qwen3_5(c: Config) -> ModelSpec:
-    """Qwen3.5 and 3.6: a dense decoder, with a vision tower where the config has one."""
-    return _qwen3_5(c, moe=False, hidden_size=4096, intermediate_size=12288, num_hidden_layers=32)
-
-
-def qwen3_5_moe(c: Config) -> ModelSpec:
-    """Qwen3.5 and 3.6 with experts in every layer."""
-    return _qwen3_5(
+def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
+    """The dense decoder of Qwen3.5 and 3.6."""
+    c = class_defaults(
         c,
-        moe=True,
+        vocab_size=248320,
+        hidden_size=4096,
+        intermediate_size=12288,
+        num_hidden_layers=32,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+    )
+    return _qwen(c, moe=lambda i: False, fused=False, **outer)
+
+
+def qwen3_5_moe_text(c: Config, **outer: Any) -> ModelSpec:
+    """The decoder of Qwen3.5 and 3.6 with experts in every layer."""
+    c = class_defaults(
+        c,
+        vocab_size=248320,
         hidden_size=2048,
         num_hidden_layers=40,
+        num_attention_heads=16,
+        num_key_value_heads=2,
         moe_intermediate_size=512,
         shared_expert_intermediate_size=512,
         num_experts=256,
         num_experts_per_tok=8,
     )
+    return _qwen(c, moe=lambda i: True, fused=False, **outer)
 
 
-def _qwen3_5(c: Config, *, moe: bool, **defaults: int) -> ModelSpec:
-    text = c.sub("text_config") if c.has("text_config") else c
-    text = class_defaults(
-        text,
-        vocab_size=248320,
-        num_attention_heads=16,
-        num_key_value_heads=2 if moe else 4,
-        **defaults,
-    )
-    beside: Tensors = ()
-    if c.has("vision_config"):
-        beside = qwen3_vision(c.sub("vision_config"))
-    return _qwen(text, c, moe=lambda i: moe, fused=False, beside=beside)
+def qwen3_5(c: Config) -> ModelSpec:
+    """Qwen3.5 and 3.6: the dense decoder behind its vision tower."""
+    return composite(c, qwen3_5_text, _tower, layer_names=BEHIND_TOWER)
 
 
-def _qwen(
-    c: Config, top: Config, *, moe: Callable[[int], bool], fused: bool, beside: Tensors = ()
-) -> ModelSpec:
+def qwen3_5_moe(c: Config) -> ModelSpec:
+    """Qwen3.5 and 3.6: the decoder with experts behind its vision tower."""
+    return composite(c, qwen3_5_moe_text, _tower, layer_names=BEHIND_TOWER)
+
+
+def _tower(c: Config, hidden: int, root: Config) -> Tensors:
+    """Qwen3-VL's tower, but nothing feeds the decoder's deeper layers unless the config says so."""
+    return qwen3_tower(c.of_class(deepstack_visual_indexes=[]), hidden, root)
+
+
+def _qwen(c: Config, *, moe: Callable[[int], bool], fused: bool, **outer: Any) -> ModelSpec:
     c = c.of_class(
         head_dim=256,
         linear_conv_kernel_dim=4,
@@ -124,10 +136,8 @@ def _qwen(
         vocab=s.vocab,
         q_heads=s.heads,
         kv_heads=s.kv_heads,
-        beside=beside,
         mtp=mtp,
-        layer_names="model.layers" if c is top or not c.path else "model.language_model.layers",
-        root=top,
+        **outer,
     )
 
 
@@ -256,7 +266,7 @@ def _experts(c: Config, s: Sizes) -> Tensors:
 READERS: dict[str, Callable[[Config], ModelSpec]] = {
     "qwen3_next": qwen3_next,
     "qwen3_5": qwen3_5,
-    "qwen3_5_text": qwen3_5,
+    "qwen3_5_text": qwen3_5_text,
     "qwen3_5_moe": qwen3_5_moe,
-    "qwen3_5_moe_text": qwen3_5_moe,
+    "qwen3_5_moe_text": qwen3_5_moe_text,
 }

@@ -17,7 +17,6 @@ from kvroom.models.hf.config import Config
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     conv1d,
     grouped_vector,
@@ -25,6 +24,7 @@ from kvroom.models.hf.recurrent import (
     state_dtype,
 )
 from kvroom.models.kinds import ConvState, FullAttention, RecurrentState, SlidingWindow
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
 
 W_MODULES = ("w1", "w3", "w2")

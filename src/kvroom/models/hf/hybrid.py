@@ -15,7 +15,6 @@ from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     dt_rank,
     expanded,
@@ -26,6 +25,7 @@ from kvroom.models.hf.recurrent import (
     state_dtype,
 )
 from kvroom.models.kinds import FullAttention
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Part
 

@@ -16,17 +16,17 @@ from kvroom.models import parts
 from kvroom.models.dtypes import FP32
 from kvroom.models.hf.common import HEADS, HIDDEN, INNER, LAYERS, check_groups, model
 from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.hf.moonvit import moonvit3d
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     conv1d,
     grouped_vector,
     layer_types,
     state_dtype,
 )
-from kvroom.models.hf.vision import moonvit3d
 from kvroom.models.kinds import ConvState, Latent, RecurrentState
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 
 MOE = "block_sparse_moe"
@@ -153,10 +153,14 @@ def _sparse(c: Config, layers: int) -> list[bool]:
 
 def _kda(c: Config, hidden: int) -> Mixer:
     linear = c.sub("linear_attn_config")
-    heads = linear.integer("num_heads", default=c.get("linear_num_heads", default=32), high=100_000)
-    width = linear.integer("head_dim", default=c.get("linear_head_dim", default=128), high=100_000)
+    heads = linear.integer(
+        "num_heads", default=c.integer("linear_num_heads", default=32), high=100_000
+    )
+    width = linear.integer(
+        "head_dim", default=c.integer("linear_head_dim", default=128), high=100_000
+    )
     kernel = linear.integer(
-        "short_conv_kernel_size", default=c.get("linear_conv_kernel_dim", default=4), high=1000
+        "short_conv_kernel_size", default=c.integer("linear_conv_kernel_dim", default=4), high=1000
     )
     wide = heads * width
 

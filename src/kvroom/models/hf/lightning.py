@@ -8,6 +8,7 @@ shared block that a non-zero ``shared_intermediate_size`` adds), vLLM's ``minima
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
@@ -24,7 +25,7 @@ from kvroom.models.hf.recurrent import (
 from kvroom.models.kinds import RecurrentState
 from kvroom.models.spec import ModelSpec
 
-KNOWN: dict[int | str, str] = {0: "state", 1: "full", **LAYER_TYPES}
+KNOWN: dict[Any, str] = {**LAYER_TYPES, 0: "state", 1: "full"}
 
 
 def minimax(c: Config) -> ModelSpec:

@@ -18,9 +18,8 @@ from kvroom.models import parts
 from kvroom.models.dtypes import BF16, Dtype, cache_dtype
 from kvroom.models.hf.config import Config
 from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
+from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Part, Split, Tensor
-
-Tensors = tuple[Tensor, ...]
 
 CORE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
@@ -80,8 +79,19 @@ def layer_types(
     """
     if default is not None and not c.has(*names):
         return list(default)
+    return known_types(c, names, c.items(*names, length=length), allowed, known)
+
+
+def known_types(
+    c: Config,
+    names: Sequence[str],
+    values: Sequence[Any],
+    allowed: Sequence[str],
+    known: Mapping[Any, str],
+) -> list[str]:
+    """What each of ``values``, read from the key called one of ``names``, stands for."""
     found: list[str] = []
-    for value in c.items(*names, length=length):
+    for value in values:
         kind = known.get(value) if isinstance(value, str | int) else None
         if kind is None or kind not in allowed:
             raise KvroomError(

@@ -16,7 +16,6 @@ from kvroom.models.hf.common import HEADS, HIDDEN, INNER, LAYERS, check_groups, 
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     dt_rank,
     expanded,
@@ -28,6 +27,7 @@ from kvroom.models.hf.recurrent import (
     state_dtype,
 )
 from kvroom.models.kinds import FullAttention
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Part
 
