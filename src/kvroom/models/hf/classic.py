@@ -366,7 +366,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
     else:
         s = replace(s, kv_heads=1 if c.flag("multi_query") else s.heads)
     bias = c.flag("bias")
-    names = ("input_layernorm",)
+    names: tuple[str, ...] = ("input_layernorm",)
     if not c.flag("parallel_attn"):
         names = ("input_layernorm", "post_attention_layernorm")
     elif c.integer("num_ln_in_parallel_attn", default=2 if new else 1) == 2:
