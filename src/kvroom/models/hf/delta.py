@@ -16,10 +16,10 @@ from kvroom.models import parts
 from kvroom.models.dtypes import Dtype
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
+from kvroom.models.hf.experts import by_kind, filled, prediction
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.recurrent import (
     Mixer,
-    class_defaults,
     conv1d,
     grouped_vector,
     layer_types,
@@ -28,16 +28,17 @@ from kvroom.models.hf.recurrent import (
 from kvroom.models.hf.vision import composite, qwen3_tower
 from kvroom.models.kinds import ConvState, FullAttention, RecurrentState
 from kvroom.models.parts import Tensors
-from kvroom.models.spec import Layer, ModelSpec, Run
+from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Split
 
 BEHIND_TOWER = "model.language_model.layers"
+PREDICTION = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
 def qwen3_next(c: Config) -> ModelSpec:
     """Qwen3-Next: experts but for ``mlp_only_layers``; the linear layers' projections are fused."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=5632,
         num_key_value_heads=2,
@@ -54,7 +55,7 @@ def qwen3_next(c: Config) -> ModelSpec:
 
 def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
     """The dense decoder of Qwen3.5 and 3.6."""
-    c = class_defaults(
+    c = filled(
         c,
         vocab_size=248320,
         hidden_size=4096,
@@ -68,7 +69,7 @@ def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
 
 def qwen3_5_moe_text(c: Config, **outer: Any) -> ModelSpec:
     """The decoder of Qwen3.5 and 3.6 with experts in every layer."""
-    c = class_defaults(
+    c = filled(
         c,
         vocab_size=248320,
         hidden_size=2048,
@@ -117,41 +118,21 @@ def _qwen(c: Config, *, moe: Callable[[int], bool], fused: bool, **outer: Any) -
         default=["state" if (i + 1) % every else "full" for i in range(s.layers)],
     )
     mixers = {"full": _attention(c, s), "state": _linear(c, s, fused)}
-    made: dict[tuple[str, bool], Layer] = {}
 
-    def layer(kind: str, sparse: bool) -> Layer:
-        if (kind, sparse) not in made:
-            forward = _experts(c, s) if sparse else parts.mlp(s.hidden, c.integer(*INNER))
-            made[kind, sparse] = block(s.hidden, mixers[kind], forward, NORMS)
-        return made[kind, sparse]
+    def build(kind: tuple[str, bool]) -> Layer:
+        forward = _experts(c, s) if kind[1] else parts.mlp(s.hidden, c.integer(*INNER))
+        return block(s.hidden, mixers[kind[0]], forward, NORMS)
 
-    depth = c.integer("mtp_num_hidden_layers", "num_nextn_predict_layers", default=0, low=0)
-    mtp: tuple[Run, ...] = ()
-    if depth:
-        mtp = (Run(_ahead(s.hidden, layer("full", moe(s.layers - 1))), depth),)
+    ahead = build(("full", moe(s.layers - 1)))
     return model(
         c,
-        [layer(kind, moe(i)) for i, kind in enumerate(types)],
+        by_kind(((kind, moe(i)) for i, kind in enumerate(types)), build),
         hidden=s.hidden,
         vocab=s.vocab,
         q_heads=s.heads,
         kv_heads=s.kv_heads,
-        mtp=mtp,
+        mtp=prediction(c, ahead, s.hidden, PREDICTION),
         **outer,
-    )
-
-
-def _ahead(hidden: int, layer: Layer) -> Layer:
-    """A multi-token-prediction layer: hidden state and embedding normed, joined, then full attention."""
-    return Layer(
-        stores=layer.stores,
-        tensors=(
-            *parts.norm("pre_fc_norm_embedding", hidden),
-            *parts.norm("pre_fc_norm_hidden", hidden),
-            *parts.linear("fc", hidden, 2 * hidden, part="mlp"),
-            *layer.tensors,
-            *parts.norm("norm", hidden),
-        ),
     )
 
 

@@ -10,45 +10,35 @@ transformers' ``kimi_linear``; for K3 arXiv:2607.24653 and the tensors of the pu
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.dtypes import FP32
-from kvroom.models.hf.common import HEADS, HIDDEN, INNER, LAYERS, check_groups, model
+from kvroom.models.hf.common import INNER, LAYERS, model
 from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.hf.experts import by_kind, filled, prediction, sparse_layers
+from kvroom.models.hf.hybrid import block
+from kvroom.models.hf.latent import LatentSizes, latent_sizes
 from kvroom.models.hf.moonvit import moonvit3d
 from kvroom.models.hf.recurrent import (
     Mixer,
-    class_defaults,
     conv1d,
     grouped_vector,
     layer_types,
     state_dtype,
 )
-from kvroom.models.kinds import ConvState, Latent, RecurrentState
+from kvroom.models.hf.vision import composite
+from kvroom.models.kinds import ConvState, RecurrentState
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 
 MOE = "block_sparse_moe"
 
 
-def kimi_linear(c: Config) -> ModelSpec:
-    """Kimi-Linear."""
-    return _kimi(c, c)
-
-
-def kimi_k3(c: Config) -> ModelSpec:
-    """Kimi-K3: the decoder in ``text_config``, a MoonViT3D tower in ``vision_config``."""
-    if not c.has("text_config"):
-        return _kimi(c, c)
-    beside = moonvit3d(c.sub("vision_config")) if c.has("vision_config") else ()
-    return _kimi(c.sub("text_config"), c, beside=beside, layer_names="language_model.model.layers")
-
-
-def _kimi(
-    c: Config, top: Config, *, beside: Tensors = (), layer_names: str = "model.layers"
-) -> ModelSpec:
-    c = class_defaults(
+def kimi_linear(c: Config, **outer: Any) -> ModelSpec:
+    """Kimi-Linear, and the decoder of Kimi-K3."""
+    c = filled(
         c,
         vocab_size=163840,
         hidden_size=2304,
@@ -61,56 +51,40 @@ def _kimi(
         qk_nope_head_dim=128,
         v_head_dim=128,
     )
-    hidden = c.integer(*HIDDEN)
     layers = c.integer(*LAYERS, high=MAX_LAYERS)
-    heads = c.integer(*HEADS, high=100_000)
-    kv_heads = c.integer("num_key_value_heads", default=heads, high=100_000)
-    check_groups(c, heads, kv_heads)
-    vocab = c.integer("vocab_size")
+    latent = latent_sizes(c)
+    hidden = latent.hidden
     residual = c.has("attn_res_block_size")
-    made: dict[tuple[str, bool], Layer] = {}
-    each: list[Layer] = []
-    for kind, sparse in zip(_types(c, layers), _sparse(c, layers), strict=True):
-        if (kind, sparse) not in made:
-            mixer = _latent(c, hidden, heads) if kind == "full" else _kda(c, hidden)
-            forward = _experts(c, hidden) if sparse else parts.mlp(hidden, c.integer(*INNER))
-            made[kind, sparse] = Layer(
-                stores=mixer.stores,
-                tensors=(
-                    *parts.norm("input_layernorm", hidden),
-                    *mixer.tensors,
-                    *parts.norm("post_attention_layernorm", hidden),
-                    *forward,
-                    *(_residual("self_attention_res", hidden) if residual else ()),
-                    *(_residual("mlp_res", hidden) if residual else ()),
-                ),
-            )
-        each.append(made[kind, sparse])
+
+    def build(kind: tuple[str, bool]) -> Layer:
+        mixer = _latent(c, latent) if kind[0] == "full" else _kda(c, hidden)
+        forward = _experts(c, hidden) if kind[1] else parts.mlp(hidden, c.integer(*INNER))
+        layer = block(hidden, mixer, forward, ("input_layernorm", "post_attention_layernorm"))
+        if not residual:
+            return layer
+        looks = (*_residual("self_attention_res", hidden), *_residual("mlp_res", hidden))
+        return Layer(stores=layer.stores, tensors=layer.tensors + looks)
+
+    sparse = sparse_layers(c, layers, first_dense=1)
     return model(
         c,
-        each,
+        by_kind(zip(_types(c, layers), sparse, strict=True), build),
         hidden=hidden,
-        vocab=vocab,
-        q_heads=heads,
-        kv_heads=kv_heads,
+        vocab=c.integer("vocab_size"),
+        q_heads=latent.heads,
+        kv_heads=1,  # the latent: one for all heads
         final=(
             *parts.norm("norm", hidden),
             *(_residual("output_attn_res", hidden) if residual else ()),
         ),
-        beside=beside,
-        layer_names=layer_names,
-        root=top,
-        warnings=_unread(c),
+        mtp=prediction(c, build(("full", sparse[-1])), hidden),
+        **outer,
     )
 
 
-def _unread(c: Config) -> tuple[str, ...]:
-    if c.integer("num_nextn_predict_layers", default=0, low=0, high=1000):
-        return (
-            "num_nextn_predict_layers: Kimi's multi-token-prediction layer is not published, so it "
-            "is left out",
-        )
-    return ()
+def kimi_k3(c: Config) -> ModelSpec:
+    """Kimi-K3: the decoder in ``text_config``, a MoonViT3D tower in ``vision_config``."""
+    return composite(c, kimi_linear, moonvit3d, layer_names="language_model.model.layers")
 
 
 def _types(c: Config, layers: int) -> list[str]:
@@ -137,18 +111,6 @@ def _types(c: Config, layers: int) -> list[str]:
             "Put each layer, counted from 1, in exactly one of the two.",
         )
     return ["full" if i in full else "state" for i in range(1, layers + 1)]
-
-
-def _sparse(c: Config, layers: int) -> list[bool]:
-    if c.has("mlp_layer_types"):
-        known = {"dense": "mlp", "sparse": "moe"}
-        types = layer_types(
-            c, "mlp_layer_types", length=layers, allowed=("mlp", "moe"), known=known
-        )
-        return [kind == "moe" for kind in types]
-    first = c.integer("first_k_dense_replace", default=1, low=0, high=100_000)
-    every = c.integer("moe_layer_freq", default=1, high=100_000)
-    return [i >= first and i % every == 0 for i in range(layers)]
 
 
 def _kda(c: Config, hidden: int) -> Mixer:
@@ -200,51 +162,19 @@ def _kda(c: Config, hidden: int) -> Mixer:
     )
 
 
-def _latent(c: Config, hidden: int, heads: int) -> Mixer:
-    """Multi-head latent attention without rotary positions (the rotary part is kept all the same)."""
-    latent = c.integer("kv_lora_rank")
-    rope = c.integer("qk_rope_head_dim", low=0, high=100_000)
-    nope = c.integer("qk_nope_head_dim", high=100_000)
-    v_dim = c.integer("v_head_dim", high=100_000)
-    rank = c.maybe_integer("q_lora_rank")
-    bias = c.flag("attention_bias")
-
-    def project(name: str, rows: int, columns: int) -> Tensors:
-        return parts.linear(
-            f"self_attn.{name}", rows, columns, part="attention", split="column", units=heads
+def _latent(c: Config, latent: LatentSizes) -> Mixer:
+    """Latent attention without rotary positions (the rotary part is kept all the same)."""
+    tensors = latent.tensors(bias=c.flag("attention_bias"))
+    if c.flag("mla_use_output_gate"):
+        tensors += parts.linear(
+            "self_attn.g_proj",
+            latent.heads * latent.v,
+            latent.hidden,
+            part="attention",
+            split="column",
+            units=latent.heads,
         )
-
-    if rank is None:
-        queries = project("q_proj", heads * (nope + rope), hidden)
-    else:
-        queries = (
-            *parts.linear("self_attn.q_a_proj", rank, hidden, part="attention", bias=bias),
-            *parts.norm("self_attn.q_a_layernorm", rank),
-            *project("q_b_proj", heads * (nope + rope), rank),
-        )
-    return Mixer(
-        stores=(
-            Latent(latent_dim=latent, rope_dim=rope, q_heads=heads, k_dim=nope + rope, v_dim=v_dim),
-        ),
-        tensors=(
-            *queries,
-            *parts.linear(
-                "self_attn.kv_a_proj_with_mqa", latent + rope, hidden, part="attention", bias=bias
-            ),
-            *parts.norm("self_attn.kv_a_layernorm", latent),
-            *project("kv_b_proj", heads * (nope + v_dim), latent),
-            *(project("g_proj", heads * v_dim, hidden) if c.flag("mla_use_output_gate") else ()),
-            *parts.linear(
-                "self_attn.o_proj",
-                hidden,
-                heads * v_dim,
-                part="attention",
-                split="row",
-                bias=bias,
-                units=heads,
-            ),
-        ),
-    )
+    return Mixer(stores=(latent.kept(),), tensors=tensors)
 
 
 def _experts(c: Config, hidden: int) -> Tensors:
