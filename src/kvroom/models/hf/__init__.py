@@ -21,8 +21,15 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "hybrid": ("jamba", "bamba", "granitemoehybrid", "falcon_h1"),
     "zamba": ("zamba", "zamba2"),
     "nemotron_h": ("nemotron_h",),
-    "delta": ("qwen3_next", "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text"),
-    "kimi": ("kimi_linear", "kimi_k3"),
+    "delta": (
+        "qwen3_next",
+        "qwen3_5",
+        "qwen3_5_text",
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+        "olmo_hybrid",
+    ),
+    "kimi": ("kimi_linear", "kimi_k3", "bailing_hybrid"),
     "lightning": ("minimax", "minimax_text_01", "minimax_m1"),
     "griffin": ("recurrent_gemma", "lfm2", "lfm2_moe"),
     "moe": (
