@@ -77,12 +77,8 @@ def attention(
     k_bias = qkv_bias if k_bias is None else k_bias
     q, k, v, o = (f"{name}.{module}" for module in names)
     return (
-        *linear(
-            q, heads * head_dim, hidden, part=part, split="column", bias=qkv_bias, units=heads
-        ),
-        *linear(
-            k, kv_heads * head_dim, hidden, part=part, split="kv", bias=k_bias, units=kv_heads
-        ),
+        *linear(q, heads * head_dim, hidden, part=part, split="column", bias=qkv_bias, units=heads),
+        *linear(k, kv_heads * head_dim, hidden, part=part, split="kv", bias=k_bias, units=kv_heads),
         *linear(v, kv_heads * v_dim, hidden, part=part, split="kv", bias=qkv_bias, units=kv_heads),
         *linear(o, hidden, heads * v_dim, part=part, split="row", bias=o_bias, units=heads),
     )

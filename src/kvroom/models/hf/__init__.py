@@ -73,6 +73,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "gemma": ("gemma", "gemma2", "gemma3_text"),
     "gemma_shared": ("gemma3n_text", "gemma4_text"),
+    "mllama": ("mllama",),
+    "encoder_decoder": ("t5", "mt5", "umt5", "bart", "mbart", "whisper"),
+    "encoders": ("bert", "roberta", "xlm-roberta", "nomic_bert", "modernbert"),
     "multimodal": (
         "gemma3",
         "gemma3n",

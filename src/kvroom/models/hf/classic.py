@@ -186,9 +186,7 @@ def gpt_neox(c: Config) -> ModelSpec:
             name="attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -271,9 +269,7 @@ def bloom(c: Config) -> ModelSpec:
             names=_fused("query_key_value", "dense"),
         ),
         *_layer_norm("post_attention_layernorm", s),
-        *parts.mlp(
-            s.hidden, 4 * s.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, 4 * s.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -364,7 +360,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
     else:
         s = replace(s, kv_heads=1 if c.flag("multi_query") else s.heads)
     bias = c.flag("bias")
-    names = ("input_layernorm",)
+    names: tuple[str, ...] = ("input_layernorm",)
     if not c.flag("parallel_attn"):
         names = ("input_layernorm", "post_attention_layernorm")
     elif c.integer("num_ln_in_parallel_attn", default=2 if new else 1) == 2:
@@ -381,9 +377,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
             name="self_attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,

@@ -55,7 +55,10 @@ def sliding_window(c: Config) -> int | None:
 
 def head_norms(s: Sizes) -> Tensors:
     """Norms of queries and keys over a head's width, which all heads share."""
-    return (*parts.norm("self_attn.q_norm", s.head_dim), *parts.norm("self_attn.k_norm", s.head_dim))
+    return (
+        *parts.norm("self_attn.q_norm", s.head_dim),
+        *parts.norm("self_attn.k_norm", s.head_dim),
+    )
 
 
 def width_norms(s: Sizes) -> Tensors:
@@ -184,7 +187,9 @@ def smollm3(c: Config) -> ModelSpec:
     c = absent(c, num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=32768)
     s = sizes(c)
     every = c.integer("no_rope_layer_interval", default=4)
-    rotary = c.items("no_rope_layers", length=s.layers, default=[(i + 1) % every for i in range(s.layers)])
+    rotary = c.items(
+        "no_rope_layers", length=s.layers, default=[(i + 1) % every for i in range(s.layers)]
+    )
     bias = c.flag("attention_bias")
     tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, mlp_bias=c.flag("mlp_bias"))
     return decoder(

@@ -103,9 +103,7 @@ def _beside(
     """``spec`` with the vision tower and projector of ``vision_config`` beside it."""
     if not root.has("vision_config"):
         warning = "vision_config: absent, so that no vision tower is counted among the weights."
-        return replace(
-            spec, layer_names=layer_names, warnings=(*spec.warnings, warning), beside=()
-        )
+        return replace(spec, layer_names=layer_names, warnings=(*spec.warnings, warning), beside=())
     v = root.sub("vision_config")
     return replace(spec, layer_names=layer_names, beside=(*tower(v), *projector(v)))
 

@@ -187,9 +187,7 @@ def deci(c: Config) -> ModelSpec:
     """DeciLM 7B: Llama with a number of KV heads for each layer (``num_key_value_heads_per_layer``)."""
     base = sizes(c)
     default = [base.kv_heads] * base.layers
-    heads = c.integers(
-        "num_key_value_heads_per_layer", length=base.layers, default=default, low=1
-    )
+    heads = c.integers("num_key_value_heads_per_layer", length=base.layers, default=default, low=1)
     for kv in set(heads):
         check_groups(c, base.heads, kv)
     made: dict[int, Layer] = {}

@@ -150,9 +150,7 @@ def gemma4_audio(a: Config) -> Tensors:
     hidden = a.integer("hidden_size", default=1024)
     layers = a.integer("num_hidden_layers", default=12, high=MAX_LAYERS)
     heads = a.integer("num_attention_heads", default=8, high=100_000)
-    first, second = (
-        a.integers("subsampling_conv_channels", length=2, default=[128, 32], low=1)
-    )
+    first, second = a.integers("subsampling_conv_channels", length=2, default=[128, 32], low=1)
     kernel = a.integer("conv_kernel_size", default=5, high=1000)
     out = a.integer("output_proj_dims", default=1536)
     norms = 2 * 2 + 2 + 3  # of the two feed-forward blocks, the convolution and the layer
