@@ -85,6 +85,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "llava",
         "llava_next",
         "llava_onevision",
+        "paligemma",
     ),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""

@@ -30,7 +30,7 @@ def _stores(heads: int, width: int) -> tuple[FullAttention, CrossAttention]:
 
 
 def t5(c: Config) -> ModelSpec:
-    """T5, FLAN-T5, mT5: relative position biases in the first layer of each stack, no other biases.
+    """T5 and FLAN-T5: relative position biases in the first layer of each stack, no other biases.
 
     ``d_kv`` is a head's width whatever d_model / heads is (T5 11B: 128 heads of 128). A feed-forward
     block named gated-… has two input matrices. The head is tied unless ``tie_word_embeddings`` is false
@@ -39,9 +39,14 @@ def t5(c: Config) -> ModelSpec:
     return _t5(c, every=False)
 
 
+def mt5(c: Config) -> ModelSpec:
+    """mT5: T5 1.1 for many languages, gated by class."""
+    return _t5(absent(c, feed_forward_proj="gated-gelu"), every=False)
+
+
 def umt5(c: Config) -> ModelSpec:
-    """UMT5: T5 with a relative position bias in every layer."""
-    return _t5(c, every=True)
+    """UMT5: mT5 with a relative position bias in every layer."""
+    return _t5(absent(c, feed_forward_proj="gated-gelu"), every=True)
 
 
 def _t5(c: Config, *, every: bool) -> ModelSpec:
@@ -239,7 +244,7 @@ def _biased(
 
 READERS: dict[str, Callable[[Config], ModelSpec]] = {
     "t5": t5,
-    "mt5": t5,
+    "mt5": mt5,
     "umt5": umt5,
     "bart": bart,
     "mbart": mbart,
