@@ -26,6 +26,8 @@ FAMILIES: dict[str, str] = {
         "llama aquila yi Yi mistral ministral qwen2 qwen3 granite seed_oss smollm3 "
         "internlm3 phi3 glm glm4"
     ),
+    "encoder_decoder": "t5 mt5 umt5 bart mbart whisper",
+    "encoders": "bert roberta xlm-roberta nomic_bert modernbert",
     "gemma": "gemma gemma2 gemma3_text",
     "gemma_shared": "gemma3n_text gemma4_text",
     "griffin": "recurrent_gemma lfm2 lfm2_moe",
@@ -33,14 +35,16 @@ FAMILIES: dict[str, str] = {
     "kimi": "kimi_linear kimi_k3 bailing_hybrid",
     "latent": "deepseek_v2 deepseek_v3 kimi_k2 deepseek_v32 glm_moe_dsa glm4_moe_lite",
     "layernorms": (
-        "olmo olmo2 olmo3 exaone4 cohere cohere2 starcoder2 stablelm stablelm_epoch "
-        "nemotron"
+        "olmo olmo2 olmo3 exaone4 cohere cohere2 starcoder2 stablelm stablelm_epoch nemotron"
     ),
     "lightning": "minimax minimax_text_01 minimax_m1",
     "mamba": "mamba falcon_mamba mamba2",
+    "mllama": "mllama",
     "moe": "mixtral phimoe minimax_m2 olmoe granitemoe granitemoeshared dbrx qwen2_moe qwen3_moe",
     "moe_shared": "deepseek glm4_moe ernie4_5 ernie4_5_moe hunyuan_v1_moe hunyuan_v1_dense mimo",
-    "multimodal": "gemma3 gemma3n gemma4 mistral3 ministral3 llava llava_next llava_onevision",
+    "multimodal": (
+        "gemma3 gemma3n gemma4 mistral3 ministral3 llava llava_next llava_onevision paligemma"
+    ),
     "multimodal_moe": (
         "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl qwen3_vl_text "
         "qwen3_vl_moe qwen3_vl_moe_text kimi_k25 glm4v_moe glm4v_moe_text minimax_m3 "

@@ -301,7 +301,7 @@ def mpt(c: Config) -> ModelSpec:
     attn = c.sub("attn_config", alibi=True)
     one = attn.text("attn_type") == "multiquery_attention"
     s = replace(s, kv_heads=attn.integer("kv_n_heads", default=1 if one else s.heads))
-    check_groups(attn, s.heads, s.kv_heads)
+    check_groups(attn, s.heads, s.kv_heads, "kv_n_heads")
     bias = not c.flag("no_bias")
     inner = int(c.number("expansion_ratio", default=4, low=0.01, high=1000) * s.hidden)
     widths = (("attn.q_ln", s.heads), ("attn.k_ln", s.kv_heads)) if attn.flag("qk_ln") else ()
@@ -362,7 +362,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
     s = sizes(c)
     if new:
         s = replace(s, kv_heads=c.integer("num_kv_heads", "n_head_kv", default=s.heads))
-        check_groups(c, s.heads, s.kv_heads)
+        check_groups(c, s.heads, s.kv_heads, "num_kv_heads", "n_head_kv")
     else:
         s = replace(s, kv_heads=1 if c.flag("multi_query") else s.heads)
     bias = c.flag("bias")
@@ -420,7 +420,7 @@ def phi_msft(c: Config) -> ModelSpec:
     """Phi-2 in Microsoft's first form (remote code ``modeling_phi``): GPT-2's keys, one fused Wqkv."""
     s = sizes(c)
     s = replace(s, kv_heads=c.integer("n_head_kv", default=s.heads))
-    check_groups(c, s.heads, s.kv_heads)
+    check_groups(c, s.heads, s.kv_heads, "n_head_kv")
     return _phi(
         c,
         s,
