@@ -155,7 +155,7 @@ def lfm2(c: Config) -> ModelSpec:
             inner = int(c.number("block_ffn_dim_multiplier", default=1.0, high=1000.0) * inner)
             step = c.integer("block_multiple_of", default=256)
             inner = step * -(-inner // step)
-    forward = parts.mlp(s.hidden, max(1, inner), name="feed_forward", modules=W_MODULES)
+    forward = parts.mlp(s.hidden, max(1, inner), name="feed_forward", names=W_MODULES)
     return _lfm2(c, s, dense=forward, sparse=forward, first=s.layers)
 
 
@@ -180,10 +180,10 @@ def lfm2_moe(c: Config) -> ModelSpec:
             count,
             c.integer("num_experts_per_tok", high=count),
             name="feed_forward.experts",
-            modules=W_MODULES,
+            names=W_MODULES,
         ),
     )
-    dense = parts.mlp(s.hidden, c.integer(*INNER), name="feed_forward", modules=W_MODULES)
+    dense = parts.mlp(s.hidden, c.integer(*INNER), name="feed_forward", names=W_MODULES)
     first = c.integer("num_dense_layers", low=0, high=100_000)
     return _lfm2(c, s, dense=dense, sparse=sparse, first=first)
 
@@ -206,7 +206,13 @@ def _lfm2(c: Config, s: Sizes, *, dense: Tensors, sparse: Tensors, first: int) -
             FullAttention(kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=s.head_dim, q_heads=s.heads),
         ),
         tensors=(
-            *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, o_name="out_proj"),
+            *parts.attention(
+                s.hidden,
+                s.heads,
+                s.kv_heads,
+                s.head_dim,
+                names=("q_proj", "k_proj", "v_proj", "out_proj"),
+            ),
             *parts.norm("self_attn.q_layernorm", s.head_dim),
             *parts.norm("self_attn.k_layernorm", s.head_dim),
         ),

@@ -260,7 +260,7 @@ def _experts(c: Config, hidden: int, moe: str) -> Tensors:
             count,
             active,
             name=f"{moe}.experts",
-            modules=("w1", "w3", "w2") if moe == MOE else None,
+            names=("w1", "w3", "w2") if moe == MOE else None,
         ),
     )
     if latent:

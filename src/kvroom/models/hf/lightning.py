@@ -47,7 +47,7 @@ def minimax(c: Config) -> ModelSpec:
             count,
             c.integer("num_experts_per_tok", high=count),
             name="block_sparse_moe.experts",
-            modules=("w1", "w3", "w2"),
+            names=("w1", "w3", "w2"),
         ),
     )
     shared = c.integer("shared_intermediate_size", default=0, low=0)
