@@ -64,7 +64,7 @@ def _gpt2(c: Config, s: Sizes) -> ModelSpec:
             names=_fused("c_attn", "c_proj"),
         ),
         *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("c_fc", "c_proj")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
         c,
@@ -95,7 +95,7 @@ def _parallel(c: Config, names: tuple[str, str, str, str]) -> ModelSpec:
     tensors = (
         *_layer_norm("ln_1", s),
         *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, name="attn", names=names),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("fc_in", "fc_out")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc_in", "fc_out")),
     )
     return decoder(
         c,
@@ -124,7 +124,7 @@ def gpt_neo(c: Config) -> ModelSpec:
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
         *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("c_fc", "c_proj")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
         c,
@@ -186,9 +186,7 @@ def gpt_neox(c: Config) -> ModelSpec:
             name="attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=True, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -230,9 +228,7 @@ def opt(c: Config) -> ModelSpec:
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
         *(_layer_norm("self_attn_layer_norm", s) if affine else ()),
-        *parts.mlp(
-            s.hidden, c.integer(*INNER), bias=bias, name="", gated=False, names=("fc1", "fc2")
-        ),
+        *parts.mlp(s.hidden, c.integer(*INNER), bias=bias, name="", names=("fc1", "fc2")),
         *(_layer_norm("final_layer_norm", s) if affine else ()),
     )
     embedding = (
@@ -273,9 +269,7 @@ def bloom(c: Config) -> ModelSpec:
             names=_fused("query_key_value", "dense"),
         ),
         *_layer_norm("post_attention_layernorm", s),
-        *parts.mlp(
-            s.hidden, 4 * s.hidden, bias=True, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, 4 * s.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -383,9 +377,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
             name="self_attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=bias, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -450,7 +442,7 @@ def _phi(
             names=attention[1],
         ),
         *own,
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("fc1", "fc2")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc1", "fc2")),
     )
     return decoder(
         c,

@@ -70,7 +70,7 @@ def _t5(c: Config, *, every: bool) -> ModelSpec:
         *attention("SelfAttention"),
         *attention("EncDecAttention"),
         *parts.norm("DenseReluDense.layer_norm", hidden),
-        *parts.mlp(hidden, inner, name="DenseReluDense", gated=len(wi) == 3, names=wi),
+        *parts.mlp(hidden, inner, name="DenseReluDense", names=wi),
     )
     bias = parts.linear("SelfAttention.relative_attention_bias", buckets, heads, part="norm")
     stores = _stores(heads, width)
@@ -205,7 +205,7 @@ def _biased(
         tensors=(
             *attention("self_attn"),
             *attention("encoder_attn"),
-            *parts.mlp(hidden, inner, bias=True, gated=False, name="", names=("fc1", "fc2")),
+            *parts.mlp(hidden, inner, bias=True, name="", names=("fc1", "fc2")),
             *parts.norm("final_layer_norm", hidden, bias=True),
         ),
     )

@@ -54,7 +54,6 @@ def _bert_layer(c: Config, s: Sizes) -> Tensors:
             s.hidden,
             c.integer(*INNER),
             bias=True,
-            gated=False,
             name="",
             names=("intermediate.dense", "output.dense"),
         ),
