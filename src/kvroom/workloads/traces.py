@@ -247,7 +247,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     if not path.is_file():
         raise KvroomError("trace", str(path), "is not a file", "Give the path of a trace file.")
     with path.open("rb") as raw:
