@@ -1,0 +1,262 @@
+"""Bytes on one rank: how a layout shares a model's weights and a request's cache out over GPUs.
+
+Tensor ranks cut matrices and heads; KV heads are replicated where there are more ranks than heads,
+latents always. Pipeline stages hold their own layers. Expert ranks hold whole experts. Data-parallel
+replicas are copies. Decode-context ranks share a request's tokens out among tensor ranks that would
+otherwise hold the same heads. All tensor ranks of a stage are alike, so a layout is one Rank a stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from kvroom.errors import KvroomError
+from kvroom.models.dtypes import Dtype
+from kvroom.models.kinds import LayerKind
+from kvroom.models.quantisation import Quantisation
+from kvroom.models.spec import Layer, ModelSpec
+from kvroom.models.tensors import Tensor
+from kvroom.units import ceil_div
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Tensor, pipeline, data, expert and decode-context parallel degrees."""
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    dcp: int = 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the whole deployment; expert and context ranks reuse them."""
+        return self.tp * self.pp * self.dp
+
+    @property
+    def expert_cut(self) -> int:
+        """Tensor ranks that share one expert."""
+        return max(1, self.tp // self.ep)
+
+
+def check_layout(model: ModelSpec, layout: Layout) -> None:
+    """Refuse a layout that this model cannot be cut into, naming the degree and what would do."""
+    heads, layers = model.q_heads, model.num_layers
+    if heads and heads % layout.tp:
+        fits = [n for n in range(1, min(heads, 64) + 1) if heads % n == 0]
+        raise KvroomError(
+            "tp",
+            layout.tp,
+            f"does not divide {heads} attention heads",
+            f"Use one of {', '.join(map(str, fits))}.",
+        )
+    if layout.pp > layers:
+        raise KvroomError(
+            "pp", layout.pp, f"is more than the model's {layers} layers", f"Use at most {layers}."
+        )
+    experts = most_experts(model)
+    if layout.ep > 1 and not experts:
+        raise KvroomError(
+            "ep", layout.ep, "needs experts, and this model has none", "Leave it out."
+        )
+    if layout.ep > max(experts, 1):
+        raise KvroomError(
+            "ep", layout.ep, f"is more than {experts} experts", f"Use at most {experts}."
+        )
+
+
+def most_experts(model: ModelSpec) -> int:
+    """Routed experts of the layer that has most (0: a dense model)."""
+    return max(
+        (t.count for r in model.layers for t in r.layer.tensors if t.part == "expert"), default=0
+    )
+
+
+def stage_sizes(layers: int, pp: int) -> tuple[int, ...]:
+    """Layers of each pipeline stage: as even as can be, the odd ones to the second-last and back.
+
+    The last stage also holds the output head, so it is the last to take one more (vLLM's rule).
+    """
+    base, odd = divmod(layers, pp)
+    sizes = [base] * pp
+    for i in range(odd):
+        sizes[(pp - 2 - i) % pp] += 1
+    return tuple(sizes)
+
+
+def bytes_on_rank(tensor: Tensor, dtype: Dtype, layout: Layout) -> int:
+    """Bytes of ``tensor``, stored as ``dtype``, on one rank of ``layout``."""
+    rows, columns, count = tensor.rows, tensor.columns, tensor.count
+    tp = layout.tp
+    match tensor.split:
+        case "column" | "kv" | "vocab":
+            rows = _cut(rows, tensor.units, tp)
+        case "row":
+            columns = _cut(columns, tensor.units, tp)
+        case "expert":
+            count = ceil_div(count, layout.ep)
+            if tensor.name.endswith("down_proj"):
+                columns = _cut(columns, 0, layout.expert_cut)
+            else:
+                rows = _cut(rows, 0, layout.expert_cut)
+    return count * dtype.bytes_for(columns, rows)
+
+
+def _cut(size: int, units: int, ranks: int) -> int:
+    if not units or size % units:
+        return ceil_div(size, ranks)
+    return ceil_div(units, ranks) * (size // units)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """One GPU of a pipeline stage: its weights, and its share of every request's cache.
+
+    ``layers`` are the indices that it holds; ``stores`` the cache kinds as this rank sees them, with
+    how many of its layers keep each. ``read_bytes`` are the weights that a decode step reads whatever
+    its batch; ``experts`` those of routed experts as (bytes, experts, active) a group.
+    """
+
+    stage: int
+    layers: range
+    weight_bytes: int
+    read_bytes: int
+    experts: tuple[tuple[int, int, int], ...]
+    stores: tuple[tuple[LayerKind, int], ...]
+    dcp: int = 1
+
+    def held(self, kind: LayerKind, tokens: int) -> int:
+        """Tokens of a request of ``tokens`` whose entries of ``kind`` this rank holds."""
+        return ceil_div(tokens, self.dcp) if kind.context_parallel else tokens
+
+    def request_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
+        """What a request of ``tokens`` tokens stores on this rank, before rounding to blocks."""
+        return sum(
+            k.stored_bytes(self.held(k, tokens), kv, encoder_tokens) * n for k, n in self.stores
+        )
+
+    def cache_read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> tuple[int, int]:
+        """What one decode step of such a request moves on this rank: (cache, state) bytes."""
+        cache = state = 0
+        for kind, n in self.stores:
+            read = kind.read_bytes(self.held(kind, tokens), kv, encoder_tokens) * n
+            if kind.kind in ("state", "conv"):
+                state += read
+            else:
+                cache += read
+        return cache, state
+
+    def token_bytes(self, kv: Dtype) -> float:
+        """What one more token adds on this rank, growing layers only."""
+        return float(
+            sum(k.growth(kv) / (self.dcp if k.context_parallel else 1) * n for k, n in self.stores)
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightMap:
+    """A model's weights under one quantisation: bytes in all, and on any rank."""
+
+    model: ModelSpec
+    quantisation: Quantisation
+
+    @cached_property
+    def whole_bytes(self) -> int:
+        """The model stored once, as its file says where there is one, else tensor by tensor."""
+        if self._from_file:
+            return self.model.file_bytes or 0
+        return self._arithmetic_bytes
+
+    @property
+    def _from_file(self) -> bool:
+        return self.model.file_bytes is not None and self.quantisation is self.model.quantisation
+
+    @cached_property
+    def _arithmetic_bytes(self) -> int:
+        one = Layout()
+        loose = (*self.model.embedding, *self.model.head, *self.model.beside)
+        return sum(self._bytes(t, None, one) for t in loose) + sum(self._layer_bytes(one))
+
+    @cached_property
+    def _file_ratio(self) -> float:
+        """A file's own size over the arithmetic one: what its ranks' shares are scaled by."""
+        return self.whole_bytes / self._arithmetic_bytes if self._from_file else 1.0
+
+    def _bytes(self, tensor: Tensor, layer: int | None, layout: Layout) -> int:
+        return bytes_on_rank(tensor, self.quantisation.dtype_of(tensor, layer), layout)
+
+    def _layer_bytes(self, layout: Layout) -> list[int]:
+        """Bytes of each layer on one rank, in order."""
+        made: list[int] = []
+        for run in self.model.layers:
+            first = len(made)
+            if self.quantisation.varies_by_layer:
+                made += [
+                    sum(self._bytes(t, i, layout) for t in run.layer.tensors)
+                    for i in range(first, first + run.count)
+                ]
+            else:
+                made += [sum(self._bytes(t, first, layout) for t in run.layer.tensors)] * run.count
+        return made
+
+    def ranks(self, layout: Layout) -> tuple[Rank, ...]:
+        """One Rank for each pipeline stage."""
+        layers = list(self.model.each_layer())
+        sizes = self._layer_bytes(layout)
+        made: list[Rank] = []
+        start = 0
+        for stage, count in enumerate(stage_sizes(len(layers), layout.pp)):
+            held = range(start, start + count)
+            start += count
+            made.append(self._rank(stage, held, [layers[i] for i in held], sizes, layout))
+        return tuple(made)
+
+    def _rank(
+        self, stage: int, held: range, layers: list[Layer], sizes: list[int], layout: Layout
+    ) -> Rank:
+        model, ratio = self.model, self._file_ratio
+        first, last = stage == 0, stage == layout.pp - 1
+        table = sum(self._bytes(t, None, layout) for t in model.embedding)
+        head = sum(self._bytes(t, None, layout) for t in model.head) if last else 0
+        beside = sum(self._bytes(t, None, layout) for t in model.beside) if first else 0
+        in_layers = sum(sizes[i] for i in held)
+        copies = int(first) or int(last and model.tied)  # a tied head needs the table on its stage
+        experts = self._experts(held, layers, layout)
+        read = in_layers - sum(e[0] for e in experts) + head
+        if last and model.tied:
+            read += max((self._bytes(t, None, layout) for t in model.embedding), default=0)
+        return Rank(
+            stage=stage,
+            layers=held,
+            weight_bytes=round((in_layers + head + beside + table * copies) * ratio),
+            read_bytes=round(read * ratio),
+            experts=tuple((round(b * ratio), n, k) for b, n, k in experts),
+            stores=_stores(layers, layout.tp),
+            dcp=layout.dcp,
+        )
+
+    def _experts(
+        self, held: range, layers: list[Layer], layout: Layout
+    ) -> list[tuple[int, int, int]]:
+        groups: dict[tuple[int, int], int] = {}
+        for index, layer in zip(held, layers, strict=True):
+            for t in layer.tensors:
+                if t.part == "expert":
+                    key = (t.count, t.active)
+                    groups[key] = groups.get(key, 0) + self._bytes(t, index, layout)
+        return [(size, n, k) for (n, k), size in groups.items()]
+
+
+def _stores(layers: Iterable[Layer], tp: int) -> tuple[tuple[LayerKind, int], ...]:
+    counts: dict[int, tuple[Layer, int]] = {}
+    for layer in layers:
+        counts[id(layer)] = (layer, counts.get(id(layer), (layer, 0))[1] + 1)
+    kinds: dict[LayerKind, int] = {}
+    for layer, n in counts.values():
+        for store in layer.stores:
+            cut = store.on_rank(tp)
+            kinds[cut] = kinds.get(cut, 0) + n
+    return tuple(kinds.items())

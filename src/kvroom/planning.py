@@ -1,0 +1,249 @@
+"""Scenario → Plan: loads the model and the device, asks layout, engine and traffic, sums up.
+
+``plan`` is the one call behind the command line, the page and the Python API. ``work`` returns its
+intermediate objects too, for ``--explain`` and whoever wants to look inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil
+
+from kvroom.answer import (
+    Cache,
+    Capacity,
+    Cost,
+    LayerGroup,
+    Memory,
+    Plan,
+    Serving,
+    Step,
+    Weights,
+)
+from kvroom.errors import KvroomError
+from kvroom.machines import catalogue as cards
+from kvroom.machines.reader import resolve
+from kvroom.machines.spec import Device
+from kvroom.memory import engines
+from kvroom.memory.deployment import Deployment, EngineAnswer
+from kvroom.memory.layout import Layout, WeightMap, check_layout
+from kvroom.memory.ledger import ceiling
+from kvroom.models import quantisation
+from kvroom.models.dtypes import BF16, Dtype, cache_dtype
+from kvroom.models.kinds import LayerKind
+from kvroom.models.load import load
+from kvroom.models.quantisation import Quantisation
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario import Scenario
+from kvroom.timing.traffic import Traffic, compute_dtype
+from kvroom.units import MAX_BYTES, parse_tokens
+from kvroom.verdict import judge, requests_held
+
+ASSUMED_CONTEXT = 8192
+"""Taken where neither the question nor the model states a longest context."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workings:
+    """A Plan and what it was made from."""
+
+    plan: Plan
+    deployment: Deployment
+    answer: EngineAnswer
+    traffic: Traffic
+
+
+def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
+    """The answer to ``scenario``. Without ``paths`` only names and values are read, never files.
+
+    Raises KvroomError for a question that cannot be asked (an unknown model, a layout that the model
+    cannot be cut into …); a deployment that does not fit is an answer, not an error.
+    """
+    return work(scenario, paths=paths).plan
+
+
+def work(scenario: Scenario, *, paths: bool = True) -> Workings:
+    """``plan`` with its intermediate objects."""
+    deployment, warnings = deploy(scenario, paths=paths)
+    model, layout = deployment.model, deployment.layout
+    answer = engines.answer(deployment)
+    warnings += answer.warnings
+    limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
+    held = requests_held(deployment, answer, limit)
+    traffic = Traffic(
+        model=model,
+        layout=layout,
+        ranks=deployment.ranks,
+        kv=deployment.kv,
+        encoder_tokens=deployment.encoder_tokens,
+    )
+    batch = scenario.concurrency or max(1, int(held or 0))
+    resolved = replace(scenario, context_tokens=deployment.context_tokens)
+    made = Plan(
+        scenario=resolved,
+        weights=Weights(
+            params=model.params,
+            active_params=model.active_params,
+            mtp_params=model.mtp_params,
+            bytes=deployment.weights.whole_bytes,
+        ),
+        kv=cache_of(deployment, answer),
+        memory=Memory(
+            gpu_bytes=answer.gpu_bytes, accounts=answer.accounts, kv_bytes=answer.kv_bytes
+        ),
+        capacity=Capacity(ceiling=limit, engine=answer.capacity),
+        step=_step(traffic, deployment, batch),
+        serving=Serving(),
+        cost=Cost(usd_per_hour=_price(deployment.device, layout.gpus * scenario.replicas)),
+        verdict=judge(scenario, deployment, answer, limit),
+        warnings=warnings,
+    )
+    return Workings(plan=made, deployment=deployment, answer=answer, traffic=traffic)
+
+
+def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
+    """The Deployment that a Scenario describes, and the warnings that came up on the way."""
+    model = load(scenario.model, paths=paths)
+    by_name = isinstance(scenario.gpu, str) and not paths
+    device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
+    check_layout(model, layout)
+    weights = WeightMap(model=model, quantisation=weight_rule(scenario, model))
+    check_size(weights)
+    kv_name, kv = cache_rule(scenario, weights.quantisation)
+    context, warnings = context_of(scenario, model)
+    encoder = scenario.encoder_tokens
+    return Deployment(
+        model=model,
+        weights=weights,
+        ranks=weights.ranks(layout),
+        layout=layout,
+        device=device,
+        kv=kv,
+        kv_name=kv_name,
+        context_tokens=context,
+        encoder_tokens=model.encoder_tokens if encoder is None else encoder,
+        engine=scenario.engine,
+        version=scenario.engine_version,
+        args=scenario.engine_args,
+        known_bytes=scenario.known_bytes or {},
+        concurrency=scenario.concurrency,
+    ), (*model.warnings, *weights.quantisation.warnings, *warnings)
+
+
+def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
+    """How the weights are stored: as asked, else as the checkpoint itself says.
+
+    A 32-bit checkpoint counts as 16-bit: every engine narrows it as it loads.
+    """
+    if scenario.weight_dtype is not None:
+        return quantisation.named(scenario.weight_dtype)
+    if model.quantisation is not None:
+        return model.quantisation
+    return quantisation.named("bf16" if model.dtype == "fp32" else model.dtype)
+
+
+def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
+    """The cache width, by name and as a Dtype: ``auto`` is the checkpoint's own scheme, else 16 bits."""
+    name = scenario.kv_dtype
+    if name.lower() != "auto":
+        return name.lower(), cache_dtype(name)
+    if weights.kv_dtype is not None:
+        return weights.kv_dtype, cache_dtype(weights.kv_dtype)
+    return BF16.name, BF16
+
+
+def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ...]]:
+    """The most tokens that one request may hold, and a warning where the model does not state it
+    or states less."""
+    asked = scenario.context_tokens
+    flag = scenario.engine_args.get("max_model_len")
+    if flag not in (None, -1, "auto"):
+        asked = parse_tokens("engine_args.max_model_len", flag)
+    limit = model.max_context_tokens
+    if asked is None:
+        if limit is not None:
+            return limit, ()
+        return ASSUMED_CONTEXT, (
+            f"the model states no longest context: {ASSUMED_CONTEXT:,} tokens assumed (--context)",
+        )
+    if limit is not None and asked > limit:
+        return asked, (f"{asked:,} tokens is beyond the model's own limit of {limit:,}",)
+    return asked, ()
+
+
+def check_size(weights: WeightMap) -> None:
+    """Refuse a model whose weights exceed any machine: some figure in its config is a slip."""
+    if weights.whole_bytes > MAX_BYTES:
+        raise KvroomError(
+            "model",
+            f"{weights.model.params:,} parameters",
+            f"would weigh more than {MAX_BYTES:,} bytes",
+            "Check the sizes in its config.",
+        )
+
+
+def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
+    """What one request stores, whole model, each byte once; and on the rank that binds."""
+    model, kv, tokens = deployment.model, deployment.kv, deployment.context_tokens
+    growth = Fraction(0)
+    whole = state = 0
+    groups: dict[tuple[str, float], int] = {}
+    for kind, count in model.stores:
+        growth += kind.growth(kv) * count
+        size = kind.stored_bytes(tokens, kv, deployment.encoder_tokens) * count
+        whole += size
+        if kind.kind in FIXED:
+            state += size
+        key = (kind.kind, token_bytes(kind, kv))
+        groups[key] = groups.get(key, 0) + count
+    return Cache(
+        bytes_per_token=ceil(growth),
+        bytes_per_request=whole,
+        state_bytes_per_request=state,
+        bytes_per_token_per_gpu=ceil(answer.rank.token_bytes(kv)),
+        bytes_per_request_per_gpu=deployment.request_bytes(answer.rank),
+        layers=tuple(
+            LayerGroup(kind=name, count=count, bytes_per_token=size)
+            for (name, size), count in groups.items()
+        ),
+    )
+
+
+FIXED = ("state", "conv")
+"""Kinds whose size does not depend on length."""
+
+
+def token_bytes(kind: LayerKind, kv: Dtype) -> int | float:
+    """What a token takes in a layer of ``kind`` while it is held (nothing in state and shared)."""
+    if kind.kind in ("window", "chunked"):
+        return kind.entry_bytes(kv)
+    growth = kind.growth(kv)
+    return int(growth) if growth.denominator == 1 else float(growth)
+
+
+def _step(traffic: Traffic, deployment: Deployment, batch: int) -> Step:
+    tokens = deployment.context_tokens
+    moved = traffic.step_bytes(batch, tokens)
+    flops = traffic.decode_flops(batch, tokens)
+    return Step(
+        batch=batch,
+        bytes=moved,
+        flops=flops,
+        bound=_bound(deployment, moved.weights + moved.kv + moved.state, flops),
+        crossover_batch=traffic.crossover_batch(tokens),
+    )
+
+
+def _bound(deployment: Deployment, moved: int, flops: int) -> str | None:
+    """What a step waits for at the card's peak rates: its memory or its arithmetic."""
+    device = deployment.device
+    peak = device.flops(compute_dtype(deployment.weights.quantisation.linear, device))
+    if peak is None:
+        return None
+    return "memory" if moved / device.memory_bytes_per_s >= flops / peak else "compute"
+
+
+def _price(device: Device, gpus: int) -> float | None:
+    return None if device.usd_per_hour is None else device.usd_per_hour * gpus

@@ -1,0 +1,346 @@
+"""The question: a Scenario, frozen and plain, to and from dicts, and as a link.
+
+Keys are those of the JSON that scripts and the page rely on; every quantity carries its unit as a
+suffix. Bytes, tokens and counts are ``int``; seconds, ratios and dollars ``float``; ``None`` is what
+is not known or not asked.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.units import check_float, check_int, parse_bytes, parse_tokens
+
+MAX_GPUS = 100_000
+MAX_REQUESTS = 10**9
+ENGINES = (
+    "arithmetic",
+    "vllm",
+    "sglang",
+    "tensorrt-llm",
+    "llama.cpp",
+    "lmdeploy",
+    "exllamav2",
+    "mlc",
+    "gpt-fast",
+)
+ENGINE_ALIASES = {
+    "trtllm": "tensorrt-llm",
+    "trt-llm": "tensorrt-llm",
+    "tensorrt_llm": "tensorrt-llm",
+    "llamacpp": "llama.cpp",
+    "llama-cpp": "llama.cpp",
+    "none": "arithmetic",
+}
+PAGE_ADDRESS = "http://127.0.0.1:8642/"
+LINK_VERSION = "1"
+
+
+def _object(name: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise KvroomError(name, value, "is not an object", "Write it in braces: {…}.")
+    return value
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise KvroomError(name, value, "is not a name", "Write a word in quotes.")
+    return value.strip()
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise KvroomError(name, value, "is not true or false", "Write true or false.")
+    return value
+
+
+def _count(high: int, low: int = 1) -> Callable[[str, Any], int]:
+    return lambda name, value: check_int(name, value, low=low, high=high)
+
+
+def _tokens_or_zero(name: str, value: Any) -> int:
+    return 0 if value == 0 and not isinstance(value, bool) else parse_tokens(name, value)
+
+
+def _model_or_gpu(name: str, value: Any) -> str | dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return _text(name, value)
+
+
+def _anything(name: str, value: Any) -> Any:
+    return value
+
+
+def _rate(name: str, value: Any) -> float:
+    return check_float(name, value, low=1e-9, high=1e9, unit="requests per second")
+
+
+def check_keys(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    """Refuse a key that ``known`` does not hold, naming the nearest one that it does."""
+    for key in given:
+        if key not in known:
+            fix = did_you_mean(str(key), known, f"Known keys: {', '.join(known)}.")
+            raise KvroomError(where, key, "is no known key", fix)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Who comes: prompt and answer lengths, how many at once, how fast.
+
+    ``static`` is one batch with no arrivals while it runs; otherwise a steady closed loop of
+    ``concurrency`` users (of the whole deployment), or open arrivals at ``requests_per_s``.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    concurrency: int | None = None
+    static: bool = False
+    shared_prefix_tokens: int = 0
+    requests_per_s: float | None = None
+    lengths: dict[str, Any] | None = None
+
+    PARSERS: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
+        "input_tokens": parse_tokens,
+        "output_tokens": parse_tokens,
+        "concurrency": _count(MAX_REQUESTS),
+        "static": _flag,
+        "shared_prefix_tokens": _tokens_or_zero,
+        "requests_per_s": _rate,
+        "lengths": _object,
+    }
+
+
+def _parsed(cls: Any, where: str, given: Any) -> dict[str, Any]:
+    given = _object(where, given)
+    parsers = cls.PARSERS
+    check_keys(where, given, tuple(parsers))
+    prefix = "" if where == "scenario" else f"{where}."
+    return {k: parsers[k](prefix + k, v) for k, v in given.items() if v is not None}
+
+
+def _engine(name: str, value: Any) -> str:
+    word = _text(name, value).lower()
+    word = ENGINE_ALIASES.get(word, word)
+    if word not in ENGINES:
+        fix = did_you_mean(word, (*ENGINES, *ENGINE_ALIASES), f"One of: {', '.join(ENGINES)}.")
+        raise KvroomError(name, value, "is no engine that kvroom knows", fix)
+    return word
+
+
+def _workload(name: str, value: Any) -> Workload:
+    return value if isinstance(value, Workload) else Workload(**_parsed(Workload, name, value))
+
+
+KNOWN_BYTES = ("visible", "free_before_load", "weights", "activations", "runtime", "graphs")
+
+
+def _known_bytes(name: str, value: Any) -> dict[str, int]:
+    given = _object(name, value)
+    check_keys(name, given, KNOWN_BYTES)
+    return {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One question: a model on hardware, laid out and served so, at a length, for so many.
+
+    Build it with ``Scenario.from_dict`` (or ``kvroom.scenario(...)``), which checks and fills in:
+    ``gpu_count`` and the layout must agree; where ``tp`` is left out it takes the cards that pipeline
+    and data parallelism leave.
+    """
+
+    model: str | dict[str, Any]
+    gpu: str | dict[str, Any]
+    gpu_count: int = 1
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+    dcp: int = 1
+    weight_dtype: str | None = None
+    kv_dtype: str = "auto"
+    context_tokens: int | None = None
+    encoder_tokens: int | None = None
+    concurrency: int | None = None
+    engine: str = "vllm"
+    engine_version: str | None = None
+    engine_args: dict[str, Any] = field(default_factory=dict)
+    workload: Workload | None = None
+    tiers: Any = None
+    replicas: int = 1
+    routing: str | None = None
+    disaggregation: Any = None
+    speculation: Any = None
+    calibration: Any = None
+    known_bytes: dict[str, int] | None = None
+    allow_overcommit: bool = False
+
+    PARSERS: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
+        "model": _model_or_gpu,
+        "gpu": _model_or_gpu,
+        "gpu_count": _count(MAX_GPUS),
+        "tp": _count(MAX_GPUS),
+        "pp": _count(MAX_GPUS),
+        "dp": _count(MAX_GPUS),
+        "ep": _count(MAX_GPUS),
+        "dcp": _count(MAX_GPUS),
+        "weight_dtype": _text,
+        "kv_dtype": _text,
+        "context_tokens": parse_tokens,
+        "encoder_tokens": _tokens_or_zero,
+        "concurrency": _count(MAX_REQUESTS),
+        "engine": _engine,
+        "engine_version": lambda name, value: value if isinstance(value, str) else str(value)[:40],
+        "engine_args": lambda name, value: {str(k): v for k, v in _object(name, value).items()},
+        "workload": _workload,
+        "tiers": _anything,
+        "replicas": _count(MAX_GPUS),
+        "routing": _text,
+        "disaggregation": _anything,
+        "speculation": _anything,
+        "calibration": _anything,
+        "known_bytes": _known_bytes,
+        "allow_overcommit": _flag,
+    }
+
+    @classmethod
+    def from_dict(cls, given: Any) -> Scenario:
+        """The Scenario that a plain dict asks for; KvroomError names the key that is wrong."""
+        parsed = _parsed(cls, "scenario", given)
+        for key in ("model", "gpu"):
+            if key not in parsed:
+                raise KvroomError(key, None, "is missing", f"Say which {key}.")
+        parsed.update(_layout(parsed))
+        if "workload" in parsed or "concurrency" in parsed:
+            parsed.update(_users(parsed))
+        return cls(**parsed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every key, as plain JSON values; ``from_dict`` takes it back to an equal Scenario."""
+        return asdict(self)
+
+    def differences(self) -> dict[str, Any]:
+        """Only the keys that differ from the defaults (``model`` and ``gpu`` always)."""
+        return _without_defaults(self)
+
+    def link(self, base: str = PAGE_ADDRESS) -> str:
+        """The page's address for this very question."""
+        text = json.dumps(self.differences(), separators=(",", ":"), sort_keys=True)
+        packed = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+        return f"{base}#s={LINK_VERSION}.{packed}"
+
+    @classmethod
+    def from_link(cls, link: str) -> Scenario:
+        """The Scenario of an address: ``#s=1.…``, or plain ``?model=…&gpu=…&context=…``."""
+        return cls.from_dict(_unpacked(link))
+
+
+def _layout(parsed: dict[str, Any]) -> dict[str, int]:
+    pp, dp = parsed.get("pp", 1), parsed.get("dp", 1)
+    count, tp = parsed.get("gpu_count"), parsed.get("tp")
+    if tp is None:
+        if count is not None and count % (pp * dp):
+            raise KvroomError(
+                "gpu_count", count, f"cannot be split by pp {pp} × dp {dp}", "Change one of them."
+            )
+        tp = count // (pp * dp) if count is not None else 1
+    needed = tp * pp * dp
+    if count is not None and count != needed:
+        raise KvroomError(
+            "gpu_count",
+            count,
+            f"does not equal tp {tp} × pp {pp} × dp {dp} = {needed}",
+            f"Set gpu_count to {needed}, or leave it out.",
+        )
+    check_int("gpu_count", needed, low=1, high=MAX_GPUS)
+    ep, dcp = parsed.get("ep", 1), parsed.get("dcp", 1)
+    if (tp * dp) % ep:
+        raise KvroomError(
+            "ep",
+            ep,
+            f"does not divide tp {tp} × dp {dp}",
+            f"Expert ranks reuse those {tp * dp} GPUs.",
+        )
+    if tp % dcp:
+        raise KvroomError(
+            "dcp", dcp, f"does not divide tp {tp}", "Decode-context ranks reuse the tensor ranks."
+        )
+    return {"tp": tp, "gpu_count": needed}
+
+
+def _users(parsed: dict[str, Any]) -> dict[str, Any]:
+    """``concurrency`` and ``workload.concurrency`` stand in for each other."""
+    workload, users = parsed.get("workload"), parsed.get("concurrency")
+    if users is None and workload is not None and workload.concurrency is not None:
+        return {"concurrency": workload.concurrency}
+    if users is not None and workload is not None and workload.concurrency is None:
+        values = {f.name: getattr(workload, f.name) for f in fields(workload)}
+        return {"workload": Workload(**{**values, "concurrency": users})}
+    return {}
+
+
+def _without_defaults(data: Any) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    defaults = type(data)(model="", gpu="") if isinstance(data, Scenario) else type(data)()
+    for f in fields(data):
+        value = getattr(data, f.name)
+        if f.name in ("model", "gpu") or value != getattr(defaults, f.name):
+            kept[f.name] = _without_defaults(value) if isinstance(value, Workload) else value
+    return kept
+
+
+_SHORT = {
+    "context": "context_tokens",
+    "gpus": "gpu_count",
+    "kv": "kv_dtype",
+    "users": "concurrency",
+}
+_NUMBERS = ("gpu_count", "tp", "pp", "dp", "ep", "dcp", "concurrency", "replicas")
+
+
+def _unpacked(link: str) -> dict[str, Any]:
+    how = "Copy the whole address from the page or from --link."
+    if len(link) > 2_000_000:
+        raise KvroomError("link", link, "is longer than any link of kvroom", how)
+    try:
+        parts = urlsplit(link)
+    except ValueError as e:
+        raise KvroomError("link", link, "is not an address", how) from e
+    state = dict(parse_qsl(parts.fragment)).get("s", "")
+    if not state:
+        return _from_query(parts.query, link, how)
+    version, _, packed = state.partition(".")
+    if version != LINK_VERSION:
+        raise KvroomError("link", link, f"is of version {version}", "This kvroom reads version 1.")
+    try:
+        raw = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
+        given = json.loads(raw)
+    except (binascii.Error, ValueError, RecursionError) as e:
+        raise KvroomError("link", link, "is cut off or garbled", how) from e
+    return dict(_object("link", given))
+
+
+def _from_query(query: str, link: str, how: str) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for key, value in parse_qsl(query):
+        name = _SHORT.get(key, key)
+        given[name] = int(value) if name in _NUMBERS and value.isdecimal() else value
+    if not given:
+        raise KvroomError("link", link, "carries no question", how)
+    gpu, colon, count = str(given.get("gpu", "")).rpartition(":")
+    if colon and count.isdecimal():
+        given.update(gpu=gpu, gpu_count=int(count))
+    return given
+
+
+def query_link(base: str = PAGE_ADDRESS, **keys: Any) -> str:
+    """A plain readable address: ``?model=…&gpu=…&context=…``."""
+    return f"{base}?{urlencode(keys)}"

@@ -1,0 +1,134 @@
+"""The verdict: does it fit, what gives way first, and that in one sentence."""
+
+from __future__ import annotations
+
+from math import floor
+
+from kvroom.answer import Ceiling, Verdict
+from kvroom.memory.deployment import Deployment, EngineAnswer
+from kvroom.memory.layout import Layout
+from kvroom.models import quantisation
+from kvroom.scenario import Scenario
+from kvroom.units import show_gib, show_tokens
+
+
+def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int | None:
+    """Whole requests of ``context_tokens`` that the deployment holds; None where length is free."""
+    if limit is None:
+        return None
+    if d.engine == "arithmetic":
+        return limit.requests
+    most = answer.capacity.max_concurrency if answer.capacity else None
+    return None if most is None else d.layout.dp * floor(most)
+
+
+def judge(
+    scenario: Scenario, d: Deployment, answer: EngineAnswer, limit: Ceiling | None
+) -> Verdict:
+    """Whether it starts and holds the asked requests, and the sentence that says so."""
+    asked = scenario.concurrency or 1
+    held = requests_held(d, answer, limit)
+    rank = answer.rank
+    if rank.weight_bytes > answer.gpu_bytes:
+        return Verdict(fits=False, binding="weights", sentence=_too_heavy(d, answer))
+    if held is None:
+        return Verdict(
+            fits=answer.starts,
+            binding="nothing" if answer.starts else "weights",
+            sentence=_no_cache(d, answer),
+        )
+    fits = answer.starts and held >= asked
+    if held < 1 or not answer.starts:
+        return Verdict(fits=False, binding=_account(d, answer), sentence=_too_long(d, answer))
+    return Verdict(
+        fits=fits,
+        binding=_account(d, answer),
+        sentence=_room(d, answer, held, asked if scenario.concurrency else None),
+    )
+
+
+def _account(d: Deployment, answer: EngineAnswer) -> str:
+    """Which share of a request's bytes it is that runs out: growing cache, or fixed state."""
+    rank, kv = answer.rank, d.kv
+    fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.kind in ("state", "conv"))
+    return "state" if 2 * fixed > d.request_bytes(rank) else "kv_memory"
+
+
+def _cards(d: Deployment) -> str:
+    n = d.layout.gpus
+    return d.device.name if n == 1 else f"{n} × {d.device.name}"
+
+
+def _a_request(d: Deployment) -> str:
+    return f"a request of {show_tokens(d.context_tokens)} tokens"
+
+
+def _room(d: Deployment, answer: EngineAnswer, held: int, asked: int | None) -> str:
+    each = show_gib(d.request_bytes(answer.rank))
+    left = show_gib(answer.kv_bytes)
+    where = "a GPU" if d.layout.gpus > 1 else "it"
+    what = f"{show_tokens(d.context_tokens)} tokens on {_cards(d)}"
+    why = (
+        f"{_a_request(d)} takes {each} on {where if where != 'it' else 'the GPU'}, "
+        f"and {left} is left beside the weights"
+    )
+    if asked is not None and held < asked:
+        return f"Room for {held:,} of {asked:,} requests of {what}: {why}."
+    more = f" The {_ordinal(held + 1)} would wait." if asked is None or held == asked else ""
+    of = f"Room for {held:,} request{'s' if held != 1 else ''} of {what}"
+    if asked is not None and held > asked:
+        of += f", {held - asked:,} more than the {asked:,} asked for"
+    return f"{of}: {why}.{more}"
+
+
+def _ordinal(n: int) -> str:
+    suffix = "th" if 10 < n % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n:,}{suffix}"
+
+
+def _no_cache(d: Deployment, answer: EngineAnswer) -> str:
+    if not answer.starts:
+        return f"Does not start on {_cards(d)}: {answer.reason}."
+    return f"Fits on {_cards(d)}, and requests store nothing: this model keeps no cache."
+
+
+def _too_heavy(d: Deployment, answer: EngineAnswer) -> str:
+    need, have = answer.rank.weight_bytes, answer.gpu_bytes
+    return (
+        f"Does not fit: the weights need {show_gib(need)} on one GPU and {d.device.name} holds "
+        f"{show_gib(have)}, {show_gib(need - have)} too little.{_remedy(d, answer)}"
+    )
+
+
+def _remedy(d: Deployment, answer: EngineAnswer) -> str:
+    """The fewest cards, and the widest narrower weights, that would hold the weights."""
+    found: list[str] = []
+    heads = d.model.q_heads or 2**20
+    for tp in (2, 4, 8, 16, 32, 64):
+        if tp > d.layout.tp and heads % tp == 0:
+            layout = Layout(tp, d.layout.pp, d.layout.dp, 1, 1)
+            if max(r.weight_bytes for r in d.weights.ranks(layout)) < answer.gpu_bytes:
+                found.append(f"{layout.gpus} of them (tp {tp})")
+                break
+    for name in ("fp8", "int4"):
+        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name))
+        if rule.whole_bytes < d.weights.whole_bytes and all(
+            r.weight_bytes < answer.gpu_bytes for r in rule.ranks(d.layout)
+        ):
+            found.append(f"{name} weights")
+            break
+    return f" {' or '.join(found).capitalize()} would hold them." if found else ""
+
+
+def _too_long(d: Deployment, answer: EngineAnswer) -> str:
+    need = d.request_bytes(answer.rank)
+    longest = answer.capacity.max_context_tokens if answer.capacity else None
+    say = (
+        f" The longest request that fits is {longest:,} tokens."
+        if longest
+        else " Not even a short one fits."
+    )
+    return (
+        f"Not one request fits: beside the weights {show_gib(answer.kv_bytes)} is left for cache "
+        f"on one GPU, and {_a_request(d)} needs {show_gib(need)}.{say}"
+    )
