@@ -298,6 +298,9 @@ def test_experts_are_met_under_their_numbered_and_fused_names():
 def test_mtp_lists_speak_of_layers_past_the_last():
     q = read(quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head", "mtp*"])
     assert [q.dtype_of(LINEAR, i).bits for i in (3, 4)] == [4, 16]
+    table = {"model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}}
+    q = read(quant_method="modelopt", quant_algo="MIXED_PRECISION", quantized_layers=table)
+    assert [q.dtype_of(LINEAR, i).bits for i in (0, 4)] == [8, 16]
 
 
 def test_gptq_counts_scales_and_packed_zeros():
