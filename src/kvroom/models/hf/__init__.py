@@ -35,8 +35,7 @@ FAMILIES: dict[str, str] = {
     "kimi": "kimi_linear kimi_k3 bailing_hybrid",
     "latent": "deepseek_v2 deepseek_v3 kimi_k2 deepseek_v32 glm_moe_dsa glm4_moe_lite",
     "layernorms": (
-        "olmo olmo2 olmo3 exaone4 cohere cohere2 starcoder2 stablelm stablelm_epoch "
-        "nemotron"
+        "olmo olmo2 olmo3 exaone4 cohere cohere2 starcoder2 stablelm stablelm_epoch nemotron"
     ),
     "lightning": "minimax minimax_text_01 minimax_m1",
     "mamba": "mamba falcon_mamba mamba2",
@@ -44,8 +43,7 @@ FAMILIES: dict[str, str] = {
     "moe": "mixtral phimoe minimax_m2 olmoe granitemoe granitemoeshared dbrx qwen2_moe qwen3_moe",
     "moe_shared": "deepseek glm4_moe ernie4_5 ernie4_5_moe hunyuan_v1_moe hunyuan_v1_dense mimo",
     "multimodal": (
-        "gemma3 gemma3n gemma4 mistral3 ministral3 llava llava_next llava_onevision "
-        "paligemma"
+        "gemma3 gemma3n gemma4 mistral3 ministral3 llava llava_next llava_onevision paligemma"
     ),
     "multimodal_moe": (
         "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl qwen3_vl_text "
