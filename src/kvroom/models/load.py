@@ -24,7 +24,7 @@ fetch: Callable[[str], Mapping[str, Any]] | None = None
 """Set from the faces where a hub may be asked: a hub id → its decoded ``config.json``."""
 
 _CACHED = 256
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PATH = re.compile(r"[/~.].*|.*(\.json|\.gguf|\.safetensors|/)", re.IGNORECASE | re.DOTALL)
 INDEX = "model.safetensors.index.json"
 HF_QUANT = "hf_quant_config.json"
@@ -46,7 +46,7 @@ def load(model: object, *, paths: bool = True) -> ModelSpec:
         found = _as_path(name)
         if found is not None:
             return found
-        if _PATH.fullmatch(name) and not _HUB_ID.fullmatch(name):
+        if _PATH.fullmatch(name):
             raise KvroomError(
                 "model", name, "is not there", "Give the path of a config.json, or a model's name."
             )
