@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean, nearest
-from kvroom.models import gguf, hf, safetensors
+from kvroom.models import hf
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
 
@@ -130,6 +130,8 @@ def _read_file(file: Stamp, beside: tuple[Stamp, ...]) -> ModelSpec:
     path = Path(file[0])
     head = read_bytes(path, 4)
     if path.suffix.lower() == ".gguf" or head in (b"GGUF", b"FUGG"):
+        from kvroom.models import gguf  # noqa: PLC0415  (a start that reads none pays for none)
+
         return gguf.read(path)
     if path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
         return _weights_file(path)
@@ -185,6 +187,8 @@ def _weights_file(path: Path) -> ModelSpec:
 
 
 def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
+    from kvroom.models import safetensors  # noqa: PLC0415
+
     return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
 
 
