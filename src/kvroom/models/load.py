@@ -130,7 +130,7 @@ def _read_file(file: Stamp, beside: tuple[Stamp, ...]) -> ModelSpec:
     path = Path(file[0])
     head = read_bytes(path, 4)
     if path.suffix.lower() == ".gguf" or head in (b"GGUF", b"FUGG"):
-        from kvroom.models import gguf  # noqa: PLC0415  (a start that reads none pays for none)
+        from kvroom.models import gguf
 
         return gguf.read(path)
     if path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
@@ -187,7 +187,7 @@ def _weights_file(path: Path) -> ModelSpec:
 
 
 def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
-    from kvroom.models import safetensors  # noqa: PLC0415
+    from kvroom.models import safetensors
 
     return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
 
