@@ -1,17 +1,21 @@
 """How much of a trace's prompts a prefix cache of any size would have held already.
 
 One call reads the references, plays the policies and tells how long blocks live; what a hit ratio
-costs in bytes is asked of ``Reuse.needs`` with a model's bytes per block.
+costs in bytes is asked of ``Reuse.needs`` and a model's ``Price``.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from math import ceil
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.models.dtypes import Dtype
+from kvroom.models.spec import ModelSpec
 from kvroom.simulation import replacement
 from kvroom.simulation.references import InfiniteCache, References, infinite_cache
 from kvroom.simulation.replacement import StackHits
@@ -24,6 +28,7 @@ MAX_BLOCK_TOKENS = 2**20
 MAX_CAPACITY_BLOCKS = 10**12
 SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
 """Of the hits of a cache without limit: what ``needs`` asks the size for."""
+PERCENTS_OF_UNIQUE = (1, 5, 10, 25, 50, 100)
 WITHIN_S = (1, 10, 60, 600, 3600)
 
 
@@ -35,6 +40,40 @@ class Need:
     hit_ratio: float
     blocks: int
     tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What cached prefixes of a model cost: ``bytes_per_token``, and ``fixed_bytes`` a prefix.
+
+    The latter are windows and recurrent state, kept once for every prompt that is to be continued.
+    """
+
+    name: str
+    kv: Dtype
+    bytes_per_token: Fraction
+    fixed_bytes: int
+
+    @classmethod
+    def of(cls, model: ModelSpec, kv: Dtype) -> Price:
+        """The price for ``model`` with its cache stored as ``kv``, every byte once."""
+        growth = sum((k.growth(kv) * n for k, n in model.stores), Fraction(0))
+        ended = (k for k in model.stores if not k[0].growth(kv))
+        fixed = sum(k.stored_bytes(MAX_CAPACITY_BLOCKS, kv) * n for k, n in ended)
+        return cls(model.name, kv, growth, fixed)
+
+    def bytes(self, tokens: int) -> int:
+        """Bytes of so many cached tokens."""
+        return ceil(self.bytes_per_token * tokens)
+
+
+def placed(size_bytes: int, rooms: Mapping[str, int]) -> dict[str, int]:
+    """``size_bytes`` put into the ``rooms`` (bytes by tier, the fastest first); ``missing`` is the rest."""
+    found: dict[str, int] = {}
+    for name, room in rooms.items():
+        found[name] = min(size_bytes, room)
+        size_bytes -= found[name]
+    return found | {"missing": size_bytes} if size_bytes else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,15 +127,7 @@ class Reuse:
             "token_hit_ratio": self.token_hit_ratio,
             "hit_ratio": self.hit_ratio,
             "fragmentation": fragmentation(refs.lengths),
-            "needs": [
-                {
-                    "share": n.share,
-                    "hit_ratio": n.hit_ratio,
-                    "blocks": n.blocks,
-                    "tokens": n.tokens,
-                }
-                for n in self.needs()
-            ],
+            "needs": [asdict(need) for need in self.needs()],
             "curve": [{"blocks": b, "hit_ratio": r} for b, r in self.curve(64)],
             **ages(refs),
         }
@@ -118,6 +149,7 @@ def reuse(
 ) -> Reuse:
     """Read ``requests`` once, in their order, and play each policy at each capacity (in blocks).
 
+    Without capacities, at PERCENTS_OF_UNIQUE of the distinct blocks.
     Raises KvroomError for an unknown policy or a size out of range.
     """
     check_int("--block-tokens", block_tokens, low=1, high=MAX_BLOCK_TOKENS, unit="tokens")
@@ -130,6 +162,9 @@ def reuse(
     refs = References.of(requests, block_tokens)
     stack = replacement.lru(refs)
     total = len(refs.blocks)
+    if not capacities:
+        unique = refs.unique_blocks
+        capacities = sorted({ceil_div(unique * p, 100) for p in PERCENTS_OF_UNIQUE} - {0})
     ratios: dict[str, dict[str, float]] = {}
     for policy in dict.fromkeys(policies):
         hits = stack.hits if policy == "lru" else player(policy, refs)
