@@ -1,8 +1,9 @@
 """Replacement policies: the hits that a cache of so many blocks would have on a trace's references.
 
 Every block of a prompt is one access, in order; a missed block is taken in, then one leaves if there is
-no room. Only ``lru_tail_first`` looks a whole prompt up before it touches anything, as engines do; so
-it may hold more than Belady's optimum, which is the optimum of the others.
+no room. Belady's is the optimum of caches that take every block in. Two here are freer and may beat it
+by a little: LFU can turn the newcomer itself away, and ``lru_tail_first`` looks a whole prompt up before
+it touches or evicts anything, as engines do.
 
 LRU is a stack algorithm: a block is hit in every cache at least as large as its reuse distance (the
 distinct blocks referenced since, itself included), so one pass answers for all sizes (Mattson et al.,

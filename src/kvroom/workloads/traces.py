@@ -129,11 +129,12 @@ class Trace:
         raise first or KvroomError("trace", str(self.path), "is empty", _KNOWN)
 
     def _told_hash_tokens(self) -> int | None:
-        """The one power of two by which lengths and counts of ids agree; the format's own if it does."""
+        """By which lengths and counts of ids agree: the format's own if they do, else a power of two."""
         usual = self.format.hash_tokens
         if usual is None:
             return None
         low, high = 1, 2**40
+        fits: list[int] = []
         for number, line in self._rows():
             if number > PEEK_LINES:
                 break
@@ -145,9 +146,11 @@ class Trace:
                     if len(ids) > 1:
                         high = min(high, ceil_div(tokens, len(ids) - 1) - 1)
             fits = [1 << n for n in range(41) if low <= 1 << n <= high]
-            if len(fits) == 1 or low == high:
+            if (len(fits) == 1 and high - low < low // 8) or low == high:
                 return fits[0] if fits else low
-        return usual if low <= usual <= high or low > high else low
+        if low <= usual <= high or low > high:
+            return usual
+        return fits[-1] if fits else low
 
 
 def format_of(line: bytes) -> tuple[Format, list[str]]:
@@ -161,9 +164,10 @@ def format_of(line: bytes) -> tuple[Format, list[str]]:
     for kind in FORMATS:
         if kind.csv == bool(columns) and kind.fits(keys):
             return kind, columns
-    near = max(FORMATS, key=lambda k: (k.csv == bool(columns), sum(n in keys for n in k.needs)))
+    same = [kind for kind in FORMATS if kind.csv == bool(columns)]
+    near = max(same, key=lambda kind: sum(n in keys for n in kind.needs) / len(kind.needs))
     lacking = [n for n in near.needs if n not in keys]
-    if len(lacking) < len(near.needs) and near.csv == bool(columns):
+    if len(lacking) < len(near.needs):
         why = f"looks like {near.name} but lacks {', '.join(lacking)}"
         raise KvroomError("row", _shown(line), why, f"Give that too. {_KNOWN}")
     raise KvroomError("row", _shown(line), "is of no known trace format", _KNOWN)
