@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -17,6 +17,8 @@ from kvroom.workloads.draws import Draws, exp, log
 
 Parser = Callable[[str, str], float]
 MAX_TIME_S = 10**7
+LARGEST_EXPONENT = 700.0
+"""A little more and ``exp`` overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,19 @@ class Lognormal:
     sigma: float
     low: float
     high: float
+    middle: float = field(init=False, repr=False)
+    """The mean of the logarithm."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "middle", log(self.mean) - self.sigma * self.sigma / 2)
 
     def draw(self, draws: Draws) -> float:
         """One value."""
-        exponent = log(self.mean) - self.sigma * self.sigma / 2 + self.sigma * draws.normal()
-        return min(max(exp(min(exponent, 700.0)), self.low), self.high)
+        exponent = self.middle + self.sigma * draws.normal()
+        if exponent > LARGEST_EXPONENT:
+            return self.high
+        value = exp(exponent)
+        return self.low if value < self.low else self.high if value > self.high else value
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class Synthetic:
 
 
 def _whole(distribution: Distribution, draws: Draws) -> int:
-    return max(1, int(distribution.draw(draws) + 0.5))
+    return int(distribution.draw(draws) + 0.5) or 1
 
 
 def _ps(distribution: Distribution, draws: Draws) -> int:
