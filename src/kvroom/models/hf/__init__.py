@@ -17,6 +17,39 @@ from kvroom.models.spec import ModelSpec
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "dense": ("llama", "mistral", "qwen2", "qwen3"),
+    "mamba": ("mamba", "falcon_mamba", "mamba2"),
+    "hybrid": ("jamba", "bamba", "granitemoehybrid", "falcon_h1"),
+    "zamba": ("zamba", "zamba2"),
+    "nemotron_h": ("nemotron_h",),
+    "moe": (
+        "mixtral",
+        "phimoe",
+        "minimax_m2",
+        "olmoe",
+        "granitemoe",
+        "granitemoeshared",
+        "dbrx",
+        "qwen2_moe",
+        "qwen3_moe",
+    ),
+    "moe_shared": (
+        "deepseek",
+        "glm4_moe",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "hunyuan_v1_moe",
+        "hunyuan_v1_dense",
+        "mimo",
+    ),
+    "latent": (
+        "deepseek_v2",
+        "deepseek_v3",
+        "kimi_k2",
+        "deepseek_v32",
+        "glm_moe_dsa",
+        "glm4_moe_lite",
+    ),
+    "compressed": ("deepseek_v4", "deepseek_ref"),
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 

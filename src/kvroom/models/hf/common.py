@@ -145,7 +145,7 @@ def model(
         model_type=top.text("model_type", default=""),
         layers=runs_of(layers),
         embedding=embedding,
-        head=final if tied else final + lm_head,
+        head=final + tuple(t for t in lm_head if not (tied and t.is_matrix)),  # a bias stays
         beside=beside,
         mtp=mtp,
         tied=tied,

@@ -33,6 +33,10 @@ class Config:
         """The same level, taking ``defaults`` for keys that are absent."""
         return Config(self.raw, {**self.defaults, **defaults}, self.path)
 
+    def of_class(self, **defaults: Any) -> Config:
+        """The same level as its class fills it in: absent keys take ``defaults``, a null stays null."""
+        return self.with_defaults(**{k: v for k, v in defaults.items() if k not in self.raw})
+
     def get(self, *names: str, default: Any = None) -> Any:
         """The first of ``names`` that is there and not null, else a class default, else ``default``."""
         for source in (self.raw, self.defaults):
