@@ -27,6 +27,13 @@ class Dtype:
     scale_bytes: int = 0
     group_rows: int = 1
 
+    @property
+    def factor(self) -> str:
+        """Bytes an element as it is put into a formula: ``2``, ``1/2``, ``34/32``."""
+        if self.scale_bytes:
+            return f"{self.group * self.bits // 8 + self.scale_bytes}/{self.group}"
+        return f"{self.bits // 8}" if self.bits % 8 == 0 else f"{self.bits}/8"
+
     def bytes_for(self, columns: int, rows: int = 1) -> int:
         """Bytes of a ``rows`` × ``columns`` matrix stored row by row, partial groups rounded up."""
         data = ceil_div(rows * columns * self.bits, 8)

@@ -40,6 +40,10 @@ class LayerKind:
         """Bytes of one entry."""
         return 0
 
+    def entry_formula(self, kv: Dtype) -> str:
+        """``entry_bytes`` as a product of its factors, to be read and checked."""
+        return "0"
+
     def growth(self, kv: Dtype) -> Fraction:
         """Bytes that one more token adds for ever; zero for windows, state and cross attention."""
         return Fraction(0)
@@ -80,6 +84,10 @@ class HeadedAttention(LayerKind):
 
     def entry_bytes(self, kv: Dtype) -> int:
         return kv.bytes_for(self.k_dim, self.kv_heads) + kv.bytes_for(self.v_dim, self.kv_heads)
+
+    def entry_formula(self, kv: Dtype) -> str:
+        dims = f"2 × {self.k_dim}" if self.k_dim == self.v_dim else f"({self.k_dim} + {self.v_dim})"
+        return f"{self.kv_heads} × {dims} × {kv.factor}"
 
     def _flops(self, pairs: int) -> int:
         # query·key and weight·value, a multiply and an add each
@@ -194,6 +202,9 @@ class Latent(LayerKind):
     def entry_bytes(self, kv: Dtype) -> int:
         return kv.bytes_for(self.latent_dim + self.rope_dim)
 
+    def entry_formula(self, kv: Dtype) -> str:
+        return f"({self.latent_dim} + {self.rope_dim}) × {kv.factor}"
+
     def growth(self, kv: Dtype) -> Fraction:
         return Fraction(self.entry_bytes(kv))
 
@@ -234,6 +245,9 @@ class Indexer(LayerKind):
     def entry_bytes(self, kv: Dtype) -> int:
         return (self.dtype or kv).bytes_for(self.dim)
 
+    def entry_formula(self, kv: Dtype) -> str:
+        return f"{self.dim} × {(self.dtype or kv).factor}"
+
     def growth(self, kv: Dtype) -> Fraction:
         return Fraction(self.entry_bytes(kv), self.ratio)
 
@@ -266,6 +280,9 @@ class Compressed(LayerKind):
 
     def entry_bytes(self, kv: Dtype) -> int:
         return kv.bytes_for(self.dim)
+
+    def entry_formula(self, kv: Dtype) -> str:
+        return f"{self.dim} × {kv.factor}"
 
     def growth(self, kv: Dtype) -> Fraction:
         return Fraction(self.entry_bytes(kv), self.ratio)
@@ -302,6 +319,9 @@ class RecurrentState(LayerKind):
 
     def entry_bytes(self, kv: Dtype) -> int:
         return self.dtype.bytes_for(self.heads * self.head_elements)
+
+    def entry_formula(self, kv: Dtype) -> str:
+        return f"{self.heads} × {self.head_elements} × {self.dtype.factor}"
 
     def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
         return 2 * self.entry_bytes(kv)  # read, then written back
@@ -340,6 +360,9 @@ class ConvState(LayerKind):
 
     def entry_bytes(self, kv: Dtype) -> int:
         return self.dtype.bytes_for(self.width * self.columns)
+
+    def entry_formula(self, kv: Dtype) -> str:
+        return f"{self.width} × {self.columns} × {self.dtype.factor}"
 
     def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
         return 2 * self.entry_bytes(kv)

@@ -44,6 +44,11 @@ def embedding(rows: int, columns: int, name: str = "embed_tokens") -> Tensors:
     return (Tensor(name=name, rows=rows, columns=columns, part="embedding", split="vocab"),)
 
 
+def positions(rows: int, columns: int, name: str = "embed_positions") -> Tensors:
+    """A table of learned positions, which every rank keeps whole."""
+    return (Tensor(name=name, rows=rows, columns=columns, part="embedding"),)
+
+
 def lm_head(vocab: int, hidden: int, *, bias: bool = False, name: str = "lm_head") -> Tensors:
     """The projection onto the vocabulary (leave it out where it is tied to the embedding)."""
     return linear(name, vocab, hidden, part="head", split="vocab", bias=bias)
@@ -57,49 +62,35 @@ def attention(
     *,
     v_dim: int | None = None,
     qkv_bias: bool = False,
+    k_bias: bool | None = None,
     o_bias: bool = False,
     name: str = "self_attn",
+    names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
     part: Part = "attention",
+    q_gate: bool = False,
 ) -> Tensors:
-    """Query, key, value and output projections of (grouped, multi-query) attention."""
+    """Query, key, value and output projections of (grouped, multi-query) attention.
+
+    ``names`` are the four modules' own; a fused projection names the same module for all it holds.
+    With ``q_gate`` the query projection also makes a gate of its own width for the output.
+    ``k_bias`` is for keys that differ from queries and values (Whisper's have none).
+    """
     v_dim = head_dim if v_dim is None else v_dim
+    k_bias = qkv_bias if k_bias is None else k_bias
+    q, k, v, o = (f"{name}.{module}" for module in names)
     return (
         *linear(
-            f"{name}.q_proj",
-            heads * head_dim,
+            q,
+            heads * head_dim * (2 if q_gate else 1),
             hidden,
             part=part,
             split="column",
             bias=qkv_bias,
             units=heads,
         ),
-        *linear(
-            f"{name}.k_proj",
-            kv_heads * head_dim,
-            hidden,
-            part=part,
-            split="kv",
-            bias=qkv_bias,
-            units=kv_heads,
-        ),
-        *linear(
-            f"{name}.v_proj",
-            kv_heads * v_dim,
-            hidden,
-            part=part,
-            split="kv",
-            bias=qkv_bias,
-            units=kv_heads,
-        ),
-        *linear(
-            f"{name}.o_proj",
-            hidden,
-            heads * v_dim,
-            part=part,
-            split="row",
-            bias=o_bias,
-            units=heads,
-        ),
+        *linear(k, kv_heads * head_dim, hidden, part=part, split="kv", bias=k_bias, units=kv_heads),
+        *linear(v, kv_heads * v_dim, hidden, part=part, split="kv", bias=qkv_bias, units=kv_heads),
+        *linear(o, hidden, heads * v_dim, part=part, split="row", bias=o_bias, units=heads),
     )
 
 
@@ -111,17 +102,29 @@ def mlp(
     bias: bool = False,
     name: str = "mlp",
     part: Part = "mlp",
+    names: tuple[str, ...] | None = None,
 ) -> Tensors:
-    """A feed-forward block: (gate,) up and down."""
-    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
+    """A feed-forward block: (gate,) up and down; ``names`` as in ``experts``."""
+    *up, (down, *_) = _feed_forward(hidden, inner, gated, names)
+    prefix = f"{name}." if name else ""
     return (
         *(
             t
-            for u in up
-            for t in linear(f"{name}.{u}", inner, hidden, part=part, split="column", bias=bias)
+            for u, rows, columns in up
+            for t in linear(f"{prefix}{u}", rows, columns, part=part, split="column", bias=bias)
         ),
-        *linear(f"{name}.down_proj", hidden, inner, part=part, split="row", bias=bias),
+        *linear(f"{prefix}{down}", hidden, inner, part=part, split="row", bias=bias),
     )
+
+
+def _feed_forward(
+    hidden: int, inner: int, gated: bool, names: tuple[str, ...] | None
+) -> list[tuple[str, int, int]]:
+    if names is None:
+        names = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
+    *up, down = names
+    rows = 2 * inner if gated and len(up) == 1 else inner
+    return [*((u, rows, hidden) for u in up), (down, hidden, inner)]
 
 
 def experts(
@@ -133,12 +136,16 @@ def experts(
     gated: bool = True,
     bias: bool = False,
     name: str = "mlp.experts",
+    names: tuple[str, ...] | None = None,
 ) -> Tensors:
-    """``count`` routed experts, of which a token goes through ``active``."""
-    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
-    shapes = [(f"{name}.{u}", inner, hidden) for u in up] + [(f"{name}.down_proj", hidden, inner)]
+    """``count`` routed experts, of which a token goes through ``active``.
+
+    ``names`` are their names where they differ (``w1 w3 w2``); a gated block of only two keeps gate
+    and up in one matrix.
+    """
     made = []
-    for module, rows, columns in shapes:
+    for short, rows, columns in _feed_forward(hidden, inner, gated, names):
+        module = f"{name}.{short}"
         made.append(
             Tensor(
                 name=module,

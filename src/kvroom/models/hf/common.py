@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts, quantisation
@@ -27,6 +28,7 @@ CONTEXT = (
     "n_positions",
     "max_sequence_length",
     "max_seq_len",
+    "max_seq_length",
     "seq_length",
     "n_ctx",
     "max_target_positions",
@@ -87,21 +89,61 @@ def check_groups(c: Config, heads: int, kv_heads: int) -> None:
         )
 
 
-def context_limit(c: Config) -> int | None:
-    """The longest context that the model states.
+def absent(c: Config, **defaults: Any) -> Config:
+    """The same level, taking the class's ``defaults`` for keys that are absent: null stays null.
 
-    ``max_position_embeddings``, times the factor of a YaRN-like scaling where the config gives the
-    length it scales from; the scalings whose stated limit already includes it add nothing.
+    A key that is null overrides the class (``"sliding_window": null`` means no window), so this, not
+    ``with_defaults``, is what a class does where null has a meaning of its own. Defaults that the level
+    already has win: those of an outer class over those of the class that it holds.
     """
-    limit = c.maybe_integer(*CONTEXT, low=1, high=10**9)
+    fresh = {key: value for key, value in defaults.items() if key not in c.raw}
+    return Config(c.raw, {**fresh, **c.defaults}, c.path)
+
+
+def layer_kinds(c: Config, layers: int, default: Callable[[int], bool]) -> list[bool]:
+    """Whether each layer slides a window: the config's ``layer_types``, else ``default`` of its index."""
+    if not c.has("layer_types"):
+        return [default(i) for i in range(layers)]
+    known = {"sliding_attention": True, "full_attention": False}
+    said = c.items("layer_types", length=layers)
+    for entry in said:
+        if not isinstance(entry, str) or entry not in known:
+            raise KvroomError(
+                c.field("layer_types"),
+                entry,
+                "is no attention type of this architecture",
+                f"Write {' or '.join(known)}.",
+            )
+    return [known[entry] for entry in said]
+
+
+def context_limit(c: Config) -> int | None:
+    """The longest context that the model states, as vLLM derives it from the config.
+
+    The smallest of the keys that state one (``model_max_length`` wins over all: Command-R), times the
+    factor of the rotary scaling. YaRN scales from its original length; the limit of llama3 and longrope,
+    and of every Gemma 3, includes the scaling already.
+    """
+    said = [c.integer(key, high=10**9) for key in CONTEXT if c.has(key)]
+    if not said:
+        return None
+    limit = c.integer("model_max_length", default=min(said), high=10**9)
+    if "gemma3" in c.text("model_type", default=""):
+        return limit
     scaling = c.get("rope_scaling", "rope_parameters")
-    if limit is None or not isinstance(scaling, dict):
+    if not isinstance(scaling, dict):
         return limit
     rope = c.sub("rope_scaling", "rope_parameters")
-    if rope.get("type", "rope_type") != "yarn" or not rope.has("factor"):
-        return limit
-    start = rope.integer("original_max_position_embeddings", default=limit, high=10**9)
-    return max(limit, int(start * rope.number("factor", default=1.0, low=1.0, high=1e6)))
+    by_type = [rope.sub(key) for key, value in scaling.items() if isinstance(value, dict)]
+    factor = 1.0
+    for level in by_type or [rope]:
+        kind = level.get("rope_type", "type", default="default")
+        if kind in ("su", "longrope", "llama3"):
+            continue
+        factor = level.number("factor", default=factor, low=1e-3, high=1e6)
+        if kind == "yarn":
+            limit = level.integer("original_max_position_embeddings", default=limit, high=10**9)
+    return int(limit * factor)
 
 
 def model(

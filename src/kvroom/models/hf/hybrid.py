@@ -15,7 +15,6 @@ from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     dt_rank,
     expanded,
@@ -26,19 +25,16 @@ from kvroom.models.hf.recurrent import (
     state_dtype,
 )
 from kvroom.models.kinds import FullAttention
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
-from kvroom.models.tensors import Part, Tensor
+from kvroom.models.tensors import Part
 
 
 def jamba(c: Config) -> ModelSpec:
     """Jamba: attention each ``attn_layer_period``, experts each ``expert_layer_period``, Mamba else."""
     c = class_defaults(
         c,
-        vocab_size=65536,
-        hidden_size=4096,
         intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
         num_key_value_heads=8,
         mamba_d_state=16,
         mamba_d_conv=4,
@@ -88,11 +84,7 @@ def bamba(c: Config) -> ModelSpec:
     """Bamba: Mamba-2 but for the layers of ``attn_layer_indices``; a plain feed-forward block."""
     c = class_defaults(
         c,
-        vocab_size=128000,
-        hidden_size=4096,
         intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
         num_key_value_heads=8,
         mamba_n_heads=128,
         mamba_n_groups=1,
@@ -118,11 +110,7 @@ def granite(c: Config) -> ModelSpec:
     """
     c = class_defaults(
         c,
-        vocab_size=32000,
-        hidden_size=4096,
         intermediate_size=11008,
-        num_hidden_layers=32,
-        num_attention_heads=32,
         shared_intermediate_size=1024,
         mamba_n_heads=128,
         mamba_n_groups=1,
@@ -133,28 +121,14 @@ def granite(c: Config) -> ModelSpec:
     count = c.integer("num_local_experts", default=8, low=0, high=100_000)
     shared = c.integer("shared_intermediate_size")
     part: Part = "shared_expert" if count else "mlp"
-    forward = (
-        *parts.linear("shared_mlp.input_linear", 2 * shared, s.hidden, part=part, split="column"),
-        *parts.linear("shared_mlp.output_linear", s.hidden, shared, part=part, split="row"),
-    )
+    modules = ("input_linear", "output_linear")
+    forward = parts.mlp(s.hidden, shared, name="shared_mlp", part=part, names=modules)
     if count:
         active = c.integer("num_experts_per_tok", default=2, high=count)
         inner = c.integer(*INNER)
         forward += parts.router(s.hidden, count, name="block_sparse_moe.router.layer")
-        forward += tuple(
-            Tensor(
-                name=f"block_sparse_moe.{name}",
-                rows=rows,
-                columns=columns,
-                count=count,
-                active=active,
-                part="expert",
-                split="expert",
-            )
-            for name, rows, columns in (
-                ("input_linear", 2 * inner, s.hidden),
-                ("output_linear", s.hidden, inner),
-            )
+        forward += parts.experts(
+            s.hidden, inner, count, active, name="block_sparse_moe", names=modules
         )
     types = layer_types(
         c,
@@ -175,11 +149,7 @@ def falcon_h1(c: Config) -> ModelSpec:
     """Falcon-H1: attention and Mamba-2 in parallel in every layer, so each keeps both caches."""
     c = class_defaults(
         c,
-        vocab_size=128000,
-        hidden_size=4096,
         intermediate_size=14336,
-        num_hidden_layers=32,
-        num_attention_heads=32,
         num_key_value_heads=8,
         mamba_n_heads=128,
         mamba_n_groups=1,

@@ -10,8 +10,8 @@ published configs, and vLLM's ``nemotron_h_mtp`` for the multi-token-prediction 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.dtypes import FP32
 from kvroom.models.hf.common import LAYERS, Sizes, model, sizes
@@ -21,7 +21,7 @@ from kvroom.models.hf.recurrent import (
     LAYER_TYPES,
     Mixer,
     class_defaults,
-    layer_types,
+    known_types,
     mamba2,
     state_dtype,
 )
@@ -35,15 +35,13 @@ MTP_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 
 def nemotron_h(c: Config) -> ModelSpec:
     """Nemotron-H and Nemotron 3; each multi-token-prediction module is its own short pattern."""
-    types = _pattern(c, PATTERN, "ME*-")
+    least = c.integer(*LAYERS, default=1, high=MAX_LAYERS)
+    types = _pattern(c, PATTERN, "ME*-", least)
+    c = c.of_class(num_hidden_layers=len(types))
     c = class_defaults(
         c,
-        vocab_size=131072,
-        hidden_size=4096,
-        num_hidden_layers=len(types),
-        num_attention_heads=32,
         num_key_value_heads=8,
-        head_dim=c.get("attention_head_dim", default=128),
+        head_dim=c.integer("attention_head_dim", default=128, high=100_000),
         intermediate_size=21504,
         n_routed_experts=8,
         moe_intermediate_size=7688,
@@ -77,22 +75,21 @@ def nemotron_h(c: Config) -> ModelSpec:
         kv_heads=s.kv_heads,
         embedding=parts.embedding(s.vocab, s.hidden, "embeddings"),
         final=parts.norm("norm_f", s.hidden),
+        tied=False,  # whatever the config says: the class ties nothing
         mtp=_ahead(s.hidden, [layers[kind] for kind in ahead]) * depth,
         layer_names="backbone.layers",
     )
 
 
-def _pattern(c: Config, names: tuple[str, ...], default: str) -> list[str]:
-    """A pattern as layer kinds. A longer one than ``num_hidden_layers`` wins, as in the class."""
+def _pattern(c: Config, names: tuple[str, ...], default: str, least: int = 0) -> list[str]:
+    """A pattern as layer kinds, at least ``least`` of them; a longer one wins, as in the class."""
     value = c.get(*names, default=default)
-    spelled: Any = list(value) if isinstance(value, str) else value
-    least = c.maybe_integer(*LAYERS, high=MAX_LAYERS) if names is PATTERN else None
-    name = next((n for n in names if c.raw.get(n) is not None), names[0])
-    level = Config({**c.raw, name: spelled}, c.defaults, c.path)
-    found = level.items(name, length=None)
-    if least is not None and len(found) < least:
-        level.items(name, length=least)
-    return layer_types(level, name, length=len(found), allowed=KINDS, known=KNOWN)
+    words = list(value) if isinstance(value, str) else c.items(*names)
+    if len(words) < least:
+        raise KvroomError(
+            c.field(*names), value, f"has {len(words)} entries for {least} layers", "Give one each."
+        )
+    return known_types(c, names, words, KINDS, KNOWN)
 
 
 def _ahead(hidden: int, layers: list[Layer]) -> tuple[Run, ...]:

@@ -18,9 +18,10 @@ from kvroom.models import parts
 from kvroom.models.dtypes import BF16, Dtype, cache_dtype
 from kvroom.models.hf.config import Config
 from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
+from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Part, Split, Tensor
 
-Tensors = tuple[Tensor, ...]
+CORE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
 
 LAYER_TYPES = {
     "mamba": "state",
@@ -55,13 +56,12 @@ def state_dtype(c: Config, default: Dtype = BF16) -> Dtype:
 
 
 def class_defaults(c: Config, **defaults: Any) -> Config:
-    """The config with its class's defaults.
+    """The config as its class fills it in.
 
-    KV heads written as null mean as many as query heads, whatever the class would otherwise take.
+    A flat config must say its core sizes itself: a file without them is cut short, and the class's own
+    would be those of some other model. Nested levels are written as differences from the class.
     """
-    if "num_key_value_heads" in c.raw:
-        defaults.pop("num_key_value_heads", None)
-    return c.with_defaults(**defaults)
+    return c.of_class(**{k: v for k, v in defaults.items() if c.path or k not in CORE})
 
 
 def layer_types(
@@ -79,8 +79,19 @@ def layer_types(
     """
     if default is not None and not c.has(*names):
         return list(default)
+    return known_types(c, names, c.items(*names, length=length), allowed, known)
+
+
+def known_types(
+    c: Config,
+    names: Sequence[str],
+    values: Sequence[Any],
+    allowed: Sequence[str],
+    known: Mapping[Any, str],
+) -> list[str]:
+    """What each of ``values``, read from the key called one of ``names``, stands for."""
     found: list[str] = []
-    for value in c.items(*names, length=length):
+    for value in values:
         kind = known.get(value) if isinstance(value, str | int) else None
         if kind is None or kind not in allowed:
             raise KvroomError(

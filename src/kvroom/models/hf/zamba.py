@@ -16,7 +16,6 @@ from kvroom.models.hf.common import HEADS, HIDDEN, INNER, LAYERS, check_groups, 
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.recurrent import (
     Mixer,
-    Tensors,
     class_defaults,
     dt_rank,
     expanded,
@@ -28,6 +27,7 @@ from kvroom.models.hf.recurrent import (
     state_dtype,
 )
 from kvroom.models.kinds import FullAttention
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Part
 
@@ -41,11 +41,7 @@ def zamba(c: Config) -> ModelSpec:
     """Zamba: one shared block, Mamba in ``n_mamba_heads`` heads with their own x and dt projections."""
     c = class_defaults(
         c,
-        vocab_size=32000,
-        hidden_size=3712,
         intermediate_size=14848,
-        num_hidden_layers=76,
-        num_attention_heads=16,
         num_key_value_heads=16,
         n_mamba_heads=2,
         mamba_d_state=16,
@@ -94,10 +90,6 @@ def zamba2(c: Config) -> ModelSpec:
     """
     c = class_defaults(
         c,
-        vocab_size=32000,
-        hidden_size=2560,
-        num_hidden_layers=54,
-        num_attention_heads=32,
         n_mamba_heads=8,
         mamba_ngroups=1,
         mamba_d_state=64,
@@ -127,12 +119,8 @@ def zamba2(c: Config) -> ModelSpec:
     inner = c.integer(*INNER, default=4 * hidden)
     rank = c.integer("adapter_rank")
     mlp = "shared_transformer.feed_forward"
-    forward = (
-        *parts.linear(
-            f"{mlp}.gate_up_proj", 2 * inner, hidden, part="mlp", split="column", bias=bias
-        ),
-        *parts.linear(f"{mlp}.down_proj", hidden, inner, part="mlp", split="row", bias=bias),
-    )
+    fused = ("gate_up_proj", "down_proj")
+    forward = parts.mlp(hidden, inner, bias=bias, name=mlp, names=fused)
     adapters = _adapter(f"{mlp}.gate_up_proj_adapter_list", hidden, rank, 2 * inner, "mlp")
     if c.flag("use_shared_attention_adapter"):
         wide = c.integer("attention_hidden_size", default=2 * hidden)
