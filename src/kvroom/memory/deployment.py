@@ -23,7 +23,8 @@ class Deployment:
 
     ``ranks`` holds one GPU of each pipeline stage. ``context_tokens`` is the most one request may
     hold. ``args`` are the engine's own flags, ``known_bytes`` what was measured on one GPU in place of
-    an estimate. ``kv_name`` is the cache dtype as asked (``auto`` resolved).
+    an estimate. ``kv_asked`` is the cache dtype as asked, ``kv_name`` the same with ``auto``
+    resolved.
     """
 
     model: ModelSpec
@@ -33,6 +34,7 @@ class Deployment:
     device: Device
     kv: Dtype
     kv_name: str
+    kv_asked: str = "auto"
     context_tokens: int
     encoder_tokens: int = 0
     engine: str = "vllm"

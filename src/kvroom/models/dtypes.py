@@ -78,6 +78,8 @@ CACHE_ALIASES = {
     "float32": "fp32",
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
+    "fp8_inc": "fp8",
+    "fp8_ds_mla": "fp8",
     "fp4": "nvfp4",
     "fp4_e2m1": "nvfp4",
 }

@@ -178,7 +178,9 @@ def _kda(c: Config, hidden: int) -> Mixer:
         )
     return Mixer(
         stores=(
-            RecurrentState(heads=heads, head_elements=width * width, dtype=state_dtype(c, FP32)),
+            RecurrentState(
+                heads=heads, head_elements=width * width, form="kda", dtype=state_dtype(c, FP32)
+            ),
             ConvState(channels=((heads, width),) * 3, columns=kernel - 1),
         ),
         tensors=(

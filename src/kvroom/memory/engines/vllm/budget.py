@@ -1,0 +1,140 @@
+"""The ledger of one GPU: what of its memory vLLM gives to weights, overheads and cache.
+
+``gpu_memory_utilization`` applies to all that the engine sees, not to what is free. Weights,
+activations (the peak of a profiling run of one full batch) and runtime (what the driver, NCCL and
+workspaces hold) come off it; since 0.20 so does an estimate of CUDA graph memory, which before lay
+outside. The three overheads are estimates fitted to start-up logs people published, by the script
+named in ``overheads.json``; what was measured (``known_bytes``) takes their place.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from math import ceil, exp, log
+from typing import Any
+
+from kvroom.answer import Account
+from kvroom.memory.deployment import Deployment, account
+from kvroom.memory.engines.vllm.defaults import Batching
+from kvroom.memory.engines.vllm.flags import Flags
+from kvroom.memory.engines.vllm.platform import Platform
+from kvroom.memory.engines.vllm.versions import Rules, since
+from kvroom.memory.layout import Rank, most_experts
+from kvroom.units import GIB
+
+Band = tuple[int, int, int]
+"""(estimate, low, high) in bytes."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One rank's memory as the engine shares it out."""
+
+    gpu_bytes: int
+    requested_bytes: int
+    weights: int
+    overheads: dict[str, Band]
+    graphs_subtracted: bool
+    taken_by_others: int
+
+    def cache_bytes(self, which: int = 0) -> int:
+        """Bytes left for cache: as estimated (0), at the least overheads (1), at the most (2)."""
+        taken = self.overheads["activations"][which] + self.overheads["runtime"][which]
+        if self.graphs_subtracted:
+            taken += self.overheads["graphs"][which]
+        return self.requested_bytes - self.weights - self.taken_by_others - taken
+
+
+def budget(
+    d: Deployment, rank: Rank, flags: Flags, rules: Rules, platform: Platform, batch: Batching
+) -> Budget:
+    """The ledger of ``rank`` before any cache is counted in blocks."""
+    known = d.known_bytes
+    gpu = known.get("visible", d.device.engine_bytes)
+    share = flags.utilisation if flags.utilisation is not None else rules.utilisation
+    requested = ceil(gpu * share) if rules.whole_bytes else int(gpu * share)
+    found = estimates(d, rank, flags, platform, batch)
+    for name in found:
+        if name in known:
+            found[name] = (known[name],) * 3
+    free = known.get("free_before_load", gpu)
+    return Budget(
+        gpu_bytes=gpu,
+        requested_bytes=requested,
+        weights=known.get("weights", rank.weight_bytes),
+        overheads=found,
+        graphs_subtracted=rules.graphs_subtracted and not flags.eager and not platform.cpu,
+        taken_by_others=max(0, gpu - free) if not rules.start_snapshot else 0,
+    )
+
+
+@lru_cache(maxsize=1)
+def _fitted() -> dict[str, Any]:
+    text = files("kvroom.memory.engines.vllm").joinpath("overheads.json").read_text("utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def features(
+    d: Deployment, rank: Rank, flags: Flags, platform: Platform, batch: Batching
+) -> dict[str, float]:
+    """What the overheads are estimated from (logarithms of sizes, switches as 0 or 1)."""
+    return {
+        "batch": log(batch.tokens / 2048),
+        "hidden": log(d.model.hidden_size / 4096),
+        "moe": float(most_experts(d.model) > 0),
+        "encoder": float(bool(d.model.beside)),
+        "ranks": log(d.layout.tp * d.layout.pp),
+        "weights": log(max(rank.weight_bytes, 1) / (8 * GIB)),
+        "unified": float(d.device.unified_memory),
+    }
+
+
+def estimates(
+    d: Deployment, rank: Rank, flags: Flags, platform: Platform, batch: Batching
+) -> dict[str, Band]:
+    """Activations, runtime and graphs of ``rank``, each with an 80 % band."""
+    x = features(d, rank, flags, platform, batch)
+    made: dict[str, Band] = {}
+    for name, fit in _fitted()["accounts"].items():
+        middle = fit["log_bytes"] + sum(c * x[k] for k, c in fit["slopes"].items())
+        made[name] = (
+            round(exp(middle)),
+            round(exp(middle + fit["low"])),
+            round(exp(middle + fit["high"])),
+        )
+    if flags.eager or platform.cpu:
+        made["graphs"] = (0, 0, 0)
+    return made
+
+
+def accounts(
+    b: Budget, d: Deployment, rules: Rules, cache: int, fixed: bool
+) -> tuple[Account, ...]:
+    """The accounts of one GPU; they add up to ``gpu_bytes``. ``fixed``: the cache was given."""
+    known = d.known_bytes
+    over = [
+        account(n, v[0], "measured" if n in known else "assumed", (v[1], v[2]))
+        for n, v in b.overheads.items()
+    ]
+    low, high = (cache, cache) if fixed else (max(0, b.cache_bytes(2)), max(0, b.cache_bytes(1)))
+    spent = b.weights + sum(a.bytes for a in over) + cache
+    return (
+        account("weights", b.weights, "measured" if "weights" in known else "config"),
+        *over,
+        account("kv", cache, "engine rule", (low, high)),
+        account("unused", b.gpu_bytes - spent, "engine rule"),
+    )
+
+
+def explained(rules: Rules, flags: Flags) -> str:
+    """What this release's rule for the share of memory is."""
+    share = flags.utilisation if flags.utilisation is not None else rules.utilisation
+    graphs = since("graphs_subtracted", rules.release)
+    where = f"CUDA graphs inside it since {graphs}" if rules.graphs_subtracted else (
+        "CUDA graphs outside it"
+    )
+    return f"{share:g} of what the engine sees, {where}"
