@@ -1,81 +1,90 @@
 """Print the catalogue line of a model: ``catalogue_entry.py CONFIG.json NAME HUB_ID [ALIAS …]``.
 
-Keeps of the config only the keys that its reader asked for and that have a value, so that a line holds a
-model's shape and nothing else.
+Keeps the sizes that every decoder has, and of the other keys only those without which the config would
+describe another model. ``--no-quantisation`` before the rest leaves a quantised checkpoint's rules out.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from kvroom.errors import KvroomError
 from kvroom.models import hf
+from kvroom.models.hf.common import CONTEXT, HEADS, HIDDEN, INNER, LAYERS
+from kvroom.models.spec import ModelSpec
 
-WHOLE = ("quantization_config", "rope_scaling", "rope_parameters")
-LONGEST_RULE = 1500
-
-
-class Asked(dict[str, Any]):
-    """A config that notes which of its keys a reader looks at."""
-
-    def __init__(self, raw: dict[str, Any]) -> None:
-        super().__init__(
-            {k: Asked(v) if isinstance(v, dict) and k not in WHOLE else v for k, v in raw.items()}
-        )
-        self.seen: set[str] = set()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.seen.add(key)
-        return super().get(key, default)
-
-    def __contains__(self, key: object) -> bool:
-        self.seen.add(str(key))
-        return super().__contains__(key)
-
-    def __getitem__(self, key: str) -> Any:
-        self.seen.add(key)
-        return super().__getitem__(key)
-
-    def kept(self) -> dict[str, Any]:
-        """The keys looked at, nested ones likewise."""
-        return dict(self._kept())
-
-    def _kept(self) -> Iterator[tuple[str, Any]]:
-        for key, value in self.items():
-            if key not in self.seen or key == "_name_or_path":
-                continue
-            if isinstance(value, Asked):
-                if value.kept():
-                    yield key, value.kept()
-            elif key == "quantization_config" and len(json.dumps(value)) > LONGEST_RULE:
-                print(f"left out: a {key} of {len(json.dumps(value))} characters", file=sys.stderr)
-            else:
-                yield key, value
+SIZES = {
+    *LAYERS,
+    *HEADS,
+    *HIDDEN,
+    *INNER,
+    *CONTEXT,
+    "model_type",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "tie_word_embeddings",
+}
 
 
-def entry(path: Path, name: str, hub_id: str, *aliases: str) -> str:
-    """The line for the model whose config.json lies at ``path``."""
-    raw = json.loads(path.read_text("utf-8"))
-    asked = Asked(raw)
-    before = hf.read(asked)
-    config = asked.kept()
-    after = hf.read(config)
-    if (before.params, before.stores, before.layers) != (after.params, after.stores, after.layers):
-        raise SystemExit(f"{name}: the kept keys do not give the same model")
+def same(config: dict[str, Any], wanted: ModelSpec) -> bool:
+    """Whether ``config`` still describes ``wanted``."""
+    try:
+        return hf.read(config) == wanted
+    except KvroomError:
+        return False
+
+
+def paths(config: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """Every (object, key) of ``config``, an outer one before what it holds."""
+    for key in list(config):
+        yield config, key
+        value = config.get(key)
+        if isinstance(value, dict) and key != "quantization_config":
+            yield from paths(value)
+
+
+def shape_of(raw: dict[str, Any]) -> dict[str, Any]:
+    """``raw`` without the keys that do not matter."""
+    config = copy.deepcopy(raw)
+    wanted = hf.read(config)
+    for level, key in paths(config):
+        if key in SIZES:
+            continue
+        value = level.pop(key)
+        if not same(config, wanted):
+            level[key] = value
+    return config
+
+
+def entry(raw: dict[str, Any], name: str, hub_id: str, *aliases: str) -> str:
+    """The line for the model that ``raw`` describes."""
     line = {
         "name": name,
         "id": hub_id,
         "aliases": list(aliases),
         "source": f"published config of {hub_id}",
-        "config": config,
+        "config": shape_of(raw),
     }
     return json.dumps(line, ensure_ascii=False, separators=(",", ":"))
 
 
-if __name__ == "__main__":
-    if len(sys.argv) < 4:
+def main(arguments: list[str]) -> None:
+    """The command."""
+    plain = arguments[:1] == ["--no-quantisation"]
+    path, *names = arguments[plain:] or [""]
+    if len(names) < 2:
         raise SystemExit(__doc__)
-    print(entry(Path(sys.argv[1]), *sys.argv[2:]))
+    raw = json.loads(Path(path).read_text("utf-8"))
+    if plain:
+        raw.pop("quantization_config", None)
+    print(entry(raw, *names))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

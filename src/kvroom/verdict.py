@@ -29,7 +29,7 @@ def judge(
     asked = scenario.concurrency or 1
     held = requests_held(d, answer, limit)
     rank = answer.rank
-    if rank.weight_bytes > answer.gpu_bytes:
+    if rank.weight_bytes > answer.gpu_bytes and not answer.cache_given:
         return Verdict(fits=False, binding="weights", sentence=_too_heavy(d, answer))
     if held is None:
         return Verdict(
@@ -37,6 +37,8 @@ def judge(
             binding="nothing" if answer.starts else "weights",
             sentence=_no_cache(d, answer),
         )
+    if held < 1 and answer.starts and answer.cache_given:
+        return Verdict(fits=asked == 1, binding=_account(d, answer), sentence=_lenient(d, answer))
     fits = answer.starts and held >= asked
     if held < 1 or not answer.starts:
         return Verdict(fits=False, binding=_account(d, answer), sentence=_too_long(d, answer))
@@ -118,6 +120,14 @@ def _remedy(d: Deployment, answer: EngineAnswer) -> str:
             found.append(f"{name} weights")
             break
     return f" {' or '.join(found).capitalize()} would hold them." if found else ""
+
+
+def _lenient(d: Deployment, answer: EngineAnswer) -> str:
+    part = answer.capacity.max_concurrency if answer.capacity else None
+    return (
+        f"Starts, since {d.engine}'s own check passes, but {show_gib(answer.kv_bytes)} of cache hold "
+        f"only {part or 0:.2f} of {_a_request(d)}."
+    )
 
 
 def _too_long(d: Deployment, answer: EngineAnswer) -> str:

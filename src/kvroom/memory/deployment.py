@@ -55,6 +55,7 @@ class EngineAnswer:
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
+    ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     """
 
     rank: Rank
@@ -64,6 +65,7 @@ class EngineAnswer:
     capacity: EngineCapacity | None
     starts: bool = True
     reason: str = ""
+    cache_given: bool = False
     warnings: tuple[str, ...] = ()
 
 

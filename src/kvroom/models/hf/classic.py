@@ -64,7 +64,7 @@ def _gpt2(c: Config, s: Sizes) -> ModelSpec:
             names=_fused("c_attn", "c_proj"),
         ),
         *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("c_fc", "c_proj")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
         c,
@@ -95,7 +95,7 @@ def _parallel(c: Config, names: tuple[str, str, str, str]) -> ModelSpec:
     tensors = (
         *_layer_norm("ln_1", s),
         *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, name="attn", names=names),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("fc_in", "fc_out")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc_in", "fc_out")),
     )
     return decoder(
         c,
@@ -124,7 +124,7 @@ def gpt_neo(c: Config) -> ModelSpec:
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
         *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("c_fc", "c_proj")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
         c,
@@ -186,9 +186,7 @@ def gpt_neox(c: Config) -> ModelSpec:
             name="attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=True, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -230,9 +228,7 @@ def opt(c: Config) -> ModelSpec:
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
         *(_layer_norm("self_attn_layer_norm", s) if affine else ()),
-        *parts.mlp(
-            s.hidden, c.integer(*INNER), bias=bias, name="", gated=False, names=("fc1", "fc2")
-        ),
+        *parts.mlp(s.hidden, c.integer(*INNER), bias=bias, name="", names=("fc1", "fc2")),
         *(_layer_norm("final_layer_norm", s) if affine else ()),
     )
     embedding = (
@@ -273,9 +269,7 @@ def bloom(c: Config) -> ModelSpec:
             names=_fused("query_key_value", "dense"),
         ),
         *_layer_norm("post_attention_layernorm", s),
-        *parts.mlp(
-            s.hidden, 4 * s.hidden, bias=True, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, 4 * s.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -301,7 +295,7 @@ def mpt(c: Config) -> ModelSpec:
     attn = c.sub("attn_config", alibi=True)
     one = attn.text("attn_type") == "multiquery_attention"
     s = replace(s, kv_heads=attn.integer("kv_n_heads", default=1 if one else s.heads))
-    check_groups(attn, s.heads, s.kv_heads)
+    check_groups(attn, s.heads, s.kv_heads, "kv_n_heads")
     bias = not c.flag("no_bias")
     inner = int(c.number("expansion_ratio", default=4, low=0.01, high=1000) * s.hidden)
     widths = (("attn.q_ln", s.heads), ("attn.k_ln", s.kv_heads)) if attn.flag("qk_ln") else ()
@@ -362,11 +356,11 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
     s = sizes(c)
     if new:
         s = replace(s, kv_heads=c.integer("num_kv_heads", "n_head_kv", default=s.heads))
-        check_groups(c, s.heads, s.kv_heads)
+        check_groups(c, s.heads, s.kv_heads, "num_kv_heads", "n_head_kv")
     else:
         s = replace(s, kv_heads=1 if c.flag("multi_query") else s.heads)
     bias = c.flag("bias")
-    names = ("input_layernorm",)
+    names: tuple[str, ...] = ("input_layernorm",)
     if not c.flag("parallel_attn"):
         names = ("input_layernorm", "post_attention_layernorm")
     elif c.integer("num_ln_in_parallel_attn", default=2 if new else 1) == 2:
@@ -383,9 +377,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
             name="self_attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=bias, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -420,7 +412,7 @@ def phi_msft(c: Config) -> ModelSpec:
     """Phi-2 in Microsoft's first form (remote code ``modeling_phi``): GPT-2's keys, one fused Wqkv."""
     s = sizes(c)
     s = replace(s, kv_heads=c.integer("n_head_kv", default=s.heads))
-    check_groups(c, s.heads, s.kv_heads)
+    check_groups(c, s.heads, s.kv_heads, "n_head_kv")
     return _phi(
         c,
         s,
@@ -450,7 +442,7 @@ def _phi(
             names=attention[1],
         ),
         *own,
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("fc1", "fc2")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc1", "fc2")),
     )
     return decoder(
         c,

@@ -78,11 +78,11 @@ def head_dim(c: Config, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def check_groups(c: Config, heads: int, kv_heads: int) -> None:
-    """Refuse query heads that do not share KV heads evenly."""
+def check_groups(c: Config, heads: int, kv_heads: int, *names: str) -> None:
+    """Refuse query heads that do not share KV heads evenly; ``names`` is the key that gave these."""
     if heads % kv_heads:
         raise KvroomError(
-            c.field("num_key_value_heads", "num_kv_heads"),
+            c.field(*names or ("num_key_value_heads", "num_kv_heads")),
             kv_heads,
             f"does not divide {heads} attention heads",
             f"Give a divisor of {heads}.",

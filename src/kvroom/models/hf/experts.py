@@ -245,6 +245,7 @@ def by_kind(kinds: Iterable[K], build: Callable[[K], Layer]) -> list[Layer]:
     return layers
 
 
+PREDICTION = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
 DEEPSEEK_PREDICTION = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 
 
@@ -257,7 +258,7 @@ def prediction(
     the norm after it, where there is one. The token table and output head that some files repeat in it
     are the model's own and count once.
     """
-    count = c.integer("num_nextn_predict_layers", "num_mtp_layers", default=0, low=0, high=1000)
+    count = c.integer(*PREDICTION, default=0, low=0, high=1000)
     if not count:
         return ()
     tensors = (

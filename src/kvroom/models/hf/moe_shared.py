@@ -145,7 +145,6 @@ def ernie4_5_moe(c: Config) -> ModelSpec:
             c,
             inner=("moe_intermediate_size",),
             router_bias=True,
-            bias=bias,
             shared=shared_width(c, each, "moe_num_shared_experts"),
             shared_bias=bias,
         )
@@ -192,7 +191,11 @@ def hunyuan(c: Config) -> ModelSpec:
     values, and the next ones attend to those (cross-layer attention, arXiv 2405.12981).
     """
     is_moe = c.text("model_type", default="") == "hunyuan_v1_moe"
-    c = filled(c, head_dim=c.get("attention_head_dim"), max_position_embeddings=2048)
+    c = filled(
+        c,
+        head_dim=c.maybe_integer("attention_head_dim", high=100_000),
+        max_position_embeddings=2048,
+    )
     s = sizes(c)
     bias = c.flag("attention_bias")
     norms: Literal["head", "none"] = "head" if c.flag("use_qk_norm", default=True) else "none"

@@ -69,6 +69,7 @@ def qwen3_vl_text(c: Config, **outer: Any) -> ModelSpec:
         hidden_size=4096,
         num_attention_heads=32,
         vocab_size=151936,
+        num_key_value_heads=32,
         intermediate_size=22016,
         head_dim=128,
         max_position_embeddings=128000,
@@ -165,15 +166,16 @@ def minimax_m3_text(c: Config, **outer: Any) -> ModelSpec:
         num_local_experts=128,
         num_experts_per_tok=4,
         max_position_embeddings=524288,
-        index_n_heads=picks.get("sparse_num_index_heads", default=4),
-        index_head_dim=picks.get("sparse_index_dim", default=128),
-        index_block_size=picks.get("sparse_block_size", default=128),
-        index_topk_blocks=picks.get("sparse_topk_blocks", default=16),
     )
     s = sizes(c)
-    dim, scorers = c.integer("index_head_dim"), c.integer("index_n_heads", high=100_000)
-    blocks = c.integer("index_topk_blocks", high=10**6)
-    read = blocks * c.integer("index_block_size", high=10**6)
+
+    def said(nested: str, flat: str, default: int) -> int:
+        return picks.integer(nested, default=c.integer(flat, default=default), high=10**6)
+
+    dim = said("sparse_index_dim", "index_head_dim", 128)
+    scorers = said("sparse_num_index_heads", "index_n_heads", 4)
+    read = said("sparse_topk_blocks", "index_topk_blocks", 16)
+    read *= said("sparse_block_size", "index_block_size", 128)
     name = "self_attn.indexer"
     indexer: Tensors = (
         *parts.linear(f"{name}.q_proj", scorers * dim, s.hidden, part="attention"),

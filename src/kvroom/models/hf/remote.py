@@ -113,7 +113,7 @@ def chatglm(c: Config) -> ModelSpec:
     kv = heads
     if c.flag("multi_query_attention"):
         kv = c.integer("multi_query_group_num", default=1, high=100_000)
-        check_groups(c, heads, kv)
+        check_groups(c, heads, kv, "multi_query_group_num")
     s = Sizes(
         layers=c.integer("num_layers", "num_hidden_layers", high=MAX_LAYERS),
         hidden=hidden,
@@ -189,7 +189,7 @@ def deci(c: Config) -> ModelSpec:
     default = [base.kv_heads] * base.layers
     heads = c.integers("num_key_value_heads_per_layer", length=base.layers, default=default, low=1)
     for kv in set(heads):
-        check_groups(c, base.heads, kv)
+        check_groups(c, base.heads, kv, "num_key_value_heads_per_layer")
     made: dict[int, Layer] = {}
     for kv in sorted(set(heads)):
         s = replace(base, kv_heads=kv)
@@ -238,8 +238,8 @@ def nemotron_nas(c: Config) -> ModelSpec:
 
 
 def _block(c: Config, s: Sizes, index: int) -> Layer:
-    entry = c.items("block_configs")[index]
-    level = Config({"block": entry}, path=f"{c.field('block_configs')}[{index}].").sub("block")
+    name = f"block_configs[{index}]"
+    level = Config({name: c.items("block_configs")[index]}, path=c.path).sub(name)
     attention, ffn = level.sub("attention"), level.sub("ffn")
     stores: tuple[Any, ...] = ()
     tensors: Tensors = ()
@@ -248,7 +248,7 @@ def _block(c: Config, s: Sizes, index: int) -> Layer:
         tensors += parts.linear("self_attn.linear_attn", s.hidden, s.hidden, part="attention")
     elif not attention.flag("no_op"):
         group = attention.integer("n_heads_in_group", default=1, high=100_000)
-        check_groups(attention, s.heads, group)
+        check_groups(attention, s.heads, group, "n_heads_in_group")
         s = replace(s, kv_heads=s.heads // group)
         window = attention.maybe_integer("window_length", low=1, high=10**9)
         stores = (kind_of(s, window),)

@@ -175,7 +175,7 @@ def mimo_v2_flash(c: Config) -> ModelSpec:
         moe_intermediate_size=2048,
         n_routed_experts=256,
         num_experts_per_tok=8,
-        sliding_window=c.get("sliding_window_size", default=128),
+        sliding_window=c.integer("sliding_window_size", default=128, high=10**9),
         max_position_embeddings=131072,
     )
     full = sizes(c)
@@ -254,11 +254,11 @@ def step3p5(c: Config, **outer: Any) -> ModelSpec:
         hidden_size=4096,
         num_attention_heads=64,
         vocab_size=128815,
-        num_key_value_heads=c.get("num_attention_groups", default=8),
+        num_key_value_heads=c.integer("num_attention_groups", default=8, high=100_000),
         head_dim=128,
         intermediate_size=11264,
         moe_intermediate_size=1280,
-        share_expert_dim=c.get("share_expert_dims", default=1280),
+        share_expert_dim=c.integer("share_expert_dims", default=1280, low=0),
         n_routed_experts=288,
         num_experts_per_tok=8,
         max_position_embeddings=128000,

@@ -35,7 +35,7 @@ def from_config(config: Mapping[str, Any]) -> Quantisation | None:
     key for what cannot be read.
     """
     # Imported late: the config reader's package imports this one.
-    from kvroom.models.hf.config import Config  # noqa: PLC0415
+    from kvroom.models.hf.config import Config
 
     found = _find(config)
     if found is None:

@@ -20,7 +20,7 @@ from kvroom.answer import Account
 from kvroom.memory.deployment import Deployment, account
 from kvroom.memory.engines.vllm.defaults import Batching
 from kvroom.memory.engines.vllm.flags import Flags
-from kvroom.memory.engines.vllm.platform import Platform
+from kvroom.memory.engines.vllm.setup import Setup
 from kvroom.memory.engines.vllm.versions import Rules, since
 from kvroom.memory.layout import Rank, most_experts
 from kvroom.units import GIB
@@ -48,15 +48,14 @@ class Budget:
         return self.requested_bytes - self.weights - self.taken_by_others - taken
 
 
-def budget(
-    d: Deployment, rank: Rank, flags: Flags, rules: Rules, platform: Platform, batch: Batching
-) -> Budget:
+def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
     """The ledger of ``rank`` before any cache is counted in blocks."""
+    d, flags, rules = s.d, s.flags, s.rules
     known = d.known_bytes
     gpu = known.get("visible", d.device.engine_bytes)
     share = flags.utilisation if flags.utilisation is not None else rules.utilisation
     requested = ceil(gpu * share) if rules.whole_bytes else int(gpu * share)
-    found = estimates(d, rank, flags, platform, batch)
+    found = estimates(s, rank, batch)
     for name in found:
         if name in known:
             found[name] = (known[name],) * 3
@@ -66,7 +65,7 @@ def budget(
         requested_bytes=requested,
         weights=known.get("weights", rank.weight_bytes),
         overheads=found,
-        graphs_subtracted=rules.graphs_subtracted and not flags.eager and not platform.cpu,
+        graphs_subtracted=rules.graphs_subtracted and not _eager(s),
         taken_by_others=max(0, gpu - free) if not rules.start_snapshot else 0,
     )
 
@@ -78,9 +77,7 @@ def _fitted() -> dict[str, Any]:
     return found
 
 
-def features(
-    d: Deployment, rank: Rank, flags: Flags, platform: Platform, batch: Batching
-) -> dict[str, float]:
+def features(d: Deployment, rank: Rank, batch: Batching) -> dict[str, float]:
     """What the overheads are estimated from (logarithms of sizes, switches as 0 or 1)."""
     return {
         "batch": log(batch.tokens / 2048),
@@ -93,11 +90,9 @@ def features(
     }
 
 
-def estimates(
-    d: Deployment, rank: Rank, flags: Flags, platform: Platform, batch: Batching
-) -> dict[str, Band]:
+def estimates(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
     """Activations, runtime and graphs of ``rank``, each with an 80 % band."""
-    x = features(d, rank, flags, platform, batch)
+    x = features(s.d, rank, batch)
     made: dict[str, Band] = {}
     for name, fit in _fitted()["accounts"].items():
         middle = fit["log_bytes"] + sum(c * x[k] for k, c in fit["slopes"].items())
@@ -106,9 +101,14 @@ def estimates(
             round(exp(middle + fit["low"])),
             round(exp(middle + fit["high"])),
         )
-    if flags.eager or platform.cpu:
+    if _eager(s):
         made["graphs"] = (0, 0, 0)
     return made
+
+
+def _eager(s: Setup) -> bool:
+    """No CUDA graphs are captured."""
+    return s.flags.eager or s.platform.cpu
 
 
 def accounts(
@@ -134,7 +134,9 @@ def explained(rules: Rules, flags: Flags) -> str:
     """What this release's rule for the share of memory is."""
     share = flags.utilisation if flags.utilisation is not None else rules.utilisation
     graphs = since("graphs_subtracted", rules.release)
-    where = f"CUDA graphs inside it since {graphs}" if rules.graphs_subtracted else (
-        "CUDA graphs outside it"
+    where = (
+        f"CUDA graphs inside it since {graphs}"
+        if rules.graphs_subtracted
+        else ("CUDA graphs outside it")
     )
     return f"{share:g} of what the engine sees, {where}"

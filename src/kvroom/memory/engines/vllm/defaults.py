@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvroom.memory.engines.vllm.flags import Flags
 from kvroom.memory.engines.vllm.platform import Platform
+from kvroom.memory.engines.vllm.setup import Setup
 from kvroom.memory.engines.vllm.versions import Rules
 from kvroom.memory.layout import Layout, most_experts
 from kvroom.models.spec import ModelSpec
@@ -40,11 +40,10 @@ class Batching:
         return self.tokens * self.batches
 
 
-def batching(
-    model: ModelSpec, layout: Layout, flags: Flags, rules: Rules, platform: Platform, context: int
-) -> Batching:
+def batching(s: Setup) -> Batching:
     """What the scheduler works with: the flags, else the defaults of this release and device."""
-    tokens, sequences = _defaults(rules, platform, layout)
+    flags, rules = s.flags, s.rules
+    tokens, sequences = _defaults(rules, s.platform, s.d.layout)
     if flags.performance == "throughput":
         tokens, sequences = 2 * tokens, 2 * sequences
     if flags.sequences is not None:
@@ -53,12 +52,12 @@ def batching(
         tokens = flags.batch_tokens
     else:
         if not flags.chunked_prefill:
-            tokens = max(tokens, context)
+            tokens = max(tokens, s.context)
         if rules.batch_capped:
-            tokens = min(tokens, sequences * context)
+            tokens = min(tokens, sequences * s.context)
     if flags.sequences is None and rules.sequences_capped:
         sequences = min(sequences, tokens)
-    batches = _batches(model, layout, flags, rules) if rules.in_flight_batches else 1
+    batches = _batches(s) if rules.in_flight_batches else 1
     return Batching(tokens, sequences, batches)
 
 
@@ -68,21 +67,20 @@ def _defaults(rules: Rules, platform: Platform, layout: Layout) -> tuple[int, in
         return 2048 * world, 128 * world
     if rules.huge_defaults and platform.memory_bytes >= 160 * GIB:
         return 16384, 1024
-    small = (rules.a100_small and "a100" in platform.name) or (
-        rules.gb10_small and platform.small
-    )
+    small = (rules.a100_small and "a100" in platform.name) or (rules.gb10_small and platform.small)
     if platform.memory_bytes >= 70 * GIB and not small:
         return 8192, 1024
     return 2048, 256
 
 
-def _batches(model: ModelSpec, layout: Layout, flags: Flags, rules: Rules) -> int:
+def _batches(s: Setup) -> int:
     """A pipeline fills its stages; asynchronous scheduling, the default, overlaps one more."""
-    if flags.asynchronous is False:
-        return layout.pp
-    if rules.v2_runner == "all" or _v2_by_default(model):
-        return layout.pp + 1
-    return 2 if layout.pp == 1 else layout.pp
+    pp = s.d.layout.pp
+    if s.flags.asynchronous is False:
+        return pp
+    if s.rules.v2_runner == "all" or _v2_by_default(s.d.model):
+        return pp + 1
+    return 2 if pp == 1 else pp
 
 
 def _v2_by_default(model: ModelSpec) -> bool:

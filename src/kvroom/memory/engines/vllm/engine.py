@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from kvroom.answer import EngineCapacity
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
-from kvroom.memory.engines.vllm.flags import Flags, read_flags
 from kvroom.memory.engines.vllm.groups import CannotStart, Group, groups_of
 from kvroom.memory.engines.vllm.pages import Pages
-from kvroom.memory.engines.vllm.platform import Platform, platform_of
-from kvroom.memory.engines.vllm.versions import Rules, parse_release, rules_of, shown
+from kvroom.memory.engines.vllm.setup import Setup, setup
+from kvroom.memory.engines.vllm.versions import shown
 from kvroom.memory.layout import Rank
 from kvroom.memory.ledger import binding_rank
 from kvroom.units import show_gib, show_tokens
 
 
 @dataclass(frozen=True)
-class Workings:
-    """The question with this release's rules beside it."""
+class Workings(Setup):
+    """The question with what follows from it."""
 
-    d: Deployment
-    rules: Rules
-    flags: Flags
-    platform: Platform
-    batch: Batching
-    pages: Pages
+    @cached_property
+    def batch(self) -> Batching:
+        """What the scheduler works with."""
+        return batching(self)
+
+    @cached_property
+    def pages(self) -> Pages:
+        """Block sizes and what is kept of each layer."""
+        return Pages(self)
 
     @property
     def hybrid(self) -> bool:
@@ -72,28 +75,11 @@ class Workings:
         )
 
 
-def workings(d: Deployment) -> tuple[Workings, tuple[str, ...]]:
-    """The release's rules, the flags and what follows from them, with warnings."""
-    release, note = parse_release(d.version)
-    rules = rules_of(release)
-    flags = read_flags(d.args, d.layout)
-    platform = platform_of(d.device)
-    context = d.context_tokens
-    w = Workings(
-        d=d,
-        rules=rules,
-        flags=flags,
-        platform=platform,
-        batch=batching(d.model, d.layout, flags, rules, platform, context),
-        pages=Pages(d, rules, flags, platform, context),
-    )
-    return w, (note,) if note else ()
-
-
 def answer(d: Deployment) -> EngineAnswer:
     """What vLLM of the asked release makes of the deployment."""
-    w, warnings = workings(d)
-    budgets = [ledger.budget(d, r, w.flags, w.rules, w.platform, w.batch) for r in d.ranks]
+    asked, warnings = setup(d)
+    w = Workings(asked.d, asked.rules, asked.flags, asked.platform)
+    budgets = [ledger.budget(w, r, w.batch) for r in d.ranks]
     given = w.flags.cache_bytes
     sizes = [given if given is not None else b.cache_bytes() for b in budgets]
     try:
@@ -116,9 +102,7 @@ def answer(d: Deployment) -> EngineAnswer:
     return EngineAnswer(
         rank=d.ranks[at],
         gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(
-            budgets[at], d, w.rules, max(0, sizes[at]), given is not None
-        ),
+        accounts=ledger.accounts(budgets[at], d, w.rules, max(0, sizes[at]), given is not None),
         kv_bytes=max(0, sizes[at]),
         capacity=EngineCapacity(
             num_blocks=pool.num_blocks,
@@ -132,6 +116,7 @@ def answer(d: Deployment) -> EngineAnswer:
         ),
         starts=starts,
         reason=reason,
+        cache_given=w.flags.cache_bytes is not None,
         warnings=warnings,
     )
 
@@ -151,9 +136,7 @@ def _auto_fit(pool: Pool, limit: int) -> tuple[int, tuple[str, ...]]:
     )
 
 
-def _check(
-    w: Workings, budgets: list[ledger.Budget], pool: Pool, tokens: int
-) -> tuple[bool, str]:
+def _check(w: Workings, budgets: list[ledger.Budget], pool: Pool, tokens: int) -> tuple[bool, str]:
     """Whether the start-up checks pass, and why not."""
     if w.flags.cache_bytes is None:
         free = w.d.known_bytes.get("free_before_load")
@@ -191,6 +174,7 @@ def _refused(
         capacity=None,
         starts=False,
         reason=f"vLLM {shown(w.rules.release)}: {reason}",
+        cache_given=w.flags.cache_bytes is not None,
         warnings=warnings,
     )
 
@@ -210,5 +194,6 @@ def _cacheless(
         capacity=EngineCapacity(max_running_requests=w.batch.sequences),
         starts=fits,
         reason="" if fits else "weights and overheads need more than its share",
+        cache_given=w.flags.cache_bytes is not None,
         warnings=warnings,
     )

@@ -5,8 +5,7 @@ Those of ``vllm serve`` in 0.33.0 and of older releases that have since been dro
 
 from __future__ import annotations
 
-OTHERS = frozenset(
-    """
+_NAMES = """
     additional_config aggregate_engine_logging all2all_backend allow_credentials
     allow_deprecated_quantization allowed_headers allowed_local_media_path allowed_media_domains
     allowed_methods allowed_origins api_key api_server_count attention_backend attention_config
@@ -83,5 +82,5 @@ OTHERS = frozenset(
     use_replayssm use_tqdm_on_load use_v2_block_manager uvicorn_log_level video_pruning_method
     video_pruning_rate watchdog_config watermark watermark_config weight_transfer_config
     worker_cls worker_extension_cls
-    """.split()
-)
+"""
+OTHERS = frozenset(_NAMES.split())

@@ -18,6 +18,7 @@ from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.vllm.flags import Flags
 from kvroom.memory.engines.vllm.platform import BLACKWELL, HOPPER, Platform
+from kvroom.memory.engines.vllm.setup import Setup
 from kvroom.memory.engines.vllm.versions import Rules
 from kvroom.models.dtypes import BF16, CACHE_DTYPES, FP32, Dtype
 from kvroom.models.kinds import (
@@ -75,11 +76,27 @@ class Spec:
 class Pages:
     """The block sizes and specs of one deployment under one release's rules."""
 
-    d: Deployment
-    rules: Rules
-    flags: Flags
-    platform: Platform
-    context: int
+    setup: Setup
+
+    @property
+    def d(self) -> Deployment:
+        """The deployment."""
+        return self.setup.d
+
+    @property
+    def rules(self) -> Rules:
+        """The release's rules."""
+        return self.setup.rules
+
+    @property
+    def flags(self) -> Flags:
+        """The engine's flags."""
+        return self.setup.flags
+
+    @property
+    def platform(self) -> Platform:
+        """The device as vLLM sees it."""
+        return self.setup.platform
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -362,12 +379,12 @@ class Pages:
         shape = (page, *(k.entry_bytes(self.d.kv) for k in stores if isinstance(k, ConvState)))
         padded = max(page, self.block * self._token_bytes) if self.hybrid else page
         rules = self.rules
-        fixed, grows, tokens = 1 + spoken, False, self.context
+        fixed, grows, tokens = 1 + spoken, False, self.setup.context
         if rules.mamba_caching == "never":
             fixed = 1
         elif rules.mamba_caching == "flagged models":
             fixed, grows = 0, True
-            tokens = self.block if self.mode == "all" else self.context
+            tokens = self.block if self.mode == "all" else self.setup.context
         elif self.mode == "all":
             fixed, grows, tokens = spoken if rules.all_mode_speculation else 0, True, self.block
         elif self.mode == "align":

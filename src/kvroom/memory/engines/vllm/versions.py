@@ -108,7 +108,10 @@ CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
     ((0, 9, 0), {"a100_small": True}),
     ((0, 9, 1), {"hybrid_manager": True, "request_blocks": True, "start_snapshot": True}),
     ((0, 10, 0), {"chunked_specs": True}),
-    ((0, 10, 1), {"sequences_capped": True, "chunked_grouped": False, "latent_block_blackwell": 128}),
+    (
+        (0, 10, 1),
+        {"sequences_capped": True, "chunked_grouped": False, "latent_block_blackwell": 128},
+    ),
     ((0, 10, 2), {"mamba_v1": True, "dcp_tokens": True}),
     (
         (0, 11, 0),
@@ -188,7 +191,10 @@ def parse_release(text: str | None) -> tuple[Release, str]:
     asked = (int(match[1]), int(match[2]), int(match[3] or 0))
     nearest = min(max(asked, OLDEST), NEWEST)
     if nearest != asked:
-        return nearest, f"vLLM {shown(asked)} is not modelled: the rules of {shown(nearest)} are used"
+        return (
+            nearest,
+            f"vLLM {shown(asked)} is not modelled: the rules of {shown(nearest)} are used",
+        )
     return asked, ""
 
 
