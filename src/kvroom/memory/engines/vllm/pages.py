@@ -295,13 +295,13 @@ class Pages:
 
     def _state_dtyped(self, kind: RecurrentState | ConvState) -> RecurrentState | ConvState:
         """``kind`` at the width that this release stores it in."""
-        conv = _state_width(self.flags.conv_dtype) or BF16
+        conv, state = _state_width(self.flags.conv_dtype), _state_width(self.flags.state_dtype)
         if isinstance(kind, ConvState):
-            return replace(kind, dtype=conv)
-        asked = _state_width(self.flags.state_dtype)
-        if asked is None and self.flags.conv_dtype != "auto":
-            asked = conv
-        if asked is not None and kind.form in ("mamba1", "mamba2", "gdn"):
+            return replace(kind, dtype=conv or BF16)
+        asked = {"lightning": conv, "kda": state}.get(kind.form, state or conv)
+        if self.platform.cpu and not (asked and kind.form == "gdn"):
+            return replace(kind, dtype=FP32)  # what the CPU's recurrent kernels take
+        if asked is not None:
             return replace(kind, dtype=asked)
         if self.d.model.model_type == "nemotron_h":
             return replace(kind, dtype=self._nemotron_dtype(kind))
@@ -338,6 +338,8 @@ class Pages:
 
     def _of_attention(self, kind: LayerKind) -> Spec:
         tokens = self.block
+        if isinstance(kind, SlidingWindow) and self.rules.window_block == "kernel":
+            tokens = self.kernel_block
         page = tokens * self._entry(kind)
         match kind:
             case Indexer():
