@@ -13,16 +13,14 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from math import ceil, exp, log
+from math import ceil, exp, hypot, log
 from typing import Any
 
 from kvroom.answer import Account
 from kvroom.memory.deployment import Deployment, account
 from kvroom.memory.engines.vllm.defaults import Batching
-from kvroom.memory.engines.vllm.flags import Flags
 from kvroom.memory.engines.vllm.setup import Setup
-from kvroom.memory.engines.vllm.versions import Rules, since
-from kvroom.memory.layout import Rank, most_experts
+from kvroom.memory.layout import Rank
 from kvroom.units import GIB
 
 Band = tuple[int, int, int]
@@ -40,12 +38,24 @@ class Budget:
     graphs_subtracted: bool
     taken_by_others: int
 
-    def cache_bytes(self, which: int = 0) -> int:
-        """Bytes left for cache: as estimated (0), at the least overheads (1), at the most (2)."""
-        taken = self.overheads["activations"][which] + self.overheads["runtime"][which]
-        if self.graphs_subtracted:
-            taken += self.overheads["graphs"][which]
-        return self.requested_bytes - self.weights - self.taken_by_others - taken
+    @property
+    def subtracted(self) -> tuple[Band, ...]:
+        """The overheads that come off the cache."""
+        names = ("activations", "runtime", *(("graphs",) if self.graphs_subtracted else ()))
+        return tuple(self.overheads[n] for n in names)
+
+    def cache_bytes(self, end: int = 0) -> int:
+        """Bytes left for cache: as estimated, or at the low (-1) or high (1) end of its band.
+
+        The overheads are off independently, so their bands add up as squares.
+        """
+        left = self.requested_bytes - self.weights - self.taken_by_others
+        left -= sum(middle for middle, _, _ in self.subtracted)
+        if end < 0:
+            return left - round(hypot(*(high - middle for middle, _, high in self.subtracted)))
+        if end > 0:
+            return left + round(hypot(*(middle - low for middle, low, _ in self.subtracted)))
+        return left
 
 
 def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
@@ -78,28 +88,33 @@ def _fitted() -> dict[str, Any]:
 
 
 def features(d: Deployment, rank: Rank, batch: Batching) -> dict[str, float]:
-    """What the overheads are estimated from (logarithms of sizes, switches as 0 or 1)."""
+    """What the overheads are lines in: logarithms, as ``benchmarks/fit_overheads.py`` takes them."""
     return {
         "batch": log(batch.tokens / 2048),
-        "hidden": log(d.model.hidden_size / 4096),
-        "moe": float(most_experts(d.model) > 0),
-        "encoder": float(bool(d.model.beside)),
-        "ranks": log(d.layout.tp * d.layout.pp),
         "weights": log(max(rank.weight_bytes, 1) / (8 * GIB)),
-        "unified": float(d.device.unified_memory),
+        "ranks": log(d.layout.gpus),
     }
 
 
 def estimates(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
-    """Activations, runtime and graphs of ``rank``, each with an 80 % band."""
-    x = features(s.d, rank, batch)
+    """Activations, runtime and graphs of ``rank``, each with an 80 % band.
+
+    Where the engine takes its own estimate of the graphs off the cache, that estimate is meant, which
+    runs above what the graphs come to.
+    """
+    x, kept = features(s.d, rank, batch), _fitted()
     made: dict[str, Band] = {}
-    for name, fit in _fitted()["accounts"].items():
+    for name, fit in kept["accounts"].items():
         middle = fit["log_bytes"] + sum(c * x[k] for k, c in fit["slopes"].items())
+        low, high = fit["low"], fit["high"]
+        if name == "graphs" and s.rules.graphs_subtracted:
+            more = kept["graph_estimate"]
+            middle += more["log_ratio"]
+            low, high = -hypot(low, more["low"]), hypot(high, more["high"])
         made[name] = (
             round(exp(middle)),
-            round(exp(middle + fit["low"])),
-            round(exp(middle + fit["high"])),
+            round(exp(middle + low)),
+            round(exp(middle + high)),
         )
     if _eager(s):
         made["graphs"] = (0, 0, 0)
@@ -111,16 +126,17 @@ def _eager(s: Setup) -> bool:
     return s.flags.eager or s.platform.cpu
 
 
-def accounts(
-    b: Budget, d: Deployment, rules: Rules, cache: int, fixed: bool
-) -> tuple[Account, ...]:
-    """The accounts of one GPU; they add up to ``gpu_bytes``. ``fixed``: the cache was given."""
+def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]:
+    """The accounts of one GPU; they add up to ``gpu_bytes``. ``given``: the cache asked for outright."""
     known = d.known_bytes
+    cache = max(0, b.cache_bytes() if given is None else given)
     over = [
         account(n, v[0], "measured" if n in known else "assumed", (v[1], v[2]))
         for n, v in b.overheads.items()
     ]
-    low, high = (cache, cache) if fixed else (max(0, b.cache_bytes(2)), max(0, b.cache_bytes(1)))
+    low, high = cache, cache
+    if given is None:
+        low, high = max(0, b.cache_bytes(-1)), max(0, b.cache_bytes(1))
     spent = b.weights + sum(a.bytes for a in over) + cache
     return (
         account("weights", b.weights, "measured" if "weights" in known else "config"),
@@ -128,15 +144,3 @@ def accounts(
         account("kv", cache, "engine rule", (low, high)),
         account("unused", b.gpu_bytes - spent, "engine rule"),
     )
-
-
-def explained(rules: Rules, flags: Flags) -> str:
-    """What this release's rule for the share of memory is."""
-    share = flags.utilisation if flags.utilisation is not None else rules.utilisation
-    graphs = since("graphs_subtracted", rules.release)
-    where = (
-        f"CUDA graphs inside it since {graphs}"
-        if rules.graphs_subtracted
-        else ("CUDA graphs outside it")
-    )
-    return f"{share:g} of what the engine sees, {where}"

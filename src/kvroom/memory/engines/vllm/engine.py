@@ -11,6 +11,7 @@ from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
 from kvroom.memory.engines.vllm.groups import CannotStart, Group, groups_of
+from kvroom.memory.engines.vllm.notes import notes
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
 from kvroom.memory.engines.vllm.versions import shown
@@ -92,17 +93,18 @@ def answer(d: Deployment) -> EngineAnswer:
     if w.flags.auto_fit:
         tokens, more = _auto_fit(pool, tokens)
         warnings += more
+    warnings += notes(w, w.pages, pool, hybrid=w.hybrid, tokens=tokens)
     starts, reason = _check(w, budgets, pool, tokens)
     at = min(range(len(d.ranks)), key=lambda i: (_room(pool.stages[i]), i))
     low, high = (
-        (w.pool([b.cache_bytes(k) for b in budgets]) for k in (2, 1))
+        (w.pool([b.cache_bytes(k) for b in budgets]) for k in (-1, 1))
         if given is None
         else (pool, pool)
     )
     return EngineAnswer(
         rank=d.ranks[at],
         gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], d, w.rules, max(0, sizes[at]), given is not None),
+        accounts=ledger.accounts(budgets[at], d, given),
         kv_bytes=max(0, sizes[at]),
         capacity=EngineCapacity(
             num_blocks=pool.num_blocks,
@@ -169,7 +171,7 @@ def _refused(
     return EngineAnswer(
         rank=rank,
         gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], w.d, w.rules, cache, w.flags.cache_bytes is not None),
+        accounts=ledger.accounts(budgets[at], w.d, w.flags.cache_bytes),
         kv_bytes=cache,
         capacity=None,
         starts=False,
@@ -189,7 +191,7 @@ def _cacheless(
     return EngineAnswer(
         rank=w.d.ranks[at],
         gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], w.d, w.rules, cache, w.flags.cache_bytes is not None),
+        accounts=ledger.accounts(budgets[at], w.d, w.flags.cache_bytes),
         kv_bytes=cache,
         capacity=EngineCapacity(max_running_requests=w.batch.sequences),
         starts=fits,
