@@ -12,6 +12,7 @@ from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
 from kvroom.memory.engines.vllm.groups import CannotStart, Group, groups_of
 from kvroom.memory.engines.vllm.notes import notes
+from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
 from kvroom.memory.engines.vllm.versions import shown
@@ -47,6 +48,8 @@ class Workings(Setup):
     def groups(self, rank: Rank) -> list[Group]:
         """The groups as they lie on ``rank``'s stage."""
         specs = self.pages.specs
+        if self.pages.compressed:
+            return [g.on(rank.layers) for g in packed_groups(specs, self.rules)]
         if self.rules.whole_model_groups:
             made = groups_of(specs, self.rules, hybrid=self.hybrid)
             return made if len(self.d.ranks) == 1 else [g.on(rank.layers) for g in made]
