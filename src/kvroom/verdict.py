@@ -138,6 +138,9 @@ def _too_long(d: Deployment, answer: EngineAnswer) -> str:
         if longest
         else " Not even a short one fits."
     )
+    if not answer.starts and answer.reason and d.engine != "arithmetic":
+        shorter = longest is not None and longest < d.context_tokens
+        return f"Does not start on {_cards(d)}: {answer.reason}.{say if shorter else ''}"
     return (
         f"Not one request fits: beside the weights {show_gib(answer.kv_bytes)} is left for cache "
         f"on one GPU, and {_a_request(d)} needs {show_gib(need)}.{say}"

@@ -312,7 +312,7 @@ class Pages:
             if not isinstance(store, RecurrentState | ConvState | SharedCache):
                 kept.append(self._of_attention(store.on_rank(self.d.layout.tp)))
         state = self.state_page(layer.stores)
-        if state:
+        if state and self.rules.mamba_v1:
             kept.append(self._of_state(state, layer.stores))
         return tuple(kept)
 
