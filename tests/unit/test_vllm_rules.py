@@ -428,3 +428,20 @@ def test_notes_name_the_release_that_brought_the_rule() -> None:
     assert "0.9.1" in said("0.9.0")
     assert "0.20.1" in said("0.19.1")
     assert "0.26.0" in said("0.33.0")
+
+
+@pytest.mark.parametrize(
+    ("tp", "dcp", "starts"), [(8, 2, False), (16, 2, True), (16, 4, False), (8, 1, True)]
+)
+def test_context_ranks_are_copies_of_heads(tp: int, dcp: int, starts: bool) -> None:
+    given = {"kv_cache_memory_bytes": 8 * GIB}
+    one, made = (answered(given, tp=tp, dcp=n).capacity.engine for n in (1, dcp))
+    assert (made is not None) is starts
+    if starts and one is not None and made is not None:
+        assert made.max_concurrency == pytest.approx((one.max_concurrency or 0) * dcp)
+
+
+def test_scales_of_a_head_lie_in_the_page() -> None:
+    made = answered({"kv_cache_memory_bytes": 8 * GIB, "kv_cache_dtype": "int8_per_token_head"})
+    assert made.capacity.engine is not None
+    assert made.capacity.engine.num_blocks == 8 * GIB // (32 * 16 * 8 * 2 * (128 + 4))

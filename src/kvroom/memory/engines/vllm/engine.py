@@ -10,7 +10,7 @@ from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
-from kvroom.memory.engines.vllm.groups import CannotStart, Group, groups_of
+from kvroom.memory.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
 from kvroom.memory.engines.vllm.notes import notes
 from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
@@ -87,6 +87,7 @@ def answer(d: Deployment) -> EngineAnswer:
     given = w.flags.cache_bytes
     sizes = [given if given is not None else b.cache_bytes() for b in budgets]
     try:
+        check_context_ranks(d, w.pages.specs)
         pool = w.pool(sizes)
     except CannotStart as refusal:
         return _refused(w, budgets, sizes, str(refusal), warnings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.vllm.specs import FULL, LayerSpec, Spec
 from kvroom.memory.engines.vllm.versions import Rules
 from kvroom.units import ceil_div
@@ -45,6 +46,24 @@ class Group:
         held = tuple(m for m in self.members if m[0] in layers)
         return (
             self if len(held) == len(self.members) else Group(self.spec, held, self.padding_bytes)
+        )
+
+
+def check_context_ranks(d: Deployment, specs: Sequence[LayerSpec]) -> None:
+    """Refuse decode-context ranks that the engine has no way to share a request's tokens among.
+
+    They are the tensor ranks that would hold copies of the same heads, and take no windows.
+    """
+    ranks, tp = d.layout.dcp, d.layout.tp
+    if ranks == 1 or not specs:
+        return
+    if any(s.type == "window" for _, s in specs):
+        raise CannotStart("decode context parallelism does not share windows out")
+    heads = d.model.kv_heads
+    if any(s.type == "full" for _, s in specs) and tp // max(heads, 1) < ranks:
+        raise CannotStart(
+            f"dcp {ranks} needs {ranks} copies of each of {heads} KV heads, and tp {tp} makes "
+            f"{tp // heads if tp > heads else 'none'}"
         )
 
 

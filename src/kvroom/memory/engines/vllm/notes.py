@@ -32,7 +32,9 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
             f"it holds {int(pool.concurrency(tokens) * tokens):,}"
         )
     if pages.recurrent and not rules.mamba_v1:
-        made.append(f"vLLM {release} keeps state outside its blocks (0.10.2 put it there): not counted")
+        made.append(
+            f"vLLM {release} keeps state outside its blocks (0.10.2 put it there): not counted"
+        )
     elif pages.recurrent and not pages.caching and s.flags.prefix_caching is None:
         made.append(
             f"vLLM {release} does not cache prefixes of models with state unless asked to "
