@@ -445,3 +445,34 @@ def test_scales_of_a_head_lie_in_the_page() -> None:
     made = answered({"kv_cache_memory_bytes": 8 * GIB, "kv_cache_dtype": "int8_per_token_head"})
     assert made.capacity.engine is not None
     assert made.capacity.engine.num_blocks == 8 * GIB // (32 * 16 * 8 * 2 * (128 + 4))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "gpu", "release", "page"),
+    [
+        ("deepseek_v32", "H200", "0.11.0", 656 + 132),
+        ("deepseek_v32", "H200", "0.12.0", 1152 + 132),
+        ("deepseek_v32", "B200", "0.33.0", 1152 + 132),
+        ("glm_moe_dsa", "B200", "0.33.0", 656 + 132),
+        ("glm_moe_dsa", "H200", "0.33.0", 1152 + 132),
+    ],
+)
+def test_sparse_latents_are_narrowed_by_default(
+    model_type: str, gpu: str, release: str, page: int
+) -> None:
+    config = {
+        "model_type": model_type,
+        "hidden_size": 7168,
+        "num_attention_heads": 128,
+        "num_hidden_layers": 10,
+        "vocab_size": 129280,
+    }
+    made = answered(
+        {"kv_cache_memory_bytes": 8 * GIB},
+        model={"config": config},
+        gpu=gpu,
+        engine_version=release,
+    )
+    assert made.capacity.engine is not None
+    assert made.capacity.engine.num_blocks == 8 * GIB // (10 * 64 * page)
+    assert any("FP8" in w for w in made.warnings) is (page == 656 + 132)

@@ -40,4 +40,6 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
             f"vLLM {release} does not cache prefixes of models with state unless asked to "
             "(0.28 does by default)"
         )
+    if pages.narrowed and not pages.fp8:
+        made.append(f"vLLM {release} stores this model's latents in FP8 unless asked for bfloat16")
     return tuple(made)

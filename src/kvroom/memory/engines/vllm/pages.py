@@ -352,7 +352,15 @@ class Pages:
 
     @property
     def _sparse_fp8(self) -> bool:
-        return self.fp8 or (self.rules.sparse_fp8_default and self.d.kv_asked == "auto")
+        return self.fp8 or self.narrowed
+
+    @property
+    def narrowed(self) -> bool:
+        """The release stores this model's latents in FP8 although it was not asked to."""
+        if not self.sparse or self.d.kv_asked != "auto":
+            return False
+        glm = self.d.model.model_type == "glm_moe_dsa" and self.platform.cuda == BLACKWELL
+        return self.rules.sparse_fp8_default or (self.rules.glm_fp8_default and glm)
 
     def _of_state(self, page: int, stores: Sequence[LayerKind]) -> Spec:
         spoken = self.flags.speculative_tokens

@@ -86,7 +86,9 @@ class Rules:
     latent_block: Literal["forced", "backend"] = "forced"
     latent_block_blackwell: int = 16
     sparse_fp8_default: bool = False
-    """DeepSeek-V3.2 takes its FP8 layout where the cache dtype is ``auto``."""
+    """Sparse attention takes its FP8 layout where the cache dtype is ``auto``."""
+    glm_fp8_default: bool = False
+    """So does GLM's on Blackwell."""
 
     start_snapshot: bool = False
     """Memory that other processes hold is left out of the account, and must be free at the start."""
@@ -174,7 +176,10 @@ CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
     ((0, 26, 0), {"in_flight_batches": True}),
     ((0, 27, 0), {"latent_alignment": 128}),
     ((0, 28, 0), {"mamba_caching_default": True, "huge_defaults": True, "padded_state": True}),
-    ((0, 29, 0), {"fit": "usable blocks", "v2_runner": "all", "packed": "groups"}),
+    (
+        (0, 29, 0),
+        {"fit": "usable blocks", "v2_runner": "all", "packed": "groups", "glm_fp8_default": True},
+    ),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
     ((0, 33, 0), {"gdn_checkpoint": True, "gdn_alignment": 64, "gb10_small": True}),
 )
