@@ -81,7 +81,6 @@ VISION_DEFAULTS = {
     "gemma3n": Vision(None, 2048),
     "gemma4": Vision(16, 768),
     "kimi_k25": Vision(27, 1152),
-    "kimi_k3": Vision(27, 1152),
     "llama4": Vision(34, 768),
     "mistral3": Vision(24, 1024),
     "mllama": Vision(32, 1280),
