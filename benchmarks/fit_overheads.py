@@ -24,8 +24,9 @@ from typing import Any
 GIB = 2**30
 OUT = Path(__file__).parents[1] / "src/kvroom/memory/engines/vllm/overheads.json"
 PRIORS: dict[str, dict[str, float]] = {
-    # a batch's activations grow with its tokens, and with the width of the model
-    "activations": {"batch": 0.4, "weights": 0.25},
+    # a batch's activations grow with its tokens, and with the width of the model; experts' kernels
+    # gather and scatter the whole batch in workspaces of their own (DeepSeek-R1: 6.4 GiB)
+    "activations": {"batch": 0.4, "weights": 0.25, "moe": 0.8},
     # NCCL's buffers grow with the ranks
     "runtime": {"ranks": 0.8},
     "graphs": {"weights": 0.25},
@@ -56,6 +57,7 @@ def features(row: dict[str, Any]) -> dict[str, float]:
         "batch": log(batch_tokens(row) / 2048),
         "weights": log((row.get("weights_gib") or 8.0) / 8),
         "ranks": log(ranks(row) or 1),
+        "moe": float("moe" in (row.get("arch") or "").lower()),
     }
 
 

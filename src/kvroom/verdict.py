@@ -113,7 +113,7 @@ def _remedy(d: Deployment, answer: EngineAnswer) -> str:
                 found.append(f"{layout.gpus} of them (tp {tp})")
                 break
     for name in ("fp8", "int4"):
-        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name))
+        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name, d.model))
         if rule.whole_bytes < d.weights.whole_bytes and all(
             r.weight_bytes < answer.gpu_bytes for r in rule.ranks(d.layout)
         ):
@@ -138,6 +138,9 @@ def _too_long(d: Deployment, answer: EngineAnswer) -> str:
         if longest
         else " Not even a short one fits."
     )
+    if not answer.starts and answer.reason and d.engine != "arithmetic":
+        shorter = longest is not None and longest < d.context_tokens
+        return f"Does not start on {_cards(d)}: {answer.reason}.{say if shorter else ''}"
     return (
         f"Not one request fits: beside the weights {show_gib(answer.kv_bytes)} is left for cache "
         f"on one GPU, and {_a_request(d)} needs {show_gib(need)}.{say}"

@@ -59,6 +59,9 @@ CACHE_DTYPES: dict[str, Dtype] = {
         Dtype("mxfp8", 8, 32, 1),
         Dtype("nvfp4", 4, 16, 1),
         Dtype("int4", 4),
+        Dtype("fp8_per_token_head", 8, PER_ROW, 4),
+        Dtype("int8_per_token_head", 8, PER_ROW, 4),
+        Dtype("int4_per_token_head", 4, PER_ROW, 4),
         Dtype("q8_0", 8, 32, 2),
         Dtype("q5_1", 5, 32, 4),
         Dtype("q5_0", 5, 32, 2),
@@ -80,6 +83,7 @@ CACHE_ALIASES = {
     "fp8_e5m2": "fp8",
     "fp8_inc": "fp8",
     "fp8_ds_mla": "fp8",
+    "nvfp4_4over6": "nvfp4",
     "fp4": "nvfp4",
     "fp4_e2m1": "nvfp4",
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models.hf.common import INNER, Sizes, absent, check_groups, sizes
+from kvroom.models.hf.common import INNER, Sizes, check_groups, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import decoder
 from kvroom.models.parts import Tensors
@@ -40,12 +40,12 @@ def _rows(c: Config) -> int:
 
 def gpt2(c: Config) -> ModelSpec:
     """GPT-2: learned positions, tied embeddings, one fused projection, biases everywhere."""
-    return _gpt2(absent(c, tie_word_embeddings=True, n_positions=1024), sizes(c))
+    return _gpt2(c.of_class(tie_word_embeddings=True, n_positions=1024), sizes(c))
 
 
 def gpt_bigcode(c: Config) -> ModelSpec:
     """StarCoder and SantaCoder: GPT-2 with one KV head for all (``multi_query``)."""
-    c = absent(c, tie_word_embeddings=True, n_positions=1024, multi_query=True)
+    c = c.of_class(tie_word_embeddings=True, n_positions=1024, multi_query=True)
     s = sizes(c)
     return _gpt2(c, replace(s, kv_heads=1 if c.flag("multi_query") else s.heads))
 
@@ -90,7 +90,7 @@ def codegen(c: Config) -> ModelSpec:
 
 
 def _parallel(c: Config, names: tuple[str, str, str, str]) -> ModelSpec:
-    c = absent(c, n_positions=2048)
+    c = c.of_class(n_positions=2048)
     s = sizes(c)
     tensors = (
         *_layer_norm("ln_1", s),
@@ -110,7 +110,7 @@ def _parallel(c: Config, names: tuple[str, str, str, str]) -> ModelSpec:
 
 def gpt_neo(c: Config) -> ModelSpec:
     """GPT-Neo: GPT-2 with separate projections; every second layer looks back ``window_size`` only."""
-    c = absent(c, tie_word_embeddings=True, window_size=256, max_position_embeddings=2048)
+    c = c.of_class(tie_word_embeddings=True, window_size=256, max_position_embeddings=2048)
     s = sizes(c)
     tensors = (
         *_layer_norm("ln_1", s),
@@ -170,7 +170,7 @@ def _local(c: Config, layers: int) -> list[bool]:
 
 def gpt_neox(c: Config) -> ModelSpec:
     """GPT-NeoX, Pythia, RedPajama-INCITE: rotary positions, two norms, an untied head."""
-    c = absent(c, attention_bias=True, max_position_embeddings=2048)
+    c = c.of_class(attention_bias=True, max_position_embeddings=2048)
     s = sizes(c)
     bias = c.flag("attention_bias")
     tensors = (
@@ -205,8 +205,7 @@ def opt(c: Config) -> ModelSpec:
     The 350M model embeds in ``word_embed_proj_dim`` numbers and projects in and out, and norms after
     each half (``do_layer_norm_before`` false), so that it has no final norm.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         tie_word_embeddings=True,
         do_layer_norm_before=True,
         enable_bias=True,
@@ -254,7 +253,7 @@ def opt(c: Config) -> ModelSpec:
 
 def bloom(c: Config) -> ModelSpec:
     """BLOOM: ALiBi instead of positions, a norm after the embedding, tied."""
-    c = absent(c, tie_word_embeddings=True)
+    c = c.of_class(tie_word_embeddings=True)
     s = sizes(c)
     tensors = (
         *_layer_norm("input_layernorm", s),
@@ -290,7 +289,7 @@ def mpt(c: Config) -> ModelSpec:
     ``attn_config`` may give fewer KV heads (``kv_n_heads``, or one with ``multiquery_attention``), norm
     queries and keys (``qk_ln``) and switch ALiBi off (MosaicML's llm-foundry).
     """
-    c = absent(c, tie_word_embeddings=True, no_bias=True, learned_pos_emb=True)
+    c = c.of_class(tie_word_embeddings=True, no_bias=True, learned_pos_emb=True)
     s = sizes(c)
     attn = c.sub("attn_config", alibi=True)
     one = attn.text("attn_type") == "multiquery_attention"
@@ -346,8 +345,7 @@ def refined_web(c: Config) -> ModelSpec:
 
 
 def _falcon(c: Config, new: bool) -> ModelSpec:
-    c = absent(
-        c,
+    c = c.of_class(
         tie_word_embeddings=True,
         multi_query=True,
         parallel_attn=True,
@@ -391,7 +389,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
 
 def phi(c: Config) -> ModelSpec:
     """Phi-1 to Phi-2: parallel halves under one norm, biases everywhere, a biased head."""
-    c = absent(c, max_position_embeddings=2048)
+    c = c.of_class(max_position_embeddings=2048)
     s = sizes(c)
     own: tuple[Tensor, ...] = ()
     if c.flag("qk_layernorm"):

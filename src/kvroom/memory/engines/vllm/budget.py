@@ -20,7 +20,7 @@ from kvroom.answer import Account
 from kvroom.memory.deployment import Deployment, account
 from kvroom.memory.engines.vllm.defaults import Batching
 from kvroom.memory.engines.vllm.setup import Setup
-from kvroom.memory.layout import Rank
+from kvroom.memory.layout import Rank, most_experts
 from kvroom.units import GIB
 
 Band = tuple[int, int, int]
@@ -88,11 +88,12 @@ def _fitted() -> dict[str, Any]:
 
 
 def features(d: Deployment, rank: Rank, batch: Batching) -> dict[str, float]:
-    """What the overheads are lines in: logarithms, as ``benchmarks/fit_overheads.py`` takes them."""
+    """What the overheads are lines in, as ``benchmarks/fit_overheads.py`` takes it from logs."""
     return {
         "batch": log(batch.tokens / 2048),
         "weights": log(max(rank.weight_bytes, 1) / (8 * GIB)),
         "ranks": log(d.layout.gpus),
+        "moe": float(most_experts(d.model) > 0),
     }
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvroom.memory.deployment import longest_fit
-from kvroom.memory.engines.vllm.groups import Group, LayerSpec, bytes_per_block
-from kvroom.memory.engines.vllm.pages import Spec
+from kvroom.memory.engines.vllm.groups import Group, bytes_per_block
+from kvroom.memory.engines.vllm.specs import LayerSpec, Spec
 from kvroom.memory.engines.vllm.versions import Rules
 from kvroom.memory.ledger import LONGEST
 from kvroom.units import ceil_div

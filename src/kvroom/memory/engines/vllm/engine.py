@@ -10,8 +10,9 @@ from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
-from kvroom.memory.engines.vllm.groups import CannotStart, Group, groups_of
+from kvroom.memory.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
 from kvroom.memory.engines.vllm.notes import notes
+from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
 from kvroom.memory.engines.vllm.versions import shown
@@ -47,6 +48,8 @@ class Workings(Setup):
     def groups(self, rank: Rank) -> list[Group]:
         """The groups as they lie on ``rank``'s stage."""
         specs = self.pages.specs
+        if self.pages.compressed:
+            return [g.on(rank.layers) for g in packed_groups(specs, self.rules)]
         if self.rules.whole_model_groups:
             made = groups_of(specs, self.rules, hybrid=self.hybrid)
             return made if len(self.d.ranks) == 1 else [g.on(rank.layers) for g in made]
@@ -84,6 +87,7 @@ def answer(d: Deployment) -> EngineAnswer:
     given = w.flags.cache_bytes
     sizes = [given if given is not None else b.cache_bytes() for b in budgets]
     try:
+        check_context_ranks(d, w.pages.specs)
         pool = w.pool(sizes)
     except CannotStart as refusal:
         return _refused(w, budgets, sizes, str(refusal), warnings)

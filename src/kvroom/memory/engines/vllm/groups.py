@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from kvroom.memory.engines.vllm.pages import FULL, Spec
+from kvroom.memory.deployment import Deployment
+from kvroom.memory.engines.vllm.specs import FULL, LayerSpec, Spec
 from kvroom.memory.engines.vllm.versions import Rules
 from kvroom.units import ceil_div
-
-LayerSpec = tuple[int, Spec]
-"""A layer's index and what is kept of it."""
 
 
 class CannotStart(Exception):
@@ -31,11 +29,12 @@ class Group:
 
     spec: Spec
     members: tuple[LayerSpec, ...]
+    padding_bytes: int = 0
 
     @property
     def page_bytes(self) -> int:
         """Bytes of one block of every member together."""
-        return sum(spec.page_bytes for _, spec in self.members)
+        return sum(spec.page_bytes for _, spec in self.members) + self.padding_bytes
 
     @property
     def block_tokens(self) -> int:
@@ -45,7 +44,27 @@ class Group:
     def on(self, layers: range) -> Group:
         """What of the group lies on the stage that holds ``layers``."""
         held = tuple(m for m in self.members if m[0] in layers)
-        return self if len(held) == len(self.members) else Group(self.spec, held)
+        return (
+            self if len(held) == len(self.members) else Group(self.spec, held, self.padding_bytes)
+        )
+
+
+def check_context_ranks(d: Deployment, specs: Sequence[LayerSpec]) -> None:
+    """Refuse decode-context ranks that the engine has no way to share a request's tokens among.
+
+    They are the tensor ranks that would hold copies of the same heads, and take no windows.
+    """
+    ranks, tp = d.layout.dcp, d.layout.tp
+    if ranks == 1 or not specs:
+        return
+    if any(s.type == "window" for _, s in specs):
+        raise CannotStart("decode context parallelism does not share windows out")
+    heads = d.model.kv_heads
+    if any(s.type == "full" for _, s in specs) and tp // max(heads, 1) < ranks:
+        raise CannotStart(
+            f"dcp {ranks} needs {ranks} copies of each of {heads} KV heads, and tp {tp} makes "
+            f"{tp // heads if tp > heads else 'none'}"
+        )
 
 
 def bytes_per_block(groups: Iterable[Group]) -> int:
@@ -69,7 +88,7 @@ def groups_of(specs: Sequence[LayerSpec], rules: Rules, *, hybrid: bool) -> list
     return _equal_pages(_unified(specs, rules), rules)
 
 
-def _kind(spec: Spec) -> tuple[object, ...]:
+def family(spec: Spec) -> tuple[object, ...]:
     """What layers of one group agree in, besides the size of their pages."""
     family = "full" if spec.type in FULL else spec.type
     state = (spec.page_bytes, spec.blocks) if spec.type == "state" else ()
@@ -77,7 +96,7 @@ def _kind(spec: Spec) -> tuple[object, ...]:
 
 
 def _one_type(specs: Sequence[LayerSpec]) -> bool:
-    return len({_kind(s) for _, s in specs}) == 1
+    return len({family(s) for _, s in specs}) == 1
 
 
 def _mergeable(specs: Sequence[LayerSpec]) -> bool:

@@ -31,9 +31,15 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
             f"until 0.20.1 (this is {release}) vLLM prints blocks over groups as its size in tokens: "
             f"it holds {int(pool.concurrency(tokens) * tokens):,}"
         )
-    if pages.recurrent and not pages.caching and s.flags.prefix_caching is None:
+    if pages.recurrent and not rules.mamba_v1:
+        made.append(
+            f"vLLM {release} keeps state outside its blocks (0.10.2 put it there): not counted"
+        )
+    elif pages.recurrent and not pages.caching and s.flags.prefix_caching is None:
         made.append(
             f"vLLM {release} does not cache prefixes of models with state unless asked to "
             "(0.28 does by default)"
         )
+    if pages.narrowed and not pages.fp8:
+        made.append(f"vLLM {release} stores this model's latents in FP8 unless asked for bfloat16")
     return tuple(made)

@@ -1,9 +1,6 @@
 """Pages: how many tokens a block holds, and what one block of one layer takes.
 
-A ``Spec`` is what vLLM keeps of one layer (its ``KVCacheSpec``): the type of cache, tokens in a block,
-bytes of one block, and what must be equal for two layers to share a group. A layer with two caches
-(an indexer beside its latent, state beside attention) has two. Sources: the releases' own
-``kv_cache_interface``, attention backends and ``_align_hybrid_block_size``.
+Sources: the releases' own ``kv_cache_interface``, attention backends and ``_align_hybrid_block_size``.
 """
 
 from __future__ import annotations
@@ -17,8 +14,10 @@ from typing import Literal
 from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.vllm.flags import Flags
+from kvroom.memory.engines.vllm.packed import compressed_specs
 from kvroom.memory.engines.vllm.platform import BLACKWELL, HOPPER, Platform
 from kvroom.memory.engines.vllm.setup import Setup
+from kvroom.memory.engines.vllm.specs import Spec
 from kvroom.memory.engines.vllm.versions import Rules
 from kvroom.models.dtypes import BF16, CACHE_DTYPES, FP32, Dtype
 from kvroom.models.kinds import (
@@ -44,32 +43,6 @@ SPARSE_BLOCK = 64
 """What the sparse indexer's kernels take."""
 SPARSE_FP8_BYTES = 656
 """A latent of 512 + 64 in DeepSeek's sparse FP8 layout: 512 FP8, 4 FP32 scales, 64 BF16."""
-
-Type = Literal["full", "latent", "window", "chunked", "state", "cross"]
-FULL: tuple[Type, ...] = ("full", "latent")
-"""Types that keep every token."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spec:
-    """What is kept of one layer.
-
-    ``shape`` is what else must be equal to share a group. ``window`` is a window's or a chunk's
-    tokens. Of state a request holds ``blocks``, and where ``grows`` one for each block of tokens too.
-    """
-
-    type: Type
-    block_tokens: int
-    page_bytes: int
-    shape: tuple[int, ...]
-    window: int = 0
-    blocks: int = 0
-    grows: bool = False
-
-    @property
-    def shardable(self) -> bool:
-        """Whether decode-context ranks share its tokens out."""
-        return self.type in FULL
 
 
 @dataclass(frozen=True)
@@ -119,6 +92,11 @@ class Pages:
     def sparse(self) -> bool:
         """An indexer picks the latents that are read."""
         return self.latent and self._has(Indexer)
+
+    @property
+    def compressed(self) -> bool:
+        """Far tokens are compressed (DeepSeek-V4), whose caches have rules of their own."""
+        return self._has(Compressed)
 
     @property
     def recurrent(self) -> bool:
@@ -327,12 +305,14 @@ class Pages:
         return made
 
     def _of_layer(self, layer: Layer) -> tuple[Spec, ...]:
+        if self.compressed:
+            return compressed_specs(layer.stores)
         kept: list[Spec] = []
         for store in layer.stores:
             if not isinstance(store, RecurrentState | ConvState | SharedCache):
                 kept.append(self._of_attention(store.on_rank(self.d.layout.tp)))
         state = self.state_page(layer.stores)
-        if state:
+        if state and self.rules.mamba_v1:
             kept.append(self._of_state(state, layer.stores))
         return tuple(kept)
 
@@ -352,8 +332,6 @@ class Pages:
                 return Spec("chunked", tokens, page, _heads(kind), window=kind.chunk)
             case CrossAttention():
                 return Spec("cross", tokens, page, _heads(kind))
-            case Compressed():
-                return Spec("latent", tokens, ceil_div(page, kind.ratio), (kind.dim, kind.ratio))
             case HeadedAttention():
                 return Spec("full", tokens, page, _heads(kind))
         raise KvroomError(
@@ -374,7 +352,15 @@ class Pages:
 
     @property
     def _sparse_fp8(self) -> bool:
-        return self.fp8 or (self.rules.sparse_fp8_default and self.d.kv_asked == "auto")
+        return self.fp8 or self.narrowed
+
+    @property
+    def narrowed(self) -> bool:
+        """The release stores this model's latents in FP8 although it was not asked to."""
+        if not self.sparse or self.d.kv_asked != "auto":
+            return False
+        glm = self.d.model.model_type == "glm_moe_dsa" and self.platform.cuda == BLACKWELL
+        return self.rules.sparse_fp8_default or (self.rules.glm_fp8_default and glm)
 
     def _of_state(self, page: int, stores: Sequence[LayerKind]) -> Spec:
         spoken = self.flags.speculative_tokens

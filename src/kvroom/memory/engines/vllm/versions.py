@@ -44,6 +44,8 @@ class Rules:
     value_width_full: bool = False
     value_width_window: bool = False
     """Values may be narrower than keys in full attention, in windows; before, both take the key's."""
+    packed: Literal["unknown", "tuples", "groups"] = "unknown"
+    """How DeepSeek-V4's unequal pages lie in a block."""
     window_block: Literal["block", "kernel"] = "block"
     """Windows are cut into the attention kernel's smallest block, or into the model's."""
     fit: FitCheck = "layers"
@@ -84,7 +86,9 @@ class Rules:
     latent_block: Literal["forced", "backend"] = "forced"
     latent_block_blackwell: int = 16
     sparse_fp8_default: bool = False
-    """DeepSeek-V3.2 takes its FP8 layout where the cache dtype is ``auto``."""
+    """Sparse attention takes its FP8 layout where the cache dtype is ``auto``."""
+    glm_fp8_default: bool = False
+    """So does GLM's on Blackwell."""
 
     start_snapshot: bool = False
     """Memory that other processes hold is left out of the account, and must be free at the start."""
@@ -163,6 +167,7 @@ CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
             "value_width_window": True,
             "backend_alignment": True,
             "latent_alignment": 16,
+            "packed": "tuples",
         },
     ),
     ((0, 20, 1), {"tokens_from_concurrency": True, "override_checked": True}),
@@ -171,7 +176,10 @@ CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
     ((0, 26, 0), {"in_flight_batches": True}),
     ((0, 27, 0), {"latent_alignment": 128}),
     ((0, 28, 0), {"mamba_caching_default": True, "huge_defaults": True, "padded_state": True}),
-    ((0, 29, 0), {"fit": "usable blocks", "v2_runner": "all"}),
+    (
+        (0, 29, 0),
+        {"fit": "usable blocks", "v2_runner": "all", "packed": "groups", "glm_fp8_default": True},
+    ),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
     ((0, 33, 0), {"gdn_checkpoint": True, "gdn_alignment": 64, "gb10_small": True}),
 )
