@@ -126,7 +126,8 @@ def _accounts(
     """One GPU's memory; what activations and graphs get is what the static part leaves."""
     free, best, worst = frees
     known = d.known_bytes
-    kept = max(0, round(free.before * (1 - share.fraction)))
+    kept = round(free.before * (1 - share.fraction))
+    kept = max(0, min(kept, free.before - free.weights - cache[0]))
     activations = known.get("activations", min(share.activations, kept))
     graphs = known.get("graphs", min(share.graphs, max(0, kept - activations)))
     runtime = gpu - free.before

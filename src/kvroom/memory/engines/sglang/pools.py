@@ -17,6 +17,8 @@ from kvroom.units import GIB, ceil_div
 
 EVICTION_TOKENS = 128
 """Tokens that a window may lag behind before its old ones are given back."""
+UNBOUND = 2**62
+"""Tokens of a pipeline stage that keeps none: another stage decides."""
 WINDOW_RATIO = 0.8
 """Window tokens for each token of the full pool, unless asked otherwise."""
 
@@ -30,7 +32,8 @@ class Pools:
     """What SGLang allocates on each rank and prints, for one data-parallel attention group.
 
     ``tokens`` are those of the full pool (all layers where there is no other), ``requests`` its
-    max_running_requests, ``cache_bytes`` what all pools of the stage that binds take.
+    max_running_requests, ``cache_bytes`` what all pools of the stage that binds take. A request's
+    ``encoder_tokens`` take slots of the full pool too.
     """
 
     tokens: int
@@ -42,6 +45,7 @@ class Pools:
     requests: int
     stage: int
     cache_bytes: int
+    encoder_tokens: int = 0
 
     def pages(self, tokens: int) -> int:
         """``tokens`` rounded up to whole pages."""
@@ -49,7 +53,7 @@ class Pools:
 
     def concurrency(self, tokens: int) -> float:
         """Requests of ``tokens`` that the pools hold at once."""
-        most = self.tokens / self.pages(tokens)
+        most = self.tokens / self.pages(tokens + self.encoder_tokens)
         if self.window_tokens is not None:
             most = min(most, self.window_tokens / self.pages(min(tokens, self.window_reach + 1)))
         if self.slots is not None:
@@ -58,7 +62,7 @@ class Pools:
 
     def longest(self) -> int:
         """The longest single request: a token less than the pool, and what its window pool admits."""
-        longest = self.tokens - 1
+        longest = self.tokens - 1 - self.encoder_tokens
         if self.window_tokens is not None and self.window_reach + self.page >= self.window_tokens:
             longest = min(longest, self.window_tokens - self.page)
         return max(0, longest)
@@ -132,6 +136,7 @@ def pools_of(s: Settings, stages: Sequence[StageLayers], rest_gib: float) -> Poo
         requests=_requests(s, tokens, slots),
         stage=stage,
         cache_bytes=taken,
+        encoder_tokens=_encoder_tokens(s),
     )
 
 
@@ -147,6 +152,10 @@ def _smallest(
         tokens = limit // s.page * s.page
         window = _window_of(s, stages[stage].entries, tokens)
     return stage, tokens, window
+
+
+def _encoder_tokens(s: Settings) -> int:
+    return s.d.encoder_tokens if any(k.kind == "cross" for k, _ in s.d.model.stores) else 0
 
 
 def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_slot: int) -> int:
@@ -177,9 +186,7 @@ def _capacity(s: Settings, e: Entries, budget: int) -> tuple[int, int | None]:
     """Tokens of one stage's pools in ``budget`` bytes: (full, window)."""
     page = s.page
     if not e.window_layers:
-        cell = e.full + e.drafts
-        tokens = budget // cell if cell else 2**62
-        return tokens // page * page, None
+        return _tokens(s, budget, e.full + e.drafts) // page * page, None
     if s.rules.window_split != "bytes":
         return _split(s, e, budget // (e.full + e.window) // page * page)
     if _capped(s):
@@ -192,6 +199,15 @@ def _capacity(s: Settings, e: Entries, budget: int) -> tuple[int, int | None]:
     both = e.full + e.drafts + _ratio(s) * (e.window + e.window_drafts)
     tokens = int(budget // both) // page * page
     return tokens, _window_of(s, e, tokens)
+
+
+def _tokens(s: Settings, budget: int, cell: int) -> int:
+    """Tokens of ``cell`` bytes in ``budget``; a stage without attention is as long as it is asked for."""
+    if cell:
+        return budget // cell
+    if any(k.kind not in ("state", "conv") for k, _ in s.d.model.stores):
+        return UNBOUND
+    return s.flags.max_tokens or s.d.context_tokens
 
 
 def _ratio(s: Settings) -> float:
@@ -259,7 +275,7 @@ def _profiled(
 ) -> Pools:
     """Up to 0.5.9: requests follow the tokens first profiled, before limits and pages."""
     cells = [x.entries.full + x.entries.window for x in stages]
-    found = [budget // c if c else 2**62 for c in cells]
+    found = [_tokens(s, budget, c) for c in cells]
     stage = min(range(len(found)), key=lambda i: (found[i], i))
     tokens = found[stage]
     asked = s.requests
@@ -292,6 +308,7 @@ def _profiled(
         requests=min(own, size),
         stage=stage,
         cache_bytes=_taken(e, tokens, window, slots, per_slot),
+        encoder_tokens=_encoder_tokens(s),
     )
 
 
