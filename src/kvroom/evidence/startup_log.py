@@ -1,0 +1,146 @@
+"""A start-up log → what engine it is, what it was asked, what it printed.
+
+All four engines' shapes are tried on every line that matters. A file may hold several starts, and
+several engines: the one that printed most is the one read, and the rest is told of.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from kvroom.errors import KvroomError
+from kvroom.evidence import llama_cpp_log, sglang_log, tensorrt_llm_log, vllm_log
+from kvroom.evidence.lines import Log
+from kvroom.evidence.shapes import Figures, Record, Shape, take
+
+ENGINES: dict[str, Any] = {
+    m.ENGINE: m for m in (vllm_log, sglang_log, tensorrt_llm_log, llama_cpp_log)
+}
+CLOSING = ("kv_tokens", "num_blocks", "max_concurrency", "kv_available_bytes")
+"""A start has come to its end when one of these was printed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartupLog:
+    """What a log says of one start.
+
+    ``printed`` are figures under the common names (``weights_bytes``, ``kv_tokens`` …), ``question``
+    the keys of a Scenario that it states, ``spread`` figures that differ from rank to rank,
+    ``refusals`` sentences with which the engine refused. ``notes`` say what else there was.
+    """
+
+    engine: str | None
+    printed: Figures = field(default_factory=dict)
+    question: dict[str, Any] = field(default_factory=dict)
+    quantisation: str | None = None
+    spread: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    cpu: bool = False
+    padding: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str | None:
+        """The engine's version as printed."""
+        return self.question.get("engine_version")
+
+
+def read_file(path: str) -> StartupLog:
+    """The log at ``path`` (``-``: standard input); KvroomError where it cannot be opened."""
+    if path == "-":
+        return read(sys.stdin.buffer)
+    fix = "Give the file that the engine's output went to."
+    try:
+        if Path(path).is_dir():
+            raise KvroomError("file", path, "is a folder", fix)
+        with Path(path).open("rb") as stream:
+            return read(stream)
+    except KvroomError:
+        raise
+    except (OSError, ValueError):
+        raise KvroomError("file", path, "cannot be opened", fix) from None
+
+
+def read(stream: IO[bytes]) -> StartupLog:
+    """The log in ``stream``, whatever it holds; nothing known in it gives an engine of None."""
+    needles = sorted({s.needle for m in ENGINES.values() for s in m.SHAPES})
+    log = Log(stream, needles)
+    starts = {name: _Starts(name, m.SHAPES) for name, m in ENGINES.items()}
+    for line in log:
+        for s in starts.values():
+            s.take(line)
+    notes = [log.cut_short] if log.cut_short else []
+    kept = {name: s.best() for name, s in starts.items()}
+    found = {name: figures_of(r) for name, r in kept.items()}
+    ranked = sorted(
+        (n for n in kept if kept[n].lines),
+        key=lambda n: (-len(found[n]), -kept[n].lines),
+    )
+    if not ranked:
+        return StartupLog(engine=None, notes=tuple(notes))
+    name = ranked[0]
+    record, module = kept[name], ENGINES[name]
+    if starts[name].count > 1:
+        notes.append(
+            f"{starts[name].count} starts are in the file: the last that printed its cache"
+        )
+    others = [n for n in ranked[1:] if len(found[n]) > 1 or starts[n].count]
+    if others:
+        notes.append(f"lines of {' and '.join(others)} are in the file too; they are left out")
+    spread = {
+        n: (f.low, f.high)
+        for n, f in record.figures.items()
+        if isinstance(f.low, int | float) and f.low != f.high and n in found[name]
+    }
+    return StartupLog(
+        engine=name,
+        printed=found[name],
+        question=module.question(record),
+        quantisation=module.quantisation(record),
+        spread=spread,
+        refusals=tuple(record.refusals),
+        notes=tuple(notes),
+        cpu=bool(record.settings.get("cpu")),
+        padding=tuple(record.parts.get("padding", ())),
+    )
+
+
+def figures_of(record: Record) -> Figures:
+    """The record's figures under the common names."""
+    found: Figures = ENGINES[record.engine].figures(record)
+    return found
+
+
+class _Starts:
+    """The starts of one engine in a file: the current one, and the last that came to its end."""
+
+    def __init__(self, engine: str, shapes: Sequence[Shape]) -> None:
+        self.engine, self.shapes = engine, shapes
+        self.openers = [s for s in shapes if s.opens]
+        self.current = Record(engine)
+        self.ended: Record | None = None
+        self.count = 0
+
+    def take(self, line: str) -> None:
+        """One line: into the current start, or into a new one where it opens one."""
+        opens = any(s.needle in line and s.pattern.search(line) for s in self.openers)
+        if opens and (self._closed() or not self.count):
+            if self._closed():
+                self.ended = self.current
+                self.current = Record(self.engine)
+            self.count += 1
+        take(self.current, line, self.shapes)
+
+    def _closed(self) -> bool:
+        r = self.current
+        return bool(r.refusals or r.parts.get("caches") or any(n in r.figures for n in CLOSING))
+
+    def best(self) -> Record:
+        """The last start that printed its cache, else the last."""
+        if self.ended is not None and not self._closed():
+            return self.ended
+        return self.current
