@@ -137,13 +137,14 @@ class LayerGroup:
         start, end = sequence.registered[self.index], tokens // self.block_tokens
         if start < end:
             table, pool = sequence.tables[self.index], self.pool
+            hashes = sequence.hashes.first(end * self.hashes_per_block)
             kept = self.kept(sequence, start, end)
             for place in range(start, end) if kept is None else kept:
                 block = table[place]
                 if block:
                     if pool.keys[block] is not None:
                         pool.forget(block)  # it was found by a part of itself until now
-                    key = self.key(sequence.hashes, place)
+                    key = self.key(hashes, place)
                     pool.register(block, key, (place + 1) * self.block_tokens)
             sequence.registered[self.index] = end
 
@@ -156,7 +157,8 @@ class LayerGroup:
         if not block:
             return None
         pool = self.pool
-        key = sequence.hashes[boundary // self.hash_tokens - 1] * self.groups + self.index
+        part = boundary // self.hash_tokens
+        key = sequence.hashes.first(part)[part - 1] * self.groups + self.index
         if (
             pool.keys[block] is not None
             and pool.key_tokens[block] < boundary

@@ -66,6 +66,7 @@ class PrefixCache:
         self._none = Hit(tuple(() for _ in groups))
         self._kinds = self._by_kind()
         self._copies: list[int] = []
+        self._plain = all(isinstance(g, FullGroup) and g.hashes_per_block == 1 for g in groups)
 
     def _by_kind(self) -> list[tuple[LayerGroup, list[int]]]:
         kinds: dict[tuple[object, ...], tuple[LayerGroup, list[int]]] = {}
@@ -99,7 +100,8 @@ class PrefixCache:
         """
         if not self.caching:
             return self._none
-        limit, hashes = sequence.known - 1, sequence.hashes
+        limit = sequence.known - 1
+        hashes = sequence.hashes.first(limit // self.hash_tokens)
         if len(self.groups) == 1:
             blocks, tokens = self.groups[0].longest_hit(hashes, limit, (0,))
             return Hit(tuple(blocks), tokens)
@@ -146,6 +148,8 @@ class PrefixCache:
 
         ``whole`` asks that all its known tokens fit, ``headroom`` that so many blocks stay free.
         """
+        if hit is None and sequence.computed + new_tokens <= sequence.quiet_tokens:
+            return True
         blocks = self._none.blocks if hit is None else hit.blocks
         computed = sequence.computed + (0 if hit is None else hit.tokens)
         free = self.pool.free - headroom
@@ -166,6 +170,12 @@ class PrefixCache:
             group.grow(sequence, tokens, self._copies)
         # Tokens count as cached once scheduled: a request later in the same pass may hit them.
         self.register(sequence, min(computed + new_tokens, sequence.known))
+        if self._plain:
+            # Until the last block is full there is nothing to take and nothing to cache.
+            held = (
+                len(t) * g.block_tokens for t, g in zip(sequence.tables, self.groups, strict=True)
+            )
+            sequence.quiet_tokens = min(held) - 1
         return True
 
     def _need(

@@ -46,7 +46,8 @@ class Played:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as ``kvroom simulate --script --json`` prints them."""
-        return asdict(self)
+        rows = [asdict(record) for record in self.requests]
+        return {"total_steps": self.total_steps, "totals": asdict(self.totals), "requests": rows}
 
     def scheduled(self, made: Pass, rules: RuleSet) -> None:
         """Note what a pass decided."""

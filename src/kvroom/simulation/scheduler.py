@@ -179,7 +179,7 @@ class Scheduler:
         if 0 < longest < tokens:
             tokens = longest
         tokens = min(tokens, budget, self.settings.max_model_len - sequence.computed - 1)
-        return self._aligned(sequence, sequence.computed, tokens)
+        return self._aligned(sequence, sequence.computed, tokens) if self.cache.aligned else tokens
 
     def _victim(self) -> Sequence:
         if self.settings.policy == "priority":
@@ -217,7 +217,9 @@ class Scheduler:
                 tokens = longest
             if tokens > budget and not settings.enable_chunked_prefill:
                 break
-            tokens = self._aligned(sequence, hit.tokens, min(tokens, budget))
+            tokens = min(tokens, budget)
+            if cache.aligned:
+                tokens = self._aligned(sequence, hit.tokens, tokens)
             if tokens == 0 or not cache.allocate(
                 sequence,
                 tokens,
@@ -239,7 +241,7 @@ class Scheduler:
         """``tokens`` from ``start`` on, cut where a recurrent state must be written to be reused."""
         cache = self.cache
         prefill_end = max(sequence.prompt_tokens, sequence.known - 1)
-        if not cache.aligned or start >= prefill_end:
+        if start >= prefill_end:
             return tokens
         size = min(group.block_tokens for group in cache.groups)
         end = start + tokens

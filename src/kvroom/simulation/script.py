@@ -14,11 +14,12 @@ from kvroom.simulation.results import Played
 from kvroom.simulation.scheduler import Scheduler, Settings
 from kvroom.simulation.sequence import Sequence
 from kvroom.simulation.state_groups import AlignedStateGroup, StateGroup
-from kvroom.simulation.tokens import Run, block_hashes, joined, length
+from kvroom.simulation.tokens import BlockHashes, Run, length
 from kvroom.units import check_float, check_int
 
 MAX_BLOCKS = 2**31
 MAX_TOKENS = 2**40
+MAX_CONTEXT_TOKENS = 2**24
 MAX_REQUESTS = 1_000_000
 POLICIES = ("fcfs", "priority")
 GROUP_KEYS = {"full": None, "sliding_window": "window", "chunked_local": "chunk", "mamba": None}
@@ -89,39 +90,23 @@ class Script:
         return cls(engine=engine, requests=tuple(_request(i, r) for i, r in enumerate(rows)))
 
     def sequences(self) -> list[Sequence]:
-        """The requests as the rules take them, their blocks hashed where a cache looks at them."""
-        engine = self.engine
-        hash_tokens = engine.scheduler().cache.hash_tokens
-        most = engine.settings.max_model_len
-        out = []
-        for index, request in enumerate(self.requests):
-            prompt, output = length(request.prompt), length(request.output)
-            hashes = []
-            if engine.enable_prefix_caching and prompt < most:
-                hashes = block_hashes(_first(request.prompt + request.output, most), hash_tokens)
-            out.append(
-                Sequence(
-                    index,
-                    request.arrival_step,
-                    prompt,
-                    output,
-                    hashes=hashes,
-                    priority=request.priority,
-                )
+        """The requests as the rules take them."""
+        hash_tokens = self.engine.scheduler().cache.hash_tokens
+        return [
+            Sequence(
+                index,
+                request.arrival_step,
+                length(request.prompt),
+                length(request.output),
+                hashes=BlockHashes(request.prompt + request.output, hash_tokens),
+                priority=request.priority,
             )
-        return out
+            for index, request in enumerate(self.requests)
+        ]
 
     def play(self, *, max_steps: int = MAX_STEPS) -> Played:
         """Serve all requests, step by step."""
         return play(self.engine.scheduler(), self.sequences(), max_steps=max_steps)
-
-
-def _first(runs: tuple[Run, ...], tokens: int) -> list[Run]:
-    out: list[Run] = []
-    for first, count in joined(runs):
-        out.append((first, min(count, tokens)))
-        tokens -= out[-1][1]
-    return out
 
 
 def _layer_group(index: int, group: Group, caching: bool) -> LayerGroup:
@@ -171,7 +156,7 @@ def _engine(value: Any) -> Engine:
     settings = Settings(
         max_num_batched_tokens=whole("max_num_batched_tokens", 1, MAX_TOKENS, unit="tokens"),
         max_num_seqs=whole("max_num_seqs", 1, MAX_REQUESTS, unit="requests"),
-        max_model_len=whole("max_model_len", 1, MAX_TOKENS, unit="tokens"),
+        max_model_len=whole("max_model_len", 2, MAX_CONTEXT_TOKENS, unit="tokens"),
         enable_chunked_prefill=flag("enable_chunked_prefill", True),
         long_prefill_token_threshold=whole(
             "long_prefill_token_threshold", 0, MAX_TOKENS, 0, "tokens"

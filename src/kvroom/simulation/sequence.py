@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import Enum
 
+from kvroom.simulation.tokens import BlockHashes
+
 
 class State(Enum):
     """Where a request stands."""
@@ -18,8 +20,8 @@ class State(Enum):
 class Sequence:
     """One request, with ``prompt_tokens`` in and ``output_tokens`` out, as the rules handle it.
 
-    ``hashes`` are the chained hashes of all its blocks, output included (the rules look only at those
-    of tokens known so far); empty where nothing is cached. ``arrival`` is in steps or clock ticks.
+    ``hashes`` are the chained hashes of its blocks, output included (the rules look only at those of
+    tokens known so far); none are needed where nothing is cached. ``arrival`` is in steps or clock ticks.
     A smaller ``priority`` goes first.
     """
 
@@ -37,6 +39,7 @@ class Sequence:
         "placeholders",
         "priority",
         "prompt_tokens",
+        "quiet_tokens",
         "registered",
         "stale",
         "state",
@@ -51,7 +54,7 @@ class Sequence:
         prompt_tokens: int,
         output_tokens: int,
         *,
-        hashes: list[int] | None = None,
+        hashes: BlockHashes | None = None,
         priority: int = 0,
     ) -> None:
         self.index = index
@@ -59,7 +62,7 @@ class Sequence:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.priority = priority
-        self.hashes = hashes or []
+        self.hashes = hashes or BlockHashes((), 1)
         self.state = State.WAITING
         self.known = prompt_tokens  # prompt and the output delivered so far
         self.computed = 0  # tokens with stored keys and values, those being computed among them
@@ -68,6 +71,7 @@ class Sequence:
         self.stale = 0  # in-flight tokens of before a preemption
         self.junction = 0  # where a prefix shared with others ends that not every group has cached
         self.alone_preempted = 0  # times it gave up its blocks to itself since its last token
+        self.quiet_tokens = 0  # up to so many tokens its blocks stay as they are
         self.tables: list[list[int]] = []  # by layer group: the block of each stretch of tokens
         self.registered: list[int] = []  # by layer group: leading blocks looked at for caching
         self.partial: dict[int, tuple[int, int]] = {}  # by group: place and block shared in part
@@ -90,6 +94,7 @@ class Sequence:
         """Empty tables for ``groups`` layer groups."""
         self.tables = [[] for _ in range(groups)]
         self.registered = [0] * groups
+        self.quiet_tokens = 0
         self.partial.clear()
         self.state_tables.clear()
 

@@ -8,7 +8,8 @@ equal is about 1 in 3,700).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 Run = tuple[int, int]
 
@@ -35,9 +36,27 @@ def length(runs: Iterable[Run]) -> int:
     return sum(count for _, count in runs)
 
 
-def block_hashes(runs: Iterable[Run], block_tokens: int) -> list[int]:
-    """The hash of every full block of ``block_tokens`` ids, each chained to the one before."""
-    hashes: list[int] = []
+class BlockHashes:
+    """The hash of every full block of ``block_tokens`` ids, each chained to the one before.
+
+    They are made when first asked for: a request that is never served costs nothing.
+    """
+
+    __slots__ = ("_made", "_source")
+
+    def __init__(self, runs: Iterable[Run], block_tokens: int) -> None:
+        self._made: list[int] = []
+        self._source = _chained(runs, block_tokens)
+
+    def first(self, count: int) -> list[int]:
+        """At least the first ``count`` hashes, as far as there are tokens (not to be changed)."""
+        made = self._made
+        if len(made) < count:
+            made.extend(islice(self._source, count - len(made)))
+        return made
+
+
+def _chained(runs: Iterable[Run], block_tokens: int) -> Iterator[int]:
     chain, filled = _SEED, 0
     for start, ids in joined(runs):
         first, count = start, ids
@@ -48,9 +67,8 @@ def block_hashes(runs: Iterable[Run], block_tokens: int) -> list[int]:
             count -= piece
             filled += piece
             if filled == block_tokens:
-                hashes.append(chain)
+                yield chain
                 filled = 0
-    return hashes
 
 
 def _mixed(chain: int, first: int, count: int) -> int:
