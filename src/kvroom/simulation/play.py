@@ -13,7 +13,8 @@ from kvroom.simulation.sequence import Sequence
 MAX_STEPS = 5_000_000
 """A run of more steps is refused: step by step it would take hours."""
 
-Watcher = Callable[[Pass, RuleSet], None]
+OnScheduled = Callable[[Pass, RuleSet], None]
+OnDelivered = Callable[[Pass, list[Sequence], RuleSet], None]
 
 
 def play(
@@ -21,15 +22,16 @@ def play(
     sequences: Iterable[Sequence],
     *,
     max_steps: int = MAX_STEPS,
-    on_scheduled: Watcher | None = None,
-    on_delivered: Watcher | None = None,
+    on_scheduled: OnScheduled | None = None,
+    on_delivered: OnDelivered | None = None,
 ) -> Played:
     """Serve ``sequences`` (numbered 0, 1, … by their ``index``) until all are done or dropped.
 
     A step is a pass that schedules at least one token. Requests that have arrived by a step are
     queued before it, by arrival and then number; where nothing is to be done the clock jumps to the
     next arrival. A request that can never be served is dropped and counted. The watchers see each
-    step when it is scheduled and when its output is delivered. KvroomError past ``max_steps`` steps.
+    step when it is scheduled, and when its output is delivered, with the requests that it finished.
+    KvroomError past ``max_steps`` steps.
     """
     coming = deque(sorted(sequences, key=lambda sequence: (sequence.arrival, sequence.index)))
     played = Played([RequestRecord() for _ in coming])
@@ -60,7 +62,7 @@ def play(
             finished = rules.deliver(done)
             played.delivered(done, [sequence.index for sequence in finished])
             if on_delivered:
-                on_delivered(done, rules)
+                on_delivered(done, finished, rules)
         elif not made.work and not made.preempted and not made.dropped:
             stuck = rules.drop_stuck()
             if stuck is not None:

@@ -217,7 +217,7 @@ def _check_together(engine: Engine) -> None:
 def _group(field: str, value: Any) -> Group:
     found = _object(field, value)
     kind = found.get("type")
-    if kind not in GROUP_KEYS:
+    if not isinstance(kind, str) or kind not in GROUP_KEYS:
         fix = did_you_mean(str(kind), GROUP_KEYS, f"Write one of {', '.join(GROUP_KEYS)}.")
         raise KvroomError(f"{field}.type", kind, "is not a kind of layer group", fix)
     own = GROUP_KEYS[kind]
