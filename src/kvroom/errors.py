@@ -20,7 +20,7 @@ class KvroomError(ValueError):
         self.value = value
         self.message = message
         self.fix = fix
-        super().__init__(str(self))
+        super().__init__(field, value, message, fix)  # what pickle makes it anew from
 
     def __str__(self) -> str:
         return f"{self.field}: {shortened(self.value)} {self.message}. {self.fix}"

@@ -174,7 +174,7 @@ def _known_bytes(name: str, value: Any) -> dict[str, int]:
 class Scenario:
     """One question: a model on hardware, laid out and served so, at a length, for so many.
 
-    Build it with ``Scenario.from_dict`` (or ``kvroom.scenario(...)``), which checks and fills in:
+    Build it with ``Scenario.from_dict`` (``kvroom.plan`` does), which checks and fills in:
     ``gpu_count`` and the layout must agree; where ``tp`` is left out it takes the cards that pipeline
     and data parallelism leave.
     """
