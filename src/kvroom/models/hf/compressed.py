@@ -10,6 +10,7 @@ and transformers 5's class; module names: the published checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
@@ -22,12 +23,13 @@ from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec, Run
 
 W_MODULES = ("w1", "w3", "w2")
-SPARSE_RATIO, FAR_RATIO = 4, 128
-RATIOS = {
-    "sliding_attention": 0,
-    "compressed_sparse_attention": SPARSE_RATIO,
-    "heavily_compressed_attention": FAR_RATIO,
-}
+
+
+class Far(NamedTuple):
+    """A layer's far tokens: one vector for ``ratio`` of them (0: none), ``sparse`` through an indexer."""
+
+    ratio: int
+    sparse: bool
 
 
 def deepseek_v4(c: Config) -> ModelSpec:
@@ -60,19 +62,19 @@ def deepseek_v4(c: Config) -> ModelSpec:
     count = c.integer("num_hidden_layers", high=MAX_LAYERS)
     hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads", high=100_000)
     vocab = c.integer("vocab_size")
-    ratios = _ratios(c, count)
+    kinds = _kinds(c, count)
     outside = c.integer("num_nextn_predict_layers", low=0, high=1000)
     streams = c.integer("hc_mult", high=1000)
 
-    def build(ratio: int) -> Layer:
+    def build(far: Far) -> Layer:
         return Layer(
-            stores=_stores(c, ratio, heads),
+            stores=_stores(c, far, heads),
             tensors=(
                 *parts.norm("attn_norm", hidden),
                 *parts.norm("ffn_norm", hidden),
                 *_hyper("hc_attn", streams, hidden),
                 *_hyper("hc_ffn", streams, hidden),
-                *_attention(c, ratio, hidden, heads),
+                *_attention(c, far, hidden, heads),
                 *mixture(
                     c,
                     count=("n_routed_experts", "num_local_experts"),
@@ -95,7 +97,7 @@ def deepseek_v4(c: Config) -> ModelSpec:
     )
     return model(
         c,
-        by_kind(ratios[:count], build),
+        by_kind(kinds[:count], build),
         hidden=hidden,
         vocab=vocab,
         q_heads=heads,
@@ -103,40 +105,37 @@ def deepseek_v4(c: Config) -> ModelSpec:
         embedding=parts.embedding(vocab, hidden, name="embed"),
         final=final,
         lm_head=parts.lm_head(vocab, hidden, name="head"),
-        mtp=_prediction(build(ratios[-1] if len(ratios) > count else 0), hidden, final, outside),
+        mtp=_prediction(
+            build(kinds[-1] if len(kinds) > count else Far(0, False)), hidden, final, outside
+        ),
         layer_names="layers",
     )
 
 
-def _ratios(c: Config, count: int) -> list[int]:
-    """How many tokens a layer's far vectors stand for; entries past ``count`` are prediction layers.
+def _kinds(c: Config, count: int) -> list[Far]:
+    """What each layer does with far tokens; entries past ``count`` are prediction layers.
 
-    ``layer_types`` by name, else ``compress_ratios``; else two layers of 128, then 128 and 4 in turn.
+    ``layer_types`` by name, else ``compress_ratios`` (an indexer goes with 4, as in the reference
+    code); else two layers of 128, then 128 and 4 in turn.
     """
     if c.has("layer_types"):
         rates = c.sub("compress_rates")
+        sparse, heavy = "compressed_sparse_attention", "heavily_compressed_attention"
+        near = rates.integer(sparse, default=c.integer("compress_rate_csa", default=4))
+        far = rates.integer(heavy, default=c.integer("compress_rate_hca", default=128))
         named = {
-            "sliding_attention": 0,
-            "compressed_sparse_attention": rates.integer(
-                "compressed_sparse_attention", default=c.get("compress_rate_csa", default=4)
-            ),
-            "heavily_compressed_attention": rates.integer(
-                "heavily_compressed_attention", default=c.get("compress_rate_hca", default=128)
-            ),
+            "sliding_attention": Far(0, False),
+            sparse: Far(near, True),
+            heavy: Far(far, False),
         }
-        return [named[t] for t in names_of(c, "layer_types", count, tuple(RATIOS))]
+        return [named[t] for t in names_of(c, "layer_types", count, tuple(named))]
     if not c.has("compress_ratios"):
-        return [FAR_RATIO if i < 2 or i % 2 == 0 else SPARSE_RATIO for i in range(count)]
+        return [Far(128, False) if i < 2 or i % 2 == 0 else Far(4, True) for i in range(count)]
     c.items("compress_ratios", length=count)
-    return c.integers("compress_ratios")
+    return [Far(r, r == 4) for r in c.integers("compress_ratios")]
 
 
-def _is_sparse(ratio: int) -> bool:
-    """Whether a layer picks what it reads: small ratios leave too many vectors to read them all."""
-    return 0 < ratio < FAR_RATIO
-
-
-def _stores(c: Config, ratio: int, heads: int) -> tuple[LayerKind, ...]:
+def _stores(c: Config, far: Far, heads: int) -> tuple[LayerKind, ...]:
     dim = c.integer("head_dim", high=100_000)
     near = TiedWindow(
         kv_heads=1,
@@ -145,22 +144,22 @@ def _stores(c: Config, ratio: int, heads: int) -> tuple[LayerKind, ...]:
         q_heads=heads,
         window=c.integer("sliding_window", high=10**9),
     )
-    if not ratio:
+    if not far.ratio:
         return (near,)
-    if not _is_sparse(ratio):
-        return (near, Compressed(dim=dim, ratio=ratio, q_heads=heads))
+    if not far.sparse:
+        return (near, Compressed(dim=dim, ratio=far.ratio, q_heads=heads))
     return (
         near,
         Compressed(
             dim=dim,
-            ratio=ratio,
+            ratio=far.ratio,
             q_heads=heads,
             sparse_read=c.integer("index_topk", high=10**9),
         ),
         Indexer(
             dim=c.integer("index_head_dim"),
             heads=c.integer("index_n_heads", high=100_000),
-            ratio=ratio,
+            ratio=far.ratio,
             dtype=FP8_INDEX,
         ),
     )
@@ -176,18 +175,18 @@ def _hyper(name: str, streams: int, hidden: int) -> Tensors:
     )
 
 
-def _compressor(name: str, hidden: int, dim: int, ratio: int) -> Tensors:
-    """Gated pooling of ``ratio`` tokens; below 128 the pools overlap, which doubles the widths."""
-    wide = 2 * dim if _is_sparse(ratio) else dim
+def _compressor(name: str, hidden: int, dim: int, far: Far) -> Tensors:
+    """Gated pooling of ``ratio`` tokens; sparse layers' pools overlap, which doubles the widths."""
+    wide = 2 * dim if far.sparse else dim
     return (
-        *parts.vector(f"{name}.ape", ratio * wide),
+        *parts.vector(f"{name}.ape", far.ratio * wide),
         *parts.linear(f"{name}.wkv", wide, hidden, part="attention"),
         *parts.linear(f"{name}.wgate", wide, hidden, part="attention"),
         *parts.norm(f"{name}.norm", dim),
     )
 
 
-def _attention(c: Config, ratio: int, hidden: int, heads: int) -> Tensors:
+def _attention(c: Config, far: Far, hidden: int, heads: int) -> Tensors:
     dim = c.integer("head_dim", high=100_000)
     q_rank = c.integer("q_lora_rank")
     groups, o_rank = c.integer("o_groups", high=100_000), c.integer("o_lora_rank")
@@ -219,15 +218,15 @@ def _attention(c: Config, ratio: int, hidden: int, heads: int) -> Tensors:
             "attn.wo_b", hidden, groups * o_rank, part="attention", split="row", units=groups
         ),
     )
-    if not ratio:
+    if not far.ratio:
         return made
-    made += _compressor("attn.compressor", hidden, dim, ratio)
-    if not _is_sparse(ratio):
+    made += _compressor("attn.compressor", hidden, dim, far)
+    if not far.sparse:
         return made
     index, scorers = c.integer("index_head_dim"), c.integer("index_n_heads", high=100_000)
     return (
         *made,
-        *_compressor("attn.indexer.compressor", hidden, index, ratio),
+        *_compressor("attn.indexer.compressor", hidden, index, far),
         *parts.linear("attn.indexer.wq_b", scorers * index, q_rank, part="attention"),
         *parts.linear("attn.indexer.weights_proj", scorers, hidden, part="attention"),
     )

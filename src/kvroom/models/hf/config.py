@@ -34,8 +34,13 @@ class Config:
         return Config(self.raw, {**self.defaults, **defaults}, self.path)
 
     def of_class(self, **defaults: Any) -> Config:
-        """The same level as its class fills it in: absent keys take ``defaults``, a null stays null."""
-        return self.with_defaults(**{k: v for k, v in defaults.items() if k not in self.raw})
+        """The same level as its class fills it in.
+
+        Keys that are absent take ``defaults``, earlier ones of a narrower class winning; a null in the
+        file stays null.
+        """
+        known = self.raw.keys() | self.defaults.keys()
+        return self.with_defaults(**{k: v for k, v in defaults.items() if k not in known})
 
     def get(self, *names: str, default: Any = None) -> Any:
         """The first of ``names`` that is there and not null, else a class default, else ``default``."""

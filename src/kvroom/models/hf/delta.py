@@ -1,4 +1,4 @@
-"""Gated delta networks with full attention at every fourth layer: Qwen3-Next and Qwen3.5.
+"""Gated delta networks with full attention at every fourth layer: Qwen3-Next, Qwen3.5, Olmo Hybrid.
 
 A linear layer keeps, for each value head, a matrix of key × value width (the *delta rule* rewrites it
 token by token), and a short convolution over its queries, keys and values. Full attention doubles its
@@ -16,28 +16,29 @@ from kvroom.models import parts
 from kvroom.models.dtypes import Dtype
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
-from kvroom.models.hf.hybrid import block
+from kvroom.models.hf.experts import by_kind, filled, grouped, prediction
+from kvroom.models.hf.hybrid import attention, block
 from kvroom.models.hf.recurrent import (
     Mixer,
-    class_defaults,
     conv1d,
     grouped_vector,
     layer_types,
     state_dtype,
 )
 from kvroom.models.hf.vision import composite, qwen3_tower
-from kvroom.models.kinds import ConvState, FullAttention, RecurrentState
+from kvroom.models.kinds import ConvState, RecurrentState
 from kvroom.models.parts import Tensors
-from kvroom.models.spec import Layer, ModelSpec, Run
+from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Split
 
 BEHIND_TOWER = "model.language_model.layers"
+PREDICTION = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
 def qwen3_next(c: Config) -> ModelSpec:
     """Qwen3-Next: experts but for ``mlp_only_layers``; the linear layers' projections are fused."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=5632,
         num_key_value_heads=2,
@@ -49,12 +50,14 @@ def qwen3_next(c: Config) -> ModelSpec:
     every = c.integer("decoder_sparse_step", default=1, high=100_000)
     dense = set(c.integers("mlp_only_layers", default=[], high=100_000))
     sparse = c.integer("num_experts", low=0, high=100_000) > 0
-    return _qwen(c, moe=lambda i: sparse and i not in dense and (i + 1) % every == 0, fused=True)
+    return _qwen(
+        c, moe=lambda i: sparse and i not in dense and (i + 1) % every == 0, style="qwen3_next"
+    )
 
 
 def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
     """The dense decoder of Qwen3.5 and 3.6."""
-    c = class_defaults(
+    c = filled(
         c,
         vocab_size=248320,
         hidden_size=4096,
@@ -63,12 +66,12 @@ def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
         num_attention_heads=16,
         num_key_value_heads=4,
     )
-    return _qwen(c, moe=lambda i: False, fused=False, **outer)
+    return _qwen(c, moe=lambda i: False, style="qwen3_5", **outer)
 
 
 def qwen3_5_moe_text(c: Config, **outer: Any) -> ModelSpec:
     """The decoder of Qwen3.5 and 3.6 with experts in every layer."""
-    c = class_defaults(
+    c = filled(
         c,
         vocab_size=248320,
         hidden_size=2048,
@@ -80,7 +83,7 @@ def qwen3_5_moe_text(c: Config, **outer: Any) -> ModelSpec:
         num_experts=256,
         num_experts_per_tok=8,
     )
-    return _qwen(c, moe=lambda i: True, fused=False, **outer)
+    return _qwen(c, moe=lambda i: True, style="qwen3_5", **outer)
 
 
 def qwen3_5(c: Config) -> ModelSpec:
@@ -98,7 +101,7 @@ def _tower(c: Config, hidden: int, root: Config) -> Tensors:
     return qwen3_tower(c.of_class(deepstack_visual_indexes=[]), hidden, root)
 
 
-def _qwen(c: Config, *, moe: Callable[[int], bool], fused: bool, **outer: Any) -> ModelSpec:
+def _qwen(c: Config, *, moe: Callable[[int], bool], style: str, **outer: Any) -> ModelSpec:
     c = c.of_class(
         head_dim=256,
         linear_conv_kernel_dim=4,
@@ -116,51 +119,71 @@ def _qwen(c: Config, *, moe: Callable[[int], bool], fused: bool, **outer: Any) -
         allowed=("state", "full"),
         default=["state" if (i + 1) % every else "full" for i in range(s.layers)],
     )
-    mixers = {"full": _attention(c, s), "state": _linear(c, s, fused)}
-    made: dict[tuple[str, bool], Layer] = {}
+    mixers = {"full": _attention(c, s), "state": _linear(c, s, style)}
 
-    def layer(kind: str, sparse: bool) -> Layer:
-        if (kind, sparse) not in made:
-            forward = _experts(c, s) if sparse else parts.mlp(s.hidden, c.integer(*INNER))
-            made[kind, sparse] = block(s.hidden, mixers[kind], forward, NORMS)
-        return made[kind, sparse]
+    def build(kind: tuple[str, bool]) -> Layer:
+        forward = _experts(c, s) if kind[1] else parts.mlp(s.hidden, c.integer(*INNER))
+        return block(s.hidden, mixers[kind[0]], forward, NORMS)
 
-    depth = c.integer("mtp_num_hidden_layers", "num_nextn_predict_layers", default=0, low=0)
-    mtp: tuple[Run, ...] = ()
-    if depth:
-        mtp = (Run(_ahead(s.hidden, layer("full", moe(s.layers - 1))), depth),)
+    ahead = build(("full", moe(s.layers - 1)))
     return model(
         c,
-        [layer(kind, moe(i)) for i, kind in enumerate(types)],
+        by_kind(((kind, moe(i)) for i, kind in enumerate(types)), build),
         hidden=s.hidden,
         vocab=s.vocab,
         q_heads=s.heads,
         kv_heads=s.kv_heads,
-        mtp=mtp,
+        mtp=prediction(c, ahead, s.hidden, PREDICTION),
         **outer,
     )
 
 
-def _ahead(hidden: int, layer: Layer) -> Layer:
-    """A multi-token-prediction layer: hidden state and embedding normed, joined, then full attention."""
-    return Layer(
-        stores=layer.stores,
-        tensors=(
-            *parts.norm("pre_fc_norm_embedding", hidden),
-            *parts.norm("pre_fc_norm_hidden", hidden),
-            *parts.linear("fc", hidden, 2 * hidden, part="mlp"),
-            *layer.tensors,
-            *parts.norm("norm", hidden),
-        ),
+def olmo_hybrid(c: Config) -> ModelSpec:
+    """Olmo Hybrid: full attention normed over its whole width, its norms behind the blocks.
+
+    Linear heads are as many as attention heads; their keys take 3/4 of the hidden width together, and
+    values are twice as wide as keys, unless the config says otherwise.
+    """
+    c = filled(c, intermediate_size=11008, linear_conv_kernel_dim=4)
+    s = sizes(c)
+    keys = c.integer("linear_num_key_heads", default=s.heads, high=100_000)
+    k_dim = c.integer("linear_key_head_dim", default=max(1, int(0.75 * s.hidden / keys)))
+    c = c.with_defaults(
+        linear_num_key_heads=keys,
+        linear_num_value_heads=s.heads,
+        linear_key_head_dim=k_dim,
+        linear_value_head_dim=2 * k_dim,
+    )
+    pattern = ["full" if i % 4 == 3 else "state" for i in range(s.layers)]
+    if "full" not in pattern:
+        pattern[-1] = "full"
+    types = layer_types(
+        c, "layer_types", length=s.layers, allowed=("state", "full"), default=pattern
+    )
+    bias = c.flag("attention_bias")
+    full = Mixer(
+        stores=attention(s).stores, tensors=grouped(s, qkv_bias=bias, o_bias=bias, norms="width")
+    )
+    forward = parts.mlp(s.hidden, c.integer(*INNER))
+    behind = ("post_attention_layernorm", "post_feedforward_layernorm")
+    made = {
+        "full": block(s.hidden, full, forward, behind),
+        "state": block(s.hidden, _linear(c, s, "olmo"), forward, NORMS),
+    }
+    return model(
+        c,
+        [made[kind] for kind in types],
+        hidden=s.hidden,
+        vocab=s.vocab,
+        q_heads=s.heads,
+        kv_heads=s.kv_heads,
     )
 
 
 def _attention(c: Config, s: Sizes) -> Mixer:
     bias = c.flag("attention_bias")
     return Mixer(
-        stores=(
-            FullAttention(kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=s.head_dim, q_heads=s.heads),
-        ),
+        stores=attention(s).stores,
         tensors=(
             *parts.attention(
                 s.hidden,
@@ -177,7 +200,7 @@ def _attention(c: Config, s: Sizes) -> Mixer:
     )
 
 
-def _linear(c: Config, s: Sizes, fused: bool) -> Mixer:
+def _linear(c: Config, s: Sizes, style: str) -> Mixer:
     keys = c.integer("linear_num_key_heads", high=100_000)
     values = c.integer("linear_num_value_heads", high=100_000)
     if values % keys:
@@ -194,7 +217,7 @@ def _linear(c: Config, s: Sizes, fused: bool) -> Mixer:
         values=values,
         v_dim=c.integer("linear_value_head_dim", high=100_000),
         kernel=c.integer("linear_conv_kernel_dim", high=1000),
-        fused=fused,
+        style=style,
         dtype=state_dtype(c),
     )
 
@@ -207,20 +230,35 @@ def gated_delta(
     values: int,
     v_dim: int,
     kernel: int,
-    fused: bool,
+    style: str,
     dtype: Dtype,
     name: str = "linear_attn",
 ) -> Mixer:
     """A gated delta network: ``keys`` query and key heads, each shared by values / keys value heads.
 
-    ``fused``: query, key, value and gate z in one matrix, b and a in another (Qwen3-Next); else apart.
+    ``style`` is whose module names and cuts it has: query, key, value, gate, and the two small
+    projections b and a lie in two matrices (``qwen3_next``), four (``qwen3_5``) or six (``olmo``).
     """
-    mixed = 2 * keys * k_dim + values * v_dim
+    k, v = keys * k_dim, values * v_dim
     column: Split = "column"
-    shapes = [("in_proj_qkv", mixed), ("in_proj_z", values * v_dim)]
-    shapes += [("in_proj_b", values), ("in_proj_a", values)]
-    if fused:
-        shapes = [("in_proj_qkvz", mixed + values * v_dim), ("in_proj_ba", 2 * values)]
+    shapes = {
+        "qwen3_next": {"in_proj_qkvz": 2 * k + 2 * v, "in_proj_ba": 2 * values},
+        "qwen3_5": {
+            "in_proj_qkv": 2 * k + v,
+            "in_proj_z": v,
+            "in_proj_b": values,
+            "in_proj_a": values,
+        },
+        "olmo": {
+            "q_proj": k,
+            "k_proj": k,
+            "v_proj": v,
+            "g_proj": v,
+            "b_proj": values,
+            "a_proj": values,
+        },
+    }[style]
+    norm, out = ("o_norm", "o_proj") if style == "olmo" else ("norm", "out_proj")
     channels = ((keys, k_dim), (keys, k_dim), (values, v_dim))
     return Mixer(
         stores=(
@@ -230,7 +268,7 @@ def gated_delta(
         tensors=(
             *(
                 t
-                for module, rows in shapes
+                for module, rows in shapes.items()
                 for t in parts.linear(
                     f"{name}.{module}", rows, hidden, part="state", split=column, units=keys
                 )
@@ -238,10 +276,8 @@ def gated_delta(
             *conv1d(f"{name}.conv1d", [(keys, 2 * k_dim), (values, v_dim)], kernel, bias=False),
             *grouped_vector(f"{name}.dt_bias", values, values),
             *grouped_vector(f"{name}.A_log", values, values),
-            *parts.norm(f"{name}.norm", v_dim),
-            *parts.linear(
-                f"{name}.out_proj", hidden, values * v_dim, part="state", split="row", units=keys
-            ),
+            *parts.norm(f"{name}.{norm}", v_dim),
+            *parts.linear(f"{name}.{out}", hidden, v, part="state", split="row", units=keys),
         ),
     )
 
@@ -269,4 +305,5 @@ READERS: dict[str, Callable[[Config], ModelSpec]] = {
     "qwen3_5_text": qwen3_5_text,
     "qwen3_5_moe": qwen3_5_moe,
     "qwen3_5_moe_text": qwen3_5_moe_text,
+    "olmo_hybrid": olmo_hybrid,
 }

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models.hf.common import Sizes, absent, check_groups, layer_kinds, model, sizes
+from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import head_norms, kind_of, sliding_window
 from kvroom.models.hf.gemma import SANDWICH
@@ -43,8 +43,7 @@ def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
     AltUp keeps ``altup_num_inputs`` hidden states side by side, LAuReL adds a low-rank residual (the
     MatFormer and AltUp papers); ``intermediate_size`` may be a list.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=2,
         head_dim=256,
         sliding_window=512,
@@ -54,7 +53,6 @@ def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
         vocab_size_per_layer_input=262144,
         hidden_size_per_layer_input=256,
         altup_num_inputs=4,
-        altup_correct_scale=True,
         laurel_rank=64,
     )
     s = sizes(c)
@@ -67,7 +65,7 @@ def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
         if isinstance(inner, list)
         else [c.integer("intermediate_size")] * s.layers
     )
-    around = (*_altup(c, s.hidden, streams), *_laurel(s.hidden, c.integer("laurel_rank")))
+    around = (*_altup(s.hidden, streams), *_laurel(s.hidden, c.integer("laurel_rank")))
     window = sliding_window(c)
     made: dict[Any, Layer] = {}
     each = []
@@ -103,10 +101,9 @@ def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
     )
 
 
-def _altup(c: Config, hidden: int, streams: int) -> Tensors:
-    scale = c.flag("altup_correct_scale")
+def _altup(hidden: int, streams: int) -> Tensors:
     return (
-        *(parts.vector("altup.correct_output_scale", hidden) if scale else ()),
+        *parts.vector("altup.correct_output_scale", hidden),
         *parts.linear("altup.correction_coefs", streams, streams, part="norm"),
         *parts.linear("altup.prediction_coefs", streams * streams, streams, part="norm"),
         *parts.linear("altup.modality_router", streams, hidden, part="norm"),
@@ -130,8 +127,7 @@ def gemma4_text(c: Config, root: Config | None = None) -> ModelSpec:
     full. With ``enable_moe_block`` experts run beside the dense block. ``use_double_wide_mlp`` doubles
     the feed-forward width of the shared tail.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=4,
         head_dim=256,
         global_head_dim=512,
@@ -146,7 +142,7 @@ def gemma4_text(c: Config, root: Config | None = None) -> ModelSpec:
     kv_heads = near.kv_heads
     if k_eq_v:
         kv_heads = c.integer("num_global_key_value_heads", default=kv_heads, high=100_000)
-        check_groups(c, near.heads, kv_heads)
+        check_groups(c, near.heads, kv_heads, "num_global_key_value_heads")
     far = replace(near, kv_heads=kv_heads, head_dim=c.integer("global_head_dim", default=512))
     sliding = layer_kinds(c, near.layers, lambda i: (i + 1) % 6 != 0)
     sliding[-1] = False

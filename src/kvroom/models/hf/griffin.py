@@ -14,10 +14,10 @@ from kvroom.models import parts
 from kvroom.models.dtypes import FP32
 from kvroom.models.hf.common import HIDDEN, INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
+from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.recurrent import (
     Mixer,
-    class_defaults,
     conv1d,
     grouped_vector,
     layer_types,
@@ -32,7 +32,7 @@ W_MODULES = ("w1", "w3", "w2")
 
 def recurrent_gemma(c: Config) -> ModelSpec:
     """RecurrentGemma: ``block_types`` over and over; the feed-forward is half ``intermediate_size``."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=7680,
         attention_window_size=2048,
@@ -146,7 +146,7 @@ def lfm2(c: Config) -> ModelSpec:
     ``block_ff_dim`` wins over ``intermediate_size``; with ``block_auto_adjust_ff_dim`` (the default)
     two thirds of it, times ``block_ffn_dim_multiplier``, rounded up to ``block_multiple_of``.
     """
-    c = class_defaults(c, num_key_value_heads=8, intermediate_size=12288)
+    c = filled(c, num_key_value_heads=8, intermediate_size=12288)
     s = _lfm2_sizes(c)
     inner = c.integer("block_ff_dim", *INNER)
     if c.flag("block_auto_adjust_ff_dim", default=True):
@@ -161,7 +161,7 @@ def lfm2(c: Config) -> ModelSpec:
 
 def lfm2_moe(c: Config) -> ModelSpec:
     """LFM2 with experts in all layers but the first ``num_dense_layers``."""
-    c = class_defaults(
+    c = filled(
         c,
         num_key_value_heads=8,
         intermediate_size=7168,

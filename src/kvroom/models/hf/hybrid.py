@@ -13,9 +13,9 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
+from kvroom.models.hf.experts import filled
 from kvroom.models.hf.recurrent import (
     Mixer,
-    class_defaults,
     dt_rank,
     expanded,
     layer_types,
@@ -32,7 +32,7 @@ from kvroom.models.tensors import Part
 
 def jamba(c: Config) -> ModelSpec:
     """Jamba: attention each ``attn_layer_period``, experts each ``expert_layer_period``, Mamba else."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=14336,
         num_key_value_heads=8,
@@ -82,7 +82,7 @@ def jamba(c: Config) -> ModelSpec:
 
 def bamba(c: Config) -> ModelSpec:
     """Bamba: Mamba-2 but for the layers of ``attn_layer_indices``; a plain feed-forward block."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=14336,
         num_key_value_heads=8,
@@ -108,7 +108,7 @@ def granite(c: Config) -> ModelSpec:
     Without ``num_local_experts`` (0) only the shared block is left, a plain feed-forward one. The
     checkpoint keeps gate and up in one matrix (``input_linear``).
     """
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=11008,
         shared_intermediate_size=1024,
@@ -121,14 +121,14 @@ def granite(c: Config) -> ModelSpec:
     count = c.integer("num_local_experts", default=8, low=0, high=100_000)
     shared = c.integer("shared_intermediate_size")
     part: Part = "shared_expert" if count else "mlp"
-    modules = ("input_linear", "output_linear")
-    forward = parts.mlp(s.hidden, shared, name="shared_mlp", part=part, names=modules)
+    fused = ("input_linear", "input_linear", "output_linear")
+    forward = parts.mlp(s.hidden, shared, name="shared_mlp", part=part, names=fused)
     if count:
         active = c.integer("num_experts_per_tok", default=2, high=count)
         inner = c.integer(*INNER)
         forward += parts.router(s.hidden, count, name="block_sparse_moe.router.layer")
         forward += parts.experts(
-            s.hidden, inner, count, active, name="block_sparse_moe", names=modules
+            s.hidden, inner, count, active, name="block_sparse_moe", names=fused
         )
     types = layer_types(
         c,
@@ -147,7 +147,7 @@ def granite(c: Config) -> ModelSpec:
 
 def falcon_h1(c: Config) -> ModelSpec:
     """Falcon-H1: attention and Mamba-2 in parallel in every layer, so each keeps both caches."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=14336,
         num_key_value_heads=8,

@@ -13,11 +13,11 @@ from typing import Any
 from kvroom.models import parts
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
+from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention, block
 from kvroom.models.hf.recurrent import (
     LAYER_TYPES,
     Mixer,
-    class_defaults,
     grouped_vector,
     layer_types,
     state_dtype,
@@ -30,7 +30,7 @@ KNOWN: dict[Any, str] = {**LAYER_TYPES, 0: "state", 1: "full"}
 
 def minimax(c: Config) -> ModelSpec:
     """MiniMax-Text-01 and M1; experts in every layer."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=14336,
         num_key_value_heads=8,

@@ -12,9 +12,9 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.hf.common import HIDDEN, LAYERS, model
 from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.hf.experts import filled
 from kvroom.models.hf.recurrent import (
     Mixer,
-    class_defaults,
     dt_rank,
     expanded,
     mamba1,
@@ -26,7 +26,7 @@ from kvroom.models.spec import Layer, ModelSpec
 
 def mamba(c: Config) -> ModelSpec:
     """Mamba, and Falcon-Mamba, whose extra norms carry no weights."""
-    c = class_defaults(c, state_size=16, conv_kernel=4, tie_word_embeddings=True)
+    c = filled(c, state_size=16, conv_kernel=4, tie_word_embeddings=True)
     hidden = c.integer(*HIDDEN)
     mixer = mamba1(
         hidden,
@@ -43,7 +43,7 @@ def mamba(c: Config) -> ModelSpec:
 
 def mamba2_reader(c: Config) -> ModelSpec:
     """Mamba-2 (Mamba-Codestral): heads and groups of heads, ``expand`` × hidden wide."""
-    c = class_defaults(c, state_size=128, conv_kernel=4, n_groups=8, num_heads=128, head_dim=64)
+    c = filled(c, state_size=128, conv_kernel=4, n_groups=8, num_heads=128, head_dim=64)
     hidden = c.integer(*HIDDEN)
     heads = c.integer("num_heads", high=100_000)
     head_dim = c.integer("head_dim", high=100_000)

@@ -12,7 +12,6 @@ from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.hf import dense, gemma, gemma_shared, towers
-from kvroom.models.hf.common import absent
 from kvroom.models.hf.config import Config
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
@@ -28,22 +27,13 @@ LLAMA = {
     "max_position_embeddings": 2048,
 }
 MISTRAL = {**LLAMA, "intermediate_size": 14336, "max_position_embeddings": 131072}
-MISTRAL_SMALL = {
-    "vocab_size": 131072,
-    "hidden_size": 5120,
-    "intermediate_size": 32768,
-    "num_hidden_layers": 40,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "sliding_window": None,
-}
 MINISTRAL3 = {**MISTRAL, "vocab_size": 131072, "num_hidden_layers": 34}
 MINISTRAL3["max_position_embeddings"] = 262144
 QWEN2 = {
     **LLAMA,
     "vocab_size": 151936,
     "intermediate_size": 22016,
+    "num_key_value_heads": 32,
     "max_position_embeddings": 32768,
 }
 GEMMA = {
@@ -74,11 +64,10 @@ TEXT: dict[str, tuple[Reader, dict[str, Any]]] = {
 """Readers of text levels, each with its class's own sizes."""
 
 
-def _text(root: Config, kind: str, **outer: Any) -> ModelSpec:
+def _text(root: Config, kind: str) -> ModelSpec:
     """The decoder of the text level, ``kind`` where that does not say its own model_type.
 
-    ``outer`` is what the outer class takes for keys of the text level that are absent. A config without
-    a text level that has the decoder's keys itself is its own text level.
+    A config without a text level that has the decoder's keys itself is its own text level.
     """
     if not root.has("text_config") and not root.has("hidden_size"):
         root.integer("text_config.hidden_size")  # says that it is missing
@@ -89,7 +78,7 @@ def _text(root: Config, kind: str, **outer: Any) -> ModelSpec:
         raise KvroomError(level.field("model_type"), said, "is no known text decoder here", fix)
     read, sizes = TEXT[said]
     if level is not root:
-        level = absent(absent(level, **outer), **sizes)
+        level = level.of_class(**sizes)
     return read(level, root)
 
 
@@ -102,7 +91,7 @@ def _beside(
 ) -> ModelSpec:
     """``spec`` with the vision tower and projector of ``vision_config`` beside it."""
     if not root.has("vision_config"):
-        warning = "vision_config: absent, so that no vision tower is counted among the weights."
+        warning = "vision_config: so that no vision tower is counted among the weights."
         return replace(spec, layer_names=layer_names, warnings=(*spec.warnings, warning), beside=())
     v = root.sub("vision_config")
     return replace(spec, layer_names=layer_names, beside=(*tower(v), *projector(v)))
@@ -152,8 +141,7 @@ def mistral3(c: Config) -> ModelSpec:
     Tied where the text level says so. (transformers 5 ties by class; the published Mistral Small files
     hold a head of their own.)
     """
-    nested = c.sub("text_config").text("model_type", default="mistral")
-    spec = _text(c, "mistral", **(MISTRAL_SMALL if nested == "mistral" else {}))
+    spec = _text(c, "mistral")
     hidden = spec.hidden_size
     merged = c.integer("spatial_merge_size", default=2, high=1000) ** 2
 
@@ -188,6 +176,17 @@ def llava_onevision(c: Config) -> ModelSpec:
     """LLaVA-OneVision: LLaVA 1.6 with SigLIP and Qwen 2."""
     spec = _llava(c, "qwen2", "siglip_vision_model")
     return replace(spec, beside=(*spec.beside, *towers.plain("image_newline", spec.hidden_size)))
+
+
+def paligemma(c: Config) -> ModelSpec:
+    """PaliGemma: Gemma behind a SigLIP tower and one linear layer."""
+    spec = _text(c, "gemma")
+
+    def projector(v: Config) -> Tensors:
+        seen = v.integer("hidden_size", default=1152)
+        return towers.plain("multi_modal_projector.linear", spec.hidden_size, seen + 1)
+
+    return _beside(c, spec, lambda v: towers.vision(v, "siglip_vision_model"), projector)
 
 
 LLAVA_TOWERS = {
@@ -240,4 +239,5 @@ READERS: dict[str, Callable[[Config], ModelSpec]] = {
     "llava": llava,
     "llava_next": llava_next,
     "llava_onevision": llava_onevision,
+    "paligemma": paligemma,
 }

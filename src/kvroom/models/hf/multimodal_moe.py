@@ -11,20 +11,18 @@ from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.hf import vision
-from kvroom.models.hf.common import model, sizes
+from kvroom.models.hf.common import layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import (
     by_kind,
     decoder,
     filled,
-    gated,
     grouped,
     mixture,
     names_of,
     sparse_layers,
     stored,
     two_norms,
-    windowed_layers,
 )
 from kvroom.models.hf.latent import deepseek_v3
 from kvroom.models.hf.moe import qwen3_moe
@@ -56,7 +54,7 @@ def qwen2_vl_text(c: Config, **outer: Any) -> ModelSpec:
         grouped(s, qkv_bias=True),
         lambda: mixture(c),
         sparse=[False] * s.layers,
-        windowed=windowed_layers(c, s.layers, lambda i: slides and i >= first),
+        windowed=layer_kinds(c, s.layers, lambda i: slides and i >= first),
         **outer,
     )
 
@@ -69,6 +67,7 @@ def qwen3_vl_text(c: Config, **outer: Any) -> ModelSpec:
         hidden_size=4096,
         num_attention_heads=32,
         vocab_size=151936,
+        num_key_value_heads=32,
         intermediate_size=22016,
         head_dim=128,
         max_position_embeddings=128000,
@@ -165,15 +164,16 @@ def minimax_m3_text(c: Config, **outer: Any) -> ModelSpec:
         num_local_experts=128,
         num_experts_per_tok=4,
         max_position_embeddings=524288,
-        index_n_heads=picks.get("sparse_num_index_heads", default=4),
-        index_head_dim=picks.get("sparse_index_dim", default=128),
-        index_block_size=picks.get("sparse_block_size", default=128),
-        index_topk_blocks=picks.get("sparse_topk_blocks", default=16),
     )
     s = sizes(c)
-    dim, scorers = c.integer("index_head_dim"), c.integer("index_n_heads", high=100_000)
-    blocks = c.integer("index_topk_blocks", high=10**6)
-    read = blocks * c.integer("index_block_size", high=10**6)
+
+    def said(nested: str, flat: str, default: int) -> int:
+        return picks.integer(nested, default=c.integer(flat, default=default), high=10**6)
+
+    dim = said("sparse_index_dim", "index_head_dim", 128)
+    scorers = said("sparse_num_index_heads", "index_n_heads", 4)
+    read = said("sparse_topk_blocks", "index_topk_blocks", 16)
+    read *= said("sparse_block_size", "index_block_size", 128)
     name = "self_attn.indexer"
     indexer: Tensors = (
         *parts.linear(f"{name}.q_proj", scorers * dim, s.hidden, part="attention"),
@@ -195,7 +195,7 @@ def minimax_m3_text(c: Config, **outer: Any) -> ModelSpec:
                 shared=c.integer("shared_intermediate_size", low=0),
             ).tensors(s.hidden)
             if has_experts
-            else gated(s.hidden, c.integer("dense_intermediate_size"))
+            else parts.mlp(s.hidden, c.integer("dense_intermediate_size"))
         )
         return Layer(
             stores=stores,

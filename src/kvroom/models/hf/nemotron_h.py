@@ -16,11 +16,11 @@ from kvroom.models import parts
 from kvroom.models.dtypes import FP32
 from kvroom.models.hf.common import LAYERS, Sizes, model, sizes
 from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention
 from kvroom.models.hf.recurrent import (
     LAYER_TYPES,
     Mixer,
-    class_defaults,
     known_types,
     mamba2,
     state_dtype,
@@ -38,7 +38,7 @@ def nemotron_h(c: Config) -> ModelSpec:
     least = c.integer(*LAYERS, default=1, high=MAX_LAYERS)
     types = _pattern(c, PATTERN, "ME*-", least)
     c = c.of_class(num_hidden_layers=len(types))
-    c = class_defaults(
+    c = filled(
         c,
         num_key_value_heads=8,
         head_dim=c.integer("attention_head_dim", default=128, high=100_000),

@@ -21,8 +21,6 @@ from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
 from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Part, Split, Tensor
 
-CORE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
-
 LAYER_TYPES = {
     "mamba": "state",
     "mamba2": "state",
@@ -53,15 +51,6 @@ def state_dtype(c: Config, default: Dtype = BF16) -> Dtype:
     keys = ("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
     name = c.text(*keys, default="auto").removeprefix("torch.")
     return default if name == "auto" else cache_dtype(name, c.field(*keys))
-
-
-def class_defaults(c: Config, **defaults: Any) -> Config:
-    """The config as its class fills it in.
-
-    A flat config must say its core sizes itself: a file without them is cut short, and the class's own
-    would be those of some other model. Nested levels are written as differences from the class.
-    """
-    return c.of_class(**{k: v for k, v in defaults.items() if c.path or k not in CORE})
 
 
 def layer_types(

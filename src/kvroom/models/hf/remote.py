@@ -11,7 +11,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models.hf.common import INNER, Sizes, absent, check_groups, head_dim, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, check_groups, head_dim, model, sizes
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.dense import decoder, kind_of, llama_tensors
 from kvroom.models.parts import Tensors
@@ -34,14 +34,14 @@ def baichuan(c: Config) -> ModelSpec:
 
 def internlm(c: Config) -> ModelSpec:
     """InternLM 1: Llama with biases in attention where ``bias`` says so (``modeling_internlm``)."""
-    c = absent(c, bias=True)
+    c = c.of_class(bias=True)
     s = sizes(c)
     return decoder(c, s, llama_tensors(c, s, qkv_bias=c.flag("bias"), o_bias=c.flag("bias")))
 
 
 def internlm2(c: Config) -> ModelSpec:
     """InternLM 2 and 2.5: Llama with a fused wqkv (``modeling_internlm2``)."""
-    c = absent(c, bias=True)
+    c = c.of_class(bias=True)
     s = sizes(c)
     bias = c.flag("bias")
     tensors = (
@@ -113,7 +113,7 @@ def chatglm(c: Config) -> ModelSpec:
     kv = heads
     if c.flag("multi_query_attention"):
         kv = c.integer("multi_query_group_num", default=1, high=100_000)
-        check_groups(c, heads, kv)
+        check_groups(c, heads, kv, "multi_query_group_num")
     s = Sizes(
         layers=c.integer("num_layers", "num_hidden_layers", high=MAX_LAYERS),
         hidden=hidden,
@@ -189,7 +189,7 @@ def deci(c: Config) -> ModelSpec:
     default = [base.kv_heads] * base.layers
     heads = c.integers("num_key_value_heads_per_layer", length=base.layers, default=default, low=1)
     for kv in set(heads):
-        check_groups(c, base.heads, kv)
+        check_groups(c, base.heads, kv, "num_key_value_heads_per_layer")
     made: dict[int, Layer] = {}
     for kv in sorted(set(heads)):
         s = replace(base, kv_heads=kv)
@@ -238,8 +238,8 @@ def nemotron_nas(c: Config) -> ModelSpec:
 
 
 def _block(c: Config, s: Sizes, index: int) -> Layer:
-    entry = c.items("block_configs")[index]
-    level = Config({"block": entry}, path=f"{c.field('block_configs')}[{index}].").sub("block")
+    name = f"block_configs[{index}]"
+    level = Config({name: c.items("block_configs")[index]}, path=c.path).sub(name)
     attention, ffn = level.sub("attention"), level.sub("ffn")
     stores: tuple[Any, ...] = ()
     tensors: Tensors = ()
@@ -248,7 +248,7 @@ def _block(c: Config, s: Sizes, index: int) -> Layer:
         tensors += parts.linear("self_attn.linear_attn", s.hidden, s.hidden, part="attention")
     elif not attention.flag("no_op"):
         group = attention.integer("n_heads_in_group", default=1, high=100_000)
-        check_groups(attention, s.heads, group)
+        check_groups(attention, s.heads, group, "n_heads_in_group")
         s = replace(s, kv_heads=s.heads // group)
         window = attention.maybe_integer("window_length", low=1, high=10**9)
         stores = (kind_of(s, window),)

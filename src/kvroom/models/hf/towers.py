@@ -133,8 +133,6 @@ def gemma4_vision(v: Config) -> Tensors:
     d = v.integer("head_dim", high=100_000)
     q, kv = v.integer("num_attention_heads") * d, v.integer("num_key_value_heads") * d
     vectors = 4 * hidden + 2 * d
-    if v.flag("attention_bias"):
-        vectors += q + 2 * kv + hidden
     return (
         *plain("vision_tower.position_embedding", v.integer("position_embedding_size"), hidden, 2),
         *plain("vision_tower.input_proj", hidden, 3 * v.integer("patch_size", high=100_000) ** 2),

@@ -167,8 +167,10 @@ def kimi_tower(c: Config, hidden: int, root: Config) -> Tensors:
     height = c.integer("init_pos_emb_height", "pos_emb_height", default=64, high=100_000)
     across = c.integer("init_pos_emb_width", "pos_emb_width", default=64, high=100_000)
     merge = prod(c.integers("merge_kernel_size", default=[2, 2], low=1, high=1000))
-    joined = c.integer("mm_hidden_size", default=root.get("projection_hidden_size", default=width))
-    merged = joined * merge
+    joined = c.integer(
+        "mm_hidden_size", default=root.integer("projection_hidden_size", default=1152)
+    )
+    merged = width * merge
     return (
         _one("vision_tower.patch_embed.proj", width, _patch(c, 14, frames=False) + 1),
         _one("vision_tower.patch_embed.pos_emb", height * across, width),

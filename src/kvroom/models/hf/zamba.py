@@ -14,9 +14,9 @@ from dataclasses import replace
 from kvroom.models import parts
 from kvroom.models.hf.common import HEADS, HIDDEN, INNER, LAYERS, check_groups, model
 from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.hf.experts import filled
 from kvroom.models.hf.recurrent import (
     Mixer,
-    class_defaults,
     dt_rank,
     expanded,
     grouped_vector,
@@ -39,7 +39,7 @@ SHARED_WARNING = (
 
 def zamba(c: Config) -> ModelSpec:
     """Zamba: one shared block, Mamba in ``n_mamba_heads`` heads with their own x and dt projections."""
-    c = class_defaults(
+    c = filled(
         c,
         intermediate_size=14848,
         num_key_value_heads=16,
@@ -88,7 +88,7 @@ def zamba2(c: Config) -> ModelSpec:
     The feed-forward adapters are always there, those of query, key and value only with
     ``use_shared_attention_adapter``.
     """
-    c = class_defaults(
+    c = filled(
         c,
         n_mamba_heads=8,
         mamba_ngroups=1,
@@ -119,7 +119,7 @@ def zamba2(c: Config) -> ModelSpec:
     inner = c.integer(*INNER, default=4 * hidden)
     rank = c.integer("adapter_rank")
     mlp = "shared_transformer.feed_forward"
-    fused = ("gate_up_proj", "down_proj")
+    fused = ("gate_up_proj", "gate_up_proj", "down_proj")
     forward = parts.mlp(hidden, inner, bias=bias, name=mlp, names=fused)
     adapters = _adapter(f"{mlp}.gate_up_proj_adapter_list", hidden, rank, 2 * inner, "mlp")
     if c.flag("use_shared_attention_adapter"):

@@ -24,7 +24,6 @@ _TYPES: dict[int, tuple[str, int, int, int]] = {
     6: ("q5_0", 32, 22, 5),
     7: ("q5_1", 32, 24, 5),
     8: ("q8_0", 32, 34, 8),
-    9: ("q8_1", 32, 36, 8),
     10: ("q2_k", 256, 84, 2),
     11: ("q3_k", 256, 110, 3),
     12: ("q4_k", 256, 144, 4),
@@ -142,7 +141,8 @@ class Mix:
     """llama.cpp's type for each tensor of a model of ``layers`` layers.
 
     ``gqa`` is query heads to a KV head, ``experts`` routed experts a layer (0: dense), ``tied``
-    whether the token table is the head as well.
+    whether the token table is the head as well, ``native`` what experts were trained in and stay in
+    (gpt-oss).
     """
 
     mix: str
@@ -152,6 +152,7 @@ class Mix:
     tied: bool = False
     falcon: bool = False
     seventy_b: bool = False
+    native: Dtype | None = None
 
     def __call__(self, tensor: Tensor, layer: int | None) -> Dtype:
         """The type of one tensor; vectors, routers, convolutions and positions are FP32."""
@@ -161,6 +162,8 @@ class Mix:
             return FP32
         if fixed:
             return FP32 if tensor.part != "encoder" else BY_NAME["fp16"]
+        if self.native and tensor.part == "expert":
+            return self.native
         return _that_fits(self._wanted(role, tensor, layer or 0), tensor.columns)
 
     def _wanted(self, role: str, tensor: Tensor, i: int) -> str:

@@ -117,14 +117,25 @@ class Names:
             self._covers(f"mtp.{n}", n) for n in variants
         )
 
-    def _covers(self, path: str, name: str) -> bool:
-        if self.plain:
-            parts = path.split(".")
-            size = len(parts)
-            for start in range(size):
-                for end in range(start + 1, size + 1):
-                    if ".".join(parts[start:end]) in self.plain:
+    @cached_property
+    def _firsts(self) -> frozenset[str]:
+        return frozenset(name.partition(".")[0] for name in self.plain)
+
+    def _has_run(self, parts: list[str]) -> bool:
+        """Whether some run of whole components is one of the plain names."""
+        for start, first in enumerate(parts):
+            # "layers" further in is an MTP stack's own numbering, of which plain layers do not speak.
+            if first in self._firsts and not (first == "layers" and start):
+                run = ""
+                for part in parts[start:]:
+                    run = f"{run}.{part}" if run else part
+                    if run in self.plain:
                         return True
+        return False
+
+    def _covers(self, path: str, name: str) -> bool:
+        if self.plain and self._has_run(path.split(".")):
+            return True
         glob = self._glob
         if glob is not None and (glob.match(path) or glob.match(f"model.{path}")):
             return True

@@ -34,14 +34,12 @@ _LINEAR: dict[str, Dtype] = {
     "fp8_block": fp8_block(),
     "int8": INT8_CHANNEL,
     "int4": grouped(4, 128, zeros=False),
-    "int4_g32": grouped(4, 32, zeros=False),
     "gptq_int4_g128": grouped(4, 128, zeros=True),
     "awq_int4_g128": grouped(4, 128, zeros=True),
     "mxfp8": MXFP8,
-    "nvfp4": NVFP4,
     "nf4": NF4_DOUBLE,
 }
-WEIGHT_DTYPES: tuple[str, ...] = (*PLAIN, *_LINEAR, "mxfp4", *MIXES, *EXL2)
+WEIGHT_DTYPES: tuple[str, ...] = (*PLAIN, *_LINEAR, "int4_g32", "mxfp4", "nvfp4", *MIXES, *EXL2)
 """Every name that ``weight_dtype`` takes."""
 ALIASES = {
     "bfloat16": "bf16",
@@ -78,6 +76,10 @@ def named(weight_dtype: str, spec: ModelSpec | None = None) -> Quantisation:
         return Quantisation(name=low, linear=_LINEAR[low])
     if low == "mxfp4":
         return _mxfp4(spec)
+    if low == "int4_g32":
+        return _int4_g32(spec)
+    if low == "nvfp4":
+        return _nvfp4(spec)
     if low in MIXES:
         return _mix(low, spec)
     if low in EXL2:
@@ -92,6 +94,41 @@ def _mxfp4(spec: ModelSpec | None) -> Quantisation:
     if spec is None or _experts(spec):
         return Quantisation(name="mxfp4", linear=MXFP4, rule=OnlyExperts(MXFP4))
     return Quantisation(name="mxfp4", linear=MXFP4)
+
+
+def _int4_g32(spec: ModelSpec | None) -> Quantisation:
+    """Kimi K2 Thinking narrows routed experts; dense ones are gpt-fast's: the head too, and zeros."""
+    if spec is None or _experts(spec):
+        linear = grouped(4, 32, zeros=False)
+        return Quantisation(name="int4_g32", linear=linear, rule=OnlyExperts(linear))
+    linear = Dtype("int4", 4, 32, 4)
+    return Quantisation(name="int4_g32", linear=linear, rule=Kept(linear, head=True))
+
+
+def _nvfp4(spec: ModelSpec | None) -> Quantisation:
+    """NVIDIA's narrow every linear layer, but leave latent attention as it was."""
+    latent = spec is not None and any(
+        "kv_a_proj" in t.name for r in spec.layers for t in r.layer.tensors
+    )
+    rule = Kept(NVFP4, attention=not latent)
+    return Quantisation(name="nvfp4", linear=NVFP4, rule=rule)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Linear matrices in ``linear``, with or without attention, and the head as well or not."""
+
+    linear: Dtype
+    attention: bool = True
+    head: bool = False
+
+    def __call__(self, tensor: Tensor, layer: int | None) -> Dtype:
+        """The width of one tensor."""
+        if tensor.part == "head" and tensor.is_matrix:
+            return self.linear if self.head else BF16
+        if tensor.part == "attention" and not self.attention:
+            return BF16
+        return self.linear if is_linear(tensor) else BF16
 
 
 @dataclass(frozen=True)
@@ -137,6 +174,7 @@ def _mix(mix: str, spec: ModelSpec | None) -> Quantisation:
             gqa=spec.q_heads // kv_heads,
             experts=_experts(spec),
             tied=spec.tied,
+            native=MXFP4 if spec.model_type == "gpt_oss" else None,
             falcon=spec.model_type == "falcon",
             seventy_b=seventy_b and spec.q_heads != kv_heads,
         )
