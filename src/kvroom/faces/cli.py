@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import IO, Any
 
@@ -129,14 +129,23 @@ def plan(
 def plan_lines(path: str) -> bool:
     """Answer a Scenario a line; True where none of them failed."""
     good = True
-    with _opened(path) as lines:
-        for line in lines:
+    with _opened(path) as file:
+        for line in whole_lines(file):
             if not line.strip():
                 continue
             answer = plan_line(line)
             good = good and isinstance(answer, Plan)
             say(answer, pretty=False)
     return good
+
+
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Every line; of one longer than any Scenario only so much that it is refused for its length."""
+    limit = codec.MAX_SCENARIO_BYTES + 1
+    while line := file.readline(limit):
+        yield line
+        while len(line) == limit and not line.endswith(b"\n"):
+            line = file.readline(limit)
 
 
 def plan_line(line: bytes) -> Plan | dict[str, Any]:
