@@ -14,7 +14,7 @@ from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
 from kvroom.faces.options import scenario_from, scenario_options
-from kvroom.faces.plain import ascii_only, spell_out
+from kvroom.faces.plain import ascii_only, colour, spell_out
 from kvroom.planning import plan as make_plan
 from kvroom.planning import work
 from kvroom.scenario import Scenario
@@ -72,11 +72,13 @@ class Commands(click.Group):
     epilog="Example: kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic",
 )
 @click.version_option(__version__, prog_name="kvroom")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Where every byte of a served language model goes, and how many requests have room.
 
     You are not renting the weights, you are renting the cache.
     """
+    context.color = colour()
 
 
 @main.command(
