@@ -46,7 +46,7 @@ def text(x: float, y: float, words: str, *, fill: str, size: int = 15, more: str
     return f'<text x="{x:.1f}" y="{y:.1f}" fill="{fill}" font-size="{size}" {more}>{escape(words)}</text>'
 
 
-def box(x: float, y: float, width: float, height: float, fill: str, more: str = "") -> str:
+def box(x: float, y: float, width: float, height: float, fill: str, *, more: str = "") -> str:
     """A rounded block."""
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(width, 0):.1f}" height="{height:.1f}" rx="3"'
@@ -74,7 +74,7 @@ def bar(plan: Plan, t: Theme, y: float, height: float, *, numbered: bool) -> lis
         x += each * scale
     end = EDGE + SPAN
     if end - x > 1:
-        made.append(box(x, y, end - x, height, "url(#rest)", f'stroke="{t.line}"'))
+        made.append(box(x, y, end - x, height, "url(#rest)", more=f'stroke="{t.line}"'))
     return made
 
 
@@ -88,6 +88,7 @@ def memory(t: Theme) -> str:
     y, tall = 112, 92
     bold, right = 'font-weight="600"', 'text-anchor="end"'
     cards, context = base.scenario.gpu_count, show_tokens(base.scenario.context_tokens or 0)
+    weights = f"Weights, {show_gb(base.weights.bytes)}"
     made = [
         text(EDGE, 46, f"Room for {room(base)}", fill=t.ink, size=27, more=bold),
         text(
@@ -105,7 +106,7 @@ def memory(t: Theme) -> str:
         ),
         text(EDGE + SPAN, y - 9, f"{show_gb(rest)} left", fill=t.soft, size=14, more=right),
         *bar(base, t, y, tall, numbered=True),
-        text(EDGE + 16, y + 42, f"Weights, {show_gb(base.weights.bytes)}", fill=t.on_weights, size=17, more=bold),
+        text(EDGE + 16, y + 42, weights, fill=t.on_weights, size=17, more=bold),
         text(EDGE + 16, y + 65, "load once, never move", fill=t.on_weights, size=15),
     ]  # fmt: skip
     for n in range(1, cards + 1):
