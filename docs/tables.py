@@ -17,7 +17,9 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A Markdown table."""
     head = list(columns)
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(c.replace("|", r"\|") for c in r) + " |" for r in lines) + "\n"
+    return (
+        "\n".join("| " + " | ".join(c.replace("|", r"\|") for c in r) + " |" for r in lines) + "\n"
+    )
 
 
 def models() -> str:
@@ -71,7 +73,9 @@ def kind_of(schema: dict[str, Any]) -> str:
     if "anyOf" in schema:
         return " or ".join(kind_of(s) for s in schema["anyOf"])
     if "$ref" in schema:
-        return f"[{schema['$ref'].rpartition('/')[2]}](#{schema['$ref'].rpartition('/')[2].lower()})"
+        return (
+            f"[{schema['$ref'].rpartition('/')[2]}](#{schema['$ref'].rpartition('/')[2].lower()})"
+        )
     return str(schema.get("type", "any"))
 
 

@@ -4,8 +4,8 @@ A ``console`` block holds ``$ kvroom …`` lines, each followed by what it print
 any lines, ``exit status N`` for a status other than 0. They run in ``docs/examples``, in 80 columns.
 
     shown.py           name the outputs that differ (exit status 1 if any does)
-    shown.py --write   put in what the commands print today; a block with ``…`` keeps as many lines
-                       before and after it
+    shown.py --write   put in what the commands print today; where a block has ``…``, as many lines as
+                       before from the first line of each part on
 """
 
 from __future__ import annotations
@@ -95,15 +95,19 @@ def agrees(said: str, printed: str) -> bool:
 
 
 def cut_like(said: str, printed: str) -> str:
-    """``printed`` with its middle left out where ``said`` leaves it out."""
-    before, dots, after = said.partition(f"{ANY}\n") if said else ("", "", "")
-    if not dots and said.endswith(ANY):
-        before, dots, after = said.removesuffix(ANY), ANY, ""
-    lines = printed.split("\n")
-    top, tail = before.count("\n"), len(after.split("\n")) if after else 0
-    if not dots or top + tail >= len(lines):
+    """``printed`` with left out what ``said`` leaves out: each part is found by its first line."""
+    parts = [p.strip("\n") for p in re.split(rf"^{ANY}$", said, flags=re.MULTILINE)]
+    if len(parts) == 1:
         return printed
-    return "\n".join([*lines[:top], ANY, *lines[len(lines) - tail :]])
+    lines = printed.split("\n")
+    made = []
+    for i, part in enumerate(parts):
+        first, size = part.split("\n")[0], len(part.split("\n"))
+        if first and i and first not in lines:
+            raise SystemExit(f"{first!r} is printed no longer: mend the page by hand")
+        start = lines.index(first) if first and i else 0
+        made.append("\n".join(lines[start : start + size]) if part else "")
+    return f"\n{ANY}\n".join(made).strip("\n")
 
 
 def rewritten(text: str) -> str:
