@@ -138,7 +138,7 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
     A 32-bit checkpoint counts as 16-bit: every engine narrows it as it loads.
     """
     if scenario.weight_dtype is not None:
-        return quantisation.named(scenario.weight_dtype)
+        return quantisation.named(scenario.weight_dtype, model)
     if model.quantisation is not None:
         return model.quantisation
     return quantisation.named("bf16" if model.dtype == "fp32" else model.dtype)

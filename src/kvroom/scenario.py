@@ -215,9 +215,9 @@ class Scenario:
     def from_dict(cls, given: Any) -> Scenario:
         """The Scenario that a plain dict asks for; KvroomError names the key that is wrong."""
         parsed = _parsed(cls, "scenario", given)
-        for key in ("model", "gpu"):
+        for key, example in (("model", "llama-3-70b"), ("gpu", "H100-SXM:4")):
             if key not in parsed:
-                raise KvroomError(key, None, "is missing", f"Say which {key}.")
+                raise KvroomError(key, None, "is missing", f"Say which {key}, such as {example}.")
         parsed.update(_layout(parsed))
         if "workload" in parsed or "concurrency" in parsed:
             parsed.update(_users(parsed))

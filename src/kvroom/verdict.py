@@ -111,7 +111,7 @@ def _remedy(d: Deployment, answer: EngineAnswer) -> str:
                 found.append(f"{layout.gpus} of them (tp {tp})")
                 break
     for name in ("fp8", "int4"):
-        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name))
+        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name, d.model))
         if rule.whole_bytes < d.weights.whole_bytes and all(
             r.weight_bytes < answer.gpu_bytes for r in rule.ranks(d.layout)
         ):
