@@ -20,7 +20,7 @@ class KvroomError(ValueError):
         self.value = value
         self.message = message
         self.fix = fix
-        super().__init__(str(self))
+        super().__init__(field, value, message, fix)  # what pickle makes it anew from
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"{shortened(self.value)} "
@@ -29,10 +29,10 @@ class KvroomError(ValueError):
     def as_dict(self) -> dict[str, Any]:
         """The ``error`` object of JSON answers (CONTRACT: field, value, message, fix)."""
         return {
-            "field": self.field,
+            "field": _utf8(self.field),
             "value": jsonable(self.value),
-            "message": self.message,
-            "fix": self.fix,
+            "message": _utf8(self.message),
+            "fix": _utf8(self.fix),
         }
 
 
@@ -50,12 +50,17 @@ def shortened(value: Any, limit: int = 60) -> str:
 def jsonable(value: Any) -> Any:
     """``value`` if JSON can hold it as it is (NaN and infinity it cannot), else its short text."""
     if value is None or isinstance(value, bool | str):
-        return value if not isinstance(value, str) else value[:200]
+        return _utf8(value[:200]) if isinstance(value, str) else value
     if isinstance(value, int) and abs(value) < 2**63:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     return shortened(value)
+
+
+def _utf8(text: str) -> str:
+    """``text`` with ``?`` for what no UTF-8 can hold (undecodable bytes of a command line)."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def nearest(word: str, known: Iterable[str], n: int = 3) -> list[str]:

@@ -14,6 +14,7 @@ from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
 from kvroom.faces.options import scenario_from, scenario_options
+from kvroom.faces.plain import ascii_only, spell_out
 from kvroom.planning import plan as make_plan
 from kvroom.planning import work
 from kvroom.scenario import Scenario
@@ -39,10 +40,15 @@ def answers_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def say(value: Any, *, pretty: bool = True) -> None:
+    """Print ``value`` as JSON."""
+    click.echo(codec.encode(value, pretty=pretty, ascii_only=ascii_only()))
+
+
 def refuse(error: KvroomError, *, as_json: bool) -> None:
     """Say what is wrong and end with exit status 2."""
     if as_json:
-        click.echo(codec.encode({"error": error.as_dict()}))
+        say({"error": error.as_dict()}, pretty=False)
     else:
         click.echo(f"kvroom: {error}", err=True)
     sys.exit(BAD_QUESTION)
@@ -51,7 +57,17 @@ def refuse(error: KvroomError, *, as_json: bool) -> None:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+class Commands(click.Group):
+    """The commands, on any terminal."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Spell signs out where a terminal shows ASCII only, then run as any group does."""
+        spell_out()
+        return super().main(*args, **kwargs)
+
+
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog="Example: kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic",
 )
@@ -97,7 +113,7 @@ def plan(
             from kvroom.explaining import explain
 
             answer = {**made.plan.to_dict(), "explanations": explain(made)}
-        click.echo(codec.encode(answer, pretty=True))
+        say(answer)
     else:
         from kvroom.faces import text
 
@@ -119,7 +135,7 @@ def plan_lines(path: str) -> bool:
                 continue
             answer = plan_line(line)
             good = good and isinstance(answer, Plan)
-            click.echo(codec.encode(answer))
+            say(answer, pretty=False)
     return good
 
 
@@ -155,7 +171,7 @@ def compare(questions: tuple[str, ...], as_json: bool) -> None:
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     plans = [make_plan(question(q)) for q in questions]
     if as_json:
-        click.echo(codec.encode({"plans": plans}, pretty=True))
+        say({"plans": plans})
         return
     from kvroom.faces import tables
 
@@ -183,13 +199,13 @@ def models(name: str | None, as_json: bool) -> None:
     if name is None:
         rows = tables.model_rows()
         if as_json:
-            click.echo(codec.encode({"models": rows}, pretty=True))
+            say({"models": rows})
         else:
             tables.models(rows)
         return
     card = tables.model_card(name)
     if as_json:
-        click.echo(codec.encode(card, pretty=True))
+        say(card)
     else:
         tables.model(card)
 
@@ -207,13 +223,13 @@ def gpus(name: str | None, as_json: bool) -> None:
     if name is not None:
         device = resolve(name)
         if as_json:
-            click.echo(codec.encode(device.to_dict(), pretty=True))
+            say(device.to_dict())
         else:
             tables.gpu(device)
         return
     devices = catalogue.all_devices()
     if as_json:
-        click.echo(codec.encode({"gpus": [d.to_dict() for d in devices]}, pretty=True))
+        say({"gpus": [d.to_dict() for d in devices]})
     else:
         tables.gpus(devices)
 
@@ -223,7 +239,7 @@ def gpus(name: str | None, as_json: bool) -> None:
 @answers_errors
 def schema(as_json: bool) -> None:
     """The JSON schema of Scenario and Plan."""
-    click.echo(codec.encode(codec.schema(), pretty=True))
+    say(codec.schema())
 
 
 def shown(names: Iterable[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,19 @@ from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.scenario import Scenario
 
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 MAX_SCENARIO_BYTES = 20_000_000
 """A Scenario that carries a model's config by value stays far below this."""
 
 
-def encode(value: Any, *, pretty: bool = False) -> str:
-    """``value`` (dataclasses, dicts …) as JSON text; ``pretty`` on several lines."""
+def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str:
+    """``value`` (dataclasses, dicts …) as JSON text; ``pretty`` on several lines.
+
+    With ``ascii_only`` other characters are escaped, which changes no value.
+    """
     raw = msgspec.json.encode(value)
-    return (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
+    text = (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
+    return _NOT_ASCII.sub(lambda c: json.dumps(c[0])[1:-1], text) if ascii_only else text
 
 
 def decode(text: str | bytes, field: str = "scenario") -> Any:

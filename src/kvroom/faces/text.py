@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from textwrap import wrap
 
@@ -10,6 +9,7 @@ import click
 
 from kvroom.answer import Account, Plan
 from kvroom.explaining import Explanation
+from kvroom.faces.plain import ascii_only, spelled
 from kvroom.planning import Workings
 from kvroom.units import GB, show_count, show_gb, show_gib, show_tokens
 
@@ -28,19 +28,9 @@ STYLES = {
 NAMES = {"kv": "cache", "graphs": "CUDA graphs"}
 
 
-def _ascii() -> bool:
-    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
-    return "utf" not in encoding
-
-
 def _plain(text: str) -> str:
     """``text`` without the signs that a terminal without UTF-8 cannot show."""
-    if not _ascii():
-        return text
-    signs = {"×": "x", "−": "-", "·": ".", "…": "...", "⌊": "floor(", "⌋": ")"}
-    for sign, twin in signs.items():
-        text = text.replace(sign, twin)
-    return text.encode("ascii", "replace").decode()
+    return spelled(text) if ascii_only() else text
 
 
 def paragraph(text: str, indent: str = "  ") -> str:
@@ -113,7 +103,7 @@ def _account(a: Account, gpu: int, w: Workings) -> str:
 
 def _glyph(name: str) -> str:
     fancy, simple, colour = STYLES.get(name, ("▓", "+", "yellow"))
-    return click.style(simple if _ascii() else fancy, fg=colour)
+    return click.style(simple if ascii_only() else fancy, fg=colour)
 
 
 def bar(w: Workings) -> str:
@@ -137,7 +127,7 @@ def bar(w: Workings) -> str:
 def _cache_cells(w: Workings, width: int) -> list[str]:
     each, size = w.plan.kv.bytes_per_request_per_gpu, w.plan.memory.kv_bytes
     fancy, simple, colour = STYLES["kv"]
-    glyph, other = (simple, "-") if _ascii() else (fancy, "░")
+    glyph, other = (simple, "-") if ascii_only() else (fancy, "░")
     if not each or not size or size / each > width / 2:
         return [click.style(glyph, fg=colour)] * width
     whole = size // each
