@@ -122,6 +122,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         device=device,
         kv=kv,
         kv_name=kv_name,
+        kv_asked=asked_cache(scenario)[1],
         context_tokens=context,
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
@@ -146,12 +147,20 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
 
 def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
     """The cache width, by name and as a Dtype: ``auto`` is the checkpoint's own scheme, else 16 bits."""
-    name = scenario.kv_dtype
-    if name.lower() != "auto":
-        return name.lower(), cache_dtype(name)
+    field, name = asked_cache(scenario)
+    if name != "auto":
+        return name, cache_dtype(name, field)
     if weights.kv_dtype is not None:
         return weights.kv_dtype, cache_dtype(weights.kv_dtype)
     return BF16.name, BF16
+
+
+def asked_cache(scenario: Scenario) -> tuple[str, str]:
+    """The cache width asked for, with the key that asks: the engine's own flag wins."""
+    flag = scenario.engine_args.get("kv_cache_dtype")
+    if isinstance(flag, str) and flag.strip():
+        return "engine_args.kv_cache_dtype", flag.strip().lower()
+    return "kv_dtype", scenario.kv_dtype.lower()
 
 
 def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ...]]:

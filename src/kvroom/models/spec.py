@@ -81,6 +81,10 @@ class ModelSpec:
     file_bytes: int | None = None
     source: str = "config"
     warnings: tuple[str, ...] = ()
+    state_dtype: str | None = None
+    """The recurrent state's width that the config itself states."""
+    scan_chunk_tokens: int | None = None
+    """Tokens that the recurrence's kernel scans at once, where the config says."""
     layer_names: str = "model.layers"
     """What comes before a layer's index in the checkpoint's tensor names."""
 
