@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from fractions import Fraction
 from typing import Any
 
 from kvroom.answer import Plan
+from kvroom.errors import KvroomError
+from kvroom.faces import codec
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 
@@ -31,3 +34,19 @@ def evaluated(numbers: str) -> Fraction:
     plain = THOUSANDS.sub("", numbers).translate(SIGNS)
     exact = NUMBER.sub(lambda n: f"F('{n[0]}')", plain)
     return Fraction(eval(exact, {"F": Fraction, "floor": math.floor, "min": min}))
+
+
+def check_told(error: KvroomError) -> None:
+    """An error says which field, what was given, why not in one sentence, and what to do."""
+    assert isinstance(error.field, str)
+    assert error.field.strip()
+    for sentence in (error.message, error.fix):
+        assert sentence.strip()
+        assert sentence.isprintable()
+    assert not error.message.endswith(".")
+    assert len(str(error)) < 1400
+    assert str(error).isprintable()
+    told = error.as_dict()
+    assert set(told) == {"field", "value", "message", "fix"}
+    json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
+    codec.encode(told)

@@ -16,10 +16,10 @@ class KvroomError(ValueError):
     """
 
     def __init__(self, field: str, value: Any, message: str, fix: str) -> None:
-        self.field = field
+        self.field = one_line(field, 200)
         self.value = value
-        self.message = message
-        self.fix = fix
+        self.message = one_line(message)
+        self.fix = one_line(fix)
         super().__init__(field, value, message, fix)  # what pickle makes it anew from
 
     def __str__(self) -> str:
@@ -29,11 +29,17 @@ class KvroomError(ValueError):
     def as_dict(self) -> dict[str, Any]:
         """The ``error`` object of JSON answers (CONTRACT: field, value, message, fix)."""
         return {
-            "field": _utf8(self.field),
+            "field": self.field,
             "value": jsonable(self.value),
-            "message": _utf8(self.message),
-            "fix": _utf8(self.fix),
+            "message": self.message,
+            "fix": self.fix,
         }
+
+
+def one_line(text: str, limit: int = 600) -> str:
+    """``text`` safe to print: no control characters (names from files may hold them), not too long."""
+    text = text[: limit - 1] + "…" if len(text) > limit else text
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
 
 
 def shortened(value: Any, limit: int = 60) -> str:
@@ -41,16 +47,14 @@ def shortened(value: Any, limit: int = 60) -> str:
     if isinstance(value, int) and value.bit_length() > 1000:
         return "a whole number of hundreds of digits"  # repr of a longer one is refused by Python
     text = value if isinstance(value, str) else repr(value)
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
+    text = one_line(text, limit)
     return f"'{text}'" if isinstance(value, str) else text
 
 
 def jsonable(value: Any) -> Any:
     """``value`` if JSON can hold it as it is (NaN and infinity it cannot), else its short text."""
     if value is None or isinstance(value, bool | str):
-        return _utf8(value[:200]) if isinstance(value, str) else value
+        return value if not isinstance(value, str) else _utf8(value[:200])
     if isinstance(value, int) and abs(value) < 2**63:
         return value
     if isinstance(value, float) and math.isfinite(value):

@@ -1,9 +1,9 @@
 """The figures of the explainer: Llama 3 70B in BF16 on four plain 80 GB cards, by arithmetic alone."""
 
 import pytest
-from support import ask
 
 from kvroom.faces import tour
+from support import ask
 
 KIB, GIB = 2**10, 2**30
 

@@ -7,9 +7,9 @@ Cache bytes at 16 bits a number: the architecture's arithmetic, which the layer 
 """
 
 import pytest
-from support import ask
 
 from kvroom.models import catalogue
+from support import ask
 
 # Vision towers count as parameters and, as no generated token goes through them, not as active ones.
 # name, params, active, bytes a token, state bytes, request of 8,192 tokens, request of 131,072

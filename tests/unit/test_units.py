@@ -61,7 +61,9 @@ def test_what_is_no_count_of_tokens(bad):
         units.parse_tokens("x", bad)
 
 
-@pytest.mark.parametrize("bad", [True, "1", None, math.nan, math.inf, -0.1, 1.1, 10**400], ids=lambda v: str(v)[:9])
+@pytest.mark.parametrize(
+    "bad", [True, "1", None, math.nan, math.inf, -0.1, 1.1, 10**400], ids=lambda v: str(v)[:9]
+)
 def test_what_is_no_ratio(bad):
     with pytest.raises(KvroomError):
         units.check_float("x", bad, low=0.0, high=1.0)
