@@ -46,7 +46,10 @@ def shortened(value: Any, limit: int = 60) -> str:
     """``value`` as a reader would type it, cut to ``limit`` characters."""
     if isinstance(value, int) and value.bit_length() > 1000:
         return "a whole number of hundreds of digits"  # repr of a longer one is refused by Python
-    text = value if isinstance(value, str) else repr(value)
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):  # such an integer, or such nesting, further in
+        text = f"a {type(value).__name__}"
     text = one_line(text, limit)
     return f"'{text}'" if isinstance(value, str) else text
 

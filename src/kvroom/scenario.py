@@ -83,7 +83,12 @@ def _count(high: int, low: int = 1) -> Callable[[str, Any], int]:
 
 
 def _tokens_or_zero(name: str, value: Any) -> int:
-    return 0 if value == 0 and not isinstance(value, bool) else parse_tokens(name, value)
+    none = value == 0 and not isinstance(value, bool)
+    return (
+        0
+        if none or (isinstance(value, str) and value.strip() == "0")
+        else parse_tokens(name, value)
+    )
 
 
 def _model_or_gpu(name: str, value: Any) -> str | dict[str, Any]:
@@ -354,13 +359,18 @@ def _from_query(query: str, link: str, how: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for key, value in parse_qsl(query):
         name = _SHORT.get(key, key)
-        given[name] = int(value) if name in _NUMBERS and value.isdecimal() else value
+        given[name] = _whole(value) if name in _NUMBERS else value
     if not given:
         raise KvroomError("link", link, "carries no question", how)
     gpu, colon, count = str(given.get("gpu", "")).rpartition(":")
     if colon and count.isdecimal():
-        given.update(gpu=gpu, gpu_count=int(count))
+        given.update(gpu=gpu, gpu_count=_whole(count))
     return given
+
+
+def _whole(text: str) -> int | str:
+    """``text`` as a whole number; left as it is, to be refused by its key, where it is none."""
+    return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
 def query_link(base: str = PAGE_ADDRESS, **keys: Any) -> str:

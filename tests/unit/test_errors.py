@@ -21,10 +21,17 @@ def test_it_survives_pickling():
     assert str(e) == "tp: 3 is odd. Use 4."
 
 
+def deep():
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
 @pytest.mark.parametrize(
     "value",
     [None, True, 1, 1.5, "x" * 10_000, math.nan, math.inf, 10**5000, [1] * 1000, {1: {2}}, "\ud800"]
-    + [b"\xff", "a\nb\x00c\x1b[31m"],
+    + [b"\xff", "a\nb\x00c\x1b[31m", [10**5000], deep()],
     ids=lambda v: type(v).__name__,
 )
 def test_any_value_is_told_short_and_plain(value):
@@ -34,6 +41,13 @@ def test_any_value_is_told_short_and_plain(value):
     told = json.dumps(e.as_dict(), allow_nan=False, ensure_ascii=False).encode()
     assert json.loads(told)["message"] == "is odd"
     assert len(told) < 400
+
+
+def test_names_from_files_cannot_reach_the_terminal():
+    e = KvroomError("a\x1b[2J", 1, "holds \x07\u202e", "Drop \n it" + "!" * 10_000)
+    assert str(e).isprintable()
+    assert e.message == "holds ??"
+    assert len(str(e)) < 1000
 
 
 def test_shortened():

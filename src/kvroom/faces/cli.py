@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import IO, Any
 
@@ -14,7 +14,7 @@ from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
 from kvroom.faces.options import scenario_from, scenario_options
-from kvroom.faces.plain import ascii_only, spell_out
+from kvroom.faces.plain import ascii_only, colour, spell_out
 from kvroom.planning import plan as make_plan
 from kvroom.planning import work
 from kvroom.scenario import Scenario
@@ -72,11 +72,13 @@ class Commands(click.Group):
     epilog="Example: kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic",
 )
 @click.version_option(__version__, prog_name="kvroom")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Where every byte of a served language model goes, and how many requests have room.
 
     You are not renting the weights, you are renting the cache.
     """
+    context.color = colour()
 
 
 @main.command(
@@ -129,14 +131,23 @@ def plan(
 def plan_lines(path: str) -> bool:
     """Answer a Scenario a line; True where none of them failed."""
     good = True
-    with _opened(path) as lines:
-        for line in lines:
+    with _opened(path) as file:
+        for line in whole_lines(file):
             if not line.strip():
                 continue
             answer = plan_line(line)
             good = good and isinstance(answer, Plan)
             say(answer, pretty=False)
     return good
+
+
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Every line; of one longer than any Scenario only so much that it is refused for its length."""
+    limit = codec.MAX_SCENARIO_BYTES + 1
+    while line := file.readline(limit):
+        yield line
+        while len(line) == limit and not line.endswith(b"\n"):
+            line = file.readline(limit)
 
 
 def plan_line(line: bytes) -> Plan | dict[str, Any]:

@@ -32,15 +32,15 @@ def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str
 def decode(text: str | bytes, field: str = "scenario") -> Any:
     """The value of strict JSON ``text``; KvroomError on ``field`` where it is none."""
     fix = "Give one JSON object, its keys in double quotes."
+    start = text[:40] if isinstance(text, str) else text[:40].decode("utf-8", "replace")
     if len(text) > MAX_SCENARIO_BYTES:
-        raise KvroomError(field, text[:40], f"is longer than {MAX_SCENARIO_BYTES:,} bytes", fix)
+        raise KvroomError(field, start, f"is longer than {MAX_SCENARIO_BYTES:,} bytes", fix)
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        shown = text[:40] if isinstance(text, str) else text[:40].decode("utf-8", "replace")
-        raise KvroomError(field, shown, f"is not JSON ({e})", fix) from None
+    except (msgspec.DecodeError, UnicodeError) as e:
+        raise KvroomError(field, start, f"is not JSON ({e})", fix) from None
     except RecursionError:
-        raise KvroomError(field, text[:20], "is nested too deeply", fix) from None
+        raise KvroomError(field, start, "is nested too deeply", fix) from None
 
 
 def read_json(path: str, field: str) -> Any:

@@ -178,9 +178,10 @@ def _gpu(text: str, count: int | None) -> dict[str, Any]:
     name, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal():
         return {"gpu": text}
-    if count is not None and count != int(number):
+    said = _value("gpu_count", number)
+    if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
-    return {"gpu": name, "gpu_count": int(number)}
+    return {"gpu": name, "gpu_count": said}
 
 
 def _pair(flag: str, text: str) -> tuple[str, Any]:

@@ -1,8 +1,9 @@
-"""Terminals that show ASCII only: signs spelled out, whoever prints them."""
+"""Terminals that show no colour, or ASCII only: signs spelled out, whoever prints them."""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import TextIO
 
@@ -29,6 +30,11 @@ def ascii_only(stream: TextIO | None = None) -> bool:
     """Whether ``stream`` (standard output) cannot show more than ASCII."""
     stream = stream or sys.stdout
     return "utf" not in (getattr(stream, "encoding", None) or "ascii").lower()
+
+
+def colour() -> bool | None:
+    """False where the user wants none (``NO_COLOR``, a dumb terminal), None: as the stream can."""
+    return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 def spelled(text: str) -> str:

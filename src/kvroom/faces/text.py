@@ -111,17 +111,15 @@ def bar(w: Workings) -> str:
     plan = w.plan
     gpu = plan.memory.gpu_bytes
     total = sum(max(0, a.bytes) for a in plan.memory.accounts)
-    scale = BAR / max(gpu, total)
+    over = " over" if total > gpu else ""
+    scale = (BAR - len(over)) / max(gpu, total)
     cells: list[str] = []
     reached = 0.0
     for a in plan.memory.accounts:
         reached += max(0, a.bytes) * scale
         width = round(reached) - len(cells)
         cells += _cache_cells(w, width) if a.name == "kv" else [_glyph(a.name)] * width
-    line = "".join(cells)
-    if total > gpu:
-        return line + click.style(" over", fg="red")
-    return line
+    return "".join(cells) + (click.style(over, fg="red") if over else "")
 
 
 def _cache_cells(w: Workings, width: int) -> list[str]:
