@@ -38,7 +38,7 @@ KINDS = {
     "indexer": Indexer(dim=128, heads=64, dtype=FP8_INDEX),
     "indexer, every 4th": Indexer(dim=128, heads=64, ratio=4),
     "compressed": Compressed(dim=512, ratio=4, q_heads=64, sparse_read=20),
-    "state": RecurrentState(heads=32, head_elements=128 * 128, dtype=FP32),
+    "state": RecurrentState(heads=32, head_elements=128 * 128, dtype=FP32, form="mamba2"),
     "conv": ConvState(channels=((16, 128), (16, 128), (32, 128)), columns=3),
     "cross": CrossAttention(**HEADS),
     "shared": SharedCache(of=FULL),

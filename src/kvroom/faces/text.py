@@ -92,13 +92,13 @@ def _account(a: Account, gpu: int, w: Workings) -> str:
     note = a.source
     if a.name == "kv":
         each = w.plan.kv.bytes_per_request_per_gpu
-        note = f"{show_gib(each)} a request" if each else "no request needs any"
+        note = f"{show_gib(each)} a request" if each else "nothing a request"
     elif a.name == "unused" and a.bytes < 0:
         name, note = "missing", "more than the card holds"
     if a.low_bytes != a.high_bytes:
         note += f", {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)}"
     share = f"{100 * abs(a.bytes) / gpu:5.1f} %"
-    return f"  {glyph} {name:12}{show_gib(abs(a.bytes)):>12} {share}  {_plain(note)}"
+    return f"  {glyph} {name:12}{show_gib(abs(a.bytes)):>12} {share} {_plain(note)}"
 
 
 def _glyph(name: str) -> str:
