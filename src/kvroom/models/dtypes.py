@@ -34,6 +34,10 @@ class Dtype:
             return f"{self.group * self.bits // 8 + self.scale_bytes}/{self.group}"
         return f"{self.bits // 8}" if self.bits % 8 == 0 else f"{self.bits}/8"
 
+    def fills(self, *columns: int) -> bool:
+        """Whether rows of so many ``columns`` fill whole groups and bytes, so that ``factor`` is exact."""
+        return all(n % self.group == 0 and n * self.bits % 8 == 0 for n in columns)
+
     def bytes_for(self, columns: int, rows: int = 1) -> int:
         """Bytes of a ``rows`` × ``columns`` matrix stored row by row, partial groups rounded up."""
         data = ceil_div(rows * columns * self.bits, 8)
@@ -59,6 +63,9 @@ CACHE_DTYPES: dict[str, Dtype] = {
         Dtype("mxfp8", 8, 32, 1),
         Dtype("nvfp4", 4, 16, 1),
         Dtype("int4", 4),
+        Dtype("fp8_per_token_head", 8, PER_ROW, 4),
+        Dtype("int8_per_token_head", 8, PER_ROW, 4),
+        Dtype("int4_per_token_head", 4, PER_ROW, 4),
         Dtype("q8_0", 8, 32, 2),
         Dtype("q5_1", 5, 32, 4),
         Dtype("q5_0", 5, 32, 2),
@@ -78,6 +85,9 @@ CACHE_ALIASES = {
     "float32": "fp32",
     "fp8_e4m3": "fp8",
     "fp8_e5m2": "fp8",
+    "fp8_inc": "fp8",
+    "fp8_ds_mla": "fp8",
+    "nvfp4_4over6": "nvfp4",
     "fp4": "nvfp4",
     "fp4_e2m1": "nvfp4",
 }

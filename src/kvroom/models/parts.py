@@ -72,22 +72,15 @@ def attention(
     """Query, key, value and output projections of (grouped, multi-query) attention.
 
     ``names`` are the four modules' own; a fused projection names the same module for all it holds.
-    With ``q_gate`` the query projection also makes a gate of its own width for the output.
-    ``k_bias`` is for keys that differ from queries and values (Whisper's have none).
+    ``k_bias`` is for keys that differ from queries and values (Whisper's have none). With ``q_gate``
+    the query projection also makes a gate of its own width for the output (Qwen3-Next).
     """
+    q_rows = heads * head_dim * (2 if q_gate else 1)
     v_dim = head_dim if v_dim is None else v_dim
     k_bias = qkv_bias if k_bias is None else k_bias
     q, k, v, o = (f"{name}.{module}" for module in names)
     return (
-        *linear(
-            q,
-            heads * head_dim * (2 if q_gate else 1),
-            hidden,
-            part=part,
-            split="column",
-            bias=qkv_bias,
-            units=heads,
-        ),
+        *linear(q, q_rows, hidden, part=part, split="column", bias=qkv_bias, units=heads),
         *linear(k, kv_heads * head_dim, hidden, part=part, split="kv", bias=k_bias, units=kv_heads),
         *linear(v, kv_heads * v_dim, hidden, part=part, split="kv", bias=qkv_bias, units=kv_heads),
         *linear(o, hidden, heads * v_dim, part=part, split="row", bias=o_bias, units=heads),
@@ -101,30 +94,17 @@ def mlp(
     gated: bool = True,
     bias: bool = False,
     name: str = "mlp",
-    part: Part = "mlp",
     names: tuple[str, ...] | None = None,
+    part: Part = "mlp",
 ) -> Tensors:
-    """A feed-forward block: (gate,) up and down; ``names`` as in ``experts``."""
-    *up, (down, *_) = _feed_forward(hidden, inner, gated, names)
-    prefix = f"{name}." if name else ""
-    return (
-        *(
-            t
-            for u, rows, columns in up
-            for t in linear(f"{prefix}{u}", rows, columns, part=part, split="column", bias=bias)
-        ),
-        *linear(f"{prefix}{down}", hidden, inner, part=part, split="row", bias=bias),
-    )
-
-
-def _feed_forward(
-    hidden: int, inner: int, gated: bool, names: tuple[str, ...] | None
-) -> list[tuple[str, int, int]]:
+    """A feed-forward block: (gate,) up and down; ``names`` are the modules' own, down last."""
     if names is None:
         names = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
-    *up, down = names
-    rows = 2 * inner if gated and len(up) == 1 else inner
-    return [*((u, rows, hidden) for u in up), (down, hidden, inner)]
+    *up, down = (f"{name}.{module}" if name else module for module in names)
+    return (
+        *(t for u in up for t in linear(u, inner, hidden, part=part, split="column", bias=bias)),
+        *linear(down, hidden, inner, part=part, split="row", bias=bias),
+    )
 
 
 def experts(
@@ -138,14 +118,13 @@ def experts(
     name: str = "mlp.experts",
     names: tuple[str, ...] | None = None,
 ) -> Tensors:
-    """``count`` routed experts, of which a token goes through ``active``.
-
-    ``names`` are their names where they differ (``w1 w3 w2``); a gated block of only two keeps gate
-    and up in one matrix.
-    """
+    """``count`` routed experts, of which a token goes through ``active``; ``names`` as in ``mlp``."""
+    if names is None:
+        names = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
+    shapes = [(f"{name}.{u}", inner, hidden) for u in names[:-1]]
+    shapes.append((f"{name}.{names[-1]}", hidden, inner))
     made = []
-    for short, rows, columns in _feed_forward(hidden, inner, gated, names):
-        module = f"{name}.{short}"
+    for module, rows, columns in shapes:
         made.append(
             Tensor(
                 name=module,

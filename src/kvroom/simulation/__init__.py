@@ -1,1 +1,1 @@
-"""WHAT happens when requests come: block pool, prefix cache and the engine's own scheduling rules."""
+"""What happens when requests come: block pool, prefix cache, the engines' scheduling rules, the clock."""

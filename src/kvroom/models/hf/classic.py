@@ -13,7 +13,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models.hf.common import INNER, Sizes, absent, check_groups, sizes
+from kvroom.models.hf.common import INNER, Sizes, check_groups, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import decoder
 from kvroom.models.parts import Tensors
@@ -40,12 +40,12 @@ def _rows(c: Config) -> int:
 
 def gpt2(c: Config) -> ModelSpec:
     """GPT-2: learned positions, tied embeddings, one fused projection, biases everywhere."""
-    return _gpt2(absent(c, tie_word_embeddings=True, n_positions=1024), sizes(c))
+    return _gpt2(c.of_class(tie_word_embeddings=True, n_positions=1024), sizes(c))
 
 
 def gpt_bigcode(c: Config) -> ModelSpec:
     """StarCoder and SantaCoder: GPT-2 with one KV head for all (``multi_query``)."""
-    c = absent(c, tie_word_embeddings=True, n_positions=1024, multi_query=True)
+    c = c.of_class(tie_word_embeddings=True, n_positions=1024, multi_query=True)
     s = sizes(c)
     return _gpt2(c, replace(s, kv_heads=1 if c.flag("multi_query") else s.heads))
 
@@ -64,7 +64,7 @@ def _gpt2(c: Config, s: Sizes) -> ModelSpec:
             names=_fused("c_attn", "c_proj"),
         ),
         *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("c_fc", "c_proj")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
         c,
@@ -90,12 +90,12 @@ def codegen(c: Config) -> ModelSpec:
 
 
 def _parallel(c: Config, names: tuple[str, str, str, str]) -> ModelSpec:
-    c = absent(c, n_positions=2048)
+    c = c.of_class(n_positions=2048)
     s = sizes(c)
     tensors = (
         *_layer_norm("ln_1", s),
         *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, name="attn", names=names),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("fc_in", "fc_out")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc_in", "fc_out")),
     )
     return decoder(
         c,
@@ -110,7 +110,7 @@ def _parallel(c: Config, names: tuple[str, str, str, str]) -> ModelSpec:
 
 def gpt_neo(c: Config) -> ModelSpec:
     """GPT-Neo: GPT-2 with separate projections; every second layer looks back ``window_size`` only."""
-    c = absent(c, tie_word_embeddings=True, window_size=256, max_position_embeddings=2048)
+    c = c.of_class(tie_word_embeddings=True, window_size=256, max_position_embeddings=2048)
     s = sizes(c)
     tensors = (
         *_layer_norm("ln_1", s),
@@ -124,7 +124,7 @@ def gpt_neo(c: Config) -> ModelSpec:
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
         *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("c_fc", "c_proj")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
         c,
@@ -170,7 +170,7 @@ def _local(c: Config, layers: int) -> list[bool]:
 
 def gpt_neox(c: Config) -> ModelSpec:
     """GPT-NeoX, Pythia, RedPajama-INCITE: rotary positions, two norms, an untied head."""
-    c = absent(c, attention_bias=True, max_position_embeddings=2048)
+    c = c.of_class(attention_bias=True, max_position_embeddings=2048)
     s = sizes(c)
     bias = c.flag("attention_bias")
     tensors = (
@@ -186,9 +186,7 @@ def gpt_neox(c: Config) -> ModelSpec:
             name="attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=True, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -207,8 +205,7 @@ def opt(c: Config) -> ModelSpec:
     The 350M model embeds in ``word_embed_proj_dim`` numbers and projects in and out, and norms after
     each half (``do_layer_norm_before`` false), so that it has no final norm.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         tie_word_embeddings=True,
         do_layer_norm_before=True,
         enable_bias=True,
@@ -230,9 +227,7 @@ def opt(c: Config) -> ModelSpec:
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
         *(_layer_norm("self_attn_layer_norm", s) if affine else ()),
-        *parts.mlp(
-            s.hidden, c.integer(*INNER), bias=bias, name="", gated=False, names=("fc1", "fc2")
-        ),
+        *parts.mlp(s.hidden, c.integer(*INNER), bias=bias, name="", names=("fc1", "fc2")),
         *(_layer_norm("final_layer_norm", s) if affine else ()),
     )
     embedding = (
@@ -258,7 +253,7 @@ def opt(c: Config) -> ModelSpec:
 
 def bloom(c: Config) -> ModelSpec:
     """BLOOM: ALiBi instead of positions, a norm after the embedding, tied."""
-    c = absent(c, tie_word_embeddings=True)
+    c = c.of_class(tie_word_embeddings=True)
     s = sizes(c)
     tensors = (
         *_layer_norm("input_layernorm", s),
@@ -273,9 +268,7 @@ def bloom(c: Config) -> ModelSpec:
             names=_fused("query_key_value", "dense"),
         ),
         *_layer_norm("post_attention_layernorm", s),
-        *parts.mlp(
-            s.hidden, 4 * s.hidden, bias=True, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, 4 * s.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -296,7 +289,7 @@ def mpt(c: Config) -> ModelSpec:
     ``attn_config`` may give fewer KV heads (``kv_n_heads``, or one with ``multiquery_attention``), norm
     queries and keys (``qk_ln``) and switch ALiBi off (MosaicML's llm-foundry).
     """
-    c = absent(c, tie_word_embeddings=True, no_bias=True, learned_pos_emb=True)
+    c = c.of_class(tie_word_embeddings=True, no_bias=True, learned_pos_emb=True)
     s = sizes(c)
     attn = c.sub("attn_config", alibi=True)
     one = attn.text("attn_type") == "multiquery_attention"
@@ -352,8 +345,7 @@ def refined_web(c: Config) -> ModelSpec:
 
 
 def _falcon(c: Config, new: bool) -> ModelSpec:
-    c = absent(
-        c,
+    c = c.of_class(
         tie_word_embeddings=True,
         multi_query=True,
         parallel_attn=True,
@@ -383,9 +375,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
             name="self_attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(
-            s.hidden, _inner(c, s), bias=bias, gated=False, names=("dense_h_to_4h", "dense_4h_to_h")
-        ),
+        *parts.mlp(s.hidden, _inner(c, s), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")),
     )
     return decoder(
         c,
@@ -399,7 +389,7 @@ def _falcon(c: Config, new: bool) -> ModelSpec:
 
 def phi(c: Config) -> ModelSpec:
     """Phi-1 to Phi-2: parallel halves under one norm, biases everywhere, a biased head."""
-    c = absent(c, max_position_embeddings=2048)
+    c = c.of_class(max_position_embeddings=2048)
     s = sizes(c)
     own: tuple[Tensor, ...] = ()
     if c.flag("qk_layernorm"):
@@ -450,7 +440,7 @@ def _phi(
             names=attention[1],
         ),
         *own,
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, gated=False, names=("fc1", "fc2")),
+        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc1", "fc2")),
     )
     return decoder(
         c,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts, quantisation
@@ -89,22 +88,12 @@ def check_groups(c: Config, heads: int, kv_heads: int, *names: str) -> None:
         )
 
 
-def absent(c: Config, **defaults: Any) -> Config:
-    """The same level, taking the class's ``defaults`` for keys that are absent: null stays null.
-
-    A key that is null overrides the class (``"sliding_window": null`` means no window), so this, not
-    ``with_defaults``, is what a class does where null has a meaning of its own. Defaults that the level
-    already has win: those of an outer class over those of the class that it holds.
-    """
-    fresh = {key: value for key, value in defaults.items() if key not in c.raw}
-    return Config(c.raw, {**fresh, **c.defaults}, c.path)
-
-
 def layer_kinds(c: Config, layers: int, default: Callable[[int], bool]) -> list[bool]:
-    """Whether each layer slides a window: the config's ``layer_types``, else ``default`` of its index."""
+    """Whether each layer sees only a window or chunk: ``layer_types``, else ``default`` of its index."""
     if not c.has("layer_types"):
         return [default(i) for i in range(layers)]
-    known = {"sliding_attention": True, "full_attention": False}
+    near = "chunked_attention" if c.has("attention_chunk_size") else "sliding_attention"
+    known = {near: True, "full_attention": False}
     said = c.items("layer_types", length=layers)
     for entry in said:
         if not isinstance(entry, str) or entry not in known:
@@ -201,6 +190,8 @@ def model(
         dtype=dtype_of(c, top),
         quantisation=quantisation.from_config(top.raw),
         warnings=warnings,
+        state_dtype=c.get("mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
+        scan_chunk_tokens=c.maybe_integer("mamba_chunk_size", "chunk_size", high=10**6),
         layer_names=layer_names,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvroom.models import parts
-from kvroom.models.hf.common import INNER, Sizes, absent, layer_kinds, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
 from kvroom.models.parts import Tensors
@@ -114,11 +114,11 @@ def llama(c: Config, root: Config | None = None) -> ModelSpec:
 
 
 def mistral(c: Config, root: Config | None = None) -> ModelSpec:
-    """Mistral: a window in every layer, 4096 where the key is absent, none where it is null.
+    """Mistral: a window in every layer, 4096 where the key is none where it is null.
 
     Ministral's ``layer_types`` name the layers that slide.
     """
-    c = absent(c, num_key_value_heads=8, sliding_window=4096, max_position_embeddings=131072)
+    c = c.of_class(num_key_value_heads=8, sliding_window=4096, max_position_embeddings=131072)
     s = sizes(c)
     sliding = layer_kinds(c, s.layers, lambda i: True)
     tensors = llama_tensors(c, s)
@@ -128,13 +128,13 @@ def mistral(c: Config, root: Config | None = None) -> ModelSpec:
 def ministral3(c: Config, root: Config | None = None) -> ModelSpec:
     """Ministral 3 and Devstral 2: Mistral with a head width of its own and no window by default."""
     return mistral(
-        absent(c, head_dim=128, sliding_window=None, max_position_embeddings=262144), root
+        c.of_class(head_dim=128, sliding_window=None, max_position_embeddings=262144), root
     )
 
 
 def qwen2(c: Config, root: Config | None = None) -> ModelSpec:
     """Qwen 1.5 to 2.5: biases on query, key and value; windows only with ``use_sliding_window``."""
-    c = absent(c, max_position_embeddings=32768)
+    c = c.of_class(max_position_embeddings=32768)
     s = sizes(c)
     tensors = llama_tensors(c, s, qkv_bias=True)
     return decoder(c, s, tensors, root=root, **qwen_windows(c, s))
@@ -142,7 +142,7 @@ def qwen2(c: Config, root: Config | None = None) -> ModelSpec:
 
 def qwen3(c: Config, root: Config | None = None) -> ModelSpec:
     """Qwen 3: query and key norms of a head's width."""
-    c = absent(c, head_dim=128, max_position_embeddings=32768)
+    c = c.of_class(head_dim=128, max_position_embeddings=32768)
     s = sizes(c)
     bias = c.flag("attention_bias")
     tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, extra=head_norms(s))
@@ -167,7 +167,7 @@ def biased(**defaults: Any) -> Callable[[Config], ModelSpec]:
     """
 
     def read(c: Config) -> ModelSpec:
-        c = absent(c, **defaults)
+        c = c.of_class(**defaults)
         s = sizes(c)
         bias = c.flag("attention_bias")
         tensors = llama_tensors(
@@ -184,7 +184,7 @@ def biased(**defaults: Any) -> Callable[[Config], ModelSpec]:
 
 def smollm3(c: Config) -> ModelSpec:
     """SmolLM3: Llama with tied embeddings; layers without rotary positions may slide a window."""
-    c = absent(c, num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=32768)
+    c = c.of_class(num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=32768)
     s = sizes(c)
     every = c.integer("no_rope_layer_interval", default=4)
     rotary = c.items(
@@ -203,7 +203,7 @@ def smollm3(c: Config) -> ModelSpec:
 
 def internlm3(c: Config) -> ModelSpec:
     """InternLM 3: Llama whose biases are called ``qkv_bias`` and ``bias`` (output and feed-forward)."""
-    c = absent(c, num_key_value_heads=2, head_dim=128, max_position_embeddings=32768)
+    c = c.of_class(num_key_value_heads=2, head_dim=128, max_position_embeddings=32768)
     s = sizes(c)
     rest = c.flag("bias", "mlp_bias")
     qkv = c.flag("qkv_bias", "attention_bias")
@@ -212,7 +212,7 @@ def internlm3(c: Config) -> ModelSpec:
 
 def phi3(c: Config) -> ModelSpec:
     """Phi-3 to Phi-4: Llama with fused projections; a window in every layer where one is given."""
-    s = sizes(absent(c, max_position_embeddings=4096))
+    s = sizes(c.of_class(max_position_embeddings=4096))
     tensors = llama_tensors(c, s, names=FUSED, mlp_names=FUSED_MLP)
     return decoder(c, s, tensors, window=sliding_window(c))
 
@@ -236,8 +236,7 @@ def glm4(c: Config) -> ModelSpec:
 
 
 def _glm(c: Config, norms: Sequence[str]) -> ModelSpec:
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=2,
         head_dim=128,
         attention_bias=True,

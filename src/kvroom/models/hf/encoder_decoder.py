@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.hf import towers
-from kvroom.models.hf.common import absent, model
+from kvroom.models.hf.common import model
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.kinds import CrossAttention, FullAttention
 from kvroom.models.parts import Tensors
@@ -41,16 +41,16 @@ def t5(c: Config) -> ModelSpec:
 
 def mt5(c: Config) -> ModelSpec:
     """mT5: T5 1.1 for many languages, gated by class."""
-    return _t5(absent(c, feed_forward_proj="gated-gelu"), every=False)
+    return _t5(c.of_class(feed_forward_proj="gated-gelu"), every=False)
 
 
 def umt5(c: Config) -> ModelSpec:
     """UMT5: mT5 with a relative position bias in every layer."""
-    return _t5(absent(c, feed_forward_proj="gated-gelu"), every=True)
+    return _t5(c.of_class(feed_forward_proj="gated-gelu"), every=True)
 
 
 def _t5(c: Config, *, every: bool) -> ModelSpec:
-    c = absent(c, tie_word_embeddings=True, relative_attention_num_buckets=32)
+    c = c.of_class(tie_word_embeddings=True, relative_attention_num_buckets=32)
     hidden, inner = c.integer("d_model"), c.integer("d_ff")
     heads, width = c.integer("num_heads", high=100_000), c.integer("d_kv", default=64)
     encoder = c.integer("num_layers", high=MAX_LAYERS)
@@ -70,7 +70,7 @@ def _t5(c: Config, *, every: bool) -> ModelSpec:
         *attention("SelfAttention"),
         *attention("EncDecAttention"),
         *parts.norm("DenseReluDense.layer_norm", hidden),
-        *parts.mlp(hidden, inner, name="DenseReluDense", gated=len(wi) == 3, names=wi),
+        *parts.mlp(hidden, inner, name="DenseReluDense", names=wi),
     )
     bias = parts.linear("SelfAttention.relative_attention_bias", buckets, heads, part="norm")
     stores = _stores(heads, width)
@@ -116,7 +116,7 @@ def mbart(c: Config) -> ModelSpec:
 
 
 def _bart(c: Config, *, last_norm: bool) -> ModelSpec:
-    c = absent(c, tie_word_embeddings=True, max_position_embeddings=1024)
+    c = c.of_class(tie_word_embeddings=True, max_position_embeddings=1024)
     hidden = c.integer("d_model")
     rows = c.integer("max_position_embeddings") + 2
     positions = towers.plain("encoder.embed_positions", rows, hidden)
@@ -136,8 +136,7 @@ def whisper(c: Config) -> ModelSpec:
 
     30 seconds of sound make ``max_source_positions`` encoder tokens, whatever was said in them.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         tie_word_embeddings=True,
         num_mel_bins=80,
         max_source_positions=1500,
@@ -205,7 +204,7 @@ def _biased(
         tensors=(
             *attention("self_attn"),
             *attention("encoder_attn"),
-            *parts.mlp(hidden, inner, bias=True, gated=False, name="", names=("fc1", "fc2")),
+            *parts.mlp(hidden, inner, bias=True, name="", names=("fc1", "fc2")),
             *parts.norm("final_layer_norm", hidden, bias=True),
         ),
     )

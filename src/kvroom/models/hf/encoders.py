@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvroom.models import parts
-from kvroom.models.hf.common import INNER, Sizes, absent, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
@@ -20,12 +20,12 @@ BERT_NAMES = ("self.query", "self.key", "self.value", "output.dense")
 
 def bert(c: Config) -> ModelSpec:
     """BERT: learned positions and token types, biases everywhere, a norm after each half."""
-    return _bert(absent(c, max_position_embeddings=512), pooled=True)
+    return _bert(c.of_class(max_position_embeddings=512), pooled=True)
 
 
 def roberta(c: Config) -> ModelSpec:
     """RoBERTa and XLM-R: BERT whose positions start after the padding token's index."""
-    spec = _bert(absent(c, max_position_embeddings=512), pooled=False)
+    spec = _bert(c.of_class(max_position_embeddings=512), pooled=False)
     first = c.integer("pad_token_id", default=1, low=0) + 1
     limit = spec.max_context_tokens or 0
     return replace(spec, max_context_tokens=limit - first) if limit > first else spec
@@ -54,7 +54,6 @@ def _bert_layer(c: Config, s: Sizes) -> Tensors:
             s.hidden,
             c.integer(*INNER),
             bias=True,
-            gated=False,
             name="",
             names=("intermediate.dense", "output.dense"),
         ),
@@ -152,7 +151,7 @@ def nomic_bert(c: Config) -> ModelSpec:
 
 def modernbert(c: Config) -> ModelSpec:
     """ModernBERT: rotary positions, gated feed-forward, norms without shift, none in the first layer."""
-    c = absent(c, max_position_embeddings=8192)
+    c = c.of_class(max_position_embeddings=8192)
     s = sizes(c)
     bias, shift = c.flag("attention_bias"), c.flag("norm_bias")
     rest = (

@@ -18,7 +18,6 @@ from kvroom.models.hf.config import Config
 from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec, Run
-from kvroom.models.tensors import Tensor
 
 K = TypeVar("K")
 
@@ -39,7 +38,7 @@ class Mixture:
     """Routed experts of width ``inner``, ``active`` of ``count`` a token, beside a shared one.
 
     ``shared`` is the width of the shared expert (several are one of their summed width; 0: none).
-    Two ``modules`` mean that gate and up are stored as one matrix.
+    ``modules`` are gate, up and down; one name twice means that they are stored as one matrix.
     """
 
     count: int
@@ -58,65 +57,28 @@ class Mixture:
 
     def tensors(self, hidden: int) -> Tensors:
         """Router, routed experts and shared expert."""
-        made = [*parts.router(hidden, self.count, bias=self.router_bias, name=self.router_name)]
-        for module, rows, columns in _shapes(hidden, self.inner, self.modules):
-            name = f"{self.name}.{module}"
-            made.append(self._routed(name, rows, columns))
-            if self.bias:
-                made.append(self._routed(f"{name}.bias", rows, 1))
+        made = parts.router(hidden, self.count, bias=self.router_bias, name=self.router_name)
+        made += parts.experts(
+            hidden,
+            self.inner,
+            self.count,
+            self.active,
+            bias=self.bias,
+            name=self.name,
+            names=self.modules,
+        )
         if self.shared:
-            made += gated(
+            made += parts.mlp(
                 hidden,
                 self.shared,
-                name=self.shared_name,
-                modules=self.shared_modules,
                 bias=self.shared_bias,
-                shared=True,
+                name=self.shared_name,
+                names=self.shared_modules,
+                part="shared_expert",
             )
             if self.shared_gate:
                 made += parts.linear("mlp.shared_expert_gate", 1, hidden, part="router")
-        return tuple(made)
-
-    def _routed(self, name: str, rows: int, columns: int) -> Tensor:
-        return Tensor(
-            name=name,
-            rows=rows,
-            columns=columns,
-            count=self.count,
-            active=self.active,
-            part="expert",
-            split="expert",
-        )
-
-
-def _shapes(hidden: int, inner: int, modules: tuple[str, ...]) -> list[tuple[str, int, int]]:
-    *up, down = modules
-    wide = inner * (2 // len(up))
-    return [*((u, wide, hidden) for u in up), (down, hidden, inner)]
-
-
-def gated(
-    hidden: int,
-    inner: int,
-    *,
-    name: str = "mlp",
-    modules: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj"),
-    bias: bool = False,
-    shared: bool = False,
-) -> Tensors:
-    """A gated feed-forward block under the checkpoint's own module names (``shared``: an expert)."""
-    *up, down = _shapes(hidden, inner, modules)
-    part: Literal["shared_expert", "mlp"] = "shared_expert" if shared else "mlp"
-    return (
-        *(
-            t
-            for u, rows, columns in up
-            for t in parts.linear(
-                f"{name}.{u}", rows, columns, part=part, split="column", bias=bias
-            )
-        ),
-        *parts.linear(f"{name}.{down[0]}", down[1], down[2], part=part, split="row", bias=bias),
-    )
+        return made
 
 
 def mixture(
@@ -172,14 +134,6 @@ def names_of(c: Config, key: str, layers: int, known: tuple[str, ...]) -> list[s
                 c.field(key), word, "is no kind of layer here", f"One of: {', '.join(known)}."
             )
     return [str(w) for w in words]
-
-
-def windowed_layers(c: Config, layers: int, default: Callable[[int], bool]) -> list[bool]:
-    """Which layers see only a window: ``layer_types``, else the class's own ``default`` pattern."""
-    if not c.has("layer_types"):
-        return [default(i) for i in range(layers)]
-    known = ("full_attention", "sliding_attention", "chunked_attention")
-    return [t != "full_attention" for t in names_of(c, "layer_types", layers, known)]
 
 
 def stored(
@@ -294,7 +248,7 @@ def decoder(
         if kind[1]:
             feed = mix().tensors(s.hidden)
         else:
-            feed = dense() if dense else gated(s.hidden, c.integer(*INNER))
+            feed = dense() if dense else parts.mlp(s.hidden, c.integer(*INNER))
         return Layer(
             stores=(stored(s, window if kind[0] else None),),
             tensors=(*two_norms(s.hidden, bias=norm_bias), *attention, *feed),

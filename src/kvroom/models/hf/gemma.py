@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvroom.models.hf.common import Sizes, absent, layer_kinds, model, sizes
+from kvroom.models.hf.common import Sizes, layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import decoder, head_norms, llama_tensors, sliding_window
 from kvroom.models.parts import Tensors
@@ -32,8 +32,7 @@ GEMMA3_TEXT = {
 
 def gemma(c: Config, root: Config | None = None) -> ModelSpec:
     """Gemma 1: Llama with a head width of 256 and tied embeddings."""
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=16,
         head_dim=256,
         tie_word_embeddings=True,
@@ -45,8 +44,7 @@ def gemma(c: Config, root: Config | None = None) -> ModelSpec:
 
 def gemma2(c: Config, root: Config | None = None) -> ModelSpec:
     """Gemma 2: norms round both halves; even layers slide a window of 4096, odd ones see all."""
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=4,
         head_dim=256,
         sliding_window=4096,
@@ -69,8 +67,7 @@ def gemma3_text(c: Config, root: Config | None = None) -> ModelSpec:
 
     With ``use_bidirectional_attention`` (EmbeddingGemma) it is an encoder and stores nothing.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=4,
         head_dim=256,
         sliding_window=4096,

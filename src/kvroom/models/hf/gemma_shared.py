@@ -13,7 +13,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models.hf.common import Sizes, absent, check_groups, layer_kinds, model, sizes
+from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import head_norms, kind_of, sliding_window
 from kvroom.models.hf.gemma import SANDWICH
@@ -43,8 +43,7 @@ def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
     AltUp keeps ``altup_num_inputs`` hidden states side by side, LAuReL adds a low-rank residual (the
     MatFormer and AltUp papers); ``intermediate_size`` may be a list.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=2,
         head_dim=256,
         sliding_window=512,
@@ -128,8 +127,7 @@ def gemma4_text(c: Config, root: Config | None = None) -> ModelSpec:
     full. With ``enable_moe_block`` experts run beside the dense block. ``use_double_wide_mlp`` doubles
     the feed-forward width of the shared tail.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=4,
         head_dim=256,
         global_head_dim=512,

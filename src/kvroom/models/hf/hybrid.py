@@ -90,6 +90,7 @@ def bamba(c: Config) -> ModelSpec:
         mamba_n_groups=1,
         mamba_d_state=256,
         mamba_d_conv=4,
+        mamba_chunk_size=256,
     )
     s = sizes(c)
     full = set(c.integers("attn_layer_indices", default=[], high=s.layers - 1))
@@ -116,19 +117,20 @@ def granite(c: Config) -> ModelSpec:
         mamba_n_groups=1,
         mamba_d_state=256,
         mamba_d_conv=4,
+        mamba_chunk_size=256,
     )
     s = sizes(c)
     count = c.integer("num_local_experts", default=8, low=0, high=100_000)
     shared = c.integer("shared_intermediate_size")
     part: Part = "shared_expert" if count else "mlp"
-    modules = ("input_linear", "output_linear")
-    forward = parts.mlp(s.hidden, shared, name="shared_mlp", part=part, names=modules)
+    fused = ("input_linear", "input_linear", "output_linear")
+    forward = parts.mlp(s.hidden, shared, name="shared_mlp", part=part, names=fused)
     if count:
         active = c.integer("num_experts_per_tok", default=2, high=count)
         inner = c.integer(*INNER)
         forward += parts.router(s.hidden, count, name="block_sparse_moe.router.layer")
         forward += parts.experts(
-            s.hidden, inner, count, active, name="block_sparse_moe", names=modules
+            s.hidden, inner, count, active, name="block_sparse_moe", names=fused
         )
     types = layer_types(
         c,
@@ -155,6 +157,7 @@ def falcon_h1(c: Config) -> ModelSpec:
         mamba_n_groups=1,
         mamba_d_state=256,
         mamba_d_conv=4,
+        mamba_chunk_size=256,
     )
     s = sizes(c)
     inner: int | None = None

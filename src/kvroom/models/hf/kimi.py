@@ -4,8 +4,8 @@ A KDA layer keeps a matrix of head_dim × head_dim for each head, in fp32, and s
 queries, keys and values. ``linear_attn_config`` counts its layers from 1. Kimi-K3 adds full-rank gates, an
 output gate on latent attention, experts that work in a narrower latent space, and attention residuals
 (each half of a layer attends over the outputs of earlier blocks of layers). Sources: arXiv:2510.26692,
-transformers' ``kimi_linear`` and ``bailing_hybrid``; for K3 arXiv:2607.24653 and the tensors of the
-published checkpoint.
+transformers' ``kimi_linear`` and ``bailing_hybrid``; for K3 arXiv:2607.24653 and the
+tensors of the published checkpoint.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def kda(
 
     return Mixer(
         stores=(
-            RecurrentState(heads=heads, head_elements=width * width, dtype=dtype),
+            RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=dtype),
             ConvState(channels=((heads, width),) * 3, columns=kernel - 1),
         ),
         tensors=(

@@ -22,7 +22,6 @@ from kvroom.models.hf.experts import (
     Mixture,
     by_kind,
     filled,
-    gated,
     mixture,
     names_of,
     prediction,
@@ -174,7 +173,7 @@ def _decoder(c: Config, indexed: list[bool] | None = None, **outer: Any) -> Mode
         feed = (
             mix().tensors(m.hidden)
             if has_experts
-            else gated(m.hidden, c.integer(*INNER), bias=dense_bias)
+            else parts.mlp(m.hidden, c.integer(*INNER), bias=dense_bias)
         )
         stores: tuple[LayerKind, ...] = (latent,)
         extra: Tensors = ()

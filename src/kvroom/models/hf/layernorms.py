@@ -12,7 +12,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models.hf.common import absent, layer_kinds, sizes
+from kvroom.models.hf.common import layer_kinds, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import (
     decoder,
@@ -28,7 +28,7 @@ POST_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
 
 def olmo(c: Config) -> ModelSpec:
     """OLMo 1: Llama whose norms have no parameters."""
-    c = absent(c, max_position_embeddings=2048)
+    c = c.of_class(max_position_embeddings=2048)
     s = sizes(c)
     bias = c.flag("attention_bias")
     tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, norms=())
@@ -42,14 +42,14 @@ def olmo2(c: Config) -> ModelSpec:
 
 def olmo3(c: Config) -> ModelSpec:
     """OLMo 3: OLMo 2 with a window of 4096 in three of four layers."""
-    c = absent(c, sliding_window=4096)
+    c = c.of_class(sliding_window=4096)
     s = sizes(c)
     sliding = layer_kinds(c, s.layers, lambda i: (i + 1) % 4 != 0)
     return _olmo2(c, {"window": sliding_window(c), "sliding": sliding})
 
 
 def _olmo2(c: Config, windows: dict[str, Any]) -> ModelSpec:
-    c = absent(c, max_position_embeddings=2048)
+    c = c.of_class(max_position_embeddings=2048)
     s = sizes(c)
     bias = c.flag("attention_bias")
     tensors = llama_tensors(
@@ -64,8 +64,7 @@ def exaone4(c: Config) -> ModelSpec:
     ``sliding_window_pattern`` is letters ("LLLG": three local layers, then a global one; the last
     layer is always global) or the period itself; a null window means full attention everywhere.
     """
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=32,
         sliding_window=4096,
         sliding_window_pattern=4,
@@ -99,19 +98,19 @@ def cohere(c: Config) -> ModelSpec:
 
     ``use_qk_norm`` (Command-R+) norms queries and keys with a scale of its own for each head.
     """
-    return _cohere(absent(c, use_qk_norm=False), {})
+    return _cohere(c.of_class(use_qk_norm=False), {})
 
 
 def cohere2(c: Config) -> ModelSpec:
     """Command-R7B and Command-A: Cohere with a window of 4096 in three of four layers."""
-    c = absent(c, sliding_window=4096)
+    c = c.of_class(sliding_window=4096)
     every = c.integer("sliding_window_pattern", "layer_switch", default=4)
     sliding = layer_kinds(c, sizes(c).layers, lambda i: (i + 1) % every != 0)
     return _cohere(c, {"window": sliding_window(c), "sliding": sliding})
 
 
 def _cohere(c: Config, windows: dict[str, Any]) -> ModelSpec:
-    c = absent(c, tie_word_embeddings=True, max_position_embeddings=8192)
+    c = c.of_class(tie_word_embeddings=True, max_position_embeddings=8192)
     s = sizes(c)
     bias = c.flag("attention_bias")
     tensors = llama_tensors(
@@ -127,8 +126,7 @@ def _cohere(c: Config, windows: dict[str, Any]) -> ModelSpec:
 
 def starcoder2(c: Config) -> ModelSpec:
     """StarCoder 2: LayerNorms, biases everywhere (``use_bias``), a feed-forward block without gate."""
-    c = absent(
-        c,
+    c = c.of_class(
         num_key_value_heads=2,
         use_bias=True,
         tie_word_embeddings=True,
@@ -156,7 +154,7 @@ def stablelm(c: Config) -> ModelSpec:
     ``use_parallel_residual`` (StableLM 2 12B) leaves the second norm out, ``qk_layernorm`` norms each
     head of queries and keys with a scale of its own.
     """
-    c = absent(c, max_position_embeddings=4096)
+    c = c.of_class(max_position_embeddings=4096)
     s = sizes(c)
     norms = ("input_layernorm", "post_attention_layernorm")
     own = (
@@ -176,7 +174,7 @@ def stablelm(c: Config) -> ModelSpec:
 
 def nemotron(c: Config) -> ModelSpec:
     """Nemotron-4 and Minitron: LayerNorms, squared ReLU, so no gate."""
-    c = absent(c, max_position_embeddings=4096)
+    c = c.of_class(max_position_embeddings=4096)
     s = sizes(c)
     bias = c.flag("attention_bias")
     tensors = llama_tensors(

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.hf import towers
-from kvroom.models.hf.common import INNER, absent, model, sizes
+from kvroom.models.hf.common import INNER, model, sizes
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.dense import kind_of, llama_tensors
 from kvroom.models.kinds import CrossAttention
@@ -29,8 +29,7 @@ def mllama(c: Config) -> ModelSpec:
     """
     if not c.has("text_config"):
         c.integer("text_config.hidden_size")  # says that it is missing
-    t = absent(
-        c.sub("text_config"),
+    t = c.sub("text_config").of_class(
         vocab_size=128256,
         hidden_size=4096,
         intermediate_size=14336,

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
-from kvroom.models.hf.common import sizes
+from kvroom.models.hf.common import layer_kinds, sizes
 from kvroom.models.hf.config import Config
-from kvroom.models.hf.experts import decoder, filled, grouped, mixture, windowed_layers
+from kvroom.models.hf.experts import decoder, filled, grouped, mixture
 from kvroom.models.spec import ModelSpec
 
 W_MODULES = ("w1", "w3", "w2")
@@ -137,11 +137,11 @@ def granitemoe(c: Config) -> ModelSpec:
             c,
             inner=("intermediate_size",),
             name="block_sparse_moe",
-            modules=("input_linear", "output_linear"),
+            modules=("input_linear", "input_linear", "output_linear"),
             router_name="block_sparse_moe.router.layer",
             shared=c.integer("shared_intermediate_size", default=0, low=0),
             shared_name="shared_mlp",
-            shared_modules=("input_linear", "output_linear"),
+            shared_modules=("input_linear", "input_linear", "output_linear"),
         ),
     )
 
@@ -219,7 +219,7 @@ def qwen2_moe(c: Config) -> ModelSpec:
             shared_gate=True,
         ),
         sparse=_qwen_sparse(c, s.layers),
-        windowed=windowed_layers(c, s.layers, lambda i: slides and i < first_full and i % 2 == 0),
+        windowed=layer_kinds(c, s.layers, lambda i: slides and i < first_full and i % 2 == 0),
     )
 
 

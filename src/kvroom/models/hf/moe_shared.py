@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from kvroom.models import parts
-from kvroom.models.hf.common import model, sizes
+from kvroom.models.hf.common import layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import (
     Mixture,
@@ -19,7 +19,6 @@ from kvroom.models.hf.experts import (
     check_active,
     decoder,
     filled,
-    gated,
     grouped,
     mixture,
     prediction,
@@ -27,7 +26,6 @@ from kvroom.models.hf.experts import (
     sparse_layers,
     stored,
     two_norms,
-    windowed_layers,
 )
 from kvroom.models.kinds import SharedCache
 from kvroom.models.parts import Tensors
@@ -104,7 +102,7 @@ def ernie4_5(c: Config) -> ModelSpec:
         grouped(s, qkv_bias=bias, o_bias=bias),
         lambda: mixture(c),
         sparse=[False] * s.layers,
-        dense=lambda: gated(s.hidden, c.integer("intermediate_size"), bias=bias),
+        dense=lambda: parts.mlp(s.hidden, c.integer("intermediate_size"), bias=bias),
     )
 
 
@@ -137,7 +135,7 @@ def ernie4_5_moe(c: Config) -> ModelSpec:
     attention = grouped(s, qkv_bias=bias, o_bias=bias)
 
     def dense() -> Tensors:
-        return gated(s.hidden, c.integer("intermediate_size"), bias=bias)
+        return parts.mlp(s.hidden, c.integer("intermediate_size"), bias=bias)
 
     def mix() -> Mixture:
         each = c.integer("moe_intermediate_size")
@@ -176,7 +174,7 @@ def mimo(c: Config) -> ModelSpec:
         grouped(s, qkv_bias=c.flag("attention_bias", default=True)),
         lambda: mixture(c),
         sparse=[False] * s.layers,
-        windowed=windowed_layers(c, s.layers, lambda i: slides and i >= first),
+        windowed=layer_kinds(c, s.layers, lambda i: slides and i >= first),
         mtp=(),
     )
     names = ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm")
@@ -239,7 +237,7 @@ def hunyuan(c: Config) -> ModelSpec:
                 router_name="mlp.gate.wg",
             ).tensors(s.hidden)
         else:
-            feed = gated(s.hidden, inner, bias=c.flag("mlp_bias"))
+            feed = parts.mlp(s.hidden, inner, bias=c.flag("mlp_bias"))
         return Layer(
             stores=(kept if keeps else SharedCache(of=kept),),
             tensors=(*two_norms(s.hidden), *attention, *feed),

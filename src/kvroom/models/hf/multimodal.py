@@ -12,7 +12,6 @@ from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.hf import dense, gemma, gemma_shared, towers
-from kvroom.models.hf.common import absent
 from kvroom.models.hf.config import Config
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
@@ -79,7 +78,7 @@ def _text(root: Config, kind: str) -> ModelSpec:
         raise KvroomError(level.field("model_type"), said, "is no known text decoder here", fix)
     read, sizes = TEXT[said]
     if level is not root:
-        level = absent(level, **sizes)
+        level = level.of_class(**sizes)
     return read(level, root)
 
 
@@ -92,7 +91,7 @@ def _beside(
 ) -> ModelSpec:
     """``spec`` with the vision tower and projector of ``vision_config`` beside it."""
     if not root.has("vision_config"):
-        warning = "vision_config: absent, so that no vision tower is counted among the weights."
+        warning = "vision_config: so that no vision tower is counted among the weights."
         return replace(spec, layer_names=layer_names, warnings=(*spec.warnings, warning), beside=())
     v = root.sub("vision_config")
     return replace(spec, layer_names=layer_names, beside=(*tower(v), *projector(v)))

@@ -11,20 +11,18 @@ from typing import Any
 
 from kvroom.models import parts
 from kvroom.models.hf import vision
-from kvroom.models.hf.common import model, sizes
+from kvroom.models.hf.common import layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import (
     by_kind,
     decoder,
     filled,
-    gated,
     grouped,
     mixture,
     names_of,
     sparse_layers,
     stored,
     two_norms,
-    windowed_layers,
 )
 from kvroom.models.hf.latent import deepseek_v3
 from kvroom.models.hf.moe import qwen3_moe
@@ -56,7 +54,7 @@ def qwen2_vl_text(c: Config, **outer: Any) -> ModelSpec:
         grouped(s, qkv_bias=True),
         lambda: mixture(c),
         sparse=[False] * s.layers,
-        windowed=windowed_layers(c, s.layers, lambda i: slides and i >= first),
+        windowed=layer_kinds(c, s.layers, lambda i: slides and i >= first),
         **outer,
     )
 
@@ -197,7 +195,7 @@ def minimax_m3_text(c: Config, **outer: Any) -> ModelSpec:
                 shared=c.integer("shared_intermediate_size", low=0),
             ).tensors(s.hidden)
             if has_experts
-            else gated(s.hidden, c.integer("dense_intermediate_size"))
+            else parts.mlp(s.hidden, c.integer("dense_intermediate_size"))
         )
         return Layer(
             stores=stores,

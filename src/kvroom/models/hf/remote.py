@@ -11,7 +11,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models.hf.common import INNER, Sizes, absent, check_groups, head_dim, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, check_groups, head_dim, model, sizes
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.dense import decoder, kind_of, llama_tensors
 from kvroom.models.parts import Tensors
@@ -34,14 +34,14 @@ def baichuan(c: Config) -> ModelSpec:
 
 def internlm(c: Config) -> ModelSpec:
     """InternLM 1: Llama with biases in attention where ``bias`` says so (``modeling_internlm``)."""
-    c = absent(c, bias=True)
+    c = c.of_class(bias=True)
     s = sizes(c)
     return decoder(c, s, llama_tensors(c, s, qkv_bias=c.flag("bias"), o_bias=c.flag("bias")))
 
 
 def internlm2(c: Config) -> ModelSpec:
     """InternLM 2 and 2.5: Llama with a fused wqkv (``modeling_internlm2``)."""
-    c = absent(c, bias=True)
+    c = c.of_class(bias=True)
     s = sizes(c)
     bias = c.flag("bias")
     tensors = (

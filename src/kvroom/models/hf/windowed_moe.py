@@ -13,12 +13,11 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.hf import vision
-from kvroom.models.hf.common import Sizes, check_groups, model, sizes
+from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import (
     by_kind,
     filled,
-    gated,
     grouped,
     mixture,
     prediction,
@@ -26,7 +25,6 @@ from kvroom.models.hf.experts import (
     sparse_layers,
     stored,
     two_norms,
-    windowed_layers,
 )
 from kvroom.models.kinds import ChunkedAttention, LayerKind
 from kvroom.models.parts import Tensors
@@ -57,7 +55,7 @@ def gpt_oss(c: Config) -> ModelSpec:
         c,
         inner=("intermediate_size",),
         bias=True,
-        modules=("gate_up_proj", "down_proj"),
+        modules=("gate_up_proj", "gate_up_proj", "down_proj"),
         router_name="mlp.router",
         router_bias=True,
     )
@@ -67,7 +65,7 @@ def gpt_oss(c: Config) -> ModelSpec:
         *_sinks("sinks", s.heads),
         *mix.tensors(s.hidden),
     )
-    near = windowed_layers(c, s.layers, lambda i: i % 2 == 0)
+    near = layer_kinds(c, s.layers, lambda i: i % 2 == 0)
     window = c.integer("sliding_window", high=10**9) if any(near) else None
     return model(
         c,
@@ -120,13 +118,13 @@ def llama4_text(c: Config, **outer: Any) -> ModelSpec:
                 c,
                 inner=("intermediate_size",),
                 name="feed_forward.experts",
-                modules=("gate_up_proj", "down_proj"),
+                modules=("gate_up_proj", "gate_up_proj", "down_proj"),
                 router_name="feed_forward.router",
                 shared=inner,
                 shared_name="feed_forward.shared_expert",
             ).tensors(s.hidden)
             if has_experts
-            else gated(s.hidden, c.integer("intermediate_size_mlp"), name="feed_forward")
+            else parts.mlp(s.hidden, c.integer("intermediate_size_mlp"), name="feed_forward")
         )
         return Layer(stores=(kept(chunked),), tensors=(*two_norms(s.hidden), *attention, *feed))
 
@@ -139,7 +137,7 @@ def llama4_text(c: Config, **outer: Any) -> ModelSpec:
     step = c.integer("interleave_moe_layer_step", default=1)
     sparse = set(c.integers("moe_layers", default=list(range(step - 1, s.layers, step))))
     kinds = zip(
-        windowed_layers(c, s.layers, lambda i: rotary[i] != 0),
+        layer_kinds(c, s.layers, lambda i: rotary[i] != 0),
         (i in sparse for i in range(s.layers)),
         strict=True,
     )
@@ -203,7 +201,7 @@ def mimo_v2_flash(c: Config) -> ModelSpec:
                 s.hidden
             )
             if has_experts
-            else gated(s.hidden, c.integer("intermediate_size"))
+            else parts.mlp(s.hidden, c.integer("intermediate_size"))
         )
         return Layer(
             stores=(stored(s, window if windowed else None, v_dim=v),),
@@ -218,7 +216,7 @@ def mimo_v2_flash(c: Config) -> ModelSpec:
     windowed = (
         [p == 1 for p in c.integers("hybrid_layer_pattern", length=full.layers, high=1)]
         if c.has("hybrid_layer_pattern")
-        else windowed_layers(c, full.layers, lambda i: i > 0 and (i + 1) % 6 != 0)
+        else layer_kinds(c, full.layers, lambda i: i > 0 and (i + 1) % 6 != 0)
     )
     sparse = sparse_layers(c, full.layers, first_dense=1)
     return model(
@@ -295,7 +293,7 @@ def step3p5(c: Config, **outer: Any) -> ModelSpec:
                 shared_bias=mlp_bias,
             ).tensors(s.hidden)
             if has_experts
-            else gated(s.hidden, c.integer("intermediate_size"), bias=mlp_bias)
+            else parts.mlp(s.hidden, c.integer("intermediate_size"), bias=mlp_bias)
         )
         gate = parts.linear(
             "self_attn.g_proj", s.heads, s.hidden, part="attention", split="column", units=s.heads
@@ -310,7 +308,7 @@ def step3p5(c: Config, **outer: Any) -> ModelSpec:
             ),
         )
 
-    windowed = windowed_layers(c, full.layers, lambda i: False)
+    windowed = layer_kinds(c, full.layers, lambda i: False)
     return model(
         c,
         by_kind(zip(windowed, _step_sparse(c, full.layers), strict=True), build),

@@ -94,6 +94,7 @@ def zamba2(c: Config) -> ModelSpec:
         mamba_ngroups=1,
         mamba_d_state=64,
         mamba_d_conv=4,
+        chunk_size=256,
         num_mem_blocks=1,
         adapter_rank=128,
         tie_word_embeddings=True,
@@ -119,7 +120,7 @@ def zamba2(c: Config) -> ModelSpec:
     inner = c.integer(*INNER, default=4 * hidden)
     rank = c.integer("adapter_rank")
     mlp = "shared_transformer.feed_forward"
-    fused = ("gate_up_proj", "down_proj")
+    fused = ("gate_up_proj", "gate_up_proj", "down_proj")
     forward = parts.mlp(hidden, inner, bias=bias, name=mlp, names=fused)
     adapters = _adapter(f"{mlp}.gate_up_proj_adapter_list", hidden, rank, 2 * inner, "mlp")
     if c.flag("use_shared_attention_adapter"):
