@@ -167,9 +167,10 @@ def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ..
     """The most tokens that one request may hold, and a warning where the model does not state it
     or states less."""
     asked = scenario.context_tokens
-    flag = scenario.engine_args.get("max_model_len")
-    if flag not in (None, -1, "auto"):
-        asked = parse_tokens("engine_args.max_model_len", flag)
+    for name in ("max_model_len", "context_length"):
+        flag = scenario.engine_args.get(name)
+        if flag not in (None, -1, "auto"):
+            asked = parse_tokens(f"engine_args.{name}", flag)
     limit = model.max_context_tokens
     if asked is None:
         if limit is not None:

@@ -19,7 +19,7 @@ def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) ->
     if d.engine == "arithmetic":
         return limit.requests
     most = answer.capacity.max_concurrency if answer.capacity else None
-    return None if most is None else d.layout.dp * floor(most)
+    return None if most is None else d.layout.dp * answer.pools * floor(most)
 
 
 def judge(

@@ -196,6 +196,23 @@ def question(text: str) -> Scenario:
     return Scenario.from_dict(codec.read_json(text, "compare"))
 
 
+@main.command(epilog="Example: kvroom simulate --script script.json")
+@click.option(
+    "--script", "script_file", metavar="FILE", required=True, help="Engine and requests (-: stdin)."
+)
+@json_option
+@answers_errors
+def simulate(script_file: str, as_json: bool) -> None:
+    """What happens when requests come: steps, cache hits, preemptions.
+
+    A script holds an engine's settings and requests with their token ids; it is played against the
+    engine's scheduling rules alone, clocked in engine steps.
+    """
+    from kvroom.faces import simulate as face
+
+    face.script(script_file, as_json=as_json)
+
+
 @main.command(epilog="Example: kvroom models gemma-3-27b")
 @click.argument("name", metavar="[NAME]", required=False)
 @json_option
@@ -243,6 +260,40 @@ def gpus(name: str | None, as_json: bool) -> None:
         say({"gpus": [d.to_dict() for d in devices]})
     else:
         tables.gpus(devices)
+
+
+@main.command(epilog="Example: kvroom reuse trace.jsonl.gz --policy lru --capacity 10000,100000")
+@click.argument("trace", metavar="TRACE", required=False)
+@click.option("--workload", metavar="SPEC", help="A made-up workload in place of TRACE.")
+@click.option(
+    "--block-tokens", metavar="TOKENS", help="A block's size (default: a hash id's, or 16)."
+)
+@click.option(
+    "--hash-tokens", metavar="TOKENS", help="Tokens of a hash id (default: told from lengths)."
+)
+@click.option(
+    "--policy", "policies", multiple=True, help="lru, lru-tail, fifo, lfu, belady (repeatable)."
+)
+@click.option("--capacity", metavar="A,B,…", help="Cache sizes in blocks.")
+@click.option("--model", metavar="MODEL", help="Tell sizes in bytes of this model's cache.")
+@click.option(
+    "--kv-dtype", metavar="DTYPE", default="auto", help="Its cache's width (default: auto)."
+)
+@click.option("--hbm", metavar="SIZE", help="Room for prefixes in GPU memory.")
+@click.option("--host", metavar="SIZE", help="Room for prefixes in host memory.")
+@click.option("--nvme", metavar="SIZE", help="Room for prefixes on NVMe.")
+@click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
+@json_option
+@answers_errors
+def reuse(as_json: bool, **given: Any) -> None:
+    """How much of a trace's prefix could be reused at any cache size.
+
+    TRACE is Mooncake, Qwen-Bailian or token-id JSONL, or Azure or BurstGPT CSV; it may be gzipped.
+    """
+    from kvroom.faces import reuse as face
+
+    asked = face.ask(**given)
+    click.echo(codec.encode(asked.to_dict(), pretty=True) if as_json else face.show(asked))
 
 
 @main.command(epilog="Example: kvroom schema > kvroom.schema.json")

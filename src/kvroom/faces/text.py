@@ -166,14 +166,14 @@ def room(plan: Plan) -> str:
     engine = plan.scenario.engine
     if engine != "arithmetic" and c.engine and c.engine.max_concurrency is not None:
         e = c.engine
-        band = (
-            f", {e.low:,.1f} to {e.high:,.1f}" if e.low is not None and e.high is not None else ""
-        )
-        replica = " a replica" if plan.scenario.dp > 1 else ""
-        lines.append(f"  {engine:14}{e.max_concurrency:>12,.2f} {replica}{band}")
+        band = ""
+        if e.low is not None and e.high is not None and e.low != e.high:
+            band = f"  ({e.low:,.1f} to {e.high:,.1f})"
+        replica = "  a replica" if plan.scenario.dp > 1 else ""
+        lines.append(f"  {engine:14}{e.max_concurrency:>12,.2f}{replica}{band}")
         if e.kv_tokens is not None:
-            blocks = f" in {e.num_blocks:,} blocks" if e.num_blocks is not None else ""
-            lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,} {replica}{blocks}")
+            blocks = f"  in {e.num_blocks:,} blocks" if e.num_blocks is not None else ""
+            lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,}{replica}{blocks}")
     for name, figure in (("expected", c.expected), ("shared prefix", c.shared)):
         if figure.requests is not None:
             lines.append(f"  {name:14}{figure.requests:>12,.1f}")

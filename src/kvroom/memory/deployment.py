@@ -56,6 +56,7 @@ class EngineAnswer:
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
+    ``pools``: how many such caches one replica has (attention that is data parallel within it).
     """
 
     rank: Rank
@@ -66,6 +67,7 @@ class EngineAnswer:
     starts: bool = True
     reason: str = ""
     cache_given: bool = False
+    pools: int = 1
     warnings: tuple[str, ...] = ()
 
 

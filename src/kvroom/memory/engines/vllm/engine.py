@@ -7,6 +7,7 @@ from functools import cached_property
 
 from kvroom.answer import EngineCapacity
 from kvroom.memory.deployment import Deployment, EngineAnswer
+from kvroom.memory.engines.releases import shown
 from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
@@ -15,7 +16,6 @@ from kvroom.memory.engines.vllm.notes import notes
 from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
-from kvroom.memory.engines.vllm.versions import shown
 from kvroom.memory.layout import Rank
 from kvroom.memory.ledger import binding_rank
 from kvroom.units import show_gib, show_tokens

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.errors import KvroomError
+from kvroom.memory.engines import flags as read
 from kvroom.memory.engines.vllm.flag_names import OTHERS
 from kvroom.memory.layout import Layout
-from kvroom.units import check_float, check_int, parse_bytes
+from kvroom.units import parse_bytes
 
 MAMBA_MODES = ("none", "align", "all")
 STATE_DTYPES = ("auto", "float16", "bfloat16", "float32")
@@ -56,22 +57,14 @@ class Flags:
 def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     given = _positive(args)
-    for name in given:
-        if name not in _READERS and name not in OTHERS and name not in PARALLEL:
-            known = (*_READERS, *PARALLEL, *OTHERS)
-            raise KvroomError(
-                f"engine_args.{name}",
-                args.get(name, given[name]),
-                "is no flag of vLLM that kvroom knows",
-                did_you_mean(name, known, "Leave it out."),
-            )
+    read.check_known("vLLM", given, (*_READERS, *PARALLEL, *OTHERS))
     for name, degree in PARALLEL.items():
         if name in given:
-            _agree(name, given[name], degree, getattr(layout, degree))
+            read.check_agrees(name, given[name], degree, getattr(layout, degree))
     found: dict[str, Any] = {}
-    for name, (field, read) in _READERS.items():
+    for name, (field, reader) in _READERS.items():
         if given.get(name) is not None:
-            found[field] = read(f"engine_args.{name}", given[name])
+            found[field] = reader(f"engine_args.{name}", given[name])
     if "max_model_len" in given:
         found["auto_fit"] = given["max_model_len"] in (-1, "-1", "auto")
     found["speculative_tokens"] = _speculative(given)
@@ -82,68 +75,16 @@ def _positive(args: Mapping[str, Any]) -> dict[str, Any]:
     """``no_x`` turned into its positive, hyphens into underscores."""
     given: dict[str, Any] = {}
     for key, value in args.items():
-        name = key.strip().lstrip("-").replace("-", "_")
+        name = read.plain_name(key)
         if name.startswith("no_") and name[3:] in _SWITCHES:
-            given[name[3:]] = not _switch(f"engine_args.{key}", value)
+            given[name[3:]] = not read.switch(f"engine_args.{key}", value)
         else:
             given[name] = value
     return given
 
 
-def _agree(name: str, value: Any, degree: str, stated: int) -> None:
-    count = check_int(f"engine_args.{name}", value, low=1, high=100_000)
-    if count != stated:
-        raise KvroomError(
-            f"engine_args.{name}",
-            value,
-            f"is not the {degree} of this question, {stated}",
-            f"Set {degree} to {count}, or leave the flag out.",
-        )
-
-
-def _switch(field: str, value: Any) -> bool:
-    word = value.strip().lower() if isinstance(value, str) else value
-    if word in (True, 1, "true", "1", "yes", "on", ""):
-        return True
-    if word in (False, 0, "false", "0", "no", "off"):
-        return False
-    raise KvroomError(field, value, "is not true or false", "Write true or false.")
-
-
-def _number(field: str, value: Any, low: int, high: int) -> int:
-    text = value.strip() if isinstance(value, str) else value
-    if isinstance(text, str) and text.isdecimal():
-        text = int(text)
-    return check_int(field, text, low=low, high=high)
-
-
-def _count(field: str, value: Any) -> int:
-    return _number(field, value, 1, 10**9)
-
-
 def _block(field: str, value: Any) -> int:
-    return _number(field, value, 1, 2**20)
-
-
-def _share(field: str, value: Any) -> float:
-    try:
-        number = float(value) if isinstance(value, str) else value
-    except ValueError:
-        number = value
-    share = check_float(field, number, low=0.0, high=1.0)
-    if share == 0:
-        raise KvroomError(field, value, "leaves no memory", "Write a share above 0, such as 0.9.")
-    return share
-
-
-def _one_of(*words: str) -> Any:
-    def read(field: str, value: Any) -> str:
-        if value not in words:
-            fix = f"One of: {', '.join(words)}."
-            raise KvroomError(field, value, "is none of its values", fix)
-        return str(value)
-
-    return read
+    return read.number(field, value, 1, 2**20)
 
 
 def _speculative(given: Mapping[str, Any]) -> int:
@@ -168,28 +109,28 @@ def _speculative(given: Mapping[str, Any]) -> int:
         tokens = given["num_speculative_tokens"]
     if tokens is None:
         return 0
-    return _number("engine_args.speculative_config.num_speculative_tokens", tokens, 0, 1000)
+    return read.number("engine_args.speculative_config.num_speculative_tokens", tokens, 0, 1000)
 
 
-_READERS: dict[str, tuple[str, Any]] = {
-    "gpu_memory_utilization": ("utilisation", _share),
+_READERS: dict[str, tuple[str, read.Reader]] = {
+    "gpu_memory_utilization": ("utilisation", read.share),
     "kv_cache_memory_bytes": ("cache_bytes", parse_bytes),
     "kv_cache_memory": ("cache_bytes", parse_bytes),
-    "num_gpu_blocks_override": ("blocks", _count),
+    "num_gpu_blocks_override": ("blocks", read.count),
     "block_size": ("block_tokens", _block),
-    "max_num_batched_tokens": ("batch_tokens", _count),
-    "max_num_seqs": ("sequences", _count),
-    "enforce_eager": ("eager", _switch),
-    "enable_prefix_caching": ("prefix_caching", _switch),
-    "disable_hybrid_kv_cache_manager": ("hybrid_off", _switch),
-    "async_scheduling": ("asynchronous", _switch),
-    "performance_mode": ("performance", _one_of(*PERFORMANCE_MODES)),
-    "mamba_cache_mode": ("mamba_mode", _one_of(*MAMBA_MODES)),
+    "max_num_batched_tokens": ("batch_tokens", read.count),
+    "max_num_seqs": ("sequences", read.count),
+    "enforce_eager": ("eager", read.switch),
+    "enable_prefix_caching": ("prefix_caching", read.switch),
+    "disable_hybrid_kv_cache_manager": ("hybrid_off", read.switch),
+    "async_scheduling": ("asynchronous", read.switch),
+    "performance_mode": ("performance", read.one_of(*PERFORMANCE_MODES)),
+    "mamba_cache_mode": ("mamba_mode", read.one_of(*MAMBA_MODES)),
     "mamba_block_size": ("mamba_block", _block),
-    "mamba_ssm_cache_dtype": ("state_dtype", _one_of(*STATE_DTYPES)),
-    "mamba_cache_dtype": ("conv_dtype", _one_of(*STATE_DTYPES)),
-    "enable_chunked_prefill": ("chunked_prefill", _switch),
+    "mamba_ssm_cache_dtype": ("state_dtype", read.one_of(*STATE_DTYPES)),
+    "mamba_cache_dtype": ("conv_dtype", read.one_of(*STATE_DTYPES)),
+    "enable_chunked_prefill": ("chunked_prefill", read.switch),
 }
 _SWITCHES = frozenset(
-    [name for name, (_, read) in _READERS.items() if read is _switch] + sorted(OTHERS)
+    [name for name, (_, reader) in _READERS.items() if reader is read.switch] + sorted(OTHERS)
 )

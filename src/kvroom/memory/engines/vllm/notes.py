@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kvroom.memory.engines.releases import shown
 from kvroom.memory.engines.vllm.capacity import Pool
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup
-from kvroom.memory.engines.vllm.versions import shown, since
+from kvroom.memory.engines.vllm.versions import since
 
 
 def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> tuple[str, ...]:

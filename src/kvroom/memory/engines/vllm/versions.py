@@ -6,12 +6,11 @@ of the releases themselves; what each entry changes is told beside it.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
-Release = tuple[int, int, int]
+from kvroom.memory.engines.releases import Changes, Release, nearest_release, rules_at, shown
 
 FitCheck = Literal["layers", "first group", "groups", "usable blocks"]
 MambaCaching = Literal["never", "flagged models", "modes"]
@@ -110,7 +109,7 @@ class Rules:
     """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
 
 
-CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
+CHANGES: Changes = (
     ((0, 9, 0), {"a100_small": True}),
     ((0, 9, 1), {"hybrid_manager": True, "request_blocks": True, "start_snapshot": True}),
     ((0, 10, 0), {"chunked_specs": True}),
@@ -188,39 +187,16 @@ CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
 OLDEST: Release = (0, 8, 5)
 NEWEST: Release = CHANGES[-1][0]
 
-_NUMBER = re.compile(r"\s*[vV]?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
-
 
 def parse_release(text: str | None) -> tuple[Release, str]:
     """The modelled release nearest to ``text``, and a warning ("" where none is due)."""
-    if text is None or not text.strip():
-        return NEWEST, f"no vLLM version given: {shown(NEWEST)} assumed (--engine-version)"
-    match = _NUMBER.match(text)
-    if match is None:
-        return NEWEST, f"'{text[:40]}' is no vLLM version: the rules of {shown(NEWEST)} are used"
-    asked = (int(match[1]), int(match[2]), int(match[3] or 0))
-    nearest = min(max(asked, OLDEST), NEWEST)
-    if nearest != asked:
-        return (
-            nearest,
-            f"vLLM {shown(asked)} is not modelled: the rules of {shown(nearest)} are used",
-        )
-    return asked, ""
-
-
-def shown(release: Release) -> str:
-    """A release as people write it."""
-    return ".".join(map(str, release))
+    return nearest_release("vLLM", text, OLDEST, NEWEST)
 
 
 @lru_cache(maxsize=256)
 def rules_of(release: Release) -> Rules:
     """The rules that hold in ``release``."""
-    rules = Rules(release=release)
-    for since, changed in CHANGES:
-        if since <= release:
-            rules = replace(rules, **changed)
-    return rules
+    return rules_at(Rules(release=release), CHANGES, release)
 
 
 def since(name: str, release: Release) -> str:
