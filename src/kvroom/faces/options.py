@@ -82,7 +82,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--workload",
             metavar="SPEC",
-            help="Who comes: arrivals=poisson:2/s,input=lognormal:mean=1000 …",
+            help="Who comes, in one line: arrivals=poisson:2/s,input=fixed:512,output=fixed:64.",
         ),
         click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
