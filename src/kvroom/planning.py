@@ -26,6 +26,7 @@ from kvroom.machines import catalogue as cards
 from kvroom.machines.reader import resolve
 from kvroom.machines.spec import Device
 from kvroom.memory import engines
+from kvroom.memory.calibration import corrected
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.layout import Layout, WeightMap, check_layout
 from kvroom.memory.ledger import ceiling
@@ -68,6 +69,11 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, warnings = deploy(scenario, paths=paths)
     model, layout = deployment.model, deployment.layout
     answer = engines.answer(deployment)
+    if scenario.calibration is not None:
+        deployment, answer, said = corrected(
+            deployment, answer, scenario.calibration, scenario.model
+        )
+        warnings += said
     warnings += answer.warnings
     limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
     held = requests_held(deployment, answer, limit)

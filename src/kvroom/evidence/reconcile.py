@@ -131,8 +131,6 @@ def complete(log: StartupLog, given: dict[str, Any]) -> tuple[dict[str, Any], li
         if "context_tokens" in asked:
             args.pop(name, None)
     asked["engine_args"] = args
-    if "tp" not in given and "gpu_count" in given:
-        asked["tp"] = given["gpu_count"] // (asked.get("pp", 1) * asked.get("dp", 1)) or 1
     if "gpu" not in given:
         card = _card(asked.pop("gpu", None), log, notes)
         if card is None:

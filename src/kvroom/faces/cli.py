@@ -13,7 +13,7 @@ from kvroom import __version__
 from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
-from kvroom.faces.options import scenario_from, scenario_options
+from kvroom.faces.options import reconcile_options, scenario_from, scenario_options
 from kvroom.faces.plain import ascii_only, colour, spell_out
 from kvroom.planning import plan as make_plan
 from kvroom.planning import work
@@ -294,6 +294,29 @@ def reuse(as_json: bool, **given: Any) -> None:
 
     asked = face.ask(**given)
     click.echo(codec.encode(asked.to_dict(), pretty=True) if as_json else face.show(asked))
+
+
+@main.command(epilog="Example: kvroom reconcile vllm.log --model llama-3-8b --gpu L40S")
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--model", metavar="MODEL", help="The model, where the log does not name a known one."
+)
+@reconcile_options
+@click.option("--calibrate", metavar="OUT", help="Write a calibration file from the log.")
+@json_option
+@answers_errors
+def reconcile(
+    file: str, model: str | None, calibrate: str | None, as_json: bool, **given: Any
+) -> None:
+    """An engine's own start-up log against the prediction, account by account.
+
+    FILE is what vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama wrote as it started (-: standard
+    input; gzip does). Model, flags and figures are read from it; what it does not say is asked for.
+    """
+    from kvroom.faces import reconcile as face
+
+    answer = face.ask(file, model, given, calibrate)
+    click.echo(codec.encode(answer, pretty=True) if as_json else face.show(answer))
 
 
 @main.command(epilog="Example: kvroom schema > kvroom.schema.json")

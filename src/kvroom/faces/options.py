@@ -68,14 +68,11 @@ _NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == _NUMBER)
 
 def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command`` the MODEL argument and a flag for every Scenario key."""
-    decorate = [click.argument("model_name", metavar="MODEL", required=False)]
+    decorate: list[Any] = [click.argument("model_name", metavar="MODEL", required=False)]
     decorate.append(
         click.option("--model", "model_flag", metavar="MODEL", help="The same as MODEL.")
     )
-    decorate += [
-        click.option(flag, _parameter(key), metavar=takes, help=words)
-        for flag, key, takes, words in FLAGS
-    ]
+    decorate += key_options(*(flag for flag, _, _, _ in FLAGS))
     decorate += [
         click.option("--users", metavar=_NUMBER, help="Users at once: sets both concurrencies."),
         click.option("--static", is_flag=True, help="One batch, no arrivals while it runs."),
@@ -105,6 +102,31 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def key_options(*flags: str) -> list[Any]:
+    """The click options of those of FLAGS that are named."""
+    return [
+        click.option(flag, _parameter(key), metavar=takes, help=words)
+        for flag, key, takes, words in FLAGS
+        if flag in flags
+    ]
+
+
+_RECONCILED = (
+    "--gpu", "--tp", "--pp", "--dp", "--ep", "--dcp", "--weight-dtype", "--kv-dtype", "--context",
+    "--engine-version",
+)  # fmt: skip
+
+
+def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say what a start-up log leaves out."""
+    engine_arg = click.option(
+        "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+    )
+    for decorator in reversed([*key_options(*_RECONCILED), engine_arg]):
+        command = decorator(command)
+    return command
+
+
 def _parameter(key: str) -> str:
     return key.replace(".", "__")
 
@@ -125,7 +147,7 @@ def scenario_from(given: dict[str, Any]) -> Scenario:
         if not isinstance(read, dict):
             raise KvroomError("--scenario", read, "is not an object", "Write a Scenario in braces.")
         base |= read
-    flags = _flags(given)
+    flags = keys_from(given)
     if model:
         flags["model"] = model
     workload = flags.pop("workload", {})
@@ -139,7 +161,8 @@ def scenario_from(given: dict[str, Any]) -> Scenario:
     return Scenario.from_dict(base | flags)
 
 
-def _flags(given: dict[str, Any]) -> dict[str, Any]:
+def keys_from(given: dict[str, Any]) -> dict[str, Any]:
+    """The Scenario keys that the flags give (the model apart)."""
     found: dict[str, Any] = {}
     workload: dict[str, Any] = {}
     for _, key, _, _ in FLAGS:
@@ -169,6 +192,8 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(key: str, text: str) -> Any:
+    if key == "calibration":
+        return codec.read_json(text, "--calibration")
     if key in _JSON_KEYS:
         return codec.decode(text, key)
     if key in _NUMERIC:
