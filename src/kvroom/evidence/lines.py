@@ -13,7 +13,7 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 BLOCK_BYTES = 2**20
@@ -33,15 +33,16 @@ class Log:
 
     def __init__(self, stream: IO[bytes], needles: Sequence[str]) -> None:
         self._stream = stream
-        self._needles = tuple(n.encode() for n in needles)
+        self._needles = {n: n.encode() for n in needles}
         self.bytes_read = 0
         self.cut_short = ""
 
-    def __iter__(self) -> Iterator[str]:
-        """Every line that holds a needle, cleaned, in order."""
+    def __iter__(self) -> Iterator[tuple[str, list[str]]]:
+        """Every line that holds a needle, cleaned, in order, with the needles that it holds."""
         for block in self._blocks():
-            for raw in _hits(block, self._needles):
-                yield from clean(raw.decode("utf-8", "replace"))
+            for raw, needles in _hits(block, self._needles):
+                for text in clean(raw.decode("utf-8", "replace")):
+                    yield text, needles
 
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines, about BLOCK_BYTES at a time."""
@@ -104,23 +105,32 @@ class _Joined(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """``size`` bytes at most."""
-        if self._head:
-            head, self._head = self._head, b""
-            return head + self._rest.read(max(0, size - len(head)))
-        return self._rest.read(size)
+        if not self._head:
+            return self._rest.read(size)
+        if 0 <= size < len(self._head):
+            head, self._head = self._head[:size], self._head[size:]
+            return head
+        head, self._head = self._head, b""
+        return head + self._rest.read(size - len(head) if size >= 0 else -1)
 
 
-def _hits(block: bytes, needles: Iterable[bytes]) -> list[bytes]:
-    """The lines of ``block`` that hold a needle, in order, each once."""
-    found: dict[int, int] = {}
-    for needle in needles:
+def _hits(block: bytes, needles: Mapping[str, bytes]) -> Iterator[tuple[bytes, list[str]]]:
+    """The lines of ``block`` that hold a needle, in order, each once with all that it holds."""
+    found: dict[int, tuple[int, list[str]]] = {}
+    for name, needle in needles.items():
         at = block.find(needle)
         while at >= 0:
             start = block.rfind(b"\n", 0, at) + 1
-            end = block.find(b"\n", at)
-            found[start] = end
+            if start in found:
+                end = found[start][0]
+                found[start][1].append(name)
+            else:
+                end = block.find(b"\n", at)
+                found[start] = (end, [name])
             at = block.find(needle, end)
-    return [block[start : min(found[start], start + MAX_LINE_BYTES)] for start in sorted(found)]
+    for start in sorted(found):
+        end, held = found[start]
+        yield block[start : min(end, start + MAX_LINE_BYTES)], held
 
 
 def clean(text: str) -> list[str]:
@@ -139,7 +149,9 @@ def clean(text: str) -> list[str]:
 def _plain(text: str) -> list[str]:
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    return ["".join(c for c in text if c.isprintable() or c == "\t").strip()]
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isprintable() or c == "\t")
+    return [text.strip()]
 
 
 def _message(text: str) -> str | None:

@@ -9,7 +9,7 @@ is what all four engines mean by it. Decimal commas and thousands separators are
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,21 +162,12 @@ class Record:
         return self.figures[name].last if name in self.figures else None
 
 
-def take(record: Record, line: str, shapes: Iterable[Shape]) -> bool:
-    """Read ``line`` into ``record``; whether any shape matched."""
-    matched = False
-    for s in shapes:
-        if s.needle not in line:
-            continue
-        found = s.pattern.search(line)
-        if found is None:
-            continue
-        matched = True
-        if s.read is not None:
-            s.read(record, found)
-        else:
-            for name, text in found.groupdict().items():
-                if text is not None:
-                    record.add(name, _kind(name)[1](text))
-    record.lines += matched
-    return matched
+def take(record: Record, found: re.Match[str], of: Shape) -> None:
+    """Read what a line's match says into ``record``."""
+    record.lines += 1
+    if of.read is not None:
+        of.read(record, found)
+        return
+    for name, text in found.groupdict().items():
+        if text is not None:
+            record.add(name, _kind(name)[1](text))

@@ -7,7 +7,6 @@ several engines: the one that printed most is the one read, and the rest is told
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -67,12 +66,17 @@ def read_file(path: str) -> StartupLog:
 
 def read(stream: IO[bytes]) -> StartupLog:
     """The log in ``stream``, whatever it holds; nothing known in it gives an engine of None."""
-    needles = sorted({s.needle for m in ENGINES.values() for s in m.SHAPES})
-    log = Log(stream, needles)
-    starts = {name: _Starts(name, m.SHAPES) for name, m in ENGINES.items()}
-    for line in log:
-        for s in starts.values():
-            s.take(line)
+    by_needle: dict[str, list[tuple[_Starts, Shape]]] = {}
+    starts = {name: _Starts(name) for name in ENGINES}
+    for name, module in ENGINES.items():
+        for shape in module.SHAPES:
+            by_needle.setdefault(shape.needle, []).append((starts[name], shape))
+    log = Log(stream, sorted(by_needle))
+    for line, needles in log:
+        for needle in needles:
+            if needle in line:
+                for of, shape in by_needle[needle]:
+                    of.take(line, shape)
     notes = [log.cut_short] if log.cut_short else []
     kept = {name: s.best() for name, s in starts.items()}
     found = {name: figures_of(r) for name, r in kept.items()}
@@ -118,22 +122,23 @@ def figures_of(record: Record) -> Figures:
 class _Starts:
     """The starts of one engine in a file: the current one, and the last that came to its end."""
 
-    def __init__(self, engine: str, shapes: Sequence[Shape]) -> None:
-        self.engine, self.shapes = engine, shapes
-        self.openers = [s for s in shapes if s.opens]
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
         self.current = Record(engine)
         self.ended: Record | None = None
         self.count = 0
 
-    def take(self, line: str) -> None:
-        """One line: into the current start, or into a new one where it opens one."""
-        opens = any(s.needle in line and s.pattern.search(line) for s in self.openers)
-        if opens and (self._closed() or not self.count):
+    def take(self, line: str, shape: Shape) -> None:
+        """One line of one shape: into the current start, or into a new one where it opens one."""
+        found = shape.pattern.search(line)
+        if found is None:
+            return
+        if shape.opens and (self._closed() or not self.count):
             if self._closed():
                 self.ended = self.current
                 self.current = Record(self.engine)
             self.count += 1
-        take(self.current, line, self.shapes)
+        take(self.current, found, shape)
 
     def _closed(self) -> bool:
         r = self.current
