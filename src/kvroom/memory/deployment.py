@@ -22,9 +22,9 @@ class Deployment:
     """A model, its weights and cache width, on a device, in a layout, served by an engine.
 
     ``ranks`` holds one GPU of each pipeline stage. ``context_tokens`` is the most one request may
-    hold. ``args`` are the engine's own flags, ``known_bytes`` what was measured on one GPU in place of
-    an estimate. ``kv_asked`` is the cache dtype as asked, ``kv_name`` the same with ``auto``
-    resolved.
+    hold (``context_given``: by the question, not as the model's own limit). ``args`` are the engine's
+    own flags, ``known_bytes`` what was measured on one GPU in place of an estimate. ``kv_asked`` is
+    the cache dtype as asked, ``kv_name`` the same with ``auto`` resolved.
     """
 
     model: ModelSpec
@@ -36,6 +36,7 @@ class Deployment:
     kv_name: str
     kv_asked: str = "auto"
     context_tokens: int
+    context_given: bool = True
     encoder_tokens: int = 0
     engine: str = "vllm"
     version: str | None = None
