@@ -12,11 +12,12 @@ import binascii
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from kvroom.errors import KvroomError, did_you_mean
-from kvroom.units import check_float, check_int, parse_bytes, parse_tokens
+from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
 MAX_GPUS = 100_000
 MAX_REQUESTS = 10**9
@@ -56,10 +57,27 @@ def _object(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _json_object(name: str, value: Any) -> dict[str, Any]:
+    return {str(k): _json(f"{name}.{k}", v) for k, v in _object(name, value).items()}
+
+
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise KvroomError(name, value, "is not a name", "Write a word in quotes.")
-    return value.strip()
+    return str(_json(name, value.strip()))
+
+
+def _json(name: str, value: Any, *, finite: bool = True) -> Any:
+    """``value`` as JSON gives it back: its keys are strings, its text UTF-8, its numbers ``finite``."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=not finite)
+        text.encode()
+        return json.loads(text)
+    except RecursionError:
+        raise KvroomError(name, "…", "is nested too deeply", "Give a plain one.") from None
+    except (TypeError, ValueError):
+        fix = "Give plain text (UTF-8), finite numbers, lists and objects."
+        raise KvroomError(name, value, "is nothing that JSON can hold", fix) from None
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -73,21 +91,54 @@ def _count(high: int, low: int = 1) -> Callable[[str, Any], int]:
 
 
 def _tokens_or_zero(name: str, value: Any) -> int:
-    return 0 if value == 0 and not isinstance(value, bool) else parse_tokens(name, value)
+    none = value == 0 and not isinstance(value, bool)
+    return (
+        0
+        if none or (isinstance(value, str) and value.strip() == "0")
+        else parse_tokens(name, value)
+    )
 
 
 def _model_or_gpu(name: str, value: Any) -> str | dict[str, Any]:
     if isinstance(value, Mapping):
-        return dict(value)
+        return dict(_json(name, dict(value), finite=False))  # published configs have Infinity
     return _text(name, value)
-
-
-def _anything(name: str, value: Any) -> Any:
-    return value
 
 
 def _rate(name: str, value: Any) -> float:
     return check_float(name, value, low=1e-9, high=1e9, unit="requests per second")
+
+
+def spec_text(name: str, value: Any) -> str:
+    """One value of a workload's SPEC as its text: ``1000``, ``fixed:1000``, ``{"fixed": 1000}``.
+
+    An object holds one kind, with its value or an object of its keys.
+    """
+    if isinstance(value, Mapping):
+        if len(value) != 1:
+            fix = 'Write one kind, such as {"lognormal": {"mean": 1000, "sigma": 0.8}}.'
+            raise KvroomError(name, len(value), "kinds are given", fix)
+        kind, inner = next(iter(value.items()))
+        if isinstance(inner, Mapping):
+            return ":".join([str(kind), *(f"{k}={_scalar(name, v)}" for k, v in inner.items())])
+        return f"{kind}:{_scalar(name, inner)}"
+    return _scalar(name, value)
+
+
+def _scalar(name: str, value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise KvroomError(name, value, "is no text or number", "Write it as in a SPEC line.")
+    return repr(value)
+
+
+Spec = str | int | float | None
+
+
+def _spec(name: str, value: Any) -> Spec:
+    text = spec_text(name, value)
+    return value if isinstance(value, int | float) else text
 
 
 def check_keys(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
@@ -103,7 +154,9 @@ class Workload:
     """Who comes: prompt and answer lengths, how many at once, how fast.
 
     ``static`` is one batch with no arrivals while it runs; otherwise a steady closed loop of
-    ``concurrency`` users (of the whole deployment), or open arrivals at ``requests_per_s``.
+    ``concurrency`` users (of the whole deployment), or open arrivals at ``requests_per_s``. The keys of
+    SPEC_KEYS say the same in the language of ``--workload`` and win; they are kept as written here and
+    read where requests are made.
     """
 
     input_tokens: int | None = None
@@ -113,7 +166,31 @@ class Workload:
     shared_prefix_tokens: int = 0
     requests_per_s: float | None = None
     lengths: dict[str, Any] | None = None
+    arrivals: Spec = None
+    input: Spec = None
+    output: Spec = None
+    prefix: Spec = None
+    turns: Spec = None
+    think: Spec = None
+    agent: Spec = None
+    tool: Spec = None
+    result: Spec = None
+    requests: int | None = None
+    seed: int | None = None
 
+    SPEC_KEYS: ClassVar[tuple[str, ...]] = (
+        "arrivals",
+        "input",
+        "output",
+        "prefix",
+        "turns",
+        "think",
+        "agent",
+        "tool",
+        "result",
+        "requests",
+        "seed",
+    )
     PARSERS: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
         "input_tokens": parse_tokens,
         "output_tokens": parse_tokens,
@@ -121,7 +198,10 @@ class Workload:
         "static": _flag,
         "shared_prefix_tokens": _tokens_or_zero,
         "requests_per_s": _rate,
-        "lengths": _object,
+        "lengths": _json_object,
+        **dict.fromkeys(SPEC_KEYS, _spec),
+        "requests": _count(MAX_REQUESTS),
+        "seed": _count(2**63, low=0),
     }
 
 
@@ -142,6 +222,12 @@ def _engine(name: str, value: Any) -> str:
     return word
 
 
+def _version(name: str, value: Any) -> str:
+    """Any text: what cannot be read as a version takes the nearest modelled one."""
+    text = value if isinstance(value, str) else shortened(value, 40)
+    return text[:40].encode("utf-8", "replace").decode()
+
+
 def _workload(name: str, value: Any) -> Workload:
     return value if isinstance(value, Workload) else Workload(**_parsed(Workload, name, value))
 
@@ -152,14 +238,17 @@ KNOWN_BYTES = ("visible", "free_before_load", "weights", "activations", "runtime
 def _known_bytes(name: str, value: Any) -> dict[str, int]:
     given = _object(name, value)
     check_keys(name, given, KNOWN_BYTES)
-    return {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
+    sizes = {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
+    if "visible" in sizes:
+        check_int(f"{name}.visible", sizes["visible"], low=1, high=MAX_BYTES, unit="bytes")
+    return sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One question: a model on hardware, laid out and served so, at a length, for so many.
 
-    Build it with ``Scenario.from_dict`` (or ``kvroom.scenario(...)``), which checks and fills in:
+    Build it with ``Scenario.from_dict`` (``kvroom.plan`` does), which checks and fills in:
     ``gpu_count`` and the layout must agree; where ``tp`` is left out it takes the cards that pipeline
     and data parallelism leave.
     """
@@ -205,15 +294,15 @@ class Scenario:
         "encoder_tokens": _tokens_or_zero,
         "concurrency": _count(MAX_REQUESTS),
         "engine": _engine,
-        "engine_version": lambda name, value: value if isinstance(value, str) else str(value)[:40],
-        "engine_args": lambda name, value: {str(k): v for k, v in _object(name, value).items()},
+        "engine_version": _version,
+        "engine_args": _json_object,
         "workload": _workload,
-        "tiers": _anything,
+        "tiers": _json,
         "replicas": _count(MAX_GPUS),
         "routing": _text,
-        "disaggregation": _anything,
-        "speculation": _anything,
-        "calibration": _anything,
+        "disaggregation": _json,
+        "speculation": _json,
+        "calibration": _json,
         "known_bytes": _known_bytes,
         "allow_overcommit": _flag,
     }
@@ -339,13 +428,18 @@ def _from_query(query: str, link: str, how: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for key, value in parse_qsl(query):
         name = _SHORT.get(key, key)
-        given[name] = int(value) if name in _NUMBERS and value.isdecimal() else value
+        given[name] = _whole(value) if name in _NUMBERS else value
     if not given:
         raise KvroomError("link", link, "carries no question", how)
     gpu, colon, count = str(given.get("gpu", "")).rpartition(":")
     if colon and count.isdecimal():
-        given.update(gpu=gpu, gpu_count=int(count))
+        given.update(gpu=gpu, gpu_count=_whole(count))
     return given
+
+
+def _whole(text: str) -> int | str:
+    """``text`` as a whole number; left as it is, to be refused by its key, where it is none."""
+    return int(text) if text.isdecimal() and len(text) < 20 else text
 
 
 def query_link(base: str = PAGE_ADDRESS, **keys: Any) -> str:

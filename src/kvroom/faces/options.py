@@ -27,9 +27,9 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "--weight-dtype",
         "weight_dtype",
         "DTYPE",
-        "bf16, fp8, int4, nvfp4, q4_k_m … (default: the checkpoint's).",
+        "bf16, fp8, int4, nvfp4, q4_k_m and more (default: the checkpoint's).",
     ),
-    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 …"),
+    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 and more."),
     (
         "--context",
         "context_tokens",
@@ -38,7 +38,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("--encoder-tokens", "encoder_tokens", _TOKENS, "Encoder or image tokens of a request."),
     ("--concurrency", "concurrency", _NUMBER, "Requests in a step."),
-    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp …"),
+    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp and more."),
     (
         "--engine-version",
         "engine_version",
@@ -79,6 +79,11 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     decorate += [
         click.option("--users", metavar=_NUMBER, help="Users at once: sets both concurrencies."),
         click.option("--static", is_flag=True, help="One batch, no arrivals while it runs."),
+        click.option(
+            "--workload",
+            metavar="SPEC",
+            help="Who comes, in one line: arrivals=poisson:2/s,input=fixed:512,…",
+        ),
         click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
         ),
@@ -150,6 +155,8 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
         found["concurrency"] = workload["concurrency"] = users
     if given.get("static"):
         workload["static"] = True
+    if given.get("workload"):
+        workload.update(_spec(given["workload"]))
     if given.get("engine_arg"):
         found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
     if given.get("known_bytes"):
@@ -172,15 +179,25 @@ def _value(key: str, text: str) -> Any:
     return text
 
 
+def _spec(text: str) -> dict[str, Any]:
+    """The keys of a SPEC line, each checked, kept as written (counts as numbers)."""
+    from kvroom.workloads.synthetic import parse, split_spec
+
+    parse(text)
+    found: dict[str, Any] = dict(split_spec(text))
+    return found | {k: int(found[k]) for k in ("requests", "seed") if k in found}
+
+
 def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return {"gpu": codec.decode(text, "gpu")}
     name, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal():
         return {"gpu": text}
-    if count is not None and count != int(number):
+    said = _value("gpu_count", number)
+    if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
-    return {"gpu": name, "gpu_count": int(number)}
+    return {"gpu": name, "gpu_count": said}
 
 
 def _pair(flag: str, text: str) -> tuple[str, Any]:

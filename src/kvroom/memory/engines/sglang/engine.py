@@ -9,7 +9,6 @@ from kvroom.memory.deployment import Deployment, EngineAnswer, account
 from kvroom.memory.engines.releases import nearest_release, shown
 from kvroom.memory.engines.sglang.pools import (
     Pools,
-    Refused,
     StageLayers,
     pools_of,
     stage_layers,
@@ -17,6 +16,7 @@ from kvroom.memory.engines.sglang.pools import (
 )
 from kvroom.memory.engines.sglang.settings import Settings, settings_of
 from kvroom.memory.engines.sglang.share import StaticShare, image_reserve_mib, static_share
+from kvroom.memory.engines.sglang.state import Refused
 from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
 from kvroom.memory.layout import Rank
 from kvroom.units import GIB, KIB, MIB, show_gib
@@ -126,13 +126,14 @@ def _accounts(
     """One GPU's memory; what activations and graphs get is what the static part leaves."""
     free, best, worst = frees
     known = d.known_bytes
-    kept = max(0, round(free.before * (1 - share.fraction)))
+    kept = round(free.before * (1 - share.fraction))
+    kept = max(0, min(kept, free.before - free.weights - cache[0]))
     activations = known.get("activations", min(share.activations, kept))
     graphs = known.get("graphs", min(share.graphs, max(0, kept - activations)))
-    runtime = gpu - free.before
+    runtime = max(0, gpu - free.before)
     spent = free.weights + activations + graphs + runtime + cache[0]
     source = "measured" if "free_before_load" in known else "assumed"
-    band = (gpu - best.before, gpu - worst.before)
+    band = (max(0, gpu - best.before), max(0, gpu - worst.before))
     return (
         account(
             "weights",

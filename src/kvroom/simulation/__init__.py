@@ -1,0 +1,1 @@
+"""What happens when requests come: block pool, prefix cache, the engines' scheduling rules, the clock."""
