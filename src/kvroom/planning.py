@@ -68,6 +68,8 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, warnings = deploy(scenario, paths=paths)
     model, layout = deployment.model, deployment.layout
     answer = engines.answer(deployment)
+    if answer.context_tokens is not None:
+        deployment = replace(deployment, context_tokens=answer.context_tokens)
     warnings += answer.warnings
     limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
     held = requests_held(deployment, answer, limit)

@@ -57,6 +57,7 @@ class EngineAnswer:
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
+    ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
     """
 
@@ -68,6 +69,7 @@ class EngineAnswer:
     starts: bool = True
     reason: str = ""
     cache_given: bool = False
+    context_tokens: int | None = None
     pools: int = 1
     warnings: tuple[str, ...] = ()
 

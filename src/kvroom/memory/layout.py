@@ -190,7 +190,11 @@ class WeightMap:
     def _arithmetic_bytes(self) -> int:
         one = Layout()
         loose = (*self.model.embedding, *self.model.head, *self.model.beside)
-        return sum(self._bytes(t, None, one) for t in loose) + sum(self._layer_bytes(one))
+        return sum(self._bytes(t, None, one) for t in loose) + sum(self._uncut_layers)
+
+    @cached_property
+    def _uncut_layers(self) -> list[int]:
+        return self._layer_bytes(Layout())
 
     @cached_property
     def _file_ratio(self) -> float:
@@ -227,7 +231,7 @@ class WeightMap:
             for i, layer in enumerate(model.each_layer())
         ]
         return Pieces(
-            layers=tuple(round(b * ratio) for b in self._layer_bytes(one)),
+            layers=tuple(round(b * ratio) for b in self._uncut_layers),
             experts=tuple(round(b * ratio) for b in experts),
             table=round(sum(tables) * ratio),
             head=round(head * ratio),

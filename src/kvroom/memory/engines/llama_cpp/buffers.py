@@ -30,16 +30,21 @@ def compute_band(s: Setup, model: ModelSpec, c: Context, output: bool) -> Band:
     hidden = tokens * model.hidden_size * 4
     mask = c.cells * tokens * (2 if s.flash else 4)
     scores = 0 if s.flash else c.cells * tokens * model.q_heads * 4
-    widest = max((_width(run.layer) for run in model.layers), default=0) * tokens * 4
+    wide = widest(model) * tokens * 4
     few = tokens if s.rules.outputs == "batch" else min(c.slots, tokens)
     row = model.vocab_size * 4 if output else 0
 
-    def buffer(rows: int, wide: int) -> int:
+    def buffer(rows: int) -> int:
         return mask + scores + max(rows * row + 2 * hidden, 2 * hidden + wide)
 
-    middle = buffer(few, widest)
-    low = scores + max(few * row, widest // 2)
-    return middle, min(low, middle), round(1.25 * buffer(tokens, widest))
+    middle = buffer(few)
+    low = scores + max(few * row, wide // 2)
+    return middle, min(low, middle), round(1.25 * buffer(tokens))
+
+
+def widest(model: ModelSpec) -> int:
+    """Numbers a token of the widest layer."""
+    return max((_width(run.layer) for run in model.layers), default=0)
 
 
 def _width(layer: Layer) -> int:

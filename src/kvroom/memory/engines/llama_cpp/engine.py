@@ -19,6 +19,8 @@ from kvroom.memory.engines.llama_cpp.placement import HOST, Load, Machine, Place
 from kvroom.memory.engines.llama_cpp.setup import Setup, is_cpu, setup
 from kvroom.memory.layout import Rank, stores_of
 from kvroom.memory.ledger import LONGEST
+from kvroom.models.quantisation.base import PLAIN
+from kvroom.models.quantisation.ggml import MIXES
 from kvroom.units import show_gib
 
 MOST_SLOTS = 2**20
@@ -96,6 +98,7 @@ def answer(d: Deployment) -> EngineAnswer:
         capacity=_capacity(chosen, starts=not refusal),
         starts=not refusal,
         reason=refusal,
+        context_tokens=_shortened(d, chosen.context),
         warnings=(*warnings, *_notes(chosen)),
     )
 
@@ -128,7 +131,7 @@ def _choose(machine: Machine) -> Chosen:
     s, d = machine.s, machine.d
     whole = _asked_placement(machine)
     by_kvroom = s.slots is None and s.total is None
-    slots = s.slots or d.concurrency or 1
+    slots = s.slots or 1
     total = s.total
     if total == 0:
         total = d.model.max_context_tokens or d.context_tokens
@@ -138,19 +141,23 @@ def _choose(machine: Machine) -> Chosen:
             least = min(total, padded(s.flags.fit_context))
             total = machine.reduced_context(slots, total, least, whole)
     if by_kvroom:
-        each = total // slots
+        each = total
 
         def holds(n: int) -> bool:
             return machine.fits(whole, s.context(n, each * n))
 
-        found = most(holds, MOST_SLOTS)
-        slots = found if found >= slots and holds(found) else slots
+        slots = most(holds, MOST_SLOTS) or d.concurrency or 1
         total = each * slots
     context = s.context(slots, total)
     placement = whole
     if _may_move(s) and not machine.fits(whole, context):
         placement = machine.fitted(context)
     return Chosen(machine, context, placement, by_kvroom)
+
+
+def _shortened(d: Deployment, c: Context) -> int | None:
+    """The context that --fit left of the model's own limit; None where it is whole, or was asked for."""
+    return c.limit if not d.context_given and c.limit < d.context_tokens else None
 
 
 def _needed(s: Setup, d: Deployment, slots: int) -> int:
@@ -229,7 +236,7 @@ def _capacity(chosen: Chosen, *, starts: bool) -> EngineCapacity:
     window = next((k for k in stores if k.kind in ("window", "chunked")), None)
     near = getattr(window, "window", 0) or getattr(window, "chunk", 0)
     windowed = bool(near) and is_windowed(d.model) and s.rules.windows
-    tokens = min(d.context_tokens, c.limit) if not d.context_given else d.context_tokens
+    tokens = _shortened(d, c) or d.context_tokens
     held = _held(s, c, tokens)
     low, high = _ends(chosen, held, tokens)
     return EngineCapacity(
@@ -257,6 +264,8 @@ def _ends(chosen: Chosen, held: float, tokens: int) -> tuple[float, float]:
     """The same where the estimated buffers are at the ends of their bands."""
     machine, c = chosen.machine, chosen.context
     fixed = replace(machine, s=replace(machine.s, margins=()))
+    if _shortened(machine.d, c):
+        return held, held  # it would be a little shorter or longer
     if not chosen.by_kvroom or not chosen.all_on_gpu:
         worst = fixed.fits(chosen.placement, c, 2)
         return (held if worst or _may_move(machine.s) else 0.0), held
@@ -300,7 +309,11 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
     made: list[str] = []
     if chosen.by_kvroom:
         made.append(_setting(d.engine, c))
-    if not d.context_given and c.limit < d.context_tokens:
+        if chosen.all_on_gpu and _may_move(s) and (d.concurrency or 0) > c.slots:
+            made.append(
+                f"asked for {d.concurrency} slots it would start, with layers in host memory"
+            )
+    if _shortened(d, c):
         made.append(
             f"the context is fitted to the memory: {c.limit:,} of {d.context_tokens:,} tokens (--fit)"
         )
@@ -314,7 +327,11 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
     if forms & {"rglru", "lightning"}:
         made.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms - {''})})")
     if p.on_gpu == 0 and not s.cpu:
-        made.append("no layer lies on a GPU")
+        why = "" if s.rules.all_layers else " (n_gpu_layers is 0 by default in this release)"
+        made.append(f"no layer lies on a GPU{why}")
+    rule = d.weights.quantisation.name
+    if d.model.source != "gguf header" and rule not in (*MIXES, *PLAIN, "mxfp4"):
+        made.append(f"{d.engine} loads GGUF files: {rule} weights have none (weight_dtype q8_0 …)")
     return tuple(made)
 
 

@@ -107,7 +107,8 @@ class Machine:
             def holds(n: int, gpu: int = gpu, at: int = at) -> bool:
                 trial = [*places]
                 trial[at + 1 - n : at + 1] = [gpu] * n
-                return self.fits_on(gpu, Placement(tuple(trial), host_experts), c)
+                load = self.loads(Placement(tuple(trial), host_experts), c)[gpu]
+                return self.room(gpu, load) >= 0
 
             n = longest_fit(holds, at + 1)
             if n and not holds(n):
@@ -149,7 +150,7 @@ class Machine:
         made: list[Load] = []
         for gpu in range(self.gpus):
             busy = bool(weights[gpu] or stored[gpu])
-            compute = self._compute(c, p.places[-1] == gpu) if busy else NONE
+            compute = compute_band(self.s, self.d.model, c, p.places[-1] == gpu) if busy else NONE
             driver = NONE if s.cpu or not busy else DRIVER
             if busy and "activations" in known:
                 compute = (known["activations"],) * 3
@@ -157,9 +158,6 @@ class Machine:
                 driver = (known["runtime"],) * 3
             made.append(Load(weights[gpu], stored[gpu], compute, driver))
         return made
-
-    def _compute(self, c: Context, output: bool) -> Band:
-        return compute_band(self.s, self.d.model, c, output)
 
     def _shared_out(self, size: int) -> list[int]:
         shares = [*self.s.flags.tensor_split, *[0.0] * self.gpus][: self.gpus]
@@ -173,16 +171,15 @@ class Machine:
 
     # Whether it fits
 
-    def fits_on(self, gpu: int, p: Placement, c: Context, end: int = 0) -> bool:
-        """Whether that GPU has room for what lies on it."""
-        load = self.loads(p, c)[gpu]
-        return not load.weights + load.cache or (
-            load.total(end) + self.s.margin(gpu) <= self.free_bytes
-        )
+    def room(self, gpu: int, load: Load, end: int = 0) -> int:
+        """Bytes that stay free of that GPU beside ``load`` and what is to be left (negative: lacking)."""
+        if not load.weights + load.cache:
+            return self.free_bytes
+        return self.free_bytes - self.s.margin(gpu) - load.total(end)
 
     def fits(self, p: Placement, c: Context, end: int = 0) -> bool:
-        """Whether every GPU has."""
-        return all(self.fits_on(g, p, c, end) for g in range(self.gpus))
+        """Whether every GPU has room for what lies on it."""
+        return all(self.room(g, load, end) >= 0 for g, load in enumerate(self.loads(p, c)))
 
     # What --fit does
 
@@ -204,10 +201,7 @@ class Machine:
     def _with_experts(self, dense: Placement, c: Context) -> Placement:
         """Experts brought back, GPU by GPU from the front, as far as there is room."""
         experts = self.d.weights.pieces.experts
-        left = [
-            self.free_bytes - self.s.margin(g) - load.total()
-            for g, load in enumerate(self.loads(dense, c))
-        ]
+        left = [self.room(g, load) for g, load in enumerate(self.loads(dense, c))]
         host = set(dense.host_experts)
         for i, gpu in enumerate(dense.places[:-1]):
             if i in host and experts[i] <= left[gpu]:
@@ -232,10 +226,7 @@ class Machine:
 
     def _short(self, p: Placement, c: Context) -> int:
         """Bytes that the fullest GPU lacks."""
-        return max(
-            load.total() + self.s.margin(g) - self.free_bytes
-            for g, load in enumerate(self.loads(p, c))
-        )
+        return -min(self.room(g, load) for g, load in enumerate(self.loads(p, c)))
 
 
 def most(holds: Callable[[int], bool], limit: int) -> int:
