@@ -31,6 +31,7 @@ from kvroom.planning import deploy
 from kvroom.scenario import Scenario
 
 MIB, GIB = 2**20, 2**30
+HUGE = {"name": "any", "memory_bytes": 10**14, "memory_bytes_per_s": 10**12}
 Row = dict[str, Any]
 
 
@@ -247,10 +248,9 @@ def llama_trials(row: Row, configs: Path | None) -> Iterable[Trial]:
 def deployment(
     row: Row, config: Row, engine: str, args: Row, version: str | None = None, **more: Any
 ) -> Deployment:
-    """What the row describes, on a device that is large enough for anything."""
-    huge = {"name": "any", "memory_bytes": 10**14, "memory_bytes_per_s": 10**12}
+    """What the row describes, on a device that is large enough for anything unless told."""
     scenario = {
-        "model": {"config": config}, "gpu": huge, "gpu_count": row.get("gpu_count") or 1,
+        "model": {"config": config}, "gpu": HUGE, "gpu_count": row.get("gpu_count") or 1,
         "engine": engine, "engine_version": version, "engine_args": args, **more,
     }  # fmt: skip
     return deploy(Scenario.from_dict(scenario))[0]
@@ -259,22 +259,43 @@ def deployment(
 # TensorRT-LLM
 
 
+GPUS = {"H100 80GB": "H100-SXM", "A10 24GB": "A10"}
+"""What rows call a card → kvroom's name."""
+
+
 def trt_trials(row: Row, configs: Path | None) -> Iterable[Trial]:
-    """Tokens in the printed cache bytes."""
+    """Tokens in the printed cache bytes; and from the flags alone where the card is named."""
     config = model_of(row, configs)
     size = row.get("kv_available_gib")
     given = row["kv_mib"] * MIB if row.get("kv_mib") else size * GIB if size else None
-    if given is None:
-        raise NotRecordedError("the cache's bytes were not printed")
+    gpu = GPUS.get(row.get("gpu") or "")
+    if given is None and gpu is None:
+        raise NotRecordedError("neither the cache's bytes nor the card are recorded")
     kv = "fp8" if "fp8" in f"{row.get('notes')} {row.get('expected_basis')}" else "auto"
-    args: Row = {"max_gpu_total_bytes": int(given)}
+    args: Row = {}
     if row.get("block_size"):
         args["tokens_per_block"] = row["block_size"]
-    d = deployment(row, config, "tensorrt-llm", args, row.get("engine_version"), kv_dtype=kv)
-    capacity = engines.answer(d).capacity
-    tokens = capacity.kv_tokens if capacity and capacity.kv_tokens else 0
-    rounded = 0.0 if row.get("kv_mib") else 0.005 * GIB / given * row["kv_tokens"]
-    yield Trial("tokens", tokens, row["kv_tokens"], rounded)
+    share = re.search(r"free_gpu_mem(?:ory)?_fraction ([\d.]+)", words(row))
+    if share:
+        args["free_gpu_memory_fraction"] = float(share[1])
+    batch = found(words(row), r"max_batch_size (\d+)")
+    if batch:
+        args["max_batch_size"] = batch
+    version = row.get("engine_version")
+
+    def tokens(gpu: Any, **more: Any) -> tuple[int, int]:
+        d = deployment(row, config, "tensorrt-llm", {**args, **more}, version, kv_dtype=kv, gpu=gpu)
+        capacity = engines.answer(d).capacity
+        assert capacity is not None
+        return capacity.kv_tokens or 0, capacity.block_tokens or 0
+
+    if given is not None:
+        # GiB are printed with two digits: the tokens follow from them to as much, and a block
+        held, block = tokens(HUGE, max_gpu_total_bytes=int(given))
+        rounded = 0.0 if row.get("kv_mib") else 0.005 * GIB / given * row["kv_tokens"] + block
+        yield Trial("tokens in the printed bytes", held, row["kv_tokens"], rounded)
+    if gpu is not None:
+        yield Trial("tokens from the flags alone", tokens(gpu)[0], row["kv_tokens"])
 
 
 READERS: dict[str, Callable[[Row, Path | None], Iterable[Trial]]] = {
@@ -322,18 +343,16 @@ def main() -> None:
     with asked.logs.open(encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
     made = account(rows, asked.configs)
-    print(
-        f"{'engine':14} {'logs':>5} {'tried':>6} {'as printed':>11} {'median error':>13} {'worst':>8}"
-    )
+    head = f"{'engine':14} {'logs':>4} {'figure':28} {'n':>3} {'as printed':>10}"
+    print(f"{head} {'median error':>12} {'worst':>8}")
     for engine, kept in sorted(made.items()):
-        trials = [t for _, t in kept.trials]
-        ids = {i for i, _ in kept.trials}
-        errors = sorted(abs(t.error) for t in trials)
-        median = f"{statistics.median(errors):.3%}" if errors else "-"
-        worst = f"{errors[-1]:.3%}" if errors else "-"
-        exact = f"{sum(t.exact for t in trials)}/{len(trials)}"
-        logs = len(ids) + len(kept.left_out)
-        print(f"{engine:14} {logs:5} {len(ids):6} {exact:>11} {median:>13} {worst:>8}")
+        logs = len({i for i, _ in kept.trials}) + len(kept.left_out)
+        for what in dict.fromkeys(t.what for _, t in kept.trials):
+            trials = [t for _, t in kept.trials if t.what == what]
+            errors = [abs(t.error) for t in trials]
+            exact = sum(t.exact for t in trials)
+            head = f"{engine:14} {logs:4} {what:28} {len(trials):3} {exact:10}"
+            print(f"{head} {statistics.median(errors):12.3%} {max(errors):8.3%}")
     for engine, kept in sorted(made.items()):
         for name, t in kept.trials:
             if asked.verbose or not t.exact:

@@ -16,7 +16,7 @@ _MODULES = {
     "llama.cpp": "llama_cpp",
     "ollama": "llama_cpp",
     "sglang": "sglang",
-    # "tensorrt-llm": "tensorrt_llm",
+    "tensorrt-llm": "tensorrt_llm",
     "vllm": "vllm",
 }
 _OTHERS = "budget"
