@@ -23,7 +23,8 @@ from kvroom.models.quantisation.base import PLAIN
 from kvroom.models.quantisation.ggml import MIXES
 from kvroom.units import show_gib
 
-MOST_SLOTS = 2**20
+MOST_SLOTS = 256
+"""llama.cpp's own limit of sequences (LLAMA_MAX_SEQ)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def answer(d: Deployment) -> EngineAnswer:
     """What llama.cpp (or Ollama, or ik_llama.cpp) makes of the deployment."""
     chosen, warnings = _chosen(d)
     machine = chosen.machine
-    refusal = _refusal(machine.s, d)
+    refusal = _refusal(machine.s, d, chosen.context)
     loads = machine.loads(chosen.placement, chosen.context)
     short = [i for i, load in enumerate(loads) if load.total() > machine.free_bytes]
     if not refusal and short:
@@ -146,7 +147,8 @@ def _choose(machine: Machine) -> Chosen:
         def holds(n: int) -> bool:
             return machine.fits(whole, s.context(n, each * n))
 
-        slots = most(holds, MOST_SLOTS) or d.concurrency or 1
+        stores = bool(d.model.stores)
+        slots = (most(holds, MOST_SLOTS) if stores else 0) or min(d.concurrency or 1, MOST_SLOTS)
         total = each * slots
     context = s.context(slots, total)
     placement = whole
@@ -185,8 +187,10 @@ def _may_move(s: Setup) -> bool:
     return s.fit and not (by_hand or rows or s.flags.overridden or s.cpu)
 
 
-def _refusal(s: Setup, d: Deployment) -> str:
+def _refusal(s: Setup, d: Deployment, c: Context) -> str:
     """Why llama.cpp would not build the cache, "" where it would."""
+    if c.slots > MOST_SLOTS:
+        return f"{c.slots:,} slots are more than its {MOST_SLOTS} (parallel)"
     latent = any(k.kind == "latent" for k, _ in d.model.stores) and not s.expanded
     if latent and s.rules.latent == "latent" and s.key != s.value:
         return "latent attention stores keys only, and K and V types must then be equal"
@@ -238,10 +242,10 @@ def _capacity(chosen: Chosen, *, starts: bool) -> EngineCapacity:
     windowed = bool(near) and is_windowed(d.model) and s.rules.windows
     tokens = _shortened(d, c) or d.context_tokens
     held = _held(s, c, tokens)
-    low, high = _ends(chosen, held, tokens)
+    low, high = _ends(chosen, held, tokens) if stores else (None, None)
     return EngineCapacity(
         kv_tokens=c.tokens if any(k.kind not in ("state", "conv") for k in stores) else None,
-        max_concurrency=held,
+        max_concurrency=held if stores else None,
         max_context_tokens=_longest(chosen) if starts else _longest_alone(chosen),
         low=low,
         high=high,

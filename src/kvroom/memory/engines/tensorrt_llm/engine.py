@@ -57,7 +57,9 @@ def answer(d: Deployment) -> EngineAnswer:
     rules, note = release_of(d.version)
     flags = read_flags(d.args, d.layout)
     tp = 1 if flags.attention_dp else d.layout.tp
-    s = Setup(d, rules, flags, d.weights.ranks(d.layout, None, tp))
+    s = Setup(
+        d, rules, flags, d.weights.ranks(d.layout, None, tp), d.weights.ranks(d.layout, None, 1)
+    )
     budgets = [_budget(s, r) for r in s.ranks]
     made = [_pools(s, budgets, end) for end in (0, -1, 1)]
     pools = made[0]
@@ -79,8 +81,8 @@ def answer(d: Deployment) -> EngineAnswer:
     return EngineAnswer(
         rank=s.ranks[pools.stage],
         gpu_bytes=budget.gpu_bytes,
-        accounts=_accounts(d, budget, pools, made),
-        kv_bytes=pools.cache_bytes + pools.state_bytes,
+        accounts=_accounts(d, budget, made if starts else []),
+        kv_bytes=pools.cache_bytes + pools.state_bytes if starts else 0,
         capacity=EngineCapacity(
             num_blocks=pools.blocks,
             block_tokens=s.block_tokens,
@@ -89,7 +91,9 @@ def answer(d: Deployment) -> EngineAnswer:
             max_context_tokens=longest,
             low=min(ends),
             high=max(ends),
-            window_tokens=window.tokens if window and window is not pools.main else None,
+            window_tokens=window.tokens // s.block_tokens * s.block_tokens
+            if window and window is not pools.main
+            else None,
             state_slots=s.slots if pools.state_bytes else None,
             max_running_requests=flags.requests,
         ),
@@ -177,12 +181,10 @@ def _check(s: Setup, budget: Budget, pools: Pools) -> tuple[bool, str]:
     return True, ""
 
 
-def _accounts(
-    d: Deployment, b: Budget, pools: Pools, ends: list[Pools | None]
-) -> tuple[Account, ...]:
+def _accounts(d: Deployment, b: Budget, ends: list[Pools | None]) -> tuple[Account, ...]:
+    """One GPU's memory; ``ends``: the pools as estimated and at the ends of the bands (none: refused)."""
     known = d.known_bytes
-    cache = pools.cache_bytes + pools.state_bytes
-    others = [p.cache_bytes + p.state_bytes for p in ends if p and p.stage == pools.stage]
+    sizes = [p.cache_bytes + p.state_bytes for p in ends if p] or [0]
     activations = b.overheads["activations"]
     made = [
         account("weights", b.weights, "measured" if "weights" in known else "config"),
@@ -198,7 +200,7 @@ def _accounts(
             )
             for n in ("runtime", "graphs")
         ),
-        account("kv", cache, "engine rule", (min(others), max(others))),
+        account("kv", sizes[0], "engine rule", (min(sizes), max(sizes))),
     ]
     unused = b.gpu_bytes - sum(a.bytes for a in made)
     return (*made, account("unused", unused, "engine rule"))

@@ -32,6 +32,8 @@ class Setup:
     rules: Rules
     flags: Flags
     ranks: Sequence[Rank]
+    uncut: Sequence[Rank]
+    """The same stages with every head on them."""
 
     @property
     def pytorch(self) -> bool:
@@ -80,11 +82,15 @@ class Setup:
 
 @dataclass(frozen=True)
 class Pool:
-    """The layers of one window (0: full attention) on one rank, and the tokens there is room for."""
+    """The layers of one window (0: full attention) on one rank, and the tokens there is room for.
+
+    ``each``: tokens that a request takes whatever its length (an encoder's output).
+    """
 
     window: int
     token_bytes: Fraction
     tokens: int
+    each: int = 0
 
 
 @dataclass(frozen=True)
@@ -121,7 +127,7 @@ class Pools:
         held = min(
             p.tokens // block / (ceil_div(_kept(p, tokens), block) * beams) for p in self.pools
         )
-        return min(held, self.s.flags.requests) if self.state_bytes else held
+        return min(held, float(self.s.flags.requests)) if self.state_bytes else held
 
     def longest(self) -> int:
         """The longest request that one block more would not fit (what max_seq_len is cut to)."""
@@ -132,6 +138,8 @@ class Pools:
 
 
 def _kept(pool: Pool, tokens: int) -> int:
+    if pool.each:
+        return pool.each
     return min(tokens, pool.window) if pool.window else tokens
 
 
@@ -147,9 +155,8 @@ def state_bytes(rank: Rank) -> int:
 
 def estimated_token_bytes(s: Setup, stage: int) -> Fraction:
     """Bytes a token as the estimate divides them: heads by ranks, even below one head."""
-    whole = s.d.weights.ranks(s.d.layout, None, 1)[stage]
     total = Fraction(0)
-    for kind, n in whole.stores:
+    for kind, n in s.uncut[stage].stores:
         if growing(kind):
             shared = s.attention_tp if hasattr(kind, "kv_heads") else 1
             total += Fraction(kind.block_bytes(1, s.d.kv) * n, shared)
@@ -177,6 +184,9 @@ def _rank_pools(s: Setup, stage: int, rank: Rank, budget: int, free: int) -> Poo
             window = s.window_of(kind)
             groups[window] = groups.get(window, 0) + kind.block_bytes(1, s.d.kv) * n
     budget = max(0, budget)
+    crossed = sum(k.block_bytes(1, s.d.kv) * n for k, n in rank.stores if k.kind == "cross")
+    cross = int(Fraction(s.flags.cross_share) * budget) if crossed and s.d.encoder_tokens else 0
+    budget -= cross
     if s.second_manager:
         pools = _coalesced(s, groups, budget)
     elif len(groups) > 1:
@@ -194,6 +204,8 @@ def _rank_pools(s: Setup, stage: int, rank: Rank, budget: int, free: int) -> Poo
         taken = state * s.flags.requests * s.d.layout.pp
         again = int(Fraction(s.flags.share) * max(0, free - taken) / size)
         pools = [Pool(window, Fraction(size), min(tokens, again))]
+    if cross:
+        pools.append(Pool(0, Fraction(crossed), cross // crossed, s.d.encoder_tokens))
     block = s.block_tokens
     held = sum(int(p.tokens // block * block * p.token_bytes) for p in pools)
     return Pools(s, stage, tuple(pools), held, state * s.slots if state else 0)
