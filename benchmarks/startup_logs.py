@@ -1,13 +1,15 @@
-"""How near kvroom comes to what engines print at their start, engine by engine.
+"""Hold kvroom to start-up logs that people published: what the engine printed against what it predicts.
 
-    python benchmarks/startup_logs.py LOGS.jsonl [--configs FOLDER] [--all]
+    python benchmarks/startup_logs.py LOGS.jsonl --configs FOLDER [--verbose]
 
-LOGS.jsonl holds one log a line: engine, engine_version, model, config, gpu, gpu_count, tp, pp, dp, ep,
-kv_dtype, weight_dtype, quantization, max_model_len, gpu_memory_utilization, other_flags and what was
-printed: kv_tokens, num_blocks, block_size, max_concurrency, kv_available_gib … (any may be null).
-FOLDER holds the models' config.json files as NAME.json, NAME being ``config``; without it the
-catalogue is asked. A log counts where its model, card, layout and size in tokens are known; the
-others are counted with what they lack (``--all`` lists them).
+LOGS.jsonl holds one log a line: id, engine, engine_version, model, config (the name of a config.json in
+FOLDER), gpu, max_model_len, kv_dtype, other_flags, notes, and what was printed: kv_mib, kv_tokens,
+kv_available_gib … (any may be null). For each engine the table says how many logs record enough to be
+predicted from, how many of those come out as printed, and the errors. A log whose model, length, slots
+or cache width is not in its record is listed as such, never fitted; one whose model only follows from
+what it prints (model_inferred) is marked "~".
+
+Another engine joins with a function from a row to its trials, in READERS.
 """
 
 from __future__ import annotations
@@ -16,258 +18,250 @@ import argparse
 import json
 import re
 import statistics
-from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from served_logs import served_trials
+from trials import MODELS, NotRecordedError, Row, Trial
+
 from kvroom.errors import KvroomError
-from kvroom.machines import catalogue as cards
-from kvroom.models.load import load
-from kvroom.planning import work
+from kvroom.memory import engines
+from kvroom.memory.deployment import Deployment
+from kvroom.memory.engines.llama_cpp import cache_sizes
+from kvroom.planning import deploy
 from kvroom.scenario import Scenario
 
-GIB = 2**30
-ENGINES = ("vllm", "sglang", "tensorrt-llm")
-"""Those that size their cache by what memory is left; llama.cpp's follows from the context alone."""
-FLAGS = {
-    "vllm": ("max_num_seqs", "max_num_batched_tokens", "block_size"),
-    "sglang": (
-        "mem_fraction_static",
-        "max_running_requests",
-        "max_mamba_cache_size",
-        "chunked_prefill_size",
-        "page_size",
-        "max_total_tokens",
-    ),
-    "tensorrt-llm": ("free_gpu_memory_fraction", "max_batch_size"),
-}
-STORED = (
-    (r"bnb|bitsandbytes|4-bit|int4|w4a16", "int4"),
-    (r"gptq", "gptq_int4_g128"),
-    (r"nvfp4", "nvfp4"),
-    (r"mxfp4", "mxfp4"),
-    (r"fp8", "fp8"),
-)
-CARDS = (
-    (r"H100", "H100-SXM"),
-    (r"A100 80GB", "A100-SXM-80"),
-    (r"A10 24GB", "A10"),
-    (r"RTX 4090", "RTX-4090"),
-    (r"RTX 5090(?! Laptop)", "RTX-5090"),
-    (r"B300", "B300-SXM"),
-)
-"""Bare and wordy names → the card that is meant."""
-OLD = re.compile(r"^202[34]|^0\.[0-7]\.")
-"""vLLM's releases before 0.8 are not modelled."""
-DATES = {
-    "sglang": (("2025-09", "0.4.10"), ("2026-05", "0.5.9")),
-    "vllm": (
-        ("2025-05", "0.8.5"),
-        ("2025-07", "0.9.1"),
-        ("2025-09", "0.10.0"),
-        ("2025-12", "0.11.0"),
-    ),
-}
-"""Where a log gives a date only: the modelled release of the time before each."""
-MODEL_TAILS = re.compile(
-    r"(?i)(-unsloth)?-bnb-4bit$|-fp8(-block)?$|-gptq-int4$|-awq(-w4a16)?$|-w4a16$|-nvfp4$| \(.*|\s+nvfp4.*"
-)
+MIB, GIB = 2**20, 2**30
+HUGE = {"name": "any", "memory_bytes": 10**14, "memory_bytes_per_s": 10**12}
 
 
-class Lacks(Exception):
-    """What a log does not say."""
+def model_of(row: Row, configs: Path | None) -> Row:
+    """The config of a row's model; NotRecordedError where the log names none that is known."""
+    name = row.get("config")
+    if not name:
+        said = row.get("model") or row.get("model_inferred") or ""
+        found = next((m for key, m in MODELS if key.lower() in said.lower()), None)
+        if found is None and said:
+            raise NotRecordedError(f"no config of {said[:40]}")
+        if found is None:
+            raise NotRecordedError("the model is not named")
+        if not isinstance(found, str):
+            return found
+        name = found
+    if configs is None or not (configs / f"{name}.json").is_file():
+        raise NotRecordedError(f"needs --configs with {name}.json")
+    config: Row = json.loads((configs / f"{name}.json").read_text("utf-8"))
+    config.pop("quantization_config", None)
+    return config
 
 
-@dataclass(frozen=True)
-class Case:
-    """One log that can be predicted."""
-
-    name: str
-    engine: str
-    printed_tokens: int
-    predicted_tokens: int
-    from_bytes: int | None
-
-    @property
-    def off(self) -> float:
-        """The prediction from the flags alone over what was printed, less 1."""
-        return self.predicted_tokens / self.printed_tokens - 1
-
-    @property
-    def off_given(self) -> float | None:
-        """The same given the printed cache bytes."""
-        return None if self.from_bytes is None else self.from_bytes / self.printed_tokens - 1
+def words(row: Row) -> str:
+    """What a row says in words: its flags, then its notes."""
+    return f"{row.get('other_flags') or ''} | {row.get('notes') or ''}"
 
 
-def model_of(row: dict[str, Any], configs: Path | None) -> str:
-    """A path or a name that kvroom reads."""
-    if row.get("config") and configs and (configs / f"{row['config']}.json").is_file():
-        return str(configs / f"{row['config']}.json")
-    if not row.get("model"):
-        raise Lacks("model")
-    name = MODEL_TAILS.sub("", str(row["model"]))
-    for word in (row["model"], name, name.rpartition("/")[2]):
-        try:
-            load(word, paths=False)
-        except KvroomError:
-            continue
-        return str(word)
-    raise Lacks("model's config")
-
-
-def card_of(row: dict[str, Any]) -> str:
-    """The card's catalogue name."""
-    said = str(row.get("gpu") or "")
-    if not said:
-        raise Lacks("card")
-    for pattern, name in CARDS:
-        if re.search(pattern, said):
-            return name
-    try:
-        return cards.find(said.partition("(")[0].strip()).name
-    except KvroomError:
-        raise Lacks("card by name") from None
-
-
-def tokens_of(row: dict[str, Any]) -> int:
-    """The printed size in tokens."""
-    if row.get("kv_tokens"):
-        return int(row["kv_tokens"])
-    if row.get("num_blocks"):
-        return int(row["num_blocks"]) * int(row.get("block_size") or 16)
-    raise Lacks("tokens")
-
-
-def version_of(row: dict[str, Any]) -> str | None:
-    """The release, where one is named or its date is."""
-    said = str(row.get("engine_version") or "")
-    found = re.search(r"(?<![\d.-])(\d+\.\d+(?:\.\d+)?)(?![\d-])", said)
-    if found:
-        return found[1]
-    if date := re.search(r"20\d\d-\d\d", said):
-        for before, release in DATES.get(row["engine"], ()):
-            if date[0] < before:
-                return release
+def found(text: str, *patterns: str) -> int | None:
+    """The first number that one of ``patterns`` finds; one with a question mark is a guess."""
+    for pattern in patterns:
+        match = re.search(pattern + r"(?!\d|\?)", text)
+        if match:
+            return int(match[1])
     return None
 
 
-def question_of(row: dict[str, Any], configs: Path | None) -> dict[str, Any]:
-    """The Scenario from the flags alone; Lacks names what is not said."""
-    asked: dict[str, Any] = {"model": model_of(row, configs), "gpu": card_of(row)}
-    if row.get("tp") is None or row["tp"] * (row.get("pp") or 1) < (row.get("gpu_count") or 1):
-        raise Lacks("layout")
-    drafts = re.search(r"MTP|DSpark|EAGLE", str(row.get("other_flags") or ""))
-    if drafts and row["engine"] != "sglang":
-        raise Lacks("draft model's size")
-    if row["engine"] == "vllm" and OLD.search(str(row.get("engine_version") or "")):
-        raise Lacks("release among those modelled")
-    asked["engine"] = row["engine"]
-    for key in ("tp", "pp", "dp", "ep"):
-        if row.get(key):
-            asked[key] = int(row[key])
-    if version := version_of(row):
-        asked["engine_version"] = version
-    if row.get("kv_dtype"):
-        asked["kv_dtype"] = row["kv_dtype"]
-    if row.get("max_model_len"):
-        asked["context_tokens"] = int(row["max_model_len"])
-    stored = f"{row.get('weight_dtype') or ''} {row.get('quantization') or ''}".lower()
-    own = load(asked["model"]).quantisation is not None
-    if row.get("weight_dtype") == "bf16" and not row.get("quantization"):
-        asked["weight_dtype"] = "bf16"
-    for pattern, name in STORED:
-        if re.search(pattern, stored) and not own:
-            asked["weight_dtype"] = name
-            break
-    args: dict[str, Any] = {}
-    if isinstance(row.get("gpu_memory_utilization"), int | float):
-        args["gpu_memory_utilization"] = row["gpu_memory_utilization"]
-    text = str(row.get("other_flags") or "").replace("-", "_").replace("max seqs", "max_num_seqs")
-    for name in FLAGS[row["engine"]]:
-        if found := re.search(rf"{name}[ =:]+([\d.]+)", text):
-            args[name] = json.loads(found[1].rstrip("."))
-    if row["engine"] == "vllm" and (found := re.search(r"\bchunk (\d+)", text)):
-        args["max_num_batched_tokens"] = int(found[1])
-    asked["engine_args"] = args
-    return asked
+# llama.cpp, ik_llama.cpp, Ollama
+
+HALF_DIGIT = 0.005
+"""MiB are printed with two digits."""
+NARROW = {"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl", "f16", "f32", "bf16"}
 
 
-def case_of(row: dict[str, Any], configs: Path | None) -> Case:
-    """One log against its prediction; Lacks names what cannot be known."""
-    printed = tokens_of(row)
-    asked = question_of(row, configs)
-    plan = work(Scenario.from_dict(asked)).plan
-    capacity = plan.capacity.engine
-    if capacity is None or capacity.kv_tokens is None:
-        raise Lacks("a size that kvroom predicts")
-    given = None
-    if row.get("kv_available_gib"):
-        given = from_bytes(asked, round(row["kv_available_gib"] * GIB), row["engine"])
-        if given and not row.get("kv_dtype") and abs(2 * given / printed - 1) < 0.01:
-            raise Lacks("cache dtype")  # half the bytes a token of a 16-bit cache
-    return Case(row["id"], row["engine"], printed, capacity.kv_tokens, given)
+def llama_args(row: Row) -> Row:
+    """The flags that a row tells, by llama-server's names."""
+    text = words(row)
+    args: Row = {"ctx_size": row.get("max_model_len") or 4096}
+    kinds = re.findall(r"[a-z0-9_]+", (row.get("kv_dtype") or "").lower())
+    kinds = [k for k in kinds if k in NARROW]
+    if kinds:
+        args["cache_type_k"], args["cache_type_v"] = kinds[0], kinds[-1]
+    slots = found(
+        row.get("other_flags") or "",
+        r"--parallel (\d+)",
+        r"-np (\d+)",
+        r"(\d+) slots",
+        r"^(\d+) seqs",
+    ) or found(row.get("notes") or "", r"for (\d+) (?:seqs|cells)", r"\((\d) cell;")
+    if slots is not None:
+        args["parallel"] = slots
+        if "unified" in text and "non-unified" not in text:
+            args["kv_unified"] = True
+    batch = found(row.get("other_flags") or "", r"\bub (\d+)", r"ubatch (\d+)")
+    if batch is not None:
+        args["ubatch_size"] = batch
+    for name, pattern in (("mla_use", r"mla (\d)"), ("flash_attn", r"\bfa (\d)")):
+        value = found(text, pattern)
+        if value is not None:
+            args[name] = value
+    if "-sm row" in text:
+        args["split_mode"] = "row"
+    return args
 
 
-def from_bytes(asked: dict[str, Any], size: int, engine: str) -> int | None:
-    """Tokens given the cache's bytes."""
-    question = dict(asked)
-    if engine == "vllm":
-        question["engine_args"] = {**asked["engine_args"], "kv_cache_memory_bytes": size}
-    plan = work(Scenario.from_dict(question)).plan
-    capacity = plan.capacity.engine
-    if capacity is None or not capacity.kv_tokens:
-        return None
-    if engine == "vllm":
-        return capacity.kv_tokens
-    return round(capacity.kv_tokens * size / plan.memory.kv_bytes) if plan.memory.kv_bytes else None
+def llama_trials(row: Row, configs: Path | None) -> Iterable[Trial]:
+    """The cache as it was printed, to the MiB; recurrent state where a note tells it."""
+    text = words(row)
+    state = re.search(r"(?:recurrent|RS) ([\d.]+) MiB", text)
+    if row.get("kv_mib") is None and not state:
+        raise NotRecordedError("no cache size was printed")
+    config = model_of(row, configs)
+    if row.get("max_model_len") is None and row.get("kv_mib") is not None:
+        raise NotRecordedError("the context is not recorded")
+    if re.search(r"ubatch \d+\?", text):
+        raise NotRecordedError("the batch, which windows depend on, is only guessed at")
+    args = llama_args(row)
+    engine = row["engine"]
+    if engine == "ollama":
+        args = {"num_ctx": args["ctx_size"]}
+    version = {"ollama": "0.12.5"}.get(engine)  # the log's date; newer ones keep the same cells
+    d = deployment(row, config, engine, args, version)
+    if "expanded" in (row.get("arch") or ""):
+        d = replace(d, model=replace(d.model, expanded_latents=True))
+    slots = args.get("parallel")
+    if (
+        slots is None
+        and engine == "llama.cpp"
+        and any(k.kind == "window" for k, _ in d.model.stores)
+    ):
+        raise NotRecordedError("the number of slots, which windows depend on, is not recorded")
+    sizes = cache_sizes(d)
+    if row.get("kv_mib") is not None:
+        yield Trial("cache MiB", sizes.attention / MIB, row["kv_mib"], HALF_DIGIT)
+    if state and slots:
+        yield Trial("state MiB", sizes.state / MIB, float(state[1]), HALF_DIGIT)
+
+
+def deployment(
+    row: Row, config: Row, engine: str, args: Row, version: str | None = None, **more: Any
+) -> Deployment:
+    """What the row describes, on a device that is large enough for anything unless told."""
+    scenario = {
+        "model": {"config": config}, "gpu": HUGE, "gpu_count": row.get("gpu_count") or 1,
+        "engine": engine, "engine_version": version, "engine_args": args, **more,
+    }  # fmt: skip
+    return deploy(Scenario.from_dict(scenario))[0]
+
+
+# TensorRT-LLM
+
+
+GPUS = {"H100 80GB": "H100-SXM", "A10 24GB": "A10"}
+"""What rows call a card → kvroom's name."""
+
+
+def trt_trials(row: Row, configs: Path | None) -> Iterable[Trial]:
+    """Tokens in the printed cache bytes; and from the flags alone where the card is named."""
+    config = model_of(row, configs)
+    size = row.get("kv_available_gib")
+    given = row["kv_mib"] * MIB if row.get("kv_mib") else size * GIB if size else None
+    gpu = GPUS.get(row.get("gpu") or "")
+    if given is None and gpu is None:
+        raise NotRecordedError("neither the cache's bytes nor the card are recorded")
+    kv = "fp8" if "fp8" in f"{row.get('notes')} {row.get('expected_basis')}" else "auto"
+    args: Row = {}
+    if row.get("block_size"):
+        args["tokens_per_block"] = row["block_size"]
+    share = re.search(r"free_gpu_mem(?:ory)?_fraction ([\d.]+)", words(row))
+    if share:
+        args["free_gpu_memory_fraction"] = float(share[1])
+    batch = found(words(row), r"max_batch_size (\d+)")
+    if batch:
+        args["max_batch_size"] = batch
+    version = row.get("engine_version")
+
+    def tokens(gpu: Any, **more: Any) -> tuple[int, int]:
+        d = deployment(row, config, "tensorrt-llm", {**args, **more}, version, kv_dtype=kv, gpu=gpu)
+        capacity = engines.answer(d).capacity
+        assert capacity is not None
+        return capacity.kv_tokens or 0, capacity.block_tokens or 0
+
+    if given is not None:
+        # GiB are printed with two digits: the tokens follow from them to as much, and a block
+        held, block = tokens(HUGE, max_gpu_total_bytes=int(given))
+        rounded = 0.0 if row.get("kv_mib") else 0.005 * GIB / given * row["kv_tokens"] + block
+        yield Trial("tokens in the printed bytes", held, row["kv_tokens"], rounded)
+    if gpu is not None:
+        yield Trial("tokens from the flags alone", tokens(gpu)[0], row["kv_tokens"])
+
+
+READERS: dict[str, Callable[[Row, Path | None], Iterable[Trial]]] = {
+    "llama.cpp": llama_trials,
+    "ik_llama.cpp": llama_trials,
+    "ollama": llama_trials,
+    "sglang": served_trials,
+    "tensorrt-llm": trt_trials,
+    "vllm": served_trials,
+}
+
+
+@dataclass
+class Account:
+    """What came of one engine's rows."""
+
+    trials: list[tuple[str, Trial]]
+    left_out: list[tuple[str, str]]
+
+
+def account(rows: Iterable[Row], configs: Path | None) -> dict[str, Account]:
+    """Every row of an engine in READERS, tried or left out with its reason."""
+    made: dict[str, Account] = {}
+    for row in rows:
+        reader = READERS.get(row.get("engine") or "")
+        if reader is None:
+            continue
+        kept = made.setdefault(row["engine"], Account([], []))
+        try:
+            named = row["id"] if row.get("model") else f"{row['id']} ~"
+            kept.trials += [(named, t) for t in reader(row, configs)]
+        except NotRecordedError as e:
+            kept.left_out.append((row["id"], str(e)))
+        except KvroomError as e:
+            kept.left_out.append((row["id"], f"refused: {e}"))
+    return made
 
 
 def main() -> None:
-    """Print the table, engine by engine."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("logs", type=Path)
-    parser.add_argument("--configs", type=Path)
-    parser.add_argument("--all", action="store_true", help="list every log, also those left out")
-    args = parser.parse_args()
-    rows = [json.loads(text) for text in args.logs.read_text("utf-8").splitlines() if text.strip()]
-    for engine in ENGINES:
-        cases, lacking, listed = [], Counter[str](), []
-        for row in rows:
-            if row["engine"] != engine:
-                continue
-            try:
-                cases.append(case_of(row, args.configs))
-            except Lacks as why:
-                lacking[str(why)] += 1
-                listed.append(f"    {row['id']}: lacks its {why}")
-            except KvroomError as e:
-                lacking["a question that kvroom takes"] += 1
-                listed.append(f"    {row['id']}: {e}")
-        report(engine, cases, lacking)
-        if args.all:
-            print("\n".join(listed))
-
-
-def report(engine: str, cases: list[Case], lacking: Counter[str]) -> None:
-    """One engine's rows and errors."""
-    left = ", ".join(f"{n} lack their {what}" for what, n in lacking.most_common())
-    print(f"{engine}: {len(cases)} logs" + (f" ({left})" if left else ""))
-    for c in sorted(cases, key=lambda c: abs(c.off)):
-        given = "" if c.off_given is None else f"{c.off_given:+9.2%} given the bytes"
-        print(
-            f"    {c.name:28}{c.printed_tokens:>12,} printed{c.predicted_tokens:>12,} from flags"
-            f"{c.off:+9.1%}{given}"
-        )
-    if cases:
-        offs = sorted((abs(c.off) for c in cases), reverse=True)
-        print(
-            f"  from the flags alone: median {statistics.median(offs):.1%}, worst {offs[0]:.1%}, "
-            f"worst but one {offs[min(1, len(offs) - 1)]:.1%}"
-        )
-    given = [abs(c.off_given) for c in cases if c.off_given is not None]
-    if given:
-        print(f"  given the cache bytes: n {len(given)}, worst {max(given):.2%}")
+    parser.add_argument("--configs", type=Path, help="folder of config.json files by name")
+    parser.add_argument("--verbose", action="store_true", help="every figure, not only the misses")
+    asked = parser.parse_args()
+    with asked.logs.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines if line.strip()]
+    made = account(rows, asked.configs)
+    head = f"{'engine':14} {'logs':>4} {'figure':28} {'n':>3} {'as printed':>10}"
+    print(f"{head} {'median error':>12} {'worst but one':>14} {'worst':>8}")
+    for engine, kept in sorted(made.items()):
+        logs = len({i for i, _ in kept.trials}) + len(kept.left_out)
+        for what in dict.fromkeys(t.what for _, t in kept.trials):
+            trials = [t for _, t in kept.trials if t.what == what]
+            errors = [abs(t.error) for t in trials]
+            exact = sum(t.exact for t in trials)
+            head = f"{engine:14} {logs:4} {what:28} {len(trials):3} {exact:10}"
+            second = sorted(errors)[-2] if len(errors) > 1 else errors[0]
+            print(f"{head} {statistics.median(errors):12.3%} {second:14.3%} {max(errors):8.3%}")
+    for engine, kept in sorted(made.items()):
+        for name, t in kept.trials:
+            if asked.verbose or not t.exact:
+                mark = "  " if t.exact else "! "
+                print(
+                    f"{mark}{engine} {name}: {t.what} {t.predicted:,.2f}, printed {t.printed:,.2f}"
+                )
+        for name, why in kept.left_out:
+            print(f"- {engine} {name}: {why}")
 
 
 if __name__ == "__main__":

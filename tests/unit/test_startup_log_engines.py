@@ -61,9 +61,7 @@ def test_sglang_pools() -> None:
 
 
 def test_sglang_refusal() -> None:
-    log = of(
-        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n"
-    )
+    log = of("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.\n")
     assert log.engine == "sglang"
     assert log.refusals
 

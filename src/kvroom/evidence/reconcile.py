@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kvroom.answer import Account
+from kvroom.answer import Account, Plan
 from kvroom.errors import KvroomError
 from kvroom.evidence.reasons import Facts, reason_for
 from kvroom.evidence.startup_log import StartupLog
@@ -264,12 +264,25 @@ def _given_bytes(
     names = ("kv_tokens", "num_blocks", "max_concurrency", "block_size")
     found = {n: v for n, v in figures_of(made).items() if n in names}
     if log.engine in ("sglang", "tensorrt-llm"):
-        # These take no flag for their cache's bytes; their pools are as long as they are large.
-        pool = made.plan.memory.kv_bytes
-        for name in ("kv_tokens", "num_blocks"):
-            if found.get(name) and pool:
-                found[name] = round(found[name] * size / pool)
+        found |= _scaled(made.plan, size)
     return found, notes
+
+
+def _scaled(plan: Plan, size: int) -> dict[str, int]:
+    """The sizes in tokens and blocks of ``size`` bytes, for engines that take no flag for them.
+
+    Pools are as long as they are large; state, which has a pool of its own, is not in ``size``.
+    """
+    c = plan.capacity.engine
+    if c is None or not c.kv_tokens or not plan.memory.kv_bytes:
+        return {}
+    tokens = round(c.kv_tokens * size / plan.memory.kv_bytes)
+    if c.window_tokens is None and plan.kv.bytes_per_token_per_gpu:
+        tokens = size // plan.kv.bytes_per_token_per_gpu
+    found = {"kv_tokens": tokens}
+    if c.num_blocks is not None and c.block_tokens:
+        found["num_blocks"] = tokens // c.block_tokens
+    return found
 
 
 def accounts_of(log: StartupLog, w: Workings) -> tuple[AccountLine, ...]:
