@@ -115,18 +115,28 @@ def figures(r: Record) -> Figures:
 
 def question(r: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
-    asked: dict[str, Any] = {"engine": ENGINE}
+    ollama = bool(r.settings.get("ollama"))
+    asked: dict[str, Any] = {"engine": "ollama" if ollama else ENGINE}
     model = r.last("model") or r.last("name")
     if model:
         asked["model"] = model
-    if r.last("n_ctx"):
-        asked["context_tokens"] = r.last("n_ctx")
     version = r.last("engine_version")
     if version:
         asked["engine_version"] = str(version)
     if r.last("gpu"):
         asked["gpu"] = r.last("gpu")
-    args: dict[str, Any] = {}
+    args: dict[str, Any] = {
+        flag: r.last(name)
+        for name, flag in (
+            ("n_ctx", "ctx_size"), ("n_seq_max", "parallel"), ("n_ubatch", "ubatch_size"),
+            ("n_batch", "batch_size"), ("offloaded_layers", "n_gpu_layers"),
+        )
+        if r.last(name) is not None
+    }  # fmt: skip
+    if ollama:
+        args = {"num_ctx": r.last("n_ctx")} if r.last("n_ctx") else {}
+    elif r.settings.get("kv_unified") == "true":
+        args["kv_unified"] = True
     k, v = r.last("k_type"), r.last("v_type")
     if k and k == v and k != "f16":
         asked["kv_dtype"] = k

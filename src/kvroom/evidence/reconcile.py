@@ -30,6 +30,8 @@ PRINTED_AS = {
     "kv": "kv_available_bytes",
 }
 """Accounts (and keys of known_bytes) → the names of the figures that print them."""
+BUFFERED = ("llama.cpp", "ollama", "ik_llama.cpp")
+"""Engines whose cache follows from the context, and is printed as buffers."""
 NARROW = {
     "fp8": "fp8", "fbgemm_fp8": "fp8", "compressed-tensors": None, "modelopt": "fp8",
     "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "awq": "int4", "awq_marlin": "int4",
@@ -207,7 +209,7 @@ def figures_of(w: Workings) -> dict[str, Any]:
             if value is not None:
                 found[name] = value
         found["block_size"] = c.block_tokens
-    if w.plan.scenario.engine == "llama.cpp":
+    if w.plan.scenario.engine in BUFFERED:
         found["kv_bytes"] = found.pop("kv_available_bytes", None)
     found["max_model_len"] = w.deployment.context_tokens
     return {n: v for n, v in found.items() if v is not None}
@@ -314,7 +316,7 @@ def _printed(log: StartupLog, name: str) -> int | None:
     found = log.printed
     if name == "graphs" and "cuda_graph_estimate_bytes" in found:
         return int(found["cuda_graph_estimate_bytes"])
-    if name == "kv" and log.engine == "llama.cpp":
+    if name == "kv" and log.engine in BUFFERED:
         return found.get("kv_bytes")
     return found.get(PRINTED_AS[name])
 
