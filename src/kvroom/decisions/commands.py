@@ -93,7 +93,7 @@ def _rest(text: str) -> dict[str, Any]:
 
 def _words(text: str) -> list[str]:
     """The shell's words; newlines and operators are words of their own."""
-    joined = re.sub(r"[\\`^][ \t]*\r?\n", " ", text)
+    joined = re.sub(r"[\\`^][ \t]*\r?\n", " ", _uncommented(text))
     lexer = shlex.shlex(joined, posix=True, punctuation_chars="".join(_SEPARATORS))
     lexer.whitespace = " \t\r"
     lexer.whitespace_split = True
@@ -107,18 +107,33 @@ def _words(text: str) -> list[str]:
     return found
 
 
+def _uncommented(text: str) -> str:
+    """``text`` without its comments: from a # at a word's beginning to the end of the line."""
+    kept: list[str] = []
+    quote, before, skip = "", "\n", False
+    for c in text:
+        if skip:
+            skip = c != "\n"
+        elif quote:
+            quote = "" if c == quote and before != "\\" else quote
+        elif c in "'\"" and before != "\\":
+            quote = c
+        elif c == "#" and before.isspace():
+            skip = True
+        if not skip:
+            kept.append(c)
+        before = "" if before == "\\" else c
+    return "".join(kept)
+
+
 def _commands(words: Iterable[str]) -> Iterable[list[str]]:
-    """The words of each simple command; a comment runs to the end of its line."""
+    """The words of each simple command."""
     current: list[str] = []
-    comment = False
     for word in words:
         if word and set(word) <= _SEPARATORS:
-            comment = comment and "\n" not in word
             if current:
                 yield current
             current = []
-        elif comment or word.startswith("#"):
-            comment = True
         else:
             current.append(word)
     if current:
@@ -266,6 +281,8 @@ class _Reading:
             return
         elif name in known_flags(self.d) or name.removeprefix("no_") in known_flags(self.d):
             made = _value(value)
+            if name.startswith("no_") and name.removeprefix("no_") in known_flags(self.d):
+                name, made = name.removeprefix("no_"), made is False
             if inner:
                 held = self.args.setdefault(name, {})
                 if isinstance(held, dict):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from importlib import import_module
 
 
@@ -166,7 +165,6 @@ def is_switch(dialect: Dialect, name: str) -> bool:
     )
 
 
-@lru_cache(maxsize=8)
 def known_flags(dialect: Dialect) -> frozenset[str]:
     """Every flag that a Scenario of this engine may carry."""
     module = import_module(f"kvroom.memory.engines.{dialect.package}.flags")

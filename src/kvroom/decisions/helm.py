@@ -11,7 +11,6 @@ from typing import Any
 
 from kvroom.decisions.dialects import VLLM
 from kvroom.decisions.launch import Launch
-from kvroom.errors import KvroomError
 from kvroom.units import GIB, ceil_div
 
 OWN_KEYS = {
@@ -27,11 +26,7 @@ HOST_SHARE = 2
 
 
 def values(made: Launch, weight_bytes: int) -> str:
-    """The chart's values for one deployment."""
-    if made.dialect is not VLLM:
-        raise KvroomError(
-            "--format", "helm", f"is for vLLM, not {made.dialect.label}", "Use --format shell."
-        )
+    """The chart's values for one deployment of vLLM."""
     s = made.scenario
     config: dict[str, Any] = {}
     extra: list[str] = []

@@ -15,7 +15,6 @@ from typing import Any
 
 from kvroom.decisions.dialects import DIALECTS, LLAMA_CPP, TENSORRT_LLM, VLLM, Dialect
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.memory.engines.releases import shown
 from kvroom.models import catalogue
 from kvroom.planning import Workings
 from kvroom.scenario import Scenario
@@ -84,7 +83,7 @@ def launch(w: Workings) -> Launch:
     return Launch(
         dialect=dialect,
         program=program,
-        flags=tuple((dialect.written(n), _typed(v)) for n, v in flags.items()),
+        flags=tuple(_typed(dialect, n, v) for n, v in flags.items()),
         scenario=s,
         rest={k: v.to_dict() if hasattr(v, "to_dict") else v for k, v in rest.items()},
         files=files,
@@ -104,6 +103,8 @@ def stated(w: Workings) -> Scenario:
         args.setdefault(*share)
     if s.engine in ("llama.cpp", "ik_llama.cpp"):
         args = _cells(w, args)
+    if s.engine == "sglang":
+        args = {k: v for k, v in args.items() if v is not False}  # its switches have no negative
     return replace(s, engine_args=args)
 
 
@@ -135,7 +136,8 @@ def _cells(w: Workings, args: dict[str, Any]) -> dict[str, Any]:
     c = w.plan.capacity.engine
     slots = args.get("parallel") or (c.max_running_requests if c else None) or 1
     if "ctx_size" not in args and "c" not in args:
-        args["ctx_size"] = w.deployment.context_tokens * slots
+        held = c.kv_tokens if c else None
+        args["ctx_size"] = held or w.deployment.context_tokens * slots
     args.setdefault("parallel", slots)
     return args
 
@@ -212,13 +214,13 @@ def _is_hub_id(model: Any) -> bool:
     return isinstance(model, str) and not model.endswith(".gguf")
 
 
-def _typed(value: Any) -> str | None:
-    """A flag's value as it is typed; None for a switch that is on."""
-    if value is True:
-        return None
+def _typed(d: Dialect, name: str, value: Any) -> tuple[str, str | None]:
+    """A flag as it is typed, and its value; None for a switch."""
+    if isinstance(value, bool) and d is not TENSORRT_LLM:
+        return d.written(name if value else f"no_{name}"), None
     if isinstance(value, bool | dict | list | tuple):
-        return json.dumps(value, separators=(",", ":"))
-    return str(value) if isinstance(value, str | int) else repr(value)
+        return d.written(name), json.dumps(value, separators=(",", ":"))
+    return d.written(name), str(value) if isinstance(value, str | int) else repr(value)
 
 
 def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
@@ -229,6 +231,10 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
     narrow = s.weight_dtype not in (None, "bf16", "fp16")
     if narrow and not (plain and s.weight_dtype == "fp8" and s.engine in ("vllm", "sglang")):
         notes.append(f"needs a checkpoint of this model in {s.weight_dtype}")
+    if s.engine in ("llama.cpp", "ik_llama.cpp") and not str(s.model).endswith(".gguf"):
+        notes.append(
+            "llama.cpp loads GGUF files: name one (--model), or a repository that holds one"
+        )
     if s.replicas > 1:
         notes.append(f"start {s.replicas} of these")
     return tuple(notes)
@@ -250,4 +256,4 @@ def shell(made: Launch) -> str:
     return "\n".join([*lines, " \\\n  ".join(parts)])
 
 
-__all__ = ["Launch", "default_share", "launch", "shell", "shown"]
+__all__ = ["Launch", "default_share", "launch", "shell"]

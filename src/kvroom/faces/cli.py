@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import wraps
 from typing import IO, Any
 
@@ -104,11 +105,14 @@ def plan(
     """
     if jsonl is not None:
         sys.exit(0 if plan_lines(jsonl) else 1)
-    scenario = scenario_from(given)
+    said: list[str] = []
+    scenario = scenario_from(given, said)
     if as_link:
         click.echo(scenario.link())
         return
     made = work(scenario)
+    if said:
+        made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:
         answer: Any = made.plan
         if explained:
@@ -294,6 +298,24 @@ def reuse(as_json: bool, **given: Any) -> None:
 
     asked = face.ask(**given)
     click.echo(codec.encode(asked.to_dict(), pretty=True) if as_json else face.show(asked))
+
+
+@main.command(
+    epilog="Example: kvroom launch llama-3-70b --gpu H100-SXM:4 --context 32K --engine vllm"
+)
+@scenario_options
+@click.option("--format", "form", metavar="FORM", default="shell", help="shell or helm (vLLM).")
+@json_option
+@answers_errors
+def launch(*, form: str, as_json: bool, **given: Any) -> None:
+    """The engine's command line (or Helm values) that realises a plan.
+
+    `kvroom plan --from-command` reads such a command, or one that you have, back.
+    """
+    from kvroom.faces import launch as face
+
+    made = face.ask(scenario_from(given))
+    click.echo(codec.encode(made, pretty=True) if as_json else face.show(made, form))
 
 
 @main.command(epilog="Example: kvroom reconcile vllm.log --model llama-3-8b --gpu L40S")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -96,10 +97,26 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--scenario", "scenario_file", metavar="FILE", help="A Scenario as JSON (-: stdin)."
         ),
+        click.option(
+            "--from-command",
+            metavar="COMMAND",
+            help="Take the question from an engine's command line (-: stdin).",
+        ),
     ]
     for decorator in reversed(decorate):
         command = decorator(command)
     return command
+
+
+def _command(text: str, said: list[str]) -> dict[str, Any]:
+    """The Scenario keys of an engine's command line."""
+    from kvroom.decisions.commands import read_command
+
+    if text == "-":
+        text = sys.stdin.read(200_001)
+    read = read_command(text)
+    said += read.warnings
+    return read.keys
 
 
 def key_options(*flags: str) -> list[Any]:
@@ -119,10 +136,13 @@ _RECONCILED = (
 
 def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The flags that say what a start-up log leaves out."""
-    engine_arg = click.option(
-        "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+    decorate: list[Any] = key_options(*_RECONCILED)
+    decorate.append(
+        click.option(
+            "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+        )
     )
-    for decorator in reversed([*key_options(*_RECONCILED), engine_arg]):
+    for decorator in reversed(decorate):
         command = decorator(command)
     return command
 
@@ -131,8 +151,9 @@ def _parameter(key: str) -> str:
     return key.replace(".", "__")
 
 
-def scenario_from(given: dict[str, Any]) -> Scenario:
-    """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link."""
+def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scenario:
+    """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link or a
+    command. What a command holds that is left out is added to ``said``."""
     name, flag = given.pop("model_name", None), given.pop("model_flag", None)
     if name and flag and name != flag:
         raise KvroomError(
@@ -142,6 +163,8 @@ def scenario_from(given: dict[str, Any]) -> Scenario:
     base: dict[str, Any] = {}
     if model and ("#s=" in model or model.startswith(("http://", "https://"))):
         base, model = Scenario.from_link(model).differences(), None
+    if given.get("from_command"):
+        base |= _command(given["from_command"], [] if said is None else said)
     if given.get("scenario_file"):
         read = codec.read_json(given["scenario_file"], "--scenario")
         if not isinstance(read, dict):
@@ -153,7 +176,10 @@ def scenario_from(given: dict[str, Any]) -> Scenario:
     workload = flags.pop("workload", {})
     if workload:
         flags["workload"] = {**(base.get("workload") or {}), **workload}
-    if {"gpu", "gpu_count", "tp", "pp", "dp"} & set(flags):
+    if "engine_args" in flags and given.get("from_command"):
+        flags["engine_args"] = {**base.get("engine_args", {}), **flags["engine_args"]}
+    anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
+    if anew or ("gpu" in flags and not given.get("from_command")):
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
             k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
