@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines as engines print them and people paste them
 """Commands as people paste them."""
 
 from typing import Any

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines as engines print them and people paste them
 """Start-up lines of SGLang, TensorRT-LLM, llama.cpp, ik_llama.cpp and Ollama."""
 
 import io

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - lines as engines print them and people paste them
 """vLLM's start-up lines, V0 to today, in the wrappings that people's logs have."""
 
 import gzip

@@ -19,6 +19,7 @@ from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
+from kvroom.units import MAX_BYTES
 
 PRINTED_AS = {
     "visible": "total_gpu_bytes",
@@ -95,7 +96,7 @@ def reconcile(log: StartupLog, given: Mapping[str, Any] | None = None) -> Reconc
         workings, more = _predict(asked, given)
         notes += more
         if workings is None:
-            missing = ["model"]
+            missing = ["model", "gpu"]
     predicted = figures_of(workings) if workings else {}
     with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks)
     return Reconciliation(
@@ -127,8 +128,8 @@ def complete(log: StartupLog, given: dict[str, Any]) -> tuple[dict[str, Any], li
     asked = dict(log.question)
     notes: list[str] = []
     missing: list[str] = []
-    args = {**asked.pop("engine_args", {}), **given.pop("engine_args", {})}
-    asked |= given
+    args = {**asked.pop("engine_args", {}), **given.get("engine_args", {})}
+    asked |= {k: v for k, v in given.items() if k != "engine_args"}
     for name in ("max_model_len", "context_length"):
         if "context_tokens" in asked:
             args.pop(name, None)
@@ -181,18 +182,25 @@ def _known(model: Any, given: Mapping[str, Any], notes: list[str]) -> ModelSpec 
 
 
 def _predict(asked: dict[str, Any], given: Mapping[str, Any]) -> tuple[Workings | None, list[str]]:
-    """The plan from the flags alone; a flag that kvroom does not know is left out and named."""
+    """The plan from the flags alone. What the log says and cannot be is left out and named; a layout
+    that the model cannot have says that it is not this model, and nothing is predicted."""
     notes: list[str] = []
     for _ in range(20):
         try:
             return work(Scenario.from_dict(asked)), notes
         except KvroomError as e:
-            name = e.field.removeprefix("engine_args.")
-            ours = e.field.startswith("engine_args.") and name in asked["engine_args"]
-            if not ours or name in given.get("engine_args", {}):
+            key, _, name = e.field.partition(".")
+            held, ours = (asked, given) if key != "engine_args" else (
+                asked["engine_args"], given.get("engine_args", {})
+            )  # fmt: skip
+            name = name if key == "engine_args" else key
+            if name not in held or name in ours:
                 raise
-            value = asked["engine_args"].pop(name)
-            notes.append(f"{name}={str(value)[:40]} in the log is left out: it {e.message}")
+            said = f"{name} {str(held[name])[:40]} in the log {e.message}"
+            if key in ("gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "model"):
+                return None, [*notes, f"{said}: is it this model and card?"]
+            del held[name]
+            notes.append(f"{said}: left out")
     return None, notes
 
 
@@ -224,7 +232,7 @@ def known_bytes(log: StartupLog) -> dict[str, int]:
     after, before = (log.printed.get(f"free_{x}_load_bytes") for x in ("after", "before"))
     if log.engine == "sglang" and after is not None and before is not None and before > after:
         found["weights"] = before - after
-    return {k: v for k, v in found.items() if v is not None and v >= 0}
+    return {k: v for k, v in found.items() if v is not None and 0 <= v <= MAX_BYTES}
 
 
 def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
