@@ -37,9 +37,9 @@ class Facts:
 
     def ranks_differ(self, figure: str) -> str:
         """The spread between ranks in words, or nothing."""
-        if figure not in self.log.spread:
+        low, high = self.log.spread.get(figure, (0, 0))
+        if high - low <= PRINT_STEP:
             return ""
-        low, high = self.log.spread[figure]
         return f"ranks print {show_gib(low)} to {show_gib(high)}"
 
 
