@@ -136,7 +136,7 @@ def test_llama_cpp() -> None:
     assert q["model"] == "/models/small-q8.gguf"
     assert q["gpu"] == "NVIDIA GeForce RTX 3090"
     assert q["engine_version"] == "6123"
-    assert q["context_tokens"] == 4096
+    assert q["engine_args"]["ctx_size"] == 4096
 
 
 def test_llama_cpp_windows_and_state() -> None:
