@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types docs bench lock wheel clean
+.PHONY: help serve run test lint types docs bench lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,6 +15,9 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
+
+serve: $(READY)  ## The page, on 127.0.0.1
+	$(BIN)/python -m kvroom.faces.server
 
 run: $(READY)    ## Set up, then answer the reference case
 	@$(BIN)/python -m kvroom.faces.tour
@@ -40,7 +43,7 @@ wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
 
 lock:            ## Pin every dependency anew (needs uv)
-	uv pip compile pyproject.toml --all-extras --group test --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
+	uv pip compile pyproject.toml --all-extras --group test --group web --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
 
 clean:           ## Remove what was built
 	rm -rf $(VENV) dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis

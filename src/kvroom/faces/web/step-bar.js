@@ -1,0 +1,128 @@
+import { html, nothing, svg } from "./vendor/lit.js";
+import { line, scaleLinear, scaleLog } from "./vendor/d3.js";
+import { Figure, number } from "./figure.js";
+import { gib, grouped } from "./text.js";
+
+/** @typedef {import("./types").Answer} Answer */
+/** @typedef {import("./types").CurvePoint} CurvePoint */
+
+const PLOT = { height: 280, left: 74, right: 18, top: 30, bottom: 40 };
+
+/** What one decode step reads: weights once, every request's cache; and what that makes a token cost. */
+export class StepBar extends Figure {
+  static properties = { ...Figure.properties, width: { state: true } };
+
+  constructor() {
+    super();
+    this.width = 1000;
+    this.resizing = new ResizeObserver(([entry]) => (this.width = Math.round(entry.contentRect.width) || this.width));
+  }
+
+  connectedCallback() {
+    super.connectedCallback();
+    this.resizing.observe(this);
+  }
+
+  disconnectedCallback() {
+    this.resizing.disconnect();
+    super.disconnectedCallback();
+  }
+
+  get a() {
+    return /** @type {Answer} */ (this.answer);
+  }
+
+  get data() {
+    return this.a.figures.step;
+  }
+
+  sentence() {
+    const { step } = this.a;
+    return `A step for ${grouped(step.batch)} request${step.batch === 1 ? "" : "s"} reads ${gib(step.bytes.weights)} of weights and ${gib(this.data.cache_bytes)} of cache: ${gib(this.data.bytes_per_output_token)} for each token written.`;
+  }
+
+  picture() {
+    return html`${this.bar()}
+      <p class="big">${number(this.a, "figures.step.bytes_per_output_token", "gib")} <span class="soft">read for each token written</span>${this.a.cost.usd_per_million_output_tokens == null ? nothing : html`, <span class="soft">$${number(this.a, "cost.usd_per_million_output_tokens", "count")} a million tokens</span>`}</p>
+      ${this.plot()}`;
+  }
+
+  bar() {
+    const { weights } = this.a.step.bytes;
+    const cache = this.data.cache_bytes;
+    const x = scaleLinear([0, Math.max(weights * 2.2, (weights + cache) * 1.02)], [0, 100]);
+    const wide = (/** @type {number} */ size) => (x(size) / 100) * this.width > 150;
+    const even = x(weights * 2);
+    return html`<svg class="stack" width="100%" height="112" role="img" aria-label=${this.sentence()}>
+      <rect class="weights" x="0" y="26" width=${`${x(weights)}%`} height="56"/>
+      <rect class="cache" x=${`${x(weights)}%`} y="26" width=${`${x(cache)}%`} height="56"/>
+      <text class=${wide(weights) ? "on-weights strong" : "hidden"} x="14" y="59">weights ${gib(weights)}</text>
+      ${wide(cache)
+        ? svg`<text class="on-cache strong" x=${`${x(weights)}%`} dx="12" y="59">cache ${gib(cache)}</text>`
+        : svg`<text class="strong" x=${`${x(weights + cache)}%`} dx="8" y="59">cache ${gib(cache)}</text>`}
+      <line class="mark" x1=${`${even}%`} x2=${`${even}%`} y1="16" y2="92"/>
+      <text class="soft" x=${`${even}%`} y="108" text-anchor=${even > 70 ? "end" : "middle"}>${this.data.overtaken ? "green has overtaken grey" : "here green overtakes grey"}</text>
+    </svg>`;
+  }
+
+  plot() {
+    const { curve, compute_batch: compute } = this.data;
+    const { step } = this.a;
+    const here = { batch: step.batch, y: this.data.bytes_per_output_token };
+    const narrow = this.width < 560;
+    const left = narrow ? 60 : PLOT.left;
+    const most = Math.max(curve[curve.length - 1].batch, step.batch);
+    const x = scaleLog([1, most], [left, this.width - PLOT.right]);
+    const values = curve.flatMap((p) => [p.bytes_per_output_token, p.weight_bytes_per_output_token]);
+    const least = Math.min(...values.filter((v) => v > 0), here.y);
+    const y = scaleLog([least, Math.max(...values)], [PLOT.height - PLOT.bottom, PLOT.top]).nice();
+    const path = (/** @type {(p: CurvePoint) => number} */ of) =>
+      line(/** @type {(p: CurvePoint) => number} */ ((p) => x(p.batch)), (p) => y(of(p)))(curve.filter((p) => of(p) >= y.domain()[0])) ?? "";
+    const ticks = [1, 4, 16, 64, 256, 1024].filter((b) => b <= most && (!narrow || b !== 4));
+    const powers = y.ticks().filter((v) => /^1/.test(v.toExponential()));
+    const mark = (/** @type {number | null} */ batch, /** @type {string} */ name, /** @type {number} */ row) =>
+      batch == null || batch < 1 || batch > most
+        ? nothing
+        : svg`<line class="mark" x1=${x(batch)} x2=${x(batch)} y1=${PLOT.top - 12} y2=${PLOT.height - PLOT.bottom}/>
+          <text class="soft" x=${x(batch)} dx=${x(batch) > this.width * 0.6 ? -6 : 6} y=${PLOT.top - 4 + row * 17} text-anchor=${x(batch) > this.width * 0.6 ? "end" : "start"}>${name} ${grouped(batch)}</text>`;
+    const last = curve[curve.length - 1];
+    return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${`Bytes for each token over batch sizes 1 to ${grouped(most)}, both on doubling scales.`}>
+      ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${gib(v)}</text>`)}
+      ${ticks.map((b) => svg`<text class="soft" x=${x(b)} y=${PLOT.height - 20} text-anchor="middle">${grouped(b)}</text>`)}
+      <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 3} text-anchor="end">requests in the batch</text>
+      <path class="line-weights" d=${path((p) => p.weight_bytes_per_output_token)}/>
+      <path class="line-cache" d=${path((p) => p.cache_bytes_per_output_token)}/>
+      <path class="line-total" d=${path((p) => p.bytes_per_output_token)}/>
+      <text class="soft" x=${x(2)} y=${y(curve[1].weight_bytes_per_output_token)} dx="-4" dy="18" text-anchor="end">weights</text>
+      ${last.cache_bytes_per_output_token > least ? svg`<text class="cache-ink" x=${left + 6} y=${y(last.cache_bytes_per_output_token) - 7}>cache</text>` : nothing}
+      ${mark(step.crossover_batch, "green overtakes grey at", 0)}
+      ${mark(compute, "arithmetic overtakes memory at", 1)}
+      <circle class="here" cx=${x(here.batch)} cy=${y(Math.max(here.y, least))} r="6"/>
+    </svg>`;
+  }
+
+  key() {
+    const { step } = this.a;
+    return html`<ul class="key">
+      <li><i class="chip weights"></i>Weights ${number(this.a, "step.bytes.weights", "gib")}, read once a step</li>
+      <li><i class="chip cache"></i>Cache ${number(this.a, "figures.step.cache_bytes", "gib")}, ${number(this.a, "step.batch", "count")} request${step.batch === 1 ? "" : "s"}</li>
+      <li>Green overtakes grey at ${number(this.a, "step.crossover_batch", "count")}</li>
+      <li>Arithmetic overtakes memory at ${number(this.a, "figures.step.compute_batch", "count")}</li>
+    </ul>`;
+  }
+
+  caption() {
+    const { compute_batch: compute, curve } = this.data;
+    const why = compute == null ? " The card's arithmetic is not the limit at this length, or its speed is not stated." : compute > curve[curve.length - 1].batch ? ` Arithmetic would be the limit from ${grouped(compute)} requests on.` : "";
+    return `Below: bytes for each token written, against the batch. The dot is the batch chosen.${why}`;
+  }
+
+  table() {
+    return {
+      head: ["requests in the batch", "bytes of weights", "bytes of cache and state", "bytes for each token written"],
+      rows: this.data.curve.map((p) => [p.batch, p.weight_bytes, p.cache_bytes, p.bytes_per_output_token]),
+    };
+  }
+}
+
+customElements.define("kv-step", StepBar);
