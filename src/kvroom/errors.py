@@ -37,6 +37,8 @@ class KvroomError(ValueError):
 
 def shortened(value: Any, limit: int = 60) -> str:
     """``value`` as a reader would type it, cut to ``limit`` characters."""
+    if isinstance(value, int) and value.bit_length() > 1000:
+        return "a whole number of hundreds of digits"  # repr of a longer one is refused by Python
     text = value if isinstance(value, str) else repr(value)
     text = "".join(c if c.isprintable() else "?" for c in text)
     if len(text) > limit:

@@ -60,7 +60,7 @@ def parse_bytes(field: str, value: Any) -> int:
         factor = _DECIMAL.get(low) or _BINARY.get(low)
         if factor is None:
             raise KvroomError(field, value, f"has an unknown unit '{unit}'", f"Write {example}.")
-        value = number * factor
+        value = int(number * factor)  # 79.1GiB is no whole number of bytes
     return check_int(field, value, low=0, high=MAX_BYTES, unit="bytes", example=example)
 
 
@@ -105,7 +105,7 @@ def check_float(field: str, value: Any, *, low: float, high: float, unit: str = 
     fix = f"Write a number{' of ' + unit if unit else ''} from {low:g} to {high:g}."
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise KvroomError(field, value, "is not a number", fix)
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         raise KvroomError(field, value, "is not a finite number", fix)
     if not low <= value <= high:
         raise KvroomError(field, value, f"is outside {low:g} to {high:g}", fix)

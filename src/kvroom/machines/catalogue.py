@@ -9,6 +9,7 @@ writes bytes as ``81559MiB`` or ``80GB``; rates are plain numbers per second; ``
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -18,11 +19,13 @@ from kvroom.errors import KvroomError, nearest
 from kvroom.machines.spec import Device
 
 _FILE = Path(__file__).with_name("catalogue.json")
-_SEPARATORS = str.maketrans("", "", " -_\t()/,®™")
+_SEPARATORS = str.maketrans("", "", " -_\t()/,+®™")
 _VENDOR_WORDS = (
     "nvidia", "geforce", "tesla", "amd", "instinct", "radeon", "intel", "google", "cloud", "aws",
-    "habana", "huawei", "graphics", "gpu",
+    "habana",
+    "apple", "huawei", "graphics", "gpu",
 )  # fmt: skip
+_SIZE = re.compile(r"[0-9.]+[kmgtp]?i?b?")
 MAX_NAME = 200
 INLINE = (
     'Write a card\'s name, or an inline card such as {"name": "my-24gb", "memory_bytes": '
@@ -32,12 +35,11 @@ INLINE = (
 
 def key_of(name: str) -> str:
     """``name`` as it is compared: lower case, no separators, no vendor words."""
-    text = " ".join(w for w in name.lower().replace("_", " ").split() if w not in _VENDOR_WORDS)
-    key = text.translate(_SEPARATORS)
-    for word in _VENDOR_WORDS:
-        if key.startswith(word) and len(key) > len(word):
-            key = key.removeprefix(word)
-    return key or name.lower().translate(_SEPARATORS)
+    words = (w for w in name.lower().replace("_", " ").split() if w not in _VENDOR_WORDS)
+    key = "".join(words).translate(_SEPARATORS)
+    while word := next((w for w in _VENDOR_WORDS if key.startswith(w) and key != w), None):
+        key = key.removeprefix(word)
+    return key
 
 
 @lru_cache(maxsize=1)
@@ -47,6 +49,9 @@ def _load() -> dict[str, Any]:
     for row in data["devices"]:
         for name in (row["name"], *row.get("aliases", ())):
             index.setdefault(key_of(name), row["name"])
+    for key, name in list(index.items()):
+        if key.startswith("rtx"):
+            index.setdefault(key.removeprefix("rtx"), name)
     return {
         "rows": {row["name"]: row for row in data["devices"]},
         "index": index,
@@ -83,14 +88,14 @@ def find(name: Any) -> Device:
     found = data["index"].get(key)
     if found is not None:
         return _device(found)
+    if _SIZE.fullmatch(key):
+        raise KvroomError("gpu", name, "is a size, not a card", INLINE)
     several = data["ambiguous"].get(key) or _starting_with(key)
-    if several:
+    if len(several) > 1:
         fix = f"Write one of {', '.join(several[:8])}."
         raise KvroomError("gpu", name, "may be several cards", fix)
-    if key.rstrip("gtmkib").isdigit() and key[-1:] == "b":
-        raise KvroomError("gpu", name, "is a size, not a card", INLINE)
     close = nearest(key, data["index"])
-    best = list(dict.fromkeys(data["index"][k] for k in close))
+    best = list(dict.fromkeys([*several, *(data["index"][k] for k in close)]))[:3]
     fix = f"Did you mean {' or '.join(best)}?" if best else INLINE
     raise KvroomError("gpu", name, "is not a known card", fix)
 

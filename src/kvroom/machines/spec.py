@@ -235,9 +235,16 @@ class Device:
         return self.sources.get(name) or self.sources.get(REST) or UNSTATED
 
     def flops(self, dtype: str) -> float | None:
-        """Dense FLOP/s at ``dtype`` (bf16 and fp16 stand in for each other); None if unknown."""
-        twin = {"bf16": "fp16", "fp16": "bf16"}.get(dtype, dtype)
-        return self.flops_per_s.get(dtype) or self.flops_per_s.get(twin)
+        """Dense FLOP/s at ``dtype``, None if unknown.
+
+        bf16 and fp16 stand in for each other, and fp32 for both where a chip is given no 16-bit
+        rate (engines then compute in fp32).
+        """
+        halves = ("bf16", "fp16", "fp32") if dtype == "bf16" else ("fp16", "bf16", "fp32")
+        for name in halves if dtype in halves[:2] else (dtype,):
+            if name in self.flops_per_s:
+                return self.flops_per_s[name]
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """The device as plain JSON values; ``from_dict`` takes it back unchanged."""

@@ -98,10 +98,7 @@ def bytes_on_rank(tensor: Tensor, dtype: Dtype, layout: Layout) -> int:
             columns = _cut(columns, tensor.units, tp)
         case "expert":
             count = ceil_div(count, layout.ep)
-            if tensor.name.endswith("down_proj"):
-                columns = _cut(columns, 0, layout.expert_cut)
-            else:
-                rows = _cut(rows, 0, layout.expert_cut)
+            rows = _cut(rows, 0, layout.expert_cut)
     return count * dtype.bytes_for(columns, rows)
 
 

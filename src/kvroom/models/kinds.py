@@ -147,6 +147,14 @@ class SlidingWindow(HeadedAttention):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TiedWindow(SlidingWindow):
+    """A sliding window whose keys are its values too: one vector for both (DeepSeek-V4)."""
+
+    def entry_bytes(self, kv: Dtype) -> int:
+        return kv.bytes_for(self.k_dim, self.kv_heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedAttention(HeadedAttention):
     """The tokens of the current chunk of ``chunk``; ``entries`` is the most held on the way there."""
 

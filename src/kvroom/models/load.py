@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean, nearest
-from kvroom.models import hf
+from kvroom.models import gguf, hf, safetensors
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
 
@@ -24,13 +24,13 @@ fetch: Callable[[str], Mapping[str, Any]] | None = None
 """Set from the faces where a hub may be asked: a hub id → its decoded ``config.json``."""
 
 _CACHED = 256
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PATH = re.compile(r"[/~.].*|.*(\.json|\.gguf|\.safetensors|/)", re.IGNORECASE | re.DOTALL)
 INDEX = "model.safetensors.index.json"
 HF_QUANT = "hf_quant_config.json"
 
 
-def load(model: str | Mapping[str, Any], *, paths: bool = True) -> ModelSpec:
+def load(model: object, *, paths: bool = True) -> ModelSpec:
     """The model that a person named; KvroomError on ``model`` (or the config's key) if there is none.
 
     Without ``paths`` only values and names are taken, and no file is touched (a server's rule).
@@ -46,7 +46,7 @@ def load(model: str | Mapping[str, Any], *, paths: bool = True) -> ModelSpec:
         found = _as_path(name)
         if found is not None:
             return found
-        if _PATH.fullmatch(name) and not _HUB_ID.fullmatch(name):
+        if _PATH.fullmatch(name):
             raise KvroomError(
                 "model", name, "is not there", "Give the path of a config.json, or a model's name."
             )
@@ -118,7 +118,7 @@ def _as_path(name: str) -> ModelSpec | None:
 
 def _file(path: Path) -> ModelSpec:
     beside: tuple[Stamp, ...] = ()
-    if path.name == "config.json" or path.name == INDEX or path.suffix == ".safetensors":
+    if path.name in ("config.json", INDEX) or path.suffix == ".safetensors":
         names = ("config.json", HF_QUANT, INDEX, "model.safetensors")
         near = (path.parent / n for n in names)
         beside = tuple(stamp(p) for p in near if p != path and p.is_file())
@@ -130,8 +130,6 @@ def _read_file(file: Stamp, beside: tuple[Stamp, ...]) -> ModelSpec:
     path = Path(file[0])
     head = read_bytes(path, 4)
     if path.suffix.lower() == ".gguf" or head in (b"GGUF", b"FUGG"):
-        from kvroom.models import gguf
-
         return gguf.read(path)
     if path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
         return _weights_file(path)
@@ -171,8 +169,6 @@ def _weights_file(path: Path) -> ModelSpec:
 
 
 def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
-    from kvroom.models import safetensors
-
     return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
 
 

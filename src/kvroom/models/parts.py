@@ -44,6 +44,11 @@ def embedding(rows: int, columns: int, name: str = "embed_tokens") -> Tensors:
     return (Tensor(name=name, rows=rows, columns=columns, part="embedding", split="vocab"),)
 
 
+def positions(rows: int, columns: int, name: str = "embed_positions") -> Tensors:
+    """A table of learned positions, which every rank keeps whole."""
+    return (Tensor(name=name, rows=rows, columns=columns, part="embedding"),)
+
+
 def lm_head(vocab: int, hidden: int, *, bias: bool = False, name: str = "lm_head") -> Tensors:
     """The projection onto the vocabulary (leave it out where it is tied to the embedding)."""
     return linear(name, vocab, hidden, part="head", split="vocab", bias=bias)
@@ -57,49 +62,28 @@ def attention(
     *,
     v_dim: int | None = None,
     qkv_bias: bool = False,
+    k_bias: bool | None = None,
     o_bias: bool = False,
     name: str = "self_attn",
+    names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
     part: Part = "attention",
+    q_gate: bool = False,
 ) -> Tensors:
-    """Query, key, value and output projections of (grouped, multi-query) attention."""
+    """Query, key, value and output projections of (grouped, multi-query) attention.
+
+    ``names`` are the four modules' own; a fused projection names the same module for all it holds.
+    ``k_bias`` is for keys that differ from queries and values (Whisper's have none). With ``q_gate``
+    the query projection also makes a gate of its own width for the output (Qwen3-Next).
+    """
+    q_rows = heads * head_dim * (2 if q_gate else 1)
     v_dim = head_dim if v_dim is None else v_dim
+    k_bias = qkv_bias if k_bias is None else k_bias
+    q, k, v, o = (f"{name}.{module}" for module in names)
     return (
-        *linear(
-            f"{name}.q_proj",
-            heads * head_dim,
-            hidden,
-            part=part,
-            split="column",
-            bias=qkv_bias,
-            units=heads,
-        ),
-        *linear(
-            f"{name}.k_proj",
-            kv_heads * head_dim,
-            hidden,
-            part=part,
-            split="kv",
-            bias=qkv_bias,
-            units=kv_heads,
-        ),
-        *linear(
-            f"{name}.v_proj",
-            kv_heads * v_dim,
-            hidden,
-            part=part,
-            split="kv",
-            bias=qkv_bias,
-            units=kv_heads,
-        ),
-        *linear(
-            f"{name}.o_proj",
-            hidden,
-            heads * v_dim,
-            part=part,
-            split="row",
-            bias=o_bias,
-            units=heads,
-        ),
+        *linear(q, q_rows, hidden, part=part, split="column", bias=qkv_bias, units=heads),
+        *linear(k, kv_heads * head_dim, hidden, part=part, split="kv", bias=k_bias, units=kv_heads),
+        *linear(v, kv_heads * v_dim, hidden, part=part, split="kv", bias=qkv_bias, units=kv_heads),
+        *linear(o, hidden, heads * v_dim, part=part, split="row", bias=o_bias, units=heads),
     )
 
 
@@ -110,17 +94,16 @@ def mlp(
     gated: bool = True,
     bias: bool = False,
     name: str = "mlp",
+    names: tuple[str, ...] | None = None,
     part: Part = "mlp",
 ) -> Tensors:
-    """A feed-forward block: (gate,) up and down."""
-    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
+    """A feed-forward block: (gate,) up and down; ``names`` are the modules' own, down last."""
+    if names is None:
+        names = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
+    *up, down = (f"{name}.{module}" if name else module for module in names)
     return (
-        *(
-            t
-            for u in up
-            for t in linear(f"{name}.{u}", inner, hidden, part=part, split="column", bias=bias)
-        ),
-        *linear(f"{name}.down_proj", hidden, inner, part=part, split="row", bias=bias),
+        *(t for u in up for t in linear(u, inner, hidden, part=part, split="column", bias=bias)),
+        *linear(down, hidden, inner, part=part, split="row", bias=bias),
     )
 
 
@@ -133,10 +116,13 @@ def experts(
     gated: bool = True,
     bias: bool = False,
     name: str = "mlp.experts",
+    names: tuple[str, ...] | None = None,
 ) -> Tensors:
-    """``count`` routed experts, of which a token goes through ``active``."""
-    up = ("gate_proj", "up_proj") if gated else ("up_proj",)
-    shapes = [(f"{name}.{u}", inner, hidden) for u in up] + [(f"{name}.down_proj", hidden, inner)]
+    """``count`` routed experts, of which a token goes through ``active``; ``names`` as in ``mlp``."""
+    if names is None:
+        names = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
+    shapes = [(f"{name}.{u}", inner, hidden) for u in names[:-1]]
+    shapes.append((f"{name}.{names[-1]}", hidden, inner))
     made = []
     for module, rows, columns in shapes:
         made.append(

@@ -8,28 +8,77 @@ name the type in ``FAMILIES``.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from kvroom.errors import KvroomError
 from kvroom.models.hf.config import Config
 from kvroom.models.spec import ModelSpec
 
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "dense": ("llama", "mistral", "qwen2", "qwen3"),
+FAMILIES: dict[str, str] = {
+    "classic": (
+        "gpt2 gpt_bigcode gptj codegen gpt_neo gpt_neox opt bloom mpt falcon "
+        "RefinedWebModel RefinedWeb phi phi-msft"
+    ),
+    "compressed": "deepseek_v4 deepseek_ref",
+    "delta": "qwen3_next qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text olmo_hybrid",
+    "dense": (
+        "llama aquila yi Yi mistral ministral qwen2 qwen3 granite seed_oss smollm3 "
+        "internlm3 phi3 glm glm4"
+    ),
+    "encoder_decoder": "t5 mt5 umt5 bart mbart whisper",
+    "encoders": "bert roberta xlm-roberta nomic_bert modernbert",
+    "gemma": "gemma gemma2 gemma3_text",
+    "gemma_shared": "gemma3n_text gemma4_text",
+    "griffin": "recurrent_gemma lfm2 lfm2_moe",
+    "hybrid": "jamba bamba granitemoehybrid falcon_h1",
+    "kimi": "kimi_linear kimi_k3 bailing_hybrid",
+    "latent": "deepseek_v2 deepseek_v3 kimi_k2 deepseek_v32 glm_moe_dsa glm4_moe_lite",
+    "layernorms": (
+        "olmo olmo2 olmo3 exaone4 cohere cohere2 starcoder2 stablelm stablelm_epoch nemotron"
+    ),
+    "lightning": "minimax minimax_text_01 minimax_m1",
+    "mamba": "mamba falcon_mamba mamba2",
+    "mllama": "mllama",
+    "moe": "mixtral phimoe minimax_m2 olmoe granitemoe granitemoeshared dbrx qwen2_moe qwen3_moe",
+    "moe_shared": "deepseek glm4_moe ernie4_5 ernie4_5_moe hunyuan_v1_moe hunyuan_v1_dense mimo",
+    "multimodal": (
+        "gemma3 gemma3n gemma4 mistral3 ministral3 llava llava_next llava_onevision paligemma"
+    ),
+    "multimodal_moe": (
+        "qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen3_vl qwen3_vl_text "
+        "qwen3_vl_moe qwen3_vl_moe_text kimi_k25 glm4v_moe glm4v_moe_text minimax_m3 "
+        "minimax_m3_vl minimax_m3_vl_text"
+    ),
+    "nemotron_h": "nemotron_h",
+    "remote": "baichuan internlm internlm2 qwen chatglm exaone deci nemotron-nas",
+    "windowed_moe": "gpt_oss llama4 llama4_text mimo_v2_flash step3p5 step3p7",
+    "zamba": "zamba zamba2",
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
-_MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kinds}
+_MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kinds.split()}
 
 
 def read(config: Mapping[str, Any]) -> ModelSpec:
-    """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it."""
+    """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it.
+
+    A type that no reader knows is read as a plain decoder, with a warning, where its config is plain;
+    one that wraps a known language model is read as that model, its towers left out.
+    """
     c = Config(config)
     kind = c.text("model_type", default="")
     module = _MODULE_OF.get(kind)
-    if module is None:
-        raise KvroomError("model_type", kind, "is not known", "…")
-    reader = import_module(f"kvroom.models.hf.{module}").READERS[kind]
-    spec: ModelSpec = reader(c)
-    return spec
+    if module is not None:
+        spec: ModelSpec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
+        return spec
+    for wrapper in ("text_config", "llm_config", "language_config"):
+        inner = config.get(wrapper)
+        if isinstance(inner, Mapping) and inner.get("model_type") in _MODULE_OF:
+            top = {k: v for k, v in config.items() if k == "quantization_config"}
+            spec = read({**top, **inner})
+            told = f"model_type {kind!r} is not known: only its {wrapper} is read, without towers"
+            return replace(spec, warnings=(*spec.warnings, told))
+    from kvroom.models.hf import unknown
+
+    return unknown.read(c, list(_MODULE_OF))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kvroom.errors import KvroomError
@@ -27,6 +27,7 @@ CONTEXT = (
     "n_positions",
     "max_sequence_length",
     "max_seq_len",
+    "max_seq_length",
     "seq_length",
     "n_ctx",
     "max_target_positions",
@@ -76,32 +77,62 @@ def head_dim(c: Config, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def check_groups(c: Config, heads: int, kv_heads: int) -> None:
-    """Refuse query heads that do not share KV heads evenly."""
+def check_groups(c: Config, heads: int, kv_heads: int, *names: str) -> None:
+    """Refuse query heads that do not share KV heads evenly; ``names`` is the key that gave these."""
     if heads % kv_heads:
         raise KvroomError(
-            c.field("num_key_value_heads", "num_kv_heads"),
+            c.field(*names or ("num_key_value_heads", "num_kv_heads")),
             kv_heads,
             f"does not divide {heads} attention heads",
             f"Give a divisor of {heads}.",
         )
 
 
-def context_limit(c: Config) -> int | None:
-    """The longest context that the model states.
+def layer_kinds(c: Config, layers: int, default: Callable[[int], bool]) -> list[bool]:
+    """Whether each layer sees only a window or chunk: ``layer_types``, else ``default`` of its index."""
+    if not c.has("layer_types"):
+        return [default(i) for i in range(layers)]
+    near = "chunked_attention" if c.has("attention_chunk_size") else "sliding_attention"
+    known = {near: True, "full_attention": False}
+    said = c.items("layer_types", length=layers)
+    for entry in said:
+        if not isinstance(entry, str) or entry not in known:
+            raise KvroomError(
+                c.field("layer_types"),
+                entry,
+                "is no attention type of this architecture",
+                f"Write {' or '.join(known)}.",
+            )
+    return [known[entry] for entry in said]
 
-    ``max_position_embeddings``, times the factor of a YaRN-like scaling where the config gives the
-    length it scales from; the scalings whose stated limit already includes it add nothing.
+
+def context_limit(c: Config) -> int | None:
+    """The longest context that the model states, as vLLM derives it from the config.
+
+    The smallest of the keys that state one (``model_max_length`` wins over all: Command-R), times the
+    factor of the rotary scaling. YaRN scales from its original length; the limit of llama3 and longrope,
+    and of every Gemma 3, includes the scaling already.
     """
-    limit = c.maybe_integer(*CONTEXT, low=1, high=10**9)
+    said = [c.integer(key, high=10**9) for key in CONTEXT if c.has(key)]
+    if not said:
+        return None
+    limit = c.integer("model_max_length", default=min(said), high=10**9)
+    if "gemma3" in c.text("model_type", default=""):
+        return limit
     scaling = c.get("rope_scaling", "rope_parameters")
-    if limit is None or not isinstance(scaling, dict):
+    if not isinstance(scaling, dict):
         return limit
     rope = c.sub("rope_scaling", "rope_parameters")
-    if rope.get("type", "rope_type") != "yarn" or not rope.has("factor"):
-        return limit
-    start = rope.integer("original_max_position_embeddings", default=limit, high=10**9)
-    return max(limit, int(start * rope.number("factor", default=1.0, low=1.0, high=1e6)))
+    by_type = [rope.sub(key) for key, value in scaling.items() if isinstance(value, dict)]
+    factor = 1.0
+    for level in by_type or [rope]:
+        kind = level.get("rope_type", "type", default="default")
+        if kind in ("su", "longrope", "llama3"):
+            continue
+        factor = level.number("factor", default=factor, low=1e-3, high=1e6)
+        if kind == "yarn":
+            limit = level.integer("original_max_position_embeddings", default=limit, high=10**9)
+    return int(limit * factor)
 
 
 def model(
@@ -145,7 +176,7 @@ def model(
         model_type=top.text("model_type", default=""),
         layers=runs_of(layers),
         embedding=embedding,
-        head=final if tied else final + lm_head,
+        head=final + tuple(t for t in lm_head if not (tied and t.is_matrix)),  # a bias stays
         beside=beside,
         mtp=mtp,
         tied=tied,

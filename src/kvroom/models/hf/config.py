@@ -33,6 +33,15 @@ class Config:
         """The same level, taking ``defaults`` for keys that are absent."""
         return Config(self.raw, {**self.defaults, **defaults}, self.path)
 
+    def of_class(self, **defaults: Any) -> Config:
+        """The same level as its class fills it in.
+
+        Keys that are absent take ``defaults``, earlier ones of a narrower class winning; a null in the
+        file stays null.
+        """
+        known = self.raw.keys() | self.defaults.keys()
+        return self.with_defaults(**{k: v for k, v in defaults.items() if k not in known})
+
     def get(self, *names: str, default: Any = None) -> Any:
         """The first of ``names`` that is there and not null, else a class default, else ``default``."""
         for source in (self.raw, self.defaults):

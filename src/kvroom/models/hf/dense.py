@@ -1,98 +1,274 @@
-"""Plain decoders: the same attention and the same feed-forward block in every layer."""
+"""Plain decoders: the same attention and the same gated feed-forward block in every layer.
+
+Llama's own shape and those that keep it but for a bias, a norm of queries and keys, a fused projection
+or a window. Shapes, module names and class defaults are those of the models' published configurations
+and of their transformers classes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from kvroom.models import parts
-from kvroom.models.hf.common import INNER, model, sizes
+from kvroom.models.hf.common import INNER, Sizes, layer_kinds, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 
-
-def llama(c: Config) -> ModelSpec:
-    """Llama and its many likes: RMS norms, rotary positions, gated feed-forward.
-
-    ``attention_bias`` and ``mlp_bias`` add vectors. A ``sliding_window`` that is a number holds in
-    every layer (Mistral 7B v0.1); null or absent means full attention.
-    """
-    return _plain(
-        c,
-        qkv_bias=c.flag("attention_bias"),
-        o_bias=c.flag("attention_bias"),
-        mlp_bias=c.flag("mlp_bias"),
-    )
+FUSED = ("qkv_proj", "qkv_proj", "qkv_proj", "o_proj")
+FUSED_MLP = ("gate_up_proj", "gate_up_proj", "down_proj")
 
 
-def qwen2(c: Config) -> ModelSpec:
-    """Qwen 1.5 to 2.5: biases on query, key and value; windows only with ``use_sliding_window``."""
-    return _plain(c, qkv_bias=True, windowed=_qwen_windowed(c))
+def kind_of(s: Sizes, window: int | None = None) -> LayerKind:
+    """What one attention layer of these sizes keeps: a window's tokens, or (None) all."""
+    heads = {"kv_heads": s.kv_heads, "k_dim": s.head_dim, "v_dim": s.head_dim, "q_heads": s.heads}
+    return SlidingWindow(**heads, window=window) if window else FullAttention(**heads)
 
 
-def qwen3(c: Config) -> ModelSpec:
-    """Qwen 3: query and key norms of a head's width."""
-    return _plain(
-        c,
-        qkv_bias=c.flag("attention_bias"),
-        o_bias=c.flag("attention_bias"),
-        head_norms=True,
-        windowed=_qwen_windowed(c),
-    )
-
-
-def _qwen_windowed(c: Config) -> Callable[[int], bool]:
-    if not c.flag("use_sliding_window") or not c.has("sliding_window"):
-        return lambda i: False
-    first = c.integer("max_window_layers", default=28, low=0)
-    return lambda i: i >= first
-
-
-def _plain(
+def decoder(
     c: Config,
+    s: Sizes,
+    tensors: Tensors,
+    *,
+    window: int | None = None,
+    sliding: Sequence[bool] | None = None,
+    **rest: Any,
+) -> ModelSpec:
+    """A model of ``s.layers`` layers with equal ``tensors``; ``rest`` goes to ``model``.
+
+    With a ``window`` every layer slides it, or those of which ``sliding`` says so.
+    """
+    full = Layer(stores=(kind_of(s),), tensors=tensors)
+    near = Layer(stores=(kind_of(s, window),), tensors=tensors)
+    each = [near if slides else full for slides in sliding or [True] * s.layers]
+    return model(
+        c, each, hidden=s.hidden, vocab=s.vocab, q_heads=s.heads, kv_heads=s.kv_heads, **rest
+    )
+
+
+def sliding_window(c: Config) -> int | None:
+    """The window, if the config or its class names one."""
+    return c.maybe_integer("sliding_window", low=1, high=10**9)
+
+
+def head_norms(s: Sizes) -> Tensors:
+    """Norms of queries and keys over a head's width, which all heads share."""
+    return (
+        *parts.norm("self_attn.q_norm", s.head_dim),
+        *parts.norm("self_attn.k_norm", s.head_dim),
+    )
+
+
+def width_norms(s: Sizes) -> Tensors:
+    """Norms of queries and keys over the width of all heads (OLMo 2, Command-R+)."""
+    return (
+        *parts.norm("self_attn.q_norm", s.heads * s.head_dim),
+        *parts.norm("self_attn.k_norm", s.kv_heads * s.head_dim),
+    )
+
+
+def llama_tensors(
+    c: Config,
+    s: Sizes,
     *,
     qkv_bias: bool = False,
     o_bias: bool = False,
     mlp_bias: bool = False,
-    head_norms: bool = False,
-    windowed: Callable[[int], bool] | None = None,
-) -> ModelSpec:
-    s = sizes(c)
-    window = c.maybe_integer("sliding_window", low=1, high=10**9)
-    tensors = (
-        *parts.norm("input_layernorm", s.hidden),
+    extra: Tensors = (),
+    norms: Sequence[str] = ("input_layernorm", "post_attention_layernorm"),
+    norm_bias: bool = False,
+    names: tuple[str, str, str, str] = ("q_proj", "k_proj", "v_proj", "o_proj"),
+    mlp_names: tuple[str, ...] | None = None,
+    gated: bool = True,
+) -> Tensors:
+    """One layer: its ``norms``, attention, ``extra`` and feed-forward block."""
+    return (
+        *(t for name in norms for t in parts.norm(name, s.hidden, bias=norm_bias)),
         *parts.attention(
-            s.hidden, s.heads, s.kv_heads, s.head_dim, qkv_bias=qkv_bias, o_bias=o_bias
+            s.hidden,
+            s.heads,
+            s.kv_heads,
+            s.head_dim,
+            qkv_bias=qkv_bias,
+            o_bias=o_bias,
+            names=names,
         ),
-        *(parts.norm("self_attn.qk_norm", 2 * s.head_dim) if head_norms else ()),
-        *parts.norm("post_attention_layernorm", s.hidden),
-        *parts.mlp(s.hidden, c.integer(*INNER), bias=mlp_bias),
+        *extra,
+        *parts.mlp(s.hidden, c.integer(*INNER), bias=mlp_bias, gated=gated, names=mlp_names),
     )
 
-    def layer(kind: LayerKind) -> Layer:
-        return Layer(stores=(kind,), tensors=tensors)
 
-    full = layer(
-        FullAttention(kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=s.head_dim, q_heads=s.heads)
+def llama(c: Config, root: Config | None = None) -> ModelSpec:
+    """Llama and its many likes: RMS norms, rotary positions, gated feed-forward.
+
+    ``attention_bias`` and ``mlp_bias`` add vectors. Windows only where ``layer_types`` names layers
+    that slide.
+    """
+    s = sizes(c)
+    bias = c.flag("attention_bias")
+    tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, mlp_bias=c.flag("mlp_bias"))
+    sliding = layer_kinds(c, s.layers, lambda i: False)
+    return decoder(c, s, tensors, window=sliding_window(c), sliding=sliding, root=root)
+
+
+def mistral(c: Config, root: Config | None = None) -> ModelSpec:
+    """Mistral: a window in every layer, 4096 where the key is none where it is null.
+
+    Ministral's ``layer_types`` name the layers that slide.
+    """
+    c = c.of_class(num_key_value_heads=8, sliding_window=4096, max_position_embeddings=131072)
+    s = sizes(c)
+    sliding = layer_kinds(c, s.layers, lambda i: True)
+    tensors = llama_tensors(c, s)
+    return decoder(c, s, tensors, window=sliding_window(c), sliding=sliding, root=root)
+
+
+def ministral3(c: Config, root: Config | None = None) -> ModelSpec:
+    """Ministral 3 and Devstral 2: Mistral with a head width of its own and no window by default."""
+    return mistral(
+        c.of_class(head_dim=128, sliding_window=None, max_position_embeddings=262144), root
     )
-    near = full
-    if window is not None:
-        near = layer(
-            SlidingWindow(
-                kv_heads=s.kv_heads,
-                k_dim=s.head_dim,
-                v_dim=s.head_dim,
-                q_heads=s.heads,
-                window=window,
-            )
+
+
+def qwen2(c: Config, root: Config | None = None) -> ModelSpec:
+    """Qwen 1.5 to 2.5: biases on query, key and value; windows only with ``use_sliding_window``."""
+    c = c.of_class(max_position_embeddings=32768)
+    s = sizes(c)
+    tensors = llama_tensors(c, s, qkv_bias=True)
+    return decoder(c, s, tensors, root=root, **qwen_windows(c, s))
+
+
+def qwen3(c: Config, root: Config | None = None) -> ModelSpec:
+    """Qwen 3: query and key norms of a head's width."""
+    c = c.of_class(head_dim=128, max_position_embeddings=32768)
+    s = sizes(c)
+    bias = c.flag("attention_bias")
+    tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, extra=head_norms(s))
+    return decoder(c, s, tensors, root=root, **qwen_windows(c, s))
+
+
+def qwen_windows(c: Config, s: Sizes) -> dict[str, Any]:
+    """Windows of Qwen's decoders: from layer ``max_window_layers`` on, and only where switched on."""
+    if not c.flag("use_sliding_window") or sliding_window(c) is None:
+        return {}
+    first = c.integer("max_window_layers", default=28, low=0)
+    return {
+        "window": sliding_window(c),
+        "sliding": layer_kinds(c, s.layers, lambda i: i >= first),
+    }
+
+
+def biased(**defaults: Any) -> Callable[[Config], ModelSpec]:
+    """A reader of Llama's shape whose class has its own ``defaults`` for absent keys.
+
+    ``attention_out_bias`` is separate in Seed-OSS; elsewhere the output is biased as its inputs are.
+    """
+
+    def read(c: Config) -> ModelSpec:
+        c = c.of_class(**defaults)
+        s = sizes(c)
+        bias = c.flag("attention_bias")
+        tensors = llama_tensors(
+            c,
+            s,
+            qkv_bias=bias,
+            o_bias=c.flag("attention_out_bias", default=bias),
+            mlp_bias=c.flag("mlp_bias"),
         )
-    each = [near if windowed is None or windowed(i) else full for i in range(s.layers)]
-    return model(c, each, hidden=s.hidden, vocab=s.vocab, q_heads=s.heads, kv_heads=s.kv_heads)
+        return decoder(c, s, tensors)
+
+    return read
+
+
+def smollm3(c: Config) -> ModelSpec:
+    """SmolLM3: Llama with tied embeddings; layers without rotary positions may slide a window."""
+    c = c.of_class(num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=32768)
+    s = sizes(c)
+    every = c.integer("no_rope_layer_interval", default=4)
+    rotary = c.items(
+        "no_rope_layers", length=s.layers, default=[(i + 1) % every for i in range(s.layers)]
+    )
+    bias = c.flag("attention_bias")
+    tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, mlp_bias=c.flag("mlp_bias"))
+    return decoder(
+        c,
+        s,
+        tensors,
+        window=sliding_window(c) if c.flag("use_sliding_window") else None,
+        sliding=layer_kinds(c, s.layers, lambda i: not rotary[i]),
+    )
+
+
+def internlm3(c: Config) -> ModelSpec:
+    """InternLM 3: Llama whose biases are called ``qkv_bias`` and ``bias`` (output and feed-forward)."""
+    c = c.of_class(num_key_value_heads=2, head_dim=128, max_position_embeddings=32768)
+    s = sizes(c)
+    rest = c.flag("bias", "mlp_bias")
+    qkv = c.flag("qkv_bias", "attention_bias")
+    return decoder(c, s, llama_tensors(c, s, qkv_bias=qkv, o_bias=rest, mlp_bias=rest))
+
+
+def phi3(c: Config) -> ModelSpec:
+    """Phi-3 to Phi-4: Llama with fused projections; a window in every layer where one is given."""
+    s = sizes(c.of_class(max_position_embeddings=4096))
+    tensors = llama_tensors(c, s, names=FUSED, mlp_names=FUSED_MLP)
+    return decoder(c, s, tensors, window=sliding_window(c))
+
+
+def glm(c: Config) -> ModelSpec:
+    """GLM-4 9B in transformers' form: biases on query, key and value, fused gate and up."""
+    return _glm(c, ("input_layernorm", "post_attention_layernorm"))
+
+
+def glm4(c: Config) -> ModelSpec:
+    """GLM-4 0414: GLM with a norm after attention and after the feed-forward block as well."""
+    return _glm(
+        c,
+        (
+            "input_layernorm",
+            "post_self_attn_layernorm",
+            "post_attention_layernorm",
+            "post_mlp_layernorm",
+        ),
+    )
+
+
+def _glm(c: Config, norms: Sequence[str]) -> ModelSpec:
+    c = c.of_class(
+        num_key_value_heads=2,
+        head_dim=128,
+        attention_bias=True,
+        max_position_embeddings=131072,
+    )
+    s = sizes(c)
+    tensors = llama_tensors(
+        c, s, qkv_bias=c.flag("attention_bias"), norms=norms, mlp_names=FUSED_MLP
+    )
+    return decoder(c, s, tensors)
 
 
 READERS: dict[str, Callable[[Config], ModelSpec]] = {
     "llama": llama,
-    "mistral": llama,
+    "aquila": llama,
+    "yi": llama,
+    "Yi": llama,
+    "mistral": mistral,
+    "ministral": mistral,
     "qwen2": qwen2,
     "qwen3": qwen3,
+    "granite": biased(),
+    "seed_oss": biased(
+        num_key_value_heads=8,
+        head_dim=128,
+        attention_bias=True,
+        attention_out_bias=False,
+        max_position_embeddings=524288,
+    ),
+    "smollm3": smollm3,
+    "internlm3": internlm3,
+    "phi3": phi3,
+    "glm": glm,
+    "glm4": glm4,
 }

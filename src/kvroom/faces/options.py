@@ -1,0 +1,194 @@
+"""The flags of ``plan`` and its likes: every key of a Scenario has one, and they make a Scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from kvroom.errors import KvroomError
+from kvroom.faces import codec
+from kvroom.scenario import Scenario
+
+_NUMBER = "NUMBER"
+_TOKENS = "TOKENS"
+
+FLAGS: tuple[tuple[str, str, str, str], ...] = (
+    # flag, scenario key, what it takes, help
+    ("--gpu", "gpu", "NAME[:COUNT]", "Card, machine file, or inline {…}; with how many."),
+    ("--gpu-count", "gpu_count", _NUMBER, "How many GPUs (must equal tp × pp × dp)."),
+    ("--tp", "tp", _NUMBER, "Tensor-parallel ranks (default: all that pp and dp leave)."),
+    ("--pp", "pp", _NUMBER, "Pipeline stages."),
+    ("--dp", "dp", _NUMBER, "Data-parallel replicas."),
+    ("--ep", "ep", _NUMBER, "Expert-parallel ranks, reusing tp × dp."),
+    ("--dcp", "dcp", _NUMBER, "Decode-context-parallel ranks, reusing tp."),
+    (
+        "--weight-dtype",
+        "weight_dtype",
+        "DTYPE",
+        "bf16, fp8, int4, nvfp4, q4_k_m … (default: the checkpoint's).",
+    ),
+    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 …"),
+    (
+        "--context",
+        "context_tokens",
+        _TOKENS,
+        "Longest request: 32768, 32K, 1M (default: the model's limit).",
+    ),
+    ("--encoder-tokens", "encoder_tokens", _TOKENS, "Encoder or image tokens of a request."),
+    ("--concurrency", "concurrency", _NUMBER, "Requests in a step."),
+    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp …"),
+    (
+        "--engine-version",
+        "engine_version",
+        "VERSION",
+        "Its version (default: the newest modelled).",
+    ),
+    ("--replicas", "replicas", _NUMBER, "Copies of the whole deployment."),
+    ("--routing", "routing", "NAME", "How requests are spread over replicas."),
+    ("--calibration", "calibration", "FILE", "A calibration file to use."),
+    ("--tiers", "tiers", "JSON", "Memory tiers below the GPU."),
+    ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
+    ("--speculation", "speculation", "JSON", "Draft model or MTP."),
+    ("--input-tokens", "workload.input_tokens", _TOKENS, "Prompt length of the workload."),
+    ("--output-tokens", "workload.output_tokens", _TOKENS, "Answer length of the workload."),
+    (
+        "--shared-prefix-tokens",
+        "workload.shared_prefix_tokens",
+        _TOKENS,
+        "Prefix all requests share.",
+    ),
+    ("--rate", "workload.requests_per_s", _NUMBER, "Open arrivals, requests per second."),
+    ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),
+)
+_JSON_KEYS = ("tiers", "disaggregation", "speculation", "workload.lengths")
+_NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == _NUMBER)
+
+
+def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` the MODEL argument and a flag for every Scenario key."""
+    decorate = [click.argument("model_name", metavar="MODEL", required=False)]
+    decorate.append(
+        click.option("--model", "model_flag", metavar="MODEL", help="The same as MODEL.")
+    )
+    decorate += [
+        click.option(flag, _parameter(key), metavar=takes, help=words)
+        for flag, key, takes, words in FLAGS
+    ]
+    decorate += [
+        click.option("--users", metavar=_NUMBER, help="Users at once: sets both concurrencies."),
+        click.option("--static", is_flag=True, help="One batch, no arrivals while it runs."),
+        click.option(
+            "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+        ),
+        click.option(
+            "--known-bytes",
+            multiple=True,
+            metavar="KEY=SIZE",
+            help="Measured on one GPU: visible, free_before_load, weights, activations, runtime, graphs.",
+        ),
+        click.option(
+            "--allow-overcommit", is_flag=True, help="Answer times even where it does not fit."
+        ),
+        click.option(
+            "--scenario", "scenario_file", metavar="FILE", help="A Scenario as JSON (-: stdin)."
+        ),
+    ]
+    for decorator in reversed(decorate):
+        command = decorator(command)
+    return command
+
+
+def _parameter(key: str) -> str:
+    return key.replace(".", "__")
+
+
+def scenario_from(given: dict[str, Any]) -> Scenario:
+    """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link."""
+    name, flag = given.pop("model_name", None), given.pop("model_flag", None)
+    if name and flag and name != flag:
+        raise KvroomError(
+            "model", flag, f"is not the MODEL {name} given before", "Give one of them."
+        )
+    model = name or flag
+    base: dict[str, Any] = {}
+    if model and ("#s=" in model or model.startswith(("http://", "https://"))):
+        base, model = Scenario.from_link(model).differences(), None
+    if given.get("scenario_file"):
+        read = codec.read_json(given["scenario_file"], "--scenario")
+        if not isinstance(read, dict):
+            raise KvroomError("--scenario", read, "is not an object", "Write a Scenario in braces.")
+        base |= read
+    flags = _flags(given)
+    if model:
+        flags["model"] = model
+    workload = flags.pop("workload", {})
+    if workload:
+        flags["workload"] = {**(base.get("workload") or {}), **workload}
+    if {"gpu", "gpu_count", "tp", "pp", "dp"} & set(flags):
+        # A layout given anew is a whole one: what the base said of it no longer holds.
+        base = {
+            k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
+        }
+    return Scenario.from_dict(base | flags)
+
+
+def _flags(given: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    workload: dict[str, Any] = {}
+    for _, key, _, _ in FLAGS:
+        value = given.get(_parameter(key))
+        if value is None:
+            continue
+        where, name = (workload, key.removeprefix("workload.")) if "." in key else (found, key)
+        where[name] = _value(key, value)
+    if "gpu" in found:
+        found.update(_gpu(found["gpu"], found.get("gpu_count")))
+    if given.get("users"):
+        users = _value("concurrency", given["users"])
+        found["concurrency"] = workload["concurrency"] = users
+    if given.get("static"):
+        workload["static"] = True
+    if given.get("engine_arg"):
+        found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
+    if given.get("known_bytes"):
+        found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
+    if given.get("allow_overcommit"):
+        found["allow_overcommit"] = True
+    if workload:
+        found["workload"] = workload
+    return found
+
+
+def _value(key: str, text: str) -> Any:
+    if key in _JSON_KEYS:
+        return codec.decode(text, key)
+    if key in _NUMERIC:
+        try:
+            return int(text) if text.lstrip("-").isdecimal() else float(text)
+        except ValueError:
+            return text  # the Scenario refuses it by its key
+    return text
+
+
+def _gpu(text: str, count: int | None) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        return {"gpu": codec.decode(text, "gpu")}
+    name, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal():
+        return {"gpu": text}
+    if count is not None and count != int(number):
+        raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
+    return {"gpu": name, "gpu_count": int(number)}
+
+
+def _pair(flag: str, text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    key = key.strip().lstrip("-").replace("-", "_")
+    if not equals or not key:
+        raise KvroomError(flag, text, "is no KEY=VALUE", f"Write {flag} name=value.")
+    try:
+        return key, codec.decode(value, flag)
+    except KvroomError:
+        return key, value

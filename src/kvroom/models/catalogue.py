@@ -1,0 +1,93 @@
+"""The models people serve, under the names they type.
+
+``catalogue.json`` holds a line a model: its name, its hub id, other names, where its figures come from,
+and the keys of its published config that fix its shape. ``tools/catalogue_entry.py`` makes such a line
+from a config.json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.models import hf
+from kvroom.models.spec import ModelSpec
+
+_TAIL = re.compile(r"-(instruct|it|chat|hf|base|pt|thinking|instruct-hf|chat-hf|v0\.1|\d{4})$")
+
+
+@lru_cache(maxsize=1)
+def _entries() -> dict[str, dict[str, Any]]:
+    """Every entry by its name."""
+    text = files("kvroom.models").joinpath("catalogue.json").read_text("utf-8")
+    return {entry["name"]: entry for entry in json.loads(text)}
+
+
+@lru_cache(maxsize=1)
+def _keys() -> dict[str, str]:
+    """Every spelling (normalised) → name; an exact name wins over an alias."""
+    keys: dict[str, str] = {}
+    for name, entry in _entries().items():
+        for word in (entry["id"], entry["id"].rpartition("/")[2], *entry.get("aliases", ())):
+            keys.setdefault(key_of(word), name)
+    return keys | {key_of(name): name for name in _entries()}
+
+
+def key_of(word: str) -> str:
+    """A name without what people vary: case, spaces, underscores."""
+    return re.sub(r"[\s_]+", "-", word.strip().lower())
+
+
+def names() -> list[str]:
+    """Every name, in the catalogue's order."""
+    return list(_entries())
+
+
+def entry_of(name: str) -> dict[str, Any]:
+    """The catalogue's entry for a name, hub id or alias; KvroomError with the nearest names if none.
+
+    An ending such as ``-instruct`` that changes no shape may be left out or added.
+    """
+    keys = _keys()
+    key = key_of(name)
+    while key not in keys:
+        shorter = _TAIL.sub("", key)
+        if shorter == key:
+            break
+        key = shorter
+    if key not in keys and "/" in key:
+        key = key.rpartition("/")[2]
+    if key not in keys:
+        hint = did_you_mean(key, names(), "`kvroom models` lists them.")
+        raise KvroomError(
+            "model", name, "is no model of the catalogue", f"{hint} Or give its config.json."
+        )
+    return _entries()[keys[key]]
+
+
+def hub_id(name: str) -> str:
+    """The id under which the model is published."""
+    return str(entry_of(name)["id"])
+
+
+def config_of(name: str) -> Mapping[str, Any]:
+    """The shape keys of the model's published config."""
+    found: Mapping[str, Any] = entry_of(name)["config"]
+    return found
+
+
+def find(name: str) -> ModelSpec:
+    """The model of that name, hub id or alias (any case); KvroomError with the nearest names if none."""
+    return _read(str(entry_of(name)["name"]))
+
+
+@lru_cache(maxsize=256)
+def _read(name: str) -> ModelSpec:
+    entry = _entries()[name]
+    return replace(hf.read(entry["config"]), name=name, source=entry["source"])

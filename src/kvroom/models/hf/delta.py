@@ -1,0 +1,309 @@
+"""Gated delta networks with full attention at every fourth layer: Qwen3-Next, Qwen3.5, Olmo Hybrid.
+
+A linear layer keeps, for each value head, a matrix of key × value width (the *delta rule* rewrites it
+token by token), and a short convolution over its queries, keys and values. Full attention doubles its
+query projection for an output gate and norms queries and keys. Sources: arXiv:2412.06464, transformers'
+``qwen3_next`` and ``qwen3_5`` classes, vLLM's ``qwen3_next_mtp`` for multi-token prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.models import parts
+from kvroom.models.dtypes import Dtype
+from kvroom.models.hf.common import INNER, Sizes, model, sizes
+from kvroom.models.hf.config import Config
+from kvroom.models.hf.experts import by_kind, filled, grouped, prediction
+from kvroom.models.hf.hybrid import attention, block
+from kvroom.models.hf.recurrent import (
+    Mixer,
+    conv1d,
+    grouped_vector,
+    layer_types,
+    state_dtype,
+)
+from kvroom.models.hf.vision import composite, qwen3_tower
+from kvroom.models.kinds import ConvState, RecurrentState
+from kvroom.models.parts import Tensors
+from kvroom.models.spec import Layer, ModelSpec
+from kvroom.models.tensors import Split
+
+BEHIND_TOWER = "model.language_model.layers"
+PREDICTION = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
+NORMS = ("input_layernorm", "post_attention_layernorm")
+
+
+def qwen3_next(c: Config) -> ModelSpec:
+    """Qwen3-Next: experts but for ``mlp_only_layers``; the linear layers' projections are fused."""
+    c = filled(
+        c,
+        intermediate_size=5632,
+        num_key_value_heads=2,
+        moe_intermediate_size=512,
+        shared_expert_intermediate_size=512,
+        num_experts=512,
+        num_experts_per_tok=10,
+    )
+    every = c.integer("decoder_sparse_step", default=1, high=100_000)
+    dense = set(c.integers("mlp_only_layers", default=[], high=100_000))
+    sparse = c.integer("num_experts", low=0, high=100_000) > 0
+    return _qwen(
+        c, moe=lambda i: sparse and i not in dense and (i + 1) % every == 0, style="qwen3_next"
+    )
+
+
+def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
+    """The dense decoder of Qwen3.5 and 3.6."""
+    c = filled(
+        c,
+        vocab_size=248320,
+        hidden_size=4096,
+        intermediate_size=12288,
+        num_hidden_layers=32,
+        num_attention_heads=16,
+        num_key_value_heads=4,
+    )
+    return _qwen(c, moe=lambda i: False, style="qwen3_5", **outer)
+
+
+def qwen3_5_moe_text(c: Config, **outer: Any) -> ModelSpec:
+    """The decoder of Qwen3.5 and 3.6 with experts in every layer."""
+    c = filled(
+        c,
+        vocab_size=248320,
+        hidden_size=2048,
+        num_hidden_layers=40,
+        num_attention_heads=16,
+        num_key_value_heads=2,
+        moe_intermediate_size=512,
+        shared_expert_intermediate_size=512,
+        num_experts=256,
+        num_experts_per_tok=8,
+    )
+    return _qwen(c, moe=lambda i: True, style="qwen3_5", **outer)
+
+
+def qwen3_5(c: Config) -> ModelSpec:
+    """Qwen3.5 and 3.6: the dense decoder behind its vision tower."""
+    return composite(c, qwen3_5_text, _tower, layer_names=BEHIND_TOWER)
+
+
+def qwen3_5_moe(c: Config) -> ModelSpec:
+    """Qwen3.5 and 3.6: the decoder with experts behind its vision tower."""
+    return composite(c, qwen3_5_moe_text, _tower, layer_names=BEHIND_TOWER)
+
+
+def _tower(c: Config, hidden: int, root: Config) -> Tensors:
+    """Qwen3-VL's tower, but nothing feeds the decoder's deeper layers unless the config says so."""
+    return qwen3_tower(c.of_class(deepstack_visual_indexes=[]), hidden, root)
+
+
+def _qwen(c: Config, *, moe: Callable[[int], bool], style: str, **outer: Any) -> ModelSpec:
+    c = c.of_class(
+        head_dim=256,
+        linear_conv_kernel_dim=4,
+        linear_key_head_dim=128,
+        linear_value_head_dim=128,
+        linear_num_key_heads=16,
+        linear_num_value_heads=32,
+    )
+    s = sizes(c)
+    every = c.integer("full_attention_interval", default=4, high=100_000)
+    types = layer_types(
+        c,
+        "layer_types",
+        length=s.layers,
+        allowed=("state", "full"),
+        default=["state" if (i + 1) % every else "full" for i in range(s.layers)],
+    )
+    mixers = {"full": _attention(c, s), "state": _linear(c, s, style)}
+
+    def build(kind: tuple[str, bool]) -> Layer:
+        forward = _experts(c, s) if kind[1] else parts.mlp(s.hidden, c.integer(*INNER))
+        return block(s.hidden, mixers[kind[0]], forward, NORMS)
+
+    ahead = build(("full", moe(s.layers - 1)))
+    return model(
+        c,
+        by_kind(((kind, moe(i)) for i, kind in enumerate(types)), build),
+        hidden=s.hidden,
+        vocab=s.vocab,
+        q_heads=s.heads,
+        kv_heads=s.kv_heads,
+        mtp=prediction(c, ahead, s.hidden, PREDICTION),
+        **outer,
+    )
+
+
+def olmo_hybrid(c: Config) -> ModelSpec:
+    """Olmo Hybrid: full attention normed over its whole width, its norms behind the blocks.
+
+    Linear heads are as many as attention heads; their keys take 3/4 of the hidden width together, and
+    values are twice as wide as keys, unless the config says otherwise.
+    """
+    c = filled(c, intermediate_size=11008, linear_conv_kernel_dim=4)
+    s = sizes(c)
+    keys = c.integer("linear_num_key_heads", default=s.heads, high=100_000)
+    k_dim = c.integer("linear_key_head_dim", default=max(1, int(0.75 * s.hidden / keys)))
+    c = c.with_defaults(
+        linear_num_key_heads=keys,
+        linear_num_value_heads=s.heads,
+        linear_key_head_dim=k_dim,
+        linear_value_head_dim=2 * k_dim,
+    )
+    pattern = ["full" if i % 4 == 3 else "state" for i in range(s.layers)]
+    if "full" not in pattern:
+        pattern[-1] = "full"
+    types = layer_types(
+        c, "layer_types", length=s.layers, allowed=("state", "full"), default=pattern
+    )
+    bias = c.flag("attention_bias")
+    full = Mixer(
+        stores=attention(s).stores, tensors=grouped(s, qkv_bias=bias, o_bias=bias, norms="width")
+    )
+    forward = parts.mlp(s.hidden, c.integer(*INNER))
+    behind = ("post_attention_layernorm", "post_feedforward_layernorm")
+    made = {
+        "full": block(s.hidden, full, forward, behind),
+        "state": block(s.hidden, _linear(c, s, "olmo"), forward, NORMS),
+    }
+    return model(
+        c,
+        [made[kind] for kind in types],
+        hidden=s.hidden,
+        vocab=s.vocab,
+        q_heads=s.heads,
+        kv_heads=s.kv_heads,
+    )
+
+
+def _attention(c: Config, s: Sizes) -> Mixer:
+    bias = c.flag("attention_bias")
+    return Mixer(
+        stores=attention(s).stores,
+        tensors=(
+            *parts.attention(
+                s.hidden,
+                s.heads,
+                s.kv_heads,
+                s.head_dim,
+                qkv_bias=bias,
+                o_bias=bias,
+                q_gate=c.flag("attn_output_gate", default=True),
+            ),
+            *parts.norm("self_attn.q_norm", s.head_dim),
+            *parts.norm("self_attn.k_norm", s.head_dim),
+        ),
+    )
+
+
+def _linear(c: Config, s: Sizes, style: str) -> Mixer:
+    keys = c.integer("linear_num_key_heads", high=100_000)
+    values = c.integer("linear_num_value_heads", high=100_000)
+    if values % keys:
+        raise KvroomError(
+            c.field("linear_num_key_heads"),
+            keys,
+            f"does not divide {values} value heads",
+            f"Give a divisor of {values}.",
+        )
+    return gated_delta(
+        s.hidden,
+        keys=keys,
+        k_dim=c.integer("linear_key_head_dim", high=100_000),
+        values=values,
+        v_dim=c.integer("linear_value_head_dim", high=100_000),
+        kernel=c.integer("linear_conv_kernel_dim", high=1000),
+        style=style,
+        dtype=state_dtype(c),
+    )
+
+
+def gated_delta(
+    hidden: int,
+    *,
+    keys: int,
+    k_dim: int,
+    values: int,
+    v_dim: int,
+    kernel: int,
+    style: str,
+    dtype: Dtype,
+    name: str = "linear_attn",
+) -> Mixer:
+    """A gated delta network: ``keys`` query and key heads, each shared by values / keys value heads.
+
+    ``style`` is whose module names and cuts it has: query, key, value, gate, and the two small
+    projections b and a lie in two matrices (``qwen3_next``), four (``qwen3_5``) or six (``olmo``).
+    """
+    k, v = keys * k_dim, values * v_dim
+    column: Split = "column"
+    shapes = {
+        "qwen3_next": {"in_proj_qkvz": 2 * k + 2 * v, "in_proj_ba": 2 * values},
+        "qwen3_5": {
+            "in_proj_qkv": 2 * k + v,
+            "in_proj_z": v,
+            "in_proj_b": values,
+            "in_proj_a": values,
+        },
+        "olmo": {
+            "q_proj": k,
+            "k_proj": k,
+            "v_proj": v,
+            "g_proj": v,
+            "b_proj": values,
+            "a_proj": values,
+        },
+    }[style]
+    norm, out = ("o_norm", "o_proj") if style == "olmo" else ("norm", "out_proj")
+    channels = ((keys, k_dim), (keys, k_dim), (values, v_dim))
+    return Mixer(
+        stores=(
+            RecurrentState(heads=values, head_elements=k_dim * v_dim, dtype=dtype),
+            ConvState(channels=channels, columns=kernel - 1),
+        ),
+        tensors=(
+            *(
+                t
+                for module, rows in shapes.items()
+                for t in parts.linear(
+                    f"{name}.{module}", rows, hidden, part="state", split=column, units=keys
+                )
+            ),
+            *conv1d(f"{name}.conv1d", [(keys, 2 * k_dim), (values, v_dim)], kernel, bias=False),
+            *grouped_vector(f"{name}.dt_bias", values, values),
+            *grouped_vector(f"{name}.A_log", values, values),
+            *parts.norm(f"{name}.{norm}", v_dim),
+            *parts.linear(f"{name}.{out}", hidden, v, part="state", split="row", units=keys),
+        ),
+    )
+
+
+def _experts(c: Config, s: Sizes) -> Tensors:
+    """Routed experts and one shared expert behind a gate of its own."""
+    count = c.integer("num_experts", "num_local_experts", high=100_000)
+    shared = c.integer("shared_expert_intermediate_size")
+    return (
+        *parts.router(s.hidden, count),
+        *parts.experts(
+            s.hidden,
+            c.integer("moe_intermediate_size"),
+            count,
+            c.integer("num_experts_per_tok", high=count),
+        ),
+        *parts.mlp(s.hidden, shared, name="mlp.shared_expert", part="shared_expert"),
+        *parts.router(s.hidden, 1, name="mlp.shared_expert_gate"),
+    )
+
+
+READERS: dict[str, Callable[[Config], ModelSpec]] = {
+    "qwen3_next": qwen3_next,
+    "qwen3_5": qwen3_5,
+    "qwen3_5_text": qwen3_5_text,
+    "qwen3_5_moe": qwen3_5_moe,
+    "qwen3_5_moe_text": qwen3_5_moe_text,
+    "olmo_hybrid": olmo_hybrid,
+}

@@ -1,0 +1,267 @@
+"""What sparse decoders are assembled from: routed experts, grouped attention, layers of a few kinds.
+
+A layer is attention, a feed-forward block (dense, or routed experts with perhaps a shared one) and
+two norms. Routing biases that only balance the load (``e_score_correction_bias``) are left out: the
+checkpoints hold them as buffers of a few kilobytes, and parameter counts do not include them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from kvroom.errors import KvroomError
+from kvroom.models import parts
+from kvroom.models.hf.common import INNER, Sizes, model
+from kvroom.models.hf.config import Config
+from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
+from kvroom.models.parts import Tensors
+from kvroom.models.spec import Layer, ModelSpec, Run
+
+K = TypeVar("K")
+
+CORE = ("num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size")
+"""What a flat config must say itself; nested ones are written as differences from their class."""
+
+EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k", "moe_top_k")
+
+
+def filled(c: Config, **defaults: Any) -> Config:
+    """``c`` with its class's ``defaults``, those of ``CORE`` in nested levels only."""
+    return c.of_class(**{k: v for k, v in defaults.items() if c.path or k not in CORE})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixture:
+    """Routed experts of width ``inner``, ``active`` of ``count`` a token, beside a shared one.
+
+    ``shared`` is the width of the shared expert (several are one of their summed width; 0: none).
+    ``modules`` are gate, up and down; one name twice means that they are stored as one matrix.
+    """
+
+    count: int
+    active: int
+    inner: int
+    shared: int = 0
+    bias: bool = False
+    router_bias: bool = False
+    shared_bias: bool = False
+    shared_gate: bool = False
+    name: str = "mlp.experts"
+    modules: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
+    shared_name: str = "mlp.shared_experts"
+    shared_modules: tuple[str, ...] = ("gate_proj", "up_proj", "down_proj")
+    router_name: str = "mlp.gate"
+
+    def tensors(self, hidden: int) -> Tensors:
+        """Router, routed experts and shared expert."""
+        made = parts.router(hidden, self.count, bias=self.router_bias, name=self.router_name)
+        made += parts.experts(
+            hidden,
+            self.inner,
+            self.count,
+            self.active,
+            bias=self.bias,
+            name=self.name,
+            names=self.modules,
+        )
+        if self.shared:
+            made += parts.mlp(
+                hidden,
+                self.shared,
+                bias=self.shared_bias,
+                name=self.shared_name,
+                names=self.shared_modules,
+                part="shared_expert",
+            )
+            if self.shared_gate:
+                made += parts.linear("mlp.shared_expert_gate", 1, hidden, part="router")
+        return made
+
+
+def mixture(
+    c: Config,
+    *,
+    count: tuple[str, ...] = EXPERTS,
+    active: tuple[str, ...] = ACTIVE,
+    inner: tuple[str, ...] = ("moe_intermediate_size", "intermediate_size"),
+    **more: Any,
+) -> Mixture:
+    """The Mixture that a config describes; ``more`` goes to Mixture as it is."""
+    experts = c.integer(*count, high=100_000)
+    chosen = check_active(c, experts, c.integer(*active, high=100_000), active)
+    return Mixture(count=experts, active=chosen, inner=c.integer(*inner), **more)
+
+
+def check_active(c: Config, count: int, active: int, names: tuple[str, ...] = ACTIVE) -> int:
+    """``active``, refused where a token would go to more experts than there are."""
+    if active > count:
+        raise KvroomError(
+            c.field(*names), active, f"is more than the {count} experts", f"Give at most {count}."
+        )
+    return active
+
+
+def shared_width(c: Config, each: int, *names: str) -> int:
+    """The summed width of the shared experts of width ``each`` (0 where there are none)."""
+    return each * c.integer(*(names or ("n_shared_experts",)), default=0, low=0, high=10_000)
+
+
+def sparse_layers(c: Config, layers: int, first_dense: int = 0) -> list[bool]:
+    """Which layers have routed experts.
+
+    ``mlp_layer_types`` says it by name, a list in ``moe_layer_freq`` by 0 and 1; else all after
+    ``first_k_dense_replace`` (``first_dense`` where absent), each ``moe_layer_freq``-th of them.
+    """
+    if c.has("mlp_layer_types"):
+        known = ("dense", "sparse", "moe", "hash_moe")
+        return [t != "dense" for t in names_of(c, "mlp_layer_types", layers, known)]
+    if isinstance(c.get("moe_layer_freq"), list):
+        return [f > 0 for f in c.integers("moe_layer_freq", length=layers, high=1)]
+    first = c.integer("first_k_dense_replace", default=first_dense, low=0)
+    every = c.integer("moe_layer_freq", default=1)
+    return [i >= first and i % every == 0 for i in range(layers)]
+
+
+def names_of(c: Config, key: str, layers: int, known: tuple[str, ...]) -> list[str]:
+    """A list of one of the ``known`` words for each layer."""
+    words = c.items(key, length=layers)
+    for word in words:
+        if word not in known:
+            raise KvroomError(
+                c.field(key), word, "is no kind of layer here", f"One of: {', '.join(known)}."
+            )
+    return [str(w) for w in words]
+
+
+def stored(
+    s: Sizes, window: int | None = None, *, v_dim: int | None = None, sparse_read: int | None = None
+) -> LayerKind:
+    """Grouped attention's cache: the last ``window`` tokens, or all (``window`` None)."""
+    v = s.head_dim if v_dim is None else v_dim
+    if window is None:
+        return FullAttention(
+            kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=v, q_heads=s.heads, sparse_read=sparse_read
+        )
+    return SlidingWindow(
+        kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=v, q_heads=s.heads, window=window
+    )
+
+
+def grouped(
+    s: Sizes,
+    *,
+    qkv_bias: bool = False,
+    o_bias: bool = False,
+    norms: Literal["none", "head", "width"] = "none",
+    norm_names: tuple[str, str] = ("q_norm", "k_norm"),
+    v_dim: int | None = None,
+) -> Tensors:
+    """Grouped attention with query and key norms of one head's width or of the whole projection."""
+    q, k = {
+        "none": (0, 0),
+        "head": (s.head_dim, s.head_dim),
+        "width": (s.heads * s.head_dim, s.kv_heads * s.head_dim),
+    }[norms]
+    return (
+        *parts.attention(
+            s.hidden,
+            s.heads,
+            s.kv_heads,
+            s.head_dim,
+            v_dim=v_dim,
+            qkv_bias=qkv_bias,
+            o_bias=o_bias,
+        ),
+        *(parts.norm(f"self_attn.{norm_names[0]}", q) if q else ()),
+        *(parts.norm(f"self_attn.{norm_names[1]}", k) if k else ()),
+    )
+
+
+def two_norms(hidden: int, *, bias: bool = False) -> Tensors:
+    """The norms before attention and before the feed-forward block."""
+    return (
+        *parts.norm("input_layernorm", hidden, bias=bias),
+        *parts.norm("post_attention_layernorm", hidden, bias=bias),
+    )
+
+
+def by_kind(kinds: Iterable[K], build: Callable[[K], Layer]) -> list[Layer]:
+    """A layer for each of ``kinds`` in order, each distinct one built once."""
+    made: dict[K, Layer] = {}
+    layers = []
+    for kind in kinds:
+        if kind not in made:
+            made[kind] = build(kind)
+        layers.append(made[kind])
+    return layers
+
+
+PREDICTION = ("num_nextn_predict_layers", "num_mtp_layers", "mtp_num_hidden_layers")
+DEEPSEEK_PREDICTION = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
+
+
+def prediction(
+    c: Config, layer: Layer, hidden: int, names: tuple[str, ...] = DEEPSEEK_PREDICTION
+) -> tuple[Run, ...]:
+    """The multi-token-prediction layers: each a ``layer`` behind [embedding, hidden state] projected.
+
+    DeepSeek-V3's form (arXiv 2412.19437, 2.2); ``names`` are its norms of the two, the projection and
+    the norm after it, where there is one. The token table and output head that some files repeat in it
+    are the model's own and count once.
+    """
+    count = c.integer(*PREDICTION, default=0, low=0, high=1000)
+    if not count:
+        return ()
+    tensors = (
+        *parts.norm(names[0], hidden),
+        *parts.norm(names[1], hidden),
+        *parts.linear(names[2], hidden, 2 * hidden, part="mlp"),
+        *layer.tensors,
+        *(t for n in names[3:] for t in parts.norm(n, hidden)),
+    )
+    return (Run(Layer(stores=layer.stores, tensors=tensors), count),)
+
+
+def decoder(
+    c: Config,
+    s: Sizes,
+    attention: Tensors,
+    mix: Callable[[], Mixture],
+    *,
+    sparse: list[bool] | None = None,
+    windowed: list[bool] | None = None,
+    dense: Callable[[], Tensors] | None = None,
+    norm_bias: bool = False,
+    **outer: Any,
+) -> ModelSpec:
+    """Equal attention everywhere; layer by layer a window or none, experts (``mix``) or ``dense``.
+
+    ``mix`` and ``dense`` are asked only where some layer needs them; ``outer`` goes to common.model.
+    """
+    near = windowed or [False] * s.layers
+    window = c.integer("sliding_window", high=10**9) if any(near) else None
+
+    def build(kind: tuple[bool, bool]) -> Layer:
+        if kind[1]:
+            feed = mix().tensors(s.hidden)
+        else:
+            feed = dense() if dense else parts.mlp(s.hidden, c.integer(*INNER))
+        return Layer(
+            stores=(stored(s, window if kind[0] else None),),
+            tensors=(*two_norms(s.hidden, bias=norm_bias), *attention, *feed),
+        )
+
+    layers = by_kind(zip(near, sparse or [True] * s.layers, strict=True), build)
+    outer.setdefault("mtp", prediction(c, layers[-1], s.hidden))
+    return model(
+        c,
+        layers,
+        hidden=s.hidden,
+        vocab=s.vocab,
+        q_heads=s.heads,
+        kv_heads=s.kv_heads,
+        **outer,
+    )

@@ -1,0 +1,253 @@
+"""Gemma 3n and 4: the last layers read what earlier ones stored, and tokens have an embedding for each
+layer.
+
+A layer of the shared tail has no key and value projections of its own: it attends to the cache of the
+last layer before the tail with the same attention type. Shapes as in the transformers classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.models import parts
+from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
+from kvroom.models.hf.config import Config
+from kvroom.models.hf.dense import head_norms, kind_of, sliding_window
+from kvroom.models.hf.gemma import SANDWICH
+from kvroom.models.kinds import LayerKind, SharedCache
+from kvroom.models.parts import Tensors
+from kvroom.models.spec import Layer, ModelSpec
+
+GEMMA3N_TEXT = {
+    "vocab_size": 262400,
+    "hidden_size": 2048,
+    "intermediate_size": 16384,
+    "num_hidden_layers": 35,
+    "num_attention_heads": 8,
+}
+GEMMA4_TEXT = {
+    "vocab_size": 262144,
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 30,
+    "num_attention_heads": 8,
+}
+
+
+def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
+    """Gemma 3n's decoder: four windows to one full layer, a shared tail, AltUp streams and LAuReL.
+
+    AltUp keeps ``altup_num_inputs`` hidden states side by side, LAuReL adds a low-rank residual (the
+    MatFormer and AltUp papers); ``intermediate_size`` may be a list.
+    """
+    c = c.of_class(
+        num_key_value_heads=2,
+        head_dim=256,
+        sliding_window=512,
+        tie_word_embeddings=True,
+        max_position_embeddings=32768,
+        num_kv_shared_layers=15,
+        vocab_size_per_layer_input=262144,
+        hidden_size_per_layer_input=256,
+        altup_num_inputs=4,
+        laurel_rank=64,
+    )
+    s = sizes(c)
+    sliding = layer_kinds(c, s.layers, lambda i: (i + 1) % 5 != 0)
+    first = _first_shared(c, sliding)
+    streams = c.integer("altup_num_inputs", high=1000)
+    inner = c.get("intermediate_size")
+    widths = (
+        c.integers("intermediate_size", length=s.layers, low=1)
+        if isinstance(inner, list)
+        else [c.integer("intermediate_size")] * s.layers
+    )
+    around = (*_altup(s.hidden, streams), *_laurel(s.hidden, c.integer("laurel_rank")))
+    window = sliding_window(c)
+    made: dict[Any, Layer] = {}
+    each = []
+    for i, (slides, width) in enumerate(zip(sliding, widths, strict=True)):
+        key = (slides, i >= first, width)
+        if key not in made:
+            kind = kind_of(s, window if slides else None)
+            tensors = (
+                *_attention(c, s, shared=i >= first),
+                *parts.mlp(s.hidden, width),
+                *around,
+                *_per_layer_input(c, s),
+            )
+            stores = SharedCache(of=kind) if i >= first else kind
+            made[key] = Layer(stores=(stores,), tensors=tensors)
+        each.append(made[key])
+    square = [
+        t
+        for n in range(streams - 1)
+        for t in parts.linear(f"altup_projections.{n}", s.hidden, s.hidden, part="mlp")
+    ]
+    back = [replace(t, name=t.name.replace("projections", "unembed_projections")) for t in square]
+    return model(
+        c,
+        each,
+        hidden=s.hidden,
+        vocab=s.vocab,
+        q_heads=s.heads,
+        kv_heads=s.kv_heads,
+        embedding=(*parts.embedding(s.vocab, s.hidden), *_per_layer_tables(c, s), *square),
+        final=(*parts.norm("norm", s.hidden), *back),
+        root=root,
+    )
+
+
+def _altup(hidden: int, streams: int) -> Tensors:
+    return (
+        *parts.vector("altup.correct_output_scale", hidden),
+        *parts.linear("altup.correction_coefs", streams, streams, part="norm"),
+        *parts.linear("altup.prediction_coefs", streams * streams, streams, part="norm"),
+        *parts.linear("altup.modality_router", streams, hidden, part="norm"),
+        *parts.norm("altup.router_norm", hidden),
+    )
+
+
+def _laurel(hidden: int, rank: int) -> Tensors:
+    return (
+        *parts.linear("laurel.linear_left", rank, hidden, part="mlp", split="column"),
+        *parts.linear("laurel.linear_right", hidden, rank, part="mlp", split="row"),
+        *parts.norm("laurel.post_laurel_norm", hidden),
+    )
+
+
+def gemma4_text(c: Config, root: Config | None = None) -> ModelSpec:
+    """Gemma 4's decoder: full layers have heads of ``global_head_dim``, and may use keys as values.
+
+    ``attention_k_eq_v`` leaves the value projection of full layers out and gives them
+    ``num_global_key_value_heads``; engines still store keys and values apart. The last layer is always
+    full. With ``enable_moe_block`` experts run beside the dense block. ``use_double_wide_mlp`` doubles
+    the feed-forward width of the shared tail.
+    """
+    c = c.of_class(
+        num_key_value_heads=4,
+        head_dim=256,
+        global_head_dim=512,
+        sliding_window=512,
+        tie_word_embeddings=True,
+        max_position_embeddings=131072,
+        vocab_size_per_layer_input=262144,
+        hidden_size_per_layer_input=256,
+    )
+    near = sizes(c)
+    k_eq_v = c.flag("attention_k_eq_v")
+    kv_heads = near.kv_heads
+    if k_eq_v:
+        kv_heads = c.integer("num_global_key_value_heads", default=kv_heads, high=100_000)
+        check_groups(c, near.heads, kv_heads, "num_global_key_value_heads")
+    far = replace(near, kv_heads=kv_heads, head_dim=c.integer("global_head_dim", default=512))
+    sliding = layer_kinds(c, near.layers, lambda i: (i + 1) % 6 != 0)
+    sliding[-1] = False
+    first = _first_shared(c, sliding)
+    kinds = {True: kind_of(near, sliding_window(c)), False: kind_of(far)}
+
+    def layer(slides: bool, shared: bool) -> Layer:
+        s = near if slides else far
+        inner = c.integer("intermediate_size")
+        wide = shared and c.flag("use_double_wide_mlp")
+        store: LayerKind = SharedCache(of=kinds[slides]) if shared else kinds[slides]
+        tensors = (
+            *_attention(c, s, shared=shared, values=slides or not k_eq_v),
+            *parts.mlp(s.hidden, inner * 2 if wide else inner),
+            *(_gemma4_experts(c, s.hidden) if c.flag("enable_moe_block") else ()),
+            *_per_layer_input(c, s),
+        )
+        return Layer(stores=(store,), tensors=tensors)
+
+    made = {(a, b): layer(a, b) for a in (True, False) for b in (True, False)}
+    return model(
+        c,
+        [made[slides, i >= first] for i, slides in enumerate(sliding)],
+        hidden=near.hidden,
+        vocab=near.vocab,
+        q_heads=near.heads,
+        kv_heads=max(near.kv_heads, far.kv_heads),
+        embedding=(*parts.embedding(near.vocab, near.hidden), *_per_layer_tables(c, near)),
+        root=root,
+    )
+
+
+def _gemma4_experts(c: Config, hidden: int) -> Tensors:
+    count = c.integer("num_experts", high=100_000)
+    return (
+        *parts.router(hidden, count, name="router.proj"),
+        *parts.vector("router.scale", hidden),
+        *parts.vector("router.per_expert_scale", count),
+        *parts.experts(
+            hidden,
+            c.integer("moe_intermediate_size"),
+            count,
+            c.integer("top_k_experts", high=count),
+            name="experts",
+        ),
+        *parts.norm("post_feedforward_layernorm_1", hidden),
+        *parts.norm("post_feedforward_layernorm_2", hidden),
+        *parts.norm("pre_feedforward_layernorm_2", hidden),
+    )
+
+
+def _first_shared(c: Config, sliding: Sequence[bool]) -> int:
+    """Index of the first layer that stores nothing; every type that reads must have been stored."""
+    layers = len(sliding)
+    shared = c.integer("num_kv_shared_layers", default=0, low=0)
+    first = layers - shared
+    if shared and (first < 1 or set(sliding[:first]) != set(sliding)):
+        raise KvroomError(
+            c.field("num_kv_shared_layers"),
+            shared,
+            f"leaves no layer of each attention type to store what the others of {layers} read",
+            "Give a smaller number.",
+        )
+    return first
+
+
+def _attention(c: Config, s: Sizes, *, shared: bool, values: bool = True) -> Tensors:
+    """Norms and attention of one layer; a ``shared`` one has no keys and values of its own."""
+    bias = c.flag("attention_bias")
+    left_out = set() if values else {"self_attn.v_proj"}
+    if shared:
+        left_out = {"self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm"}
+    tensors = (
+        *(t for name in SANDWICH for t in parts.norm(name, s.hidden)),
+        *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, qkv_bias=bias, o_bias=bias),
+        *head_norms(s),
+    )
+    return tuple(t for t in tensors if t.name.removesuffix(".bias") not in left_out)
+
+
+def _per_layer_input(c: Config, s: Sizes) -> Tensors:
+    width = c.integer("hidden_size_per_layer_input", default=256, low=0)
+    if not width:
+        return ()
+    return (
+        *parts.linear("per_layer_input_gate", width, s.hidden, part="mlp"),
+        *parts.linear("per_layer_projection", s.hidden, width, part="mlp"),
+        *parts.norm("post_per_layer_input_norm", s.hidden),
+    )
+
+
+def _per_layer_tables(c: Config, s: Sizes) -> Tensors:
+    """The embedding of every token for every layer, and its projection from the first embedding."""
+    width = c.integer("hidden_size_per_layer_input", default=256, low=0)
+    if not width:
+        return ()
+    rows = c.integer("vocab_size_per_layer_input")
+    return (
+        *parts.embedding(rows, s.layers * width, "embed_tokens_per_layer"),
+        *parts.linear("per_layer_model_projection", s.layers * width, s.hidden, part="mlp"),
+        *parts.norm("per_layer_projection_norm", width),
+    )
+
+
+READERS: dict[str, Callable[[Config], ModelSpec]] = {
+    "gemma3n_text": gemma3n_text,
+    "gemma4_text": gemma4_text,
+}

@@ -1,0 +1,116 @@
+"""Lightning attention with full attention at every eighth layer: MiniMax-Text-01 and MiniMax-M1.
+
+A linear layer keeps a matrix of head_dim × head_dim for each head and no convolution. Sources:
+arXiv:2501.08313, transformers' ``minimax`` class, MiniMax's published code (``attn_type_list``, and the
+shared block that a non-zero ``shared_intermediate_size`` adds), vLLM's ``minimax_text_01``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kvroom.models import parts
+from kvroom.models.hf.common import INNER, Sizes, model, sizes
+from kvroom.models.hf.config import Config
+from kvroom.models.hf.experts import filled
+from kvroom.models.hf.hybrid import attention, block
+from kvroom.models.hf.recurrent import (
+    LAYER_TYPES,
+    Mixer,
+    grouped_vector,
+    layer_types,
+    state_dtype,
+)
+from kvroom.models.kinds import RecurrentState
+from kvroom.models.spec import ModelSpec
+
+KNOWN: dict[Any, str] = {**LAYER_TYPES, 0: "state", 1: "full"}
+
+
+def minimax(c: Config) -> ModelSpec:
+    """MiniMax-Text-01 and M1; experts in every layer."""
+    c = filled(
+        c,
+        intermediate_size=14336,
+        num_key_value_heads=8,
+        num_local_experts=8,
+        num_experts_per_tok=2,
+    )
+    s = sizes(c)
+    count = c.integer("num_local_experts", "num_experts", high=100_000)
+    forward = (
+        *parts.router(s.hidden, count, name="block_sparse_moe.gate"),
+        *parts.experts(
+            s.hidden,
+            c.integer(*INNER),
+            count,
+            c.integer("num_experts_per_tok", high=count),
+            name="block_sparse_moe.experts",
+            names=("w1", "w3", "w2"),
+        ),
+    )
+    shared = c.integer("shared_intermediate_size", default=0, low=0)
+    if shared:
+        forward += (
+            *parts.mlp(s.hidden, shared, name="shared_mlp", part="shared_expert"),
+            *parts.router(s.hidden, 1, name="coefficient"),
+        )
+    types = layer_types(
+        c,
+        "attn_type_list",
+        "layer_types",
+        length=s.layers,
+        allowed=("state", "full"),
+        default=["state" if i % 2 else "full" for i in range(s.layers)],
+        known=KNOWN,
+    )
+    norms = ("input_layernorm", "post_attention_layernorm")
+    made = {
+        "full": block(s.hidden, attention(s), forward, norms),
+        "state": block(s.hidden, _lightning(c, s), forward, norms),
+    }
+    return model(
+        c,
+        [made[kind] for kind in types],
+        hidden=s.hidden,
+        vocab=s.vocab,
+        q_heads=s.heads,
+        kv_heads=s.kv_heads,
+    )
+
+
+def _lightning(c: Config, s: Sizes) -> Mixer:
+    wide = s.heads * s.head_dim
+    return Mixer(
+        stores=(
+            RecurrentState(
+                heads=s.heads, head_elements=s.head_dim * s.head_dim, dtype=state_dtype(c)
+            ),
+        ),
+        tensors=(
+            *(
+                t
+                for module, rows in (("qkv_proj", 3 * wide), ("output_gate", wide))
+                for t in parts.linear(
+                    f"self_attn.{module}",
+                    rows,
+                    s.hidden,
+                    part="state",
+                    split="column",
+                    units=s.heads,
+                )
+            ),
+            *grouped_vector("self_attn.norm", wide, s.heads),
+            *parts.linear(
+                "self_attn.out_proj", s.hidden, wide, part="state", split="row", units=s.heads
+            ),
+        ),
+    )
+
+
+READERS: dict[str, Callable[[Config], ModelSpec]] = {
+    "minimax": minimax,
+    "minimax_text_01": minimax,
+    "minimax_m1": minimax,
+}

@@ -1,0 +1,181 @@
+"""Encoders beside a decoder: vision and audio towers, told in as few tensors as tell the truth.
+
+A decode step reads none of these, so what counts is their bytes: one tensor for all attention
+matrices, one for all feed-forward matrices, one for all vectors. Shapes as in the transformers classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.parts import Tensors
+from kvroom.models.tensors import Tensor
+
+
+def plain(name: str, rows: int, columns: int = 1, count: int = 1) -> Tensors:
+    """``count`` tensors of an encoder, replicated on every rank."""
+    return (Tensor(name=name, rows=rows, columns=columns, count=count, part="encoder"),)
+
+
+def stack(
+    name: str,
+    layers: int,
+    hidden: int,
+    inner: int,
+    *,
+    width: int | None = None,
+    matrices: int = 2,
+    vectors: int = 0,
+) -> Tensors:
+    """``layers`` encoder layers.
+
+    Query, key, value and output are hidden × ``width`` (heads × head_dim; None: hidden), the
+    feed-forward block has ``matrices`` of hidden × inner (three where gated), and norms, biases and
+    gates come to ``vectors`` parameters a layer.
+    """
+    width = hidden if width is None else width
+    return (
+        *plain(f"{name}.attention", width, hidden, 4 * layers),
+        *plain(f"{name}.mlp", inner, hidden, matrices * layers),
+        *(plain(f"{name}.vectors", vectors, count=layers) if vectors else ()),
+    )
+
+
+def biases(hidden: int, inner: int, norms: int = 2) -> int:
+    """Vectors of a layer whose matrices all have biases and whose ``norms`` LayerNorms have shifts."""
+    return 4 * hidden + inner + hidden + norms * 2 * hidden
+
+
+def _vit_sizes(v: Config) -> tuple[int, int, int]:
+    layers = v.integer("num_hidden_layers", high=MAX_LAYERS)
+    return layers, v.integer("hidden_size"), v.integer("intermediate_size")
+
+
+def _patches(v: Config) -> tuple[int, int]:
+    """Patches of one image and numbers in one patch."""
+    side, patch = v.integer("image_size", high=100_000), v.integer("patch_size", high=100_000)
+    return (side // patch) ** 2, v.integer("num_channels", default=3, high=1000) * patch * patch
+
+
+def siglip(v: Config) -> Tensors:
+    """SigLIP: patch and position embeddings, biased layers, a pooling head unless switched off."""
+    v = v.with_defaults(
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        image_size=224,
+        patch_size=16,
+    )
+    layers, hidden, inner = _vit_sizes(v)
+    patches, numbers = _patches(v)
+    vectors = biases(hidden, inner)
+    head: Tensors = ()
+    if v.flag("vision_use_head", default=True):
+        head = stack("vision_tower.head", 1, hidden, inner, vectors=vectors - hidden)
+    return (
+        *plain("vision_tower.patch_embedding", hidden, numbers + 1),
+        *plain("vision_tower.position_embedding", patches, hidden),
+        *stack("vision_tower.layers", layers, hidden, inner, vectors=vectors),
+        *plain("vision_tower.post_layernorm", 2 * hidden),
+        *head,
+    )
+
+
+def clip(v: Config) -> Tensors:
+    """CLIP's vision transformer: a class embedding before the patches, norms before and after."""
+    v = v.with_defaults(
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=12,
+        image_size=224,
+        patch_size=32,
+    )
+    layers, hidden, inner = _vit_sizes(v)
+    patches, numbers = _patches(v)
+    return (
+        *plain("vision_tower.patch_embedding", hidden, numbers),
+        *plain("vision_tower.position_embedding", patches + 1, hidden),
+        *stack("vision_tower.layers", layers, hidden, inner, vectors=biases(hidden, inner)),
+        *plain("vision_tower.vectors", hidden + 2 * 2 * hidden),
+    )
+
+
+def pixtral(v: Config) -> Tensors:
+    """Pixtral: rotary positions in two dimensions, RMS norms, gated feed-forward, no biases."""
+    v = v.with_defaults(
+        hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, patch_size=16
+    )
+    layers, hidden, inner = _vit_sizes(v)
+    patch = v.integer("patch_size", high=100_000)
+    channels = v.integer("num_channels", default=3, high=1000)
+    return (
+        *plain("vision_tower.patch_conv", hidden, channels * patch * patch),
+        *plain("vision_tower.ln_pre", hidden),
+        *stack("vision_tower.layers", layers, hidden, inner, matrices=3, vectors=2 * hidden),
+    )
+
+
+def gemma4_vision(v: Config) -> Tensors:
+    """Gemma 4's vision tower: a table of positions for each axis, Gemma's own layers."""
+    v = v.with_defaults(
+        hidden_size=768,
+        intermediate_size=3072,
+        num_hidden_layers=16,
+        num_attention_heads=12,
+        num_key_value_heads=12,
+        head_dim=64,
+        patch_size=16,
+        position_embedding_size=10240,
+    )
+    layers, hidden, inner = _vit_sizes(v)
+    d = v.integer("head_dim", high=100_000)
+    q, kv = v.integer("num_attention_heads") * d, v.integer("num_key_value_heads") * d
+    vectors = 4 * hidden + 2 * d
+    return (
+        *plain("vision_tower.position_embedding", v.integer("position_embedding_size"), hidden, 2),
+        *plain("vision_tower.input_proj", hidden, 3 * v.integer("patch_size", high=100_000) ** 2),
+        *plain("vision_tower.layers.q_and_o", q, hidden, 2 * layers),
+        *plain("vision_tower.layers.k_and_v", kv, hidden, 2 * layers),
+        *plain("vision_tower.layers.mlp", inner, hidden, 3 * layers),
+        *plain("vision_tower.layers.vectors", vectors, count=layers),
+    )
+
+
+def gemma4_audio(a: Config) -> Tensors:
+    """Gemma 4's audio tower: a Conformer of two half feed-forward blocks, attention and a convolution."""
+    hidden = a.integer("hidden_size", default=1024)
+    layers = a.integer("num_hidden_layers", default=12, high=MAX_LAYERS)
+    heads = a.integer("num_attention_heads", default=8, high=100_000)
+    first, second = a.integers("subsampling_conv_channels", length=2, default=[128, 32], low=1)
+    kernel = a.integer("conv_kernel_size", default=5, high=1000)
+    out = a.integer("output_proj_dims", default=1536)
+    norms = 2 * 2 + 2 + 3  # of the two feed-forward blocks, the convolution and the layer
+    return (
+        *plain("audio_tower.subsample", first + first * second, 9),
+        *plain("audio_tower.subsample.norms", first + second),
+        *plain("audio_tower.input_proj_linear", hidden, first // 4 * second),
+        *plain("audio_tower.layers.attention", hidden, hidden, 5 * layers),
+        *plain("audio_tower.layers.feed_forward", 4 * hidden, hidden, 4 * layers),
+        *plain("audio_tower.layers.lconv1d", hidden, hidden, 3 * layers),
+        *plain("audio_tower.layers.depthwise", hidden, kernel, layers),
+        *plain("audio_tower.layers.vectors", norms * hidden + hidden // heads, count=layers),
+        *plain("audio_tower.output_proj", out, hidden + 1),
+    )
+
+
+VISION: dict[str, Callable[[Config], Tensors]] = {
+    "siglip_vision_model": siglip,
+    "clip_vision_model": clip,
+    "pixtral": pixtral,
+}
+
+
+def vision(v: Config, default: str) -> Tensors:
+    """The vision tower of that ``model_type``."""
+    kind = v.text("model_type", default=default)
+    if kind not in VISION:
+        fix = did_you_mean(kind, VISION, f"One of: {', '.join(VISION)}.")
+        raise KvroomError(v.field("model_type"), kind, "is no known vision tower", fix)
+    return VISION[kind](v)
