@@ -49,14 +49,14 @@ class _Bar:
 
     def __init__(self, m: dict[str, Any]) -> None:
         accounts = sum(a["bytes"] for a in m["accounts"])
-        self.scale = WIDTH / max(m["total_bytes"], accounts)
-        self.end = m["total_bytes"] * self.scale
+        self.scale: float = WIDTH / max(m["total_bytes"], accounts)
+        self.end: float = m["total_bytes"] * self.scale
         self.x = 0.0
         self.marks: list[Mark] = []
 
     def block(self, key: str, size: float, cls: str, title: str) -> float:
         """Draw ``size`` bytes as the next block; the width it takes."""
-        width = size * self.scale
+        width: float = size * self.scale
         if size > 0:
             mark: Mark = {"tag": "rect", "key": key, "class": cls, "x": _pc(self.x), "y": TOP}
             self.marks.append({**mark, "width": _pc(width), "height": HEIGHT, "title": title})
@@ -109,7 +109,7 @@ def _requests(m: dict[str, Any], bar: _Bar) -> None:
             bar.marks.append({**number, "text-anchor": "middle"})
 
 
-def _text(key: str, x: float, y: int, cls: str, text: str, dx: int = 0) -> Mark:
+def _text(key: str, x: float, y: int, cls: str, text: str, *, dx: int = 0) -> Mark:
     mark: Mark = {"tag": "text", "key": key, "class": cls, "x": _pc(x), "y": y, "text": text}
     return {**mark, "dx": dx} if dx else mark
 

@@ -203,6 +203,7 @@ def step(w: Workings) -> dict[str, Any]:
         "times_cheaper": alone_total * plan.step.batch / total if total else 1.0,
         "overtaken": moved.kv + moved.state >= moved.weights,
         "compute_batch": _compute_batch(w),
+        "compute_known": _peak(w) is not None,
         "curve": [_point(w, b) for b in takewhile(lambda b: b <= MAX_BATCH, CURVE)],
     }
 
@@ -220,9 +221,13 @@ def _point(w: Workings, batch: int) -> dict[str, Any]:
     }
 
 
+def _peak(w: Workings) -> float | None:
+    d = w.deployment
+    return d.device.flops(compute_dtype(d.weights.quantisation.linear, d.device))
+
+
 def _compute_batch(w: Workings) -> int | None:
-    d, t = w.deployment, w.traffic
-    peak = d.device.flops(compute_dtype(d.weights.quantisation.linear, d.device))
+    d, t, peak = w.deployment, w.traffic, _peak(w)
     if peak is None:
         return None
     tokens, rate = d.context_tokens, d.device.memory_bytes_per_s

@@ -67,7 +67,7 @@ PRESETS = (
         label="Qwen3 Next 80B at 256K",
         says="Three layers in four keep a state of fixed size, so that length costs little.",
         scenario={
-            "model": "qwen3-next-80b",
+            "model": "qwen3-next-80b-a3b",
             "gpu": "H200-SXM",
             "gpu_count": 2,
             "context_tokens": 262144,
@@ -75,12 +75,13 @@ PRESETS = (
     ),
 )
 COMPARED = (
-    "llama-1-65b",
+    "qwen1.5-72b",
     "llama-3-70b",
     "qwen3-32b",
     "gemma-3-27b",
     "deepseek-v3",
     "gpt-oss-120b",
-    "qwen3-next-80b",
+    "qwen3-next-80b-a3b",
+    "kimi-linear-48b-a3b",
 )
 """One of each family: every head its own cache, shared heads, windows, latent, hybrid."""

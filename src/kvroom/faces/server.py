@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import gzip
 import hashlib
-import json
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
@@ -22,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -34,9 +32,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvroom import __version__
-from kvroom.answer import Plan
 from kvroom.errors import KvroomError
-from kvroom.faces import page
+from kvroom.faces import codec, page
 from kvroom.planning import plan
 from kvroom.scenario import Scenario
 
@@ -67,11 +64,11 @@ HEADERS = (
 
 
 class Refused(HTTPException):
-    """A request that is not answered, told in the four words of every error."""
+    """A request that is not answered, and why."""
 
-    def __init__(self, status: int, field: str, value: Any, message: str, fix: str) -> None:
+    def __init__(self, status: int, error: KvroomError) -> None:
         super().__init__(status)
-        self.error = KvroomError(field, value, message, fix)
+        self.error = error
 
 
 def failure(error: KvroomError, status: int = 422) -> JSONResponse:
@@ -156,7 +153,7 @@ class Planner:
         """``job``'s result; it is dropped (queued) or told to stop (running) if the reader leaves."""
         if self.waiting >= MAX_QUEUED:
             message = f"is busy: {self.waiting} questions wait already"
-            raise Refused(429, "server", None, message, "Ask again in a second.")
+            raise Refused(429, KvroomError("server", None, message, "Ask again in a second."))
         stop = threading.Event()
         self.waiting += 1
         work = asyncio.get_running_loop().run_in_executor(self.pool, job, stop)
@@ -183,6 +180,12 @@ async def _left(request: Request) -> None:
         pass
 
 
+def _too_long(size: int) -> Refused:
+    message = f"is longer than {MAX_BODY_BYTES:,} bytes"
+    fix = "Ask with fewer or smaller questions."
+    return Refused(413, KvroomError("body", size, message, fix))
+
+
 async def _body(request: Request) -> bytes:
     """The body, unless it is longer than allowed or too slow in coming."""
     parts: list[bytes] = []
@@ -193,12 +196,12 @@ async def _body(request: Request) -> bytes:
                 size += len(part)
                 if size > MAX_BODY_BYTES:
                     message = f"is longer than {MAX_BODY_BYTES:,} bytes"
-                    raise Refused(
-                        413, "body", None, message, "Ask with fewer or smaller questions."
-                    )
+                    raise _too_long(size)
                 parts.append(part)
     except TimeoutError:
-        raise Refused(408, "body", None, "did not come in time", "Send it at once.") from None
+        raise Refused(
+            408, KvroomError("body", None, "did not come in time", "Send it at once.")
+        ) from None
     return b"".join(parts)
 
 
@@ -207,17 +210,18 @@ async def _asked(request: Request) -> Any:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         fix = "Send a Scenario as application/json."
-        raise Refused(415, "content-type", kind, "is not JSON", fix)
+        raise Refused(415, KvroomError("content-type", kind, "is not JSON", fix))
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > MAX_BODY_BYTES:
         message = f"is longer than {MAX_BODY_BYTES:,} bytes"
-        raise Refused(413, "body", int(length), message, "Ask with fewer or smaller questions.")
+        raise Refused(
+            413, KvroomError("body", int(length), message, "Ask with fewer or smaller questions.")
+        )
+    body = await _body(request)
     try:
-        return msgspec.json.decode(await _body(request))
-    except RecursionError:
-        raise Refused(400, "body", None, "is nested too deeply", "Send a plain Scenario.") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        raise Refused(400, "body", None, f"is not JSON ({e})", "Send a Scenario.") from None
+        return codec.decode(body, "body")
+    except KvroomError as e:
+        raise Refused(400, e) from None
 
 
 def answer_one(given: Any, explain: bool) -> dict[str, Any]:
@@ -227,15 +231,11 @@ def answer_one(given: Any, explain: bool) -> dict[str, Any]:
     return plan(Scenario.from_dict(given), paths=False).to_dict()
 
 
-def _encoded(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-def _answers(given: Any, explain: bool, stop: threading.Event) -> tuple[int, bytes]:
+def _answers(given: Any, explain: bool, stop: threading.Event) -> tuple[int, str]:
     """Status and body for one Scenario or a list; in a list a failure stands in its own place."""
     try:
         if not isinstance(given, list):
-            return 200, _encoded(answer_one(given, explain))
+            return 200, codec.encode(answer_one(given, explain))
         if not 1 <= len(given) <= MAX_SCENARIOS:
             fix = f"Send 1 to {MAX_SCENARIOS} Scenarios at a time."
             raise KvroomError("body", len(given), "is no number of questions taken", fix)
@@ -247,12 +247,12 @@ def _answers(given: Any, explain: bool, stop: threading.Event) -> tuple[int, byt
                 found.append(answer_one(one, explain))
             except KvroomError as e:
                 found.append({"error": e.as_dict()})
-        return 200, _encoded(found)
+        return 200, codec.encode(found)
     except KvroomError as e:
-        return 422, _encoded({"error": e.as_dict()})
+        return 422, codec.encode({"error": e.as_dict()})
     except RecursionError:
         deep = KvroomError("body", None, "is nested too deeply", "Send a plain Scenario.")
-        return 400, _encoded({"error": deep.as_dict()})
+        return 400, codec.encode({"error": deep.as_dict()})
 
 
 class Routes:
@@ -278,8 +278,7 @@ class Routes:
 
     async def schema(self, request: Request) -> Response:
         """The JSON schema of Scenario and Plan."""
-        _, components = msgspec.json.schema_components((Scenario, Plan))
-        return JSONResponse({"$defs": components})
+        return JSONResponse(codec.schema())
 
     async def models(self, request: Request) -> Response:
         """Names of the known models."""

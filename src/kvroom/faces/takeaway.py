@@ -6,41 +6,39 @@ import json
 import shlex
 from typing import Any
 
+from kvroom.errors import KvroomError
+from kvroom.faces.options import FLAGS
+from kvroom.models import catalogue
 from kvroom.planning import Workings
 from kvroom.scenario import Scenario
 
-_FLAGS = {"context_tokens": "context", "encoder_tokens": "encoder-tokens", "concurrency": "users"}
-_ALONE = ("model", "gpu", "gpu_count", "workload", "engine_args")
+_FLAG = {key: flag for flag, key, _, _ in FLAGS}
+_PLAIN = (str, int, float)
 
 
 def command(scenario: Scenario) -> str:
-    """The command line that answers ``scenario``; a question held by value goes by its link."""
+    """The command line that answers ``scenario``; one with values that no flag holds goes by link."""
     asked = scenario.differences()
-    words = ["kvroom", "plan"]
-    plain = all(isinstance(v, str | int | float) for k, v in asked.items() if k not in _ALONE)
-    workload = asked.get("workload", {})
-    if not plain or isinstance(scenario.model, dict) or isinstance(scenario.gpu, dict):
-        return shlex.join([*words, scenario.link()])
-    if any(isinstance(v, dict) for v in workload.values()):
-        return shlex.join([*words, scenario.link()])
+    workload = asked.pop("workload", {})
+    arguments = asked.pop("engine_args", {})
+    asked.pop("gpu_count", None)
+    if scenario.tp * scenario.pp * scenario.dp == scenario.gpu_count and asked.get("tp"):
+        del asked["tp"]  # what is left of the count
+    if workload.get("concurrency") == scenario.concurrency:
+        workload.pop("concurrency", None)
+        users = bool(workload)
+    else:
+        users = False
+    asked |= {f"workload.{k}": v for k, v in workload.items()}
+    if not all(isinstance(v, _PLAIN) and k in {"model", *_FLAG} for k, v in asked.items()):
+        return shlex.join(["kvroom", "plan", scenario.link()])
     count = f":{scenario.gpu_count}" if scenario.gpu_count != 1 else ""
-    words += [str(scenario.model), "--gpu", f"{scenario.gpu}{count}"]
-    implied = {"tp": scenario.gpu_count // (scenario.pp * scenario.dp)}
+    words = ["kvroom", "plan", asked.pop("model"), "--gpu", f"{asked.pop('gpu')}{count}"]
     for key, value in asked.items():
-        if key in _ALONE or implied.get(key) == value:
-            continue
-        flag = _FLAGS.get(key, key.replace("_", "-"))
-        words += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-    for key, value in workload.items():
-        if key == "concurrency" and value == scenario.concurrency:
-            continue
-        flag = "rate" if key == "requests_per_s" else key.replace("_", "-")
-        words += [f"--{flag}"] if value is True else [f"--{flag}", str(value)]
-    for key, value in scenario.engine_args.items():
-        words += [
-            "--engine-arg",
-            f"{key}={json.dumps(value) if not isinstance(value, str) else value}",
-        ]
+        flag = "--users" if key == "concurrency" and users else _FLAG[key]
+        words += [flag, str(value)]
+    for key, value in arguments.items():
+        words += ["--engine-arg", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shlex.join(words)
 
 
@@ -63,10 +61,17 @@ def _literal(value: Any, indent: int = 0) -> str:
     return repr(value)
 
 
+def _published(model: str | dict[str, Any]) -> str:
+    try:
+        return catalogue.hub_id(model) if isinstance(model, str) else "MODEL"
+    except KvroomError:
+        return str(model)
+
+
 def engine_flags(w: Workings) -> dict[str, str]:
     """The engines' own command lines for this deployment, by engine."""
     s, d = w.plan.scenario, w.deployment
-    model = s.model if isinstance(s.model, str) else "MODEL"
+    model = _published(s.model)
     users = s.concurrency
     lines = {
         "vLLM": ["vllm", "serve", model, "--max-model-len", str(d.context_tokens)],

@@ -112,8 +112,12 @@ export class StepBar extends Figure {
   }
 
   caption() {
-    const { compute_batch: compute, curve } = this.data;
-    const why = compute == null ? " The card's arithmetic is not the limit at this length, or its speed is not stated." : compute > curve[curve.length - 1].batch ? ` Arithmetic would be the limit from ${grouped(compute)} requests on.` : "";
+    const { compute_batch: compute, compute_known: known, curve } = this.data;
+    const most = curve[curve.length - 1].batch;
+    let why = "";
+    if (!known) why = " How fast this card computes is not stated; choose another to see where arithmetic overtakes memory.";
+    else if (compute == null) why = " Arithmetic never becomes the limit at this length: each request brings more bytes than work.";
+    else if (compute > most) why = ` Arithmetic becomes the limit from ${grouped(compute)} requests on.`;
     return `Below: bytes for each token written, against the batch. The dot is the batch chosen.${why}`;
   }
 

@@ -15,7 +15,7 @@ export interface PriceFigure { attention: string; kinds: Kind[]; runs: { kinds: 
 export interface CurvePoint { batch: number; weight_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number }
 export interface StepFigure {
   total_bytes: number; cache_bytes: number; bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
-  overtaken: boolean; compute_batch: number | null; curve: CurvePoint[];
+  overtaken: boolean; compute_batch: number | null; compute_known: boolean; curve: CurvePoint[];
 }
 export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string }
 export interface Scenario { [key: string]: any }
