@@ -195,7 +195,6 @@ async def _body(request: Request) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > MAX_BODY_BYTES:
-                    message = f"is longer than {MAX_BODY_BYTES:,} bytes"
                     raise _too_long(size)
                 parts.append(part)
     except TimeoutError:
