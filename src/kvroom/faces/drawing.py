@@ -78,6 +78,19 @@ def memory_marks(m: dict[str, Any]) -> list[Mark]:
             ]
     free = bar.end - (m["kv_bytes"] + m["reserved_bytes"]) * bar.scale
     pool_start = bar.x = max(bar.x, free)
+    if m["kv_bytes"] and m["request_bytes"]:
+        pool: Mark = {
+            "tag": "rect",
+            "key": "pool",
+            "class": "free pool",
+            "x": _pc(pool_start),
+            "y": TOP,
+        }
+        ask = _text("ask", (pool_start + bar.end) / 2, 77, "ask soft", "how many fit in here?")
+        bar.marks += [
+            {**pool, "width": _pc(bar.end - pool_start), "height": HEIGHT},
+            {**ask, "text-anchor": "middle"},
+        ]
     _requests(m, bar)
     if bar.x < bar.end - 0.01:
         kind = "left" if m["waiting"] or m["free_bytes"] < m["request_bytes"] else "free"

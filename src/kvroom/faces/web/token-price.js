@@ -93,7 +93,7 @@ export class TokenPrice extends Figure {
   }
 }
 
-const ROW = 58;
+const ROW = 52;
 
 /** Models side by side on one scale. */
 export class Compare extends Figure {
@@ -142,22 +142,22 @@ export class Compare extends Figure {
     const { kinds, runs, attention } = a.figures.price;
     let at = 0;
     const chosen = modelName(a.scenario) === modelName(/** @type {Answer} */ (this.answer).scenario);
-    const tiles = runs.flatMap((run) =>
-      Array.from({ length: run.layers }, () =>
-        run.kinds.map((i) => {
-          const k = kinds[i];
-          const size = (this.whole ? k.bytes_per_request : k.bytes_per_token) / k.layers;
-          if (!size) return nothing;
-          const start = x(at);
-          at += size;
-          return svg`<rect class=${`tile thin kind-${k.kind}`} x=${`${start}%`} y=${y + 22} width=${`${x(size)}%`} height="22"/>`;
-        }),
-      ),
-    );
+    const size = (/** @type {Kind} */ k) => x((this.whole ? k.bytes_per_request : k.bytes_per_token) / k.layers);
+    const used = kinds.filter((k) => size(k));
+    // Tiles too narrow to tell apart are drawn as one a kind.
+    const merged = used.some((k) => (size(k) * (this.clientWidth || 1000)) / 100 < 4);
+    const pieces = merged
+      ? used.map((k) => ({ kind: k.kind, wide: size(k) * k.layers }))
+      : runs.flatMap((run) => Array.from({ length: run.layers }, () => run.kinds.map((i) => ({ kind: kinds[i].kind, wide: size(kinds[i]) }))).flat());
+    const tiles = pieces.filter((p) => p.wide).map(({ kind, wide }) => {
+      const start = at;
+      at += wide;
+      return svg`<rect class=${`tile kind-${kind} ${merged ? "thin" : ""}`} x=${`${start}%`} y=${y + 20} width=${`${wide}%`} height="20"/>`;
+    });
     return svg`<g>
       <text x="0" y=${y + 14} class=${chosen ? "strong" : ""}>${modelName(a.scenario)}<tspan class="soft" dx="8">${attention}</tspan></text>
       ${tiles}
-      <text x=${`${x(this.value(a))}%`} dx="8" y=${y + 38} class="strong">${gib(this.value(a))}</text>
+      <text x=${`${x(this.value(a))}%`} dx="8" y=${y + 35} class="strong">${gib(this.value(a))}</text>
     </g>`;
   }
 
