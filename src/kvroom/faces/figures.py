@@ -7,14 +7,12 @@ Bytes are ``int`` and summed over all GPUs unless the key says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import takewhile
 from typing import Any
 
-from kvroom.explaining import Explanation
 from kvroom.models.dtypes import Dtype
 from kvroom.models.kinds import LayerKind
-from kvroom.planning import Workings, token_bytes
+from kvroom.planning import Workings
 from kvroom.timing.traffic import MAX_BATCH, compute_dtype, smallest
 from kvroom.verdict import requests_held
 
@@ -99,7 +97,7 @@ def price(w: Workings) -> dict[str, Any]:
                 "bits": _dtype(kind, d.kv).bits,
                 "window_tokens": getattr(kind, "window", None) or getattr(kind, "chunk", None),
                 "bytes_per_layer": kind.entry_bytes(d.kv),
-                "held_bytes_per_token": token_bytes(kind, d.kv) * count,
+                "entry_bytes": kind.entry_bytes(d.kv) * count,
                 "bytes_per_token": float(kind.growth(d.kv) * count),
                 "bytes_per_request": kind.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens)
                 * count,
@@ -238,86 +236,3 @@ def _compute_batch(w: Workings) -> int | None:
         return flops * rate >= (moved.weights + moved.kv + moved.state) * peak
 
     return smallest(computes, MAX_BATCH)
-
-
-def explanations(w: Workings, data: dict[str, Any]) -> Iterator[Explanation]:
-    """How the derived figures follow from the Plan's, in the same form as the Plan's own."""
-    m, s, plan = data["memory"], data["step"], w.plan
-    gpus, dp = m["gpus"], w.deployment.layout.dp
-
-    def made(figure: str, label: str, value: float, formula: str, numbers: str) -> Explanation:
-        return Explanation(
-            figure=f"figures.{figure}",
-            label=label,
-            value=value,
-            unit="bytes",
-            formula=formula,
-            numbers=numbers,
-            source="derived from the figures above",
-        )
-
-    each = f"{m['request_bytes']:,}"
-    yield made(
-        "memory.total_bytes",
-        "Memory of all cards",
-        m["total_bytes"],
-        "cards × memory of one",
-        f"{gpus} × {plan.memory.gpu_bytes:,}",
-    )
-    yield made(
-        "memory.weights_bytes",
-        "Weights on all cards",
-        m["weights_bytes"],
-        "cards × what the card that binds holds of them",
-        f"{gpus} × {m['weights_bytes'] // gpus:,}",
-    )
-    yield made(
-        "memory.kv_bytes",
-        "Room for cache on all cards",
-        m["kv_bytes"],
-        "cards × what is left beside the rest on the one that binds",
-        f"{gpus} × {plan.memory.kv_bytes:,}",
-    )
-    yield made(
-        "memory.request_bytes",
-        "One request on all the cards that serve it",
-        m["request_bytes"],
-        "its bytes on one card × the cards of a replica",
-        f"{plan.kv.bytes_per_request_per_gpu:,} × {gpus // dp}",
-    )
-    if m["room"]:
-        yield made(
-            "memory.left_bytes",
-            "Left over when full",
-            m["left_bytes"],
-            "room for cache − requests that fit × one request",
-            f"{m['kv_bytes']:,} − {m['room']:,} × {each}",
-        )
-        yield made(
-            "memory.short_bytes",
-            "What the next request lacks",
-            m["short_bytes"],
-            "one request − what is left over",
-            f"{each} − {m['left_bytes']:,}",
-        )
-    yield made(
-        "step.total_bytes",
-        "What the step moves",
-        s["total_bytes"],
-        "weights + cache + state",
-        f"{plan.step.bytes.weights:,} + {plan.step.bytes.kv:,} + {plan.step.bytes.state:,}",
-    )
-    yield made(
-        "step.bytes_per_output_token",
-        "Bytes moved for each token made",
-        s["bytes_per_output_token"],
-        "what the step moves / requests in it",
-        f"{s['total_bytes']:,} / {plan.step.batch:,}",
-    )
-    yield made(
-        "step.alone_bytes",
-        "The same step for one request alone",
-        s["alone_bytes"],
-        "weights + one request's cache and state",
-        f"{s['alone_bytes']:,}",
-    )

@@ -19,7 +19,8 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.explaining import explain
 from kvroom.faces import drawing
-from kvroom.faces.figures import explanations, figures
+from kvroom.faces.derived import explanations
+from kvroom.faces.figures import figures
 from kvroom.faces.presets import COMPARED, PRESETS, REFERENCE
 from kvroom.faces.takeaway import take_away
 from kvroom.machines import catalogue as cards

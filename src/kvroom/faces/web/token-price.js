@@ -70,7 +70,7 @@ export class TokenPrice extends Figure {
         ${factor(number(a, `${path}.layers`, "count"), `layer${kind.layers === 1 ? "" : "s"}`)}
         ${kind.factors.map((f, j) => html`<i>×</i>${factor(number(a, `${path}.factors.${j}.value`, "count"), f.name)}`)}
         <i>×</i>${factor(number(a, `${path}.bits`, "count"), "bits")} <i>=</i>
-        ${factor(number(a, `${path}.held_bytes_per_token`, "gib"), grows ? "a token" : kind.window_tokens ? "a token held" : "a request")}
+        ${factor(number(a, `${path}.entry_bytes`, "gib"), grows ? (kind.entry_bytes === kind.bytes_per_token ? "a token" : "an entry") : kind.window_tokens ? "a token held" : "a request")}
       </span>
       <span class="soft">${KINDS[kind.kind] ?? kind.kind}: ${kind.sentence}</span>
     </li>`;

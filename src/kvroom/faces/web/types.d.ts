@@ -9,7 +9,7 @@ export interface MemoryFigure {
 }
 export interface Kind {
   kind: string; layers: number; factors: { name: string; value: number }[]; bits: number; window_tokens: number | null;
-  bytes_per_layer: number; held_bytes_per_token: number; bytes_per_token: number; bytes_per_request: number; sentence: string;
+  bytes_per_layer: number; entry_bytes: number; bytes_per_token: number; bytes_per_request: number; sentence: string;
 }
 export interface PriceFigure { attention: string; kinds: Kind[]; runs: { kinds: number[]; layers: number }[]; times_8k_to_128k: number | null }
 export interface CurvePoint { batch: number; weight_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number }
