@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
-from kvroom.models import gguf
+from kvroom.models import gguf, hf
 from kvroom.models.gguf_config import ARCHITECTURES, config_of
 from kvroom.models.load import load
 
@@ -337,3 +337,48 @@ def test_every_architecture_answers_or_names_a_key(arch):
             assert config_of(keys(arch, **said), {}, "m")["model_type"]
         except KvroomError as e:
             assert e.field == "model"
+
+
+EVERYTHING = {
+    **COMMON,
+    "context_length": 8192,
+    "attention__head_count_kv": 2,
+    "attention__key_length": 64,
+    "attention__sliding_window": 256,
+    "attention__kv_lora_rank": 128,
+    "attention__key_length_mla": 96,
+    "attention__value_length_mla": 64,
+    "attention__indexer__head_count": 4,
+    "attention__indexer__key_length": 64,
+    "attention__indexer__top_k": 128,
+    "rope__dimension_count": 32,
+    "expert_count": 8,
+    "expert_used_count": 2,
+    "expert_shared_count": 1,
+    "expert_feed_forward_length": 256,
+    "expert_shared_feed_forward_length": 256,
+    "leading_dense_block_count": 1,
+    "ssm__inner_size": 1024,
+    "ssm__state_size": 64,
+    "ssm__time_step_rank": 16,
+    "ssm__group_count": 1,
+    "ssm__conv_kernel": 4,
+    "shortconv__l_cache": 3,
+}
+HYBRID = {"nemotron_h", "nemotron_h_moe", "granitehybrid", "jamba", "lfm2", "lfm2moe"}
+
+
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+def test_every_architecture_is_read_into_a_model(arch):
+    said = dict(EVERYTHING)
+    if arch in HYBRID:
+        said["attention__head_count_kv"] = [0, 0, 2, 0]
+        said["feed_forward_length"] = [1024, 0, 0, 1024] if "nemotron" in arch else 1024
+    if arch.startswith(("deepseek", "glm-dsa")) or "moe" not in arch:
+        said["expert_count"] = 8 if arch in ("deepseek", "deepseek2", "glm-dsa") else 0
+    if arch == "mamba":
+        said["attention__head_count"] = said["attention__head_count_kv"] = 0
+    shapes = {"token_embd.weight": (512, 1000), "output.weight": (512, 1000)}
+    spec = hf.read(config_of(keys(arch, **said), shapes, "m"))
+    assert (spec.num_layers, spec.hidden_size, spec.vocab_size) == (4, 512, 1000)
+    assert spec.max_context_tokens in (8192, None)

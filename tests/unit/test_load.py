@@ -88,6 +88,14 @@ def test_hf_quant_config_beside_it_is_read(folder):
     assert refused(str(folder)).field == "quantization"
 
 
+def test_a_name_that_says_more_than_its_config_warns(tmp_path):
+    path = tmp_path / "Llama-3-NVFP4.json"
+    path.write_text(json.dumps(CONFIG))
+    assert "NVFP4" in load(str(path)).warnings[0]
+    path.write_text(json.dumps({**CONFIG, "quantization_config": {"quant_method": "fp8"}}))
+    assert not load(str(path)).warnings
+
+
 def test_an_index_beside_it_gives_the_bytes(folder):
     index = {"metadata": {"total_size": 999}, "weight_map": {"a": "model-1.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
@@ -210,18 +218,13 @@ def test_without_paths_no_file_is_touched(folder, catalogue):
 
 @given(st.text(max_size=300))
 def test_any_name_answers_or_refuses(name):
-    fake = SimpleNamespace(find=lambda n: hf.read({"model_type": n}), names=lambda: ["a"])
-    before = sys.modules.get("kvroom.models.catalogue")
-    sys.modules["kvroom.models.catalogue"] = fake  # type: ignore[assignment]
-    try:
-        load(name, paths=False)
-    except KvroomError as e:
-        assert e.field == "model"
-    finally:
-        if before is None:
-            del sys.modules["kvroom.models.catalogue"]
-        else:
-            sys.modules["kvroom.models.catalogue"] = before
+    def find(word):
+        raise KvroomError("model", word, "is unknown", "")
+
+    with pytest.MonkeyPatch.context() as patch:
+        fake = SimpleNamespace(find=find, names=lambda: ["llama-3-8b"])
+        patch.setitem(sys.modules, "kvroom.models.catalogue", fake)
+        assert refused(name, paths=False).field == "model"
 
 
 def test_a_thousand_scenarios_on_one_model_parse_it_once(folder):

@@ -69,23 +69,39 @@ def weight_bytes(spec: ModelSpec, q: Quantisation) -> int:
     )
 
 
-# The tensor bytes of published GGUF files: file sizes on the hub less the tokenizer (7.84 MB for
-# Llama 3.1, 0.73 MB for Llama 2). bartowski/Meta-Llama-3.1-8B-Instruct-GGUF: 4,920,739,232 (Q4_K_M),
-# 8,540,775,840 (Q8_0), 5,732,992,416 (Q5_K_M), 3,179,136,416 (Q2_K); TheBloke/Llama-2-7B-GGUF: 4.08 GB
-# (Q4_K_M), 3.83 GB (Q4_0), 7.16 GB (Q8_0), 3.30 GB (Q3_K_M); TheBloke/Llama-2-70B-GGUF: 41.42 GB.
+# File sizes of bartowski/Meta-Llama-3.1-8B-Instruct-GGUF on the hub. All that they hold besides these
+# tensors (header, tokenizer, 256 bytes of rotary factors) is the same in each.
+@pytest.mark.parametrize(
+    ("mix", "file_size"),
+    [
+        ("q8_0", 8_540_775_840),
+        ("q6_k", 6_596_011_424),
+        ("q5_k_m", 5_732_992_416),
+        ("q5_k_s", 5_599_298_976),
+        ("q4_k_m", 4_920_739_232),
+        ("q4_k_s", 4_692_673_952),
+        ("q3_k_l", 4_321_961_376),
+        ("q3_k_m", 4_018_922_912),
+        ("q2_k", 3_179_136_416),
+    ],
+)
+def test_gguf_mixes_match_published_files_to_the_byte(mix, file_size):
+    spec = hf.read(LLAMA_3_8B)
+    assert weight_bytes(spec, named(mix, spec)) + 7_841_184 == file_size
+
+
+# TheBloke/Llama-2-7B-GGUF: 4.08 GB (Q4_K_M), 3.83 GB (Q4_0), 7.16 GB (Q8_0), 3.30 GB (Q3_K_M);
+# TheBloke/Llama-2-70B-GGUF: 41.42 GB; Qwen/Qwen3-32B-GGUF: 23.2 GB; the 8B as above, 4,447,667,616.
 @pytest.mark.parametrize(
     ("config", "mix", "size"),
     [
-        (LLAMA_3_8B, "q4_k_m", 4_912_898_048),
-        (LLAMA_3_8B, "q8_0", 8_532_934_656),
-        (LLAMA_3_8B, "q5_k_m", 5_725_151_232),
-        (LLAMA_3_8B, "q2_k", 3_171_295_232),
+        (LLAMA_3_8B, "iq4_xs", 4_447_667_616 - 7_841_184),
         (LLAMA_2_7B, "q4_k_m", 4.080e9),
         (LLAMA_2_7B, "q4_0", 3.825e9),
         (LLAMA_2_7B, "q8_0", 7.160e9),
         (LLAMA_2_7B, "q3_k_m", 3.297e9),
         ({**LLAMA_3_70B, "vocab_size": 32000}, "q4_k_m", 41.42e9),
-        (QWEN3_32B, "q5_k_m", 23.21e9),  # 23.2 GB: Qwen/Qwen3-32B-GGUF
+        (QWEN3_32B, "q5_k_m", 23.21e9),
     ],
 )
 def test_gguf_mixes_weigh_what_published_files_do(config, mix, size):
@@ -94,7 +110,7 @@ def test_gguf_mixes_weigh_what_published_files_do(config, mix, size):
 
 
 # safetensors of the hub: neuralmagic/RedHatAI Llama-3.1-8B FP8-dynamic 9.08 GB, w4a16 5.7 GB,
-# Qwen/Qwen3-32B-FP8 34.3 GB, nvidia/Llama-3.3-70B-Instruct-FP4 42.7 GB; meta's 70B in 141.1 GB.
+# Qwen/Qwen3-32B-FP8 34.3 GB, nvidia/Llama-3.1-8B-Instruct-FP4 6,027,861,376; meta's 70B in 141.1 GB.
 @pytest.mark.parametrize(
     ("config", "dtype", "size"),
     [
@@ -103,7 +119,7 @@ def test_gguf_mixes_weigh_what_published_files_do(config, mix, size):
         (LLAMA_3_8B, "int4", 5.70e9),
         (LLAMA_3_8B, "gptq_int4_g128", 5.73e9),
         (QWEN3_32B, "fp8_block", 34.33e9),
-        (LLAMA_3_70B, "nvfp4", 42.7e9),
+        (LLAMA_3_8B, "nvfp4", 6_027_861_376),
     ],
 )
 def test_safetensors_checkpoints_weigh_what_published_ones_do(config, dtype, size):
@@ -298,6 +314,9 @@ def test_experts_are_met_under_their_numbered_and_fused_names():
 def test_mtp_lists_speak_of_layers_past_the_last():
     q = read(quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head", "mtp*"])
     assert [q.dtype_of(LINEAR, i).bits for i in (3, 4)] == [4, 16]
+    table = {"model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"}}
+    q = read(quant_method="modelopt", quant_algo="MIXED_PRECISION", quantized_layers=table)
+    assert [q.dtype_of(LINEAR, i).bits for i in (0, 4)] == [8, 16]
 
 
 def test_gptq_counts_scales_and_packed_zeros():

@@ -77,7 +77,8 @@ def config_of(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> dict[st
     config = {"model_type": kind, **_common(k)}
     if more is not None:
         config.update(more(k, config))
-    return {key: value for key, value in config.items() if value is not None}
+    # A latent attention without a query rank says so with null; every other null is an absent key.
+    return {key: v for key, v in config.items() if v is not None or key == "q_lora_rank"}
 
 
 def _common(k: Keys) -> dict[str, Any]:
@@ -94,6 +95,7 @@ def _common(k: Keys) -> dict[str, Any]:
     vocab = table[1] if len(table) == 2 else k.get("vocab_size") or tokens
     inner = max(forward) or k.number("expert_feed_forward_length", 0)
     experts = k.number("expert_count", 0)
+    bias = k.has("blk.0.attn_q.bias") or k.has("blk.0.attn_qkv.bias")
     return {
         "num_hidden_layers": layers,
         "hidden_size": k.number("embedding_length"),
@@ -103,9 +105,12 @@ def _common(k: Keys) -> dict[str, Any]:
         "head_dim": k.get("attention.key_length"),
         "intermediate_size": inner or None,
         "max_position_embeddings": k.get("context_length"),
+        "n_positions": k.get("context_length"),
         "sliding_window": k.get("attention.sliding_window") or None,
         "tie_word_embeddings": not k.has("output.weight") and k.has("token_embd.weight"),
-        "attention_bias": k.has("blk.0.attn_q.bias"),
+        "attention_bias": bias,
+        "bias": bias,
+        "lm_head_bias": k.has("output.bias"),
         "mlp_bias": k.has("blk.0.ffn_up.bias"),
         "num_experts": experts or None,
         "num_local_experts": experts or None,
@@ -158,6 +163,7 @@ def _gated_delta(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
         "linear_num_key_heads": k.number("ssm.group_count"),
         "linear_num_value_heads": v_heads,
         "linear_value_head_dim": inner // max(1, v_heads),
+        "mamba_ssm_dtype": "float32" if k.arch.startswith("qwen35") else None,
     }
 
 
@@ -250,8 +256,7 @@ def _starcoder(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_biases(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
-    bias = k.has("blk.0.attn_q.bias") or k.has("blk.0.attn_qkv.bias")
-    norms = k.has("blk.0.attn_q_norm.weight")
+    bias, norms = c["attention_bias"], k.has("blk.0.attn_q_norm.weight")
     return {"use_bias": bias, "use_qkv_bias": bias, "use_qk_norm": norms, "qk_layernorm": norms}
 
 
@@ -396,7 +401,6 @@ ARCHITECTURES: dict[str, tuple[str, More | None]] = {
     "glm-dsa": ("glm_moe_dsa", _glm_dsa),
     "glm4": ("glm4", None),
     "glm4moe": ("glm4_moe", _leading_dense),
-    "dots1": ("dots1", _leading_dense),
     "ernie4_5": ("ernie4_5", _ernie),
     "ernie4_5-moe": ("ernie4_5_moe", _ernie),
     "minimax-m2": ("minimax_m2", _leading_dense),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean, nearest
-from kvroom.models import gguf, hf, safetensors
+from kvroom.models import hf
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
 
@@ -130,6 +130,8 @@ def _read_file(file: Stamp, beside: tuple[Stamp, ...]) -> ModelSpec:
     path = Path(file[0])
     head = read_bytes(path, 4)
     if path.suffix.lower() == ".gguf" or head in (b"GGUF", b"FUGG"):
+        from kvroom.models import gguf
+
         return gguf.read(path)
     if path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json"):
         return _weights_file(path)
@@ -143,10 +145,26 @@ def _read_file(file: Stamp, beside: tuple[Stamp, ...]) -> ModelSpec:
     if path.name != "config.json":
         said = config.get("_name_or_path")
         name = said if isinstance(said, str) and said else path.stem
-        return replace(spec, name=name, source="config")
-    spec = replace(spec, name=path.resolve().parent.name or spec.name, source="config")
+        return _doubted(replace(spec, name=name, source="config"), path.stem)
+    folder = path.resolve().parent.name
+    spec = _doubted(replace(spec, name=folder or spec.name, source="config"), folder)
     weights = near.get(INDEX) or near.get("model.safetensors")
     return _with_bytes(spec, weights) if weights else spec
+
+
+_NARROW = re.compile(r"NVFP4|MXFP4|FP[48]|AWQ|GPTQ|INT[48]|W[48]A\d+|[48]-?bit", re.IGNORECASE)
+
+
+def _doubted(spec: ModelSpec, name: str) -> ModelSpec:
+    """A warning where the name speaks of a narrow checkpoint and the config does not."""
+    said = _NARROW.search(name)
+    if said is None or spec.quantisation is not None:
+        return spec
+    warning = (
+        f"the name says {said[0]} but the config states no quantisation: weights are counted as "
+        f"{spec.dtype}; give weight_dtype, or put {HF_QUANT} beside the config"
+    )
+    return replace(spec, warnings=(*spec.warnings, warning))
 
 
 def with_hf_quant(config: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,6 +187,8 @@ def _weights_file(path: Path) -> ModelSpec:
 
 
 def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
+    from kvroom.models import safetensors
+
     return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
 
 
@@ -178,10 +198,10 @@ def _by_name(name: str) -> ModelSpec:
     try:
         found: ModelSpec = catalogue.find(name)
         return found
-    except KvroomError:
-        known: list[str] = list(catalogue.names())
-        if name in known:
+    except KvroomError as e:
+        if e.field != "model":
             raise
+    known: list[str] = list(catalogue.names())
     if _HUB_ID.fullmatch(name) and fetch is not None:
         return replace(_by_value({"config": fetch(name)}), name=name)
     if _HUB_ID.fullmatch(name):

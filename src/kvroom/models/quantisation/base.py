@@ -32,7 +32,7 @@ def is_linear(tensor: Tensor) -> bool:
         return False
     if tensor.part == "state":
         return "conv" not in tensor.name and min(tensor.rows, tensor.columns) >= _SMALL_STATE
-    return not tensor.name.endswith(("weights_proj", "eh_proj"))
+    return tensor.name != "fc" and not tensor.name.endswith(("weights_proj", "eh_proj"))
 
 
 @dataclass(frozen=True, kw_only=True)

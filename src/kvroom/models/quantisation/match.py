@@ -124,7 +124,8 @@ class Names:
     def _has_run(self, parts: list[str]) -> bool:
         """Whether some run of whole components is one of the plain names."""
         for start, first in enumerate(parts):
-            if first in self._firsts:
+            # "layers" further in is an MTP stack's own numbering, of which plain layers do not speak.
+            if first in self._firsts and not (first == "layers" and start):
                 run = ""
                 for part in parts[start:]:
                     run = f"{run}.{part}" if run else part
