@@ -3,12 +3,13 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+TSC ?= tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help serve run test lint types docs bench lock wheel clean
+.PHONY: help serve run test test-web web-types screenshots lint types docs bench lock wheel clean
 
 help:            ## What can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,13 +18,22 @@ $(READY): requirements.lock pyproject.toml
 	touch $(READY)
 
 serve: $(READY)  ## The page, on 127.0.0.1
-	$(BIN)/python -m kvroom.faces.server
+	$(BIN)/kvroom serve
 
 run: $(READY)    ## Set up, then answer the reference case
 	@$(BIN)/python -m kvroom.faces.tour
 
 test: $(READY)   ## Set up, then run every test
 	$(BIN)/pytest
+
+test-web: $(READY) ## The page in a browser and its server (skips where there is no chromium)
+	$(BIN)/pytest tests/web -rs
+
+web-types:       ## Types of the page's scripts, where TypeScript is there (TSC=path)
+	@if command -v $(TSC) > /dev/null; then $(TSC) -p tsconfig.json; else echo "skipped: no TypeScript here (npm install typescript, then TSC=path/to/tsc)"; fi
+
+screenshots: $(READY) ## Every section of the page: light, dark, narrow
+	$(BIN)/python tools/screenshots.py docs/screenshots
 
 lint: $(READY)   ## Style, and who may import whom
 	$(BIN)/ruff check .
@@ -38,6 +48,7 @@ docs: $(READY)   ## The documentation, warnings as errors
 
 bench: $(READY)  ## Measure what the README quotes
 	$(BIN)/python benchmarks/cpu_time.py
+	$(BIN)/python benchmarks/page.py
 
 wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null

@@ -2,62 +2,27 @@
 
 from __future__ import annotations
 
-import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import uvicorn
-
-from kvroom.faces import server
-
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
+from browser import NoBrowser, chromium, serving
 
 
 @pytest.fixture(scope="session")
 def address() -> Iterator[str]:
-    port = free_port()
-    running = uvicorn.Server(
-        uvicorn.Config(server.app(port), host="127.0.0.1", port=port, log_level="error")
-    )
-    thread = threading.Thread(target=running.run, daemon=True)
-    thread.start()
-    for _ in range(200):
-        if running.started:
-            break
-        time.sleep(0.05)
-    yield f"http://127.0.0.1:{port}/"
-    running.should_exit = True
-    thread.join(10)
+    with serving() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    if path is None:
-        pytest.skip("no chromium on this machine")
-    with api.sync_playwright() as p:
-        found = p.chromium.launch(executable_path=path, args=ARGUMENTS)
-        yield found
-        found.close()
+    try:
+        with chromium() as found:
+            yield found
+    except NoBrowser as e:
+        pytest.skip(str(e))
 
 
 @dataclass

@@ -8,6 +8,12 @@ const ACCOUNTS = { weights: "Weights", activations: "Working space", runtime: "R
 
 /** The memory of all cards, filled request by request until it breaks. */
 export class MemoryBar extends Figure {
+  constructor() {
+    super();
+    /** @type {SVGSVGElement | null} */
+    this.painted = null;
+  }
+
   connectedCallback() {
     // What the server has painted is taken over, not painted again.
     this.painted ??= this.querySelector("svg") ?? document.createElementNS("http://www.w3.org/2000/svg", "svg");

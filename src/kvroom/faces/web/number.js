@@ -46,7 +46,7 @@ class LiveNumber extends HTMLElement {
   update() {
     if (!this.source) return;
     const text = said(this.source, this.getAttribute("figure") ?? "", this.getAttribute("as") ?? "text");
-    if (this.textContent !== text) this.textContent = text;
+    if (super.textContent !== text) super.textContent = text;
   }
 }
 

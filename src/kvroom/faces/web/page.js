@@ -130,6 +130,20 @@ away.observe(byId("memory"));
 
 // ---- answers ----
 
+/** What is on the screen moves at once; the rest when the hand rests. */
+const FIGURES = ["memory", "price-figure", "compare", "step", "takeaway"].map(byId);
+const UNSEEN_MS = 100;
+/** @type {Set<any>} */
+const seen = new Set(FIGURES.slice(0, 1));
+let later = 0;
+const looking = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) seen.add(target);
+    else seen.delete(target);
+  }
+});
+for (const element of FIGURES) looking.observe(element);
+
 const live = byId("live");
 let spoken = "";
 let speaking = 0;
@@ -151,7 +165,9 @@ function show() {
   const { answer, answers, scenario } = store;
   const m = answer.figures.memory;
   tell(answers);
-  for (const id of ["memory", "price-figure", "compare", "step", "takeaway"]) byId(id).answer = answer;
+  for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
+  clearTimeout(later);
+  later = setTimeout(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
 
   const s = answer.scenario;
   const context = `${grouped(s.context_tokens)} tokens`;

@@ -6,6 +6,7 @@
 const VERSION = "1";
 const GESTURE_MS = 1000;
 const ADDRESS_MS = 150;
+const NEIGHBOURS_MS = 120;
 
 /** @param {unknown} body @param {AbortSignal} [signal] */
 export async function post(body, signal) {
@@ -94,6 +95,7 @@ export class Store extends EventTarget {
   /** Ask the latest question, one at a time; what was overtaken is never asked. @param {boolean} [address] */
   async ask(address = true) {
     this.next = this.scenario;
+    clearTimeout(this.neighbourTimer);
     if (this.flying) return;
     this.flying = true;
     while (this.next) {
@@ -115,7 +117,7 @@ export class Store extends EventTarget {
     }
     this.flying = false;
     clearTimeout(this.neighbourTimer);
-    this.neighbourTimer = setTimeout(() => this.askNeighbours(), 60);
+    this.neighbourTimer = setTimeout(() => this.askNeighbours(), NEIGHBOURS_MS);
   }
 
   saveAddress() {
