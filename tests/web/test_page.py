@@ -373,3 +373,27 @@ def test_each_figure_is_the_plan_of_its_link(visit: Any) -> None:
         assert m["kv_bytes"] == want["memory"]["kv_bytes"] * gpus
         drawn = v.page.locator("kv-step .key").inner_text()
         assert str(want["step"]["batch"]) in re.sub(",", "", drawn)
+
+
+def test_any_number_of_the_product_can_be_dragged(visit: Any) -> None:
+    v = visit()
+    v.page.locator("kv-drag").nth(1).scroll_into_view_if_needed()
+    box = v.page.locator("kv-drag").nth(1).bounding_box()
+    v.page.mouse.move(box["x"] + 5, box["y"] + 5)
+    v.page.mouse.down()
+    v.page.mouse.move(box["x"] + 5 + 3 * 26, box["y"] + 5, steps=4)
+    v.page.mouse.up()
+    v.settle()
+    answer = v.page.evaluate("document.getElementById('price-figure').answer")
+    assert answer["kv"]["layers"] == [{"kind": "full", "count": 80, "bytes_per_token": 32768}]
+    assert answer["scenario"]["model"]["config"]["num_key_value_heads"] == 64
+    assert "2.5 MiB" in v.text("kv-price .product")
+    v.page.locator("kv-drag").nth(0).focus()
+    v.page.keyboard.press("ArrowLeft")
+    v.settle()
+    assert v.page.evaluate("document.activeElement.localName") == "kv-drag"
+    assert v.text("kv-drag") == "79"
+    v.page.go_back()
+    v.page.go_back()
+    v.settle()
+    assert v.page.input_value("#model") == "llama-3-70b"

@@ -73,9 +73,11 @@ def memory_marks(m: dict[str, Any]) -> list[Mark]:
         width = bar.block(a["name"], a["bytes"], "weights" if name == "weights" else "own", says)
         if name == "weights" and width > 12:
             bar.marks += [
-                _text("w1", start, 67, "on-weights strong", says, dx=14),
+                _text("w1", start, 67, "on-weights strong wide", says, dx=14),
                 _text("w2", start, 88, "on-weights wide", "loaded once, never move", dx=14),
             ]
+        if name == "weights" and width > 22:
+            bar.marks.append(_text("w3", start, 77, "on-weights strong slim", name, dx=10))
     free = bar.end - (m["kv_bytes"] + m["reserved_bytes"]) * bar.scale
     pool_start = bar.x = max(bar.x, free)
     if m["kv_bytes"] and m["request_bytes"]:
@@ -176,6 +178,8 @@ def _waiting(m: dict[str, Any], bar: _Bar) -> list[Mark]:
         {"tag": "line", "key": "wall", "class": "wall", "x1": _pc(bar.end), "x2": _pc(bar.end),
          "y1": TOP - 14, "y2": TOP + HEIGHT + 14},
     ]  # fmt: skip
+    short = f"{first:,} does not fit: {show_gib(m['short_bytes'])} short"
+    marks.append({**_text("short", 100, 11, "strong wide", short), "text-anchor": "end"})
     for i in range(min(m["waiting"], MOST_TILES)):
         marks += [
             {"tag": "rect", "key": f"q{i}", "class": "waiting", "x": i * 38, "y": 158, "width": 34,

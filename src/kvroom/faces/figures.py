@@ -7,9 +7,12 @@ Bytes are ``int`` and summed over all GPUs unless the key says otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
+from kvroom.errors import KvroomError
+from kvroom.models import catalogue
 from kvroom.models.dtypes import Dtype
 from kvroom.models.kinds import LayerKind
 from kvroom.planning import Workings
@@ -95,6 +98,7 @@ def price(w: Workings) -> dict[str, Any]:
                 "layers": count,
                 "factors": _factors(kind),
                 "bits": _dtype(kind, d.kv).bits,
+                "scales": _dtype(kind, d.kv).scale_bytes > 0,
                 "window_tokens": getattr(kind, "window", None) or getattr(kind, "chunk", None),
                 "bytes_per_layer": kind.entry_bytes(d.kv),
                 "entry_bytes": kind.entry_bytes(d.kv) * count,
@@ -106,8 +110,41 @@ def price(w: Workings) -> dict[str, Any]:
             for kind, count in stores
         ],
         "runs": runs[:MOST_RUNS],
+        "turns": _turns(w),
         "times_8k_to_128k": _times(w, 8192, 131072),
     }
+
+
+BITS = {"bf16": 16, "fp8": 8, "q4_0": 4}
+"""The cache widths that can be turned to."""
+
+
+def _turns(w: Workings) -> dict[str, Any]:
+    """What of the product can be turned, and to what: the cache's bits for every model; layers, heads
+    and width of a plain one, each by its key in the ``config`` to ask with."""
+    model, asked = w.deployment.model, w.plan.scenario.model
+    found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
+    kinds = [k for k, _ in model.stores]
+    config = asked.get("config", {}) if isinstance(asked, dict) else _published(asked)
+    head = getattr(kinds[0], "k_dim", None) if kinds else None
+    if len(kinds) != 1 or kinds[0].kind != "full" or "num_key_value_heads" not in config:
+        return found
+    return found | {
+        "config": {"head_dim": head, **config},
+        "layers": {"key": "num_hidden_layers", "steps": list(range(1, 161))},
+        "heads": {
+            "key": "num_key_value_heads",
+            "steps": [n for n in range(1, model.q_heads + 1) if model.q_heads % n == 0],
+        },
+        "width": {"key": "head_dim", "steps": sorted({32, 64, 96, 128, 192, 256, head or 128})},
+    }
+
+
+def _published(name: str) -> Mapping[str, Any]:
+    try:
+        return catalogue.config_of(name)
+    except KvroomError:
+        return {}
 
 
 def _times(w: Workings, short: int, long: int) -> float | None:

@@ -88,6 +88,17 @@ byId("filled").addEventListener("click", () => {
   store.change({ concurrency: null }, "fill");
 });
 
+byId("price-figure").addEventListener("turn", (/** @type {CustomEvent} */ event) => {
+  const { name, value } = event.detail;
+  const { turns } = store.answer.figures.price;
+  if (name === "bits") {
+    store.change({ kv_dtype: turns.bits.find((t) => t.value === value)?.kv_dtype ?? null }, "kv");
+    return;
+  }
+  const turn = /** @type {import("./types").Turn} */ (/** @type {any} */ (turns)[name]);
+  store.change({ model: { config: { ...turns.config, [turn.key]: value } } }, `turn ${name}`);
+});
+
 // ---- the guess ----
 
 const guess = byId("guess-number");
@@ -182,7 +193,7 @@ function show() {
     /** @type {any} */ (input).checked = /** @type {any} */ (input).value === s.kv_dtype;
   }
   const fields = {
-    model: typeof s.model === "string" ? s.model : "",
+    model: typeof s.model === "string" ? s.model : ownModel(),
     gpu: typeof s.gpu === "string" ? s.gpu : "",
     count: s.gpu_count,
     kv: s.kv_dtype,
@@ -203,6 +214,13 @@ function show() {
   verdict.querySelector(".sentence").textContent = answer.verdict.sentence;
   fault(store.error);
   if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
+}
+
+/** The entry of the model list that stands for a config by value. */
+function ownModel() {
+  const list = byId("model");
+  if (!list.querySelector('option[value=""]')) list.prepend(new Option("your own config", ""));
+  return "";
 }
 
 /** @param {string} text */

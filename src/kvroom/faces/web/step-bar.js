@@ -108,7 +108,7 @@ export class StepBar extends Figure {
       <li><i class="chip weights"></i><span>Weights ${number(this.a, "step.bytes.weights", "gib")}, read once</span></li>
       <li><i class="chip cache"></i><span>Cache ${number(this.a, "figures.step.cache_bytes", "gib")} of ${number(this.a, "step.batch", "count")} request${step.batch === 1 ? "" : "s"}</span></li>
       <li><span>Cache overtakes weights at ${number(this.a, "step.crossover_batch", "count")}</span></li>
-      <li><span>Arithmetic overtakes memory at ${number(this.a, "figures.step.compute_batch", "count")}</span></li>
+      ${this.data.compute_batch == null ? nothing : html`<li><span>Arithmetic overtakes memory at ${number(this.a, "figures.step.compute_batch", "count")}</span></li>`}
     </ul>`;
   }
 

@@ -1,6 +1,5 @@
 import { LitElement, html, nothing } from "./vendor/lit.js";
 import { download } from "./export.js";
-import { grouped } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
 
@@ -67,12 +66,14 @@ export class TakeAway extends LitElement {
       ${this.a.warnings.length ? html`<div class="block"><h3>Said with a warning</h3><ul>${this.a.warnings.map((w) => html`<li>${w}</li>`)}</ul></div>` : nothing}
       <div class="block">
         <h3>Every figure and where it comes from</h3>
+        <details><summary>${this.a.explanations.length} figures with formula, numbers and source</summary>
         <div class="table" tabindex="0" role="region" aria-label="Every figure and where it comes from">
           <table>
             <thead><tr>${["figure", "value", "formula", "with numbers", "source"].map((h) => html`<th scope="col">${h}</th>`)}</tr></thead>
-            <tbody>${this.a.explanations.map((e) => html`<tr><th scope="row">${e.label}</th><td>${grouped(e.value)} ${e.unit}</td><td>${e.formula}</td><td>${e.numbers}</td><td>${e.source}</td></tr>`)}</tbody>
+            <tbody>${this.a.explanations.map((e) => html`<tr><th scope="row">${e.label}</th><td>${e.value.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${e.unit}</td><td>${e.formula}</td><td>${e.numbers}</td><td>${e.source}</td></tr>`)}</tbody>
           </table>
         </div>
+        </details>
       </div>`;
   }
 }

@@ -1,5 +1,6 @@
 import { html, nothing, svg } from "./vendor/lit.js";
 import { scaleLinear } from "./vendor/d3.js";
+import "./drag.js";
 import { Figure, number } from "./figure.js";
 import { gib, grouped, modelName, tokens } from "./text.js";
 
@@ -65,15 +66,24 @@ export class TokenPrice extends Figure {
     const path = `figures.price.kinds.${i}`;
     const grows = kind.bytes_per_token > 0;
     const factor = (/** @type {unknown} */ value, /** @type {string} */ name) => html`<span class="factor"><b>${value}</b><small>${name}</small></span>`;
+    const layers = kind.layers === 1 ? "layer" : "layers";
+    const held = grows ? (kind.entry_bytes === kind.bytes_per_token ? "a token" : "an entry") : kind.window_tokens ? "a token held" : "a request";
     return html`<li>
       <span class="product">
-        ${factor(number(a, `${path}.layers`, "count"), `layer${kind.layers === 1 ? "" : "s"}`)}
-        ${kind.factors.map((f, j) => html`<i>×</i>${factor(number(a, `${path}.factors.${j}.value`, "count"), f.name)}`)}
-        <i>×</i>${factor(number(a, `${path}.bits`, "count"), "bits")} <i>=</i>
-        ${factor(number(a, `${path}.entry_bytes`, "gib"), grows ? (kind.entry_bytes === kind.bytes_per_token ? "a token" : "an entry") : kind.window_tokens ? "a token held" : "a request")}
+        ${factor(this.turnable("layers", kind.layers) ?? number(a, `${path}.layers`, "count"), layers)}
+        ${kind.factors.map((f, j) => html`<i>×</i>${factor(this.turnable(f.name, f.value) ?? number(a, `${path}.factors.${j}.value`, "count"), f.name)}`)}
+        <i>×</i>${factor((["state", "conv"].includes(kind.kind) ? null : this.turnable("bits", kind.bits)) ?? number(a, `${path}.bits`, "count"), kind.scales ? "bits, scales beside" : "bits")} <i>=</i>
+        ${factor(number(a, `${path}.entry_bytes`, "gib"), held)}
       </span>
       <span class="soft">${KINDS[kind.kind] ?? kind.kind}: ${kind.sentence}</span>
     </li>`;
+  }
+
+  /** A number that can be dragged, where the question can be asked with another. @param {string} name @param {number} value */
+  turnable(name, value) {
+    const { turns } = this.data;
+    const steps = name === "bits" ? turns.bits.map((t) => t.value) : /** @type {any} */ (turns)[name]?.steps;
+    return steps ? html`<kv-drag .data=${{ steps: [...steps].sort((x, y) => x - y), value, name }}></kv-drag>` : null;
   }
 
   key() {

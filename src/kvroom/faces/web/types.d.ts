@@ -8,10 +8,12 @@ export interface MemoryFigure {
   running_bytes: number; free_bytes: number; left_bytes: number; short_bytes: number; drawing: Drawing;
 }
 export interface Kind {
-  kind: string; layers: number; factors: { name: string; value: number }[]; bits: number; window_tokens: number | null;
+  kind: string; layers: number; factors: { name: string; value: number }[]; bits: number; scales: boolean; window_tokens: number | null;
   bytes_per_layer: number; entry_bytes: number; bytes_per_token: number; bytes_per_request: number; sentence: string;
 }
-export interface PriceFigure { attention: string; kinds: Kind[]; runs: { kinds: number[]; layers: number }[]; times_8k_to_128k: number | null }
+export interface Turn { key: string; steps: number[] }
+export interface Turns { bits: { value: number; kv_dtype: string }[]; config?: Scenario; layers?: Turn; heads?: Turn; width?: Turn }
+export interface PriceFigure { turns: Turns; attention: string; kinds: Kind[]; runs: { kinds: number[]; layers: number }[]; times_8k_to_128k: number | null }
 export interface CurvePoint { batch: number; weight_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number }
 export interface StepFigure {
   total_bytes: number; cache_bytes: number; bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
