@@ -1,12 +1,12 @@
-# `make run` and `make test` need Python 3.11 and this file, nothing else.
-PYTHON ?= python3.11
+# `make run` and `make test` need Python 3.11 or newer and this file, nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TSC ?= tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help serve run test test-web web-types screenshots lint types docs bench lock wheel clean
+.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +44,13 @@ types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
 docs: $(READY)   ## The documentation, warnings as errors
-	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W -q -E -b html docs docs/_build/html
+
+docs-shown: $(READY)  ## Put today's output under every command that README and docs show
+	$(BIN)/python tools/shown.py --write
+
+figures: $(READY)  ## Draw the pictures of README and docs anew
+	$(BIN)/python docs/figures.py
 
 bench: $(READY)  ## Measure what the README quotes
 	$(BIN)/python benchmarks/cpu_time.py
@@ -57,4 +63,4 @@ lock:            ## Pin every dependency anew (needs uv)
 	uv pip compile pyproject.toml --all-extras --group test --group web --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
 
 clean:           ## Remove what was built
-	rm -rf $(VENV) dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

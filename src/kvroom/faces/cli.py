@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import IO, Any
 
@@ -14,6 +14,7 @@ from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
 from kvroom.faces.options import scenario_from, scenario_options
+from kvroom.faces.plain import ascii_only, colour, spell_out
 from kvroom.planning import plan as make_plan
 from kvroom.planning import work
 from kvroom.scenario import Scenario
@@ -39,10 +40,15 @@ def answers_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def say(value: Any, *, pretty: bool = True) -> None:
+    """Print ``value`` as JSON."""
+    click.echo(codec.encode(value, pretty=pretty, ascii_only=ascii_only()))
+
+
 def refuse(error: KvroomError, *, as_json: bool) -> None:
     """Say what is wrong and end with exit status 2."""
     if as_json:
-        click.echo(codec.encode({"error": error.as_dict()}))
+        say({"error": error.as_dict()}, pretty=False)
     else:
         click.echo(f"kvroom: {error}", err=True)
     sys.exit(BAD_QUESTION)
@@ -51,16 +57,28 @@ def refuse(error: KvroomError, *, as_json: bool) -> None:
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+class Commands(click.Group):
+    """The commands, on any terminal."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Spell signs out where a terminal shows ASCII only, then run as any group does."""
+        spell_out()
+        return super().main(*args, **kwargs)
+
+
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog="Example: kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic",
 )
 @click.version_option(__version__, prog_name="kvroom")
-def main() -> None:
+@click.pass_context
+def main(context: click.Context) -> None:
     """Where every byte of a served language model goes, and how many requests have room.
 
     You are not renting the weights, you are renting the cache.
     """
+    context.color = colour()
 
 
 @main.command(
@@ -97,7 +115,7 @@ def plan(
             from kvroom.explaining import explain
 
             answer = {**made.plan.to_dict(), "explanations": explain(made)}
-        click.echo(codec.encode(answer, pretty=True))
+        say(answer)
     else:
         from kvroom.faces import text
 
@@ -113,14 +131,23 @@ def plan(
 def plan_lines(path: str) -> bool:
     """Answer a Scenario a line; True where none of them failed."""
     good = True
-    with _opened(path) as lines:
-        for line in lines:
+    with _opened(path) as file:
+        for line in whole_lines(file):
             if not line.strip():
                 continue
             answer = plan_line(line)
             good = good and isinstance(answer, Plan)
-            click.echo(codec.encode(answer))
+            say(answer, pretty=False)
     return good
+
+
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Every line; of one longer than any Scenario only so much that it is refused for its length."""
+    limit = codec.MAX_SCENARIO_BYTES + 1
+    while line := file.readline(limit):
+        yield line
+        while len(line) == limit and not line.endswith(b"\n"):
+            line = file.readline(limit)
 
 
 def plan_line(line: bytes) -> Plan | dict[str, Any]:
@@ -155,7 +182,7 @@ def compare(questions: tuple[str, ...], as_json: bool) -> None:
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     plans = [make_plan(question(q)) for q in questions]
     if as_json:
-        click.echo(codec.encode({"plans": plans}, pretty=True))
+        say({"plans": plans})
         return
     from kvroom.faces import tables
 
@@ -167,6 +194,23 @@ def question(text: str) -> Scenario:
     if "#s=" in text or text.startswith(("http://", "https://")):
         return Scenario.from_link(text)
     return Scenario.from_dict(codec.read_json(text, "compare"))
+
+
+@main.command(epilog="Example: kvroom simulate --script script.json")
+@click.option(
+    "--script", "script_file", metavar="FILE", required=True, help="Engine and requests (-: stdin)."
+)
+@json_option
+@answers_errors
+def simulate(script_file: str, as_json: bool) -> None:
+    """What happens when requests come: steps, cache hits, preemptions.
+
+    A script holds an engine's settings and requests with their token ids; it is played against the
+    engine's scheduling rules alone, clocked in engine steps.
+    """
+    from kvroom.faces import simulate as face
+
+    face.script(script_file, as_json=as_json)
 
 
 @main.command(epilog="Example: kvroom models gemma-3-27b")
@@ -183,13 +227,13 @@ def models(name: str | None, as_json: bool) -> None:
     if name is None:
         rows = tables.model_rows()
         if as_json:
-            click.echo(codec.encode({"models": rows}, pretty=True))
+            say({"models": rows})
         else:
             tables.models(rows)
         return
     card = tables.model_card(name)
     if as_json:
-        click.echo(codec.encode(card, pretty=True))
+        say(card)
     else:
         tables.model(card)
 
@@ -207,13 +251,13 @@ def gpus(name: str | None, as_json: bool) -> None:
     if name is not None:
         device = resolve(name)
         if as_json:
-            click.echo(codec.encode(device.to_dict(), pretty=True))
+            say(device.to_dict())
         else:
             tables.gpu(device)
         return
     devices = catalogue.all_devices()
     if as_json:
-        click.echo(codec.encode({"gpus": [d.to_dict() for d in devices]}, pretty=True))
+        say({"gpus": [d.to_dict() for d in devices]})
     else:
         tables.gpus(devices)
 
@@ -257,7 +301,7 @@ def reuse(as_json: bool, **given: Any) -> None:
 @answers_errors
 def schema(as_json: bool) -> None:
     """The JSON schema of Scenario and Plan."""
-    click.echo(codec.encode(codec.schema(), pretty=True))
+    say(codec.schema())
 
 
 @main.command(epilog="Example: kvroom serve --port 8642")

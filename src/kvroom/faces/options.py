@@ -80,6 +80,11 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--users", metavar=_NUMBER, help="Users at once: sets both concurrencies."),
         click.option("--static", is_flag=True, help="One batch, no arrivals while it runs."),
         click.option(
+            "--workload",
+            metavar="SPEC",
+            help="Who comes: arrivals=poisson:2/s,input=lognormal:mean=1000 …",
+        ),
+        click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
         ),
         click.option(
@@ -150,6 +155,8 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
         found["concurrency"] = workload["concurrency"] = users
     if given.get("static"):
         workload["static"] = True
+    if given.get("workload"):
+        workload.update(_spec(given["workload"]))
     if given.get("engine_arg"):
         found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
     if given.get("known_bytes"):
@@ -172,15 +179,25 @@ def _value(key: str, text: str) -> Any:
     return text
 
 
+def _spec(text: str) -> dict[str, Any]:
+    """The keys of a SPEC line, each checked, kept as written (counts as numbers)."""
+    from kvroom.workloads.synthetic import parse, split_spec
+
+    parse(text)
+    found: dict[str, Any] = dict(split_spec(text))
+    return found | {k: int(found[k]) for k in ("requests", "seed") if k in found}
+
+
 def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return {"gpu": codec.decode(text, "gpu")}
     name, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal():
         return {"gpu": text}
-    if count is not None and count != int(number):
+    said = _value("gpu_count", number)
+    if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
-    return {"gpu": name, "gpu_count": int(number)}
+    return {"gpu": name, "gpu_count": said}
 
 
 def _pair(flag: str, text: str) -> tuple[str, Any]:

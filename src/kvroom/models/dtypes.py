@@ -34,6 +34,10 @@ class Dtype:
             return f"{self.group * self.bits // 8 + self.scale_bytes}/{self.group}"
         return f"{self.bits // 8}" if self.bits % 8 == 0 else f"{self.bits}/8"
 
+    def fills(self, *columns: int) -> bool:
+        """Whether rows of so many ``columns`` fill whole groups and bytes, so that ``factor`` is exact."""
+        return all(n % self.group == 0 and n * self.bits % 8 == 0 for n in columns)
+
     def bytes_for(self, columns: int, rows: int = 1) -> int:
         """Bytes of a ``rows`` × ``columns`` matrix stored row by row, partial groups rounded up."""
         data = ceil_div(rows * columns * self.bits, 8)

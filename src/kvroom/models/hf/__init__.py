@@ -74,7 +74,7 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
         return replace(spec, architecture=_architecture(config), vision=_vision(config))
     for wrapper in ("text_config", "llm_config", "language_config"):
         inner = config.get(wrapper)
-        if isinstance(inner, Mapping) and inner.get("model_type") in _MODULE_OF:
+        if isinstance(inner, Mapping) and str(inner.get("model_type")) in _MODULE_OF:
             top = {k: v for k, v in config.items() if k == "quantization_config"}
             spec = read({**top, **inner})
             told = f"model_type {kind!r} is not known: only its {wrapper} is read, without towers"

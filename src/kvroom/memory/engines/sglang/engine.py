@@ -9,7 +9,6 @@ from kvroom.memory.deployment import Deployment, EngineAnswer, account
 from kvroom.memory.engines.releases import nearest_release, shown
 from kvroom.memory.engines.sglang.pools import (
     Pools,
-    Refused,
     StageLayers,
     pools_of,
     stage_layers,
@@ -17,6 +16,7 @@ from kvroom.memory.engines.sglang.pools import (
 )
 from kvroom.memory.engines.sglang.settings import Settings, settings_of
 from kvroom.memory.engines.sglang.share import StaticShare, image_reserve_mib, static_share
+from kvroom.memory.engines.sglang.state import Refused
 from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
 from kvroom.memory.layout import Rank
 from kvroom.units import GIB, KIB, MIB, show_gib

@@ -1,0 +1,18 @@
+"""Hypothesis: the same examples every time, so that a red run is red again; ``--hypothesis-profile
+search`` looks further."""
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "default",
+    derandomize=True,
+    database=None,
+    deadline=None,  # speed is measured by benchmarks, not judged here
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("search", settings.get_profile("default"), derandomize=False)
+settings.register_profile(
+    "search", settings.get_profile("search"), max_examples=5000, print_blob=True
+)
+settings.load_profile("default")
