@@ -13,6 +13,7 @@ from kvroom.faces.presets import PRESETS, REFERENCE
 from kvroom.models.catalogue import config_of
 from kvroom.planning import plan
 from kvroom.scenario import Scenario
+from kvroom.units import show_count, show_gb, show_gib, show_tokens
 
 
 def running(v: Any) -> int:
@@ -397,3 +398,34 @@ def test_any_number_of_the_product_can_be_dragged(visit: Any) -> None:
     v.page.go_back()
     v.settle()
     assert v.page.input_value("#model") == "llama-3-70b"
+
+
+def test_numbers_are_written_as_the_command_line_writes_them(visit: Any) -> None:
+    pick = random.Random(11)
+    values = [
+        0,
+        1,
+        999,
+        1000,
+        1023,
+        1024,
+        1536,
+        10**9,
+        2**40,
+        2**50 + 1,
+        999.95,
+        1023.6,
+        68.625 * 1024,
+    ]
+    values += [pick.randrange(10 ** pick.randrange(1, 16)) for _ in range(300)]
+    v = visit()
+    got = v.page.evaluate(
+        """async (values) => {
+            const { gib, gb, short, tokens } = await import('/text.js');
+            return values.map((n) => [gib(n), gb(n), short(n), tokens(Math.floor(n))]);
+        }""",
+        values,
+    )
+    for value, texts in zip(values, got, strict=True):
+        want = [show_gib(value), show_gb(value), show_count(value), show_tokens(int(value))]
+        assert texts == want, value

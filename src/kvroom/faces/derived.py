@@ -122,13 +122,27 @@ def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation | None]:
         "cards × what is left beside the rest",
         numbers=f"{gpus} × {plan.memory.kv_bytes:,}",
     )
+    engine = plan.capacity.engine
+    paged = w.deployment.engine != "arithmetic" and engine is not None and engine.max_concurrency
     yield _made(
         at + "request_bytes",
         "One request, on all the cards that serve it",
         m["request_bytes"],
         "bytes",
-        "its bytes on one card × cards of a replica",
-        numbers=f"{plan.kv.bytes_per_request_per_gpu:,} × {replica}",
+        "room for cache / requests that the engine counts in it, blocks and padding in"
+        if paged
+        else "its bytes on one card × cards of a replica",
+        numbers=f"{plan.memory.kv_bytes * replica:,} / {engine.max_concurrency:,}"
+        if paged and engine
+        else f"{plan.kv.bytes_per_request_per_gpu:,} × {replica}",
+    )
+    yield _made(
+        at + "kept_bytes",
+        "Kept free",
+        m["kept_bytes"],
+        "bytes",
+        "cards × what the engine leaves alone on each",
+        numbers=f"{gpus} × {m['kept_bytes'] // gpus:,}",
     )
     yield _made(
         at + "room",

@@ -78,33 +78,27 @@ def memory_marks(m: dict[str, Any]) -> list[Mark]:
             ]
         if name == "weights" and width > 22:
             bar.marks.append(_text("w3", start, 77, "on-weights strong slim", name, dx=10))
-    free = bar.end - (m["kv_bytes"] + m["reserved_bytes"]) * bar.scale
-    pool_start = bar.x = max(bar.x, free)
+    start = bar.x
+    wall = start + m["kv_bytes"] * bar.scale
     if m["kv_bytes"] and m["request_bytes"]:
-        pool: Mark = {
-            "tag": "rect",
-            "key": "pool",
-            "class": "free pool",
-            "x": _pc(pool_start),
-            "y": TOP,
-        }
-        ask = _text("ask", (pool_start + bar.end) / 2, 77, "ask soft", "how many fit in here?")
-        bar.marks += [
-            {**pool, "width": _pc(bar.end - pool_start), "height": HEIGHT},
-            {**ask, "text-anchor": "middle"},
-        ]
+        bar.block("pool", m["kv_bytes"], "free pool", "room for cache")
+        bar.x = start
+        ask = _text("ask", (start + wall) / 2, 77, "ask soft", "how many fit in here?")
+        bar.marks.append({**ask, "text-anchor": "middle"})
     _requests(m, bar)
-    if bar.x < bar.end - 0.01:
-        kind = "left" if m["waiting"] or m["free_bytes"] < m["request_bytes"] else "free"
-        left = (bar.end - bar.x) / bar.scale
-        bar.block("free", left, kind, f"{show_gib(m['free_bytes'])} {kind}")
+    if bar.x < wall - 0.01:
+        kind = "left" if m["free_bytes"] < m["request_bytes"] or m["waiting"] else "free"
+        says = f"{show_gib(m['free_bytes'])} {'left over' if kind == 'left' else 'free'}"
+        bar.block("free", m["free_bytes"], kind, says)
+    bar.x = wall
+    bar.block("kept", m["kept_bytes"], "kept", f"{show_gib(m['kept_bytes'])} kept free")
     if m["over_bytes"]:
         over: Mark = {"tag": "rect", "key": "over", "class": "over", "x": _pc(bar.end), "y": TOP}
         bar.marks.append({**over, "width": _pc(WIDTH - bar.end), "height": HEIGHT})
     bar.marks += _edges(m, bar.end)
     if m["room"] is not None and not m["over_bytes"]:
-        bar.marks += _above(m, pool_start, bar.end)
-    bar.marks += _waiting(m, bar)
+        bar.marks += _above(m, start, bar.end)
+    bar.marks += _waiting(m, bar.scale, wall)
     return bar.marks
 
 
@@ -160,26 +154,27 @@ def _above(m: dict[str, Any], start: float, end: float) -> list[Mark]:
     text = f"{m['running']:,} request{plural} × {show_gib(m['request_bytes'])}"
     if bunch > 1:
         text += f", a stripe is {bunch:,}"
-    if start > WIDTH / 2:
+    if start > WIDTH / 2 and not m["waiting"]:
         return [{**_text("above", end, 20, "soft wide", text), "text-anchor": "end"}]
-    return [_text("above", start, 20, "soft wide", text)]
+    at = 0.0 if start > WIDTH / 2 else start
+    return [_text("above", at, 20, "soft wide", text)]
 
 
-def _waiting(m: dict[str, Any], bar: _Bar) -> list[Mark]:
+def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
     """The break: the next request sticks out of the memory; the others queue below."""
     if not m["waiting"] or not m["request_bytes"] or m["over_bytes"]:
         return []
-    start = bar.end - m["free_bytes"] * bar.scale
-    width = min(m["request_bytes"] * bar.scale, 99.8 - start)
+    start = wall - m["free_bytes"] * scale
+    width = min(m["request_bytes"] * scale, 99.8 - start)
     first = m["running"] + 1
     marks: list[Mark] = [
         {"tag": "rect", "key": "break", "class": "stuck", "x": _pc(start), "y": TOP - 6,
          "width": _pc(width), "height": HEIGHT + 12, "title": f"request {first:,} does not fit"},
-        {"tag": "line", "key": "wall", "class": "wall", "x1": _pc(bar.end), "x2": _pc(bar.end),
-         "y1": TOP - 14, "y2": TOP + HEIGHT + 14},
+        {"tag": "line", "key": "wall", "class": "wall", "x1": _pc(wall), "x2": _pc(wall),
+         "y1": TOP - 10, "y2": TOP + HEIGHT + 14},
     ]  # fmt: skip
-    short = f"{first:,} does not fit: {show_gib(m['short_bytes'])} short"
-    marks.append({**_text("short", 100, 11, "strong wide", short), "text-anchor": "end"})
+    short = f"request {first:,} does not fit: {show_gib(m['short_bytes'])} short"
+    marks.append({**_text("short", 99.8, 12, "strong wide", short), "text-anchor": "end"})
     for i in range(min(m["waiting"], MOST_TILES)):
         marks += [
             {"tag": "rect", "key": f"q{i}", "class": "waiting", "x": i * 38, "y": 158, "width": 34,

@@ -35,13 +35,18 @@ def memory(w: Workings) -> dict[str, Any]:
     """All cards as one bar, each counted as the one that binds.
 
     ``users`` are those asked for, or as many as have room; ``running`` of them have room, ``waiting``
-    do not. ``left_bytes`` is what is left when full, ``free_bytes`` beside those running now.
+    do not. ``left_bytes`` is what is left when full, ``free_bytes`` beside those running now,
+    ``kept_bytes`` what the engine leaves alone.
     """
     plan, d = w.plan, w.deployment
     gpus = d.layout.gpus
     room = requests_held(d, w.answer, plan.capacity.ceiling)
-    each = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
+    dp = d.layout.dp
     pool = plan.memory.kv_bytes * gpus
+    each = plan.kv.bytes_per_request_per_gpu * gpus // dp
+    counted = plan.capacity.engine.max_concurrency if plan.capacity.engine else None
+    if counted and each:
+        each = round(pool / dp / counted)  # as the engine counts: whole blocks, padding in
     asked = plan.scenario.concurrency
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
@@ -63,7 +68,7 @@ def memory(w: Workings) -> dict[str, Any]:
         ],
         "weights_bytes": sum(a.bytes for a in overheads if a.name == "weights") * gpus,
         "kv_bytes": pool,
-        "reserved_bytes": max(0, plan.memory.gpu_bytes - used - plan.memory.kv_bytes) * gpus,
+        "kept_bytes": max(0, plan.memory.gpu_bytes - used - plan.memory.kv_bytes) * gpus,
         "over_bytes": max(0, used - plan.memory.gpu_bytes) * gpus,
         "request_bytes": each,
         "room": room,
@@ -73,7 +78,7 @@ def memory(w: Workings) -> dict[str, Any]:
         "running_bytes": running * each,
         "free_bytes": pool - running * each,
         "left_bytes": left,
-        "short_bytes": max(0, each - left),
+        "short_bytes": max(0, each - left // dp),
     }
 
 

@@ -50,6 +50,7 @@ export class MemoryBar extends Figure {
       ${own.map((x) => html`<li><i class="chip own"></i><span>${ACCOUNTS[x.name] ?? x.name} ${number(a, `figures.memory.accounts.${m.accounts.indexOf(x)}.bytes`, "gib")}</span></li>`)}
       ${m.request_bytes ? html`<li class="after"><i class="chip cache"></i><span>${number(a, "figures.memory.running", "count")} running, ${number(a, "figures.memory.request_bytes", "gib")} each</span></li>` : nothing}
       ${m.over_bytes ? html`<li><i class="chip over"></i><span>Too much by ${number(a, "figures.memory.over_bytes", "gib")}</span></li>` : html`<li class="after"><i class=${full ? "chip left" : "chip free"}></i><span>${full ? "Left over" : "Free"} ${number(a, "figures.memory.free_bytes", "gib")}</span></li>`}
+      ${m.kept_bytes ? html`<li><i class="chip kept"></i><span>Kept free by the engine ${number(a, "figures.memory.kept_bytes", "gib")}</span></li>` : nothing}
       ${m.waiting ? html`<li><i class="chip waiting"></i><span>${number(a, "figures.memory.waiting", "count")} waiting</span></li>` : nothing}
     </ul>`;
   }
@@ -67,7 +68,8 @@ export class MemoryBar extends Figure {
       rows: [
         ...m.accounts.map((x) => [ACCOUNTS[x.name] ?? x.name, "", "", x.bytes]),
         ["Requests running", m.running, m.request_bytes, m.running_bytes],
-        ["Not in use", "", "", m.free_bytes],
+        ["Free or left over", "", "", m.free_bytes],
+        ["Kept free by the engine", "", "", m.kept_bytes],
         ["All cards", "", "", m.total_bytes],
         ["Requests waiting", m.waiting, m.request_bytes, ""],
       ],

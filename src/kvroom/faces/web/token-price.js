@@ -137,7 +137,7 @@ export class Compare extends Figure {
   picture() {
     if (!this.answers.length) return html`<p class="soft">Asking…</p>`;
     const rows = this.rows;
-    const x = scaleLinear([0, this.value(rows[0]) || 1], [0, 84]);
+    const x = scaleLinear([0, this.value(rows[0]) || 1], [0, Math.min(90, 100 - 7600 / (this.clientWidth || 1000))]);
     return html`
       <fieldset class="seg"><legend>What ${this.whole ? "a whole request" : "one more token"} takes</legend>
         ${[false, true].map((whole) => html`<label><input type="radio" name="compare" .checked=${this.whole === whole} @change=${() => (this.whole = whole)}><span>${whole ? "one request" : "one token"}</span></label>`)}

@@ -3,7 +3,7 @@ export interface Account { name: string; bytes: number; low_bytes: number; high_
 export interface Mark { tag: "rect" | "text" | "line"; key: string; text?: string; title?: string; [attribute: string]: string | number | undefined }
 export interface Drawing { height: number; sentence: string; marks: Mark[] }
 export interface MemoryFigure {
-  gpus: number; total_bytes: number; accounts: Account[]; weights_bytes: number; kv_bytes: number;
+  gpus: number; total_bytes: number; accounts: Account[]; weights_bytes: number; kv_bytes: number; kept_bytes: number;
   over_bytes: number; request_bytes: number; room: number | null; users: number; running: number; waiting: number;
   running_bytes: number; free_bytes: number; left_bytes: number; short_bytes: number; drawing: Drawing;
 }
