@@ -147,11 +147,11 @@ class BlockPool:
 
         A block that has a key keeps it as its main one and is found by both.
         """
-        if self.carries(block, key):
-            return
         if self.keys[block] is None:
             self.keys[block] = key
             self.key_tokens[block] = tokens
+        elif self.carries(block, key):
+            return
         else:
             self._extra_keys.setdefault(block, []).append(key)
         if self._first.setdefault(key, block) != block:

@@ -59,19 +59,15 @@ class BlockHashes:
 def _chained(runs: Iterable[Run], block_tokens: int) -> Iterator[int]:
     chain, filled = _SEED, 0
     for start, ids in joined(runs):
-        first, count = start, ids
-        while count:
-            piece = min(block_tokens - filled, count)
-            chain = _mixed(chain, first, piece)
+        first, left = start, ids
+        while left:
+            piece = min(block_tokens - filled, left)
+            mixed = (chain * _CHAIN + first * _FIRST + piece) & _MASK
+            mixed = (mixed ^ (mixed >> 31)) * _LAST & _MASK
+            chain = mixed ^ (mixed >> 29)
             first += piece
-            count -= piece
+            left -= piece
             filled += piece
             if filled == block_tokens:
                 yield chain
                 filled = 0
-
-
-def _mixed(chain: int, first: int, count: int) -> int:
-    mixed = (chain * _CHAIN + first * _FIRST + count) & _MASK
-    mixed = (mixed ^ (mixed >> 31)) * _LAST & _MASK
-    return mixed ^ (mixed >> 29)
