@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gzip
 import hashlib
+import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
@@ -360,21 +361,28 @@ def app(port: int = PORT, host: str = "127.0.0.1") -> Starlette:
 
 
 def serve(port: int = PORT, host: str = "127.0.0.1", open_browser: bool = False) -> None:
-    """Serve the page until interrupted."""
+    """Serve the page until interrupted; KvroomError where the port cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family)
+    except OSError as e:
+        fix = "Give another with --port, or end what listens there."
+        why = f"cannot be listened on: {(e.strerror or str(e)).partition(' (')[0].lower()}"
+        raise KvroomError("port", f"{host}:{port}", why, fix) from None
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     print(f"kvroom is at {address} (Ctrl-C ends it)", flush=True)
     if open_browser:
         threading.Timer(0.5, webbrowser.open, (address,)).start()
-    uvicorn.run(
+    config = uvicorn.Config(
         app(port, host),
-        host=host,
-        port=port,
         log_level="warning",
         access_log=False,
         limit_concurrency=200,
         timeout_keep_alive=5,
         server_header=False,
     )
+    with contextlib.suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 if __name__ == "__main__":

@@ -56,9 +56,11 @@ def python(scenario: Scenario) -> str:
 def _literal(value: Any, indent: int = 0) -> str:
     pad = "    " * (indent + 1)
     if isinstance(value, dict) and value:
-        rows = "".join(f"{pad}{k!r}: {_literal(v, indent + 1)},\n" for k, v in value.items())
+        rows = "".join(
+            f"{pad}{json.dumps(k)}: {_literal(v, indent + 1)},\n" for k, v in value.items()
+        )
         return "{\n" + rows + "    " * indent + "}"
-    return repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def _published(model: str | dict[str, Any]) -> str:

@@ -76,6 +76,7 @@ const users = () => {
 /** @param {number} n @param {string} control */
 function fillTo(n, control) {
   const to = Math.max(1, n);
+  byId("told").hidden = true;
   root.classList.remove("untouched");
   store.change({ concurrency: to }, control);
 }

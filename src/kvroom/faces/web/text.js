@@ -10,8 +10,15 @@ function scaled(value, step, names) {
   }
   if (name === names[0] && Number.isInteger(value)) return `${grouped(value)} ${name}`;
   const digits = Math.abs(at) >= 1000 ? 0 : Math.abs(at) >= 100 ? 1 : 2;
-  const text = at.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits, roundingMode: "halfEven" });
+  const text = Number(rounded(at, digits)).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   return `${text.includes(".") ? text.replace(/\.?0+$/, "") : text} ${name}`;
+}
+
+/** Half to even where the half is exact, as Python rounds. @param {number} value @param {number} digits */
+function rounded(value, digits) {
+  const scaled = value * 10 ** digits;
+  const half = Number.isInteger(value * 2 ** (digits + 1)) && Math.abs(scaled % 1) === 0.5;
+  return half ? ((2 * Math.round(scaled / 2)) / 10 ** digits).toFixed(digits) : value.toFixed(digits);
 }
 
 /** @param {number} value */
