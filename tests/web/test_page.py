@@ -429,3 +429,32 @@ def test_numbers_are_written_as_the_command_line_writes_them(visit: Any) -> None
     for value, texts in zip(values, got, strict=True):
         want = [show_gib(value), show_gb(value), show_count(value), show_tokens(int(value))]
         assert texts == want, value
+
+
+def test_the_paper_can_be_chosen(visit: Any) -> None:
+    v = visit(color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    before = v.page.evaluate(paper)
+    v.page.select_option("#theme", "dark")
+    assert v.page.evaluate(paper) != before
+    v.page.reload()
+    v.settle()
+    assert v.page.evaluate(paper) != before
+    assert v.page.input_value("#theme") == "dark"
+
+
+def test_a_figure_stands_alone(visit: Any) -> None:
+    """As in a notebook: a page of its own, the element, its module and an answer."""
+    v = visit()
+    drawn = v.page.evaluate(
+        """async () => {
+            const { answer } = document.getElementById('step');
+            document.body.replaceChildren();
+            const made = ['kv-memory', 'kv-price', 'kv-step'].map((n) => document.createElement(n));
+            for (const one of made) { one.answer = answer; document.body.append(one); }
+            await Promise.all(made.map((one) => one.updateComplete));
+            return made.map((one) => one.querySelectorAll('svg rect').length)
+                .concat(document.querySelectorAll('#patterns').length);
+        }"""
+    )
+    assert drawn[0] > 16 and drawn[1] >= 80 and drawn[2] >= 2 and drawn[3] == 1

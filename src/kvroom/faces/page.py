@@ -40,7 +40,7 @@ KV_DTYPES = (("auto", "auto"), ("bf16", "BF16"), ("fp8", "FP8"), ("q4_0", "4-bit
 _TOKEN = re.compile(
     r"\[\[(?:=(?P<part>\w+)|(?P<path>[\w.]+)\|(?P<form>\w+)(?:\|(?P<of>[\w ]+))?)\]\]"
 )
-_TEMPLATE = Path(__file__).with_name("web") / "index.html"
+_WEB = Path(__file__).with_name("web")
 
 
 def answer(scenario: Scenario) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def render(query: str = "") -> tuple[int, str]:
             return parts[match["part"]]
         return number(answers, match["path"], match["form"], match["of"] or "")
 
-    return status, _TOKEN.sub(fill, _TEMPLATE.read_text(encoding="utf-8"))
+    return status, _TOKEN.sub(fill, (_WEB / "index.html").read_text(encoding="utf-8"))
 
 
 FORMATS: dict[str, Any] = {
@@ -132,6 +132,11 @@ def _options(pairs: Any, chosen: Any) -> str:
         f"{escape(label)}</option>"
         for v, label in pairs
     )
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> str:
+    return (_WEB / "patterns.js").read_text(encoding="utf-8").split("`")[1]
 
 
 def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str, str]:
@@ -170,6 +175,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "verdict": said + escape(verdict["sentence"]),
         "fits": "yes" if verdict["fits"] and not memory["waiting"] else "no",
         "memory": drawing.to_svg(memory["drawing"]),
+        "patterns": _patterns(),
         "command": escape(found["take_away"]["command"]),
         "python": escape(found["take_away"]["python"]),
         "start": json.dumps(start, ensure_ascii=False, separators=(",", ":")).replace(

@@ -1,4 +1,5 @@
 import { LitElement, html, nothing } from "./vendor/lit.js";
+import { ensurePatterns } from "./patterns.js";
 import { download, standalone, toCsv, toPng } from "./export.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -15,6 +16,11 @@ export class Figure extends LitElement {
     /** @type {Answer | null} */
     this.answer = null;
     this.tabled = false;
+  }
+
+  connectedCallback() {
+    ensurePatterns();
+    super.connectedCallback();
   }
 
   createRenderRoot() {

@@ -66,6 +66,18 @@ byId("preset").addEventListener("change", (/** @type {any} */ event) => {
   store.replace(preset.scenario, true);
 });
 
+const theme = byId("theme");
+theme.value = root.dataset.theme ?? "";
+theme.addEventListener("change", () => {
+  if (theme.value) root.dataset.theme = theme.value;
+  else delete root.dataset.theme;
+  try {
+    localStorage.setItem("kvroom-theme", theme.value);
+  } catch {
+    // then it holds for this visit
+  }
+});
+
 // ---- filling ----
 
 /** Users now: those asked for, or those drawn. */
