@@ -180,7 +180,7 @@ def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
             {"tag": "rect", "key": f"q{i}", "class": "waiting", "x": i * 38, "y": 158, "width": 34,
              "height": 26, "title": f"request {first + i:,} waits"},
             {"tag": "text", "key": f"qn{i}", "class": "on-waiting", "x": i * 38 + 17, "y": 176,
-             "text-anchor": "middle", "text": f"{first + i:,}" if first + i < 1000 else "…"},
+             "text-anchor": "middle", "text": f"{first + i}" if first + i < 1000 else ""},
         ]  # fmt: skip
     tiles = min(m["waiting"], MOST_TILES)
     more = m["waiting"] - tiles

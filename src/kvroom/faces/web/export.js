@@ -1,6 +1,6 @@
 /** Pictures and tables as files. Nothing leaves the browser but through its own downloads. */
 
-const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-weight", "text-anchor", "font-variant-numeric", "display", "fill-opacity"];
+const STYLES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-family", "font-size", "font-weight", "text-anchor", "font-variant-numeric", "display", "fill-opacity", "paint-order"];
 
 /** @param {Blob} blob @param {string} name */
 export function download(blob, name) {

@@ -48,7 +48,7 @@ export class MemoryBar extends Figure {
     return html`<ul class="key">
       <li><i class="chip weights"></i><span>Weights ${number(a, "figures.memory.weights_bytes", "gib")}</span></li>
       ${own.map((x) => html`<li><i class="chip own"></i><span>${ACCOUNTS[x.name] ?? x.name} ${number(a, `figures.memory.accounts.${m.accounts.indexOf(x)}.bytes`, "gib")}</span></li>`)}
-      ${m.request_bytes ? html`<li class="after"><i class="chip cache"></i><span>${number(a, "figures.memory.running", "count")} running, ${number(a, "figures.memory.request_bytes", "gib")} each</span></li>` : nothing}
+      ${m.request_bytes && !m.over_bytes ? html`<li class="after"><i class="chip cache"></i><span>${number(a, "figures.memory.running", "count")} running, ${number(a, "figures.memory.request_bytes", "gib")} each</span></li>` : nothing}
       ${m.over_bytes ? html`<li><i class="chip over"></i><span>Too much by ${number(a, "figures.memory.over_bytes", "gib")}</span></li>` : html`<li class="after"><i class=${full ? "chip left" : "chip free"}></i><span>${full ? "Left over" : "Free"} ${number(a, "figures.memory.free_bytes", "gib")}</span></li>`}
       ${m.kept_bytes ? html`<li><i class="chip kept"></i><span>Kept free by the engine ${number(a, "figures.memory.kept_bytes", "gib")}</span></li>` : nothing}
       ${m.waiting ? html`<li><i class="chip waiting"></i><span>${number(a, "figures.memory.waiting", "count")} waiting</span></li>` : nothing}

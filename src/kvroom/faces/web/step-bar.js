@@ -86,7 +86,7 @@ export class StepBar extends Figure {
       batch == null || batch < 1 || batch > most
         ? nothing
         : svg`<line class="mark" x1=${x(batch)} x2=${x(batch)} y1=${PLOT.top - 12} y2=${PLOT.height - PLOT.bottom}/>
-          <text class="soft" x=${x(batch)} dx=${x(batch) > this.width * 0.6 ? -6 : 6} y=${PLOT.top - 4 + row * 17} text-anchor=${x(batch) > this.width * 0.6 ? "end" : "start"}>${narrow ? "" : `${name} `}${grouped(batch)}</text>`;
+          <text class="soft halo" x=${x(batch)} dx=${x(batch) > this.width * 0.6 ? -6 : 6} y=${PLOT.top - 4 + row * 17} text-anchor=${x(batch) > this.width * 0.6 ? "end" : "start"}>${narrow ? "" : `${name} `}${grouped(batch)}</text>`;
     return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${`Bytes for each token over batch sizes 1 to ${grouped(most)}, both on doubling scales.`}>
       ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${gib(v)}</text>`)}
       ${ticks.map((b) => svg`<text class="soft" x=${x(b)} y=${PLOT.height - 20} text-anchor=${b === most ? "end" : "middle"}>${grouped(b)}</text>`)}
