@@ -68,6 +68,8 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, warnings = deploy(scenario, paths=paths)
     model, layout = deployment.model, deployment.layout
     answer = engines.answer(deployment)
+    if answer.context_tokens is not None:
+        deployment = replace(deployment, context_tokens=answer.context_tokens)
     warnings += answer.warnings
     limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
     held = requests_held(deployment, answer, limit)
@@ -107,6 +109,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     model = load(scenario.model, paths=paths)
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    scenario, notes = engines.prepared(scenario, model, device)
     layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
     check_layout(model, layout)
     weights = WeightMap(model=model, quantisation=weight_rule(scenario, model))
@@ -124,13 +127,14 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         kv_name=kv_name,
         kv_asked=asked_cache(scenario)[1],
         context_tokens=context,
+        context_given=scenario.context_tokens is not None,
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
         version=scenario.engine_version,
         args=scenario.engine_args,
         known_bytes=scenario.known_bytes or {},
         concurrency=scenario.concurrency,
-    ), (*model.warnings, *weights.quantisation.warnings, *warnings)
+    ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes)
 
 
 def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:

@@ -22,9 +22,9 @@ class Deployment:
     """A model, its weights and cache width, on a device, in a layout, served by an engine.
 
     ``ranks`` holds one GPU of each pipeline stage. ``context_tokens`` is the most one request may
-    hold. ``args`` are the engine's own flags, ``known_bytes`` what was measured on one GPU in place of
-    an estimate. ``kv_asked`` is the cache dtype as asked, ``kv_name`` the same with ``auto``
-    resolved.
+    hold (``context_given``: by the question, not as the model's own limit). ``args`` are the engine's
+    own flags, ``known_bytes`` what was measured on one GPU in place of an estimate. ``kv_asked`` is
+    the cache dtype as asked, ``kv_name`` the same with ``auto`` resolved.
     """
 
     model: ModelSpec
@@ -36,6 +36,7 @@ class Deployment:
     kv_name: str
     kv_asked: str = "auto"
     context_tokens: int
+    context_given: bool = True
     encoder_tokens: int = 0
     engine: str = "vllm"
     version: str | None = None
@@ -56,6 +57,7 @@ class EngineAnswer:
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
+    ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
     """
 
@@ -67,6 +69,7 @@ class EngineAnswer:
     starts: bool = True
     reason: str = ""
     cache_given: bool = False
+    context_tokens: int | None = None
     pools: int = 1
     warnings: tuple[str, ...] = ()
 

@@ -96,6 +96,8 @@ class ModelSpec:
     architecture: str = ""
     """The class that the config names (the first of ``architectures``), by which engines tell models."""
     vision: Vision | None = None
+    expanded_latents: bool = False
+    """A GGUF made before its engine stored latents: whole heads are cached from it."""
     layer_names: str = "model.layers"
     """What comes before a layer's index in the checkpoint's tensor names."""
 
