@@ -226,8 +226,9 @@ def test_wrong_flags_name_what_is_right(args: dict[str, Any], field: str, word: 
 
 
 def test_a_cache_type_that_llama_cpp_lacks() -> None:
-    with pytest.raises(KvroomError, match="no cache type"):
-        deployed(m.LLAMA_8B, kv_dtype="fp8")
+    made = plan(asked(m.LLAMA_8B, kv_dtype="fp8", context_tokens=8192))
+    assert not made.verdict.fits
+    assert "no cache type fp8" in made.verdict.sentence
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kvroom.memory.engines.llama_cpp.cells import (
     state_bytes,
     window_cells,
 )
-from kvroom.memory.engines.llama_cpp.flags import ALL
+from kvroom.memory.engines.llama_cpp.flags import ALL, TYPES
 from kvroom.memory.engines.llama_cpp.placement import HOST, Load, Machine, Placement, most, runs
 from kvroom.memory.engines.llama_cpp.setup import Setup, is_cpu, setup
 from kvroom.memory.layout import Rank, stores_of
@@ -189,6 +189,9 @@ def _may_move(s: Setup) -> bool:
 
 def _refusal(s: Setup, d: Deployment, c: Context) -> str:
     """Why llama.cpp would not build the cache, "" where it would."""
+    for dtype in (s.key, s.value):
+        if dtype.name not in TYPES:
+            return f"it has no cache type {dtype.name} (q8_0 is as wide as one byte)"
     if c.slots > MOST_SLOTS:
         return f"{c.slots:,} slots are more than its {MOST_SLOTS} (parallel)"
     latent = any(k.kind == "latent" for k, _ in d.model.stores) and not s.expanded

@@ -13,7 +13,7 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.memory.engines import flags as read
 from kvroom.memory.engines.llama_cpp.flag_names import OTHERS, SHORT
-from kvroom.models.dtypes import CACHE_ALIASES, CACHE_DTYPES, Dtype
+from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.units import MIB
 
 TYPES = ("fp32", "fp16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
@@ -24,8 +24,8 @@ ALL = 10**6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flags:
-    """The flags that bear on memory; None where llama.cpp decides. ``total`` and ``slots`` may be
-    "default": asked for as its own default, not left to kvroom."""
+    """The flags that bear on memory; None where llama.cpp decides. ``auto_slots``: its own default
+    number of slots is asked for."""
 
     total: int | None = None
     slots: int | None = None
@@ -97,11 +97,6 @@ def cache_type(field: str, value: Any) -> str:
         fix = "Use q8_0 for one byte a number, or q4_0; f16 is the default."
         raise KvroomError(field, value, "is no cache type of llama.cpp", fix)
     return name
-
-
-def dtype_of(name: str) -> Dtype:
-    """The width of a cache type."""
-    return CACHE_DTYPES[name]
 
 
 def _rolls_back(value: Any) -> bool:

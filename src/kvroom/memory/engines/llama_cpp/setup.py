@@ -10,9 +10,9 @@ from kvroom.errors import KvroomError
 from kvroom.machines.spec import Device
 from kvroom.memory.engines.llama_cpp import ollama
 from kvroom.memory.engines.llama_cpp.cells import Context, context_of
-from kvroom.memory.engines.llama_cpp.flags import Flags, cache_type, dtype_of, read_flags
+from kvroom.memory.engines.llama_cpp.flags import Flags, read_flags
 from kvroom.memory.engines.llama_cpp.versions import IK, Rules, parse_build, rules_of
-from kvroom.models.dtypes import Dtype
+from kvroom.models.dtypes import Dtype, cache_dtype
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
 from kvroom.units import MIB
@@ -137,13 +137,14 @@ def _built(
     engine: str, rules: Rules, flags: Flags, model: ModelSpec, kv_dtype: str, **more: Any
 ) -> Setup:
     key, _, value = ("fp16" if kv_dtype == "auto" else kv_dtype).partition("/")
-    key, value = (cache_type("kv_dtype", name) for name in (key, value or key))
+    value = flags.value or value or key
+    key = flags.key or key
     return Setup(
         engine=engine,
         rules=rules,
         flags=flags,
-        key=dtype_of(flags.key or key),
-        value=dtype_of(flags.value or value),
+        key=cache_dtype(key),
+        value=cache_dtype(value),
         flash=rules.flash if flags.flash is None else flags.flash,
         expanded=model.expanded_latents,
         **more,
@@ -171,11 +172,11 @@ def prepare(
         scenario.kv_dtype.lower(),
         cpu=is_cpu(device),
     )
-    if gpus > model.num_layers + 1:
+    if gpus > model.num_layers:
         raise KvroomError(
-            "gpu_count",
+            "tp" if scenario.tp > 1 else "pp",
             gpus,
-            f"is more than the {model.num_layers} layers that are shared out over them",
+            f"GPUs are more than the {model.num_layers} layers that are shared out over them",
             f"Use at most {model.num_layers}, or replicas (dp).",
         )
     notes: list[str] = []
@@ -197,7 +198,7 @@ def prepare(
     changed = replace(
         scenario,
         tp=1,
-        pp=min(gpus, model.num_layers),
+        pp=gpus,
         ep=1,
         dcp=1,
         kv_dtype=name,
