@@ -66,7 +66,7 @@ def test_v0() -> None:
     assert log.printed == {
         "weights_bytes": gib(0.7),
         "total_gpu_bytes": gib(23.65),
-        "gpu_memory_utilization_ratio": 0.4,
+        "gpu_memory_utilization": 0.4,
         "non_torch_bytes": gib(0.08),
         "activation_peak_bytes": gib(1.12),
         "kv_available_bytes": gib(7.57),
@@ -92,7 +92,7 @@ def test_oldest_wordings() -> None:
     )
     assert log.printed["weights_bytes"] == gib(67.6979)  # its GB is GiB
     assert log.printed["kv_available_bytes"] == gib(95.28)
-    assert log.printed["gpu_memory_utilization_ratio"] == 0.98
+    assert log.printed["gpu_memory_utilization"] == 0.98
     assert log.printed["activation_peak_bytes"] == gib(86.79) - gib(67.6979)
     assert log.printed["num_blocks"] == 19513
 

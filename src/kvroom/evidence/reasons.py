@@ -13,6 +13,8 @@ from kvroom.evidence.startup_log import StartupLog
 from kvroom.planning import Workings
 from kvroom.units import MIB, show_gib
 
+FEW = 64
+"""Below so many sequences far fewer graphs are captured than the estimate is fitted to."""
 PRINT_STEP = round(0.0051 * 2**30)
 """Two digits of GiB leave this much open."""
 
@@ -87,10 +89,11 @@ def reason_for(
     if abs(off) <= max(PRINT_STEP, abs(printed) // 500):
         return "agrees to the digits that are printed", flag
     found = _RULES[name](predicted, printed, account, facts) if name in _RULES else []
-    if account is not None and account.low_bytes <= printed <= account.high_bytes:
+    if account is not None and account.low_bytes < account.high_bytes:
+        inside = account.low_bytes <= printed <= account.high_bytes
         found.append(
-            f"inside the estimate's band, {show_gib(account.low_bytes)} to "
-            f"{show_gib(account.high_bytes)}"
+            f"{'inside' if inside else 'outside'} the estimate's band, "
+            f"{show_gib(account.low_bytes)} to {show_gib(account.high_bytes)}"
         )
     return "; ".join(found) or "no rule that kvroom knows explains it", flag
 
@@ -155,9 +158,13 @@ def _graphs(predicted: int, printed: int, account: Account | None, facts: Facts)
     real = facts.log.printed.get("cuda_graph_bytes")
     if "cuda_graph_estimate_bytes" in facts.log.printed and real is not None:
         return [f"the engine's own estimate is taken off; captured they came to {show_gib(real)}"]
+    found = []
     if facts.engine == "vllm" and facts.version and facts.version < (0, 20):
-        return ["captured after the cache is cut, outside its share"]
-    return []
+        found.append("captured after the cache is cut, outside its share")
+    sequences = facts.w.plan.scenario.engine_args.get("max_num_seqs")
+    if isinstance(sequences, int) and sequences <= FEW and printed < predicted:
+        found.append(f"max_num_seqs {sequences} leaves few batch sizes to capture")
+    return found
 
 
 def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
@@ -197,7 +204,7 @@ def ledger_gap(log: StartupLog) -> int | None:
     names = ("weights_bytes", "activation_peak_bytes", "non_torch_bytes", "kv_available_bytes")
     if any(n not in p for n in names):
         return None
-    share, total = p.get("gpu_memory_utilization_ratio"), p.get("total_gpu_bytes")
+    share, total = p.get("gpu_memory_utilization"), p.get("total_gpu_bytes")
     asked = p.get("requested_bytes") or (round(share * total) if share and total else None)
     if asked is None:
         return None

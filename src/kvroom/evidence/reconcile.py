@@ -6,6 +6,7 @@ that what is left between it and the printed tokens is the engine's own rules an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -110,8 +111,22 @@ def reconcile(log: StartupLog, given: Mapping[str, Any] | None = None) -> Reconc
         missing=tuple(missing),
         spread=log.spread,
         refusals=log.refusals,
-        notes=(*log.notes, *notes, *more, *(workings.plan.warnings if workings else ())),
+        notes=(
+            *log.notes,
+            *notes,
+            *more,
+            *_padded(log),
+            *(workings.plan.warnings if workings else ()),
+        ),
     )
+
+
+def _padded(log: StartupLog) -> list[str]:
+    """What the engine said of padding its groups of layers."""
+    said = (p.split() for p in log.padding)
+    return [
+        f"{n} layers of padding, at most {share} % of the cache, as printed" for n, share in said
+    ]
 
 
 def _nothing(log: StartupLog) -> Reconciliation:
@@ -144,7 +159,7 @@ def complete(log: StartupLog, given: dict[str, Any]) -> tuple[dict[str, Any], li
     if "model" not in asked:
         missing.insert(0, "model")
     else:
-        spec = _known(asked["model"], given, notes)
+        spec = _known(asked, given, notes)
         if spec is None:
             missing.insert(0, "model")
     if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
@@ -170,15 +185,37 @@ def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
         return None
 
 
-def _known(model: Any, given: Mapping[str, Any], notes: list[str]) -> ModelSpec | None:
-    """The model, where it can be read; one that the user named must be."""
+def _known(asked: dict[str, Any], given: Mapping[str, Any], notes: list[str]) -> ModelSpec | None:
+    """The model, where it can be read; one that the user named must be.
+
+    A path of the log's machine is tried by the name of its folder, which is then said.
+    """
+    model = asked["model"]
     try:
         return load(model)
     except KvroomError as e:
         if "model" in given:
             raise
-        notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {e.message}")
-        return None
+        why = e.message
+    for name in _names(str(model)):
+        try:
+            spec = load(name, paths=False)
+        except KvroomError:
+            continue
+        asked["model"] = name
+        notes.append(f"the model is taken to be {name}, by the name of its folder (--model)")
+        return spec
+    notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {why}")
+    return None
+
+
+def _names(path: str) -> list[str]:
+    """What a path of another machine calls its model: a hub cache's id, a folder's name."""
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)
+    if cached:
+        return [f"{cached[1]}/{cached[2]}"]
+    parts = [p for p in re.split(r"[/\\]", path) if p]
+    return parts[:-3:-1] if "/" in path else []
 
 
 def _predict(asked: dict[str, Any], given: Mapping[str, Any]) -> tuple[Workings | None, list[str]]:

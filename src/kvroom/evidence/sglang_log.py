@@ -21,6 +21,9 @@ def _pool(record: Record, found: re.Match[str]) -> None:
     tokens = found["tokens"]
     kept = sum(size(s) or 0 for s in re.findall(r"size: (-?[\d.,]+ ?[KMGT]i?B)", found["rest"]))
     record.part("kv", f"pool of {tokens or 'all'}", kept)
+    dtype = re.search(r"dtype: torch\.(\w+)", found[0])
+    if dtype:
+        record.settings["stored"] = dtype[1]
     if tokens:
         record.add("pool_tokens", whole(tokens))
 
@@ -52,7 +55,7 @@ SHAPES: tuple[Shape, ...] = (
         read=_state,
     ),
     shape("Memory pool end", r"avail mem={free_after_pool_bytes}"),
-    shape("cuda graph end", r"mem usage={cuda_graph_bytes}"),
+    shape("graph end", r"Capture .*graph end.*mem usage={cuda_graph_bytes}"),
     shape("max_total_num_tokens=", r"max_total_num_tokens={kv_tokens},"),
     shape("max_total_num_tokens=", r"chunked_prefill_size={chunked_prefill_size},"),
     shape("max_total_num_tokens=", r"max_running_requests={max_running_requests},"),
@@ -112,6 +115,8 @@ def question(r: Record) -> dict[str, Any]:
     dtype = given.get("kv_cache_dtype")
     if isinstance(dtype, str) and dtype != "auto":
         asked["kv_dtype"] = dtype
+    elif str(given.get("stored", "")).startswith("float8"):
+        asked["kv_dtype"] = "fp8"
     version = r.last("engine_version")
     if version:
         asked["engine_version"] = version

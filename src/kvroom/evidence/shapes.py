@@ -1,8 +1,8 @@
 """Shapes of lines: a literal that any such line holds, and a pattern with the figures' names in it.
 
 A pattern is a regular expression in which ``{weights_bytes}`` stands for a figure of that name; its
-ending says how it is read: ``…_bytes`` a number with its unit, ``…_ratio`` and ``max_concurrency`` a
-number with a fraction, a name of TEXTS a word, and the rest whole numbers. ``GB`` reads as GiB: that
+ending says how it is read: ``…_bytes`` a number with its unit, a name of FLOATS a number with a
+fraction, one of TEXTS a word, and the rest whole numbers. ``GB`` reads as GiB: that
 is what all four engines mean by it. Decimal commas and thousands separators are told apart.
 """
 
@@ -18,11 +18,12 @@ from kvroom.units import GIB, KIB, MIB, TIB
 UNITS = {"b": 1, "bytes": 1, "kb": KIB, "kib": KIB, "mb": MIB, "mib": MIB, "gb": GIB, "gib": GIB}
 UNITS |= {"tb": TIB, "tib": TIB}
 TEXTS = ("engine_version", "model", "gpu", "kv_type", "k_type", "v_type", "device", "name")
-FLOATS = ("max_concurrency",)
+FLOATS = ("max_concurrency", "gpu_memory_utilization", "free_gpu_memory_fraction", "mamba_padding")
 _SIZE = r"-?[\d.,]+\s?(?:[KMGT]i?B|bytes|B)\b"
 _COUNT = r"-?\d[\d,. ]*\d|-?\d"
 _FLOAT = r"-?[\d.,]+"
 _NAME = re.compile(r"\{([a-z_]+)\}")
+_RANK = re.compile(r"(?<![A-Za-z])(TP|PP|DP)(\d+)")
 MAX_NUMBER = 10**18
 
 Figures = dict[str, Any]
@@ -66,7 +67,7 @@ def size(text: str) -> int | None:
 def _kind(name: str) -> tuple[str, Callable[[str], Any]]:
     if name.endswith("_bytes"):
         return _SIZE, size
-    if name.endswith("_ratio") or name in FLOATS:
+    if name in FLOATS:
         return _FLOAT, number
     if name in TEXTS:
         return r".+?", lambda t: t.strip()[:300] or None
@@ -126,6 +127,8 @@ class Record:
     settings: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, dict[str, int]] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
+    ranks: dict[str, int] = field(default_factory=dict)
+    """The highest number of each kind of rank (TP, PP, DP) among the lines' prefixes."""
     lines: int = 0
 
     def add(self, name: str, value: Any) -> None:
@@ -165,6 +168,8 @@ class Record:
 def take(record: Record, found: re.Match[str], of: Shape) -> None:
     """Read what a line's match says into ``record``."""
     record.lines += 1
+    for kind, rank in _RANK.findall(found.string[:120]):
+        record.ranks[kind] = max(record.ranks.get(kind, 0), int(rank[:4]))
     if of.read is not None:
         of.read(record, found)
         return

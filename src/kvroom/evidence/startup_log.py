@@ -23,6 +23,13 @@ CLOSING = ("kv_tokens", "num_blocks", "max_concurrency", "kv_available_bytes")
 """A start has come to its end when one of these was printed."""
 
 
+RANK_WORDS = {
+    "TP": ("tensor_parallel_size", "tp_size"),
+    "PP": ("pipeline_parallel_size", "pp_size"),
+}
+"""Ranks in lines' prefixes → the settings that state how many there are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StartupLog:
     """What a log says of one start.
@@ -95,6 +102,12 @@ def read(stream: IO[bytes]) -> StartupLog:
     others = [n for n in ranked[1:] if len(found[n]) > 1 or starts[n].count]
     if others:
         notes.append(f"lines of {' and '.join(others)} are in the file too; they are left out")
+    question = module.question(record)
+    stated = {**record.settings, **(record.settings.get("config") or {})}
+    for kind, words in RANK_WORDS.items():
+        if record.ranks.get(kind) and not any(w in stated for w in words):
+            question[kind.lower()] = record.ranks[kind] + 1
+            notes.append(f"{kind.lower()} {record.ranks[kind] + 1} is told from the ranks' names")
     spread = {
         n: (f.low, f.high)
         for n, f in record.figures.items()
@@ -103,7 +116,7 @@ def read(stream: IO[bytes]) -> StartupLog:
     return StartupLog(
         engine=name,
         printed=found[name],
-        question=module.question(record),
+        question=question,
         quantisation=module.quantisation(record),
         spread=spread,
         refusals=tuple(record.refusals),

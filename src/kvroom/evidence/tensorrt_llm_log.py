@@ -48,7 +48,7 @@ SHAPES: tuple[Shape, ...] = (
     ),
     shape("Peak memory during", r"\(torch \+ non-torch\): {peak_bytes}"),
     shape("when calculating max tokens:", r"calculating max tokens: {free_after_load_bytes}"),
-    shape("fraction is set", r"fraction is set(?: to)? {fraction_ratio}"),
+    shape("fraction is set", r"fraction is set(?: to)? {free_gpu_memory_fraction}"),
     shape("max memory in KV cache", r"max memory in KV cache ?: {kv_available_bytes}"),
     shape("KV cache primary pool", r"blocks in KV cache primary pool: {num_blocks}"),
     shape(
@@ -74,7 +74,7 @@ def figures(r: Record) -> Figures:
     """The figures under their common names; of the two caches that are made the second."""
     latest = (
         "kv_available_bytes", "kv_tokens", "num_blocks", "max_model_len", "max_running_requests",
-        "fraction_ratio", "tokens_per_block",
+        "free_gpu_memory_fraction", "tokens_per_block",
     )  # fmt: skip
     found: Figures = {n: r.last(n) for n in latest}
     found["block_size"] = found.pop("tokens_per_block")
@@ -112,7 +112,7 @@ def question(r: Record) -> dict[str, Any]:
     for name in ("max_batch_size", "max_num_tokens"):
         if isinstance(given.get(name), int):
             args[name] = given[name]
-    share = r.last("fraction_ratio")
+    share = r.last("free_gpu_memory_fraction")
     if share is not None and 0 < share <= 1:
         args["free_gpu_memory_fraction"] = share
     asked["engine_args"] = args

@@ -54,6 +54,10 @@ def _metrics(record: Record, found: re.Match[str]) -> None:
         record.settings.setdefault("gpu_memory_utilization", share)
 
 
+def _stored(record: Record, found: re.Match[str]) -> None:
+    record.settings.setdefault("kv_cache_dtype", found["rest"])
+
+
 def _padding(record: Record, found: re.Match[str]) -> None:
     record.part("padding", found["layers"] + " " + found["share"], int(found["layers"][:9]))
 
@@ -93,7 +97,7 @@ SHAPES: tuple[Shape, ...] = (
     shape("odel loading took", r"odel loading took {weights_bytes}"),
     # V0's profile, one sentence on several lines, or one line of pairs
     shape("total_gpu_memory", r"total_gpu_memory ?[(=]{total_gpu_bytes}"),
-    shape("gpu_memory_utilization", r"gpu_memory_utilization ?[(=]{gpu_memory_utilization_ratio}"),
+    shape("gpu_memory_utilization", r"gpu_memory_utilization ?[(=]{gpu_memory_utilization}"),
     shape("non_torch_memory", r"non_torch_memory(?: takes |=){non_torch_bytes}"),
     shape("activation peak memory", r"activation peak memory takes {activation_peak_bytes}"),
     shape("reserved for KV Cache", r"reserved for KV Cache is {kv_available_bytes}"),
@@ -104,7 +108,7 @@ SHAPES: tuple[Shape, ...] = (
     shape("Free memory on device", r"\((?P<free>[\d.,]+)/(?P<total>[\d.,]+) GiB\)", read=_free),
     shape(
         "GPU memory utilization",
-        r"utilization (?:is )?\({gpu_memory_utilization_ratio}, {requested_bytes}\)",
+        r"utilization (?:is )?\({gpu_memory_utilization}, {requested_bytes}\)",
     ),
     shape("GiB for weight", r"{weights_bytes} for weights?,"),
     shape("for consumed memory", r"{consumed_bytes} for consumed memory"),
@@ -143,7 +147,8 @@ SHAPES: tuple[Shape, ...] = (
     ),
     shape("ttention block size to", r"attention block size to {block_size} tokens"),
     shape("kv cache block size to", r"kv cache block size to {block_size}"),
-    shape("mamba page size by", r"mamba page size by {mamba_padding_ratio}%"),
+    shape("mamba page size by", r"mamba page size by {mamba_padding}%"),
+    shape("to store kv cache", r"Using (?P<rest>fp8\w*) data type to store kv cache", read=_stored),
     # refusals
     shape("KV cache is needed", r"{needed_bytes} KV cache is needed"),
     shape("vailable KV cache memory (", r"available KV cache memory \({kv_available_bytes}\)"),
@@ -168,7 +173,7 @@ def figures(r: Record) -> Figures:
     low = (
         "kv_available_bytes", "kv_tokens", "num_blocks", "max_concurrency", "total_gpu_bytes",
         "free_before_load_bytes", "max_model_len", "needed_bytes", "estimated_max_len",
-        "gpu_memory_utilization_ratio", "requested_bytes", "block_size", "max_num_batched_tokens",
+        "gpu_memory_utilization", "requested_bytes", "block_size", "max_num_batched_tokens",
     )  # fmt: skip
     high = (
         "weights_bytes", "non_torch_bytes", "activation_peak_bytes", "cuda_graph_bytes",
@@ -193,9 +198,11 @@ def question(r: Record) -> dict[str, Any]:
     config = r.settings.get("config") or {}
     given = {k: v for k, v in r.settings.items() if k not in ("config", "cpu", "cpu_cache_bytes")}
     asked: dict[str, Any] = {"engine": ENGINE}
-    model = given.get("model") or given.get("model_tag") or config.get("model")
+    model = config.get("model") or given.get("model_tag") or given.get("model")
     if isinstance(model, str):
         asked["model"] = model
+    if r.last("gpu"):
+        asked["gpu"] = r.last("gpu")
     for name, key in DEGREES.items():
         degree = config.get(name, given.get(name))
         if isinstance(degree, int) and degree > 1:
@@ -224,7 +231,7 @@ def _flags(given: Mapping[str, Any], config: Mapping[str, Any], r: Record) -> di
     for name, flag in _ENGINE_WORDS.items():
         if isinstance(config.get(name), bool) and (config[name] or name == "enable_prefix_caching"):
             args.setdefault(flag, config[name])
-    share = r.low("gpu_memory_utilization_ratio")
+    share = r.low("gpu_memory_utilization")
     if share is not None and 0 < share <= 1:
         args.setdefault("gpu_memory_utilization", share)
     batch = r.last("max_num_batched_tokens")
