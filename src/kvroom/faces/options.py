@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
+from kvroom.faces import codec, hub
 from kvroom.scenario import Scenario
 
 _NUMBER = "NUMBER"
@@ -111,6 +111,7 @@ def _parameter(key: str) -> str:
 
 def scenario_from(given: dict[str, Any]) -> Scenario:
     """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link."""
+    hub.offer()
     name, flag = given.pop("model_name", None), given.pop("model_flag", None)
     if name and flag and name != flag:
         raise KvroomError(
