@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
+from kvroom.faces import codec, hub
 from kvroom.scenario import Scenario
 
 _NUMBER = "NUMBER"
@@ -154,6 +154,7 @@ def _parameter(key: str) -> str:
 def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scenario:
     """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link or a
     command. What a command holds that is left out is added to ``said``."""
+    hub.offer()
     name, flag = given.pop("model_name", None), given.pop("model_flag", None)
     if name and flag and name != flag:
         raise KvroomError(

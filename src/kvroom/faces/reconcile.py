@@ -11,7 +11,7 @@ from kvroom.errors import KvroomError
 from kvroom.evidence.calibration import profile_of
 from kvroom.evidence.reconcile import AccountLine, Reconciliation, reconcile
 from kvroom.evidence.startup_log import read_file
-from kvroom.faces import codec
+from kvroom.faces import codec, hub
 from kvroom.faces.options import keys_from
 from kvroom.faces.text import NAMES, paragraph
 from kvroom.units import show_gib, show_tokens
@@ -37,6 +37,7 @@ def ask(
     """The log at ``file`` reconciled; with ``calibrate`` its profile is written there."""
     keys = keys_from(given)
     if model:
+        hub.offer()  # an id that was typed; one that a log names is not asked for
         keys["model"] = model
     answer = reconcile(read_file(file), keys)
     if calibrate:

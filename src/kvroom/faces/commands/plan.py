@@ -11,7 +11,7 @@ import click
 
 from kvroom.answer import Plan
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
+from kvroom.faces import codec, hub
 from kvroom.faces.options import scenario_from, scenario_options
 from kvroom.faces.shell import WOULD_NOT_START, answers_errors, json_option, say
 from kvroom.planning import plan as make_plan
@@ -72,6 +72,7 @@ def plan(
 def plan_lines(path: str) -> bool:
     """Answer a Scenario a line; True where none of them failed."""
     good = True
+    hub.offer()
     with _opened(path) as file:
         for line in whole_lines(file):
             if not line.strip():
