@@ -141,6 +141,18 @@ def test_engines_refuse_heads_that_neither_divide_nor_repeat_evenly(engine, tp, 
         )
 
 
+def test_an_estimate_takes_the_stage_with_least_room_and_whole_blocks():
+    card = {"name": "x", "memory_bytes": "23.5GiB", "memory_bytes_per_s": 1e12}
+    keys = {"engine": "mlc", "tp": 1, "pp": 7}
+    plan = ask("llama-3.3-70b", card, context_tokens=4096, **keys)
+    engine = plan.capacity.engine
+    assert plan.verdict.fits == (engine.max_concurrency >= 1)
+    assert (engine.max_context_tokens >= 4096) == (engine.max_concurrency >= 1)
+    assert engine.max_context_tokens % 16 == 0
+    kv = next(a for a in plan.memory.accounts if a.name == "kv")
+    assert kv.low_bytes <= kv.bytes <= kv.high_bytes
+
+
 def test_a_remedy_holds():
     sentence = ask("llama-3-70b", "80GB").verdict.sentence
     assert "2 of them (tp 2)" in sentence
