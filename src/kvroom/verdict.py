@@ -93,6 +93,8 @@ def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: in
     where = "a GPU" if d.layout.gpus > 1 else "the GPU"
     what = f"{show_tokens(d.context_tokens)} tokens on {_cards(d)}"
     why = f"{_a_request(d)} takes {each} on {where}, and {left} is left beside the weights"
+    if not d.request_bytes(answer.rank):
+        why = f"{_a_request(d)} keeps nothing on {where}"
     if held < stored:
         flag = SCHEDULER_FLAGS.get(d.engine)
         limit = f" ({flag})" if flag else ""
