@@ -241,6 +241,10 @@ def _known_bytes(name: str, value: Any) -> dict[str, int]:
     sizes = {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
     if "visible" in sizes:
         check_int(f"{name}.visible", sizes["visible"], low=1, high=MAX_BYTES, unit="bytes")
+        free = sizes.get("free_before_load", 0)
+        if free > sizes["visible"]:
+            wrong = f"is more than the {sizes['visible']:,} bytes visible"
+            raise KvroomError(f"{name}.free_before_load", free, wrong, "Both are of one GPU.")
     return sizes
 
 

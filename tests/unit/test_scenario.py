@@ -65,6 +65,11 @@ def test_the_layout_is_filled_in(keys, layout):
         ({"known_bytes": {"weight": 1}}, "known_bytes", "weights"),
         ({"known_bytes": {"weights": "80G"}}, "known_bytes.weights", "80GB"),
         ({"known_bytes": {"visible": 0}}, "known_bytes.visible", "from 1"),
+        (
+            {"known_bytes": {"visible": "79GiB", "free_before_load": "80GiB"}},
+            "known_bytes.free_before_load",
+            "of one GPU",
+        ),
         ({"engine_args": ["x"]}, "engine_args", "braces"),
         ({"engine_args": {"a": math.nan}}, "engine_args.a", "finite"),
         ({"tiers": {"a": {1, 2}}}, "tiers", "plain"),
