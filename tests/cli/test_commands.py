@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -228,6 +229,14 @@ def test_compare(tmp_path):
     assert [p["capacity"]["ceiling"]["requests"] for p in plans] == [16, 33, 16]
     for plan in plans:
         hold(plan, "Plan")
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("good.json").write_text(json.dumps(answer(*PLAN)["scenario"]))
+    Path("torn.json").write_text(Path("good.json").read_text()[:40])
+    for command in (["compare", "good.json", "torn.json"], ["plan", "--scenario", "torn.json"]):
+        assert ": 'torn.json' is not JSON" in run(*command, status=2).stderr
 
 
 def test_models():

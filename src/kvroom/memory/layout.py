@@ -14,7 +14,7 @@ from functools import cached_property
 
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind
+from kvroom.models.kinds import HeadedAttention, LayerKind
 from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
@@ -66,6 +66,19 @@ def check_layout(model: ModelSpec, layout: Layout) -> None:
         raise KvroomError(
             "ep", layout.ep, f"is more than {experts} experts", f"Use at most {experts}."
         )
+
+
+def uneven_heads(model: ModelSpec, tp: int) -> str | None:
+    """Why engines cannot deal the KV heads of some layer out to ``tp`` ranks (None: they can).
+
+    Arithmetic rounds up to whole heads; an engine needs as many on each rank, or copies on as many.
+    """
+    for kind, _ in model.stores:
+        if isinstance(kind, HeadedAttention) and kind.kv_heads % tp and tp % kind.kv_heads:
+            return (
+                f"{kind.kv_heads} KV heads can be neither shared out nor copied evenly over tp {tp}"
+            )
+    return None
 
 
 def most_experts(model: ModelSpec) -> int:

@@ -18,7 +18,7 @@ from kvroom.memory.engines.sglang.settings import Settings, settings_of
 from kvroom.memory.engines.sglang.share import StaticShare, image_reserve_mib, static_share
 from kvroom.memory.engines.sglang.state import Refused
 from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
-from kvroom.memory.layout import Rank
+from kvroom.memory.layout import Rank, uneven_heads
 from kvroom.units import GIB, KIB, MIB, show_gib
 
 CONTEXT_BYTES = (600 * MIB, 300 * MIB, 1200 * MIB)
@@ -54,7 +54,10 @@ def answer(d: Deployment) -> EngineAnswer:
     warnings = ((note,) if note else ()) + _notes(s)
     heaviest = max(ranks, key=lambda r: (r.weight_bytes, -r.stage))
     frees = [_free(d, heaviest, gpu, which) for which in (0, 1, 2)]
+    uneven = uneven_heads(d.model, s.attention_tp)
     try:
+        if uneven:
+            raise Refused(uneven)
         pools = pools_of(s, stages, _rest_gib(s, share, frees[0]))
     except Refused as refusal:
         return EngineAnswer(
@@ -64,7 +67,8 @@ def answer(d: Deployment) -> EngineAnswer:
             kv_bytes=0,
             capacity=None,
             starts=False,
-            reason=_why(s, share, frees[0], str(refusal)),
+            reason=f"SGLang {shown(s.rules.release)}: {refusal}"
+            + ("" if uneven else _static_part(share, frees[0])),
             pools=s.flags.attention_dp,
             warnings=warnings,
         )
@@ -159,12 +163,12 @@ def _accounts(
     )
 
 
-def _why(s: Settings, share: StaticShare, free: Free, refusal: str) -> str:
+def _static_part(share: StaticShare, free: Free) -> str:
+    """What the refusal of a pool came from."""
     static = free.before * share.fraction
     return (
-        f"SGLang {shown(s.rules.release)}: {refusal} (mem_fraction_static {share.fraction:.3f} of "
-        f"{show_gib(free.before)} free is {show_gib(round(static))}, the weights take "
-        f"{show_gib(free.weights)})"
+        f" (mem_fraction_static {share.fraction:.3f} of {show_gib(free.before)} free is "
+        f"{show_gib(round(static))}, the weights take {show_gib(free.weights)})"
     )
 
 
