@@ -73,8 +73,8 @@ class Pages:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Every layer of the model in order."""
-        return list(self.d.model.each_layer())
+        """Every layer of the model in order, a draft's after them."""
+        return [*self.d.model.each_layer(), *self.d.extras.draft_layers]
 
     @cached_property
     def _kinds(self) -> tuple[LayerKind, ...]:
