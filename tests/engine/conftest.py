@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.vllm import PYTHON
+from engine.server import PYTHON
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

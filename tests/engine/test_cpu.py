@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from engine import models, vllm
+from engine import models, server
 from kvroom.answer import EngineCapacity, Plan
 from kvroom.planning import plan
 from kvroom.scenario import Scenario
@@ -58,7 +58,7 @@ def said(config: models.Config, machine: Path, args: dict[str, Any]) -> Plan:
                 "model": {"config": config},
                 "gpu": str(machine),
                 "engine": "vllm",
-                "engine_version": vllm.RELEASE,
+                "engine_version": server.RELEASE,
                 "engine_args": args,
             }
         )
@@ -82,7 +82,7 @@ def test_what_it_prints_is_what_kvroom_says(case: str, tmp_path: Path, machine: 
     config, args = CASES[case]
     args = {**USUAL, **args}
     engine = capacity(said(config, machine, args))
-    with vllm.running(tmp_path, config, *flags(args)) as run:
+    with server.running(tmp_path, config, *flags(args)) as run:
         assert run.address, run.log[-4000:]
         assert run.tokens == engine.kv_tokens
         assert run.concurrency == pytest.approx(engine.max_concurrency, abs=0.00501)
@@ -97,6 +97,6 @@ def test_it_refuses_a_request_that_the_cache_cannot_hold(tmp_path: Path, machine
     args = {**USUAL, "max_model_len": 2**22}
     made = said(config, machine, args)
     assert not made.verdict.fits
-    with vllm.running(tmp_path, config, *flags(args)) as run:
+    with server.running(tmp_path, config, *flags(args)) as run:
         assert not run.address
         assert run.longest == capacity(made).max_context_tokens

@@ -16,7 +16,8 @@ from typing import Any
 from kvroom.memory.engines import flags as read
 from kvroom.memory.extras import NONE, Extra, Extras
 from kvroom.memory.layout import Layout, Rank, shape_on_rank
-from kvroom.models.spec import ModelSpec
+from kvroom.models.kinds import ConvState, RecurrentState
+from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
 from kvroom.units import ceil_div
 
@@ -26,6 +27,8 @@ SGLANG_SLOTS, ASSUMED_RANK = 8, 16
 ELEMENT_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 NARROW = ("state", "attention", "mlp", "expert", "shared_expert", "router")
 """Parts with linear layers; embedding and head come apart."""
+SLICES = {"mamba1": (2, 1), "mamba2": (5, 3)}
+"""Slices with an A of their own in a recurrence's in_proj, and in its convolution."""
 WITH_EMBEDDING = frozenset(
     {
         "apertus",
@@ -109,18 +112,40 @@ def asked(engine: str, args: Mapping[str, Any], model: ModelSpec) -> Adapters | 
     )
 
 
-def tensor_numbers(a: Adapters, tensor: Tensor, layout: Layout) -> int:
-    """Numbers of A and B of one slot for ``tensor`` on one tensor rank."""
-    rows, columns, count = shape_on_rank(tensor, layout)
-    a_rank = b_rows = 0
-    cut = layout.tp if a.sharded else 1
-    if tensor.split in ("column", "kv", "expert"):
-        a_rank, b_rows = ceil_div(a.rank, cut), rows
-    if tensor.split == "row":
-        a_rank, b_rows = a.rank, ceil_div(rows, cut)
-    if tensor.split == "replicated":
-        a_rank, b_rows = a.rank, rows
-    return count * (a_rank * columns + b_rows * a.rank)
+def layer_numbers(a: Adapters, layer: Layer, layout: Layout) -> int:
+    """Numbers of A and B of one slot for ``layer`` on one tensor rank.
+
+    Matrices of one name are one linear layer: one A for each of its slices, B for all rows.
+    """
+    form = next((k.form for k in layer.stores if isinstance(k, RecurrentState)), "")
+    in_slices, conv_slices = SLICES.get(form, (1, 1))
+    made = 0
+    seen: set[str] = set()
+    for tensor in layer.tensors:
+        if not a.meets(tensor):
+            continue
+        rows, columns, count = shape_on_rank(tensor, layout)
+        slices = 0 if tensor.name in seen else 1
+        if slices and tensor.name.endswith(".in_proj"):
+            slices = in_slices
+        seen.add(tensor.name)
+        made += count * _numbers(a, tensor.split, slices * columns, rows, layout.tp)
+    for kind in layer.stores:
+        if isinstance(kind, ConvState) and form and (a.targets is None or "conv1d" in a.targets):
+            cut = kind.on_rank(layout.tp)
+            width = cut.width if isinstance(cut, ConvState) else kind.width
+            made += _numbers(a, "column", conv_slices * (kind.columns + 1), width, layout.tp)
+    return made
+
+
+def _numbers(a: Adapters, split: str, columns: int, rows: int, tp: int) -> int:
+    """A (rank × columns) and B (rows × rank) of one matrix, whole or, ``sharded``, cut."""
+    cut = tp if a.sharded else 1
+    if split in ("column", "kv", "expert"):
+        return ceil_div(a.rank, cut) * columns + rows * a.rank
+    if split == "row":
+        return a.rank * columns + ceil_div(rows, cut) * a.rank
+    return a.rank * (columns + rows)
 
 
 def adapters(
@@ -131,9 +156,9 @@ def adapters(
     if a is None:
         return NONE
     layers = list(model.each_layer())
-    of_layer = {
-        id(x): sum(tensor_numbers(a, t, layout) for t in x.tensors if a.meets(t)) for x in layers
-    }
+    of_layer = {id(x): 0 for x in layers}
+    for layer in {id(x): x for x in layers}.values():
+        of_layer[id(layer)] = layer_numbers(a, layer, layout)
     made = []
     for rank in ranks:
         held = sum(of_layer[id(layers[i])] for i in rank.layers)

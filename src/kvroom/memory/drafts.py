@@ -45,6 +45,8 @@ def drafts(
     if s.method == "mtp" and s.model is None:
         return _prediction(s, weights, layout)
     if s.model is None:
+        if s.method == "draft" and s.field != "speculation":
+            return Extras(warnings=("no draft model is named: nothing is counted for it",))
         if s.method == "draft":
             raise KvroomError(
                 f"{s.field}.model", None, "is missing", "Say which model drafts, or take eagle."
