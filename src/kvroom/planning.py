@@ -74,15 +74,15 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, warnings = deploy(scenario, paths=paths)
     model, layout = deployment.model, deployment.layout
     answer = engines.answer(deployment)
+    if answer.context_tokens is not None:
+        deployment = replace(deployment, context_tokens=answer.context_tokens)
     warnings += answer.warnings
     limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
     held = requests_held(deployment, answer, limit)
     traffic = Traffic(
         model=model,
         layout=layout,
-        ranks=deployment.weights.ranks(
-            layout
-        ),  # the model's own: a draft's cache is no part of its step
+        ranks=deployment.own_ranks,
         kv=deployment.kv,
         encoder_tokens=deployment.encoder_tokens,
     )
@@ -115,6 +115,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     model = load(scenario.model, paths=paths)
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    scenario, notes = engines.prepared(scenario, model, device)
     layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
     check_layout(model, layout)
     weights = WeightMap(model=model, quantisation=weight_rule(scenario, model))
@@ -134,6 +135,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         kv_name=kv_name,
         kv_asked=asked_cache(scenario)[1],
         context_tokens=context,
+        context_given=scenario.context_tokens is not None,
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
         version=scenario.engine_version,
@@ -141,7 +143,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         known_bytes=scenario.known_bytes or {},
         concurrency=scenario.concurrency,
         extras=extras,
-    ), (*model.warnings, *weights.quantisation.warnings, *warnings, *extras.warnings)
+    ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)
 
 
 def beside(

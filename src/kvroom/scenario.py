@@ -28,6 +28,8 @@ ENGINES = (
     "sglang",
     "tensorrt-llm",
     "llama.cpp",
+    "ollama",
+    "ik_llama.cpp",
     "lmdeploy",
     "exllamav2",
     "mlc",
@@ -39,6 +41,11 @@ ENGINE_ALIASES = {
     "tensorrt_llm": "tensorrt-llm",
     "llamacpp": "llama.cpp",
     "llama-cpp": "llama.cpp",
+    "llama_cpp": "llama.cpp",
+    "llama-server": "llama.cpp",
+    "ik_llama": "ik_llama.cpp",
+    "ik-llama": "ik_llama.cpp",
+    "ik-llama.cpp": "ik_llama.cpp",
     "none": "arithmetic",
 }
 PAGE_ADDRESS = "http://127.0.0.1:8642/"

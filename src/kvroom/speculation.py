@@ -111,6 +111,12 @@ def flags(s: Speculation, engine: str) -> dict[str, Any]:
             if s.method in WITH_MODEL:
                 made["speculative_draft_model_path"] = named
             return made
+        case "llama.cpp" if s.method != "ngram":
+            kind = {"draft": "draft-simple", "eagle": "draft-eagle3"}.get(
+                s.method, f"draft-{s.method}"
+            )
+            asked = {"spec_type": kind, "spec_draft_n_max": s.tokens}
+            return asked | ({"model_draft": named} if s.model else {})
     return {}
 
 
@@ -166,6 +172,19 @@ def _sglang(args: Mapping[str, Any]) -> Speculation | None:
     )
 
 
+def _llama_cpp(args: Mapping[str, Any]) -> Speculation | None:
+    kind, path = str(args.get("spec_type") or "").lower(), args.get("model_draft") or args.get("md")
+    method = next((m for m in ("mtp", "eagle3") if m in kind), "draft" if path else "")
+    if not method:
+        return None
+    return Speculation(
+        method=method,
+        tokens=_tokens(args.get("spec_draft_n_max", args.get("draft_max"))),
+        model=path if isinstance(path, str) else None,
+        field="engine_args.model_draft",
+    )
+
+
 def _tokens(value: Any) -> int:
     try:
         return min(max(int(value), 1), MOST_TOKENS)
@@ -174,6 +193,7 @@ def _tokens(value: Any) -> int:
 
 
 _FROM_FLAGS: dict[str, Callable[[Mapping[str, Any]], Speculation | None]] = {
+    "llama.cpp": _llama_cpp,
     "vllm": _vllm,
     "sglang": _sglang,
 }

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.explaining import explain
-from kvroom.faces import cli, codec, text
+from kvroom.faces import codec, text
+from kvroom.faces.commands import plan
 from kvroom.machines.reader import resolve
 from kvroom.models import catalogue
 from kvroom.models.load import load
@@ -218,7 +219,7 @@ def test_any_readable_link(keys):
 
 @given(st.binary(max_size=60) | st.builds(lambda v: json.dumps(v).encode(), anything))
 def test_any_line_of_json_lines(line):
-    answer = cli.plan_line(line)
+    answer = plan.plan_line(line)
     if not isinstance(answer, Plan):
         assert set(answer) == {"error"}
         assert set(answer["error"]) == {"field", "value", "message", "fix"}

@@ -215,3 +215,23 @@ def test_encoding_images_takes_memory_while_vllm_measures() -> None:
         assert "encoder" not in accounts(asked("qwen2.5-vl-7b", engine_args=args))
     assert "encoder" not in accounts(asked("qwen2.5-vl-7b", known_bytes={"activations": GIB}))
     assert "encoder" not in accounts(asked("llama-3-8b"))
+
+
+def test_llama_cpp_keeps_a_state_for_every_drafted_token() -> None:
+    """Qwen3.5-27B's 149.62 MiB of state a sequence become 1,047 MiB where six tokens are drafted."""
+    keys = {"engine": "llama.cpp", "engine_args": {"parallel": 1, "ctx_size": 8192}}
+    plain, drafting = (
+        asked("qwen3.5-27b", gpu="H200", **keys, **more)
+        for more in ({}, {"speculation": {"method": "mtp", "num_speculative_tokens": 6}})
+    )
+    more = drafting.memory.kv_bytes - plain.memory.kv_bytes
+    assert more / 2**20 == pytest.approx(6 * 149.62, abs=0.1)
+    assert accounts(drafting)["draft"] > 0
+
+
+def test_tensorrt_llm_counts_a_draft_too() -> None:
+    keys = {"gpu": "H200", "tp": 8, "engine": "tensorrt-llm"}
+    plain = asked("deepseek-v3", **keys)
+    drafting = asked("deepseek-v3", **keys, speculation={"method": "mtp"})
+    assert accounts(drafting)["draft"] > 0
+    assert capacity(drafting).kv_tokens < capacity(plain).kv_tokens  # type: ignore[operator]

@@ -27,9 +27,9 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "--weight-dtype",
         "weight_dtype",
         "DTYPE",
-        "bf16, fp8, int4, nvfp4, q4_k_m … (default: the checkpoint's).",
+        "bf16, fp8, int4, nvfp4, q4_k_m and more (default: the checkpoint's).",
     ),
-    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 …"),
+    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 and more."),
     (
         "--context",
         "context_tokens",
@@ -38,7 +38,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("--encoder-tokens", "encoder_tokens", _TOKENS, "Encoder or image tokens of a request."),
     ("--concurrency", "concurrency", _NUMBER, "Requests in a step."),
-    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp …"),
+    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp and more."),
     (
         "--engine-version",
         "engine_version",
@@ -82,7 +82,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--workload",
             metavar="SPEC",
-            help="Who comes: arrivals=poisson:2/s,input=lognormal:mean=1000 …",
+            help="Who comes, in one line: arrivals=poisson:2/s,input=fixed:512,…",
         ),
         click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."

@@ -98,7 +98,9 @@ def _account(a: Account, gpu: int, w: Workings) -> str:
     if a.low_bytes != a.high_bytes:
         note += f", {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)}"
     share = f"{100 * abs(a.bytes) / gpu:5.1f} %"
-    return f"  {glyph} {name:12}{show_gib(abs(a.bytes)):>12} {share} {_plain(note)}"
+    figures = f"{name:12}{show_gib(abs(a.bytes)):>12} {share}"
+    gap = "  " if len(figures) + len(note) <= WIDTH - 6 else " "
+    return f"  {glyph} {figures}{gap}{_plain(note)}"
 
 
 def _glyph(name: str) -> str:

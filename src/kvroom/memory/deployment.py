@@ -23,9 +23,10 @@ class Deployment:
     """A model, its weights and cache width, on a device, in a layout, served by an engine.
 
     ``ranks`` holds one GPU of each pipeline stage, a draft's cache included. ``context_tokens`` is the
-    most one request may hold. ``extras`` are what is loaded beside the model. ``args`` are the engine's
-    own flags, ``known_bytes`` what was measured on one GPU in place of an estimate. ``kv_asked`` is the
-    cache dtype as asked, ``kv_name`` the same with ``auto`` resolved.
+    most one request may hold (``context_given``: by the question, not as the model's own limit).
+    ``extras`` are what is loaded beside the model. ``args`` are the engine's own flags, ``known_bytes``
+    what was measured on one GPU in place of an estimate. ``kv_asked`` is the cache dtype as asked,
+    ``kv_name`` the same with ``auto`` resolved.
     """
 
     model: ModelSpec
@@ -37,6 +38,7 @@ class Deployment:
     kv_name: str
     kv_asked: str = "auto"
     context_tokens: int
+    context_given: bool = True
     encoder_tokens: int = 0
     engine: str = "vllm"
     version: str | None = None
@@ -44,6 +46,11 @@ class Deployment:
     known_bytes: Mapping[str, int] = field(default_factory=dict)
     concurrency: int | None = None
     extras: Extras = field(default_factory=Extras)
+
+    @property
+    def own_ranks(self) -> Sequence[Rank]:
+        """The ranks without a draft's cache, which is no part of the model's own step."""
+        return self.weights.ranks(self.layout) if self.extras.draft_layers else self.ranks
 
     def loaded_bytes(self, rank: Rank) -> int:
         """What lies on ``rank`` before any cache: its weights, and adapters and a draft beside them."""
@@ -62,6 +69,7 @@ class EngineAnswer:
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
+    ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
     """
 
@@ -73,6 +81,7 @@ class EngineAnswer:
     starts: bool = True
     reason: str = ""
     cache_given: bool = False
+    context_tokens: int | None = None
     pools: int = 1
     warnings: tuple[str, ...] = ()
 

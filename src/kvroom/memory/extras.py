@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvroom.answer import Account
-from kvroom.memory.layout import Rank, stores_on_rank
+from kvroom.memory.layout import Rank, stores_of
 from kvroom.models.spec import Layer
 
 
@@ -70,7 +70,7 @@ class Extras:
         *rest, last = ranks
         held = range(last.layers.start, last.layers.stop + len(self.draft_layers))
         stores = dict(last.stores)
-        for kind, count in stores_on_rank(self.draft_layers, tp):
+        for kind, count in stores_of(self.draft_layers, tp):
             stores[kind] = stores.get(kind, 0) + count
         return (*rest, replace(last, layers=held, stores=tuple(stores.items())))
 

@@ -159,6 +159,21 @@ class Rank:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """A model's weights in bytes, uncut: of each layer, of the routed experts within it, and beside.
+
+    ``table`` are the looked-up tables, ``head`` the output projection (a tied one is the table again),
+    ``beside`` encoders and towers.
+    """
+
+    layers: tuple[int, ...]
+    experts: tuple[int, ...]
+    table: int
+    head: int
+    beside: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class WeightMap:
     """A model's weights under one quantisation: bytes in all, and on any rank."""
@@ -181,7 +196,11 @@ class WeightMap:
     def _arithmetic_bytes(self) -> int:
         one = Layout()
         loose = (*self.model.embedding, *self.model.head, *self.model.beside)
-        return sum(self.bytes_on(t, None, one) for t in loose) + sum(self._layer_bytes(one))
+        return sum(self.bytes_on(t, None, one) for t in loose) + sum(self._uncut_layers)
+
+    @cached_property
+    def _uncut_layers(self) -> list[int]:
+        return self._layer_bytes(Layout())
 
     @cached_property
     def _file_ratio(self) -> float:
@@ -208,6 +227,26 @@ class WeightMap:
                 ] * run.count
         return made
 
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The weights as an engine meets them that moves whole layers, experts or tables about."""
+        one, ratio, model = Layout(), self._file_ratio, self.model
+        tables = [self.bytes_on(t, None, one) for t in model.embedding]
+        head = sum(self.bytes_on(t, None, one) for t in model.head)
+        if model.tied:
+            head += max(tables, default=0)
+        experts = [
+            sum(self.bytes_on(t, i, one) for t in layer.tensors if t.part == "expert")
+            for i, layer in enumerate(model.each_layer())
+        ]
+        return Pieces(
+            layers=tuple(round(b * ratio) for b in self._uncut_layers),
+            experts=tuple(round(b * ratio) for b in experts),
+            table=round(sum(tables) * ratio),
+            head=round(head * ratio),
+            beside=round(sum(self.bytes_on(t, None, one) for t in model.beside) * ratio),
+        )
+
     def ranks(
         self, layout: Layout, stages: Sequence[int] | None = None, attention_tp: int | None = None
     ) -> tuple[Rank, ...]:
@@ -225,7 +264,7 @@ class WeightMap:
             start += count
             rank = self._rank(stage, held, [layers[i] for i in held], sizes, layout)
             if attention_tp is not None:
-                shared = stores_on_rank([layers[i] for i in held], attention_tp)
+                shared = stores_of([layers[i] for i in held], attention_tp)
                 rank = replace(rank, stores=shared)
             made.append(rank)
         return tuple(made)
@@ -250,7 +289,7 @@ class WeightMap:
             weight_bytes=round((in_layers + head + beside + table * copies) * ratio),
             read_bytes=round(read * ratio),
             experts=tuple((round(b * ratio), n, k) for b, n, k in experts),
-            stores=stores_on_rank(layers, layout.tp),
+            stores=stores_of(layers, layout.tp),
             dcp=layout.dcp,
         )
 
@@ -266,8 +305,8 @@ class WeightMap:
         return [(size, n, k) for (n, k), size in groups.items()]
 
 
-def stores_on_rank(layers: Iterable[Layer], tp: int) -> tuple[tuple[LayerKind, int], ...]:
-    """What ``layers`` keep on one of ``tp`` tensor ranks: each kind, and how many layers keep it."""
+def stores_of(layers: Iterable[Layer], tp: int = 1) -> tuple[tuple[LayerKind, int], ...]:
+    """The cache kinds that ``layers`` keep on one of ``tp`` tensor ranks, with how many of each."""
     counts: dict[int, tuple[Layer, int]] = {}
     for layer in layers:
         counts[id(layer)] = (layer, counts.get(id(layer), (layer, 0))[1] + 1)

@@ -101,6 +101,8 @@ class ModelSpec:
     vision: Vision | None = None
     draft_vocab_size: int | None = None
     """The vocabulary that an EAGLE-3 head drafts from."""
+    expanded_latents: bool = False
+    """A GGUF made before its engine stored latents: whole heads are cached from it."""
     layer_names: str = "model.layers"
     """What comes before a layer's index in the checkpoint's tensor names."""
 

@@ -1,6 +1,6 @@
 """A serving engine whose own rules are not modelled: a share of visible memory, less what any takes.
 
-The share is the engine's own default where it is documented. Activations, runtime and graphs are
+The share is what such engines take by default. Activations, runtime and graphs are
 assumed from what engines print at start-up (a few hundred MiB to a few GiB; the band says so).
 """
 
@@ -11,7 +11,7 @@ from kvroom.memory.deployment import Deployment, EngineAnswer, account
 from kvroom.memory.ledger import binding_rank, longest_context
 from kvroom.units import GIB, MIB, check_float
 
-SHARES = {"vllm": 0.92, "sglang": 0.9, "tensorrt-llm": 0.9}
+SHARE = 0.9
 BLOCK_TOKENS = 16
 ACTIVATIONS = (1 * GIB, 300 * MIB, 4 * GIB)
 RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
@@ -23,7 +23,7 @@ def answer(d: Deployment) -> EngineAnswer:
     gpu = d.known_bytes.get("visible", d.device.engine_bytes)
     share = check_float(
         "engine_args.gpu_memory_utilization",
-        d.args.get("gpu_memory_utilization", SHARES.get(d.engine, 0.9)),
+        d.args.get("gpu_memory_utilization", SHARE),
         low=0.01,
         high=1.0,
     )

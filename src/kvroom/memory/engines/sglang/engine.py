@@ -146,10 +146,10 @@ def _accounts(
     kept = max(0, min(kept, free.before - free.loaded - cache[0]))
     activations = known.get("activations", min(share.activations, kept))
     graphs = known.get("graphs", min(share.graphs, max(0, kept - activations)))
-    runtime = gpu - free.before
+    runtime = max(0, gpu - free.before)
     spent = free.loaded + activations + graphs + runtime + cache[0]
     source = "measured" if "free_before_load" in known else "assumed"
-    band = (gpu - best.before, gpu - worst.before)
+    band = (max(0, gpu - best.before), max(0, gpu - worst.before))
     return (
         account(
             "weights",
