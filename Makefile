@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ENGINE := .venv-engine
 ENGINE_READY := $(ENGINE)/.ready
+ENGINE_TESTS ?= engine
 TSC ?= tsc
 
 .DEFAULT_GOAL := help
@@ -71,7 +72,7 @@ $(ENGINE_READY): requirements-engine.lock
 
 engine: $(READY) ## Start a real vLLM on the CPU and hold kvroom against what it prints
 	@if $(MAKE) --no-print-directory $(ENGINE_READY); then \
-	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" $(BIN)/pytest tests/engine; \
+	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" $(BIN)/pytest tests/engine -m "$(ENGINE_TESTS)"; \
 	else \
 	    rm -rf $(ENGINE); echo "A vLLM for the CPU cannot be installed here: tests/engine is skipped."; \
 	fi

@@ -164,3 +164,29 @@ MAMBA2 = of(
     time_step_max=0.1,
 )
 """State only."""
+
+DEEPSEEK_V3 = {
+    **DEEPSEEK,
+    "architectures": ["DeepseekV3ForCausalLM"],
+    "model_type": "deepseek_v3",
+    "num_nextn_predict_layers": 1,
+    "scoring_func": "sigmoid",
+    "topk_method": "noaux_tc",
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 96,
+}
+"""Latent attention, experts, and a prediction layer."""
+QWEN3_MOE = of(
+    "Qwen3MoeForCausalLM",
+    "qwen3_moe",
+    num_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=128,
+    decoder_sparse_step=1,
+    mlp_only_layers=[],
+    norm_topk_prob=True,
+)
+EAGLE3 = of("LlamaForCausalLMEagle3", "llama", num_hidden_layers=1, draft_vocab_size=256)
+"""A head that drafts for LLAMA."""
+SMALL_LLAMA = {**LLAMA, "num_hidden_layers": 2}
+"""A model of its own that drafts for another of its vocabulary."""

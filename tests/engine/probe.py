@@ -1,50 +1,31 @@
-"""Run by the engine's own Python: starts vLLM on a model and prints, as JSON, what its worker holds.
+"""Run by the engine's own Python: starts vLLM on a model and prints how large its LoRA buffers are.
 
     python probe.py MODEL '{"enable_lora": true, …}'
 
-``weights`` are the bytes of the model's parameters, ``adapters`` those of the LoRA buffers (and by
-module, as ``modules``), ``draft`` those of a draft's parameters that are not the model's too.
+Prints ``ADAPTERS`` and their bytes.
 """
 
 import json
 import sys
-from collections import Counter
 from typing import Any
 
 
-def held(worker: Any) -> dict[str, Any]:
-    """What one worker's memory holds."""
+def adapters(worker: Any) -> int:
+    """Bytes of one worker's LoRA buffers; each once, however many views there are of it."""
     import torch  # here: the function travels to the worker
-
-    runner = worker.model_runner
-    seen: set[int] = set()
-
-    def take(tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()  # once, however many views there are of it
-        if storage.data_ptr() in seen:
-            return 0
-        seen.add(storage.data_ptr())
-        return storage.nbytes()
 
     def tensors(value: object) -> list[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             return [value]
         return [t for v in value for t in tensors(v)] if isinstance(value, tuple | list) else []
 
-    weights = sum(take(p) for p in runner.model.parameters())
-    modules: Counter[str] = Counter()
-    for name, module in runner.model.named_modules():
-        for attribute, value in vars(module).items():
-            if "lora" in attribute and attribute.endswith("_stacked"):
-                modules[name.rpartition(".")[2]] += sum(map(take, tensors(value)))
-    draft = getattr(getattr(runner, "drafter", None), "model", None)
-    own = sum(take(p) for p in draft.parameters()) if draft is not None else 0
-    return {
-        "weights": weights,
-        "adapters": sum(modules.values()),
-        "draft": own,
-        "modules": dict(modules),
-    }
+    sizes = {}
+    for module in worker.model_runner.model.modules():
+        for name, value in vars(module).items():
+            if "lora" in name and name.endswith("_stacked"):
+                stores = [t.untyped_storage() for t in tensors(value)]
+                sizes.update({s.data_ptr(): s.nbytes() for s in stores})
+    return sum(sizes.values())
 
 
 if __name__ == "__main__":
@@ -60,4 +41,4 @@ if __name__ == "__main__":
         kv_cache_memory_bytes=2**28,
         **json.loads(sys.argv[2]),
     )
-    print("HELD", json.dumps(llm.collective_rpc(held)[0]))
+    print("ADAPTERS", llm.collective_rpc(adapters)[0])

@@ -22,6 +22,7 @@ PYTHON = os.environ.get("KVROOM_ENGINE", "")
 RELEASE = "0.32.0"
 START_S = 180
 STOP_S = 20
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "NO_COLOR": "1"}
 
 SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 CONCURRENCY = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x")
@@ -83,13 +84,17 @@ def _get(address: str, body: Mapping[str, Any] | None = None) -> str:
 
 
 @contextmanager
-def running(room: Path, config: Mapping[str, Any], *flags: str) -> Iterator[Run]:
-    """vLLM serving ``config`` with ``flags``, until the block ends.
+def running(
+    room: Path, config: Mapping[str, Any], *flags: str, draft: Mapping[str, Any] | None = None
+) -> Iterator[Run]:
+    """vLLM serving ``config`` with ``flags``, until the block ends; ``draft`` lies in a folder draft.
 
     Where it refuses to start, the Run has its log and no address.
     """
-    (room / "model").mkdir()
-    (room / "model" / "config.json").write_text(json.dumps(config))
+    for name, said in (("model", config), ("draft", draft)):
+        if said is not None:
+            (room / name).mkdir()
+            (room / name / "config.json").write_text(json.dumps(said))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -99,17 +104,12 @@ def running(room: Path, config: Mapping[str, Any], *flags: str) -> Iterator[Run]
         *("--enforce-eager", "--dtype", "bfloat16", "--host", "127.0.0.1", "--port", str(port)),
         *flags,
     ]
-    quiet = {
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "NO_COLOR": "1",
-    }
     path = room / "log"
     with path.open("wb") as log:
         process = subprocess.Popen(
             command,
             cwd=room,
-            env={**os.environ, **quiet},
+            env={**os.environ, **QUIET},
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -120,6 +120,27 @@ def running(room: Path, config: Mapping[str, Any], *flags: str) -> Iterator[Run]
         yield Run(path.read_text(errors="replace"), address if up else "")
     finally:
         _end(process)
+
+
+def adapter_bytes(room: Path, config: Mapping[str, Any], args: Mapping[str, Any]) -> int:
+    """Bytes of the LoRA buffers that vLLM makes for ``config`` (``probe.py``, in a process of its own)."""
+    (room / "model").mkdir()
+    (room / "model" / "config.json").write_text(json.dumps(config))
+    probe = Path(__file__).with_name("probe.py")
+    process = subprocess.Popen(
+        ["nice", PYTHON, str(probe), "model", json.dumps(args)],
+        cwd=room,
+        env={**os.environ, **QUIET, "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=START_S)
+    finally:
+        _end(process)
+    return int(_found(re.compile(r"ADAPTERS (\d+)"), printed))
 
 
 def _wait(process: subprocess.Popen[bytes], address: str) -> bool:

@@ -26,6 +26,8 @@ from kvroom.speculation import Speculation
 Load = Callable[[Any], ModelSpec]
 WIDE = ("q_proj", "k_proj", "v_proj", "qkv_proj")
 """Projections that EAGLE-3 feeds the token's embedding beside the hidden state."""
+DRAFT_VOCABULARY = 32_000
+"""What published EAGLE-3 heads draft from, whatever the model's own vocabulary."""
 ASSUMED_BAND = (0.5, 2.0)
 
 
@@ -97,7 +99,8 @@ def _spare_table(weights: WeightMap, layout: Layout) -> int:
 
 def _head(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
     """A head of one layer like the model's own attention, its own config unknown: an assumption."""
-    own = _trimmed(s.method, _one_layer(weights.model), weights.model)
+    like = replace(_one_layer(weights.model), draft_vocab_size=DRAFT_VOCABULARY)
+    own = _trimmed(s.method, like, weights.model)
     alone = WeightMap(model=own, quantisation=quantisation.named("bf16"))
     size = _on_rank(alone, layout) + _spare_table(weights, layout)
     found = _extras(size, own, layout, ASSUMED_BAND)
@@ -142,7 +145,7 @@ def _trimmed(method: str, own: ModelSpec, target: ModelSpec) -> ModelSpec:
     if method == "eagle":
         return replace(bare, head=parts.linear("fc", hidden, 2 * hidden, part="mlp"))
     first, *rest = own.each_layer()
-    head = parts.lm_head(own.draft_vocab_size or own.vocab_size, hidden)
+    head = parts.lm_head(min(own.draft_vocab_size or own.vocab_size, own.vocab_size), hidden)
     return replace(
         bare,
         layers=(Run(_widened(first), 1), *(Run(x, 1) for x in rest)),
