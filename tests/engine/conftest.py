@@ -1,17 +1,24 @@
-"""Tests against a real engine run only where ``make engine`` has set one up."""
+"""Tests against a real engine run only where ``make engine`` has set one up, and only so long."""
 
 from __future__ import annotations
+
+import os
+import time
 
 import pytest
 
 from engine.server import PYTHON
 
+SECONDS = float(os.environ.get("KVROOM_ENGINE_SECONDS", "inf"))
+"""After so long no more of them is begun."""
+BEGUN = time.monotonic()
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip them, saying what they need."""
-    if PYTHON:
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test of the engine, saying what it lacks."""
+    if "engine" not in item.keywords:
         return
-    reason = "needs a vLLM for the CPU: make engine"
-    for item in items:
-        if "engine" in item.keywords:
-            item.add_marker(pytest.mark.skip(reason=reason))
+    if not PYTHON:
+        pytest.skip("needs a vLLM for the CPU: make engine")
+    if time.monotonic() - BEGUN > SECONDS:
+        pytest.skip(f"the {SECONDS:.0f} s for tests of the engine are used up")
