@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from engine import models
 from kvroom.answer import EngineCapacity, Plan
 from kvroom.errors import KvroomError
 from kvroom.planning import plan
@@ -13,20 +14,7 @@ from kvroom.scenario import Scenario
 from kvroom.units import GIB
 from support import check_told
 
-SMALL: dict[str, Any] = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "head_dim": 32,
-    "vocab_size": 512,
-    "max_position_embeddings": 8192,
-}
-QWEN2 = {**SMALL, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
-QWEN2 |= {"num_hidden_layers": 3, "num_key_value_heads": 1, "tie_word_embeddings": True}
+SMALL = models.LLAMA
 LORA = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
 
 
@@ -47,10 +35,19 @@ def capacity(made: Plan) -> EngineCapacity:
 
 
 @pytest.mark.parametrize(
-    ("config", "size"), [(SMALL, 1_671_168), (QWEN2, 1_124_352)], ids=["llama", "qwen2"]
+    ("config", "size"),
+    [
+        (models.LLAMA, 1_671_168),  # with buffers for its table and head
+        (models.QWEN2, 1_124_352),  # without
+        (models.GEMMA3, 2_285_568),
+        (models.DEEPSEEK, 2_482_176),
+        (models.QWEN3_NEXT, 3_716_352),  # experts, routers, convolutions
+        (models.GRANITE, 2_150_016),  # an A for each of five slices of in_proj
+    ],
+    ids=lambda x: x["model_type"] if isinstance(x, dict) else "",
 )
 def test_adapter_buffers_are_as_large_as_vllm_makes_them(config: dict[str, Any], size: int) -> None:
-    """The bytes of the LoRA buffers of vLLM 0.32.0: a Llama's hold its table and head, a Qwen2's do not."""
+    """The bytes of the LoRA buffers of vLLM 0.32.0."""
     assert accounts(asked(config, engine_args=LORA))["adapters"] == size
 
 
