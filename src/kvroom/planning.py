@@ -30,6 +30,7 @@ from kvroom.machines.reader import resolve
 from kvroom.machines.spec import Device
 from kvroom.memory import engines
 from kvroom.memory.adapters import adapters
+from kvroom.memory.adapters import asked as lora
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.drafts import drafts
 from kvroom.memory.extras import Extras, together
@@ -154,9 +155,10 @@ def beside(
     drafting = speculation.asked(scenario.speculation, engine, args)
     if drafting is not None and drafting.field == "speculation":
         args = {**speculation.flags(drafting, engine), **args}
+    asked = lora(engine, scenario.engine_version, args, weights.model)
     found = together(
         (
-            adapters(engine, args, weights.model, layout, ranks),
+            adapters(asked, weights.model, layout, ranks),
             drafts(
                 drafting,
                 weights,

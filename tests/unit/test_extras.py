@@ -66,6 +66,15 @@ def test_adapters_of_chosen_modules_only() -> None:
     assert accounts(some)["adapters"] == 3 * 4 * 2 * 16 * (256 + 256 + 256 + 64)
 
 
+def test_experts_are_adapted_since_0_11_1() -> None:
+    before, since = (
+        accounts(asked(models.QWEN3_MOE, engine_version=v, engine_args=LORA))["adapters"]
+        for v in ("0.11.0", "0.12.0")
+    )
+    # 3 slots × 4 layers × 2 bytes × 4 experts × 3 matrices × rank 16 × (256 + 128)
+    assert since - before == 3 * 4 * 2 * 4 * 3 * 16 * (256 + 128)
+
+
 def test_sglang_keeps_adapters_too_and_says_what_it_assumes() -> None:
     made = asked("llama-3-8b", engine="sglang", engine_args={"enable_lora": True})
     found = next(a for a in made.memory.accounts if a.name == "adapters")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.memory.engines import flags as read
+from kvroom.memory.engines.vllm.versions import parse_release, rules_of
 from kvroom.memory.extras import NONE, Extra, Extras
 from kvroom.memory.layout import Layout, Rank, shape_on_rank
 from kvroom.models.kinds import ConvState, RecurrentState
@@ -70,17 +71,22 @@ class Adapters:
     targets: frozenset[str] | None = None
     sharded: bool = False
     embedding: bool = False
+    experts: bool = True
     assumed: bool = False
 
     def meets(self, tensor: Tensor) -> bool:
         """Whether ``tensor`` is the matrix of a linear layer that is adapted."""
         if not tensor.is_matrix or tensor.part not in NARROW:
             return False
+        if tensor.part == "expert" and not self.experts:
+            return False
         module = tensor.name.rpartition(".")[2]
         return self.targets is None or bool(self.targets & {module, tensor.name, "all"})
 
 
-def asked(engine: str, args: Mapping[str, Any], model: ModelSpec) -> Adapters | None:
+def asked(
+    engine: str, version: str | None, args: Mapping[str, Any], model: ModelSpec
+) -> Adapters | None:
     """The adapters that the engine's flags make room for; None without them."""
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
     named = given.get("lora_paths") or given.get("lora_modules")
@@ -109,6 +115,7 @@ def asked(engine: str, args: Mapping[str, Any], model: ModelSpec) -> Adapters | 
         targets=chosen,
         sharded=read.switch("engine_args.fully_sharded_loras", given.get("fully_sharded_loras", 0)),
         embedding=model.model_type in WITH_EMBEDDING,
+        experts=rules_of(parse_release(version)[0]).expert_adapters,
     )
 
 
@@ -148,11 +155,8 @@ def _numbers(a: Adapters, split: str, columns: int, rows: int, tp: int) -> int:
     return a.rank * (columns + rows)
 
 
-def adapters(
-    engine: str, args: Mapping[str, Any], model: ModelSpec, layout: Layout, ranks: Sequence[Rank]
-) -> Extras:
-    """The adapters' account on every stage of ``ranks``."""
-    a = asked(engine, args, model)
+def adapters(a: Adapters | None, model: ModelSpec, layout: Layout, ranks: Sequence[Rank]) -> Extras:
+    """The account of ``a`` on every stage of ``ranks``."""
     if a is None:
         return NONE
     layers = list(model.each_layer())
