@@ -52,10 +52,11 @@ def asked(tmp_path: Path) -> Any:
         (models.DEEPSEEK, {}, 233_008, 56.89, 16),
         (models.QWEN3_NEXT, {}, 1_032_192, 252.0, 640),
         (models.GRANITE, {}, 2_684_354, 655.36, 256),
+        (models.MAMBA2, {}, 30_511_104, 7449.0, 4096),  # prefixes are not cached without attention
     ],
     ids=[
         *("plain", "fp8 cache", "blocks of 32", "tied and biased", "windows", "interleaved"),
-        *("uneven windows", "latents", "gated delta nets", "Mamba hybrid"),
+        *("uneven windows", "latents", "gated delta nets", "Mamba hybrid", "state only"),
     ],
 )
 def test_what_it_printed(

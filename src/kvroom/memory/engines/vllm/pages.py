@@ -237,7 +237,8 @@ class Pages:
                 return False
             case "flagged models":
                 return bool(asked) and self._flagged
-        return self.rules.mamba_caching_default if asked is None else asked
+        # Of models without attention by default in no release.
+        return self.rules.mamba_caching_default and self.hybrid if asked is None else asked
 
     @property
     def _flagged(self) -> bool:
