@@ -64,7 +64,7 @@ VALUES = {
     "--calibration": ("mine.json", "calibration", "mine.json"),
     "--tiers": ('[{"name": "host"}]', "tiers", [{"name": "host"}]),
     "--disaggregation": ("{}", "disaggregation", {}),
-    "--speculation": ('{"tokens": 1}', "speculation", {"tokens": 1}),
+    "--speculation": ('{"method": "ngram"}', "speculation", {"method": "ngram"}),
     "--input-tokens": ("1K", "workload.input_tokens", 1024),
     "--output-tokens": ("256", "workload.output_tokens", 256),
     "--shared-prefix-tokens": ("0", "workload.shared_prefix_tokens", 0),
