@@ -31,6 +31,7 @@ from kvroom.machines.spec import Device
 from kvroom.memory import engines
 from kvroom.memory.adapters import adapters
 from kvroom.memory.adapters import asked as lora
+from kvroom.memory.calibration import corrected
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.drafts import drafts
 from kvroom.memory.extras import Extras, together
@@ -75,6 +76,11 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, warnings = deploy(scenario, paths=paths)
     model, layout = deployment.model, deployment.layout
     answer = engines.answer(deployment)
+    if scenario.calibration is not None:
+        deployment, answer, said = corrected(
+            deployment, answer, scenario.calibration, scenario.model
+        )
+        warnings += said
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
     warnings += answer.warnings

@@ -38,7 +38,10 @@ def _plain(text: str) -> str:
 
 def paragraph(text: str, indent: str = "  ") -> str:
     """``text`` wrapped to the width, every line indented."""
-    return "\n".join(wrap(_plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent))
+    lines = wrap(
+        _plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return "\n".join(lines)
 
 
 def show(w: Workings) -> str:

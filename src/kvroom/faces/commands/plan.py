@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 import click
@@ -41,11 +42,14 @@ def plan(
     """
     if jsonl is not None:
         sys.exit(0 if plan_lines(jsonl) else 1)
-    scenario = scenario_from(given)
+    said: list[str] = []
+    scenario = scenario_from(given, said)
     if as_link:
         click.echo(scenario.link())
         return
     made = work(scenario)
+    if said:
+        made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:
         answer: Any = made.plan
         if explained:
