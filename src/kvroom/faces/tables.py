@@ -175,7 +175,7 @@ def _pattern(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def gpus(devices: Sequence[Device]) -> None:
     """The cards, a line each."""
-    table = _table("card", "sold", "an engine sees", "bandwidth", "bf16", "fp8", "link")
+    table = _table("card", "sold", "an engine sees", "bandwidth", "16-bit", "fp8", "link")
     for d in devices:
         link = d.scale_up
         table.add_row(

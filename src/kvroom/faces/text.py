@@ -19,13 +19,16 @@ BAR = WIDTH - 4
 # A glyph and a colour for each account: colour is never the only code.
 STYLES = {
     "weights": ("█", "#", "white"),
+    "adapters": ("█", "#", "cyan"),
+    "draft": ("█", "#", "cyan"),
     "activations": ("▓", "+", "yellow"),
     "runtime": ("▓", "+", "yellow"),
     "graphs": ("▓", "+", "yellow"),
+    "encoder": ("▓", "+", "yellow"),
     "kv": ("▒", "=", "green"),
     "unused": ("·", ".", None),
 }
-NAMES = {"kv": "cache", "graphs": "CUDA graphs"}
+NAMES = {"kv": "cache", "graphs": "CUDA graphs", "draft": "draft model"}
 
 
 def _plain(text: str) -> str:
