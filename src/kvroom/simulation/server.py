@@ -1,0 +1,637 @@
+"""vLLM's scheduler between events: the rules of ``scheduler.Scheduler`` at the cost of what happens.
+
+Requests that decode all do the same thing each step, so they are kept as sums: how many there are, how
+long their contexts are together, at which steps they need their next blocks. A run of steps in which
+nothing else happens is one jump. What ends a jump: an arrival, a finish, blocks that give out, a context
+that outgrows an attention window. Steps with prompts or admissions are taken one by one, and
+only a step in which blocks or tokens give out looks at each running request.
+
+Restricted to one full-attention group; other rule sets are stepped (``timed.stepped``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heapify, heappop, heappush
+from math import isqrt
+
+from kvroom.simulation.extents import ExtentPool, Hits, Holding
+from kvroom.simulation.outcome import Outcome
+from kvroom.simulation.scheduler import ALONE_AT_MOST, Settings
+from kvroom.timing.ticks import PAIRS, StepClock
+
+FOREVER = 1 << 200
+"""Later than anything happens (picoseconds)."""
+
+
+class Live:
+    """A request on a server.
+
+    ``total`` is how many tokens it ends with, ``known`` how many it has (kept while it does not decode).
+    While it decodes it has computed ``step − base`` tokens before each step, and ``last`` is the step that
+    computes its last one. ``number`` is its place in the order of admission, −1 while it waits. Of a
+    prompt being computed ``computed`` tokens are done and ``blocks`` held.
+    """
+
+    __slots__ = (
+        "alone",
+        "arrival_ps",
+        "base",
+        "blocks",
+        "computed",
+        "decoding",
+        "first_ps",
+        "held",
+        "index",
+        "known",
+        "last",
+        "number",
+        "preemptions",
+        "priority",
+        "prompt",
+        "resumed_at",
+        "session",
+        "token_ps",
+        "total",
+    )
+
+    def __init__(
+        self, index: int, arrival_ps: int, prompt: int, output: int, held: Holding | None = None
+    ) -> None:
+        self.index = index
+        self.arrival_ps = arrival_ps
+        self.prompt = prompt
+        self.known = prompt
+        self.total = prompt + (output or 1)
+        self.held = held
+        self.priority = 0
+        self.number = -1
+        self.computed = 0
+        self.blocks = 0
+        self.base = 0
+        self.last = -1
+        self.decoding = False
+        self.first_ps = -1
+        self.token_ps = -1
+        self.resumed_at = 0  # tokens computed when it last began to decode
+        self.alone = 0
+        self.preemptions = 0
+        self.session: object = None
+
+    def __lt__(self, other: Live) -> bool:
+        return self.rank < other.rank
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Its place under the priority policy: the smallest goes first."""
+        return (self.priority, self.arrival_ps, self.index)
+
+
+class Span:
+    """Attention of ``tokens`` back over the requests that decode: of those whose context is still
+    shorter, how many and the sum of their bases; and when each outgrows it."""
+
+    __slots__ = ("bases", "context_ps", "crossings", "growing", "tokens")
+
+    def __init__(self, tokens: int, context_ps: int) -> None:
+        self.tokens = tokens
+        self.context_ps = context_ps
+        self.growing = 0
+        self.bases = 0
+        self.crossings: list[tuple[int, int, Live]] = []
+
+    def enter(self, live: Live, step: int) -> None:
+        """``live`` decodes from ``step`` on."""
+        if step - live.base < self.tokens:
+            self.growing += 1
+            self.bases += live.base
+            heappush(self.crossings, (live.base + self.tokens, live.number, live))
+
+    def leave(self, live: Live, step: int) -> None:
+        """``live``, decoding before ``step``, no longer does."""
+        self.cross(step)
+        if step - live.base < self.tokens:
+            self.growing -= 1
+            self.bases -= live.base
+
+    def cross(self, step: int) -> int:
+        """Those who have outgrown it at ``step``; gives the next step at which somebody does."""
+        while self.crossings:
+            at, number, live = self.crossings[0]
+            decoding = live.decoding and live.number == number and live.base + self.tokens == at
+            if decoding and at > step:
+                return at
+            heappop(self.crossings)
+            if decoding:
+                self.growing -= 1
+                self.bases -= live.base
+        return FOREVER
+
+    def attention(self, step: int, active: int) -> int:
+        """Picoseconds of ``step`` for ``active`` requests."""
+        read = self.growing * (step + 1) - self.bases + (active - self.growing) * self.tokens
+        return self.context_ps * read
+
+
+class Server:
+    """One engine: hand it requests in order of arrival (``push``), then let it ``advance``.
+
+    ``decide`` is when the next step is scheduled: when the step before ends, or, with asynchronous
+    scheduling, when the step before starts. ``end`` is when the steps scheduled so far end.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: ExtentPool,
+        clock: StepClock,
+        outcome: Outcome,
+        *,
+        block_tokens: int,
+        caching: bool,
+    ) -> None:
+        self.settings = settings
+        self.pool = pool
+        self.clock = clock
+        self.outcome = outcome
+        self.block_tokens = block_tokens
+        self.caching = caching
+        self.lag = 1 if settings.async_scheduling else 0
+        self.by_priority = settings.policy == "priority"
+        self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
+        self.step = 0
+        self.decide = 0
+        self.end = 0
+        self.running: dict[Live, None] = {}  # in order of admission
+        self.filling: list[Live] = []  # those whose prompt is not computed yet
+        self.waiting: deque[Live] = deque()
+        self.queue: list[Live] = []  # the same by priority, as a heap
+        self.coming: deque[Live] = deque()
+        self.leaving: deque[tuple[int, Live]] = deque()  # done, with the step at which they are gone
+        self.active = 0
+        self._bases = 0
+        self._phases = [0] * block_tokens  # by step: how many then need a block
+        self._finishing: list[tuple[int, int, Live]] = []
+        self._blocked = ""  # why the head of the queue has to wait, until that changes
+        self._numbers = 0
+        self._last_decoding = -1
+        self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
+        self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue."""
+        return len(self.waiting) + len(self.queue)
+
+    def push(self, live: Live) -> None:
+        """A request that comes: no earlier than those before it."""
+        self.coming.append(live)
+
+    def advance(self, until: int = FOREVER) -> None:
+        """Take all scheduling decisions that fall before ``until``, by when later requests may come."""
+        while True:
+            if self.leaving and self.leaving[0][0] <= self.step:
+                self._gone()
+            decide = self.decide
+            if decide >= until:
+                return
+            while self.coming and self.coming[0].arrival_ps <= decide:
+                self._queue(self.coming.popleft())
+            if self.filling or ((self.waiting or self.queue) and not self._blocked):
+                self._mixed()
+            elif self.active:
+                self._jump(until)
+            elif self.leaving:
+                self.decide = self.end
+                self.leaving = deque((0, live) for _, live in self.leaving)
+            elif self.waiting or self.queue:
+                self._drop(self._pop())
+                self._blocked = ""
+            elif self.coming:
+                self.decide = self.end = max(self.end, self.coming[0].arrival_ps)
+            else:
+                return
+
+    # The queue
+
+    def _queue(self, live: Live) -> None:
+        room = self.settings.max_model_len - live.prompt
+        if room <= 0 or -(-live.prompt // self.block_tokens) > self.pool.usable:
+            self._drop(live)
+            return
+        live.total = min(live.total, self.settings.max_model_len)
+        if self.by_priority:
+            heappush(self.queue, live)
+            if self.queue[0] is live:
+                self._blocked = ""
+        else:
+            self.waiting.append(live)
+
+    def _pop(self) -> Live:
+        return heappop(self.queue) if self.by_priority else self.waiting.popleft()
+
+    def _drop(self, live: Live) -> None:
+        self.outcome.drop(live)
+
+    def _gone(self) -> None:
+        """Those whose last output has been taken give back their blocks and places."""
+        leaving = self.leaving
+        while leaving and leaving[0][0] <= self.step:
+            live = leaving.popleft()[1]
+            if live.number >= 0:
+                self._leave(live)
+
+    def _leave(self, live: Live) -> None:
+        del self.running[live]
+        self._blocked = ""
+        computed = live.total - 1
+        full = computed // self.block_tokens
+        blocks = full + (computed % self.block_tokens > 0)
+        if not self.caching:
+            self.pool.release(blocks, 0)
+        elif live.held is None:
+            self.pool.release(blocks - full, full)
+        else:
+            self.pool.leave(live.held, blocks, full, back=False)
+
+    # Steps
+
+    def _jump(self, until: int) -> None:
+        """Steps in which all running requests decode, up to the next event."""
+        step, active, pool = self.step, self.active, self.pool
+        finishing = self._finishing
+        last, number, live = finishing[0]
+        while live.last != last or live.number != number:
+            heappop(finishing)
+            last, number, live = finishing[0]
+        steps = last - step + 1
+        if self.leaving:
+            steps = min(steps, self.leaving[0][0] - step)
+        slope = self._context_ps * active
+        first = self.clock.fixed_ps(active) + self._context_ps * (active * (step + 1) - self._bases)
+        for span in self._spans:
+            steps = min(steps, span.cross(step) - step)
+            slope += span.context_ps * span.growing
+            first += span.attention(step, active)
+        if active > self.settings.max_num_batched_tokens:
+            self._crowded()
+            return
+        if self.by_priority or not self._blocked:
+            coming = min(until, self.coming[0].arrival_ps) if self.coming else until
+            if coming < FOREVER:
+                steps = min(steps, steps_until(coming - self.end, first, slope) + self.lag)
+        periods, rest = divmod(steps, self.block_tokens)
+        taken = periods * active
+        if rest:
+            taken += self._needed(step, rest)
+        if taken > pool.free:
+            steps, taken = self._until_full()
+            if not steps:
+                self._crowded()
+                return
+        if taken:
+            pool.take(taken)
+        self.outcome.peak(pool.usable - pool.free)
+        spent = steps * first + slope * (steps * (steps - 1) // 2)
+        self.outcome.gaps.add(first, slope, steps, active, spent)
+        self.end += spent
+        self.decide = self.end - (first + slope * (steps - 1)) * self.lag
+        self.step = step + steps
+        if last < self.step:
+            self._finish(last)
+
+    def _needed(self, step: int, steps: int) -> int:
+        """Blocks that the decoding requests need in fewer than ``block_tokens`` steps from ``step``."""
+        start = step % self.block_tokens
+        end = start + steps
+        if end <= self.block_tokens:
+            return sum(self._phases[start:end])
+        return sum(self._phases[start:]) + sum(self._phases[: end - self.block_tokens])
+
+    def _until_full(self) -> tuple[int, int]:
+        """(steps, blocks) until the next step would need more blocks than are free."""
+        periods, left = divmod(self.pool.free, self.active)
+        steps = periods * self.block_tokens
+        taken = periods * self.active
+        while (need := self._phases[(self.step + steps) % self.block_tokens]) <= left:
+            left -= need
+            taken += need
+            steps += 1
+        return steps, taken
+
+    def _mixed(self) -> None:
+        """One step with prompts, and admission."""
+        budget = self.settings.max_num_batched_tokens - self.active
+        need = self._phases[self.step % self.block_tokens]
+        room = self.pool.free - need
+        longest = self._longest()
+        chunks: list[tuple[Live, int]] = []
+        wanted: list[int] = []
+        for live in self.filling:
+            tokens = live.known - live.computed
+            if 0 < longest < tokens:
+                tokens = longest
+            if tokens > budget:
+                if live.number < self._last_decoding:
+                    budget = -1  # one behind it decodes: who gets the last tokens is a matter of order
+                    break
+                tokens = budget
+            if tokens <= 0:
+                break
+            more = -(-(live.computed + tokens) // self.block_tokens) - live.blocks
+            room -= more
+            budget -= tokens
+            chunks.append((live, tokens))
+            wanted.append(more)
+        if budget < 0 or room < 0:
+            self._crowded()
+            return
+        self.pool.take(need)
+        for (live, tokens), more in zip(chunks, wanted, strict=True):
+            self._grow(live, tokens, more)
+        self._admit(chunks, budget, longest)
+        if chunks or self.active:
+            self._run(chunks)
+
+    def _longest(self) -> int:
+        """What a prompt computes in one step at most, 0 for no such limit."""
+        longest = self.settings.long_prefill_token_threshold
+        if longest and len(self.running) + self.waiting_count > 1:
+            return longest
+        return 0
+
+    def _grow(self, live: Live, tokens: int, blocks: int) -> None:
+        self.pool.take(blocks)
+        live.blocks += blocks
+        if live.held is not None:
+            self.pool.register(live.held, (live.computed + tokens) // self.block_tokens)
+
+    def _admit(self, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
+        settings, pool, size = self.settings, self.pool, self.block_tokens
+        before = len(chunks)
+        while self.waiting or self.queue:
+            if len(self.running) >= settings.max_num_seqs:
+                self._blocked = "places"
+                return
+            if budget <= 0:
+                # Next step prompts may leave more; those who decode will not.
+                self._blocked = "" if chunks else "tokens"
+                return
+            live = self.queue[0] if self.by_priority else self.waiting[0]
+            held = live.held
+            hits: Hits = []
+            cached = unheld = 0
+            if held is not None:
+                hits, cached, unheld = pool.lookup(held, (live.known - 1) // size)
+            start = cached * size
+            tokens = live.known - start
+            if 0 < longest < tokens:
+                tokens = longest
+            if tokens > budget:
+                if not settings.enable_chunked_prefill:
+                    self._blocked = "" if chunks else "tokens"
+                    return
+                tokens = budget
+            room = pool.free - unheld - (self.watermark_blocks if self.running else 0)
+            more = -(-(start + tokens) // size) - cached
+            whole = -(-live.known // size) - cached
+            if more > room or (settings.scheduler_reserve_full_isl and whole > room):
+                self._blocked = "room"
+                return
+            self._pop()
+            if hits:
+                assert held is not None
+                pool.adopt(held, hits)
+            live.computed = start
+            live.blocks = cached
+            self._grow(live, tokens, more)
+            live.number = self._numbers
+            self._numbers += 1
+            self.running[live] = None
+            self.filling.append(live)
+            self.outcome.admitted(live, start)
+            chunks.append((live, tokens))
+            budget -= tokens
+        if len(chunks) > before:
+            self._blocked = ""
+
+    def _run(self, chunks: list[tuple[Live, int]]) -> None:
+        """One step: all decoding requests a token each, and ``chunks`` of prompts."""
+        step, active, clock = self.step, self.active, self.clock
+        spent = self._context_ps * (active * (step + 1) - self._bases)
+        for span in self._spans:
+            span.cross(step)
+            spent += span.attention(step, active)
+        ones, tokens, prompts = active, 0, 0
+        for live, count in chunks:
+            if count == 1:
+                ones += 1
+                spent += clock.context_ps(live.computed + 1)
+            else:
+                prompts += 1
+                tokens += count
+                spent += clock.prompt_ps(live.computed, count)
+        spent += clock.fixed_ps(ones, tokens, prompts)
+        if active:
+            self.outcome.gaps.add(spent, 0, 1, active, spent)
+        self.outcome.peak(self.pool.usable - self.pool.free)
+        start, self.end = self.end, self.end + spent
+        self.decide = start if self.lag else self.end
+        self.step = step + 1
+        for live, count in chunks:
+            live.computed += count
+            if live.computed == live.known:
+                self._begin(live, step)
+        if self._finishing and self._finishing[0][0] <= step:
+            self._finish(step)
+
+    def _begin(self, live: Live, step: int) -> None:
+        """``live`` got its next token in ``step`` and decodes from now on."""
+        self.filling.remove(live)
+        live.alone = 0
+        computed = live.known
+        live.last = step + live.total - computed - 1
+        heappush(self._finishing, (live.last, live.number, live))
+        if live.first_ps < 0:
+            live.first_ps = self.end
+            self.outcome.first(live)
+        else:
+            gap = self.end - live.token_ps
+            self.outcome.gaps.add(gap, 0, 1, 1, gap)
+        if live.last == step:
+            return
+        live.decoding = True
+        live.base = base = step + 1 - computed
+        live.resumed_at = computed
+        self.active += 1
+        self._bases += base
+        self._phases[base % self.block_tokens] += 1
+        for span in self._spans:
+            span.enter(live, step + 1)
+        if live.number > self._last_decoding:
+            self._last_decoding = live.number
+
+    def _stop(self, live: Live, step: int) -> None:
+        """``live`` no longer decodes from ``step`` on."""
+        for span in self._spans:
+            span.leave(live, step)
+        live.decoding = False
+        self.active -= 1
+        self._bases -= live.base
+        self._phases[live.base % self.block_tokens] -= 1
+
+    def _finish(self, step: int) -> None:
+        """Those whose last token ``step`` computed."""
+        finishing = self._finishing
+        while finishing and finishing[0][0] <= step:
+            last, number, live = heappop(finishing)
+            if live.number != number or live.last != last:
+                continue
+            if live.decoding:
+                self._stop(live, step + 1)
+            self.outcome.done(live, self.end)
+            if self.lag:
+                self.leaving.append((step + 2, live))
+                if self._blocked == "tokens":
+                    self._blocked = ""
+            else:
+                self._leave(live)
+        self.outcome.sample(self)
+
+    # Steps in which something gives out
+
+    def _crowded(self) -> None:
+        """One step request by request: who gets no block preempts, and tokens may not last."""
+        step, size, pool = self.step, self.block_tokens, self.pool
+        budget = self.settings.max_num_batched_tokens
+        longest = self._longest()
+        given: dict[Live, int] = {}
+        order = list(self.running)
+        preempted = False
+        place = 0
+        while place < len(order) and budget > 0:
+            live = order[place]
+            tokens = self._wanted(live, budget, longest)
+            if not tokens:
+                place += 1
+                continue
+            computed = step - live.base if live.decoding else live.computed
+            blocks = -(-computed // size) if live.decoding else live.blocks
+            more = -(-(computed + tokens) // size) - blocks
+            while more > pool.free:
+                victim = max(order) if self.by_priority else order[-1]
+                where = order.index(victim) if self.by_priority else len(order) - 1
+                del order[where]
+                if where < place:
+                    place -= 1
+                budget += given.get(victim, 0)
+                preempted |= self._preempt(victim, given.pop(victim, 0))
+                if victim is live:
+                    break
+            if live.number >= 0:
+                if live.decoding:
+                    pool.take(more)
+                else:
+                    self._grow(live, tokens, more)
+                given[live] = tokens
+                budget -= tokens
+                place += 1
+            elif not self.by_priority:
+                break
+        for live in order[place:]:
+            if live.decoding and live.last >= step:
+                self._starve(live)
+        chunks = [(live, tokens) for live, tokens in given.items() if not live.decoding]
+        if preempted:
+            self._blocked = ""
+        else:
+            self._admit(chunks, budget, longest)
+        if chunks or any(live.decoding for live in given):
+            self._run(chunks)
+        elif self.lag:
+            self.decide = self.end
+            self.leaving = deque((0, live) for _, live in self.leaving)
+
+    def _wanted(self, live: Live, budget: int, longest: int) -> int:
+        if live.decoding:
+            return 1
+        if live.last >= 0:
+            return 0  # its last token is on its way
+        tokens = live.known - live.computed
+        if 0 < longest < tokens:
+            tokens = longest
+        return min(tokens, budget)
+
+    def _preempt(self, live: Live, given: int) -> bool:
+        """Take all its blocks from ``live``, which was ``given`` tokens of this step already.
+
+        False where it has to be dropped.
+        """
+        step, size = self.step, self.block_tokens
+        del self.running[live]
+        delivered = False
+        if live.decoding:
+            computed = step - live.base
+            held = computed + given
+            # With a pass in flight the newest token is not known yet, and not cached.
+            registered = max(live.resumed_at, held - self.lag) // size
+            blocks = -(-held // size)
+            self._stop(live, step)
+            live.known = computed + 1
+            live.token_ps = self.end
+            delivered = True
+        elif live.last >= 0:
+            computed = live.total - 1
+            registered = max(live.resumed_at, computed - self.lag) // size
+            blocks = -(-computed // size)
+        else:
+            self.filling.remove(live)
+            registered = (live.computed + given) // size
+            blocks = live.blocks
+        live.number = -1
+        if live.held is None and self.caching:
+            live.held = Holding()
+        if live.held is None:
+            self.pool.release(blocks, 0)
+        else:
+            self.pool.leave(live.held, blocks, registered, back=True)
+        finishing = live.last >= 0 and not delivered
+        if not finishing:
+            live.last = -1
+            live.alone = 0 if delivered and self.lag else live.alone + (not self.running)
+            if live.alone > ALONE_AT_MOST:
+                self._drop(live)
+                return False
+        live.preemptions += 1
+        self.outcome.preempted += 1
+        if finishing:
+            return True
+        if self.by_priority:
+            heappush(self.queue, live)
+        else:
+            self.waiting.appendleft(live)
+        return True
+
+    def _starve(self, live: Live) -> None:
+        """No token is left for ``live`` in this step: it has one to compute when there is."""
+        self._stop(live, self.step)
+        live.last = -1
+        live.computed = self.step - live.base
+        live.blocks = -(-live.computed // self.block_tokens)
+        live.known = live.computed + 1
+        live.token_ps = self.end
+        self.filling.append(live)
+        self.filling.sort(key=lambda each: each.number)
+
+
+def steps_until(wait: int, first: int, slope: int) -> int:
+    """The fewest steps that last ``wait`` together, the first ``first`` and each ``slope`` longer."""
+    if wait <= 0:
+        return 0
+    if not slope:
+        return -(-wait // first)
+    linear = 2 * first - slope
+    steps = (isqrt(linear * linear + 8 * slope * wait) - linear) // (2 * slope)
+    while steps * first + slope * (steps * (steps - 1) // 2) < wait:
+        steps += 1
+    return steps
