@@ -23,7 +23,8 @@ class KvroomError(ValueError):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        return f"{self.field}: {shortened(self.value)} {self.message}. {self.fix}"
+        value = "" if self.value is None else f"{shortened(self.value)} "
+        return f"{self.field}: {value}{self.message}. {self.fix}"
 
     def as_dict(self) -> dict[str, Any]:
         """The ``error`` object of JSON answers (CONTRACT: field, value, message, fix)."""

@@ -128,6 +128,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         device=device,
         kv=kv,
         kv_name=kv_name,
+        kv_asked=asked_cache(scenario)[1],
         context_tokens=context,
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
@@ -144,7 +145,7 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
     A 32-bit checkpoint counts as 16-bit: every engine narrows it as it loads.
     """
     if scenario.weight_dtype is not None:
-        return quantisation.named(scenario.weight_dtype)
+        return quantisation.named(scenario.weight_dtype, model)
     if model.quantisation is not None:
         return model.quantisation
     return quantisation.named("bf16" if model.dtype == "fp32" else model.dtype)
@@ -152,21 +153,30 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
 
 def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
     """The cache width, by name and as a Dtype: ``auto`` is the checkpoint's own scheme, else 16 bits."""
-    name = scenario.kv_dtype
-    if name.lower() != "auto":
-        return name.lower(), cache_dtype(name)
+    field, name = asked_cache(scenario)
+    if name != "auto":
+        return name, cache_dtype(name, field)
     if weights.kv_dtype is not None:
         return weights.kv_dtype, cache_dtype(weights.kv_dtype)
     return BF16.name, BF16
+
+
+def asked_cache(scenario: Scenario) -> tuple[str, str]:
+    """The cache width asked for, with the key that asks: the engine's own flag wins."""
+    flag = scenario.engine_args.get("kv_cache_dtype")
+    if isinstance(flag, str) and flag.strip():
+        return "engine_args.kv_cache_dtype", flag.strip().lower()
+    return "kv_dtype", scenario.kv_dtype.lower()
 
 
 def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ...]]:
     """The most tokens that one request may hold, and a warning where the model does not state it
     or states less."""
     asked = scenario.context_tokens
-    flag = scenario.engine_args.get("max_model_len")
-    if flag not in (None, -1, "auto"):
-        asked = parse_tokens("engine_args.max_model_len", flag)
+    for name in ("max_model_len", "context_length"):
+        flag = scenario.engine_args.get(name)
+        if flag not in (None, -1, "auto"):
+            asked = parse_tokens(f"engine_args.{name}", flag)
     limit = model.max_context_tokens
     if asked is None:
         if limit is not None:

@@ -12,6 +12,7 @@ import binascii
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -83,6 +84,38 @@ def _rate(name: str, value: Any) -> float:
     return check_float(name, value, low=1e-9, high=1e9, unit="requests per second")
 
 
+def spec_text(name: str, value: Any) -> str:
+    """One value of a workload's SPEC as its text: ``1000``, ``fixed:1000``, ``{"fixed": 1000}``.
+
+    An object holds one kind, with its value or an object of its keys.
+    """
+    if isinstance(value, Mapping):
+        if len(value) != 1:
+            fix = 'Write one kind, such as {"lognormal": {"mean": 1000, "sigma": 0.8}}.'
+            raise KvroomError(name, len(value), "kinds are given", fix)
+        kind, inner = next(iter(value.items()))
+        if isinstance(inner, Mapping):
+            return ":".join([str(kind), *(f"{k}={_scalar(name, v)}" for k, v in inner.items())])
+        return f"{kind}:{_scalar(name, inner)}"
+    return _scalar(name, value)
+
+
+def _scalar(name: str, value: Any) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise KvroomError(name, value, "is no text or number", "Write it as in a SPEC line.")
+    return repr(value)
+
+
+Spec = str | int | float | None
+
+
+def _spec(name: str, value: Any) -> Spec:
+    text = spec_text(name, value)
+    return value if isinstance(value, int | float) else text
+
+
 def check_keys(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Refuse a key that ``known`` does not hold, naming the nearest one that it does."""
     for key in given:
@@ -96,7 +129,9 @@ class Workload:
     """Who comes: prompt and answer lengths, how many at once, how fast.
 
     ``static`` is one batch with no arrivals while it runs; otherwise a steady closed loop of
-    ``concurrency`` users (of the whole deployment), or open arrivals at ``requests_per_s``.
+    ``concurrency`` users (of the whole deployment), or open arrivals at ``requests_per_s``. The keys of
+    SPEC_KEYS say the same in the language of ``--workload`` and win; they are kept as written here and
+    read where requests are made.
     """
 
     input_tokens: int | None = None
@@ -106,7 +141,31 @@ class Workload:
     shared_prefix_tokens: int = 0
     requests_per_s: float | None = None
     lengths: dict[str, Any] | None = None
+    arrivals: Spec = None
+    input: Spec = None
+    output: Spec = None
+    prefix: Spec = None
+    turns: Spec = None
+    think: Spec = None
+    agent: Spec = None
+    tool: Spec = None
+    result: Spec = None
+    requests: int | None = None
+    seed: int | None = None
 
+    SPEC_KEYS: ClassVar[tuple[str, ...]] = (
+        "arrivals",
+        "input",
+        "output",
+        "prefix",
+        "turns",
+        "think",
+        "agent",
+        "tool",
+        "result",
+        "requests",
+        "seed",
+    )
     PARSERS: ClassVar[dict[str, Callable[[str, Any], Any]]] = {
         "input_tokens": parse_tokens,
         "output_tokens": parse_tokens,
@@ -115,6 +174,9 @@ class Workload:
         "shared_prefix_tokens": _tokens_or_zero,
         "requests_per_s": _rate,
         "lengths": _object,
+        **dict.fromkeys(SPEC_KEYS, _spec),
+        "requests": _count(MAX_REQUESTS),
+        "seed": _count(2**63, low=0),
     }
 
 
@@ -215,9 +277,9 @@ class Scenario:
     def from_dict(cls, given: Any) -> Scenario:
         """The Scenario that a plain dict asks for; KvroomError names the key that is wrong."""
         parsed = _parsed(cls, "scenario", given)
-        for key in ("model", "gpu"):
+        for key, example in (("model", "llama-3-70b"), ("gpu", "H100-SXM:4")):
             if key not in parsed:
-                raise KvroomError(key, None, "is missing", f"Say which {key}.")
+                raise KvroomError(key, None, "is missing", f"Say which {key}, such as {example}.")
         parsed.update(_layout(parsed))
         if "workload" in parsed or "concurrency" in parsed:
             parsed.update(_users(parsed))

@@ -19,7 +19,7 @@ def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) ->
     if d.engine == "arithmetic":
         return limit.requests
     most = answer.capacity.max_concurrency if answer.capacity else None
-    return None if most is None else d.layout.dp * floor(most)
+    return None if most is None else d.layout.dp * answer.pools * floor(most)
 
 
 def judge(
@@ -29,7 +29,7 @@ def judge(
     asked = scenario.concurrency or 1
     held = requests_held(d, answer, limit)
     rank = answer.rank
-    if rank.weight_bytes > answer.gpu_bytes:
+    if rank.weight_bytes > answer.gpu_bytes and not answer.cache_given:
         return Verdict(fits=False, binding="weights", sentence=_too_heavy(d, answer))
     if held is None:
         return Verdict(
@@ -37,6 +37,8 @@ def judge(
             binding="nothing" if answer.starts else "weights",
             sentence=_no_cache(d, answer),
         )
+    if held < 1 and answer.starts and answer.cache_given:
+        return Verdict(fits=asked == 1, binding=_account(d, answer), sentence=_lenient(d, answer))
     fits = answer.starts and held >= asked
     if held < 1 or not answer.starts:
         return Verdict(fits=False, binding=_account(d, answer), sentence=_too_long(d, answer))
@@ -111,13 +113,21 @@ def _remedy(d: Deployment, answer: EngineAnswer) -> str:
                 found.append(f"{layout.gpus} of them (tp {tp})")
                 break
     for name in ("fp8", "int4"):
-        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name))
+        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name, d.model))
         if rule.whole_bytes < d.weights.whole_bytes and all(
             r.weight_bytes < answer.gpu_bytes for r in rule.ranks(d.layout)
         ):
             found.append(f"{name} weights")
             break
     return f" {' or '.join(found).capitalize()} would hold them." if found else ""
+
+
+def _lenient(d: Deployment, answer: EngineAnswer) -> str:
+    part = answer.capacity.max_concurrency if answer.capacity else None
+    return (
+        f"Starts, since {d.engine}'s own check passes, but {show_gib(answer.kv_bytes)} of cache hold "
+        f"only {part or 0:.2f} of {_a_request(d)}."
+    )
 
 
 def _too_long(d: Deployment, answer: EngineAnswer) -> str:
@@ -128,6 +138,9 @@ def _too_long(d: Deployment, answer: EngineAnswer) -> str:
         if longest
         else " Not even a short one fits."
     )
+    if not answer.starts and answer.reason and d.engine != "arithmetic":
+        shorter = longest is not None and longest < d.context_tokens
+        return f"Does not start on {_cards(d)}: {answer.reason}.{say if shorter else ''}"
     return (
         f"Not one request fits: beside the weights {show_gib(answer.kv_bytes)} is left for cache "
         f"on one GPU, and {_a_request(d)} needs {show_gib(need)}.{say}"

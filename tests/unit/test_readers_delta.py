@@ -134,7 +134,7 @@ def test_published_models(
 
 def test_a_delta_layer_keeps_a_matrix_for_each_value_head() -> None:
     state, conv = read(NEXT).layers[0].layer.stores
-    assert state == RecurrentState(heads=32, head_elements=128 * 128)
+    assert state == RecurrentState(heads=32, head_elements=128 * 128, form="gdn")
     assert conv == ConvState(channels=((16, 128), (16, 128), (32, 128)), columns=3)
     assert conv.on_rank(8) == ConvState(channels=((2, 128), (2, 128), (4, 128)), columns=3)
 
@@ -227,7 +227,7 @@ def test_minimax_in_words_is_minimax_in_numbers() -> None:
 
 def test_lightning_attention_has_no_convolution() -> None:
     assert read(MINIMAX).layers[0].layer.stores == (
-        RecurrentState(heads=64, head_elements=128 * 128),
+        RecurrentState(heads=64, head_elements=128 * 128, form="lightning"),
     )
 
 
@@ -238,7 +238,7 @@ def test_a_shared_block_beside_minimax_experts() -> None:
 
 def test_olmo_hybrid_derives_its_linear_heads() -> None:
     state = read(OLMO).layers[0].layer.stores[0]
-    assert state == RecurrentState(heads=4, head_elements=12 * 24)
+    assert state == RecurrentState(heads=4, head_elements=12 * 24, form="gdn")
     assert [run.count for run in read(OLMO).layers] == [3, 1, 2]
     assert read({**OLMO, "num_hidden_layers": 2}).layers[1].layer.stores[0].kind == "full"
 

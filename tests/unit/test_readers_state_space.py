@@ -129,7 +129,7 @@ def test_active_parameters_leave_out_idle_experts() -> None:
 def test_a_mamba_layer_keeps_state_and_the_last_inputs_of_its_convolution() -> None:
     (run,) = read(MAMBA).layers
     assert run.layer.stores == (
-        RecurrentState(heads=5120, head_elements=16),
+        RecurrentState(heads=5120, head_elements=16, form="mamba1"),
         ConvState(channels=((5120, 1),), columns=3),
     )
 
@@ -137,7 +137,7 @@ def test_a_mamba_layer_keeps_state_and_the_last_inputs_of_its_convolution() -> N
 def test_mamba2_groups_are_replicated_where_ranks_outnumber_them() -> None:
     (run,) = read(CODESTRAL).layers
     state, conv = (kind.on_rank(16) for kind in run.layer.stores)
-    assert state == RecurrentState(heads=8, head_elements=64 * 128)
+    assert state == RecurrentState(heads=8, head_elements=64 * 128, form="mamba2")
     assert conv == ConvState(channels=((8, 64), (1, 128), (1, 128)), columns=3)
 
 

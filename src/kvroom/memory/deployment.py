@@ -23,7 +23,8 @@ class Deployment:
 
     ``ranks`` holds one GPU of each pipeline stage. ``context_tokens`` is the most one request may
     hold. ``args`` are the engine's own flags, ``known_bytes`` what was measured on one GPU in place of
-    an estimate. ``kv_name`` is the cache dtype as asked (``auto`` resolved).
+    an estimate. ``kv_asked`` is the cache dtype as asked, ``kv_name`` the same with ``auto``
+    resolved.
     """
 
     model: ModelSpec
@@ -33,6 +34,7 @@ class Deployment:
     device: Device
     kv: Dtype
     kv_name: str
+    kv_asked: str = "auto"
     context_tokens: int
     encoder_tokens: int = 0
     engine: str = "vllm"
@@ -53,6 +55,8 @@ class EngineAnswer:
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
+    ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
+    ``pools``: how many such caches one replica has (attention that is data parallel within it).
     """
 
     rank: Rank
@@ -62,6 +66,8 @@ class EngineAnswer:
     capacity: EngineCapacity | None
     starts: bool = True
     reason: str = ""
+    cache_given: bool = False
+    pools: int = 1
     warnings: tuple[str, ...] = ()
 
 

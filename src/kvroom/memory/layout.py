@@ -8,8 +8,8 @@ otherwise hold the same heads. All tensor ranks of a stage are alike, so a layou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kvroom.errors import KvroomError
@@ -199,16 +199,26 @@ class WeightMap:
                 made += [sum(self._bytes(t, first, layout) for t in run.layer.tensors)] * run.count
         return made
 
-    def ranks(self, layout: Layout) -> tuple[Rank, ...]:
-        """One Rank for each pipeline stage."""
+    def ranks(
+        self, layout: Layout, stages: Sequence[int] | None = None, attention_tp: int | None = None
+    ) -> tuple[Rank, ...]:
+        """One Rank for each pipeline stage.
+
+        ``stages`` are their layers where not ``stage_sizes``; ``attention_tp`` the ranks that share a
+        request's cache where not all tensor ranks do.
+        """
         layers = list(self.model.each_layer())
         sizes = self._layer_bytes(layout)
         made: list[Rank] = []
         start = 0
-        for stage, count in enumerate(stage_sizes(len(layers), layout.pp)):
+        for stage, count in enumerate(stages or stage_sizes(len(layers), layout.pp)):
             held = range(start, start + count)
             start += count
-            made.append(self._rank(stage, held, [layers[i] for i in held], sizes, layout))
+            rank = self._rank(stage, held, [layers[i] for i in held], sizes, layout)
+            if attention_tp is not None:
+                shared = _stores([layers[i] for i in held], attention_tp)
+                rank = replace(rank, stores=shared)
+            made.append(rank)
         return tuple(made)
 
     def _rank(

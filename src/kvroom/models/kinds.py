@@ -307,11 +307,16 @@ class Compressed(LayerKind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentState(LayerKind):
-    """A state of fixed size that each token rewrites: ``heads`` × ``head_elements`` numbers."""
+    """A state of fixed size that each token rewrites: ``heads`` × ``head_elements`` numbers.
+
+    ``form`` is the recurrence (mamba1, mamba2, gdn, kda, lightning, rglru), which engines' kernels and
+    so their paging depend on.
+    """
 
     kind: ClassVar[str] = "state"
     heads: int
     head_elements: int
+    form: str
     dtype: Dtype = BF16
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:

@@ -48,6 +48,14 @@ def runs_of(layers: Iterable[Layer]) -> tuple[Run, ...]:
     return tuple(runs)
 
 
+@dataclass(frozen=True, slots=True)
+class Vision:
+    """What a config's ``vision_config`` says of its tower, in these very words (None: it does not)."""
+
+    num_hidden_layers: int | None = None
+    hidden_size: int | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
     """A served model.
@@ -81,6 +89,13 @@ class ModelSpec:
     file_bytes: int | None = None
     source: str = "config"
     warnings: tuple[str, ...] = ()
+    state_dtype: str | None = None
+    """The recurrent state's width that the config itself states."""
+    scan_chunk_tokens: int | None = None
+    """Tokens that the recurrence's kernel scans at once, where the config says."""
+    architecture: str = ""
+    """The class that the config names (the first of ``architectures``), by which engines tell models."""
+    vision: Vision | None = None
     layer_names: str = "model.layers"
     """What comes before a layer's index in the checkpoint's tensor names."""
 

@@ -6,7 +6,7 @@ from importlib import import_module
 
 from kvroom.memory.deployment import Deployment, EngineAnswer
 
-_MODULES = {"arithmetic": "arithmetic"}
+_MODULES = {"arithmetic": "arithmetic", "sglang": "sglang", "vllm": "vllm"}
 _OTHERS = "budget"
 """What answers for an engine whose own rules are not modelled."""
 

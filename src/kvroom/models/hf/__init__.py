@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from kvroom.models.hf.config import Config
-from kvroom.models.spec import ModelSpec
+from kvroom.models.spec import ModelSpec, Vision
 
 FAMILIES: dict[str, str] = {
     "classic": (
@@ -71,7 +71,7 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
     module = _MODULE_OF.get(kind)
     if module is not None:
         spec: ModelSpec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
-        return spec
+        return replace(spec, architecture=_architecture(config), vision=_vision(config))
     for wrapper in ("text_config", "llm_config", "language_config"):
         inner = config.get(wrapper)
         if isinstance(inner, Mapping) and inner.get("model_type") in _MODULE_OF:
@@ -82,3 +82,19 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
     from kvroom.models.hf import unknown
 
     return unknown.read(c, list(_MODULE_OF))
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    """The first of ``architectures``; "" where the config names none."""
+    named = config.get("architectures")
+    first = named[0] if isinstance(named, list) and named else ""
+    return first if isinstance(first, str) else ""
+
+
+def _vision(config: Mapping[str, Any]) -> Vision | None:
+    """What the config says of its vision tower; None where it has no ``vision_config``."""
+    tower = config.get("vision_config")
+    if not isinstance(tower, Mapping):
+        return None
+    said = {k: tower.get(k) for k in ("num_hidden_layers", "hidden_size")}
+    return Vision(**{k: v for k, v in said.items() if isinstance(v, int)})

@@ -190,6 +190,8 @@ def model(
         dtype=dtype_of(c, top),
         quantisation=quantisation.from_config(top.raw),
         warnings=warnings,
+        state_dtype=c.get("mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
+        scan_chunk_tokens=c.maybe_integer("mamba_chunk_size", "chunk_size", high=10**6),
         layer_names=layer_names,
     )
 

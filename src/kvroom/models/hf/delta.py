@@ -262,7 +262,7 @@ def gated_delta(
     channels = ((keys, k_dim), (keys, k_dim), (values, v_dim))
     return Mixer(
         stores=(
-            RecurrentState(heads=values, head_elements=k_dim * v_dim, dtype=dtype),
+            RecurrentState(heads=values, head_elements=k_dim * v_dim, form="gdn", dtype=dtype),
             ConvState(channels=channels, columns=kernel - 1),
         ),
         tensors=(

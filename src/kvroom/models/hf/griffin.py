@@ -100,7 +100,9 @@ def _rg_lru(c: Config, s: Sizes) -> Mixer:
     gates = (f"{name}.rg_lru.input_gate", f"{name}.rg_lru.recurrent_gate")
     return Mixer(
         stores=(
-            RecurrentState(heads=s.heads, head_elements=each, dtype=state_dtype(c, FP32)),
+            RecurrentState(
+                heads=s.heads, head_elements=each, form="rglru", dtype=state_dtype(c, FP32)
+            ),
             ConvState(channels=((s.heads, each),), columns=kernel - 1),
         ),
         tensors=(

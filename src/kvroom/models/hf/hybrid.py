@@ -90,6 +90,7 @@ def bamba(c: Config) -> ModelSpec:
         mamba_n_groups=1,
         mamba_d_state=256,
         mamba_d_conv=4,
+        mamba_chunk_size=256,
     )
     s = sizes(c)
     full = set(c.integers("attn_layer_indices", default=[], high=s.layers - 1))
@@ -116,6 +117,7 @@ def granite(c: Config) -> ModelSpec:
         mamba_n_groups=1,
         mamba_d_state=256,
         mamba_d_conv=4,
+        mamba_chunk_size=256,
     )
     s = sizes(c)
     count = c.integer("num_local_experts", default=8, low=0, high=100_000)
@@ -155,6 +157,7 @@ def falcon_h1(c: Config) -> ModelSpec:
         mamba_n_groups=1,
         mamba_d_state=256,
         mamba_d_conv=4,
+        mamba_chunk_size=256,
     )
     s = sizes(c)
     inner: int | None = None

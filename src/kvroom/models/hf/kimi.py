@@ -207,7 +207,7 @@ def kda(
 
     return Mixer(
         stores=(
-            RecurrentState(heads=heads, head_elements=width * width, dtype=dtype),
+            RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=dtype),
             ConvState(channels=((heads, width),) * 3, columns=kernel - 1),
         ),
         tensors=(

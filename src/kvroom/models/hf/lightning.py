@@ -85,7 +85,10 @@ def _lightning(c: Config, s: Sizes) -> Mixer:
     return Mixer(
         stores=(
             RecurrentState(
-                heads=s.heads, head_elements=s.head_dim * s.head_dim, dtype=state_dtype(c)
+                heads=s.heads,
+                head_elements=s.head_dim * s.head_dim,
+                form="lightning",
+                dtype=state_dtype(c),
             ),
         ),
         tensors=(

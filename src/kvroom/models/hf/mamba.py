@@ -43,7 +43,9 @@ def mamba(c: Config) -> ModelSpec:
 
 def mamba2_reader(c: Config) -> ModelSpec:
     """Mamba-2 (Mamba-Codestral): heads and groups of heads, ``expand`` × hidden wide."""
-    c = filled(c, state_size=128, conv_kernel=4, n_groups=8, num_heads=128, head_dim=64)
+    c = filled(
+        c, state_size=128, conv_kernel=4, chunk_size=256, n_groups=8, num_heads=128, head_dim=64
+    )
     hidden = c.integer(*HIDDEN)
     heads = c.integer("num_heads", high=100_000)
     head_dim = c.integer("head_dim", high=100_000)

@@ -51,6 +51,7 @@ def nemotron_h(c: Config) -> ModelSpec:
         mamba_head_dim=64,
         n_groups=8,
         conv_kernel=4,
+        chunk_size=128,
     )
     s = sizes(c)
     build: dict[str, Callable[[Config, Sizes], Mixer]] = {

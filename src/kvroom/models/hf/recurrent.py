@@ -187,7 +187,7 @@ def mamba1(
         )
     return Mixer(
         stores=(
-            RecurrentState(heads=inner, head_elements=state, dtype=dtype),
+            RecurrentState(heads=inner, head_elements=state, form="mamba1", dtype=dtype),
             ConvState(channels=((inner, 1),), columns=kernel - 1),
         ),
         tensors=tensors,
@@ -248,7 +248,7 @@ def mamba2(
     )
     return Mixer(
         stores=(
-            RecurrentState(heads=heads, head_elements=head_dim * state, dtype=dtype),
+            RecurrentState(heads=heads, head_elements=head_dim * state, form="mamba2", dtype=dtype),
             ConvState(channels=channels, columns=kernel - 1),
         ),
         tensors=tensors,

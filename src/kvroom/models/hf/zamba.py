@@ -94,6 +94,7 @@ def zamba2(c: Config) -> ModelSpec:
         mamba_ngroups=1,
         mamba_d_state=64,
         mamba_d_conv=4,
+        chunk_size=256,
         num_mem_blocks=1,
         adapter_rank=128,
         tie_word_embeddings=True,

@@ -1,0 +1,121 @@
+"""Reading an engine's flags: what every engine's own list of names is checked with.
+
+Names come with underscores or as they are typed (``--page-size``); values may be words as on a command
+line. Every refusal is a KvroomError whose field is ``engine_args.NAME``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.units import check_float, check_int
+
+Reader = Callable[[str, Any], Any]
+"""(field, value) → the value, checked."""
+
+
+def plain_name(name: str) -> str:
+    """A flag's name with underscores."""
+    return name.strip().lstrip("-").replace("-", "_")
+
+
+def check_known(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse a flag of ``args`` that is not among ``known``, naming the nearest."""
+    names = frozenset(known)
+    for key, value in args.items():
+        if plain_name(key) not in names:
+            raise KvroomError(
+                f"engine_args.{key}",
+                value,
+                f"is no flag of {engine} that kvroom knows",
+                did_you_mean(plain_name(key), sorted(names), "Leave it out."),
+            )
+
+
+def check_agrees(name: str, value: Any, key: str, stated: int) -> None:
+    """Refuse a degree that is not the one that the Scenario states under ``key``."""
+    count = number(f"engine_args.{name}", value, 1, 100_000)
+    if count != stated:
+        raise KvroomError(
+            f"engine_args.{name}",
+            value,
+            f"is not the {key} of this question, {stated}",
+            f"Set {key} to {count}, or leave the flag out.",
+        )
+
+
+def switch(field: str, value: Any) -> bool:
+    """True or false; a flag without a value is true."""
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word in (True, 1, "true", "1", "yes", "on", ""):
+        return True
+    if word in (False, 0, "false", "0", "no", "off"):
+        return False
+    raise KvroomError(field, value, "is not true or false", "Write true or false.")
+
+
+def number(field: str, value: Any, low: int, high: int) -> int:
+    """A whole number in ``low … high``, digits in quotes too."""
+    text = value.strip() if isinstance(value, str) else value
+    if isinstance(text, str) and text.removeprefix("-").isdecimal():
+        text = int(text[:20])
+    return check_int(field, text, low=low, high=high)
+
+
+def count(field: str, value: Any) -> int:
+    """A whole number from 1."""
+    return number(field, value, 1, 10**9)
+
+
+def count_or_off(field: str, value: Any) -> int:
+    """A whole number from 1, or -1 for off."""
+    return number(field, value, -1, 10**9) or 1
+
+
+def share(field: str, value: Any) -> float:
+    """A share above 0 and up to 1."""
+    found = fraction(field, value, 1.0)
+    if found == 0:
+        raise KvroomError(field, value, "leaves no memory", "Write a share above 0, such as 0.9.")
+    return found
+
+
+def fraction(field: str, value: Any, high: float = 1e3) -> float:
+    """A number from 0 to ``high``."""
+    try:
+        given = float(value) if isinstance(value, str) else value
+    except ValueError:
+        given = value
+    return check_float(field, given, low=0.0, high=high)
+
+
+def counts(field: str, value: Any) -> tuple[int, ...]:
+    """A list of whole numbers from 1; one alone is a list of one."""
+    listed = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple):
+        listed = [listed]
+    if not listed:
+        raise KvroomError(field, value, "is empty", "Give one number at least.")
+    return tuple(count(field, v) for v in listed)
+
+
+def one_of(*words: str) -> Reader:
+    """A reader of one of ``words``, any case."""
+
+    def read(field: str, value: Any) -> str:
+        word = value.strip().lower() if isinstance(value, str) else ""
+        if word not in words:
+            fix = did_you_mean(word, words, f"One of: {', '.join(words)}.")
+            raise KvroomError(field, value, "is none of its values", fix)
+        return word
+
+    return read
+
+
+def text(field: str, value: Any) -> str:
+    """A word, lower case."""
+    if not isinstance(value, str) or not value.strip():
+        raise KvroomError(field, value, "is not a word", "Write a word in quotes.")
+    return value.strip().lower()[:200]

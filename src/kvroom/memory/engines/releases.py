@@ -1,0 +1,50 @@
+"""Releases of an engine: which one a version text means, and the rules that hold in it.
+
+An engine keeps one table of what each release brought; ``rules_at`` adds up what came until then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+Release = tuple[int, int, int]
+Changes = tuple[tuple[Release, Mapping[str, Any]], ...]
+T = TypeVar("T")
+
+_NUMBER = re.compile(r"\s*[vV]?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
+
+
+def shown(release: Release) -> str:
+    """A release as people write it."""
+    return ".".join(map(str, release))
+
+
+def nearest_release(
+    engine: str, text: str | None, oldest: Release, newest: Release
+) -> tuple[Release, str]:
+    """The modelled release nearest to ``text``, and a warning ("" where none is due)."""
+    if text is None or not text.strip():
+        return newest, f"no {engine} version given: {shown(newest)} assumed (--engine-version)"
+    match = _NUMBER.match(text)
+    if match is None:
+        said = f"'{text[:40]}' is no {engine} version"
+        return newest, f"{said}: the rules of {shown(newest)} are used"
+    asked = (int(match[1]), int(match[2]), int(match[3] or 0))
+    nearest = min(max(asked, oldest), newest)
+    if nearest != asked:
+        said = f"{engine} {shown(asked)} is not modelled"
+        return nearest, f"{said}: the rules of {shown(nearest)} are used"
+    return asked, ""
+
+
+def rules_at(first: T, changes: Iterable[tuple[Release, Mapping[str, Any]]], release: Release) -> T:
+    """The rules that hold in ``release``: ``first`` with every change up to then."""
+    rules: Any = first
+    for since, changed in changes:
+        if since <= release:
+            rules = replace(rules, **changed)
+    found: T = rules
+    return found

@@ -1,0 +1,186 @@
+"""SGLang's answer: from its flags and its release's rules to pools, printed tokens and a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvroom.answer import Account, EngineCapacity
+from kvroom.memory.deployment import Deployment, EngineAnswer, account
+from kvroom.memory.engines.releases import nearest_release, shown
+from kvroom.memory.engines.sglang.pools import (
+    Pools,
+    Refused,
+    StageLayers,
+    pools_of,
+    stage_layers,
+    stage_sizes,
+)
+from kvroom.memory.engines.sglang.settings import Settings, settings_of
+from kvroom.memory.engines.sglang.share import StaticShare, image_reserve_mib, static_share
+from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
+from kvroom.memory.layout import Rank
+from kvroom.units import GIB, KIB, MIB, show_gib
+
+CONTEXT_BYTES = (600 * MIB, 300 * MIB, 1200 * MIB)
+"""What the driver's context takes before SGLang looks at free memory: estimate, least, most."""
+LINKS_BYTES = (700 * MIB, 200 * MIB, 1800 * MIB)
+"""What NCCL takes besides where a replica has several GPUs."""
+LOAD_SLACK = (1.0, 1.0, 1.03)
+"""Weights as loaded over weights as stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """One rank's memory as SGLang measures it before it loads, and the weights that it then holds."""
+
+    before: int
+    weights: int
+
+    @property
+    def after_gib(self) -> float:
+        """GiB free after loading."""
+        return (self.before - self.weights) / GIB
+
+
+def answer(d: Deployment) -> EngineAnswer:
+    """What SGLang of the asked release makes of the deployment."""
+    release, note = nearest_release("SGLang", d.version, OLDEST, NEWEST)
+    s = settings_of(d, rules_of(release))
+    sizes = stage_sizes(s)
+    ranks = d.weights.ranks(d.layout, sizes, s.attention_tp)
+    stages = stage_layers(s, sizes)
+    share = static_share(s)
+    gpu = d.known_bytes.get("visible", d.device.engine_bytes)
+    warnings = ((note,) if note else ()) + _notes(s)
+    heaviest = max(ranks, key=lambda r: (r.weight_bytes, -r.stage))
+    frees = [_free(d, heaviest, gpu, which) for which in (0, 1, 2)]
+    try:
+        pools = pools_of(s, stages, _rest_gib(s, share, frees[0]))
+    except Refused as refusal:
+        return EngineAnswer(
+            rank=heaviest,
+            gpu_bytes=gpu,
+            accounts=_accounts(d, share, frees, gpu, [0, 0, 0]),
+            kv_bytes=0,
+            capacity=None,
+            starts=False,
+            reason=_why(s, share, frees[0], str(refusal)),
+            pools=s.flags.attention_dp,
+            warnings=warnings,
+        )
+    best, worst = (_pools_or_none(s, stages, share, f) for f in frees[1:])
+    ends = [p.cache_bytes if p else 0 for p in (pools, worst, best)]
+    tokens = d.context_tokens
+    return EngineAnswer(
+        rank=ranks[pools.stage],
+        gpu_bytes=gpu,
+        accounts=_accounts(d, share, frees, gpu, ends),
+        kv_bytes=pools.cache_bytes,
+        capacity=EngineCapacity(
+            num_blocks=pools.tokens // pools.page,
+            block_tokens=pools.page,
+            kv_tokens=pools.tokens,
+            max_concurrency=pools.concurrency(tokens),
+            max_context_tokens=pools.longest(),
+            low=worst.concurrency(tokens) if worst else 0.0,
+            high=best.concurrency(tokens) if best else pools.concurrency(tokens),
+            window_tokens=pools.window_tokens,
+            state_slots=pools.slots,
+            max_running_requests=pools.requests,
+        ),
+        pools=s.flags.attention_dp,
+        warnings=warnings,
+    )
+
+
+def _pools_or_none(
+    s: Settings, stages: list[StageLayers], share: StaticShare, free: Free
+) -> Pools | None:
+    try:
+        return pools_of(s, stages, _rest_gib(s, share, free))
+    except Refused:
+        return None
+
+
+def _free(d: Deployment, rank: Rank, gpu: int, which: int) -> Free:
+    """Free memory and weights: as estimated (0), at best (1), at worst (2); known bytes as they are."""
+    taken = CONTEXT_BYTES[which]
+    if d.layout.tp * d.layout.pp > 1:
+        taken += LINKS_BYTES[which]
+    return Free(
+        before=d.known_bytes.get("free_before_load", max(0, gpu - taken)),
+        weights=d.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),
+    )
+
+
+def _rest_gib(s: Settings, share: StaticShare, free: Free) -> float:
+    """GiB for cache: what is free after loading less what stays outside the static part."""
+    kept = free.before / GIB * (1 - share.fraction)
+    reserve = image_reserve_mib(s) / KIB
+    return free.after_gib - kept - reserve if reserve else free.after_gib - kept
+
+
+def _accounts(
+    d: Deployment, share: StaticShare, frees: list[Free], gpu: int, cache: list[int]
+) -> tuple[Account, ...]:
+    """One GPU's memory; what activations and graphs get is what the static part leaves."""
+    free, best, worst = frees
+    known = d.known_bytes
+    kept = round(free.before * (1 - share.fraction))
+    kept = max(0, min(kept, free.before - free.weights - cache[0]))
+    activations = known.get("activations", min(share.activations, kept))
+    graphs = known.get("graphs", min(share.graphs, max(0, kept - activations)))
+    runtime = gpu - free.before
+    spent = free.weights + activations + graphs + runtime + cache[0]
+    source = "measured" if "free_before_load" in known else "assumed"
+    band = (gpu - best.before, gpu - worst.before)
+    return (
+        account(
+            "weights",
+            free.weights,
+            "measured" if "weights" in known else "config",
+            (best.weights, worst.weights),
+        ),
+        account(
+            "activations",
+            activations,
+            "measured" if "activations" in known else "engine rule",
+            (min(activations, kept // 4), max(activations, kept)),
+        ),
+        account("runtime", runtime, source, band),
+        account(
+            "graphs",
+            graphs,
+            "measured" if "graphs" in known else "engine rule",
+            (graphs // 4, max(graphs, kept)),
+        ),
+        account("kv", cache[0], "engine rule", (min(cache), max(cache))),
+        account("unused", gpu - spent, "engine rule"),
+    )
+
+
+def _why(s: Settings, share: StaticShare, free: Free, refusal: str) -> str:
+    static = free.before * share.fraction
+    return (
+        f"SGLang {shown(s.rules.release)}: {refusal} (mem_fraction_static {share.fraction:.3f} of "
+        f"{show_gib(free.before)} free is {show_gib(round(static))}, the weights take "
+        f"{show_gib(free.weights)})"
+    )
+
+
+def _notes(s: Settings) -> tuple[str, ...]:
+    """Where the release's own rule changes the answer, or the model lies outside what it knows."""
+    release = shown(s.rules.release)
+    made: list[str] = []
+    near = any(k.kind in ("window", "chunked") for k, _ in s.d.model.stores)
+    if near and not s.windows and not s.traits.compressed:
+        made.append(f"SGLang {release} keeps this model's windows at full length")
+    if s.traits.state and not s.rules.state_pool:
+        made.append(f"SGLang {release} has no pool of recurrent state: none is counted")
+    if s.traits.compressed and s.rules.compressed == "none":
+        made.append(f"SGLang {release} does not know compressed attention (0.5.12 does)")
+    if s.draft is not None and s.draft.own_checkpoint and s.rules.draft_charged:
+        made.append(
+            f"the draft model's cache is taken as {s.draft.layers} of the model's own layers"
+        )
+    return tuple(made)

@@ -1,0 +1,43 @@
+"""What vLLM sees of the device: a CUDA generation, a CPU, or another, and how large it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvroom.machines.spec import Device
+
+HOPPER = 9
+BLACKWELL = 10
+"""Major compute capabilities; consumer Blackwell is 12."""
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """``cuda`` is the major compute capability (0: no CUDA device); ``memory_bytes`` the whole card's.
+
+    A card that does not state its generation counts as Hopper, whose rules are the best checked.
+    """
+
+    cuda: int
+    cpu: bool
+    memory_bytes: int
+    name: str
+    small: bool = False
+    """A device with the memory of a large card but not its compute (GB10)."""
+
+
+def platform_of(device: Device) -> Platform:
+    """The platform that vLLM finds on ``device``."""
+    vendor = device.vendor.lower()
+    cpu = vendor == "cpu" or "cpu" in device.name.lower()
+    other = cpu or vendor in ("amd", "intel", "google", "apple", "huawei")
+    stated = device.compute_capability or ""
+    major, _, minor = stated.partition(".")
+    cuda = 0 if other else int(major) if major.isdecimal() else HOPPER
+    return Platform(
+        cuda=cuda,
+        cpu=cpu,
+        memory_bytes=device.engine_bytes,
+        name=device.name.lower(),
+        small=(major, minor) == ("12", "1"),
+    )

@@ -1,0 +1,40 @@
+"""A Spec: what vLLM keeps of one layer (its ``KVCacheSpec``).
+
+The type of cache, tokens in a block, bytes of one block, and what must be equal for two layers to
+share a group. A layer with two caches (an indexer beside its latent, state beside attention) has two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Type = Literal["full", "latent", "window", "chunked", "state", "cross"]
+FULL: tuple[Type, ...] = ("full", "latent")
+"""Types that keep every token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What is kept of one layer.
+
+    ``shape`` is what else must be equal to share a group. ``window`` is a window's or a chunk's
+    tokens. Of state a request holds ``blocks``, and where ``grows`` one for each block of tokens too.
+    """
+
+    type: Type
+    block_tokens: int
+    page_bytes: int
+    shape: tuple[int, ...]
+    window: int = 0
+    blocks: int = 0
+    grows: bool = False
+
+    @property
+    def shardable(self) -> bool:
+        """Whether decode-context ranks share its tokens out."""
+        return self.type in FULL
+
+
+LayerSpec = tuple[int, Spec]
+"""A layer's index and what is kept of it."""

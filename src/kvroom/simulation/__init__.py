@@ -1,0 +1,1 @@
+"""What happens when requests come: caches, schedulers and the clock."""

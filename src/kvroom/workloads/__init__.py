@@ -1,0 +1,1 @@
+"""Who comes: requests, the traces that recorded them, and the rules that make them up."""

@@ -1,0 +1,161 @@
+"""One request: when it comes, how long it is, and what its prompt has in common with others.
+
+Time is an integer count of picoseconds, so that sums are exact on every platform. What a prompt holds
+is known in one of three ways, and each names the blocks of any size that a cache would keep: hash ids
+(one for so many tokens, each standing for all that comes before it), token ids, or runs of consecutive
+token ids. A prompt of which nothing is known shares nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
+from typing import NamedTuple
+
+from kvroom.errors import KvroomError
+from kvroom.units import ceil_div
+
+PS_PER_S = 10**12
+REORDER_WINDOW = 65_536
+"""How many requests are held back to put a stream in order of arrival."""
+_MASK = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class HashIds:
+    """One id for every ``tokens`` tokens of a prompt; an id is never shared without its predecessors.
+
+    There may be an id for the partial end of the prompt, or none.
+    """
+
+    ids: Sequence[int]
+    tokens: int
+
+    def block_keys(self, block_tokens: int, tokens: int) -> Sequence[int]:
+        """Names of the blocks that the first ``tokens`` tokens fill or begin.
+
+        A block is named by the id that covers its last token. A name that also depends on tokens
+        behind the block can miss a shared block, never invent one. The list ends where ids do.
+        """
+        if block_tokens == self.tokens:
+            return self.ids[: ceil_div(tokens, block_tokens)]
+        keys: list[int] = []
+        for index in range(ceil_div(tokens, block_tokens)):
+            last = min((index + 1) * block_tokens, tokens) - 1
+            covering = last // self.tokens
+            if covering >= len(self.ids):
+                break
+            keys.append(self.ids[covering] << 40 | index)
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """The token ids (0 … 2^32 − 1) of a prompt and, where they were recorded, of its answer."""
+
+    prompt: array[int]
+    answer: array[int] | None = None
+
+    def block_keys(self, block_tokens: int, tokens: int) -> Sequence[int]:
+        """Names of the blocks that the first ``tokens`` tokens fill or begin: chained digests."""
+        known = self.prompt + self.answer if self.answer else self.prompt
+        known = known[:tokens]
+        keys: list[int] = []
+        digest = b""
+        for start in range(0, len(known), block_tokens):
+            text = digest + known[start : start + block_tokens].tobytes()
+            digest = blake2b(text, digest_size=8).digest()
+            keys.append(int.from_bytes(digest, "little"))
+        return keys
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRuns:
+    """Token ids as runs (first, count) of consecutive ones, of a prompt and of its answer."""
+
+    prompt: tuple[tuple[int, int], ...]
+    answer: tuple[tuple[int, int], ...] = ()
+
+    def block_keys(self, block_tokens: int, tokens: int) -> Sequence[int]:
+        """Names of the blocks that the first ``tokens`` tokens fill or begin: chained 64-bit mixes."""
+        keys: list[int] = []
+        key, room = 0, block_tokens
+        left = tokens
+        for first, count in chain(self.prompt, self.answer):
+            end = first + min(count, left)
+            left -= end - first
+            while first < end:
+                taken = min(room, end - first)
+                key = _mixed(_mixed(key ^ first) ^ taken)
+                first += taken  # noqa: PLW2901
+                room -= taken
+                if not room:
+                    keys.append(key)
+                    room = block_tokens
+        if room < block_tokens:
+            keys.append(key)
+        return keys
+
+
+def _mixed(key: int) -> int:
+    """A 64-bit finaliser (two multiply and shift rounds): equal in, equal out, else all bits differ."""
+    key = (key + 0x9E3779B97F4A7C15) & _MASK
+    key = ((key ^ key >> 30) * 0xBF58476D1CE4E5B9) & _MASK
+    key = ((key ^ key >> 27) * 0x94D049BB133111EB) & _MASK
+    return key ^ key >> 31
+
+
+Prefix = HashIds | TokenIds | TokenRuns
+
+
+class Request(NamedTuple):
+    """One request.
+
+    ``arrival_ps`` counts from the first request. Requests of one ``session`` follow each other: in a
+    made-up workload each comes ``think_ps`` after the one before it is answered, and its ``arrival_ps``
+    is the earliest that can be. ``output_tokens`` may be 0: nothing but the prompt is processed.
+    ``priority`` is the engine's: lower goes first.
+    """
+
+    arrival_ps: int
+    input_tokens: int
+    output_tokens: int
+    prefix: Prefix | None = None
+    session: int | str | None = None
+    priority: int = 0
+    think_ps: int = 0
+
+
+def in_order(requests: Iterable[Request], window: int = REORDER_WINDOW) -> Iterator[Request]:
+    """The same requests by arrival, counted from the first; equal arrivals keep their order.
+
+    Only ``window`` requests are held back: KvroomError where one is more than that out of place.
+    """
+    held: list[tuple[int, int, Request]] = []
+    origin: int | None = None
+    reached = 0
+
+    def placed(entry: tuple[int, int, Request]) -> Request:
+        nonlocal origin, reached
+        arrival, number, request = entry
+        if origin is None:
+            origin = reached = arrival
+        if arrival < reached:
+            fix = "Sort the trace by arrival."
+            what = f"comes more than {window:,} requests too late in the file"
+            raise KvroomError("trace", f"request {number + 1:,}", what, fix)
+        reached = arrival
+        return request._replace(arrival_ps=arrival - origin) if origin else request
+
+    for number, request in enumerate(requests):
+        entry = (request.arrival_ps, number, request)
+        if len(held) < window:
+            heapq.heappush(held, entry)
+        else:
+            yield placed(heapq.heappushpop(held, entry))
+    while held:
+        yield placed(heapq.heappop(held))
