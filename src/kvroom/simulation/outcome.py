@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from kvroom.simulation.server import Live, Server
+    from kvroom.simulation.live import Live
+
+BINS = 4096
+"""How finely runs of gaps are told apart before they are counted one by one."""
 
 
 class Gaps:
@@ -34,32 +40,105 @@ class Gaps:
         self.count += steps * weight
         self.total_ps += spent * weight
 
+    def ranked(self, ranks: Sequence[int]) -> list[int]:
+        """The gaps that are the ``ranks``-th smallest (from 1), exactly.
+
+        Runs are told apart by their first gap, in narrow bins. No run grows by more than ``most``, so a
+        rank's gap lies at most that far above the bin that its rank falls into.
+        """
+        if not self.count:
+            return []
+        most = max(map(_growth, self.slope, self.steps))
+        low, high = min(self.first), max(self.first)
+        width = max(1, (high - low) // BINS)
+        places = [(first - low) // width for first in self.first]
+        bins = [0] * ((high - low) // width + 1)
+        for place, steps, weight in zip(places, self.steps, self.weight, strict=True):
+            bins[place] += steps * weight
+        upto = list(accumulate(bins))
+        reach = most // width + 1
+        found: list[int] = []
+        for rank in ranks:
+            place = bisect_left(upto, rank)
+            start, last = place - reach, place + reach
+            near = [i for i, each in enumerate(places) if start <= each <= last]
+            below = upto[start - 1] if start > 0 else 0
+            least = low + place * width
+            found.append(self._ranked(rank - below, near, least, least + width - 1 + most))
+        return found
+
+    def _ranked(self, rank: int, near: Sequence[int], low: int, high: int) -> int:
+        """The ``rank``-th smallest gap of the runs ``near``, known to lie from ``low`` to ``high``."""
+        runs = [(self.first[i], self.slope[i], self.steps[i], self.weight[i]) for i in near]
+        while low < high:
+            middle = (low + high) // 2
+            count = 0
+            for first, slope, steps, weight in runs:
+                if first <= middle:
+                    within = min(steps, (middle - first) // slope + 1) if slope else steps
+                    count += within * weight
+            low, high = (low, middle) if count >= rank else (middle + 1, high)
+        return low
+
+
+def _growth(slope: int, steps: int) -> int:
+    return slope * (steps - 1)
+
+
+class Serving(Protocol):
+    """What a time line tells of an engine."""
+
+    end: int
+
+    @property
+    def running_count(self) -> int:
+        """Requests that hold blocks."""
+        ...
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue."""
+        ...
+
+    @property
+    def blocks_in_use(self) -> int:
+        """Blocks held by requests."""
+        ...
+class Limits(NamedTuple):
+    """What a good request keeps to, picoseconds: to its first token, a token after it, in all."""
+
+    ttft_ps: float
+    tpot_ps: float
+    e2e_ps: float
+
 
 class Outcome:
-    """What a server reports while it runs."""
+    """What engines report while they serve."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        on_over: Callable[[Live, int | None], None] | None = None,
+    ) -> None:
         self.gaps = Gaps()
         self.ttft_ps = array("q")
         self.e2e_ps = array("q")
         self.tpot_ps = array("d")
+        self.limits = limits
+        self.on_over = on_over
         self.preempted = 0
         self.dropped = 0
-        self.admissions = 0
+        self.good = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
-        self.peak_blocks = 0
-
-    def peak(self, blocks: int) -> None:
-        """So many blocks are held."""
-        if blocks > self.peak_blocks:
-            self.peak_blocks = blocks
+        self.last_ps = 0
 
     def admitted(self, live: Live, cached_tokens: int) -> None:
         """A request's first tokens are scheduled, so many of its prompt found cached."""
         if not live.preemptions:
-            self.admissions += 1
+            live.cached_tokens = cached_tokens
             self.prompt_tokens += live.prompt
             self.cached_tokens += cached_tokens
 
@@ -69,15 +148,29 @@ class Outcome:
 
     def done(self, live: Live, end: int) -> None:
         """A request got its last token at ``end``."""
-        self.e2e_ps.append(end - live.arrival_ps)
+        spent = end - live.arrival_ps
+        self.e2e_ps.append(spent)
         tokens = live.total - live.prompt
         self.output_tokens += tokens
+        tpot = 0.0
         if tokens > 1:
-            self.tpot_ps.append((end - live.first_ps) / (tokens - 1))
+            tpot = (end - live.first_ps) / (tokens - 1)
+            self.tpot_ps.append(tpot)
+        limits = self.limits
+        if limits is None or (
+            live.first_ps - live.arrival_ps <= limits.ttft_ps
+            and tpot <= limits.tpot_ps
+            and spent <= limits.e2e_ps
+        ):
+            self.good += 1
+        if end > self.last_ps:
+            self.last_ps = end
+        if self.on_over:
+            self.on_over(live, end)
 
-    def drop(self, live: Live) -> None:
+    def drop(self, live: Live, now: int) -> None:
         """A request can never be served."""
         self.dropped += 1
-
-    def sample(self, server: Server) -> None:
-        """Note how things stand."""
+        self.last_ps = max(self.last_ps, now)
+        if self.on_over:
+            self.on_over(live, None)

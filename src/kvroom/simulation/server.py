@@ -6,134 +6,24 @@ nothing else happens is one jump. What ends a jump: an arrival, a finish, blocks
 that outgrows an attention window. Steps with prompts or admissions are taken one by one, and
 only a step in which blocks or tokens give out looks at each running request.
 
-Restricted to one full-attention group; other rule sets are stepped (``timed.stepped``).
+Restricted to one full-attention group; other rule sets are stepped (``stepper.Stepper``).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from heapq import heapify, heappop, heappush
-from math import isqrt
+from heapq import heappop, heappush
+from itertools import repeat
 
 from kvroom.simulation.extents import ExtentPool, Hits, Holding
+from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
 from kvroom.simulation.outcome import Outcome
 from kvroom.simulation.scheduler import ALONE_AT_MOST, Settings
-from kvroom.timing.ticks import PAIRS, StepClock
-
-FOREVER = 1 << 200
-"""Later than anything happens (picoseconds)."""
+from kvroom.simulation.spans import Span, steps_until
+from kvroom.timing.ticks import StepClock
 
 
-class Live:
-    """A request on a server.
-
-    ``total`` is how many tokens it ends with, ``known`` how many it has (kept while it does not decode).
-    While it decodes it has computed ``step − base`` tokens before each step, and ``last`` is the step that
-    computes its last one. ``number`` is its place in the order of admission, −1 while it waits. Of a
-    prompt being computed ``computed`` tokens are done and ``blocks`` held.
-    """
-
-    __slots__ = (
-        "alone",
-        "arrival_ps",
-        "base",
-        "blocks",
-        "computed",
-        "decoding",
-        "first_ps",
-        "held",
-        "index",
-        "known",
-        "last",
-        "number",
-        "preemptions",
-        "priority",
-        "prompt",
-        "resumed_at",
-        "session",
-        "token_ps",
-        "total",
-    )
-
-    def __init__(
-        self, index: int, arrival_ps: int, prompt: int, output: int, held: Holding | None = None
-    ) -> None:
-        self.index = index
-        self.arrival_ps = arrival_ps
-        self.prompt = prompt
-        self.known = prompt
-        self.total = prompt + (output or 1)
-        self.held = held
-        self.priority = 0
-        self.number = -1
-        self.computed = 0
-        self.blocks = 0
-        self.base = 0
-        self.last = -1
-        self.decoding = False
-        self.first_ps = -1
-        self.token_ps = -1
-        self.resumed_at = 0  # tokens computed when it last began to decode
-        self.alone = 0
-        self.preemptions = 0
-        self.session: object = None
-
-    def __lt__(self, other: Live) -> bool:
-        return self.rank < other.rank
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Its place under the priority policy: the smallest goes first."""
-        return (self.priority, self.arrival_ps, self.index)
-
-
-class Span:
-    """Attention of ``tokens`` back over the requests that decode: of those whose context is still
-    shorter, how many and the sum of their bases; and when each outgrows it."""
-
-    __slots__ = ("bases", "context_ps", "crossings", "growing", "tokens")
-
-    def __init__(self, tokens: int, context_ps: int) -> None:
-        self.tokens = tokens
-        self.context_ps = context_ps
-        self.growing = 0
-        self.bases = 0
-        self.crossings: list[tuple[int, int, Live]] = []
-
-    def enter(self, live: Live, step: int) -> None:
-        """``live`` decodes from ``step`` on."""
-        if step - live.base < self.tokens:
-            self.growing += 1
-            self.bases += live.base
-            heappush(self.crossings, (live.base + self.tokens, live.number, live))
-
-    def leave(self, live: Live, step: int) -> None:
-        """``live``, decoding before ``step``, no longer does."""
-        self.cross(step)
-        if step - live.base < self.tokens:
-            self.growing -= 1
-            self.bases -= live.base
-
-    def cross(self, step: int) -> int:
-        """Those who have outgrown it at ``step``; gives the next step at which somebody does."""
-        while self.crossings:
-            at, number, live = self.crossings[0]
-            decoding = live.decoding and live.number == number and live.base + self.tokens == at
-            if decoding and at > step:
-                return at
-            heappop(self.crossings)
-            if decoding:
-                self.growing -= 1
-                self.bases -= live.base
-        return FOREVER
-
-    def attention(self, step: int, active: int) -> int:
-        """Picoseconds of ``step`` for ``active`` requests."""
-        read = self.growing * (step + 1) - self.bases + (active - self.growing) * self.tokens
-        return self.context_ps * read
-
-
-class Server:
+class Server(Arrivals):
     """One engine: hand it requests in order of arrival (``push``), then let it ``advance``.
 
     ``decide`` is when the next step is scheduled: when the step before ends, or, with asynchronous
@@ -149,7 +39,9 @@ class Server:
         *,
         block_tokens: int,
         caching: bool,
+        follow: Follow | None = None,
     ) -> None:
+        super().__init__(follow)
         self.settings = settings
         self.pool = pool
         self.clock = clock
@@ -159,6 +51,7 @@ class Server:
         self.lag = 1 if settings.async_scheduling else 0
         self.by_priority = settings.policy == "priority"
         self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
+        self.peak_blocks = 0
         self.step = 0
         self.decide = 0
         self.end = 0
@@ -166,7 +59,6 @@ class Server:
         self.filling: list[Live] = []  # those whose prompt is not computed yet
         self.waiting: deque[Live] = deque()
         self.queue: list[Live] = []  # the same by priority, as a heap
-        self.coming: deque[Live] = deque()
         self.leaving: deque[tuple[int, Live]] = deque()  # done, with the step at which they are gone
         self.active = 0
         self._bases = 0
@@ -179,24 +71,33 @@ class Server:
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
 
     @property
+    def running_count(self) -> int:
+        """Requests that hold blocks and are not done."""
+        return len(self.running) - sum(live.number >= 0 for _, live in self.leaving)
+
+    @property
     def waiting_count(self) -> int:
         """Requests in the queue."""
         return len(self.waiting) + len(self.queue)
 
-    def push(self, live: Live) -> None:
-        """A request that comes: no earlier than those before it."""
-        self.coming.append(live)
+    @property
+    def blocks_in_use(self) -> int:
+        """Blocks held by requests."""
+        return self.pool.in_use
 
-    def advance(self, until: int = FOREVER) -> None:
-        """Take all scheduling decisions that fall before ``until``, by when later requests may come."""
-        while True:
+    def advance(self, until: int = FOREVER, events: int = 1 << 60) -> bool:
+        """Take all scheduling decisions that fall before ``until``, by when later requests may come.
+
+        False where ``events`` events were not enough.
+        """
+        for _ in repeat(None, events):
             if self.leaving and self.leaving[0][0] <= self.step:
                 self._gone()
             decide = self.decide
             if decide >= until:
-                return
-            while self.coming and self.coming[0].arrival_ps <= decide:
-                self._queue(self.coming.popleft())
+                return True
+            while self.next_ps <= decide:
+                self._queue(self.next())
             if self.filling or ((self.waiting or self.queue) and not self._blocked):
                 self._mixed()
             elif self.active:
@@ -207,10 +108,11 @@ class Server:
             elif self.waiting or self.queue:
                 self._drop(self._pop())
                 self._blocked = ""
-            elif self.coming:
-                self.decide = self.end = max(self.end, self.coming[0].arrival_ps)
+            elif self.next_ps < FOREVER:
+                self.decide = max(self.end, self.next_ps)
             else:
-                return
+                return True
+        return False
 
     # The queue
 
@@ -231,7 +133,9 @@ class Server:
         return heappop(self.queue) if self.by_priority else self.waiting.popleft()
 
     def _drop(self, live: Live) -> None:
-        self.outcome.drop(live)
+        self.outcome.drop(live, self.decide)
+        if self.follow:
+            self.over(live, self.decide)
 
     def _gone(self) -> None:
         """Those whose last output has been taken give back their blocks and places."""
@@ -277,7 +181,7 @@ class Server:
             self._crowded()
             return
         if self.by_priority or not self._blocked:
-            coming = min(until, self.coming[0].arrival_ps) if self.coming else until
+            coming = min(until, self.next_ps)
             if coming < FOREVER:
                 steps = min(steps, steps_until(coming - self.end, first, slope) + self.lag)
         periods, rest = divmod(steps, self.block_tokens)
@@ -291,7 +195,8 @@ class Server:
                 return
         if taken:
             pool.take(taken)
-        self.outcome.peak(pool.usable - pool.free)
+        if pool.usable - pool.free > self.peak_blocks:
+            self.peak_blocks = pool.usable - pool.free
         spent = steps * first + slope * (steps * (steps - 1) // 2)
         self.outcome.gaps.add(first, slope, steps, active, spent)
         self.end += spent
@@ -434,8 +339,9 @@ class Server:
         spent += clock.fixed_ps(ones, tokens, prompts)
         if active:
             self.outcome.gaps.add(spent, 0, 1, active, spent)
-        self.outcome.peak(self.pool.usable - self.pool.free)
-        start, self.end = self.end, self.end + spent
+        self.peak_blocks = max(self.peak_blocks, self.pool.usable - self.pool.free)
+        start = max(self.end, self.decide)
+        self.end = start + spent
         self.decide = start if self.lag else self.end
         self.step = step + 1
         for live, count in chunks:
@@ -490,13 +396,14 @@ class Server:
             if live.decoding:
                 self._stop(live, step + 1)
             self.outcome.done(live, self.end)
+            if self.follow:
+                self.over(live, self.end)
             if self.lag:
                 self.leaving.append((step + 2, live))
                 if self._blocked == "tokens":
                     self._blocked = ""
             else:
                 self._leave(live)
-        self.outcome.sample(self)
 
     # Steps in which something gives out
 
@@ -622,16 +529,3 @@ class Server:
         live.token_ps = self.end
         self.filling.append(live)
         self.filling.sort(key=lambda each: each.number)
-
-
-def steps_until(wait: int, first: int, slope: int) -> int:
-    """The fewest steps that last ``wait`` together, the first ``first`` and each ``slope`` longer."""
-    if wait <= 0:
-        return 0
-    if not slope:
-        return -(-wait // first)
-    linear = 2 * first - slope
-    steps = (isqrt(linear * linear + 8 * slope * wait) - linear) // (2 * slope)
-    while steps * first + slope * (steps * (steps - 1) // 2) < wait:
-        steps += 1
-    return steps

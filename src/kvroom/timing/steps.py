@@ -127,6 +127,18 @@ class Clock:
         """Seconds of a decode step of ``requests`` of ``tokens`` tokens each."""
         return self.decode(requests, self.work.decoding(tokens)).seconds
 
+    def step(
+        self,
+        requests: float,
+        attention: Sequence[Attention],
+        *,
+        tokens: float = 0.0,
+        prompts: float = 0.0,
+    ) -> Terms:
+        """One step of a replica: ``requests`` that decode, ``tokens`` of ``prompts`` prompts, and the
+        ``attention`` of all of them."""
+        return self._terms(requests, tokens, attention, prompts=prompts)
+
     def prefill(
         self,
         tokens: float,

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kvroom.models.kinds import LayerKind
+from kvroom.timing.steps import Clock, none
+
 PS_PER_S = 10**12
 PAIRS = 2**16
 """Prompt attention is counted in picoseconds for so many pairs: one alone takes less than one."""
@@ -83,3 +86,83 @@ class StepClock:
         total = self.fixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
         total += sum(self.context_ps(start + 1) for start in ones)
         return total + sum(self.prompt_ps(start, tokens) for start, tokens in chunks)
+
+
+FIXED_KINDS = ("state", "conv", "cross")
+"""What these read does not grow with the request."""
+FAR = 2**20
+"""A length at which whatever reaches only so far has long stopped growing."""
+
+
+@dataclass(slots=True)
+class _Rate:
+    """What attention of one reach reads and computes on the stages of a replica, for a token."""
+
+    read_bytes: float = 0.0
+    decode_flops: float = 0.0
+    pair_flops: float = 0.0
+
+
+def step_clock(clock: Clock) -> StepClock:
+    """The clock of one data-parallel replica of ``clock``'s deployment.
+
+    Chunked attention counts as a window of half a chunk, what it reads on average. A pipeline's stages
+    each work on their share of the requests: a step is one passage of such a share.
+    """
+    work = clock.work
+    k, stages = clock.k, work.layout.pp
+    byte_s = k.scale / (k.cache_eta * clock.rates.memory_bytes_per_s)
+    flop_s = k.scale / (k.attention_mu * clock.rates.wide_flops_per_s)
+    rates: dict[int | None, _Rate] = {}
+    request_s = token_s = chunk_s = 0.0
+    for stage in work.stages:
+        rank = stage.rank
+        for kind, count in rank.stores:
+            if kind.kind in FIXED_KINDS:
+                read = kind.read_bytes(1, work.kv, work.encoder_tokens) * count * byte_s
+                request_s += read + kind.decode_flops(1, work.encoder_tokens) * count * flop_s
+                chunk_s += read
+                token_s += kind.prefill_flops(1, work.encoder_tokens) * count * flop_s
+                continue
+            reach = _reach(kind)
+            rate = rates.setdefault(reach, _Rate())
+            length = reach or FAR
+            read = kind.read_bytes(rank.held(kind, length), work.kv, work.encoder_tokens)
+            rate.read_bytes += count * read / length
+            rate.decode_flops += count * kind.decode_flops(length) / length
+            rate.pair_flops += count * kind.prefill_flops(length) / (length * (length + 1) / 2)
+            token_s += float(kind.growth(work.kv)) * count * byte_s  # written once
+    off = none(work)
+
+    def fixed(requests: int, tokens: int, prompts: int) -> float:
+        base = clock.step(
+            requests / stages, off, tokens=tokens / stages, prompts=prompts / stages
+        ).seconds
+        return base + (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
+
+    return StepClock(
+        fixed=fixed,
+        reaches=tuple(
+            Reach(
+                tokens=reach,
+                context_ps=round(
+                    (r.read_bytes * byte_s + r.decode_flops * flop_s) / stages * PS_PER_S
+                ),
+                pairs_ps=round(r.pair_flops * flop_s / stages * PS_PER_S * PAIRS),
+            )
+            for reach, r in sorted(rates.items(), key=lambda item: (item[0] is not None, item[0]))
+        ),
+    )
+
+
+def _reach(kind: LayerKind) -> int | None:
+    """How many tokens back one step of ``kind`` reads at most."""
+    kind = getattr(kind, "of", kind)
+    chunk = getattr(kind, "chunk", None)
+    if chunk is not None:
+        return max(1, int(chunk) // 2)
+    window = getattr(kind, "window", None)
+    sparse = getattr(kind, "sparse_read", None)
+    if window is not None:
+        return int(window)
+    return None if sparse is None else int(sparse) * getattr(kind, "ratio", 1)
