@@ -172,7 +172,7 @@ class Server(Arrivals):
         if self.leaving:
             steps = min(steps, self.leaving[0][0] - step)
         slope = self._context_ps * active
-        first = self.clock.fixed_ps(active) + self._context_ps * (active * (step + 1) - self._bases)
+        first = self.clock.decode_ps(active) + self._context_ps * (active * (step + 1) - self._bases)
         for span in self._spans:
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
@@ -335,8 +335,8 @@ class Server(Arrivals):
             else:
                 prompts += 1
                 tokens += count
-                spent += clock.prompt_ps(live.computed, count)
-        spent += clock.fixed_ps(ones, tokens, prompts)
+                spent += clock.chunk_ps(live.computed, count)
+        spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
             self.outcome.gaps.add(spent, 0, 1, active, spent)
         self.peak_blocks = max(self.peak_blocks, self.pool.usable - self.pool.free)

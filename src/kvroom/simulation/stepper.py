@@ -111,7 +111,7 @@ class Stepper(Arrivals):
             self._drop(sequence.index)
         if made.work:
             work = [(w.sequence.computed - w.tokens, w.tokens) for w in made.work]
-            self.end = max(self.decide, self.end) + self.clock.step_ps(work)
+            self.end = max(self.decide, self.end) + self.clock.ps(work)
             self._flying.append((made, self.end))
             self.peak_blocks = max(self.peak_blocks, rules.blocks_in_use)
 

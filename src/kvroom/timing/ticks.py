@@ -8,8 +8,9 @@ step, so the time of a run of steps is an exact sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp
 
 from kvroom.models.kinds import LayerKind
 from kvroom.timing.steps import Clock, none
@@ -18,8 +19,14 @@ PS_PER_S = 10**12
 PAIRS = 2**16
 """Prompt attention is counted in picoseconds for so many pairs: one alone takes less than one."""
 
-Fixed = Callable[[int, int, int], float]
-"""(requests that compute one token, prompt tokens, prompts) → seconds of a step without attention."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertReads:
+    """Experts of one kind that a step reads: ``all_ps`` for all of them, of which ``n`` tokens leave a
+    share of ``exp(−n · decay)`` untouched."""
+
+    all_ps: float
+    decay: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,43 +56,49 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True)
 class StepClock:
-    """Times steps in whole picoseconds."""
+    """Times steps in whole picoseconds: so much a step, a request that computes one token, a token of
+    prompts, a prompt; what attention reaches and experts are read comes on top."""
 
-    fixed: Fixed
+    step_ps: int
+    request_ps: int
+    token_ps: int
+    prompt_ps: int
     reaches: tuple[Reach, ...]
-    _known: dict[tuple[int, int, int], int] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    experts: tuple[ExpertReads, ...] = ()
+    _known: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def fixed_ps(self, requests: int, tokens: int = 0, prompts: int = 0) -> int:
-        """The step without its attention; at least one picosecond."""
-        if tokens:
-            return max(1, round(self.fixed(requests, tokens, prompts) * PS_PER_S))
-        key = (requests, tokens, prompts)
-        found = self._known.get(key)
+    def decode_ps(self, requests: int) -> int:
+        """A step in which ``requests`` compute a token each, without their attention."""
+        found = self._known.get(requests)
         if found is None:
-            found = max(1, round(self.fixed(requests, tokens, prompts) * PS_PER_S))
-            self._known[key] = found
+            found = self._known[requests] = self.mixed_ps(requests, 0, 0)
         return found
+
+    def mixed_ps(self, requests: int, tokens: int, prompts: int) -> int:
+        """The same with ``tokens`` of ``prompts`` prompts."""
+        spent = self.step_ps + self.request_ps * requests + self.token_ps * tokens
+        for e in self.experts:
+            spent += round(e.all_ps * (1.0 - exp(-e.decay * (requests + tokens))))
+        return spent + self.prompt_ps * prompts
 
     def context_ps(self, tokens: int) -> int:
         """Attention of one request whose next token is its ``tokens``-th."""
         return sum(r.context_ps * r.read(tokens) for r in self.reaches)
 
-    def prompt_ps(self, start: int, tokens: int) -> int:
+    def chunk_ps(self, start: int, tokens: int) -> int:
         """Attention of ``tokens`` prompt tokens of which ``start`` are computed before."""
         return sum(r.pairs_ps * r.pairs(start, tokens) for r in self.reaches) // PAIRS
 
-    def step_ps(self, work: Sequence[tuple[int, int]]) -> int:
+    def ps(self, work: Sequence[tuple[int, int]]) -> int:
         """A step in which each request, having computed ``start`` tokens, computes ``tokens`` more.
 
         Who computes a single token counts as decoding, whatever that token is.
         """
         ones = [start for start, tokens in work if tokens == 1]
         chunks = [(start, tokens) for start, tokens in work if tokens > 1]
-        total = self.fixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
+        total = self.mixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
         total += sum(self.context_ps(start + 1) for start in ones)
-        return total + sum(self.prompt_ps(start, tokens) for start, tokens in chunks)
+        return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
 
 
 FIXED_KINDS = ("state", "conv", "cross")
@@ -133,15 +146,31 @@ def step_clock(clock: Clock) -> StepClock:
             rate.pair_flops += count * kind.prefill_flops(length) / (length * (length + 1) / 2)
             token_s += float(kind.growth(work.kv)) * count * byte_s  # written once
     off = none(work)
+    experts = [
+        ExpertReads(
+            all_ps=clock.expert_read_s(e) * PS_PER_S,
+            decay=clock.expert_decay(e) / stages,
+        )
+        for stage in work.stages
+        for e in stage.experts
+    ]
 
-    def fixed(requests: int, tokens: int, prompts: int) -> float:
+    def seconds(requests: int, tokens: int, prompts: int) -> float:
         base = clock.step(
             requests / stages, off, tokens=tokens / stages, prompts=prompts / stages
         ).seconds
-        return base + (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
+        base += (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
+        touched = sum(e.all_ps * (1 - exp(-e.decay * (requests + tokens))) for e in experts)
+        return base - touched / PS_PER_S
 
+    nothing = seconds(0, 0, 0)
+    each = [seconds(*one) - nothing for one in ((1, 0, 0), (0, 1, 0), (0, 1, 1))]
     return StepClock(
-        fixed=fixed,
+        step_ps=max(1, round(nothing * PS_PER_S)),
+        request_ps=round(each[0] * PS_PER_S),
+        token_ps=round(each[1] * PS_PER_S),
+        prompt_ps=round((each[2] - each[1]) * PS_PER_S),
+        experts=tuple(experts),
         reaches=tuple(
             Reach(
                 tokens=reach,
