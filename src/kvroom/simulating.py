@@ -131,12 +131,12 @@ def spread_s(values_ps: Iterable[float]) -> dict[str, float | None]:
 
 def _gaps_s(out: Outcome) -> dict[str, float | None]:
     gaps = out.gaps
-    if not gaps.count:
+    count = gaps.count
+    if not count:
         return spread_s(())
-    ranks = [max(1, ceil_div(p * gaps.count, 100)) for p in PERCENTS]
-    found = gaps.ranked([*ranks, gaps.count])
+    found = gaps.ranked([*(ceil_div(p * count, 100) for p in PERCENTS), count])
     named = dict(zip((*(f"p{p}" for p in PERCENTS), "max"), found, strict=True))
-    mean = gaps.total_ps / gaps.count / PS_PER_S
+    mean = gaps.total_ps / count / PS_PER_S
     return {"mean": mean, **{name: gap / PS_PER_S for name, gap in named.items()}}
 
 

@@ -6,12 +6,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from operator import mul
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from kvroom.simulation.live import Live
 
-BINS = 4096
+BINS = 65536
 """How finely runs of gaps are told apart before they are counted one by one."""
 
 
@@ -21,14 +22,13 @@ class Gaps:
     A run is ``steps`` gaps of ``first``, ``first + slope``, … picoseconds, each had by ``weight`` requests.
     """
 
-    __slots__ = ("count", "first", "slope", "steps", "total_ps", "weight")
+    __slots__ = ("first", "slope", "steps", "total_ps", "weight")
 
     def __init__(self) -> None:
         self.first = array("q")
         self.slope = array("q")
         self.steps = array("q")
         self.weight = array("q")
-        self.count = 0
         self.total_ps = 0
 
     def add(self, first: int, slope: int, steps: int, weight: int, spent: int) -> None:
@@ -37,8 +37,12 @@ class Gaps:
         self.slope.append(slope)
         self.steps.append(steps)
         self.weight.append(weight)
-        self.count += steps * weight
         self.total_ps += spent * weight
+
+    @property
+    def count(self) -> int:
+        """How many gaps there are."""
+        return sum(map(mul, self.steps, self.weight))
 
     def ranked(self, ranks: Sequence[int]) -> list[int]:
         """The gaps that are the ``ranks``-th smallest (from 1), exactly.
@@ -46,25 +50,27 @@ class Gaps:
         Runs are told apart by their first gap, in narrow bins. No run grows by more than ``most``, so a
         rank's gap lies at most that far above the bin that its rank falls into.
         """
-        if not self.count:
+        if not self.first:
             return []
         most = max(map(_growth, self.slope, self.steps))
         low, high = min(self.first), max(self.first)
         width = max(1, (high - low) // BINS)
         places = [(first - low) // width for first in self.first]
         bins = [0] * ((high - low) // width + 1)
-        for place, steps, weight in zip(places, self.steps, self.weight, strict=True):
-            bins[place] += steps * weight
+        for place, gaps in zip(places, map(mul, self.steps, self.weight), strict=True):
+            bins[place] += gaps
         upto = list(accumulate(bins))
         reach = most // width + 1
+        wanted = [bisect_left(upto, rank) for rank in ranks]
+        around = {p for place in wanted for p in range(place - reach, place + reach + 1)}
+        near = [i for i, place in enumerate(places) if place in around]
         found: list[int] = []
-        for rank in ranks:
-            place = bisect_left(upto, rank)
-            start, last = place - reach, place + reach
-            near = [i for i, each in enumerate(places) if start <= each <= last]
+        for rank, place in zip(ranks, wanted, strict=True):
+            start = place - reach
+            within = [i for i in near if start <= places[i] <= place + reach]
             below = upto[start - 1] if start > 0 else 0
             least = low + place * width
-            found.append(self._ranked(rank - below, near, least, least + width - 1 + most))
+            found.append(self._ranked(rank - below, within, least, least + width - 1 + most))
         return found
 
     def _ranked(self, rank: int, near: Sequence[int], low: int, high: int) -> int:

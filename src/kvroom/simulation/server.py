@@ -47,6 +47,8 @@ class Server(Arrivals):
         self.clock = clock
         self.outcome = outcome
         self.block_tokens = block_tokens
+        self._gaps = outcome.gaps
+        self._decode_ps = clock.decode_ps
         self.caching = caching
         self.lag = 1 if settings.async_scheduling else 0
         self.by_priority = settings.policy == "priority"
@@ -62,7 +64,7 @@ class Server(Arrivals):
         self.leaving: deque[tuple[int, Live]] = deque()  # done, with the step at which they are gone
         self.active = 0
         self._bases = 0
-        self._phases = [0] * block_tokens  # by step: how many then need a block
+        self._phases = [0] * 2 * block_tokens  # by step: how many then need a block; twice over
         self._finishing: list[tuple[int, int, Live]] = []
         self._blocked = ""  # why the head of the queue has to wait, until that changes
         self._numbers = 0
@@ -162,32 +164,40 @@ class Server(Arrivals):
 
     def _jump(self, until: int) -> None:
         """Steps in which all running requests decode, up to the next event."""
-        step, active, pool = self.step, self.active, self.pool
-        finishing = self._finishing
-        last, number, live = finishing[0]
-        while live.last != last or live.number != number:
-            heappop(finishing)
-            last, number, live = finishing[0]
+        step, active, pool, lag = self.step, self.active, self.pool, self.lag
+        if active > self.settings.max_num_batched_tokens:
+            self._crowded()
+            return
+        last = self._next_finish()
         steps = last - step + 1
-        if self.leaving:
-            steps = min(steps, self.leaving[0][0] - step)
         slope = self._context_ps * active
-        first = self.clock.decode_ps(active) + self._context_ps * (active * (step + 1) - self._bases)
+        first = self._decode_ps(active) + self._context_ps * (active * (step + 1) - self._bases)
         for span in self._spans:
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if active > self.settings.max_num_batched_tokens:
-            self._crowded()
-            return
-        if self.by_priority or not self._blocked:
-            coming = min(until, self.next_ps)
-            if coming < FOREVER:
-                steps = min(steps, steps_until(coming - self.end, first, slope) + self.lag)
-        periods, rest = divmod(steps, self.block_tokens)
-        taken = periods * active
-        if rest:
-            taken += self._needed(step, rest)
+        if not self._blocked or self.by_priority:
+            coming = self.next_ps if self.next_ps < until else until
+            wait = coming - self.end
+            if wait <= 0:
+                steps = lag
+            elif coming < FOREVER:
+                late = steps - lag
+                if late * first + slope * (late * (late - 1) // 2) > wait:
+                    steps = min(steps, steps_until(wait, first, slope) + lag)
+        taken = self._needed(step, steps)
+        if self.leaving and steps > 1:
+            # Those who are done leave within the run: whoever waits may come then.
+            if self.waiting or self.queue or taken > pool.free:
+                steps = 1
+                taken = self._phases[step % self.block_tokens]
+            else:
+                begun = self._phases[step % self.block_tokens]
+                pool.take(begun)
+                taken -= begun
+                self._note_peak()
+                self.step = self.leaving[0][0]
+                self._gone()
         if taken > pool.free:
             steps, taken = self._until_full()
             if not steps:
@@ -195,23 +205,35 @@ class Server(Arrivals):
                 return
         if taken:
             pool.take(taken)
-        if pool.usable - pool.free > self.peak_blocks:
-            self.peak_blocks = pool.usable - pool.free
-        spent = steps * first + slope * (steps * (steps - 1) // 2)
-        self.outcome.gaps.add(first, slope, steps, active, spent)
-        self.end += spent
-        self.decide = self.end - (first + slope * (steps - 1)) * self.lag
+        self._note_peak()
+        longer = slope * (steps - 1)
+        spent = steps * first + longer * steps // 2
+        self._gaps.add(first, slope, steps, active, spent)
+        self.end = end = self.end + spent
+        self.decide = end - first - longer if lag else end
         self.step = step + steps
         if last < self.step:
             self._finish(last)
 
+    def _next_finish(self) -> int:
+        """The step that computes the next last token."""
+        finishing = self._finishing
+        last, number, live = finishing[0]
+        while live.last != last or live.number != number:
+            heappop(finishing)
+            last, number, live = finishing[0]
+        return last
+
+    def _note_peak(self) -> None:
+        held = self.pool.usable - self.pool.free
+        if held > self.peak_blocks:
+            self.peak_blocks = held
+
     def _needed(self, step: int, steps: int) -> int:
-        """Blocks that the decoding requests need in fewer than ``block_tokens`` steps from ``step``."""
-        start = step % self.block_tokens
-        end = start + steps
-        if end <= self.block_tokens:
-            return sum(self._phases[start:end])
-        return sum(self._phases[start:]) + sum(self._phases[: end - self.block_tokens])
+        """Blocks that the decoding requests need in ``steps`` steps from ``step``."""
+        size = self.block_tokens
+        start, rest = step % size, steps % size
+        return steps // size * self.active + sum(self._phases[start : start + rest])
 
     def _until_full(self) -> tuple[int, int]:
         """(steps, blocks) until the next step would need more blocks than are free."""
@@ -338,8 +360,8 @@ class Server(Arrivals):
                 spent += clock.chunk_ps(live.computed, count)
         spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
-            self.outcome.gaps.add(spent, 0, 1, active, spent)
-        self.peak_blocks = max(self.peak_blocks, self.pool.usable - self.pool.free)
+            self._gaps.add(spent, 0, 1, active, spent)
+        self._note_peak()
         start = max(self.end, self.decide)
         self.end = start + spent
         self.decide = start if self.lag else self.end
@@ -350,6 +372,11 @@ class Server(Arrivals):
                 self._begin(live, step)
         if self._finishing and self._finishing[0][0] <= step:
             self._finish(step)
+
+    def _count(self, base: int, more: int) -> None:
+        """One request more or less that needs a block at every ``block_tokens``-th step from ``base``."""
+        phases, place = self._phases, base % self.block_tokens
+        phases[place] = phases[place + self.block_tokens] = phases[place] + more
 
     def _begin(self, live: Live, step: int) -> None:
         """``live`` got its next token in ``step`` and decodes from now on."""
@@ -363,7 +390,7 @@ class Server(Arrivals):
             self.outcome.first(live)
         else:
             gap = self.end - live.token_ps
-            self.outcome.gaps.add(gap, 0, 1, 1, gap)
+            self._gaps.add(gap, 0, 1, 1, gap)
         if live.last == step:
             return
         live.decoding = True
@@ -371,7 +398,7 @@ class Server(Arrivals):
         live.resumed_at = computed
         self.active += 1
         self._bases += base
-        self._phases[base % self.block_tokens] += 1
+        self._count(base, 1)
         for span in self._spans:
             span.enter(live, step + 1)
         if live.number > self._last_decoding:
@@ -384,7 +411,7 @@ class Server(Arrivals):
         live.decoding = False
         self.active -= 1
         self._bases -= live.base
-        self._phases[live.base % self.block_tokens] -= 1
+        self._count(live.base, -1)
 
     def _finish(self, step: int) -> None:
         """Those whose last token ``step`` computed."""
