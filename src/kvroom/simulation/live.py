@@ -22,28 +22,21 @@ class Live:
     prompt being computed ``computed`` tokens are done and ``blocks`` held.
     """
 
-    __slots__ = (
-        "alone",
-        "arrival_ps",
-        "base",
-        "blocks",
-        "cached_tokens",
-        "computed",
-        "decoding",
-        "first_ps",
-        "held",
-        "index",
-        "known",
-        "last",
-        "number",
-        "preemptions",
-        "priority",
-        "prompt",
-        "resumed_at",
-        "session",
-        "token_ps",
-        "total",
-    )
+    # Most fields are set as they come to matter: making a request is half of what an easy one costs.
+    priority = 0
+    number = -1
+    computed = 0
+    blocks = 0
+    base = 0
+    last = -1
+    decoding = False
+    first_ps = -1
+    token_ps = -1
+    resumed_at = 0  # tokens computed when it last began to decode
+    alone = 0
+    preemptions = 0
+    cached_tokens = 0
+    session: Iterator[Request] | None = None  # those of it that are still to come
 
     def __init__(
         self, index: int, arrival_ps: int, prompt: int, output: int, held: Holding | None = None
@@ -54,20 +47,6 @@ class Live:
         self.known = prompt
         self.total = prompt + (output or 1)
         self.held = held
-        self.priority = 0
-        self.number = -1
-        self.computed = 0
-        self.cached_tokens = 0
-        self.blocks = 0
-        self.base = 0
-        self.last = -1
-        self.decoding = False
-        self.first_ps = -1
-        self.token_ps = -1
-        self.resumed_at = 0  # tokens computed when it last began to decode
-        self.alone = 0
-        self.preemptions = 0
-        self.session: Iterator[Request] | None = None  # those of it that are still to come
 
     def __lt__(self, other: Live) -> bool:
         return self.rank < other.rank

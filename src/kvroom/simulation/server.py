@@ -251,9 +251,9 @@ class Server(Arrivals):
         budget = self.settings.max_num_batched_tokens - self.active
         need = self._phases[self.step % self.block_tokens]
         room = self.pool.free - need
-        longest = self._longest()
+        longest = self._longest() if self.settings.long_prefill_token_threshold else 0
         chunks: list[tuple[Live, int]] = []
-        wanted: list[int] = []
+        grown: list[int] = []
         for live in self.filling:
             tokens = live.known - live.computed
             if 0 < longest < tokens:
@@ -269,14 +269,16 @@ class Server(Arrivals):
             room -= more
             budget -= tokens
             chunks.append((live, tokens))
-            wanted.append(more)
+            grown.append(more)
         if budget < 0 or room < 0:
             self._crowded()
             return
-        self.pool.take(need)
-        for (live, tokens), more in zip(chunks, wanted, strict=True):
+        if need:
+            self.pool.take(need)
+        for (live, tokens), more in zip(chunks, grown, strict=True):
             self._grow(live, tokens, more)
-        self._admit(chunks, budget, longest)
+        if self.waiting or self.queue:
+            self._admit(chunks, budget, longest)
         if chunks or self.active:
             self._run(chunks)
 
@@ -335,7 +337,8 @@ class Server(Arrivals):
             live.number = self._numbers
             self._numbers += 1
             self.running[live] = None
-            self.filling.append(live)
+            if start + tokens < live.known:
+                self.filling.append(live)
             self.outcome.admitted(live, start)
             chunks.append((live, tokens))
             budget -= tokens
@@ -370,6 +373,8 @@ class Server(Arrivals):
             live.computed += count
             if live.computed == live.known:
                 self._begin(live, step)
+        if self.filling:
+            self.filling = [live for live in self.filling if live.computed < live.known]
         if self._finishing and self._finishing[0][0] <= step:
             self._finish(step)
 
@@ -380,7 +385,6 @@ class Server(Arrivals):
 
     def _begin(self, live: Live, step: int) -> None:
         """``live`` got its next token in ``step`` and decodes from now on."""
-        self.filling.remove(live)
         live.alone = 0
         computed = live.known
         live.last = step + live.total - computed - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from math import isqrt
+from math import sqrt
 
 from kvroom.simulation.live import FOREVER, Live
 
@@ -60,8 +60,11 @@ def steps_until(wait: int, first: int, slope: int) -> int:
         return 0
     if not slope:
         return -(-wait // first)
-    linear = 2 * first - slope
-    steps = (isqrt(linear * linear + 8 * slope * wait) - linear) // (2 * slope)
+    # The root of the sum as a number with rounding errors, then to the exact step.
+    linear = first - slope / 2
+    steps = int(2 * wait / (linear + sqrt(linear * linear + 2.0 * slope * wait)))
     while steps * first + slope * (steps * (steps - 1) // 2) < wait:
         steps += 1
+    while steps and (steps - 1) * first + slope * ((steps - 1) * (steps - 2) // 2) >= wait:
+        steps -= 1
     return steps

@@ -87,7 +87,10 @@ class StepClock:
 
     def chunk_ps(self, start: int, tokens: int) -> int:
         """Attention of ``tokens`` prompt tokens of which ``start`` are computed before."""
-        return sum(r.pairs_ps * r.pairs(start, tokens) for r in self.reaches) // PAIRS
+        spent = 0
+        for reach in self.reaches:
+            spent += reach.pairs_ps * reach.pairs(start, tokens)
+        return spent // PAIRS
 
     def ps(self, work: Sequence[tuple[int, int]]) -> int:
         """A step in which each request, having computed ``start`` tokens, computes ``tokens`` more.
