@@ -100,17 +100,20 @@ class ExtentPool:
                 queue.popleft()
                 if entry > count:
                     self._dead = entry - count
-                count -= min(count, entry)
+                    return
+                count -= entry
             elif not entry:
                 queue.popleft()
             else:
                 extent = entry[-1]
-                gone = min(count, extent.high - extent.low)
-                count -= gone
-                self._shorten(extent, extent.high - gone)
-                if extent.high == extent.low:
-                    entry.pop()
-                    extent.queued = None
+                high = extent.high - count
+                if high > extent.low:
+                    self._shorten(extent, high)
+                    return
+                count = extent.low - high
+                self._shorten(extent, extent.low)
+                entry.pop()
+                extent.queued = None
 
     def release(self, plain: int, dead: int) -> None:
         """Take back blocks that only one request held and nobody can hit: ``plain`` ones without a
@@ -285,11 +288,13 @@ class ExtentPool:
     def _shorten(self, extent: Extent, high: int) -> None:
         """Forget the blocks of ``extent`` from ``high`` on."""
         before, extent.high = extent.high, high
-        if not extent.names:
+        unit, names = self.unit, extent.names
+        if not names:
             return
-        unit, index = self.unit, self._index
         start = high // unit if high == extent.low else -(-high // unit)
-        for name in extent.names[start : (before - 1) // unit + 1]:
+        index = self._index
+        for place in range(start, (before - 1) // unit + 1):
+            name = names[place]
             found = index.get(name)
             if found is extent:
                 del index[name]

@@ -275,8 +275,8 @@ class Server(Arrivals):
             return
         if need:
             self.pool.take(need)
-        for (live, tokens), more in zip(chunks, grown, strict=True):
-            self._grow(live, tokens, more)
+        for place, (live, tokens) in enumerate(chunks):
+            self._grow(live, tokens, grown[place])
         if self.waiting or self.queue:
             self._admit(chunks, budget, longest)
         if chunks or self.active:
