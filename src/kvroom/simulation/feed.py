@@ -29,7 +29,7 @@ class Naming:
                 return None
             case HashIds():
                 if prefix.tokens == self.unit * size:
-                    names = prefix.ids
+                    names = list(prefix.ids)
                     return Holding(names, min(tokens // size, len(names) * self.unit))
                 names = prefix.block_keys(size, tokens)
             case TokenIds():

@@ -66,6 +66,7 @@ class Server(Arrivals):
         self._bases = 0
         self._phases = [0] * 2 * block_tokens  # by step: how many then need a block; twice over
         self._finishing: list[tuple[int, int, Live]] = []
+        self._growing: dict[int, Live] = {}  # by the names of answers that are being generated
         self._blocked = ""  # why the head of the queue has to wait, until that changes
         self._numbers = 0
         self._last_decoding = -1
@@ -293,7 +294,11 @@ class Server(Arrivals):
         self.pool.take(blocks)
         live.blocks += blocks
         if live.held is not None:
-            self.pool.register(live.held, (live.computed + tokens) // self.block_tokens)
+            full = (live.computed + tokens) // self.block_tokens
+            if self._growing:
+                for place in range(live.held.covered, full):
+                    self._catch_up(live.held, place)  # who got there first is found first
+            self.pool.register(live.held, full)
 
     def _admit(self, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
         settings, pool, size = self.settings, self.pool, self.block_tokens
@@ -311,7 +316,10 @@ class Server(Arrivals):
             hits: Hits = []
             cached = unheld = 0
             if held is not None:
-                hits, cached, unheld = pool.lookup(held, (live.known - 1) // size)
+                limit = (live.known - 1) // size
+                hits, cached, unheld = pool.lookup(held, limit)
+                while self._growing and self._catch_up(held, min(cached, limit)):
+                    hits, cached, unheld = pool.lookup(held, limit)
             start = cached * size
             tokens = live.known - start
             if 0 < longest < tokens:
@@ -325,7 +333,9 @@ class Server(Arrivals):
             more = -(-(start + tokens) // size) - cached
             whole = -(-live.known // size) - cached
             if more > room or (settings.scheduler_reserve_full_isl and whole > room):
-                self._blocked = "room"
+                # It may need less once another has generated more of what it begins with.
+                hoping = self._growing and held is not None and self._owner(held, cached)
+                self._blocked = "" if hoping else "room"
                 return
             self._pop()
             if hits:
@@ -344,6 +354,23 @@ class Server(Arrivals):
             budget -= tokens
         if len(chunks) > before:
             self._blocked = ""
+
+    def _owner(self, wanted: Holding, place: int) -> Live | None:
+        """Who is generating the block of ``wanted`` at ``place``."""
+        if place >= wanted.named:
+            return None
+        return self._growing.get(wanted.names[place // self.pool.unit])
+
+    def _catch_up(self, wanted: Holding, place: int) -> bool:
+        """Let what a decoding request has generated so far be found, if it gets to what ``wanted`` misses
+        at ``place``; whether there is more to find now."""
+        live = self._owner(wanted, place)
+        if live is None or live.held is None:
+            return False
+        before = live.held.covered
+        computed = self.step + 1 - live.base - self.lag
+        self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
+        return live.held.covered > before
 
     def _run(self, chunks: list[tuple[Live, int]]) -> None:
         """One step: all decoding requests a token each, and ``chunks`` of prompts."""
@@ -405,6 +432,9 @@ class Server(Arrivals):
         self._count(base, 1)
         for span in self._spans:
             span.enter(live, step + 1)
+        held = live.held
+        if held is not None and held.named > held.covered:  # its answer is known too
+            self._growing.update(dict.fromkeys(held.names[held.covered : held.named], live))
         if live.number > self._last_decoding:
             self._last_decoding = live.number
 
@@ -412,6 +442,10 @@ class Server(Arrivals):
         """``live`` no longer decodes from ``step`` on."""
         for span in self._spans:
             span.leave(live, step)
+        held = live.held
+        if self._growing and held is not None:
+            for name in held.names[live.resumed_at // self.block_tokens : held.named]:
+                self._growing.pop(name, None)
         live.decoding = False
         self.active -= 1
         self._bases -= live.base
@@ -431,6 +465,9 @@ class Server(Arrivals):
                 self.over(live, self.end)
             if self.lag:
                 self.leaving.append((step + 2, live))
+                if live.held is not None:
+                    computed = max(live.resumed_at, live.total - 1 - self.lag)
+                    self.pool.register(live.held, computed // self.block_tokens)
                 if self._blocked == "tokens":
                     self._blocked = ""
             else:
