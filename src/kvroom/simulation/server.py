@@ -435,6 +435,7 @@ class Server(Arrivals):
         held = live.held
         if held is not None and held.named > held.covered:  # its answer is known too
             self._growing.update(dict.fromkeys(held.names[held.covered : held.named], live))
+            self._blocked = ""  # whoever waits may begin like it
         if live.number > self._last_decoding:
             self._last_decoding = live.number
 
