@@ -16,6 +16,7 @@ from kvroom.answer import (
     LayerGroup,
     Memory,
     Plan,
+    Room,
     Weights,
 )
 from kvroom.errors import KvroomError
@@ -32,6 +33,7 @@ from kvroom.models.load import load
 from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
+from kvroom.simulation.occupancy import expected_room
 from kvroom.timing.answers import cost_of, load_of, rates_of, serving_of, step_of
 from kvroom.timing.estimate import Timing
 from kvroom.timing.traffic import Traffic
@@ -85,6 +87,7 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     serving, _ = serving_of(timing, load, static=bool(w and w.static))
     step = step_of(traffic, deployment, timing, batch)
     rate = serving.output_tokens_per_s or step.tokens_per_s
+    alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
         scenario=resolved,
@@ -98,7 +101,12 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         memory=Memory(
             gpu_bytes=answer.gpu_bytes, accounts=answer.accounts, kv_bytes=answer.kv_bytes
         ),
-        capacity=Capacity(ceiling=limit, engine=answer.capacity),
+        capacity=Capacity(
+            ceiling=limit,
+            engine=answer.capacity,
+            expected=Room(requests=alone),
+            shared=Room(requests=shared),
+        ),
         step=step,
         serving=serving,
         cost=cost_of(deployment.device, layout.gpus, scenario.replicas, rate),

@@ -26,7 +26,6 @@ from kvroom.units import ceil_div
 from kvroom.workloads.distributions import parse_seconds
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import nearest_rank
-from kvroom.workloads.traces import Trace
 
 METRICS = ("ttft", "tpot", "itl", "e2e")
 PERCENTS = (50, 90, 95, 99)
@@ -113,7 +112,7 @@ class Simulated:
         return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
 
 
-def _kept(o: Objective, times: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+def _kept(o: Objective, times: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
     value = times[f"{o.metric}_s"].get(o.at)
     met = value is not None and value <= o.limit_s
     return {"limit_s": o.limit_s, "value_s": value, "met": met}
@@ -174,7 +173,7 @@ def serve(
     clock = step_clock(workings.timing.clock)
     outcome = Outcome(limits=limits_of(slo), on_over=on_over)
     size = rules.engine.scheduler().cache.hash_tokens
-    hashed = source.hash_tokens if isinstance(source, Trace) else None
+    hashed: int | None = getattr(source, "hash_tokens", None)
     naming = Naming(size, hashed) if rules.engine.enable_prefix_caching else None
     feed = Feed(source, naming)
     replicas = workings.plan.scenario.replicas * d.layout.dp
@@ -200,6 +199,26 @@ def serve(
         duration_s=last / PS_PER_S,
         warnings=(*workings.plan.warnings, *rules.warnings),
     )
+
+
+BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+
+
+def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Low and high of every figure over ``answers`` of several seeds: an 80 % band, nearest ranks."""
+
+    def band(values: Iterable[float | None]) -> dict[str, float] | None:
+        ordered = sorted(value for value in values if value is not None)
+        if not ordered:
+            return None
+        return {"low": nearest_rank(ordered, 10), "high": nearest_rank(ordered, 90)}
+
+    found: dict[str, Any] = {"seeds": len(answers)}
+    for name in BAND:
+        found[name] = {at: band(a[name][at] for a in answers) for at in answers[0][name]}
+    for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
+        found[name] = band(a[name] for a in answers)
+    return found
 
 
 def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> Engine:

@@ -204,11 +204,17 @@ def question(text: str) -> Scenario:
 @click.option("--trace", metavar="FILE", help="The requests: a trace of any known format.")
 @click.option("--hash-tokens", metavar="TOKENS", help="Tokens of a trace's hash id.")
 @click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
-@click.option("--seed", metavar="NUMBER", help="Draw the workload anew; A..B: a band over seeds.")
+@click.option("--seed", metavar="NUMBER", help="Draw the workload anew.")
+@click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
 @click.option("--cliff", metavar="KEY=FROM..TO", help="Sweep rate or kv_blocks; where p99 breaks.")
-@click.option("--describe", is_flag=True, help="Tell what the requests are like, and no more.")
+@click.option(
+    "--describe",
+    "describe_only",
+    is_flag=True,
+    help="Tell what the requests are like, and no more.",
+)
 @click.option(
     "--script", "script_file", metavar="FILE", help="Play an engine and requests (-: stdin)."
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -107,12 +108,12 @@ class _Parquet:
 
     def __init__(self, path: Path) -> None:
         try:
-            import pyarrow
-            import pyarrow.parquet
+            pyarrow = import_module("pyarrow")
+            self._parquet = import_module("pyarrow.parquet")
         except ImportError:
             fix = "Install kvroom[traces], or end the name in .jsonl."
             raise KvroomError("--per-request", str(path), "needs pyarrow", fix) from None
-        self._arrow, self._parquet = pyarrow, pyarrow.parquet
+        self._arrow = pyarrow
         whole, real, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
         kinds = {"status": text} | dict.fromkeys(("arrival_s", "ttft_s", "tpot_s", "e2e_s"), real)
         names = row(Live(0, 0, 1, 1), None)

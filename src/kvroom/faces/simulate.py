@@ -9,22 +9,23 @@ from typing import Any
 
 import click
 
+from kvroom.cliffs import Sweep, parse_sweep, sweep, to_dict
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
 from kvroom.faces.options import scenario_from
 from kvroom.faces.plain import ascii_only
 from kvroom.faces.rows import RowFile
-from kvroom.faces.simulated import describe_text, show
+from kvroom.faces.simulated import cliff_text, describe_text, show
 from kvroom.faces.watching import Progress
-from kvroom.planning import Workings, work
+from kvroom.planning import work
 from kvroom.scenario import Scenario
-from kvroom.simulating import Simulated, parse_slo, serve
+from kvroom.simulating import Objective, bands, parse_slo, serve
 from kvroom.simulation.results import Played
 from kvroom.simulation.script import Script
 from kvroom.units import check_int, parse_tokens
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import describe
-from kvroom.workloads.synthetic import of_workload
+from kvroom.workloads.synthetic import Synthetic, of_workload
 from kvroom.workloads.traces import Trace
 
 STOPPED = 130
@@ -52,10 +53,11 @@ def run(
     hash_tokens: str | None,
     skip_bad_lines: bool,
     seed: str | None,
+    seeds: str | None,
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
-    describe: bool,
+    describe_only: bool,
     **given: Any,
 ) -> None:
     """Answer what the options ask."""
@@ -67,7 +69,7 @@ def run(
     read = None
     if trace is not None:
         read = Trace(trace, hash_tokens=ids, skip_bad_lines=skip_bad_lines)
-    if describe:
+    if describe_only:
         _describe(read, given, number, as_json=as_json)
         return
     objectives = parse_slo(slo) if slo else ()
@@ -75,27 +77,68 @@ def run(
     workings = work(scenario)
     source = _source(read, scenario, number)
     if cliff is not None:
-        from kvroom.faces import cliffs
-
-        cliffs.run(cliff, scenario, source, objectives, as_json=as_json)
+        _cliff(parse_sweep(cliff), scenario, source, objectives, as_json=as_json)
         return
+    many = 1 if seeds is None else _count(seeds)
+    if many > 1 and not isinstance(source, Synthetic):
+        why = "are drawn of made-up workloads only"
+        raise KvroomError("--seeds", seeds, why, "Give --workload in place of --trace.")
     with Progress(_expected(source)) as progress, RowFile(per_request) as rows:
         made = serve(workings, source, slo=objectives, on_over=rows.on_over, watch=progress.watch)
-    made = replace(made, warnings=(*made.warnings, *_met(read)))
+        answer = replace(made, warnings=(*made.warnings, *_met(read))).to_dict()
+        if many > 1 and isinstance(source, Synthetic):
+            answers = [answer]
+            while len(answers) < many and not made.fleet.stopped:
+                again = replace(source, seed=source.seed + len(answers))
+                made = serve(workings, again, slo=objectives, watch=progress.watch)
+                answers += [] if made.fleet.stopped else [made.to_dict()]
+            answer["bands"] = bands(answers)
     if as_json:
-        say(made.to_dict())
+        say(answer)
     else:
-        click.echo(show(made))
+        click.echo(show(made, answer))
     if made.fleet.stopped:
-        click.echo("kvroom: stopped; this is what was done until then", err=True)
-        sys.exit(STOPPED)
+        _stopped()
+
+
+def _stopped() -> None:
+    click.echo("kvroom: stopped; this is what was done until then", err=True)
+    sys.exit(STOPPED)
+
+
+def _cliff(
+    wanted: Sweep,
+    scenario: Scenario,
+    source: Iterable[Request],
+    slo: tuple[Objective, ...],
+    *,
+    as_json: bool,
+) -> None:
+    expected = _expected(source)
+    with Progress(expected) as progress:
+        points = sweep(wanted, scenario, source, slo=slo, watch=progress.watch)
+    if as_json:
+        say(to_dict(wanted, points))
+    else:
+        click.echo(cliff_text(wanted, points))
+    if len(points) < len(wanted.values):
+        _stopped()
+
+
+def _count(text: str) -> int:
+    try:
+        return check_int("--seeds", int(text), low=1, high=1000)
+    except ValueError:
+        raise KvroomError("--seeds", text, "is no count", "Write a whole number.") from None
 
 
 def _seed(text: str) -> int:
     try:
         return check_int("--seed", int(text), low=0, high=2**63)
     except ValueError:
-        raise KvroomError("--seed", text, "is no seed", "Write a whole number, 0 or more.") from None
+        raise KvroomError(
+            "--seed", text, "is no seed", "Write a whole number, 0 or more."
+        ) from None
 
 
 def _source(read: Trace | None, scenario: Scenario, seed: int | None) -> Iterable[Request]:
@@ -158,6 +201,3 @@ def summary(played: Played) -> str:
             f"{totals.peak_running:,} running, {totals.peak_waiting:,} waiting",
         ]
     )
-
-
-__all__ = ["Simulated", "Workings", "run", "script", "summary"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kvroom.cliffs import Point, Sweep, breaks_at
 from kvroom.faces.reuse import LEVELS, table
 from kvroom.faces.text import WIDTH, _plain, head, paragraph
 from kvroom.simulating import Simulated
@@ -19,11 +20,11 @@ TIMES = (
 )
 
 
-def show(made: Simulated) -> str:
-    """The whole answer."""
-    answer = made.to_dict()
+def show(made: Simulated, answer: Mapping[str, Any]) -> str:
+    """The whole answer, of which ``answer`` holds the figures."""
     blocks = [head(made.workings), paragraph(sentence(made, answer)), times(answer)]
-    blocks += [lines(made), slo(answer), *(paragraph(f"Note: {w}.") for w in made.warnings)]
+    notes = (paragraph(f"Note: {w}.") for w in answer["warnings"])
+    blocks += [lines(made), slo(answer), band(answer), *notes]
     return "\n\n".join(b for b in blocks if b)
 
 
@@ -116,6 +117,38 @@ def slo(answer: Mapping[str, Any]) -> str:
         told.append(f"  {name}: {value}, {span(kept['limit_s'])} wanted: {verdict}")
     rate = answer["goodput_requests_per_s"]
     return "\n".join([*told, f"  {rate:,.3g} requests a second keep to all of them"])
+
+
+def band(answer: Mapping[str, Any]) -> str:
+    """How far the figures differ from seed to seed."""
+    found = answer.get("bands")
+    if not found:
+        return ""
+    rows = [["", "p50", "p99"]]
+    for key, name in TIMES:
+        cells = (found[key][at] for at in ("p50", "p99"))
+        told = [f"{span(c['low'])} to {span(c['high'])}" if c else "none" for c in cells]
+        rows.append([name, *told])
+    return f"Over {found['seeds']} seeds (four of five lie within)\n" + table(rows)
+
+
+def cliff_text(wanted: Sweep, points: Sequence[Point]) -> str:
+    """A sweep as a table, with where it breaks."""
+    rows = [[wanted.key, "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "hits", "preempted", ""]]
+    broken = breaks_at(points)
+    for point in points:
+        a = point.to_dict()
+        times = (a["ttft_p50_s"], a["ttft_p99_s"], a["tpot_p99_s"])
+        cells = ["none" if t is None else span(t) for t in times]
+        value = f"{point.value:,.0f}" if wanted.key == "kv_blocks" else f"{point.value:,.3g}"
+        cells += [f"{a['output_tokens_per_s']:,.0f}", f"{a['prefix_hit_ratio']:.1%}"]
+        mark = "<- breaks" if point.value == broken else ""
+        rows.append([value, *cells, f"{a['preemptions']:,}", mark])
+    if broken is None:
+        said = "It does not break between these ends."
+    else:
+        said = f"It breaks at {wanted.key} {broken:,.3g}."
+    return paragraph(said, "") + "\n\n" + _plain(table(rows))
 
 
 def describe_text(found: Mapping[str, Any]) -> str:

@@ -186,7 +186,9 @@ class ExtentPool:
                     if extent.low <= place < extent.high:
                         break
                     if extent.low > place:
-                        upto = min(upto, extent.low)  # it was cached before the one that is looked for
+                        upto = min(
+                            upto, extent.low
+                        )  # it was cached before the one that is looked for
                 else:
                     break
             elif found is not None and found.low <= place < found.high:

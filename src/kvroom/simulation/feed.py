@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from kvroom.simulation.extents import Holding
@@ -10,7 +10,6 @@ from kvroom.simulation.live import Live
 from kvroom.simulation.tokens import BlockHashes
 from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, in_order
 from kvroom.workloads.synthetic import Synthetic
-from kvroom.workloads.traces import Trace
 
 
 class Naming:
@@ -24,6 +23,7 @@ class Naming:
     def holding(self, request: Request) -> Holding | None:
         """What ``request`` can share; None where nothing is known of what it holds."""
         prefix, size, tokens = request.prefix, self.block_tokens, request.input_tokens
+        names: Sequence[int]
         match prefix:
             case None:
                 return None
@@ -51,6 +51,7 @@ class LiveHashes(BlockHashes):
         self._unit = unit
 
     def first(self, count: int) -> list[int]:
+        """The first ``count`` of them at least."""
         made, held, unit = self._made, self._live.held, self._unit
         named = held.named if held is not None else 0
         for place in range(len(made), count):
@@ -85,8 +86,7 @@ class Feed:
 
     def __iter__(self) -> Iterator[Live]:
         if not self.waits:
-            ordered = in_order(self._source) if isinstance(self._source, Trace) else self._source
-            for request in ordered:
+            for request in in_order(self._source):
                 yield self._live(request, request.arrival_ps)
             return
         first = islice(self._sessions, self._users) if self._users else self._sessions

@@ -9,9 +9,9 @@ from kvroom.simulation.feed import Feed
 from kvroom.simulation.live import FOREVER, Live
 from kvroom.simulation.outcome import Outcome
 
-TOGETHER = 256
+TOGETHER = 64
 """Requests that are handed out before the engines go on."""
-EVENTS = 4096
+EVENTS = 64
 """Events of one engine between two looks at how things stand."""
 LONGEST_LINE = 4096
 """Moments of a time line: with more, every other one is left out."""
@@ -95,10 +95,8 @@ class Fleet:
         """All requests of ``feed``, to the end or until ``watch`` stops it (``stopped``)."""
         engines, route = self.engines, self.route
         alone = engines[0] if len(engines) == 1 else None
-        count = 0
-        for live in feed:
+        for count, live in enumerate(feed, 1):
             (alone or engines[route(live, engines)]).push(live)
-            count += 1
             if count % TOGETHER == 0 and not self._advance(live.arrival_ps):
                 return
         self._advance(FOREVER)

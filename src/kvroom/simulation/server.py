@@ -61,7 +61,9 @@ class Server(Arrivals):
         self.filling: list[Live] = []  # those whose prompt is not computed yet
         self.waiting: deque[Live] = deque()
         self.queue: list[Live] = []  # the same by priority, as a heap
-        self.leaving: deque[tuple[int, Live]] = deque()  # done, with the step at which they are gone
+        self.leaving: deque[tuple[int, Live]] = (
+            deque()
+        )  # done, with the step at which they are gone
         self.active = 0
         self._bases = 0
         self._phases = [0] * 2 * block_tokens  # by step: how many then need a block; twice over
@@ -227,7 +229,7 @@ class Server(Arrivals):
 
     def _note_peak(self) -> None:
         held = self.pool.usable - self.pool.free
-        if held > self.peak_blocks:
+        if held > self.peak_blocks:  # noqa: PLR1730 (a call costs more)
             self.peak_blocks = held
 
     def _needed(self, step: int, steps: int) -> int:
@@ -261,7 +263,9 @@ class Server(Arrivals):
                 tokens = longest
             if tokens > budget:
                 if live.number < self._last_decoding:
-                    budget = -1  # one behind it decodes: who gets the last tokens is a matter of order
+                    budget = (
+                        -1
+                    )  # one behind it decodes: who gets the last tokens is a matter of order
                     break
                 tokens = budget
             if tokens <= 0:
@@ -436,7 +440,7 @@ class Server(Arrivals):
         if held is not None and held.named > held.covered:  # its answer is known too
             self._growing.update(dict.fromkeys(held.names[held.covered : held.named], live))
             self._blocked = ""  # whoever waits may begin like it
-        if live.number > self._last_decoding:
+        if live.number > self._last_decoding:  # noqa: PLR1730
             self._last_decoding = live.number
 
     def _stop(self, live: Live, step: int) -> None:

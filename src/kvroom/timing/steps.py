@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log1p
-from math import log2
+from math import exp, log1p, log2
 
 from kvroom.machines.spec import Device
 from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work

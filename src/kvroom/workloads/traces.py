@@ -191,14 +191,16 @@ def _finite_only(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_finite_only)
+_SCAN: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(
+    parse_float=Decimal, parse_constant=_finite_only
+).scan_once  # type: ignore[attr-defined]
 
 
 def json_row(line: bytes) -> Mapping[str, Any]:
     """The object of one line; floats as exact decimals."""
     text = _text(line).removeprefix("\ufeff").strip()
     try:
-        row, end = _DECODER.scan_once(text, 0)
+        row, end = _SCAN(text, 0)
         if end != len(text):
             raise ValueError("more than one value")
     except (ValueError, RecursionError, ArithmeticError, StopIteration):
