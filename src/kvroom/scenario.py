@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.speculation import check as check_speculation
 from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
 MAX_GPUS = 100_000
@@ -305,7 +306,7 @@ class Scenario:
         "replicas": _count(MAX_GPUS),
         "routing": _text,
         "disaggregation": _json,
-        "speculation": _json,
+        "speculation": check_speculation,
         "calibration": _json,
         "known_bytes": _known_bytes,
         "allow_overcommit": _flag,

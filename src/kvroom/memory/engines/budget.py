@@ -36,15 +36,16 @@ def answer(d: Deployment) -> EngineAnswer:
         if name in d.known_bytes:
             over[name] = (d.known_bytes[name],) * 3
     budget = int(gpu * share)
-    taken = sum(o[0] for o in over.values())
-    rank = binding_rank(d, budget - taken)
+    assumed = sum(o[0] for o in over.values())
+    rank = binding_rank(d, budget - assumed)
     weights = d.known_bytes.get("weights", rank.weight_bytes)
+    taken = assumed + d.extras.loaded_bytes(rank.stage)
     left = budget - weights - taken
     cache = max(0, left)
     need = rank.request_bytes(
         -(-d.context_tokens // BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
     )
-    caches = [max(0, budget - r.weight_bytes - taken) for r in d.ranks]
+    caches = [max(0, budget - d.loaded_bytes(r) - assumed) for r in d.ranks]
     most = cache / need if need else None
     starts = left > 0 and cache >= need
     low = max(0, left - sum(o[2] - o[0] for o in over.values()))
@@ -55,6 +56,7 @@ def answer(d: Deployment) -> EngineAnswer:
         gpu_bytes=gpu,
         accounts=(
             account("weights", weights, "measured" if "weights" in d.known_bytes else "config"),
+            *d.extras.accounts(rank.stage),
             *(
                 account(n, o[0], "measured" if n in d.known_bytes else "assumed", (o[1], o[2]))
                 for n, o in over.items()
