@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving import jumped, same, some_case, some_chats
 
 from kvroom.simulation.outcome import Gaps
 from kvroom.simulation.spans import steps_until
+from serving import jumped, same, some_case, some_chats
 
 SEEDS = st.integers(0, 2**32)
 

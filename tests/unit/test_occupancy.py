@@ -1,11 +1,13 @@
 """Room for a workload: the closed form against the simulation of it."""
 
+import itertools
+
 import pytest
-from support import ask, asked
 
 from kvroom.simulating import serve
 from kvroom.simulation.occupancy import _upto
 from kvroom.workloads.synthetic import of_workload
+from support import ask, asked
 
 DEPLOYMENT = {
     "model": "llama-3-8b",
@@ -23,7 +25,7 @@ def running(workload):
     made = serve(w, of_workload(w.plan.scenario.workload))
     line = made.line
     middle = line[len(line) // 4 : 3 * len(line) // 4]
-    pairs = list(zip(middle, middle[1:], strict=False))
+    pairs = list(itertools.pairwise(middle))
     held = sum((b.time_ps - a.time_ps) * a.running for a, b in pairs)
     room = w.plan.capacity
     spent = middle[-1].time_ps - middle[0].time_ps

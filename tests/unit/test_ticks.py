@@ -1,10 +1,10 @@
 """The clock in whole picoseconds says what the model of step times says."""
 
 import pytest
-from support import asked
 
 from kvroom.timing.steps import none
 from kvroom.timing.ticks import PAIRS, PS_PER_S, Reach, StepClock, step_clock
+from support import asked
 
 DEPLOYMENTS = {
     "dense": {"model": "llama-3-70b", "gpu": "H100-SXM", "tp": 4},
