@@ -100,6 +100,21 @@ OTHER_FLAGS = {
     "workload": ("", "Who comes: see below. `--users` sets both concurrencies."),
     "workload.concurrency": ("--users", "Users of the closed loop, whole deployment."),
     "workload.static": ("--static", "One batch, no arrivals while it runs."),
+} | {
+    f"workload.{key}": ("--workload", words)
+    for key, words in {
+        "arrivals": "When sessions come: `poisson:2/s`, `closed:32` …",
+        "input": "Tokens that a user adds in a turn: a distribution.",
+        "output": "Tokens of an answer: a distribution.",
+        "prefix": "System prompts: `shared:4x512` …",
+        "turns": "Turns of a session.",
+        "think": "From an answer to the next turn: `15s` …",
+        "agent": "Model calls of a turn.",
+        "tool": "How long a tool runs between two calls.",
+        "result": "Tokens that a tool's result adds.",
+        "requests": "How many calls in all.",
+        "seed": "Which of all such workloads.",
+    }.items()
 }
 """Flags that ``FLAGS`` does not hold, because they take several values or none."""
 

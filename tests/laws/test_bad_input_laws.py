@@ -2,6 +2,7 @@
 
 import copy
 import json
+from urllib.parse import urlencode
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -9,12 +10,13 @@ from hypothesis import strategies as st
 from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.explaining import explain
-from kvroom.faces import cli, codec, text
+from kvroom.faces import codec, text
+from kvroom.faces.commands import plan
 from kvroom.machines.reader import resolve
 from kvroom.models import catalogue
 from kvroom.models.load import load
 from kvroom.planning import work
-from kvroom.scenario import KNOWN_BYTES, Scenario, Workload
+from kvroom.scenario import KNOWN_BYTES, PAGE_ADDRESS, Scenario, Workload
 from support import check_told
 
 leaves = (
@@ -207,18 +209,16 @@ def test_a_link_cut_or_garbled(data):
 
 @given(st.dictionaries(st.sampled_from([*Scenario.PARSERS, "context", "kv", "x"]), leaves))
 def test_any_readable_link(keys):
-    from kvroom.scenario import query_link
-
     said = {k: str(v).encode("utf-8", "replace").decode() for k, v in keys.items() if v != 10**400}
     try:
-        Scenario.from_link(query_link(**said))
+        Scenario.from_link(f"{PAGE_ADDRESS}?{urlencode(said)}")
     except KvroomError as error:
         check_told(error)
 
 
 @given(st.binary(max_size=60) | st.builds(lambda v: json.dumps(v).encode(), anything))
 def test_any_line_of_json_lines(line):
-    answer = cli.plan_line(line)
+    answer = plan.plan_line(line)
     if not isinstance(answer, Plan):
         assert set(answer) == {"error"}
         assert set(answer["error"]) == {"field", "value", "message", "fix"}

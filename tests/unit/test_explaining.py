@@ -13,6 +13,7 @@ QUESTIONS = [
     {"tp": 2, "kv_dtype": "fp8", "context_tokens": 100_003},
     {"tp": 4, "pp": 2, "dcp": 2, "dp": 2, "kv_dtype": "q4_0", "weight_dtype": "q4_k_m"},
     {"engine": "vllm", "context_tokens": 1, "weight_dtype": "nvfp4"},
+    {"engine": "vllm", "pp": 4, "context_tokens": 8192},
 ]
 
 

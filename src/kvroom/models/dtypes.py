@@ -94,11 +94,23 @@ CACHE_ALIASES = {
 
 
 def cache_dtype(name: str, field: str = "kv_dtype") -> Dtype:
-    """The cache width called ``name`` (any case, engines' aliases too); KvroomError if unknown."""
+    """The cache width called ``name`` (any case, engines' aliases too); KvroomError if unknown.
+
+    ``q8_0/q4_0`` means keys in one and values in the other.
+    """
     low = name.lower()
+    if low.count("/") == 1:
+        key, value = (cache_dtype(n.strip(), field) for n in low.split("/"))
+        return _mean(key, value)
     found = CACHE_DTYPES.get(CACHE_ALIASES.get(low, low))
     if found is None:
         known = ["auto", *CACHE_DTYPES]
         fix = did_you_mean(name, known, f"One of: {', '.join(known)}.")
         raise KvroomError(field, name, "is no cache dtype", fix)
     return found
+
+
+def _mean(a: Dtype, b: Dtype) -> Dtype:
+    """The width of keys in ``a`` and as many values in ``b``, over 32 elements at a time."""
+    group = (a.bytes_for(32) + b.bytes_for(32)) // 2
+    return Dtype(f"{a.name}/{b.name}", group // 4, 32, group % 4)

@@ -32,7 +32,7 @@ def width_class(name: str) -> str:
     """Weight widths that share their kernels: ``q4_k`` and ``q4_0``, any exl2."""
     if name in ("bf16", "fp16", "fp32"):
         return "wide"
-    return name.split("_")[0]
+    return name.split("_", maxsplit=1)[0]
 
 
 def kind_of(model: ModelSpec) -> str:
