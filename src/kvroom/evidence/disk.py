@@ -23,8 +23,8 @@ FILE_BYTES = 256 * 2**20
 CHUNK = 2**20
 BLOCK = 4096
 READERS = 4
-PASS_S = 4.0
-"""At most so long for one pass over the file."""
+PASS_S, WRITE_S = 4.0, 6.0
+"""At most so long for one pass over the file, and for writing it."""
 LOOKUPS = 200
 NETWORKED = ("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "fuse", "ceph", "lustre", "gcsfuse")
 IN_MEMORY = ("tmpfs", "ramfs", "ramdisk")
@@ -64,10 +64,15 @@ def measure(place: Path, file_bytes: int = FILE_BYTES) -> DiskRate:
     path = Path(name)
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
-            for _ in range(size // CHUNK):
-                file.write(os.urandom(CHUNK))  # random: a drive may compress, a file be sparse
+            written, last = 0, time.perf_counter() + WRITE_S
+            while written < size and (written < 8 * CHUNK or time.perf_counter() < last):
+                written += file.write(
+                    os.urandom(CHUNK)
+                )  # random: drives compress, files are sparse
+                if written % (16 * CHUNK) == 0:
+                    os.fsync(file.fileno())
             os.fsync(file.fileno())
-        return _read(path, size, kind)
+        return _read(path, written, kind)
     finally:
         path.unlink(missing_ok=True)
 

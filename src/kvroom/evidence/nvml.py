@@ -45,9 +45,10 @@ def read(nvml: Any = None) -> Driver:
     """Ask the driver. Without the library, a driver or a GPU the answer is empty and says why."""
     if nvml is None:
         try:
-            import pynvml as nvml
+            import pynvml
         except ModuleNotFoundError:
             return Driver(None, (), "nvidia-ml-py is not installed (pip install kvroom[probe])")
+        nvml = pynvml
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:

@@ -4,7 +4,7 @@ It imports nothing but the standard library and runs by its path, so that many s
 come a line each on standard input: ``hold BYTES`` fills a buffer of that size, ``read S`` looks for a
 byte that the buffer does not hold (the C library's ``memchr``: every byte is read, none written) for
 ``S`` seconds, ``copy S`` copies one half onto the other. The answer is a line: bytes held, or bytes
-moved (a copy's count twice: read and written) and nanoseconds taken.
+moved (a copy's count twice: read and written), nanoseconds taken and nanoseconds of CPU time in them.
 """
 
 from __future__ import annotations
@@ -54,15 +54,16 @@ def copier(buffer: bytearray) -> Callable[[], int]:
     return copy
 
 
-def _repeated(once: Callable[[], int], seconds: float) -> tuple[int, int]:
-    """(bytes, nanoseconds) of ``once`` done again and again for ``seconds``, at least twice."""
+def _repeated(once: Callable[[], int], seconds: float) -> tuple[int, int, int]:
+    """(bytes, ns, ns of CPU) of ``once`` done again and again for ``seconds``, after one to warm up."""
     once()
+    busy = time.process_time_ns()
     start = now = time.perf_counter_ns()
     moved = 0
     while now - start < seconds * 1e9 or not moved:
         moved += once()
         now = time.perf_counter_ns()
-    return moved, max(1, now - start)
+    return moved, max(1, now - start), max(1, time.process_time_ns() - busy)
 
 
 if __name__ == "__main__":

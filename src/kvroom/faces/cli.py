@@ -10,7 +10,9 @@ import click
 from kvroom import __version__
 from kvroom.faces.plain import colour, spell_out
 
-COMMANDS = ("compare", "gpus", "models", "plan", "reuse", "schema", "serve", "simulate")
+COMMANDS = (
+    "compare", "gpus", "models", "plan", "probe", "reuse", "schema", "serve", "simulate", "watch",
+)  # fmt: skip
 """Each is the function of its name in ``faces/commands``."""
 
 
