@@ -12,6 +12,7 @@ import os
 import socket
 import ssl
 import time
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from threading import Timer
 from urllib.parse import unquote, urlsplit
@@ -76,46 +77,48 @@ class Endpoint:
         """The answer's text, within ``timeout_s`` in all; NoAnswerError where there is none."""
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         connection = kind(self.host, self.port, timeout=timeout_s)
-        late = Timer(timeout_s, _shut, (connection,))
-        late.daemon = True
         begun = time.monotonic()
-        late.start()
+        late: Timer | None = None
         try:
-            return self._ask(connection)
-        except (TimeoutError, http.client.HTTPException, OSError, ValueError) as error:
+            connection.connect()
+            late = Timer(timeout_s, _shut, (connection.sock,))
+            late.daemon = True
+            late.start()
+            text = self._ask(connection)
+        except (http.client.HTTPException, OSError, ValueError) as error:
             if time.monotonic() - begun >= timeout_s:
                 raise NoAnswerError(f"no whole answer within {timeout_s:g} s") from None
             raise NoAnswerError(_why(error)) from None
         finally:
-            late.cancel()
+            if late is not None:
+                late.cancel()
             connection.close()
+        if time.monotonic() - begun >= timeout_s:  # cut off, which reads like an end
+            raise NoAnswerError(f"no whole answer within {timeout_s:g} s")
+        return text
 
     def _ask(self, connection: http.client.HTTPConnection) -> str:
         target = f"{self.path}?{self.query}" if self.query else self.path
         connection.request("GET", target, headers=self.headers)
-        answer = connection.getresponse()
-        if answer.status != http.client.OK:
-            raise NoAnswerError(_status(answer.status))
-        chunks: list[bytes] = []
-        size = 0
-        while chunk := answer.read1(65_536):
-            chunks.append(chunk)
-            size += len(chunk)
-            if size > MOST_BYTES:
-                raise NoAnswerError(f"its answer is longer than {MOST_BYTES:,} bytes")
-        if answer.length:  # what was promised and did not come
-            raise NoAnswerError("its answer is cut short")
+        with closing(connection.getresponse()) as answer:
+            if answer.status != http.client.OK:
+                raise NoAnswerError(_status(answer.status))
+            chunks: list[bytes] = []
+            size = 0
+            while chunk := answer.read1(65_536):
+                chunks.append(chunk)
+                size += len(chunk)
+                if size > MOST_BYTES:
+                    raise NoAnswerError(f"its answer is longer than {MOST_BYTES:,} bytes")
+            if answer.length:  # what was promised and did not come
+                raise http.client.IncompleteRead(b"".join(chunks), answer.length)
         return b"".join(chunks).decode("utf-8", "replace")
 
 
-def _shut(connection: http.client.HTTPConnection) -> None:
+def _shut(sock: socket.socket) -> None:
     """End a connection that takes too long, whichever call waits for it."""
-    sock = connection.sock
-    if sock is not None:
-        try:
-            sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            sock.close()
+    with suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
 
 
 def _status(status: int) -> str:

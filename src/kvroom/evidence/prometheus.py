@@ -97,7 +97,9 @@ def _sorted_out(text: str) -> tuple[list[str], tuple[str, ...], int]:
         elif match[0] in _known() or match[0] == START:
             lines.append(bare)
         elif not match[0].startswith(OF_THE_PROCESS) and len(unknown) < MOST_UNKNOWN:
-            unknown[_ENDING.sub("", match[0])[:120]] = None
+            base = _ENDING.sub("", match[0])
+            if f"{base}_total" not in _known() and f"{base}_count" not in _known():  # _created
+                unknown[base[:120]] = None
     return lines, tuple(sorted(unknown)), nameless
 
 

@@ -32,6 +32,14 @@ MOST_LINE = 4_000_000
 _TOKENS = {"prompt_lengths": "prompt_tokens", "output_lengths": "generation_tokens"}
 
 
+_SIZES = {
+    "num_blocks": ("num_gpu_blocks",),
+    "block_size": ("effective_attention_block_size", "block_size"),
+    "kv_tokens": ("kv_cache_size_tokens",),
+}
+"""Figures of the cache → the labels that tell them, the best first (vLLM's ``cache_config_info``)."""
+
+
 class Recorder:
     """Writes a recording, a whole line at a time; what is there is readable whenever it stops."""
 
@@ -109,13 +117,21 @@ def _told(lengths: Histogram) -> dict[str, Any]:
     return {"total": lengths.total, "steps": steps}
 
 
+def concurrency_of(reading: Reading) -> float | None:
+    """Requests of full length at once, where the engine tells it (vLLM's newer releases)."""
+    try:
+        return float(reading.info["kv_cache_max_concurrency"])
+    except (KeyError, ValueError):
+        return None
+
+
 def cache_of(reading: Reading) -> dict[str, int]:
     """The cache's size as the engine tells it, under the names of start-up logs' figures."""
     found: dict[str, int] = {}
-    for name, key in (("num_blocks", "num_gpu_blocks"), ("block_size", "block_size")):
-        value = reading.info.get(key, "")
-        if value.isdecimal():
-            found[name] = int(value)
+    for name, keys in _SIZES.items():
+        values = [int(v) for k in keys if (v := reading.info.get(k, "")).isdecimal()]
+        if values:
+            found[name] = values[0]
     if "kv_tokens" in reading.gauges:
         found["kv_tokens"] = round(reading.gauges["kv_tokens"])
     return found
@@ -253,4 +269,4 @@ class _Lengths:
         return max(1, round(length * self.mean / middle))
 
 
-__all__ = ["Recorder", "Recording", "cache_of"]
+__all__ = ["Recorder", "Recording", "cache_of", "concurrency_of"]

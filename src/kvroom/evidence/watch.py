@@ -24,16 +24,21 @@ TREND_SAMPLES = 4
 SOON_S = 120.0
 """A cache that is full within so long is worth a warning, from this fill on:"""
 TREND_FROM = 0.3
+FALL = 0.02
+"""A drop of more than this ends what is a trend."""
+RECENT_S = 10.0
+"""Preemptions are warned of so long."""
 FULL = 0.95
-ROOMY = 0.8
+ROOMY = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
     """One look at the engine. What it does not tell, or did not answer, is None.
 
-    ``preemptions`` is the engine's own counter; ``hit_ratio``, ``ttft_s``, ``itl_s`` and the rates are
-    of the last ``window_s`` seconds (None: since the server began). ``error`` says why there is nothing.
+    ``preemptions`` is the engine's own counter, ``preemptions_lately`` those of the last ten seconds;
+    ``hit_ratio``, ``ttft_s``, ``itl_s`` and the rates are of the last ``window_s`` seconds (None: since
+    the server began). ``error`` says why there is nothing.
     """
 
     t_s: float
@@ -48,7 +53,7 @@ class Sample:
     requests_per_s: float | None = None
     prompt_tokens_per_s: float | None = None
     generation_tokens_per_s: float | None = None
-    preemptions_in_window: int | None = None
+    preemptions_lately: int | None = None
     restarted: bool = False
     full_in_s: float | None = None
     warnings: tuple[str, ...] = ()
@@ -108,36 +113,46 @@ class Watcher:
             self._kept.popleft()
         base = self._kept[0] if self._kept else None
         self._kept.append(_Kept(t_s, reading))
-        sample = _sample(t_s, reading, base, restarted)
-        full_in = self._full_in()
-        sample = replace(sample, full_in_s=full_in)
+        sample = replace(
+            _sample(t_s, reading, base, restarted),
+            full_in_s=self._full_in(),
+            preemptions_lately=self._preempted(),
+        )
         return replace(sample, warnings=tuple(warnings(sample)))
+
+    def _preempted(self) -> int | None:
+        """Preemptions of the last ten seconds; None without a sample before."""
+        now = self._kept[-1]
+        before = next(k for k in self._kept if k.t_s >= now.t_s - RECENT_S)
+        if before is now and len(self._kept) > 1:  # samples are further apart than that
+            before = self._kept[-2]
+        if before is now:
+            return None
+        return _whole(increase(now.reading, before.reading, "preemptions"))
 
     def _full_in(self) -> float | None:
         """Seconds until the cache is full at the trend's pace; None where it does not fill."""
-        now = self._kept[-1].t_s
-        points = [
-            (k.t_s - now, k.reading.gauges["kv_usage"])
-            for k in self._kept
-            if k.t_s >= now - TREND_S and "kv_usage" in k.reading.gauges
-        ]
-        if len(points) < TREND_SAMPLES or points[-1][1] < TREND_FROM:
+        now = self._kept[-1]
+        points: list[tuple[float, float]] = []
+        for k in reversed(self._kept):
+            fill = k.reading.gauges.get("kv_usage")
+            if fill is None or k.t_s < now.t_s - TREND_S:
+                break
+            if points and fill > points[-1][1] + FALL:
+                break
+            points.append((k.t_s - now.t_s, fill))
+        if len(points) < TREND_SAMPLES or points[0][1] < TREND_FROM:
             return None
-        slope, level = _line(points)
-        if slope <= 0 or level >= 1:
-            return None
-        return (1 - level) / slope
+        slope = _slope(points)
+        return (1 - points[0][1]) / slope if slope > 0 else None
 
 
-def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """(slope, value at 0) of the least-squares line."""
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """The slope of the least-squares line."""
     n = len(points)
     mean_t, mean_v = (sum(p[i] for p in points) / n for i in (0, 1))
     spread = sum((t - mean_t) ** 2 for t, _ in points)
-    if not spread:
-        return 0.0, mean_v
-    slope = sum((t - mean_t) * (v - mean_v) for t, v in points) / spread
-    return slope, mean_v - slope * mean_t
+    return sum((t - mean_t) * (v - mean_v) for t, v in points) / spread if spread else 0.0
 
 
 def began_anew(before: Reading, now: Reading) -> bool:
@@ -177,7 +192,6 @@ def _sample(t_s: float, reading: Reading, base: _Kept | None, restarted: bool) -
         rose = increase(reading, before, name)
         return rose / window if rose is not None and window else None
 
-    preempted = increase(reading, before, "preemptions") if base else None
     ttft, itl = (observed(reading, before, n) for n in ("ttft", "itl"))
     return Sample(
         t_s=t_s,
@@ -192,7 +206,6 @@ def _sample(t_s: float, reading: Reading, base: _Kept | None, restarted: bool) -
         requests_per_s=rate("finished"),
         prompt_tokens_per_s=rate("prompt_tokens"),
         generation_tokens_per_s=rate("generation_tokens"),
-        preemptions_in_window=_whole(preempted),
         restarted=restarted,
     )
 
@@ -227,22 +240,21 @@ def warnings(s: Sample) -> list[str]:
     """What stands before the cliff or has gone over it, worst first, a sentence each."""
     found: list[str] = []
     usage = s.kv_usage
-    if s.preemptions_in_window:
-        many = "" if s.preemptions_in_window == 1 else "s"
+    if s.preemptions_lately:
+        many = "" if s.preemptions_lately == 1 else "s"
         found.append(
-            f"{s.preemptions_in_window:,} preemption{many} in {s.window_s:.0f} s: the cache is too small "
+            f"{s.preemptions_lately:,} preemption{many} in the last {RECENT_S:.0f} s: the cache is too small "
             "for what runs, and what is thrown out is computed again; admit fewer at once or give more cache."
         )
     if usage is not None and usage >= FULL and s.waiting:
         wait = "waits" if s.waiting == 1 else "wait"
         found.append(f"The cache is full ({usage:.0%}): {s.waiting:,} {wait} for others to end.")
-    elif s.full_in_s is not None and s.full_in_s <= SOON_S:
-        assert usage is not None
+    elif usage is not None and s.full_in_s is not None and s.full_in_s <= SOON_S:
         found.append(
             f"The cache is {usage:.0%} full and at this pace full in about {s.full_in_s:.0f} s: "
             "requests then wait or are preempted."
         )
-    if s.waiting and usage is not None and usage < ROOMY:
+    if s.waiting and usage is not None and usage < ROOMY and not s.preemptions_lately:
         one = s.waiting == 1
         found.append(
             f"{s.waiting:,} wait{'s' if one else ''} although the cache is only {usage:.0%} full: the limit "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from kvroom.errors import KvroomError
 from kvroom.evidence import prometheus
 from kvroom.evidence.endpoint import Endpoint, NoAnswerError
 from kvroom.evidence.prometheus import Reading
-from kvroom.evidence.recording import Recorder, Recording, cache_of
+from kvroom.evidence.recording import Recorder, Recording, cache_of, concurrency_of
 from kvroom.evidence.watch import Sample, Watcher
 from kvroom.faces.options import scenario_from
 from kvroom.faces.plain import ascii_only, spelled
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 HISTORY = 60
 SPARKS = "▁▂▃▄▅▆▇█"
+_DIGITS = re.compile(r"[\d.,%]+")
 NOT_METRICS = "its answer holds no figure of vLLM, SGLang or llama.cpp"
 
 
@@ -140,14 +142,8 @@ def _shower(view: View, wishes: Wishes) -> Iterator[Callable[[Sample], None]]:
     if wishes.as_json:
         yield lambda sample: say(sample.to_dict(), pretty=False)
     elif not sys.stdout.isatty() or wishes.count == 1:
-        click.echo(_head(view))
-
-        def line(sample: Sample) -> None:
-            if view.reading is not None and len(view.fills) == 1:
-                click.echo("\n".join(filter(None, (_beside(view), _ignored(view.reading)))))
-            click.echo(_plain(line_of(sample)))
-
-        yield line
+        click.echo(f"watching {view.address}")
+        yield _Lines(view).show
     else:
         from rich.live import Live
 
@@ -159,8 +155,26 @@ def _plain(text: str) -> str:
     return spelled(text) if ascii_only() else text
 
 
-def _head(view: View) -> str:
-    return f"watching {view.address}"
+class _Lines:
+    """A line a sample; a warning is told when it begins, or another comes first."""
+
+    def __init__(self, view: View | None) -> None:
+        self._view = view
+        self._told = ""
+
+    def show(self, s: Sample) -> None:
+        """Print one sample."""
+        view = self._view
+        if view is not None and view.reading is not None:
+            for block in filter(None, (_beside(view), _ignored(view.reading))):
+                click.echo(_plain(block))
+            self._view = None
+        click.echo(_plain(line_of(s)))
+        worst = s.warnings[0] if s.warnings else ""
+        kind = _DIGITS.sub("", worst)
+        if kind and kind != self._told:
+            click.echo(_plain(paragraph(worst, "           ! ")))
+        self._told = kind
 
 
 def line_of(s: Sample) -> str:
@@ -174,8 +188,7 @@ def line_of(s: Sample) -> str:
     cells.append(f"hits {'-' if s.hit_ratio is None else format(s.hit_ratio, '.0%')}")
     for name, spread in (("TTFT", s.ttft_s), ("ITL", s.itl_s)):
         cells.append(f"{name} {_spread(spread)}")
-    text = "  ".join(cells)
-    return "\n".join((text, *(f"          ! {w}" for w in s.warnings)))
+    return "  ".join(cells)
 
 
 def seconds(value: float | None) -> str:
@@ -210,7 +223,9 @@ def expected(view: View) -> list[tuple[str, str, str]]:
         if planned_ is not None or real is not None:
             rows.append((name, _number(planned_), _number(real)))
     if room is not None:
-        rows.append(("requests at once", f"{room.max_concurrency:,.2f}", "-"))
+        real_room = concurrency_of(view.reading)
+        shown = "-" if real_room is None else f"{real_room:,.2f}"
+        rows.append(("requests at once", f"{room.max_concurrency:,.2f}", shown))
     return rows
 
 
@@ -292,6 +307,7 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
         )
         return
     names = Sample.__dataclass_fields__
+    lines = _Lines(None)
     if not as_json:
         h = recording.header
         click.echo(f"{h['engine']} at {h['address']}, recorded {h['began']}")
@@ -300,4 +316,4 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
             say({k: line.get(k) for k in names}, pretty=False)
         else:
             known = {k: v for k, v in line.items() if k in names}
-            click.echo(_plain(line_of(Sample(**{**known, "warnings": tuple(line["warnings"])}))))
+            lines.show(Sample(**{**known, "warnings": tuple(line["warnings"])}))
