@@ -15,22 +15,22 @@ INF = math.inf
 SGLANG = """\
 # HELP sglang:token_usage how full
 # TYPE sglang:token_usage gauge
-sglang:token_usage{model_name="meta-llama/Llama-3.1-8B-Instruct"} 0.28
-sglang:cache_hit_rate{model_name="meta-llama/Llama-3.1-8B-Instruct"} 0.007507552643049313
-sglang:num_running_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct"} 162.0
-sglang:num_queue_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct"} 2826.0
-sglang:num_used_tokens{model_name="meta-llama/Llama-3.1-8B-Instruct"} 123859.0
-sglang:prompt_tokens_total{model_name="meta-llama/Llama-3.1-8B-Instruct"} 8.128902e+06
-sglang:generation_tokens_total{model_name="meta-llama/Llama-3.1-8B-Instruct"} 7.557572e+06
-sglang:time_to_first_token_seconds_sum{model_name="meta-llama/Llama-3.1-8B-Instruct"} 2.3518979e+06
-sglang:time_to_first_token_seconds_bucket{le="1.0",model_name="meta-llama/Llama-3.1-8B-Instruct"} 27.0
-sglang:time_to_first_token_seconds_bucket{le="10.0",model_name="meta-llama/Llama-3.1-8B-Instruct"} 1330.0
-sglang:time_to_first_token_seconds_bucket{le="30.0",model_name="meta-llama/Llama-3.1-8B-Instruct"} 2513.0
-sglang:time_to_first_token_seconds_bucket{le="+Inf",model_name="meta-llama/Llama-3.1-8B-Instruct"} 11008.0
-sglang:time_per_output_token_seconds_sum{model_name="meta-llama/Llama-3.1-8B-Instruct"} 866964.58
-sglang:time_per_output_token_seconds_bucket{le="0.075",model_name="meta-llama/Llama-3.1-8B-Instruct"} 433413.0
-sglang:time_per_output_token_seconds_bucket{le="0.1",model_name="meta-llama/Llama-3.1-8B-Instruct"} 4.950195e+06
-sglang:time_per_output_token_seconds_bucket{le="+Inf",model_name="meta-llama/Llama-3.1-8B-Instruct"} 7.400757e+06
+sglang:token_usage{model_name="Llama-3.1-8B"} 0.28
+sglang:cache_hit_rate{model_name="Llama-3.1-8B"} 0.007507552643049313
+sglang:num_running_reqs{model_name="Llama-3.1-8B"} 162.0
+sglang:num_queue_reqs{model_name="Llama-3.1-8B"} 2826.0
+sglang:num_used_tokens{model_name="Llama-3.1-8B"} 123859.0
+sglang:prompt_tokens_total{model_name="Llama-3.1-8B"} 8.128902e+06
+sglang:generation_tokens_total{model_name="Llama-3.1-8B"} 7.557572e+06
+sglang:time_to_first_token_seconds_sum{model_name="Llama-3.1-8B"} 2.3518979e+06
+sglang:time_to_first_token_seconds_bucket{le="1.0",model_name="Llama-3.1-8B"} 27.0
+sglang:time_to_first_token_seconds_bucket{le="10.0",model_name="Llama-3.1-8B"} 1330.0
+sglang:time_to_first_token_seconds_bucket{le="30.0",model_name="Llama-3.1-8B"} 2513.0
+sglang:time_to_first_token_seconds_bucket{le="+Inf",model_name="Llama-3.1-8B"} 11008.0
+sglang:time_per_output_token_seconds_sum{model_name="Llama-3.1-8B"} 866964.58
+sglang:time_per_output_token_seconds_bucket{le="0.075",model_name="Llama-3.1-8B"} 433413.0
+sglang:time_per_output_token_seconds_bucket{le="0.1",model_name="Llama-3.1-8B"} 4.950195e+06
+sglang:time_per_output_token_seconds_bucket{le="+Inf",model_name="Llama-3.1-8B"} 7.400757e+06
 sglang:func_latency_seconds_count{name="generate_request"} 14007.0
 """
 LLAMA_CPP = """\

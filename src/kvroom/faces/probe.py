@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import wrap
 
 import click
 
@@ -17,7 +18,7 @@ from kvroom.units import show_count, show_gib, show_rate
 _SHOW: dict[str, Callable[[float], str]] = {
     "bytes": show_gib,
     "bytes_per_s": show_rate,
-    "flops_per_s": lambda v: f"{show_count(v)}FLOP/s",
+    "flops_per_s": lambda v: f"{show_count(v)} FLOP/s",
     "s": lambda v: f"{v * 1e6:,.0f} µs",
     "count": lambda v: f"{v:,.0f}",
 }
@@ -60,11 +61,13 @@ def show(found: Probe, out: str | None) -> str:
 
 
 def _head() -> str:
-    return f"  {'':24}{'measured':>14}{'catalogue':>14}  how"
+    return f"  {'':24}{'measured':>14}{'catalogue':>13}  how"
 
 
 def _line(row: Row) -> str:
     show = _SHOW[row.unit]
     measured = "-" if row.measured is None else show(row.measured)
     expected = "-" if row.expected is None else show(row.expected)
-    return f"  {row.name:24}{measured:>14}{expected:>14}  {row.how}"
+    first, *more = wrap(row.how, 25) or [""]
+    told = "".join(f"\n{'':55}{rest}" for rest in more)
+    return f"  {row.name:24}{measured:>14}{expected:>13}  {first}{told}"

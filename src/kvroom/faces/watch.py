@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +162,7 @@ class _Lines:
     def __init__(self, view: View | None) -> None:
         self._view = view
         self._told = ""
+        self._begun = False
 
     def show(self, s: Sample) -> None:
         """Print one sample."""
@@ -169,42 +171,61 @@ class _Lines:
             for block in filter(None, (_beside(view), _ignored(view.reading))):
                 click.echo(_plain(block))
             self._view = None
+        if not self._begun and s.error is None:
+            self._begun = True
+            click.echo(HEAD)
         click.echo(_plain(line_of(s)))
         worst = s.warnings[0] if s.warnings else ""
         kind = _DIGITS.sub("", worst)
         if kind and kind != self._told:
-            click.echo(_plain(paragraph(worst, "           ! ")))
+            click.echo(_plain(paragraph(worst, "         ! ")))
         self._told = kind
 
 
 def line_of(s: Sample) -> str:
-    """One sample in one line."""
+    """One sample in one line, under HEAD."""
     if s.error is not None:
-        return f"{s.t_s:8.1f} s  no answer: {s.error}"
-    cells = [f"{s.t_s:8.1f} s"]
-    cells.append("cache   -" if s.kv_usage is None else f"cache {s.kv_usage:4.0%}")
-    for name, value in (("run", s.running), ("wait", s.waiting), ("preempted", s.preemptions)):
-        cells.append(f"{name} {'-' if value is None else format(value, ',')}")
-    cells.append(f"hits {'-' if s.hit_ratio is None else format(s.hit_ratio, '.0%')}")
-    for name, spread in (("TTFT", s.ttft_s), ("ITL", s.itl_s)):
-        cells.append(f"{name} {_spread(spread)}")
-    return "  ".join(cells)
+        return f"{s.t_s:8.1f}  no answer: {s.error}"
+    cells = [
+        "-" if s.kv_usage is None else f"{s.kv_usage:.0%}",
+        _number(s.running),
+        _number(s.waiting),
+        _number(s.preemptions),
+        "-" if s.hit_ratio is None else f"{s.hit_ratio:.0%}",
+        *_typical_and_p95(s.ttft_s),
+        *_typical_and_p95(s.itl_s),
+    ]
+    widths = (7, 6, 6, 11, 6, 9, 9, 9, 9)
+    return f"{s.t_s:8.1f}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
+
+
+HEAD = f"{'seconds':>8}{'cache':>7}{'run':>6}{'wait':>6}{'preempted':>11}{'hits':>6}"
+HEAD += f"{'TTFT':>9}{'p95':>9}{'ITL':>9}{'p95':>9}"
 
 
 def seconds(value: float | None) -> str:
     """A time as people say it."""
     if value is None:
         return "-"
-    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:,.{1 if value < 100 else 0}f} s"
+
+
+def _typical_and_p95(spread: dict[str, Any] | None) -> tuple[str, str]:
+    """The median (the mean where there is no more) and the 95th percentile."""
+    if spread is None:
+        return "-", "-"
+    if "p50" not in spread:
+        return seconds(spread["mean"]), "-"
+    first, second = (
+        (">" if name in spread["at_least"] else "") + seconds(spread[name])
+        for name in ("p50", "p95")
+    )
+    return first, second
 
 
 def _spread(spread: dict[str, Any] | None) -> str:
-    if spread is None:
-        return "-"
-    if "p50" not in spread:
-        return f"mean {seconds(spread['mean'])}"
-    more = "≥ " if "p95" in spread["at_least"] else ""
-    return f"{seconds(spread['p50'])}, p95 {more}{seconds(spread['p95'])}"
+    typical, p95 = _typical_and_p95(spread)
+    return typical if p95 == "-" else f"{typical}, p95 {p95}"
 
 
 def expected(view: View) -> list[tuple[str, str, str]]:
@@ -297,10 +318,12 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
     """Tell a recording again, or make a trace of it."""
     recording = Recording.open(path)
     if trace is not None:
-        count = write_trace(trace, recording.requests())
-        if not count:
+        requests = recording.requests()
+        first = next(requests, None)
+        if first is None:
             why = "holds no arrival to make a trace of"
             raise KvroomError("recording", path, why, "Record while requests come.")
+        count = write_trace(trace, chain((first,), requests))
         click.echo(
             f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
             "what their prompts share is not in a recording."
