@@ -1,8 +1,8 @@
 """Recordings of a watch: JSON lines, written as it goes, read back a line at a time.
 
 The first line tells what was watched (``kvroom_recording``, engine, the cache's size as the engine
-tells it); each other line is a sample with the engine's counters and the lengths of the requests that
-ended since the line before. ``requests`` makes a trace of it: as many requests as were counted, of
+tells it); each other line is a sample with the engine's counters and what was observed since the line
+before: lengths of requests that ended, times to the first token and between tokens. ``requests`` makes a trace of it: as many requests as were counted, of
 lengths drawn from those that were counted. Which prompts began alike is not in an engine's metrics, so
 that trace shares no prefix.
 """
@@ -28,6 +28,8 @@ from kvroom.workloads.requests import PS_PER_S, Request
 FORMAT = 1
 KEY = "kvroom_recording"
 LENGTHS = ("prompt_lengths", "output_lengths")
+OBSERVED = (*LENGTHS, "ttft", "itl")
+"""The histograms whose observations are kept, a sample's since the one before."""
 MOST_LINE = 4_000_000
 _TOKENS = {"prompt_lengths": "prompt_tokens", "output_lengths": "generation_tokens"}
 
@@ -91,7 +93,7 @@ class Recorder:
                 before = Reading(reading.engine)  # all that it counts came since the line before
             line["counters"] = reading.counters
             line["first"] = self._before is None
-            for name in LENGTHS:
+            for name in OBSERVED:
                 lengths = observed(reading, before, name) if before is not None else None
                 line[name] = _told(lengths) if lengths and lengths.count else None
             self._before = reading

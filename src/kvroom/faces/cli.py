@@ -11,6 +11,7 @@ from kvroom import __version__
 from kvroom.faces.plain import colour, spell_out
 
 COMMANDS = (
+    "calibrate",
     "compare",
     "gpus",
     "launch",
