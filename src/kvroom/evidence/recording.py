@@ -2,9 +2,10 @@
 
 The first line tells what was watched (``kvroom_recording``, engine, the cache's size as the engine
 tells it); each other line is a sample with the engine's counters and what was observed since the line
-before: lengths of requests that ended, times to the first token and between tokens. ``requests`` makes a trace of it: as many requests as were counted, of
-lengths drawn from those that were counted. Which prompts began alike is not in an engine's metrics, so
-that trace shares no prefix.
+before: lengths of requests that ended, times to the first token and between tokens.
+
+``requests`` makes a trace of it: as many requests as were counted, of lengths drawn from those that
+were counted. Which prompts began alike is not in an engine's metrics: that trace shares no prefix.
 """
 
 from __future__ import annotations
