@@ -85,7 +85,7 @@ def _question(w: Workings) -> Iterator[Explanation | None]:
 def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation | None]:
     plan, at = w.plan, "figures.memory."
     gpus, each = m["gpus"], f"{m['request_bytes']:,}"
-    replica = gpus // w.deployment.layout.dp
+    replica = gpus // w.deployment.layout.dp // w.answer.pools
     room = m["room"]
     cards = "cards × what the card that binds holds of it"
     yield _made(

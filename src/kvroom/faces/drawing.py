@@ -164,7 +164,7 @@ def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
     """The break: the next request sticks out of the memory; the others queue below."""
     if not m["waiting"] or not m["request_bytes"] or m["over_bytes"]:
         return []
-    start = wall - m["free_bytes"] * scale
+    start = wall - (m["request_bytes"] - m["short_bytes"]) * scale
     width = min(m["request_bytes"] * scale, 99.8 - start)
     first = m["running"] + 1
     marks: list[Mark] = [

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
+from math import floor
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import catalogue
 from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind
+from kvroom.models.kinds import LayerKind, TiedWindow
 from kvroom.planning import Workings
 from kvroom.timing.traffic import MAX_BATCH, compute_dtype, smallest
 from kvroom.verdict import requests_held
@@ -41,12 +42,13 @@ def memory(w: Workings) -> dict[str, Any]:
     plan, d = w.plan, w.deployment
     gpus = d.layout.gpus
     room = requests_held(d, w.answer, plan.capacity.ceiling)
-    dp = d.layout.dp
+    pools = d.layout.dp * w.answer.pools
     pool = plan.memory.kv_bytes * gpus
-    each = plan.kv.bytes_per_request_per_gpu * gpus // dp
+    each = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
     counted = plan.capacity.engine.max_concurrency if plan.capacity.engine else None
     if counted and each:
-        each = round(pool / dp / counted)  # as the engine counts: whole blocks, padding in
+        # As the engine counts: whole blocks, padding in.
+        each = floor(pool / (pools * counted))
     asked = plan.scenario.concurrency
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
@@ -78,7 +80,7 @@ def memory(w: Workings) -> dict[str, Any]:
         "running_bytes": running * each,
         "free_bytes": pool - running * each,
         "left_bytes": left,
-        "short_bytes": max(0, each - left // dp),
+        "short_bytes": max(0, each - left // pools),
     }
 
 
@@ -175,6 +177,8 @@ def _factors(kind: LayerKind) -> list[dict[str, Any]]:
     heads = getattr(kind, "kv_heads", None)
     if heads is not None:
         k, v = getattr(kind, "k_dim", 0), getattr(kind, "v_dim", 0)
+        if isinstance(kind, TiedWindow):
+            return [factor("heads", heads), factor("width, key and value in one", k)]
         if k == v:
             return [factor("heads", heads), factor("width", k), factor("key and value", 2)]
         return [factor("heads", heads), factor("key width + value width", k + v)]

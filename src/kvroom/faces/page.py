@@ -92,7 +92,7 @@ def render(query: str = "") -> tuple[int, str]:
         try:
             answers[name] = answer(Scenario.from_dict(varied(given, change)))
         except KvroomError:
-            answers[name] = found
+            answers[name] = {}
     parts = _parts(given, found, error)
 
     def fill(match: re.Match[str]) -> str:
