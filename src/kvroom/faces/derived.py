@@ -137,6 +137,14 @@ def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation | None]:
         else f"{plan.kv.bytes_per_request_per_gpu:,} × {replica}",
     )
     yield _made(
+        at + "stored_bytes",
+        "What a request stores, on all the cards that serve it",
+        m["stored_bytes"],
+        "bytes",
+        "its bytes on one card × cards of a replica",
+        numbers=f"{plan.kv.bytes_per_request_per_gpu:,} × {gpus // w.deployment.layout.dp}",
+    )
+    yield _made(
         at + "kept_bytes",
         "Kept free",
         m["kept_bytes"],

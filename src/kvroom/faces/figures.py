@@ -1,6 +1,6 @@
 """What the page's figures draw beyond the Plan's own keys: derived here, so that no face computes.
 
-``figures(workings)`` is plain JSON: ``memory`` (all cards added up, running and waiting requests),
+``figures(workings)`` is plain JSON: ``traits`` (what is so of this answer), ``memory`` (all cards added up, running and waiting requests),
 ``price`` (the factors of one token and every layer in order), ``step`` (the curve over batch sizes).
 Bytes are ``int`` and summed over all GPUs unless the key says otherwise.
 """
@@ -29,7 +29,28 @@ MOST_RUNS = 400
 
 def figures(w: Workings) -> dict[str, Any]:
     """The figures' data for one answered question."""
-    return {"memory": memory(w), "price": price(w), "step": step(w)}
+    held = memory(w)
+    return {"traits": traits(w, held), "memory": held, "price": price(w), "step": step(w)}
+
+
+def traits(w: Workings, held: dict[str, Any]) -> list[str]:
+    """What is so of this answer, by which the page chooses among sentences.
+
+    ``over`` (what must be held is more than there is) or ``starts``; of what starts, ``free`` (requests
+    store nothing), or ``room``: ``grows`` (length costs) or ``fixed``. ``arithmetic`` or ``engine``;
+    ``many`` cards; ``experts`` that are read as they are chosen; ``crosses`` (the cache read overtakes
+    the weights at some batch) or ``level``.
+    """
+    plan = w.plan
+    found = ["over"] if held["over_bytes"] else ["starts"]
+    if not held["over_bytes"]:
+        rent = "grows" if plan.kv.bytes_per_token else "fixed"
+        found += ["room", rent] if held["request_bytes"] else ["free"]
+    found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
+    found += ["many"] if held["gpus"] > 1 else []
+    found += ["experts"] if plan.weights.active_params < plan.weights.params else []
+    found.append("level" if plan.step.crossover_batch is None else "crosses")
+    return found
 
 
 def memory(w: Workings) -> dict[str, Any]:
@@ -37,14 +58,15 @@ def memory(w: Workings) -> dict[str, Any]:
 
     ``users`` are those asked for, or as many as have room; ``running`` of them have room, ``waiting``
     do not. ``left_bytes`` is what is left when full, ``free_bytes`` beside those running now,
-    ``kept_bytes`` what the engine leaves alone.
+    ``kept_bytes`` what the engine leaves alone. ``request_bytes`` is a request as the engine counts it,
+    ``stored_bytes`` what it stores.
     """
     plan, d = w.plan, w.deployment
     gpus = d.layout.gpus
     room = requests_held(d, w.answer, plan.capacity.ceiling)
     pools = d.layout.dp * w.answer.pools
     pool = plan.memory.kv_bytes * gpus
-    each = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
+    each = stored = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
     counted = plan.capacity.engine.max_concurrency if plan.capacity.engine else None
     if counted and each:
         # As the engine counts: whole blocks, padding in.
@@ -73,6 +95,7 @@ def memory(w: Workings) -> dict[str, Any]:
         "kept_bytes": max(0, plan.memory.gpu_bytes - used - plan.memory.kv_bytes) * gpus,
         "over_bytes": max(0, used - plan.memory.gpu_bytes) * gpus,
         "request_bytes": each,
+        "stored_bytes": stored,
         "room": room,
         "users": users,
         "running": running,

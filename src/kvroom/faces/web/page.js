@@ -219,6 +219,7 @@ function place(control, index, text) {
 function show() {
   const { answer, answers, scenario } = store;
   const m = answer.figures.memory;
+  byId("main").dataset.is = answer.figures.traits.join(" ");
   tell(answers);
   for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
   clearTimeout(later);
@@ -251,6 +252,7 @@ function show() {
   }
   byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
   byId("drop").disabled = users() <= 1;
+  for (const id of ["add", "add10", "reset", "filled"]) byId(id).disabled = !answer.figures.traits.includes("room");
   if (m.waiting || m.over_bytes) reveal(false, false);
 
   const verdict = byId("verdict");

@@ -50,8 +50,13 @@ export const formats = {
   short,
   tokens: (v) => `${grouped(v)} tokens`,
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
+  money: (v) => FIXED[2].format(v),
+  seconds: (v) => (v < 1 ? `${short3(v * 1000)} ms` : `${short3(v)} s`),
   text: String,
 };
+
+/** Three digits. @param {number} value */
+const short3 = (value) => Number(value.toPrecision(3)).toLocaleString("en-US");
 
 /** The value at a dotted path of an answer. @param {any} answer @param {string} path */
 export function at(answer, path) {
