@@ -10,7 +10,7 @@ import click
 from kvroom import __version__
 from kvroom.faces.plain import colour, spell_out
 
-COMMANDS = ("compare", "gpus", "levers", "models", "plan", "reuse", "schema", "serve", "simulate")
+COMMANDS = ("compare", "gpus", "levers", "models", "plan", "reuse", "schema", "search", "serve", "simulate")
 """Each is the function of its name in ``faces/commands``."""
 
 
