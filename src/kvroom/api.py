@@ -12,7 +12,7 @@ from kvroom.scenario import Scenario
 
 if TYPE_CHECKING:
     from kvroom.decisions.levers import Levers
-    from kvroom.decisions.search import Found
+    from kvroom.decisions.found import Found
 
 
 def plan(

@@ -69,7 +69,7 @@ def levers_of(made: Workings) -> list[Lever]:
     s, d = made.plan.scenario, made.deployment
     return [
         *_cache(made),
-        *_flags(s),
+        *_flags(made),
         *_stairs(made),
         *_weights(made),
         *_layouts(s, d),
@@ -134,9 +134,16 @@ SHARES: Mapping[str, tuple[str, tuple[float, ...], float]] = {
     "tensorrt-llm": ("free_gpu_memory_fraction", (0.95,), 0.9),
 }
 """Engine → the flag for its share of memory, values worth trying, its default (0: the engine's rule)."""
+SEQUENCES: Mapping[str, str] = {
+    "vllm": "max_num_seqs",
+    "sglang": "max_running_requests",
+    "tensorrt-llm": "max_batch_size",
+}
+"""Engine → the flag for how many sequences its scheduler runs at once."""
 
 
-def _flags(s: Scenario) -> Iterator[Lever]:
+def _flags(made: Workings) -> Iterator[Lever]:
+    s = made.plan.scenario
     args = s.engine_args
     flag, shares, default = SHARES.get(s.engine, ("", (), 0.0))
     now = args.get(flag, default)
@@ -150,14 +157,11 @@ def _flags(s: Scenario) -> Iterator[Lever]:
                 yield _flag("max_num_batched_tokens", tokens, words, "budget", SAME)
         if not args.get("enforce_eager"):
             yield _flag("enforce_eager", True, "no CUDA graphs", "graphs", SAME)
-        if isinstance(args.get("max_num_seqs"), int):
-            yield _flag(
-                "max_num_seqs",
-                2 * args["max_num_seqs"],
-                "twice as many sequences",
-                "sequences",
-                SAME,
-            )
+    taken = made.plan.capacity.engine and made.plan.capacity.engine.max_running_requests
+    if made.plan.verdict.binding == "max_num_seqs" and s.engine in SEQUENCES and taken:
+        yield _flag(
+            SEQUENCES[s.engine], 2 * taken, "twice as many sequences at once", "sequences", SAME
+        )
 
 
 def _flag(flag: str, value: Any, words: str, family: str, quality: Effect | None) -> Lever:

@@ -197,7 +197,9 @@ def _row(
     made_tokens = each * demand.output_tokens * replicas
     price = d.device.usd_per_hour
     hour = None if price is None else price * gpus
-    spans = {m: served.timing.span(m, s) for m, s in (("ttft", times.ttft_s), ("tpot", times.tpot_s))}
+    spans = {
+        m: served.timing.span(m, s) for m, s in (("ttft", times.ttft_s), ("tpot", times.tpot_s))
+    }
     return {
         "meets": meets and gpus <= MAX_GPUS,
         "worst": name,

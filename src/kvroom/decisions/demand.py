@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import ceil
 
 from kvroom.errors import KvroomError
@@ -120,7 +121,7 @@ def _check_order(seen: Mapping[str, Objective]) -> None:
             by_metric.setdefault(o.metric, []).append(o)
     for group in by_metric.values():
         ordered = sorted(group, key=lambda o: int(o.at[1:]))
-        for low, high in zip(ordered, ordered[1:], strict=False):
+        for low, high in pairwise(ordered):
             if low.limit_s > high.limit_s:
                 message = f"allows more than {high.name}, which is never below it"
                 raise KvroomError("--slo", low.name, message, f"Set it below {high.limit_s:g}s.")

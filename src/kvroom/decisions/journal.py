@@ -46,7 +46,9 @@ class Journal:
                 self._write(head)
         except OSError as e:
             fix = "Give a file that can be written to."
-            raise KvroomError("--journal", str(path), f"cannot be used ({e.strerror})", fix) from None
+            raise KvroomError(
+                "--journal", str(path), f"cannot be used ({e.strerror})", fix
+            ) from None
 
     def _read(self, path: Path, head: Mapping[str, Any]) -> int:
         """Take the whole lines in; gives where they end."""

@@ -7,25 +7,25 @@ and however often it is interrupted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from typing import Any
 
-from kvroom.decisions import report
 from kvroom.decisions.closed import CHUNK, Question, closed_chunk, scenario_of
-from kvroom.decisions.cost import Figures, figures_of
+from kvroom.decisions.cost import figures_of
 from kvroom.decisions.demand import Demand
+from kvroom.decisions.found import Answer, Found, front, why_not_first
 from kvroom.decisions.journal import Journal
 from kvroom.decisions.space import Candidate, Space, candidates
 from kvroom.decisions.trial import tried
 from kvroom.decisions.workers import MakePool, Progress, run_all
-from kvroom.errors import KvroomError
 from kvroom.models.load import load as load_model
 from kvroom.models.spec import ModelSpec
 from kvroom.planning import work
-from kvroom.scenario import MAX_GPUS, Scenario
+from kvroom.scenario import Scenario
 
 SIMULATE = 8
 """Answers wanted that a simulation bears out."""
@@ -35,132 +35,6 @@ LAYOUT = ("gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "replicas", "worklo
 FEW = 0.8
 """The share of simulated figures that should lie within the closed form's 80 % bands."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """One deployment that does: the Scenario with its replicas, figures of its Plan, what came of it."""
-
-    name: str
-    scenario: Scenario
-    figures: Figures
-    row: Mapping[str, Any]
-    trial: Mapping[str, Any] | None
-    margin: Mapping[str, float]
-    why: str = ""
-
-    @property
-    def simulated(self) -> bool:
-        """Whether a simulation bears it out."""
-        return self.trial is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        kept = ("gpus", "usd_per_hour", "output_tokens_per_s", "ttft_s", "tpot_s", "users", "replicas")
-        return {
-            "name": self.name,
-            "scenario": self.scenario.to_dict(),
-            "figures": self.figures.to_dict(),
-            "served": {k: self.row[k] for k in kept},
-            "trial": None if self.trial is None else dict(self.trial),
-            "margin": dict(self.margin),
-            "simulated": self.simulated,
-            "why": self.why,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Found:
-    """The answer of a search: what does, the cheapest first; the front; what was nearest where nothing does."""
-
-    objective: Mapping[str, Any]
-    searched: Mapping[str, Any]
-    answers: tuple[Answer, ...]
-    pareto: tuple[int, ...]
-    lost: tuple[Mapping[str, Any], ...]
-    nearest: tuple[Mapping[str, Any], ...]
-    sentence: str
-    journal: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values (CONTRACT: search)."""
-        return {
-            "objective": dict(self.objective),
-            "searched": dict(self.searched),
-            "answers": [{"rank": i + 1, **a.to_dict()} for i, a in enumerate(self.answers)],
-            "pareto": list(self.pareto),
-            "lost": [dict(x) for x in self.lost],
-            "nearest": [dict(x) for x in self.nearest],
-            "sentence": self.sentence,
-            "journal": self.journal,
-        }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """A flat row an answer, for a table or a data frame."""
-        return [
-            {
-                "rank": i + 1,
-                "name": a.name,
-                **a.to_dict()["served"],
-                **a.figures.to_dict(),
-                "ttft_s": a.row["ttft_s"],
-                "simulated_ttft_s": a.trial["ttft_s"] if a.trial else None,
-                "simulated_tpot_s": a.trial["tpot_s"] if a.trial else None,
-                "simulated": a.simulated,
-                "on_front": i in self.pareto,
-                "margin": min(a.margin.values(), default=None),
-                "why": a.why,
-            }
-            for i, a in enumerate(self.answers)
-        ]
-
-    def to_frame(self) -> Any:
-        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return report.frame(self.rows())
-
-    def to_html(self) -> str:
-        """A report as one self-contained HTML file."""
-        dots = [
-            report.Dot(
-                x=a.row["usd_per_hour"] or 0,
-                y=a.row["e2e_s"],
-                label=f"{a.name}: ${a.row['usd_per_hour'] or 0:,.2f} an hour, {a.row['e2e_s']:.2f} s",
-                best=i in self.pareto,
-            )
-            for i, a in enumerate(self.answers)
-        ]
-        parts = [report.paragraph(self.sentence)]
-        if any(d.x for d in dots):
-            parts += [
-                report.heading("Price against the time of a whole request"),
-                report.scatter(dots, "Answers by price and time", "dollars an hour", "seconds a request"),
-            ]
-        parts += [report.heading("Answers"), report.table(_COLUMNS, self.rows())]
-        if self.lost:
-            parts += [report.heading("What failed when it was simulated"), report.table(_LOST, self.lost)]
-        if self.nearest:
-            parts += [report.heading("Nearest"), report.table(_NEAREST, self.nearest)]
-        return report.page("Which hardware, layout and settings", parts)
-
-
-_COLUMNS = (
-    report.Column(title="rank", key="rank", number=True),
-    report.Column(title="deployment", key="name"),
-    report.Column(title="replicas", key="replicas", number=True),
-    report.Column(title="GPUs", key="gpus", number=True),
-    report.Column(title="$ / hour", key="usd_per_hour", number=True),
-    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
-    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
-    report.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
-    report.Column(title="tokens / s", key="output_tokens_per_s", number=True, decimals=0),
-    report.Column(title="margin", key="margin", number=True),
-    report.Column(title="why not first", key="why"),
-)
-_LOST = (report.Column(title="deployment", key="name"), report.Column(title="why", key="why"))
-_NEAREST = (
-    report.Column(title="deployment", key="name"),
-    report.Column(title="replicas", key="replicas", number=True),
-    report.Column(title="what fails", key="why"),
-)
 
 Scored = tuple[Candidate, dict[str, Any]]
 
@@ -293,7 +167,9 @@ def _told(
     chosen = held if hunt.simulate else [(c, row, None) for c, row in does[:SIMULATE]]
     chosen.sort(key=lambda x: (price_of(x[1], free=free), x[0].name))
     answers = [_answer(hunt, *x) for x in chosen]
-    answers = [a if i == 0 else replace(a, why=_why(a, answers[0])) for i, a in enumerate(answers)]
+    answers = [
+        a if i == 0 else replace(a, why=why_not_first(a, answers[0])) for i, a in enumerate(answers)
+    ]
     lost = [
         {"name": c.name, "replicas": t["replicas"], "why": _failed(hunt, t)}
         for (c, _), t in trials
@@ -313,10 +189,12 @@ def _told(
         objective=_objective(hunt),
         searched=searched,
         answers=tuple(answers),
-        pareto=tuple(_front(answers)),
+        pareto=tuple(front(answers)),
         lost=tuple(lost[:SHOWN_LOST]),
         nearest=tuple(near),
-        sentence=_sentence(hunt, answers, rows, refused, near, searched),
+        sentence=_cheapest(answers[0], searched)
+        if answers
+        else _nothing(hunt, rows, refused, near),
         journal=journal,
     )
 
@@ -351,13 +229,12 @@ def _merged(
     return held, inside, measured
 
 
-def _answer(
-    hunt: Hunt, c: Candidate, row: dict[str, Any], trial: dict[str, Any] | None
-) -> Answer:
+def _answer(hunt: Hunt, c: Candidate, row: dict[str, Any], trial: dict[str, Any] | None) -> Answer:
     scenario = scenario_of(hunt.question, c.keys, row)
     values = trial["slo"] if trial else {}
     margin = {
-        o.name: (o.limit_s - values.get(o.name, row.get(f"{o.metric}_s", row["tpot_s"]))) / o.limit_s
+        o.name: (o.limit_s - values.get(o.name, row.get(f"{o.metric}_s", row["tpot_s"])))
+        / o.limit_s
         for o in hunt.demand.slo
     }
     figures = replace(
@@ -368,23 +245,6 @@ def _answer(
     return Answer(
         name=name, scenario=scenario, figures=figures, row=row, trial=trial, margin=margin
     )
-
-
-def _why(a: Answer, best: Answer) -> str:
-    """Why ``a`` is not first."""
-    mine, first = a.row["usd_per_hour"], best.row["usd_per_hour"]
-    if mine is None or first is None:
-        return f"{a.row['gpus']:,} GPUs against {best.row['gpus']:,}" + (
-            "; its price is not known" if mine is None else ""
-        )
-    if mine > first * 1.005:
-        return f"costs {mine / first:.2f} times as much: ${mine:,.2f} an hour against ${first:,.2f}"
-    per, other = (
-        x.row["usd_per_million_output_tokens"] or 0 for x in (a, best)
-    )
-    if per > other * 1.005:
-        return f"a million tokens cost ${per:,.2f} against ${other:,.2f}"
-    return f"costs the same and takes {a.row['e2e_s']:.2f} s a request against {best.row['e2e_s']:.2f} s"
 
 
 def _failed(hunt: Hunt, t: Mapping[str, Any]) -> str:
@@ -418,30 +278,19 @@ def _nearest(
             why = (
                 f"would take {row['gpus']:,} GPUs, more than {hunt.space.max_gpus:,}"
                 if over_fleet
-                else f"{row['worst']} is {row['ratio']:.2f} times its limit with one user"
+                else f"{row['worst']} is {row['ratio']:.2f} times its limit with one user: it would do with "
+                f"{row['worst']}={limits.get(row['worst'], 0) * row['ratio']:.3g}s"
             )
             ratio = row["gpus"] / hunt.space.max_gpus if over_fleet else row["ratio"]
             told = {"name": c.name, "scenario": dict(c.keys), "replicas": row["replicas"]}
-            near.append((ratio, {**told, "ratio": ratio, "why": why, "usd_per_hour": row["usd_per_hour"]}))
+            near.append(
+                (ratio, {**told, "ratio": ratio, "why": why, "usd_per_hour": row["usd_per_hour"]})
+            )
     near.sort(key=lambda x: (x[0], x[1]["name"]))
-    return [{**told, "ratio": None if told["ratio"] == inf else told["ratio"]} for _, told in near[:SHOWN_NEAR]]
-
-
-def _front(answers: Sequence[Answer]) -> list[int]:
-    """Those that no other beats in price, time and tokens a second at once."""
-
-    def point(a: Answer) -> tuple[float, float, float]:
-        money = a.row["usd_per_hour"]
-        return (inf if money is None else money, a.row["e2e_s"], -a.row["output_tokens_per_s"])
-
-    points = [point(a) for a in answers]
-
-    def beaten(p: tuple[float, float, float]) -> bool:
-        return any(
-            q != p and all(x <= y for x, y in zip(q, p, strict=True)) for q in points
-        )
-
-    return [i for i, p in enumerate(points) if not beaten(p)]
+    return [
+        {**told, "ratio": None if told["ratio"] == inf else told["ratio"]}
+        for _, told in near[:SHOWN_NEAR]
+    ]
 
 
 def _objective(hunt: Hunt) -> dict[str, Any]:
@@ -452,50 +301,49 @@ def _objective(hunt: Hunt) -> dict[str, Any]:
         "requests_per_s": d.requests_per_s,
         "input_tokens": d.input_tokens,
         "output_tokens": d.output_tokens,
-        "minimise": "usd_per_hour" if d.users or d.requests_per_s else "usd_per_million_output_tokens",
+        "minimise": "usd_per_hour"
+        if d.users or d.requests_per_s
+        else "usd_per_million_output_tokens",
         "seed": hunt.question.seed,
     }
 
 
-def _sentence(
+def _cheapest(best: Answer, searched: Mapping[str, Any]) -> str:
+    """The answer in a sentence, and whether the closed form can be trusted here."""
+    money = best.row["usd_per_hour"]
+    price = f" at ${money:,.2f} an hour" if money is not None else ", whose price is not known"
+    text = f"The cheapest that does: {best.name}, {best.row['gpus']:,} GPUs{price}"
+    if best.margin:
+        name, ratio = min(best.margin.items(), key=lambda x: x[1])
+        text += f", {name} with {ratio:.0%} to spare"
+    text += "." if best.simulated else ", in closed form alone."
+    share = searched["simulated_within_band"]
+    if share is not None and share < FEW:
+        text += (
+            f" Only {share:.0%} of the simulated times lie within the closed form's bands: "
+            "trust the simulated ones."
+        )
+    return text
+
+
+def _nothing(
     hunt: Hunt,
-    answers: Sequence[Answer],
     rows: Sequence[Scored],
     refused: Sequence[Scored],
     near: Sequence[Mapping[str, Any]],
-    searched: Mapping[str, Any],
 ) -> str:
-    if answers:
-        best = answers[0]
-        money = best.row["usd_per_hour"]
-        price = f" at ${money:,.2f} an hour" if money is not None else ", whose price is not known"
-        text = f"The cheapest that does: {best.name}, {best.row['gpus']:,} GPUs{price}"
-        if best.margin:
-            name, ratio = min(best.margin.items(), key=lambda x: x[1])
-            text += f", {name} with {ratio:.0%} to spare"
-        text += "." if best.simulated else ", in closed form alone."
-        share = searched["simulated_within_band"]
-        if share is not None and share < FEW:
-            text += (
-                f" Only {share:.0%} of the simulated times lie within the closed form's bands: "
-                "trust the simulated ones."
-            )
-        return text
+    """Why nothing does."""
     if not rows and not refused:
         return "Nothing to search: no layout of these cards and counts suits the model."
     if not rows:
-        reasons: dict[str, int] = {}
-        for _, row in refused:
-            reasons[row["refused"]] = reasons.get(row["refused"], 0) + 1
-        most = max(reasons, key=lambda r: reasons[r])
-        return f"None of {len(refused):,} deployments runs. Most often: {most.rstrip('.')}."
-    fewest = min((row["gpus"] for _, row in rows if row["meets"] or row["ratio"] <= 1), default=0)
-    if fewest > min(hunt.space.max_gpus, MAX_GPUS):
+        reasons = Counter(str(row["refused"]) for _, row in refused)
+        most = reasons.most_common(1)[0][0].rstrip(".")
+        return f"None of {len(refused):,} deployments runs. Most often: {most}."
+    most_gpus = hunt.space.max_gpus
+    fewest = min((row["gpus"] for _, row in rows if row["ratio"] <= 1), default=0)
+    if fewest > most_gpus:
         return (
-            f"No fleet of up to {hunt.space.max_gpus:,} GPUs carries this load: the smallest that would "
-            f"has {fewest:,}."
+            f"No fleet of up to {most_gpus:,} GPUs carries this load: the smallest that would has "
+            f"{fewest:,}."
         )
     return f"Nothing meets the objectives. Nearest: {near[0]['name']}: {near[0]['why']}."
-
-
-__all__ = ["Answer", "Found", "KvroomError", "search"]

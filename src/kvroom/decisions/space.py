@@ -48,7 +48,9 @@ class Space:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Space:
         """A Space from its plain form, checked; KvroomError names what is wrong."""
-        values = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in given.items()}
+        values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list | tuple) else v for k, v in given.items()
+        }
         made = cls(**values)
         for n in made.counts:
             check_int("--counts", n, low=1, high=MAX_GPUS)

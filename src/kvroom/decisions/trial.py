@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import ceil
 from typing import Any
 
@@ -14,7 +14,7 @@ from kvroom.simulating import serve
 
 TRIES = 5
 """How often the number of replicas is raised before a deployment is given up."""
-STEP = 1.15
+MORE, FEWER = 1.15, 0.8
 
 
 def tried(unit: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,30 +24,39 @@ def tried(unit: Mapping[str, Any]) -> dict[str, Any]:
     ``met``; times are medians, since a closed loop begins with everybody at once.
     """
     question = Question(**unit["question"])
-    demand = question.demand()
-    row, keys = dict(unit["row"]), unit["keys"]
-    users, first = row["users"] * row["replicas"], row["replicas"]
     found: dict[str, Any] = {}
-    for attempt in range(TRIES):
-        replicas = ceil(first * STEP**attempt) if attempt else first
-        if found and (replicas == found["replicas"] or row["gpus"] // first * replicas > question.max_gpus):
-            replicas = found["replicas"] + 1
-            if row["gpus"] // first * replicas > question.max_gpus:
-                break
-        row |= {"replicas": replicas, "users": users / replicas}
+    for replicas, users in _shares(unit["row"], question):
+        row = {**unit["row"], "replicas": replicas, "users": users}
         try:
-            found = _simulated(question, keys, row)
+            found = _simulated(question, unit["keys"], row)
         except KvroomError as e:
             return {"met": False, "why": f"{e.field} {e.message}", "replicas": replicas}
-        free = demand.users is None and demand.requests_per_s is None
         if found["met"] or found["dropped"]:
-            return found  # more replicas take no longer requests
-        if free:
-            first, users = 1, users * 0.8  # nothing has to be served: serve fewer
+            break  # more replicas take no longer requests
     return found
 
 
-def _simulated(question: Question, keys: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+def _shares(row: Mapping[str, Any], question: Question) -> Iterator[tuple[int, float]]:
+    """(replicas, users on each) to try: the closed form's, then more replicas, or fewer users where
+    nothing has to be served."""
+    demand = question.demand()
+    replicas, users, cards = row["replicas"], row["users"], row["gpus"] // row["replicas"]
+    free = demand.users is None and demand.requests_per_s is None
+    total = replicas * users
+    for _ in range(TRIES):
+        yield replicas, users
+        if free:
+            users = max(1.0, users * FEWER)
+            continue
+        replicas = max(replicas + 1, ceil(replicas * MORE))
+        users = total / replicas
+        if cards * replicas > question.max_gpus:
+            return
+
+
+def _simulated(
+    question: Question, keys: Mapping[str, Any], row: Mapping[str, Any]
+) -> dict[str, Any]:
     demand = question.demand()
     asked = scenario_of(question, keys, row).to_dict() | {"replicas": 1, "workload": None}
     made = work(Scenario.from_dict(asked))

@@ -85,5 +85,7 @@ def _pooled(
                 executor.shutdown(wait=False, cancel_futures=True)
                 raise
     if left:
-        fix = "Look at the workers' memory, or take fewer with --jobs; --journal keeps what is done."
+        fix = (
+            "Look at the workers' memory, or take fewer with --jobs; --journal keeps what is done."
+        )
         raise KvroomError("--jobs", len(left), "units of work were lost with their workers", fix)

@@ -10,7 +10,20 @@ import click
 from kvroom import __version__
 from kvroom.faces.plain import colour, spell_out
 
-COMMANDS = ("compare", "gpus", "levers", "models", "plan", "reuse", "schema", "search", "serve", "simulate")
+COMMANDS = (
+    "compare",
+    "gpus",
+    "launch",
+    "levers",
+    "models",
+    "plan",
+    "reconcile",
+    "reuse",
+    "schema",
+    "search",
+    "serve",
+    "simulate",
+)
 """Each is the function of its name in ``faces/commands``."""
 
 

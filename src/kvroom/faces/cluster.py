@@ -64,5 +64,7 @@ def ray_pool(address: str) -> Callable[[], Executor]:
         except (ConnectionError, ValueError, RuntimeError) as e:
             fix = "Start one with `ray start --head`, or give its address."
             said = str(e).splitlines()[0][:120] if str(e) else type(e).__name__
-            raise KvroomError("--ray", address, f"is no cluster that answers ({said})", fix) from None
+            raise KvroomError(
+                "--ray", address, f"is no cluster that answers ({said})", fix
+            ) from None
     return lambda: RayPool(ray)

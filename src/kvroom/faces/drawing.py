@@ -20,9 +20,12 @@ MOST_BLOCKS = 100
 MOST_TILES = 7
 NAMES = {
     "weights": "weights",
+    "adapters": "adapters",
+    "draft": "draft model",
     "activations": "working space",
     "runtime": "runtime",
     "graphs": "graphs",
+    "encoder": "image encoder",
 }
 _NICE = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import click
 
-from kvroom.decisions.search import Answer, Found
+from kvroom.decisions.found import Answer, Found
 from kvroom.faces.plain import ascii_only, spelled
 from kvroom.faces.text import paragraph
 
@@ -60,7 +60,9 @@ def _table(found: Found) -> str:
     for i, a in enumerate(found.answers):
         mark = "*" if i in found.pareto else " "
         lines.append(_row(f"{i + 1:>2}{mark}", a))
-    return "\n".join([*lines, paragraph("* nothing else is cheaper, faster and makes more at once.")])
+    return "\n".join(
+        [*lines, paragraph("* nothing else is cheaper, faster and makes more at once.")]
+    )
 
 
 def _row(mark: str, a: Answer) -> str:
@@ -90,7 +92,9 @@ def _searched(found: Found) -> str:
     if s["simulated"]:
         text += f"; {s['simulated']:,} simulated"
         if s["simulated_within_band"] is not None:
-            text += f", {s['simulated_within_band']:.0%} of their times within the closed form's bands"
+            text += (
+                f", {s['simulated_within_band']:.0%} of their times within the closed form's bands"
+            )
     return paragraph(text + ".")
 
 
@@ -108,4 +112,3 @@ def progress() -> Callable[[str, int, int], None]:
         click.echo(f"\r\x1b[K{line}" if live else line, err=True, nl=not live or done == total)
 
     return tell
-

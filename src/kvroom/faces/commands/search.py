@@ -41,7 +41,11 @@ def list_options(command: Any) -> Any:
 @list_options
 @click.option("--max-gpus", default="1024", metavar="N", help="Of all replicas (default: 1024).")
 @click.option(
-    "--simulate", "trials", default="8", metavar="N", help="Answers to simulate (default: 8; 0: none)."
+    "--simulate",
+    "trials",
+    default="8",
+    metavar="N",
+    help="Answers to simulate (default: 8; 0: none).",
 )
 @click.option("--seed", default="0", metavar="N", help="Of the simulations (default: 0).")
 @click.option("--journal", metavar="FILE", help="Keep what is done; go on from it.")
