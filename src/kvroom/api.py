@@ -11,8 +11,8 @@ from kvroom.planning import plan as answer
 from kvroom.scenario import Scenario
 
 if TYPE_CHECKING:
-    from kvroom.decisions.levers import Levers
     from kvroom.decisions.found import Found
+    from kvroom.decisions.levers import Levers
 
 
 def plan(
