@@ -16,18 +16,15 @@ from kvroom import speculation
 from kvroom.answer import (
     Cache,
     Capacity,
-    Cost,
     LayerGroup,
     Memory,
     Plan,
-    Serving,
-    Step,
+    Room,
     Weights,
 )
 from kvroom.errors import KvroomError
 from kvroom.machines import catalogue as cards
 from kvroom.machines.reader import resolve
-from kvroom.machines.spec import Device
 from kvroom.memory import engines
 from kvroom.memory.adapters import adapters
 from kvroom.memory.adapters import asked as lora
@@ -44,7 +41,10 @@ from kvroom.models.load import load
 from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
-from kvroom.timing.traffic import Traffic, compute_dtype
+from kvroom.simulation.occupancy import expected_room
+from kvroom.timing.answers import cost_of, load_of, rates_of, serving_of, step_of
+from kvroom.timing.estimate import Timing
+from kvroom.timing.traffic import Traffic
 from kvroom.units import MAX_BYTES, parse_tokens
 from kvroom.verdict import judge, requests_held
 
@@ -60,6 +60,7 @@ class Workings:
     deployment: Deployment
     answer: EngineAnswer
     traffic: Traffic
+    timing: Timing | None
 
 
 def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
@@ -94,6 +95,14 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         encoder_tokens=deployment.encoder_tokens,
     )
     batch = scenario.concurrency or max(1, int(held or 0))
+    rates = rates_of(deployment) if model.generates else None
+    timing = Timing.of(deployment, rates) if rates else None
+    w = scenario.workload
+    load = load_of(w, deployment, answer.capacity) if w else None
+    serving, _ = serving_of(timing, load, static=bool(w and w.static))
+    step = step_of(traffic, deployment, timing, batch)
+    rate = serving.output_tokens_per_s or step.tokens_per_s
+    alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
         scenario=resolved,
@@ -107,14 +116,19 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         memory=Memory(
             gpu_bytes=answer.gpu_bytes, accounts=answer.accounts, kv_bytes=answer.kv_bytes
         ),
-        capacity=Capacity(ceiling=limit, engine=answer.capacity),
-        step=_step(traffic, deployment, batch),
-        serving=Serving(),
-        cost=Cost(usd_per_hour=_price(deployment.device, layout.gpus * scenario.replicas)),
+        capacity=Capacity(
+            ceiling=limit,
+            engine=answer.capacity,
+            expected=Room(requests=alone),
+            shared=Room(requests=shared),
+        ),
+        step=step,
+        serving=serving,
+        cost=cost_of(deployment.device, layout.gpus, scenario.replicas, rate),
         verdict=judge(scenario, deployment, answer, limit),
         warnings=warnings,
     )
-    return Workings(plan=made, deployment=deployment, answer=answer, traffic=traffic)
+    return Workings(plan=made, deployment=deployment, answer=answer, traffic=traffic, timing=timing)
 
 
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
@@ -275,29 +289,3 @@ def token_bytes(kind: LayerKind, kv: Dtype) -> int | float:
         return kind.entry_bytes(kv)
     growth = kind.growth(kv)
     return int(growth) if growth.denominator == 1 else float(growth)
-
-
-def _step(traffic: Traffic, deployment: Deployment, batch: int) -> Step:
-    tokens = deployment.context_tokens
-    moved = traffic.step_bytes(batch, tokens)
-    flops = traffic.decode_flops(batch, tokens)
-    return Step(
-        batch=batch,
-        bytes=moved,
-        flops=flops,
-        bound=_bound(deployment, moved.weights + moved.kv + moved.state, flops),
-        crossover_batch=traffic.crossover_batch(tokens),
-    )
-
-
-def _bound(deployment: Deployment, moved: int, flops: int) -> str | None:
-    """What a step waits for at the card's peak rates: its memory or its arithmetic."""
-    device = deployment.device
-    peak = device.flops(compute_dtype(deployment.weights.quantisation.linear, device))
-    if peak is None:
-        return None
-    return "memory" if moved / device.memory_bytes_per_s >= flops / peak else "compute"
-
-
-def _price(device: Device, gpus: int) -> float | None:
-    return None if device.usd_per_hour is None else device.usd_per_hour * gpus
