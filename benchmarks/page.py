@@ -35,7 +35,7 @@ DRAG = """async ([moves, pause]) => {
   return times;
 }"""
 """Moves the slider; milliseconds from each move to the figure laid out."""
-STEPS = list(range(0, 23))
+STEPS = list(range(23))
 DTYPES = ("bf16", "fp8", "q4_0", "auto")
 WORK = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
 
