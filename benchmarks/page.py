@@ -25,7 +25,8 @@ DRAG = """async ([moves, pause]) => {
     slider.value = to;
     slider.dispatchEvent(new Event('input', { bubbles: true }));
     while (memory.answer === before) {
-      await new Promise((done) => { const c = new MessageChannel(); c.port1.onmessage = done; c.port2.postMessage(0); });
+      const { port1, port2 } = new MessageChannel();
+      await new Promise((done) => { port1.onmessage = done; port2.postMessage(0); });
     }
     await memory.updateComplete;
     memory.querySelector('svg').getBoundingClientRect();
@@ -35,7 +36,7 @@ DRAG = """async ([moves, pause]) => {
   return times;
 }"""
 """Moves the slider; milliseconds from each move to the figure laid out."""
-STEPS = list(range(0, 23))
+STEPS = list(range(23))
 DTYPES = ("bf16", "fp8", "q4_0", "auto")
 WORK = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
 
