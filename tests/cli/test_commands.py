@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -63,7 +64,7 @@ VALUES = {
     "--calibration": ("mine.json", "calibration", "mine.json"),
     "--tiers": ('[{"name": "host"}]', "tiers", [{"name": "host"}]),
     "--disaggregation": ("{}", "disaggregation", {}),
-    "--speculation": ('{"tokens": 1}', "speculation", {"tokens": 1}),
+    "--speculation": ('{"method": "ngram"}', "speculation", {"method": "ngram"}),
     "--input-tokens": ("1K", "workload.input_tokens", 1024),
     "--output-tokens": ("256", "workload.output_tokens", 256),
     "--shared-prefix-tokens": ("0", "workload.shared_prefix_tokens", 0),
@@ -80,7 +81,9 @@ VALUES = {
     "--known-bytes": ("weights=10GiB", "known_bytes", {"weights": 10 * 2**30}),
     "--allow-overcommit": (None, "allow_overcommit", True),
 }
-ELSEWHERE = {"--scenario", "--jsonl", "--explain", "--link", "--strict", "--json", "--help"}
+ELSEWHERE = {
+    "--scenario", "--jsonl", "--explain", "--link", "--strict", "--json", "--help", "--from-command",
+}  # fmt: skip
 
 
 def flags_of(command):
@@ -97,7 +100,7 @@ def test_help_names_every_flag_and_every_key_has_one():
     assert {flag for flag, *_ in FLAGS} <= named
 
 
-@pytest.mark.parametrize("flag", VALUES)
+@pytest.mark.parametrize("flag", sorted(set(VALUES) - {"--calibration"}))  # a file is read
 def test_every_flag_sets_its_key(flag):
     value, key, becomes = VALUES[flag]
     base = [] if flag == "--model" else ["llama-3-8b"]
@@ -228,6 +231,14 @@ def test_compare(tmp_path):
     assert [p["capacity"]["ceiling"]["requests"] for p in plans] == [16, 33, 16]
     for plan in plans:
         hold(plan, "Plan")
+
+
+def test_a_file_that_is_no_json_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("good.json").write_text(json.dumps(answer(*PLAN)["scenario"]))
+    Path("torn.json").write_text(Path("good.json").read_text()[:40])
+    for command in (["compare", "good.json", "torn.json"], ["plan", "--scenario", "torn.json"]):
+        assert ": 'torn.json' is not JSON" in run(*command, status=2).stderr
 
 
 def test_models():

@@ -12,6 +12,7 @@ import pytest
 
 from kvroom.faces import codec
 from kvroom.faces.cli import main
+from kvroom.models import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +29,7 @@ def from_file(place: str) -> ModuleType:
 
 
 shown = from_file("tools/shown.py")
+catalogue_entry = from_file("tools/catalogue_entry.py")
 ALL = [s for page in shown.pages() for s in shown.shown(page)]
 
 
@@ -142,3 +144,10 @@ def test_decisions_are_listed():
     index = (ROOT / "docs/adr/index.md").read_text("utf-8")
     for page in (ROOT / "docs/adr").glob("0*.md"):
         assert page.stem in index
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_the_catalogue_keeps_what_its_tool_keeps(name):
+    config = dict(catalogue.config_of(name))
+    noise = {"bos_token_id": 1, "transformers_version": "5.0.0", "use_cache": True}
+    assert catalogue_entry.shape_of(config | noise) == config

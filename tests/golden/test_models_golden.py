@@ -140,3 +140,20 @@ def test_every_model_of_the_catalogue_answers(name):
     assert spec.source.startswith("published config of ")
     assert catalogue.hub_id(name).partition("/")[2]
     assert (ask(name, context_tokens=8192).kv.bytes_per_request > 0) is spec.generates
+
+
+@pytest.mark.parametrize(
+    ("name", "tokens"),
+    [
+        ("llama-2-7b", 4096),  # Llama 2 paper, table 1: all sizes
+        ("llama-2-13b", 4096),
+        ("llama-2-70b", 4096),
+        ("llama-3.1-8b", 131_072),  # model card: 128k
+        ("command-r-plus", 131_072),  # model card: 128K
+        ("mixtral-8x22b", 65_536),  # announcement: 64K
+        ("gpt-oss-120b", 131_072),  # model card: 128k
+        ("gemma-3-27b", 131_072),  # model card: 128K
+    ],
+)
+def test_the_longest_context_is_the_publishers(name, tokens):
+    assert catalogue.find(name).max_context_tokens == tokens

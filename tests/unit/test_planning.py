@@ -108,6 +108,51 @@ def test_verdicts(keys, fits, binding, words):
     assert words in verdict.sentence
 
 
+@pytest.mark.parametrize(
+    ("engine", "flag"), [("vllm", "max_num_seqs"), ("sglang", "max_running_requests")]
+)
+def test_a_scheduler_that_takes_less_than_the_cache_holds(engine, flag):
+    asks = {"engine": engine, "context_tokens": 1024, "engine_args": {flag: 8}}
+    plan = ask("qwen2.5-0.5b", "H200", **asks)
+    held = int(plan.capacity.engine.max_concurrency)
+    assert held > 1000
+    assert plan.step.batch == 8
+    assert (plan.verdict.fits, plan.verdict.binding) == (True, "max_num_seqs")
+    assert f"runs no more at once ({flag}), though its cache would hold {held:,}" in (
+        plan.verdict.sentence
+    )
+    more = ask("qwen2.5-0.5b", "H200", concurrency=9, **asks).verdict
+    assert not more.fits
+    assert "Room for 8 of 9 requests" in more.sentence
+    both = ask("qwen2.5-0.5b", "H200", concurrency=16, tp=1, dp=2, **asks).verdict
+    assert both.fits
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("tp", "starts"), [(1, True), (2, True), (4, False), (5, True), (8, False), (10, True)]
+)
+def test_engines_refuse_heads_that_neither_divide_nor_repeat_evenly(engine, tp, starts):
+    verdict = ask("phi-4", "H100-SXM", tp=tp, engine=engine).verdict  # 40 heads, 10 of the cache
+    assert verdict.fits == starts
+    if not starts:
+        assert f"10 KV heads can be neither shared out nor copied evenly over tp {tp}." in (
+            verdict.sentence
+        )
+
+
+def test_an_estimate_takes_the_stage_with_least_room_and_whole_blocks():
+    card = {"name": "x", "memory_bytes": "23.5GiB", "memory_bytes_per_s": 1e12}
+    keys = {"engine": "mlc", "tp": 1, "pp": 7}
+    plan = ask("llama-3.3-70b", card, context_tokens=4096, **keys)
+    engine = plan.capacity.engine
+    assert plan.verdict.fits == (engine.max_concurrency >= 1)
+    assert (engine.max_context_tokens >= 4096) == (engine.max_concurrency >= 1)
+    assert engine.max_context_tokens % 16 == 0
+    kv = next(a for a in plan.memory.accounts if a.name == "kv")
+    assert kv.low_bytes <= kv.bytes <= kv.high_bytes
+
+
 def test_a_remedy_holds():
     sentence = ask("llama-3-70b", "80GB").verdict.sentence
     assert "2 of them (tp 2)" in sentence

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.scenario import ENGINE_ALIASES, Scenario, Workload, query_link
+from kvroom.scenario import ENGINE_ALIASES, Scenario, Workload
 
 BASE = {"model": "llama-3-70b", "gpu": "80GB"}
 
@@ -65,6 +65,11 @@ def test_the_layout_is_filled_in(keys, layout):
         ({"known_bytes": {"weight": 1}}, "known_bytes", "weights"),
         ({"known_bytes": {"weights": "80G"}}, "known_bytes.weights", "80GB"),
         ({"known_bytes": {"visible": 0}}, "known_bytes.visible", "from 1"),
+        (
+            {"known_bytes": {"visible": "79GiB", "free_before_load": "80GiB"}},
+            "known_bytes.free_before_load",
+            "of one GPU",
+        ),
         ({"engine_args": ["x"]}, "engine_args", "braces"),
         ({"engine_args": {"a": math.nan}}, "engine_args.a", "finite"),
         ({"tiers": {"a": {1, 2}}}, "tiers", "plain"),
@@ -135,7 +140,7 @@ def test_dict_and_link_round_trip():
 
 
 def test_a_readable_link():
-    link = query_link(model="llama-3-70b", gpu="80GB:4", context="32K", users="5", kv="fp8")
+    link = "http://127.0.0.1:8642/?model=llama-3-70b&gpu=80GB%3A4&context=32K&users=5&kv=fp8"
     s = Scenario.from_link(link)
     assert (s.gpu, s.gpu_count, s.context_tokens) == ("80GB", 4, 32768)
     assert (s.concurrency, s.kv_dtype) == (5, "fp8")

@@ -131,10 +131,13 @@ def test_drafts_keep_state_of_their_own() -> None:
     assert drafted.max_running_requests == 48
 
 
-def test_a_model_without_attention_is_as_long_as_its_context() -> None:
+def test_state_alone_bounds_a_model_without_attention() -> None:
     found = pools("mamba-codestral-7b")
     assert found.kv_tokens is not None
     assert found.kv_tokens < 2**40
+    assert found.state_slots is not None
+    assert found.max_running_requests is not None
+    assert found.max_concurrency == found.max_running_requests > 1
 
 
 # Refusals and the ledger

@@ -10,6 +10,7 @@ import llama_models as m
 from kvroom.answer import Account, EngineCapacity, Plan
 from kvroom.errors import KvroomError
 from kvroom.planning import plan
+from kvroom.scenario import Scenario
 from kvroom.units import GIB, MIB
 from llama_models import asked
 
@@ -263,3 +264,10 @@ def test_known_bytes_take_the_place_of_estimates() -> None:
     assert made.capacity.engine is not None
     assert made.capacity.engine.num_blocks == pytest.approx(4060, abs=5)
     assert of(made, "runtime").source == "measured"
+
+
+def test_a_stage_that_only_shares_caches_has_no_pool() -> None:
+    keys = {"gpu": "H100-SXM", "gpu_count": 3, "pp": 3, "engine": "tensorrt-llm"}
+    made = plan(Scenario.from_dict({"model": "gemma-3n-e4b", "context_tokens": 4096, **keys}))
+    assert made.verdict.fits
+    assert made.kv.bytes_per_request_per_gpu > 0

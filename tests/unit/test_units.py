@@ -91,6 +91,8 @@ def test_rates_counts_and_tokens():
     assert units.show_tokens(32768) == "32K"
     assert units.show_tokens(2**20) == "1M"
     assert units.show_tokens(1000) == "1,000"
+    assert units.show_tokens(10_240_000) == "10,240,000"
+    assert units.show_tokens(10**12) == "1,000,000,000,000"
 
 
 def test_ceil_div():

@@ -10,7 +10,23 @@ import click
 from kvroom import __version__
 from kvroom.faces.plain import colour, spell_out
 
-COMMANDS = ("compare", "gpus", "models", "plan", "reuse", "schema", "serve", "simulate")
+COMMANDS = (
+    "calibrate",
+    "compare",
+    "gpus",
+    "launch",
+    "levers",
+    "models",
+    "plan",
+    "probe",
+    "reconcile",
+    "reuse",
+    "schema",
+    "search",
+    "serve",
+    "simulate",
+    "watch",
+)
 """Each is the function of its name in ``faces/commands``."""
 
 

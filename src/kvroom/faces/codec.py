@@ -29,10 +29,11 @@ def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str
     return _NOT_ASCII.sub(lambda c: json.dumps(c[0])[1:-1], text) if ascii_only else text
 
 
-def decode(text: str | bytes, field: str = "scenario") -> Any:
-    """The value of strict JSON ``text``; KvroomError on ``field`` where it is none."""
+def decode(text: str | bytes, field: str = "scenario", source: str | None = None) -> Any:
+    """The value of strict JSON ``text``; KvroomError on ``field`` where it is none, naming the
+    ``source`` (a file), or else how the text starts."""
     fix = "Give one JSON object, its keys in double quotes."
-    start = text[:40] if isinstance(text, str) else text[:40].decode("utf-8", "replace")
+    start = source or (text[:40] if isinstance(text, str) else text[:40].decode("utf-8", "replace"))
     if len(text) > MAX_SCENARIO_BYTES:
         raise KvroomError(field, start, f"is longer than {MAX_SCENARIO_BYTES:,} bytes", fix)
     try:
@@ -52,7 +53,7 @@ def read_json(path: str, field: str) -> Any:
         if not file.is_file():
             raise KvroomError(field, path, "is not a file", "Give the path of a JSON file.")
         with file.open("rb") as stream:
-            return decode(stream.read(MAX_SCENARIO_BYTES + 1), field)
+            return decode(stream.read(MAX_SCENARIO_BYTES + 1), field, path)
     except (OSError, ValueError) as e:
         if isinstance(e, KvroomError):
             raise

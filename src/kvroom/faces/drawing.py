@@ -21,9 +21,12 @@ MOST_TILES, SLIM_TILES = 7, 3
 """Waiting requests drawn one a tile; on a narrow screen."""
 NAMES = {
     "weights": "weights",
+    "adapters": "adapters",
+    "draft": "draft model",
     "activations": "working space",
     "runtime": "runtime",
     "graphs": "graphs",
+    "encoder": "image encoder",
 }
 _NICE = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
 

@@ -19,13 +19,16 @@ BAR = WIDTH - 4
 # A glyph and a colour for each account: colour is never the only code.
 STYLES = {
     "weights": ("█", "#", "white"),
+    "adapters": ("█", "#", "cyan"),
+    "draft": ("█", "#", "cyan"),
     "activations": ("▓", "+", "yellow"),
     "runtime": ("▓", "+", "yellow"),
     "graphs": ("▓", "+", "yellow"),
+    "encoder": ("▓", "+", "yellow"),
     "kv": ("▒", "=", "green"),
     "unused": ("·", ".", None),
 }
-NAMES = {"kv": "cache", "graphs": "CUDA graphs"}
+NAMES = {"kv": "cache", "graphs": "CUDA graphs", "draft": "draft model"}
 
 
 def _plain(text: str) -> str:
@@ -35,7 +38,10 @@ def _plain(text: str) -> str:
 
 def paragraph(text: str, indent: str = "  ") -> str:
     """``text`` wrapped to the width, every line indented."""
-    return "\n".join(wrap(_plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent))
+    lines = wrap(
+        _plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return "\n".join(lines)
 
 
 def show(w: Workings) -> str:

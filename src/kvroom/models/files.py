@@ -73,7 +73,7 @@ def decode(data: bytes | str, source: str, what: str = "config.json") -> dict[st
     except ValueError:  # what Python says of an integer that it will not read
         raise KvroomError("model", source, "holds a number of too many digits", fix) from None
     if not isinstance(found, dict):
-        kind = type(found).__name__
+        kind = type(found).__name__.replace("NoneType", "null")
         raise KvroomError("model", source, f"holds a JSON {kind}, not an object", fix)
     return found
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 import click
 
 from kvroom.answer import Plan
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
+from kvroom.faces import codec, hub
 from kvroom.faces.options import scenario_from, scenario_options
 from kvroom.faces.shell import WOULD_NOT_START, answers_errors, json_option, say
 from kvroom.planning import plan as make_plan
@@ -41,11 +42,14 @@ def plan(
     """
     if jsonl is not None:
         sys.exit(0 if plan_lines(jsonl) else 1)
-    scenario = scenario_from(given)
+    said: list[str] = []
+    scenario = scenario_from(given, said)
     if as_link:
         click.echo(scenario.link())
         return
     made = work(scenario)
+    if said:
+        made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:
         answer: Any = made.plan
         if explained:
@@ -68,6 +72,7 @@ def plan(
 def plan_lines(path: str) -> bool:
     """Answer a Scenario a line; True where none of them failed."""
     good = True
+    hub.offer()
     with _opened(path) as file:
         for line in whole_lines(file):
             if not line.strip():

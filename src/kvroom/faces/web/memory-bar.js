@@ -3,7 +3,7 @@ import { Figure, number } from "./figure.js";
 import { paint } from "./marks.js";
 
 /** Names of the accounts as the page says them. @type {Record<string, string>} */
-const ACCOUNTS = { weights: "Weights", activations: "Working space", runtime: "Runtime", graphs: "Graphs" };
+const ACCOUNTS = { weights: "Weights", adapters: "Adapters", draft: "Draft model", activations: "Working space", runtime: "Runtime", graphs: "Graphs", encoder: "Image encoder" };
 
 /** The memory of all cards, filled request by request until it breaks. */
 export class MemoryBar extends Figure {

@@ -34,10 +34,10 @@ export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "
 /** @param {number} value */
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
-/** Tokens: 32K where they are a whole binary thousand. @param {number} value */
+/** Tokens: 32K or 1M where that is whole and short. @param {number} value */
 export function tokens(value) {
-  if (value >= 1048576 && value % 1048576 === 0) return `${value / 1048576}M`;
-  if (value >= 1024 && value % 1024 === 0) return `${value / 1024}K`;
+  if (value >= 1048576 && value % 1048576 === 0) return `${grouped(value / 1048576)}M`;
+  if (value >= 1024 && value < 10240000 && value % 1024 === 0) return `${value / 1024}K`;
   return grouped(value);
 }
 

@@ -27,8 +27,6 @@ def answer(d: Deployment) -> EngineAnswer:
         low=0.01,
         high=1.0,
     )
-    rank = binding_rank(d, gpu)
-    weights = d.known_bytes.get("weights", rank.weight_bytes)
     over = {
         "activations": ACTIVATIONS,
         "runtime": RUNTIME,
@@ -38,26 +36,32 @@ def answer(d: Deployment) -> EngineAnswer:
         if name in d.known_bytes:
             over[name] = (d.known_bytes[name],) * 3
     budget = int(gpu * share)
-    taken = sum(o[0] for o in over.values())
+    assumed = sum(o[0] for o in over.values())
+    rank = binding_rank(d, budget - assumed)
+    weights = d.known_bytes.get("weights", rank.weight_bytes)
+    taken = assumed + d.extras.loaded_bytes(rank.stage)
     left = budget - weights - taken
     cache = max(0, left)
     need = rank.request_bytes(
         -(-d.context_tokens // BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
     )
-    caches = [max(0, budget - r.weight_bytes - taken) for r in d.ranks]
+    caches = [max(0, budget - d.loaded_bytes(r) - assumed) for r in d.ranks]
     most = cache / need if need else None
     starts = left > 0 and cache >= need
-    spread = sum(o[2] - o[0] for o in over.values()), sum(o[0] - o[1] for o in over.values())
+    low = max(0, left - sum(o[2] - o[0] for o in over.values()))
+    high = max(0, left + sum(o[0] - o[1] for o in over.values()))
+    longest = longest_context(d.ranks, caches, d.kv, d.encoder_tokens)
     return EngineAnswer(
         rank=rank,
         gpu_bytes=gpu,
         accounts=(
             account("weights", weights, "measured" if "weights" in d.known_bytes else "config"),
+            *d.extras.accounts(rank.stage),
             *(
                 account(n, o[0], "measured" if n in d.known_bytes else "assumed", (o[1], o[2]))
                 for n, o in over.items()
             ),
-            account("kv", cache, "engine rule"),
+            account("kv", cache, "engine rule", (low, high)),
             account("unused", gpu - weights - taken - cache, "engine rule"),
         ),
         kv_bytes=cache,
@@ -65,9 +69,9 @@ def answer(d: Deployment) -> EngineAnswer:
             block_tokens=BLOCK_TOKENS,
             kv_tokens=int(most * d.context_tokens) if most is not None else None,
             max_concurrency=most,
-            low=max(0, cache - spread[0]) / need if need else None,
-            high=(cache + spread[1]) / need if need else None,
-            max_context_tokens=longest_context(d.ranks, caches, d.kv, d.encoder_tokens),
+            low=low / need if need else None,
+            high=high / need if need else None,
+            max_context_tokens=longest and longest // BLOCK_TOKENS * BLOCK_TOKENS,
         ),
         starts=starts,
         reason="" if starts else "weights, overheads and one request need more than its share",

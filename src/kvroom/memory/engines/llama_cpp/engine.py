@@ -228,6 +228,7 @@ def _accounts(machine: Machine, load: Load) -> tuple[Account, ...]:
     spent = load.total() + graphs
     return (
         account("weights", load.weights, source("weights", "config")),
+        *((account("draft", load.draft, "config"),) if load.draft else ()),
         account("activations", load.compute[0], source("activations", "assumed"), load.compute[1:]),
         account("runtime", load.driver[0], source("runtime", "assumed"), load.driver[1:]),
         account("graphs", graphs, source("graphs", "engine rule")),

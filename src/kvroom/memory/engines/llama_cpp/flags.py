@@ -56,7 +56,7 @@ class Flags:
 def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> Flags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     given = named(args)
-    read.check_known(engine, given, (*_READERS, *_NEGATIVES, *_SPECIAL, *SHORT, *OTHERS))
+    read.check_known(engine, given, KNOWN_FLAGS)
     found: dict[str, Any] = {}
     for name, (field, reader) in _READERS.items():
         if given.get(name) is not None:
@@ -180,3 +180,5 @@ _SPECIAL = (
     "spec_draft_n_max",
     "draft_max",
 )
+KNOWN_FLAGS = frozenset((*_READERS, *_NEGATIVES, *_SPECIAL, *SHORT, *OTHERS))
+"""Every flag that a Scenario may carry."""

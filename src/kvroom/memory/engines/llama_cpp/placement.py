@@ -13,7 +13,12 @@ from itertools import accumulate
 
 from kvroom.memory.deployment import Deployment, longest_fit
 from kvroom.memory.engines.llama_cpp.buffers import DRIVER, NONE, Band, compute_band
-from kvroom.memory.engines.llama_cpp.cells import Context, layer_cache_bytes
+from kvroom.memory.engines.llama_cpp.cells import (
+    Context,
+    is_windowed,
+    layer_cache_bytes,
+    store_bytes,
+)
 from kvroom.memory.engines.llama_cpp.setup import Setup
 
 HOST = -1
@@ -41,10 +46,12 @@ class Load:
     cache: int
     compute: Band
     driver: Band
+    draft: int = 0
+    """A draft model's weights and cache."""
 
     def total(self, end: int = 0) -> int:
         """All of it: as estimated, or at the low (1) or high (2) end of the bands."""
-        return self.weights + self.cache + self.compute[end] + self.driver[end]
+        return self.weights + self.draft + self.cache + self.compute[end] + self.driver[end]
 
 
 @dataclass(frozen=True)
@@ -156,7 +163,8 @@ class Machine:
                 compute = (known["activations"],) * 3
             if busy and "runtime" in known:
                 driver = (known["runtime"],) * 3
-            made.append(Load(weights[gpu], stored[gpu], compute, driver))
+            draft = self.draft_bytes(c) if gpu == self.used_gpus[-1] else 0
+            made.append(Load(weights[gpu], stored[gpu], compute, driver, draft))
         return made
 
     def _shared_out(self, size: int) -> list[int]:
@@ -169,11 +177,18 @@ class Machine:
         """Cache bytes of every layer."""
         return layer_cache_bytes(self.s, self.d.model, c)
 
+    def draft_bytes(self, c: Context) -> int:
+        """A draft's weights, and its cache in a context like the model's own; on the last GPU."""
+        extras = self.d.extras
+        stores = (k for layer in extras.draft_layers for k in layer.stores)
+        cache = sum(store_bytes(self.s, k, c, windowed=is_windowed(self.d.model)) for k in stores)
+        return cache + extras.loaded_bytes(self.d.layout.pp - 1)
+
     # Whether it fits
 
     def room(self, gpu: int, load: Load, end: int = 0) -> int:
         """Bytes that stay free of that GPU beside ``load`` and what is to be left (negative: lacking)."""
-        if not load.weights + load.cache:
+        if not load.weights + load.cache + load.draft:
             return self.free_bytes
         return self.free_bytes - self.s.margin(gpu) - load.total(end)
 

@@ -20,6 +20,8 @@ EVICTION_TOKENS = 128
 """Tokens that a window may lag behind before its old ones are given back."""
 UNBOUND = 2**62
 """Tokens of a pipeline stage that keeps none: another stage decides."""
+MOST_REQUESTS = 4096
+"""Requests that a pool serves at once where nobody says how many."""
 WINDOW_RATIO = 0.8
 """Window tokens for each token of the full pool, unless asked otherwise."""
 
@@ -162,7 +164,7 @@ def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_s
 
 def _requests(s: Settings, tokens: int, slots: int | None) -> int:
     """max_running_requests of one data-parallel attention group; Refused where state serves none."""
-    estimated = max(min(int(tokens / s.d.context_tokens * 512), 4096), 2048)
+    estimated = max(min(int(tokens / s.d.context_tokens * 512), MOST_REQUESTS), 2048)
     asked = s.requests_each
     if asked is None:
         most = min(estimated, tokens // 2)
@@ -199,12 +201,12 @@ def _capacity(s: Settings, e: Entries, budget: int) -> tuple[int, int | None]:
 
 
 def _tokens(s: Settings, budget: int, cell: int) -> int:
-    """Tokens of ``cell`` bytes in ``budget``; a stage without attention is as long as it is asked for."""
+    """Tokens of ``cell`` bytes in ``budget``; a model without attention has them for every request."""
     if cell:
         return budget // cell
     if any(k.kind not in ("state", "conv") for k, _ in s.d.model.stores):
         return UNBOUND
-    return s.flags.max_tokens or s.d.context_tokens
+    return s.flags.max_tokens or MOST_REQUESTS * s.d.context_tokens
 
 
 def _ratio(s: Settings) -> float:
@@ -278,7 +280,7 @@ def _profiled(
     asked = s.requests
     size = asked
     if size is None:
-        size = min(max(int(tokens / s.d.context_tokens * 512), 2048), 4096)
+        size = min(max(int(tokens / s.d.context_tokens * 512), 2048), MOST_REQUESTS)
     if slots is not None:
         size = min(size, slots // s.state_slots_each)
     if s.draft is not None and s.rules.draft_slots and s.draft.keeps_cache:

@@ -33,13 +33,15 @@ class Budget:
     gpu_bytes: int
     others: int
     weights: int
+    beside: tuple[Account, ...]
+    """What is loaded beside the weights: a draft model."""
     overheads: dict[str, Band]
     share: float
     workspace: int = 0
 
     def free(self, end: int = 0) -> int:
         """Free after the estimation run: as estimated, or at the good (1) or bad (-1) end."""
-        left = self.gpu_bytes - self.others - self.weights
+        left = self.gpu_bytes - self.others - self.weights - sum(a.bytes for a in self.beside)
         left -= sum(o[0] for o in self.overheads.values())
         if end > 0:
             left += round(hypot(*(o[0] - o[1] for o in self.overheads.values())))
@@ -57,9 +59,8 @@ def answer(d: Deployment) -> EngineAnswer:
     rules, note = release_of(d.version)
     flags = read_flags(d.args, d.layout)
     tp = 1 if flags.attention_dp else d.layout.tp
-    s = Setup(
-        d, rules, flags, d.weights.ranks(d.layout, None, tp), d.weights.ranks(d.layout, None, 1)
-    )
+    own, whole = (d.extras.on(d.weights.ranks(d.layout, None, n), n) for n in (tp, 1))
+    s = Setup(d, rules, flags, own, whole)
     budgets = [_budget(s, r) for r in s.ranks]
     made = [_pools(s, budgets, end) for end in (0, -1, 1)]
     pools = made[0]
@@ -133,6 +134,7 @@ def _budget(s: Setup, rank: Rank) -> Budget:
         gpu_bytes=gpu,
         others=max(0, gpu - known.get("free_before_load", gpu)),
         weights=known.get("weights", rank.weight_bytes),
+        beside=d.extras.accounts(rank.stage),
         overheads=found,
         share=s.flags.share,
     )
@@ -188,6 +190,7 @@ def _accounts(d: Deployment, b: Budget, ends: list[Pools | None]) -> tuple[Accou
     activations = b.overheads["activations"]
     made = [
         account("weights", b.weights, "measured" if "weights" in known else "config"),
+        *b.beside,
         account(
             "activations",
             activations[0] + b.workspace,
@@ -217,6 +220,7 @@ def _cacheless(s: Setup, budgets: list[Budget], warnings: tuple[str, ...]) -> En
     over = budget.overheads
     made = [
         account("weights", budget.weights, "config"),
+        *budget.beside,
         *(account(n, o[0], "assumed", o[1:]) for n, o in over.items()),
         account("kv", need if starts else 0, "engine rule"),
     ]

@@ -45,13 +45,12 @@ class Flags:
 
 def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
-    known = (*_READERS, *_DEGREES, *_CONFIGS, *OTHERS)
-    read.check_known("TensorRT-LLM", args, known)
+    read.check_known("TensorRT-LLM", args, KNOWN_FLAGS)
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
     for name in _CONFIGS:
         if name in given:
             inner = _mapping(f"engine_args.{name}", given[name])
-            read.check_known("TensorRT-LLM", inner, known)
+            read.check_known("TensorRT-LLM", inner, KNOWN_FLAGS)
             given = {**{read.plain_name(k): v for k, v in inner.items() if v is not None}, **given}
     for name, key in _DEGREES.items():
         if name in given:
@@ -156,3 +155,5 @@ _NAMES = """
 """
 OTHERS = frozenset(_NAMES.split())
 """Names that kvroom passes over: known, but with no bearing on the pool."""
+KNOWN_FLAGS = frozenset((*_READERS, *_DEGREES, *_CONFIGS)) | OTHERS
+"""Every flag that a Scenario may carry."""

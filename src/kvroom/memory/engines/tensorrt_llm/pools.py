@@ -144,8 +144,9 @@ def _kept(pool: Pool, tokens: int) -> int:
 
 
 def growing(kind: LayerKind) -> bool:
-    """Whether a store takes blocks (recurrent state takes slots, cross attention a pool of its own)."""
-    return kind.kind not in ("state", "conv", "cross")
+    """Whether a store takes blocks (recurrent state takes slots, cross attention a pool of its own,
+    a shared cache nothing)."""
+    return kind.kind not in ("state", "conv", "cross", "shared")
 
 
 def state_bytes(rank: Rank) -> int:

@@ -36,7 +36,7 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
         made.append(
             f"vLLM {release} keeps state outside its blocks (0.10.2 put it there): not counted"
         )
-    elif pages.recurrent and not pages.caching and s.flags.prefix_caching is None:
+    elif pages.hybrid and not pages.caching and s.flags.prefix_caching is None:
         made.append(
             f"vLLM {release} does not cache prefixes of models with state unless asked to "
             "(0.28 does by default)"

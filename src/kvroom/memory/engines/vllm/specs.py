@@ -32,7 +32,7 @@ class Spec:
 
     @property
     def shardable(self) -> bool:
-        """Whether decode-context ranks share its tokens out."""
+        """Whether decode-context ranks share its tokens out among them."""
         return self.type in FULL
 
 

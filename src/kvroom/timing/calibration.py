@@ -1,0 +1,87 @@
+"""The fitted coefficients: data with provenance, found by what a deployment is.
+
+``calibration.json`` holds for each coefficient its overall value and, for levels such as
+``generation=hopper`` or ``engine=vllm``, the natural logarithm of a factor on it. A deployment's
+coefficient is the overall value times the factors of all its levels, so a card, a model or an engine
+nobody measured takes what its generation, its kind, its width share. ``benchmarks/calibrate_times.py``
+makes the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from kvroom.memory.deployment import Deployment
+from kvroom.memory.layout import most_experts
+from kvroom.models.spec import ModelSpec
+from kvroom.timing.steps import Coefficients
+
+_FILE = Path(__file__).with_name("calibration.json")
+NOVEL = ("gpu", "model", "engine")
+"""What a band is widened for where no measurement had it."""
+NAMES = tuple(f.name for f in fields(Coefficients))
+
+
+def width_class(name: str) -> str:
+    """Weight widths that share their kernels: ``q4_k`` and ``q4_0``, any exl2."""
+    if name in ("bf16", "fp16", "fp32"):
+        return "wide"
+    return name.split("_", maxsplit=1)[0]
+
+
+def kind_of(model: ModelSpec) -> str:
+    """``dense`` or ``moe``."""
+    return "moe" if most_experts(model) else "dense"
+
+
+def shape_of(model: ModelSpec) -> str:
+    """What tells a model from others here: its type and its shape, not its name."""
+    return f"{model.model_type}-{model.hidden_size}x{model.num_layers}"
+
+
+def levels(d: Deployment) -> tuple[str, ...]:
+    """All levels of a deployment, from what many share to what is its own."""
+    device, model, layout = d.device, d.model, d.layout
+    weights = width_class(d.weights.quantisation.linear.name)
+    kind, shape = kind_of(model), shape_of(model)
+    generation = f"generation={device.generation}"
+    engine = f"engine={d.engine}"
+    gpu = f"gpu={device.name}"
+    link = "nvlink" if device.scale_up else "bus"
+    width, version = f"weights={weights}", f"version={d.version or 'none'}"
+    single = (
+        f"vendor={device.vendor}", generation, gpu, engine, f"kind={kind}", width,
+        f"cache={d.kv.bits}", f"tp={layout.tp}", f"link={link}", f"model={shape}",
+    )  # fmt: skip
+    pairs = (
+        (engine, generation), (engine, f"kind={kind}"), (engine, width), (width, generation),
+        (engine, width, generation), (engine, f"model={shape}"), (f"model={shape}", width),
+        (engine, generation, f"model={shape}", width),
+        (engine, gpu, f"model={shape}", width, f"tp={layout.tp}", f"ep={layout.ep}"),
+        (engine, version), (engine, version, f"model={shape}", width, generation),
+    )  # fmt: skip
+    return (*single, *(" ".join(p) for p in pairs))
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Mapping[str, Any]:
+    """The table that comes with the package."""
+    table: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return table
+
+
+def coefficients(found: Iterable[str], table: Mapping[str, Any]) -> Coefficients:
+    """The coefficients of a deployment of levels ``found``."""
+    logs = dict.fromkeys(NAMES, 0.0)
+    effects: Mapping[str, Mapping[str, float]] = table["effects"]
+    for level in found:
+        for name, value in effects.get(level, {}).items():
+            logs[name] += value
+    overall: Mapping[str, float] = table["overall"]
+    return Coefficients(**{n: overall[n] * exp(logs[n]) for n in NAMES})

@@ -1,0 +1,272 @@
+"""How long a step takes: an additive sum of what it reads, computes, sends and launches.
+
+    t = W/(η·BW) + cache/(η·BW) + F/(μ·peak) + a·layers + links + b·requests + c
+
+fits published measurements far better than the larger of memory and arithmetic time does: kernels of
+one layer wait for one another, so what one waits for is not hidden behind another. Every term is
+linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
+(``calibration.py``); a step of several stages passes one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, log1p, log2
+
+from kvroom.machines.spec import Device
+from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
+
+HOST_LINK_BYTES_PER_S = 25e9
+"""What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """What calibration fits; all positive.
+
+    ``*_eta``: share of the memory's rate reached on wide and narrow weights and on cache, and on
+    experts against other weights. ``*_mu``: share of the peak FLOP rate. ``*_s``: seconds a layer (more
+    for layers with experts, latents, state), an all-reduce, an exchange of tokens between expert
+    ranks, a request, a token of a prompt, a step. ``link_eta``: share of the link's rate.
+    ``routing``: how many evenly routed tokens touch as many experts as one unevenly routed one.
+    ``scale`` multiplies the whole step.
+    """
+
+    wide_eta: float
+    narrow_eta: float
+    expert_eta: float
+    cache_eta: float
+    wide_mu: float
+    narrow_mu: float
+    attention_mu: float
+    layer_s: float
+    expert_layer_s: float
+    latent_layer_s: float
+    state_layer_s: float
+    reduce_s: float
+    link_eta: float
+    exchange_s: float
+    request_s: float
+    token_s: float
+    step_s: float
+    routing: float
+    scale: float
+    first_s: float
+    first_scale: float
+    alone: float
+    burst: float
+    wait: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """A device's peaks as a step meets them: bytes and FLOPs a second, and its link to its peers."""
+
+    memory_bytes_per_s: float
+    wide_flops_per_s: float
+    narrow_flops_per_s: float
+    link_bytes_per_s: float
+
+    @classmethod
+    def of(cls, device: Device, narrow_dtype: str) -> Rates | None:
+        """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
+        peak arithmetic is not known."""
+        wide = device.flops("bf16")
+        if wide is None:
+            return None
+        link = device.peer_link
+        return cls(
+            memory_bytes_per_s=device.memory_bytes_per_s,
+            wide_flops_per_s=wide,
+            narrow_flops_per_s=device.flops(narrow_dtype) or wide,
+            link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The seconds of one step, term by term."""
+
+    weights_s: float
+    cache_s: float
+    compute_s: float
+    layers_s: float
+    links_s: float
+    requests_s: float
+    step_s: float
+
+    @property
+    def seconds(self) -> float:
+        """The whole step."""
+        return (
+            self.weights_s
+            + self.cache_s
+            + self.compute_s
+            + self.layers_s
+            + self.links_s
+            + self.requests_s
+            + self.step_s
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Times the steps of one deployment."""
+
+    work: Work
+    rates: Rates
+    k: Coefficients
+
+    def decode(self, requests: float, attention: Sequence[Attention]) -> Terms:
+        """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``."""
+        each = requests / (self.work.layout.dp * self.work.layout.pp)
+        return self._terms(each, 0.0, [a.times(each) for a in attention])
+
+    def decode_s(self, requests: float, tokens: int) -> float:
+        """Seconds of a decode step of ``requests`` of ``tokens`` tokens each."""
+        return self.decode(requests, self.work.decoding(tokens)).seconds
+
+    def step(
+        self,
+        requests: float,
+        attention: Sequence[Attention],
+        *,
+        tokens: float = 0.0,
+        prompts: float = 0.0,
+    ) -> Terms:
+        """One step of a replica: ``requests`` that decode, ``tokens`` of ``prompts`` prompts, and the
+        ``attention`` of all of them."""
+        return self._terms(requests, tokens, attention, prompts=prompts)
+
+    def prefill(
+        self,
+        tokens: float,
+        attention: Sequence[Attention],
+        *,
+        chunks: float = 1.0,
+        prompts: float = 1,
+    ) -> Terms:
+        """``tokens`` prompt tokens of one replica computed in ``chunks`` steps, ``prompts`` of them."""
+        return self._terms(0.0, tokens, attention, chunks=chunks, prompts=prompts)
+
+    def mixed(
+        self,
+        requests: float,
+        attention: Sequence[Attention],
+        tokens: float,
+        prompt: Sequence[Attention],
+    ) -> Terms:
+        """One step that decodes ``requests`` of a replica and computes ``tokens`` of a prompt."""
+        both = [
+            Attention(
+                cache_bytes=a.cache_bytes * requests + p.cache_bytes,
+                state_bytes=a.state_bytes * requests + p.state_bytes,
+                flops=a.flops * requests + p.flops,
+            )
+            for a, p in zip(attention, prompt, strict=True)
+        ]
+        return self._terms(requests, tokens, both)
+
+    def _terms(
+        self,
+        requests: float,
+        prompt_tokens: float,
+        attention: Sequence[Attention],
+        *,
+        chunks: float = 1.0,
+        prompts: float = 1.0,
+    ) -> Terms:
+        k, w = self.k, self.work
+        tokens = requests + prompt_tokens
+        sampled = requests + (prompts if prompt_tokens else 0.0)
+        weights = cache = compute = layers = 0.0
+        for stage, a in zip(w.stages, attention, strict=True):
+            weights += chunks * self._read_s(stage, tokens / chunks)
+            cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
+            compute += self._compute_s(stage, tokens, sampled, a.flops)
+            layers += chunks * self._launch_s(stage)
+        return Terms(
+            weights_s=k.scale * weights,
+            cache_s=k.scale * cache,
+            compute_s=k.scale * compute,
+            layers_s=k.scale * layers,
+            links_s=k.scale * self._links_s(tokens, chunks),
+            requests_s=k.scale * (k.request_s * requests + k.token_s * prompt_tokens),
+            step_s=k.scale * k.step_s * chunks,
+        )
+
+    def _domain(self, tokens: float) -> float:
+        """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""
+        layout = self.work.layout
+        return tokens * max(1, layout.ep // layout.tp)
+
+    def _read_s(self, s: StageWork, tokens: float) -> float:
+        k, rate = self.k, self.rates.memory_bytes_per_s
+        read = s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta
+        spent = read / rate
+        for e in s.experts:
+            touched = 1 - exp(-tokens * self.expert_decay(e))
+            spent += self.expert_read_s(e) / k.scale * touched
+        return spent
+
+    def expert_read_s(self, e: Expert) -> float:
+        """Seconds to read all of ``e``."""
+        k = self.k
+        eta = k.expert_eta * (k.narrow_eta if e.narrow else k.wide_eta)
+        return k.scale * e.bytes / (eta * self.rates.memory_bytes_per_s)
+
+    def expert_decay(self, e: Expert) -> float:
+        """How fast a step of more tokens of one replica leaves fewer of ``e`` unread: n tokens leave
+        a share of exp(−n · decay)."""
+        if e.active >= e.count:
+            return 1e9  # all of them, by the first token
+        return -log1p(-e.active / e.count) * self._domain(self.k.routing)
+
+    def _compute_s(self, s: StageWork, tokens: float, sampled: float, attention: float) -> float:
+        k, r = self.k, self.rates
+        wide = s.wide_params * tokens + s.head_params * sampled
+        narrow = s.narrow_params * tokens
+        for e in s.experts:
+            used = e.active_params * self._domain(tokens)
+            wide, narrow = (wide, narrow + used) if e.narrow else (wide + used, narrow)
+        return (
+            2 * wide / (k.wide_mu * r.wide_flops_per_s)
+            + 2 * narrow / (k.narrow_mu * r.narrow_flops_per_s)
+            + attention / (k.attention_mu * r.wide_flops_per_s)
+        )
+
+    def _launch_s(self, s: StageWork) -> float:
+        k = self.k
+        return (
+            k.layer_s * s.layers
+            + k.expert_layer_s * s.expert_layers
+            + k.latent_layer_s * s.latent_layers
+            + k.state_layer_s * s.state_layers
+        )
+
+    def _links_s(self, tokens: float, chunks: float) -> float:
+        k, w = self.k, self.work
+        layout = w.layout
+        rate = k.link_eta * self.rates.link_bytes_per_s
+        vector = w.hidden_size * ACTIVATION_BYTES
+        sent = calls = 0.0
+        layers = sum(s.layers for s in w.stages)
+        if layout.tp > 1:
+            # A ring sends 2·(n − 1)/n of the vector; two all-reduces a layer.
+            sent += 2 * layers * 2 * (layout.tp - 1) / layout.tp * vector * tokens
+            calls += 2 * layers * log2(layout.tp) * k.reduce_s
+        if layout.ep > layout.tp:
+            routed = sum(s.expert_layers for s in w.stages)
+            copies = min(w.active_experts, layout.ep)
+            sent += 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
+            calls += 2 * routed * k.exchange_s
+        if layout.pp > 1:
+            sent += (layout.pp - 1) * vector * tokens
+            calls += (layout.pp - 1) * k.reduce_s
+        return sent / rate + calls * chunks
+
+
+def none(work: Work) -> list[Attention]:
+    """No attention, for every stage of ``work``."""
+    return [NO_ATTENTION for _ in work.stages]
