@@ -7,7 +7,7 @@ arithmetic, so that a test (and a doubting reader) can compute it again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from kvroom.memory.ledger import binding_rank
@@ -29,7 +29,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
 
 def explain(w: Workings) -> tuple[Explanation, ...]:

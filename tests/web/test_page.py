@@ -411,6 +411,7 @@ def test_numbers_are_written_as_the_command_line_writes_them(visit: Any) -> None
         1024,
         1536,
         10**9,
+        10_240_000,
         2**40,
         2**50 + 1,
         999.95,

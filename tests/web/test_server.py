@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from kvroom.faces import codec, page, server
+from kvroom.faces import answers, codec, page, server
 from kvroom.faces.presets import COMPARED, PRESETS, REFERENCE
 from kvroom.models.catalogue import config_of
 from kvroom.planning import plan
@@ -57,6 +57,45 @@ def test_explanations_are_added_when_asked(client: Any) -> None:
     assert (
         Scenario.from_link(f"#{got['take_away']['link'].removeprefix('#')}").model == "llama-3-70b"
     )
+
+
+def test_parts_of_an_answer(client: Any) -> None:
+    parts = "scenario,figures.memory.room,kv.bytes_per_token"
+    got = client.post(f"/api/plan?explain=1&parts={parts}", json=[REFERENCE.scenario]).json()[0]
+    whole = client.post("/api/plan?explain=1", json=REFERENCE.scenario).json()
+    assert got == {
+        "scenario": whole["scenario"],
+        "figures": {"memory": {"room": 16}},
+        "kv": {"bytes_per_token": 327680},
+    }
+    for bad in ("nothing", "kv.nothing", "kv.bytes_per_token.deeper", ".", "kv,kv.layers.0"):
+        reply = client.post(f"/api/plan?parts={bad}", json=REFERENCE.scenario)
+        assert error_of(reply, 422)["field"] == "parts"
+    many = ",".join(["kv"] * 65)
+    error_of(client.post(f"/api/plan?parts={many}", json=REFERENCE.scenario), 422)
+
+
+def test_a_question_asked_again_is_not_worked_out_again(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {**REFERENCE.scenario, "context_tokens": 4321}
+    first = client.post("/api/plan", json=asked)
+    monkeypatch.setattr(answers, "answer", lambda *_: pytest.fail("worked out again"))
+    again = client.post("/api/plan", json=dict(reversed(asked.items())))
+    assert again.json() == first.json()
+    both = client.post("/api/plan", json=[asked, asked])
+    assert both.json() == [first.json()] * 2
+
+
+def test_what_is_kept_has_a_limit() -> None:
+    recent = answers.Recent(100)
+    for i in range(50):
+        recent.put(f"key {i:02}", "x" * 20)
+        recent.get("key 00")
+    assert recent.size <= 100
+    assert recent.get("key 00") and recent.get("key 49") and recent.get("key 40") is None
+    recent.put("long", "x" * 1000)
+    assert recent.size <= 100
 
 
 def test_small_answers(client: Any) -> None:
@@ -213,12 +252,12 @@ def test_the_page_is_small(client: Any) -> None:
 def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
     asked: list[str] = []
 
-    def answer(given: Any, explain: bool) -> dict[str, Any]:
+    def answer(given: Any, _: Any) -> dict[str, Any]:
         asked.append(given["gpu"])
         time.sleep(seconds)
         return {}
 
-    monkeypatch.setattr(server, "answer_one", answer)
+    monkeypatch.setattr(answers, "answer", answer)
     return asked
 
 
@@ -234,7 +273,7 @@ def test_a_flood_is_refused_with_a_sentence_and_passes(
     host = address.split("/")[2]
     with monkeypatch.context() as patch:
         slow(patch, 0.02)
-        flood = [post(host, b'{"gpu": "a"}') for _ in range(120)]
+        flood = [post(host, b'{"gpu": "%d"}' % i) for i in range(120)]
         statuses = []
         for c in flood:
             reply = c.getresponse()

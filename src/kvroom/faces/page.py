@@ -92,7 +92,7 @@ def render(query: str = "") -> tuple[int, str]:
         try:
             answers[name] = answer(Scenario.from_dict(varied(given, change)))
         except KvroomError:
-            answers[name] = found
+            answers[name] = {}
     parts = _parts(given, found, error)
 
     def fill(match: re.Match[str]) -> str:
@@ -111,6 +111,10 @@ FORMATS: dict[str, Any] = {
     "short": show_count,
     "tokens": lambda v: f"{v:,} tokens",
     "times": lambda v: f"{v:,.1f}" if v < 10 and round(v, 1) != round(v) else f"{round(v):,}",
+    "money": lambda v: f"{v:,.2f}",
+    "seconds": lambda v: (
+        f"{float(f'{v * 1000:.3g}'):,g} ms" if v < 1 else f"{float(f'{v:.3g}'):,g} s"
+    ),
     "text": str,
 }
 """How a figure is written, by name; the page's script writes them the same way."""
@@ -172,6 +176,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "model": escape("your model" if by_value else str(model)),
         "gpu": escape(gpu if isinstance(gpu, str) else str(gpu.get("name"))),
         "context_short": show_tokens(scenario["context_tokens"]),
+        "traits": " ".join(found["figures"]["traits"]),
         "verdict": said + escape(verdict["sentence"]),
         "fits": "yes" if verdict["fits"] and not memory["waiting"] else "no",
         "memory": drawing.to_svg(memory["drawing"]),

@@ -16,7 +16,7 @@ from kvroom.memory.engines.vllm.notes import notes
 from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
-from kvroom.memory.engines.vllm.specs import Spec
+from kvroom.memory.engines.vllm.specs import LayerSpec, Spec
 from kvroom.memory.layout import Rank, uneven_heads
 from kvroom.memory.ledger import binding_rank
 from kvroom.units import show_gib, show_tokens
@@ -57,15 +57,20 @@ class Workings(Setup):
         held = [m for m in specs if m[0] in rank.layers]
         return groups_of(held, self.rules, hybrid=self.hybrid)
 
+    @cached_property
+    def laid_out(self) -> list[tuple[tuple[Group, ...], tuple[LayerSpec, ...]]]:
+        """Each stage's groups, and its layers' specs before any unifying."""
+        specs = self.pages.specs
+        return [
+            (tuple(self.groups(r)), tuple(m for m in specs if m[0] in r.layers))
+            for r in self.d.ranks
+        ]
+
     def stages(self, cache_bytes: list[int]) -> list[Stage]:
         """The stages with their groups and ``cache_bytes``."""
         return [
-            Stage(
-                groups=tuple(self.groups(rank)),
-                specs=tuple(m for m in self.pages.specs if m[0] in rank.layers),
-                cache_bytes=size,
-            )
-            for rank, size in zip(self.d.ranks, cache_bytes, strict=True)
+            Stage(groups=groups, specs=specs, cache_bytes=size)
+            for (groups, specs), size in zip(self.laid_out, cache_bytes, strict=True)
         ]
 
     def pool(self, cache_bytes: list[int]) -> Pool:
