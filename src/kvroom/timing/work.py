@@ -94,7 +94,7 @@ class Work:
     @classmethod
     def of(cls, d: Deployment) -> Work:
         """The work of ``d``'s steps."""
-        layers = list(d.model.each_layer())
+        layers = [*d.model.each_layer(), *d.extras.draft_layers]
         return cls(
             stages=tuple(
                 _stage(d, r, [layers[i] for i in r.layers], last=r is d.ranks[-1]) for r in d.ranks
