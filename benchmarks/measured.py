@@ -64,16 +64,20 @@ class Point:
             )
         if "tpot" not in self.measured:
             still |= {"request_s"}
-        if layout.tp == 1 and layout.pp == 1:
+        if layout.tp == 1:
             still.add("reduce_s")
-            if layout.ep == 1:
-                still.add("link_eta")
+        if layout.pp == 1:
+            still.add("stage_s")
+        if layout.gpus == 1:
+            still.add("link_eta")
         if layout.ep <= layout.tp:
             still.add("exchange_s")
         if not any(s.experts for s in stages):
-            still |= {"expert_eta", "routing", "expert_layer_s"}
+            still |= {"expert_eta", "expert_mu", "routing", "expert_layer_s"}
         if not any(s.latent_layers for s in stages):
             still.add("latent_layer_s")
+        if not any(s.indexer_layers for s in stages):
+            still.add("indexer_layer_s")
         if not any(s.state_layers for s in stages):
             still.add("state_layer_s")
         if not any(s.narrow_bytes for s in stages) and not any(

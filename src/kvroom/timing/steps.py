@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log2
-
 from kvroom.machines.spec import Device
 from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, StageWork, Work
 
 HOST_LINK_BYTES_PER_S = 25e9
 """What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""
+
+USUAL_WIDTH = 4096
+"""The hidden size at which a layer costs ``layer_s``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +27,12 @@ class Coefficients:
     """What calibration fits; all positive.
 
     ``*_eta``: share of the memory's rate reached on wide and narrow weights and on cache, and on
-    experts against other weights. ``*_mu``: share of the peak FLOP rate. ``*_s``: seconds a layer (more
-    for layers with experts, latents, state), an all-reduce, an exchange of tokens between expert
-    ranks, a request, a token of a prompt, a step. ``link_eta``: share of the link's rate.
+    experts against other weights. ``*_mu``: share of the peak FLOP rate, on experts against others. ``*_s``: seconds a layer (more
+    for layers with experts, latents, an indexer, state), an all-reduce, an exchange of tokens between expert
+    ranks, a hand-over between stages, a request, a token of a prompt, a step. ``link_eta``: share of the link's rate.
     ``routing``: how many evenly routed tokens touch as many experts as one unevenly routed one.
-    ``scale`` multiplies the whole step.
+    ``layer_width``: the power of the hidden size by which a layer's own seconds grow. ``scale`` multiplies
+    the whole step.
     """
 
     wide_eta: float
@@ -40,13 +42,17 @@ class Coefficients:
     wide_mu: float
     narrow_mu: float
     attention_mu: float
+    expert_mu: float
     layer_s: float
+    layer_width: float
     expert_layer_s: float
     latent_layer_s: float
+    indexer_layer_s: float
     state_layer_s: float
     reduce_s: float
     link_eta: float
     exchange_s: float
+    stage_s: float
     request_s: float
     token_s: float
     step_s: float
@@ -205,6 +211,7 @@ class Clock:
         narrow = s.narrow_params * tokens
         for e in s.experts:
             used = e.active_params * self._domain(tokens)
+            used /= k.expert_mu
             wide, narrow = (wide, narrow + used) if e.narrow else (wide + used, narrow)
         return (
             2 * wide / (k.wide_mu * r.wide_flops_per_s)
@@ -214,10 +221,12 @@ class Clock:
 
     def _launch_s(self, s: StageWork) -> float:
         k = self.k
-        return (
+        width = (self.work.hidden_size / USUAL_WIDTH) ** k.layer_width
+        return width * (
             k.layer_s * s.layers
             + k.expert_layer_s * s.expert_layers
             + k.latent_layer_s * s.latent_layers
+            + k.indexer_layer_s * s.indexer_layers
             + k.state_layer_s * s.state_layers
         )
 
@@ -231,7 +240,7 @@ class Clock:
         if layout.tp > 1:
             # A ring sends 2·(n − 1)/n of the vector; two all-reduces a layer.
             sent += 2 * layers * 2 * (layout.tp - 1) / layout.tp * vector * tokens
-            calls += 2 * layers * log2(layout.tp) * k.reduce_s
+            calls += 2 * layers * k.reduce_s
         if layout.ep > layout.tp:
             routed = sum(s.expert_layers for s in w.stages)
             copies = min(w.active_experts, layout.ep)
@@ -239,7 +248,7 @@ class Clock:
             calls += 2 * routed * k.exchange_s
         if layout.pp > 1:
             sent += (layout.pp - 1) * vector * tokens
-            calls += (layout.pp - 1) * k.reduce_s
+            calls += (layout.pp - 1) * k.stage_s
         return sent / rate + calls * chunks
 
 

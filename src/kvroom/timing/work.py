@@ -54,6 +54,7 @@ class StageWork:
     layers: int
     expert_layers: int
     latent_layers: int
+    indexer_layers: int
     state_layers: int
 
 
@@ -176,6 +177,7 @@ def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) ->
         layers=len(layers),
         expert_layers=_having(layers, lambda x: any(t.part == "expert" for t in x.tensors)),
         latent_layers=_having(layers, lambda x: any(s.kind == "latent" for s in x.stores)),
+        indexer_layers=_having(layers, lambda x: any(s.kind == "indexer" for s in x.stores)),
         state_layers=_having(layers, lambda x: any(s.kind == "state" for s in x.stores)),
     )
 
