@@ -73,7 +73,7 @@ class Point:
         if layout.ep <= layout.tp:
             still.add("exchange_s")
         if not any(s.experts for s in stages):
-            still |= {"expert_eta", "expert_mu", "routing", "expert_layer_s"}
+            still |= {"expert_eta", "expert_mu", "expert_width", "routing", "expert_layer_s"}
         if not any(s.latent_layers for s in stages):
             still.add("latent_layer_s")
         if not any(s.indexer_layers for s in stages):

@@ -31,6 +31,7 @@ class Coefficients:
     for layers with experts, latents, an indexer, state), an all-reduce, an exchange of tokens between expert
     ranks, a hand-over between stages, a request, a token of a prompt, a step. ``link_eta``: share of the link's rate.
     ``routing``: how many evenly routed tokens touch as many experts as one unevenly routed one.
+    ``expert_width``: the inner width of a rank's share of an expert at which it runs at half its rate.
     ``layer_width``: the power of the hidden size by which a layer's own seconds grow. ``scale`` multiplies
     the whole step.
     """
@@ -57,6 +58,7 @@ class Coefficients:
     token_s: float
     step_s: float
     routing: float
+    expert_width: float
     scale: float
     first_s: float
     first_scale: float
@@ -202,7 +204,7 @@ class Clock:
         for e in s.experts:
             touched = 1 - (1 - e.active / e.count) ** (domain * k.routing)
             eta = k.narrow_eta if e.narrow else k.wide_eta
-            read += e.bytes * touched / (eta * k.expert_eta)
+            read += e.bytes * touched * (1 + k.expert_width / e.width) / (eta * k.expert_eta)
         return read / rate
 
     def _compute_s(self, s: StageWork, tokens: float, sampled: float, attention: float) -> float:
@@ -211,7 +213,7 @@ class Clock:
         narrow = s.narrow_params * tokens
         for e in s.experts:
             used = e.active_params * self._domain(tokens)
-            used /= k.expert_mu
+            used *= (1 + k.expert_width / e.width) / k.expert_mu
             wide, narrow = (wide, narrow + used) if e.narrow else (wide + used, narrow)
         return (
             2 * wide / (k.wide_mu * r.wide_flops_per_s)
