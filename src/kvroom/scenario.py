@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from math import isfinite
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
-from kvroom.errors import KvroomError, did_you_mean
-from kvroom.units import check_float, check_int, parse_bytes, parse_tokens
+from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.speculation import check as check_speculation
+from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
 MAX_GPUS = 100_000
 MAX_REQUESTS = 10**9
@@ -27,6 +28,8 @@ ENGINES = (
     "sglang",
     "tensorrt-llm",
     "llama.cpp",
+    "ollama",
+    "ik_llama.cpp",
     "lmdeploy",
     "exllamav2",
     "mlc",
@@ -38,6 +41,11 @@ ENGINE_ALIASES = {
     "tensorrt_llm": "tensorrt-llm",
     "llamacpp": "llama.cpp",
     "llama-cpp": "llama.cpp",
+    "llama_cpp": "llama.cpp",
+    "llama-server": "llama.cpp",
+    "ik_llama": "ik_llama.cpp",
+    "ik-llama": "ik_llama.cpp",
+    "ik-llama.cpp": "ik_llama.cpp",
     "none": "arithmetic",
 }
 PAGE_ADDRESS = "http://127.0.0.1:8642/"
@@ -50,10 +58,27 @@ def _object(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _json_object(name: str, value: Any) -> dict[str, Any]:
+    return {str(k): _json(f"{name}.{k}", v) for k, v in _object(name, value).items()}
+
+
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value.strip():
         raise KvroomError(name, value, "is not a name", "Write a word in quotes.")
-    return value.strip()
+    return str(_json(name, value.strip()))
+
+
+def _json(name: str, value: Any, *, finite: bool = True) -> Any:
+    """``value`` as JSON gives it back: its keys are strings, its text UTF-8, its numbers ``finite``."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=not finite)
+        text.encode()
+        return json.loads(text)
+    except RecursionError:
+        raise KvroomError(name, "…", "is nested too deeply", "Give a plain one.") from None
+    except (TypeError, ValueError):
+        fix = "Give plain text (UTF-8), finite numbers, lists and objects."
+        raise KvroomError(name, value, "is nothing that JSON can hold", fix) from None
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -67,17 +92,18 @@ def _count(high: int, low: int = 1) -> Callable[[str, Any], int]:
 
 
 def _tokens_or_zero(name: str, value: Any) -> int:
-    return 0 if value == 0 and not isinstance(value, bool) else parse_tokens(name, value)
+    none = value == 0 and not isinstance(value, bool)
+    return (
+        0
+        if none or (isinstance(value, str) and value.strip() == "0")
+        else parse_tokens(name, value)
+    )
 
 
 def _model_or_gpu(name: str, value: Any) -> str | dict[str, Any]:
     if isinstance(value, Mapping):
-        return dict(value)
+        return dict(_json(name, dict(value), finite=False))  # published configs have Infinity
     return _text(name, value)
-
-
-def _anything(name: str, value: Any) -> Any:
-    return value
 
 
 def _rate(name: str, value: Any) -> float:
@@ -173,7 +199,7 @@ class Workload:
         "static": _flag,
         "shared_prefix_tokens": _tokens_or_zero,
         "requests_per_s": _rate,
-        "lengths": _object,
+        "lengths": _json_object,
         **dict.fromkeys(SPEC_KEYS, _spec),
         "requests": _count(MAX_REQUESTS),
         "seed": _count(2**63, low=0),
@@ -197,6 +223,12 @@ def _engine(name: str, value: Any) -> str:
     return word
 
 
+def _version(name: str, value: Any) -> str:
+    """Any text: what cannot be read as a version takes the nearest modelled one."""
+    text = value if isinstance(value, str) else shortened(value, 40)
+    return text[:40].encode("utf-8", "replace").decode()
+
+
 def _workload(name: str, value: Any) -> Workload:
     return value if isinstance(value, Workload) else Workload(**_parsed(Workload, name, value))
 
@@ -207,14 +239,21 @@ KNOWN_BYTES = ("visible", "free_before_load", "weights", "activations", "runtime
 def _known_bytes(name: str, value: Any) -> dict[str, int]:
     given = _object(name, value)
     check_keys(name, given, KNOWN_BYTES)
-    return {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
+    sizes = {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
+    if "visible" in sizes:
+        check_int(f"{name}.visible", sizes["visible"], low=1, high=MAX_BYTES, unit="bytes")
+        free = sizes.get("free_before_load", 0)
+        if free > sizes["visible"]:
+            wrong = f"is more than the {sizes['visible']:,} bytes visible"
+            raise KvroomError(f"{name}.free_before_load", free, wrong, "Both are of one GPU.")
+    return sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One question: a model on hardware, laid out and served so, at a length, for so many.
 
-    Build it with ``Scenario.from_dict`` (or ``kvroom.scenario(...)``), which checks and fills in:
+    Build it with ``Scenario.from_dict`` (``kvroom.plan`` does), which checks and fills in:
     ``gpu_count`` and the layout must agree; where ``tp`` is left out it takes the cards that pipeline
     and data parallelism leave.
     """
@@ -260,15 +299,15 @@ class Scenario:
         "encoder_tokens": _tokens_or_zero,
         "concurrency": _count(MAX_REQUESTS),
         "engine": _engine,
-        "engine_version": lambda name, value: value if isinstance(value, str) else str(value)[:40],
-        "engine_args": lambda name, value: {str(k): v for k, v in _object(name, value).items()},
+        "engine_version": _version,
+        "engine_args": _json_object,
         "workload": _workload,
-        "tiers": _anything,
+        "tiers": _json,
         "replicas": _count(MAX_GPUS),
         "routing": _text,
-        "disaggregation": _anything,
-        "speculation": _anything,
-        "calibration": _anything,
+        "disaggregation": _json,
+        "speculation": check_speculation,
+        "calibration": _json,
         "known_bytes": _known_bytes,
         "allow_overcommit": _flag,
     }
@@ -394,15 +433,15 @@ def _from_query(query: str, link: str, how: str) -> dict[str, Any]:
     given: dict[str, Any] = {}
     for key, value in parse_qsl(query):
         name = _SHORT.get(key, key)
-        given[name] = int(value) if name in _NUMBERS and value.isdecimal() else value
+        given[name] = _whole(value) if name in _NUMBERS else value
     if not given:
         raise KvroomError("link", link, "carries no question", how)
     gpu, colon, count = str(given.get("gpu", "")).rpartition(":")
     if colon and count.isdecimal():
-        given.update(gpu=gpu, gpu_count=int(count))
+        given.update(gpu=gpu, gpu_count=_whole(count))
     return given
 
 
-def query_link(base: str = PAGE_ADDRESS, **keys: Any) -> str:
-    """A plain readable address: ``?model=…&gpu=…&context=…``."""
-    return f"{base}?{urlencode(keys)}"
+def _whole(text: str) -> int | str:
+    """``text`` as a whole number; left as it is, to be refused by its key, where it is none."""
+    return int(text) if text.isdecimal() and len(text) < 20 else text

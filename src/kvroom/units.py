@@ -146,9 +146,9 @@ def show_count(value: float) -> str:
 
 
 def show_tokens(value: int) -> str:
-    """Tokens: ``32K`` where it is a whole binary thousand, else with commas."""
+    """Tokens: ``32K`` or ``1M`` where that is whole and short, else with commas."""
     if value >= MIB and value % MIB == 0:
-        return f"{value // MIB}M"
-    if value >= KIB and value % KIB == 0:
+        return f"{value // MIB:,}M"
+    if KIB <= value < 10_000 * KIB and value % KIB == 0:
         return f"{value // KIB}K"
     return f"{value:,}"

@@ -13,7 +13,14 @@ from kvroom.units import show_gib, show_tokens
 
 
 def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int | None:
-    """Whole requests of ``context_tokens`` that the deployment holds; None where length is free."""
+    """Whole requests of ``context_tokens`` that the deployment runs at once: those that its cache
+    holds, as far as its scheduler takes them; None where length is free."""
+    stored, taken = _stored(d, answer, limit), _taken(d, answer)
+    return stored if stored is None or taken is None else min(stored, taken)
+
+
+def _stored(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int | None:
+    """Whole requests that the cache holds."""
     if limit is None:
         return None
     if d.engine == "arithmetic":
@@ -22,19 +29,25 @@ def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) ->
     return None if most is None else d.layout.dp * answer.pools * floor(most)
 
 
+def _taken(d: Deployment, answer: EngineAnswer) -> int | None:
+    """Requests that the engine's schedulers run at once, whatever is free; None without a limit."""
+    most = answer.capacity.max_running_requests if answer.capacity else None
+    return None if most is None else d.layout.dp * answer.pools * most
+
+
 def judge(
     scenario: Scenario, d: Deployment, answer: EngineAnswer, limit: Ceiling | None
 ) -> Verdict:
     """Whether it starts and holds the asked requests, and the sentence that says so."""
     asked = scenario.concurrency or 1
-    held = requests_held(d, answer, limit)
+    stored, held = _stored(d, answer, limit), requests_held(d, answer, limit)
     rank = answer.rank
     if rank.weight_bytes > answer.gpu_bytes and not answer.cache_given:
         return Verdict(fits=False, binding="weights", sentence=_too_heavy(d, answer))
-    if held is None:
+    if stored is None or held is None:
         return Verdict(
             fits=answer.starts,
-            binding="nothing" if answer.starts else "weights",
+            binding="nothing" if answer.starts or answer.kv_bytes else "weights",
             sentence=_no_cache(d, answer),
         )
     if held < 1 and answer.starts and answer.cache_given:
@@ -44,8 +57,8 @@ def judge(
         return Verdict(fits=False, binding=_account(d, answer), sentence=_too_long(d, answer))
     return Verdict(
         fits=fits,
-        binding=_account(d, answer),
-        sentence=_room(d, answer, held, asked if scenario.concurrency else None),
+        binding="max_num_seqs" if held < stored else _account(d, answer),
+        sentence=_room(d, answer, held, stored, scenario.concurrency),
     )
 
 
@@ -65,15 +78,27 @@ def _a_request(d: Deployment) -> str:
     return f"a request of {show_tokens(d.context_tokens)} tokens"
 
 
-def _room(d: Deployment, answer: EngineAnswer, held: int, asked: int | None) -> str:
+SCHEDULER_FLAGS = {
+    "vllm": "max_num_seqs",
+    "sglang": "max_running_requests",
+    "tensorrt-llm": "max_batch_size",
+    "llama.cpp": "parallel",
+}
+"""What an engine calls the most requests that it runs at once."""
+
+
+def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: int | None) -> str:
     each = show_gib(d.request_bytes(answer.rank))
     left = show_gib(answer.kv_bytes)
-    where = "a GPU" if d.layout.gpus > 1 else "it"
+    where = "a GPU" if d.layout.gpus > 1 else "the GPU"
     what = f"{show_tokens(d.context_tokens)} tokens on {_cards(d)}"
-    why = (
-        f"{_a_request(d)} takes {each} on {where if where != 'it' else 'the GPU'}, "
-        f"and {left} is left beside the weights"
-    )
+    why = f"{_a_request(d)} takes {each} on {where}, and {left} is left beside the weights"
+    if not d.request_bytes(answer.rank):
+        why = f"{_a_request(d)} keeps nothing on {where}"
+    if held < stored:
+        flag = SCHEDULER_FLAGS.get(d.engine)
+        limit = f" ({flag})" if flag else ""
+        why = f"{d.engine} runs no more at once{limit}, though its cache would hold {stored:,}"
     if asked is not None and held < asked:
         return f"Room for {held:,} of {asked:,} requests of {what}: {why}."
     more = f" The {_ordinal(held + 1)} would wait." if asked is None or held == asked else ""

@@ -195,6 +195,7 @@ def test_names_come_from_the_catalogue(catalogue, tmp_path, monkeypatch):
 
 
 def test_hub_ids_ask_the_hub_only_where_they_may(catalogue, monkeypatch):
+    monkeypatch.setattr(loading, "fetch", None)  # a command may have offered the hub
     unknown = refused("someone/llama-3-8b-tuned")
     assert "kvroom[hub]" in unknown.fix
     asked = []

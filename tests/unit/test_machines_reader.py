@@ -145,7 +145,8 @@ tiers = [{name = "host", bytes = "512GiB", bytes_per_s = 200e9, source = "measur
         ("list.json", "[]", "does not hold a table"),
         ("word.json", '"H100"', "does not hold a table"),
         ("empty.json", "", "is not whole JSON"),
-        ("deep.json", "[" * 100_000, "is not whole JSON"),
+        ("deep.json", "[" * 100_000, "is nested too deeply"),
+        ("deep.toml", "a = " + "[" * 100_000, "is nested too deeply"),
         ("huge.json", " " * 1_000_001, "larger than 1 MB"),
         ("few.json", '{"name": "x"}', "is missing"),
         ("odd.json", '{"name": "x", "speed": 1}', "unknown key"),
@@ -167,7 +168,7 @@ def test_bad_files(tmp_path, name, content, words):
 def test_files_that_cannot_be_read(tmp_path):
     for path, words in (
         (tmp_path / "none.json", "does not exist"),
-        (tmp_path / "folder.toml", "cannot be read"),
+        (tmp_path / "folder.toml", "is no regular file"),
         (tmp_path / "binary.json", "is not a text file"),
         ("\0.json", "cannot be read"),
     ):

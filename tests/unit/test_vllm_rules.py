@@ -476,3 +476,12 @@ def test_sparse_latents_are_narrowed_by_default(
     assert made.capacity.engine is not None
     assert made.capacity.engine.num_blocks == 8 * GIB // (10 * 64 * page)
     assert any("FP8" in w for w in made.warnings) is (page == 656 + 132)
+
+
+def test_a_stage_of_state_alone_keeps_no_blocks_in_older_versions():
+    from support import ask
+
+    question = {"engine": "vllm", "engine_version": "0.8.5", "pp": 4, "context_tokens": 8192}
+    engine = ask("nemotron-nano-9b-v2", "H100-SXM", **question).capacity.engine
+    assert engine.num_blocks > 0
+    assert engine.max_context_tokens > 8192

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import click
 
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
+from kvroom.faces import codec, hub
 from kvroom.scenario import Scenario
 
 _NUMBER = "NUMBER"
@@ -27,9 +28,9 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "--weight-dtype",
         "weight_dtype",
         "DTYPE",
-        "bf16, fp8, int4, nvfp4, q4_k_m … (default: the checkpoint's).",
+        "bf16, fp8, int4, nvfp4, q4_k_m and more (default: the checkpoint's).",
     ),
-    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 …"),
+    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 and more."),
     (
         "--context",
         "context_tokens",
@@ -38,7 +39,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("--encoder-tokens", "encoder_tokens", _TOKENS, "Encoder or image tokens of a request."),
     ("--concurrency", "concurrency", _NUMBER, "Requests in a step."),
-    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp …"),
+    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp and more."),
     (
         "--engine-version",
         "engine_version",
@@ -68,17 +69,19 @@ _NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == _NUMBER)
 
 def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command`` the MODEL argument and a flag for every Scenario key."""
-    decorate = [click.argument("model_name", metavar="MODEL", required=False)]
+    decorate: list[Any] = [click.argument("model_name", metavar="MODEL", required=False)]
     decorate.append(
         click.option("--model", "model_flag", metavar="MODEL", help="The same as MODEL.")
     )
-    decorate += [
-        click.option(flag, _parameter(key), metavar=takes, help=words)
-        for flag, key, takes, words in FLAGS
-    ]
+    decorate += key_options(*(flag for flag, _, _, _ in FLAGS))
     decorate += [
         click.option("--users", metavar=_NUMBER, help="Users at once: sets both concurrencies."),
         click.option("--static", is_flag=True, help="One batch, no arrivals while it runs."),
+        click.option(
+            "--workload",
+            metavar="SPEC",
+            help="Who comes, in one line: arrivals=poisson:2/s,input=fixed:512,…",
+        ),
         click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
         ),
@@ -94,7 +97,51 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--scenario", "scenario_file", metavar="FILE", help="A Scenario as JSON (-: stdin)."
         ),
+        click.option(
+            "--from-command",
+            metavar="COMMAND",
+            help="Take the question from an engine's command line (-: stdin).",
+        ),
     ]
+    for decorator in reversed(decorate):
+        command = decorator(command)
+    return command
+
+
+def _command(text: str, said: list[str]) -> dict[str, Any]:
+    """The Scenario keys of an engine's command line."""
+    from kvroom.decisions.commands import read_command
+
+    if text == "-":
+        text = sys.stdin.read(200_001)
+    read = read_command(text)
+    said += read.warnings
+    return read.keys
+
+
+def key_options(*flags: str) -> list[Any]:
+    """The click options of those of FLAGS that are named."""
+    return [
+        click.option(flag, _parameter(key), metavar=takes, help=words)
+        for flag, key, takes, words in FLAGS
+        if flag in flags
+    ]
+
+
+_RECONCILED = (
+    "--gpu", "--tp", "--pp", "--dp", "--ep", "--dcp", "--weight-dtype", "--kv-dtype", "--context",
+    "--engine-version",
+)  # fmt: skip
+
+
+def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say what a start-up log leaves out."""
+    decorate: list[Any] = key_options(*_RECONCILED)
+    decorate.append(
+        click.option(
+            "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+        )
+    )
     for decorator in reversed(decorate):
         command = decorator(command)
     return command
@@ -104,8 +151,10 @@ def _parameter(key: str) -> str:
     return key.replace(".", "__")
 
 
-def scenario_from(given: dict[str, Any]) -> Scenario:
-    """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link."""
+def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scenario:
+    """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link or a
+    command. What a command holds that is left out is added to ``said``."""
+    hub.offer()
     name, flag = given.pop("model_name", None), given.pop("model_flag", None)
     if name and flag and name != flag:
         raise KvroomError(
@@ -115,18 +164,23 @@ def scenario_from(given: dict[str, Any]) -> Scenario:
     base: dict[str, Any] = {}
     if model and ("#s=" in model or model.startswith(("http://", "https://"))):
         base, model = Scenario.from_link(model).differences(), None
+    if given.get("from_command"):
+        base |= _command(given["from_command"], [] if said is None else said)
     if given.get("scenario_file"):
         read = codec.read_json(given["scenario_file"], "--scenario")
         if not isinstance(read, dict):
             raise KvroomError("--scenario", read, "is not an object", "Write a Scenario in braces.")
         base |= read
-    flags = _flags(given)
+    flags = keys_from(given)
     if model:
         flags["model"] = model
     workload = flags.pop("workload", {})
     if workload:
         flags["workload"] = {**(base.get("workload") or {}), **workload}
-    if {"gpu", "gpu_count", "tp", "pp", "dp"} & set(flags):
+    if "engine_args" in flags and given.get("from_command"):
+        flags["engine_args"] = {**base.get("engine_args", {}), **flags["engine_args"]}
+    anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
+    if anew or ("gpu" in flags and not given.get("from_command")):
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
             k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
@@ -134,7 +188,8 @@ def scenario_from(given: dict[str, Any]) -> Scenario:
     return Scenario.from_dict(base | flags)
 
 
-def _flags(given: dict[str, Any]) -> dict[str, Any]:
+def keys_from(given: dict[str, Any]) -> dict[str, Any]:
+    """The Scenario keys that the flags give (the model apart)."""
     found: dict[str, Any] = {}
     workload: dict[str, Any] = {}
     for _, key, _, _ in FLAGS:
@@ -150,6 +205,8 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
         found["concurrency"] = workload["concurrency"] = users
     if given.get("static"):
         workload["static"] = True
+    if given.get("workload"):
+        workload.update(_spec(given["workload"]))
     if given.get("engine_arg"):
         found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
     if given.get("known_bytes"):
@@ -162,6 +219,8 @@ def _flags(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _value(key: str, text: str) -> Any:
+    if key == "calibration":
+        return codec.read_json(text, "--calibration")
     if key in _JSON_KEYS:
         return codec.decode(text, key)
     if key in _NUMERIC:
@@ -172,15 +231,25 @@ def _value(key: str, text: str) -> Any:
     return text
 
 
+def _spec(text: str) -> dict[str, Any]:
+    """The keys of a SPEC line, each checked, kept as written (counts as numbers)."""
+    from kvroom.workloads.synthetic import parse, split_spec
+
+    parse(text)
+    found: dict[str, Any] = dict(split_spec(text))
+    return found | {k: int(found[k]) for k in ("requests", "seed") if k in found}
+
+
 def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return {"gpu": codec.decode(text, "gpu")}
     name, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal():
         return {"gpu": text}
-    if count is not None and count != int(number):
+    said = _value("gpu_count", number)
+    if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
-    return {"gpu": name, "gpu_count": int(number)}
+    return {"gpu": name, "gpu_count": said}
 
 
 def _pair(flag: str, text: str) -> tuple[str, Any]:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from kvroom.answer import Plan
 from kvroom.errors import KvroomError
+from kvroom.faces import hub
 from kvroom.machines.spec import Device
 from kvroom.models import catalogue
 from kvroom.models.dtypes import BF16
@@ -79,6 +80,7 @@ def models(rows: Sequence[dict[str, Any]]) -> None:
 
 def model_card(name: str) -> dict[str, Any]:
     """One model: sizes, runs of layers in order, weights by part, source."""
+    hub.offer()
     spec = load(name)
     parts: dict[str, int] = {}
     for run in spec.layers:
@@ -173,7 +175,7 @@ def _pattern(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def gpus(devices: Sequence[Device]) -> None:
     """The cards, a line each."""
-    table = _table("card", "sold", "an engine sees", "bandwidth", "bf16", "fp8", "link")
+    table = _table("card", "sold", "an engine sees", "bandwidth", "16-bit", "fp8", "link")
     for d in devices:
         link = d.scale_up
         table.add_row(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from textwrap import wrap
 
@@ -10,6 +9,7 @@ import click
 
 from kvroom.answer import Account, Plan
 from kvroom.explaining import Explanation
+from kvroom.faces.plain import ascii_only, spelled
 from kvroom.planning import Workings
 from kvroom.units import GB, show_count, show_gb, show_gib, show_tokens
 
@@ -19,33 +19,29 @@ BAR = WIDTH - 4
 # A glyph and a colour for each account: colour is never the only code.
 STYLES = {
     "weights": ("█", "#", "white"),
+    "adapters": ("█", "#", "cyan"),
+    "draft": ("█", "#", "cyan"),
     "activations": ("▓", "+", "yellow"),
     "runtime": ("▓", "+", "yellow"),
     "graphs": ("▓", "+", "yellow"),
+    "encoder": ("▓", "+", "yellow"),
     "kv": ("▒", "=", "green"),
     "unused": ("·", ".", None),
 }
-NAMES = {"kv": "cache", "graphs": "CUDA graphs"}
-
-
-def _ascii() -> bool:
-    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower()
-    return "utf" not in encoding
+NAMES = {"kv": "cache", "graphs": "CUDA graphs", "draft": "draft model"}
 
 
 def _plain(text: str) -> str:
     """``text`` without the signs that a terminal without UTF-8 cannot show."""
-    if not _ascii():
-        return text
-    signs = {"×": "x", "−": "-", "·": ".", "…": "...", "⌊": "floor(", "⌋": ")"}
-    for sign, twin in signs.items():
-        text = text.replace(sign, twin)
-    return text.encode("ascii", "replace").decode()
+    return spelled(text) if ascii_only() else text
 
 
 def paragraph(text: str, indent: str = "  ") -> str:
     """``text`` wrapped to the width, every line indented."""
-    return "\n".join(wrap(_plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent))
+    lines = wrap(
+        _plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return "\n".join(lines)
 
 
 def show(w: Workings) -> str:
@@ -102,18 +98,20 @@ def _account(a: Account, gpu: int, w: Workings) -> str:
     note = a.source
     if a.name == "kv":
         each = w.plan.kv.bytes_per_request_per_gpu
-        note = f"{show_gib(each)} a request" if each else "no request needs any"
+        note = f"{show_gib(each)} a request" if each else "nothing a request"
     elif a.name == "unused" and a.bytes < 0:
         name, note = "missing", "more than the card holds"
     if a.low_bytes != a.high_bytes:
         note += f", {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)}"
     share = f"{100 * abs(a.bytes) / gpu:5.1f} %"
-    return f"  {glyph} {name:12}{show_gib(abs(a.bytes)):>12} {share}  {_plain(note)}"
+    figures = f"{name:12}{show_gib(abs(a.bytes)):>12} {share}"
+    gap = "  " if len(figures) + len(note) <= WIDTH - 6 else " "
+    return f"  {glyph} {figures}{gap}{_plain(note)}"
 
 
 def _glyph(name: str) -> str:
     fancy, simple, colour = STYLES.get(name, ("▓", "+", "yellow"))
-    return click.style(simple if _ascii() else fancy, fg=colour)
+    return click.style(simple if ascii_only() else fancy, fg=colour)
 
 
 def bar(w: Workings) -> str:
@@ -121,23 +119,21 @@ def bar(w: Workings) -> str:
     plan = w.plan
     gpu = plan.memory.gpu_bytes
     total = sum(max(0, a.bytes) for a in plan.memory.accounts)
-    scale = BAR / max(gpu, total)
+    over = " over" if total > gpu else ""
+    scale = (BAR - len(over)) / max(gpu, total)
     cells: list[str] = []
     reached = 0.0
     for a in plan.memory.accounts:
         reached += max(0, a.bytes) * scale
         width = round(reached) - len(cells)
         cells += _cache_cells(w, width) if a.name == "kv" else [_glyph(a.name)] * width
-    line = "".join(cells)
-    if total > gpu:
-        return line + click.style(" over", fg="red")
-    return line
+    return "".join(cells) + (click.style(over, fg="red") if over else "")
 
 
 def _cache_cells(w: Workings, width: int) -> list[str]:
     each, size = w.plan.kv.bytes_per_request_per_gpu, w.plan.memory.kv_bytes
     fancy, simple, colour = STYLES["kv"]
-    glyph, other = (simple, "-") if _ascii() else (fancy, "░")
+    glyph, other = (simple, "-") if ascii_only() else (fancy, "░")
     if not each or not size or size / each > width / 2:
         return [click.style(glyph, fg=colour)] * width
     whole = size // each
@@ -178,14 +174,14 @@ def room(plan: Plan) -> str:
     engine = plan.scenario.engine
     if engine != "arithmetic" and c.engine and c.engine.max_concurrency is not None:
         e = c.engine
-        band = (
-            f", {e.low:,.1f} to {e.high:,.1f}" if e.low is not None and e.high is not None else ""
-        )
-        replica = " a replica" if plan.scenario.dp > 1 else ""
-        lines.append(f"  {engine:14}{e.max_concurrency:>12,.2f} {replica}{band}")
+        band = ""
+        if e.low is not None and e.high is not None and e.low != e.high:
+            band = f"  ({e.low:,.1f} to {e.high:,.1f})"
+        replica = "  a replica" if plan.scenario.dp > 1 else ""
+        lines.append(f"  {engine:14}{e.max_concurrency:>12,.2f}{replica}{band}")
         if e.kv_tokens is not None:
-            blocks = f" in {e.num_blocks:,} blocks" if e.num_blocks is not None else ""
-            lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,} {replica}{blocks}")
+            blocks = f"  in {e.num_blocks:,} blocks" if e.num_blocks is not None else ""
+            lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,}{replica}{blocks}")
     for name, figure in (("expected", c.expected), ("shared prefix", c.shared)):
         if figure.requests is not None:
             lines.append(f"  {name:14}{figure.requests:>12,.1f}")

@@ -8,6 +8,7 @@ import click
 
 from kvroom.answer import Plan
 from kvroom.faces import text
+from kvroom.faces.plain import colour, spell_out
 from kvroom.planning import plan, work
 from kvroom.scenario import Scenario
 from kvroom.units import KIB, show_gb, show_gib
@@ -68,7 +69,12 @@ def figures() -> list[tuple[str, str]]:
     ]
 
 
-def tour(say: Callable[[str], None] = click.echo) -> None:
+def echo(line: str) -> None:
+    """Print a line, in colour where that is wanted."""
+    click.echo(line, color=colour())
+
+
+def tour(say: Callable[[str], None] = echo) -> None:
     """Print the reference case as ``kvroom plan`` does, then the figures around it."""
     say(click.style(f"$ {COMMAND}\n", bold=True))
     say(text.show(work(Scenario.from_dict(REFERENCE))))
@@ -79,4 +85,5 @@ def tour(say: Callable[[str], None] = click.echo) -> None:
 
 
 if __name__ == "__main__":
+    spell_out()
     tour()

@@ -128,8 +128,12 @@ def _read_table(path: Path, name: str) -> Any:
         raise KvroomError("gpu", name, "is neither a .toml nor a .json file", INLINE)
     fix = "Give the path of a machine file (kvroom probe writes one) or a card's name."
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise KvroomError("gpu", name, "is no regular file", fix)
         with path.open("rb") as file:
             raw = file.read(MAX_FILE_BYTES + 1)
+    except KvroomError:
+        raise
     except (OSError, ValueError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else "cannot be read"
         raise KvroomError("gpu", name, why, fix) from None
@@ -141,7 +145,9 @@ def _read_table(path: Path, name: str) -> Any:
         raise KvroomError("gpu", name, "is not a text file", fix) from None
     try:
         return tomllib.loads(text) if suffix == ".toml" else json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise KvroomError("gpu", name, "is nested too deeply", fix) from None
+    except ValueError as error:
         why = f"is not whole {suffix[1:].upper()}: {str(error)[:120]}"
         raise KvroomError("gpu", name, why, "Mend the file, or write it anew.") from None
 

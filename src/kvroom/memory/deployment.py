@@ -12,6 +12,7 @@ from typing import Any
 
 from kvroom.answer import Account, EngineCapacity
 from kvroom.machines.spec import Device
+from kvroom.memory.extras import Extras
 from kvroom.memory.layout import Layout, Rank, WeightMap
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
@@ -21,10 +22,11 @@ from kvroom.models.spec import ModelSpec
 class Deployment:
     """A model, its weights and cache width, on a device, in a layout, served by an engine.
 
-    ``ranks`` holds one GPU of each pipeline stage. ``context_tokens`` is the most one request may
-    hold. ``args`` are the engine's own flags, ``known_bytes`` what was measured on one GPU in place of
-    an estimate. ``kv_asked`` is the cache dtype as asked, ``kv_name`` the same with ``auto``
-    resolved.
+    ``ranks`` holds one GPU of each pipeline stage, a draft's cache included. ``context_tokens`` is the
+    most one request may hold (``context_given``: by the question, not as the model's own limit).
+    ``extras`` are what is loaded beside the model. ``args`` are the engine's own flags, ``known_bytes``
+    what was measured on one GPU in place of an estimate. ``kv_asked`` is the cache dtype as asked,
+    ``kv_name`` the same with ``auto`` resolved.
     """
 
     model: ModelSpec
@@ -36,12 +38,23 @@ class Deployment:
     kv_name: str
     kv_asked: str = "auto"
     context_tokens: int
+    context_given: bool = True
     encoder_tokens: int = 0
     engine: str = "vllm"
     version: str | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
     known_bytes: Mapping[str, int] = field(default_factory=dict)
     concurrency: int | None = None
+    extras: Extras = field(default_factory=Extras)
+
+    @property
+    def own_ranks(self) -> Sequence[Rank]:
+        """The ranks without a draft's cache, which is no part of the model's own step."""
+        return self.weights.ranks(self.layout) if self.extras.draft_layers else self.ranks
+
+    def loaded_bytes(self, rank: Rank) -> int:
+        """What lies on ``rank`` before any cache: its weights, and adapters and a draft beside them."""
+        return rank.weight_bytes + self.extras.loaded_bytes(rank.stage)
 
     def request_bytes(self, rank: Rank) -> int:
         """What one request of ``context_tokens`` stores on ``rank``."""
@@ -56,6 +69,7 @@ class EngineAnswer:
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
+    ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
     """
 
@@ -67,6 +81,7 @@ class EngineAnswer:
     starts: bool = True
     reason: str = ""
     cache_given: bool = False
+    context_tokens: int | None = None
     pools: int = 1
     warnings: tuple[str, ...] = ()
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind
+from kvroom.models.kinds import HeadedAttention, LayerKind
 from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
@@ -68,6 +68,19 @@ def check_layout(model: ModelSpec, layout: Layout) -> None:
         )
 
 
+def uneven_heads(model: ModelSpec, tp: int) -> str | None:
+    """Why engines cannot deal the KV heads of some layer out to ``tp`` ranks (None: they can).
+
+    Arithmetic rounds up to whole heads; an engine needs as many on each rank, or copies on as many.
+    """
+    for kind, _ in model.stores:
+        if isinstance(kind, HeadedAttention) and kind.kv_heads % tp and tp % kind.kv_heads:
+            return (
+                f"{kind.kv_heads} KV heads can be neither shared out nor copied evenly over tp {tp}"
+            )
+    return None
+
+
 def most_experts(model: ModelSpec) -> int:
     """Routed experts of the layer that has most (0: a dense model)."""
     return max(
@@ -87,8 +100,8 @@ def stage_sizes(layers: int, pp: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def bytes_on_rank(tensor: Tensor, dtype: Dtype, layout: Layout) -> int:
-    """Bytes of ``tensor``, stored as ``dtype``, on one rank of ``layout``."""
+def shape_on_rank(tensor: Tensor, layout: Layout) -> tuple[int, int, int]:
+    """(rows, columns, count) of ``tensor`` on one rank of ``layout``."""
     rows, columns, count = tensor.rows, tensor.columns, tensor.count
     tp = layout.tp
     match tensor.split:
@@ -99,6 +112,12 @@ def bytes_on_rank(tensor: Tensor, dtype: Dtype, layout: Layout) -> int:
         case "expert":
             count = ceil_div(count, layout.ep)
             rows = _cut(rows, 0, layout.expert_cut)
+    return rows, columns, count
+
+
+def bytes_on_rank(tensor: Tensor, dtype: Dtype, layout: Layout) -> int:
+    """Bytes of ``tensor``, stored as ``dtype``, on one rank of ``layout``."""
+    rows, columns, count = shape_on_rank(tensor, layout)
     return count * dtype.bytes_for(columns, rows)
 
 
@@ -153,6 +172,21 @@ class Rank:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """A model's weights in bytes, uncut: of each layer, of the routed experts within it, and beside.
+
+    ``table`` are the looked-up tables, ``head`` the output projection (a tied one is the table again),
+    ``beside`` encoders and towers.
+    """
+
+    layers: tuple[int, ...]
+    experts: tuple[int, ...]
+    table: int
+    head: int
+    beside: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class WeightMap:
     """A model's weights under one quantisation: bytes in all, and on any rank."""
@@ -175,14 +209,19 @@ class WeightMap:
     def _arithmetic_bytes(self) -> int:
         one = Layout()
         loose = (*self.model.embedding, *self.model.head, *self.model.beside)
-        return sum(self._bytes(t, None, one) for t in loose) + sum(self._layer_bytes(one))
+        return sum(self.bytes_on(t, None, one) for t in loose) + sum(self._uncut_layers)
+
+    @cached_property
+    def _uncut_layers(self) -> list[int]:
+        return self._layer_bytes(Layout())
 
     @cached_property
     def _file_ratio(self) -> float:
         """A file's own size over the arithmetic one: what its ranks' shares are scaled by."""
         return self.whole_bytes / self._arithmetic_bytes if self._from_file else 1.0
 
-    def _bytes(self, tensor: Tensor, layer: int | None, layout: Layout) -> int:
+    def bytes_on(self, tensor: Tensor, layer: int | None, layout: Layout) -> int:
+        """Bytes of ``tensor`` of the layer with that index (None: outside the layers) on one rank."""
         return bytes_on_rank(tensor, self.quantisation.dtype_of(tensor, layer), layout)
 
     def _layer_bytes(self, layout: Layout) -> list[int]:
@@ -192,12 +231,34 @@ class WeightMap:
             first = len(made)
             if self.quantisation.varies_by_layer:
                 made += [
-                    sum(self._bytes(t, i, layout) for t in run.layer.tensors)
+                    sum(self.bytes_on(t, i, layout) for t in run.layer.tensors)
                     for i in range(first, first + run.count)
                 ]
             else:
-                made += [sum(self._bytes(t, first, layout) for t in run.layer.tensors)] * run.count
+                made += [
+                    sum(self.bytes_on(t, first, layout) for t in run.layer.tensors)
+                ] * run.count
         return made
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The weights as an engine meets them that moves whole layers, experts or tables about."""
+        one, ratio, model = Layout(), self._file_ratio, self.model
+        tables = [self.bytes_on(t, None, one) for t in model.embedding]
+        head = sum(self.bytes_on(t, None, one) for t in model.head)
+        if model.tied:
+            head += max(tables, default=0)
+        experts = [
+            sum(self.bytes_on(t, i, one) for t in layer.tensors if t.part == "expert")
+            for i, layer in enumerate(model.each_layer())
+        ]
+        return Pieces(
+            layers=tuple(round(b * ratio) for b in self._uncut_layers),
+            experts=tuple(round(b * ratio) for b in experts),
+            table=round(sum(tables) * ratio),
+            head=round(head * ratio),
+            beside=round(sum(self.bytes_on(t, None, one) for t in model.beside) * ratio),
+        )
 
     def ranks(
         self, layout: Layout, stages: Sequence[int] | None = None, attention_tp: int | None = None
@@ -216,7 +277,7 @@ class WeightMap:
             start += count
             rank = self._rank(stage, held, [layers[i] for i in held], sizes, layout)
             if attention_tp is not None:
-                shared = _stores([layers[i] for i in held], attention_tp)
+                shared = stores_of([layers[i] for i in held], attention_tp)
                 rank = replace(rank, stores=shared)
             made.append(rank)
         return tuple(made)
@@ -226,22 +287,22 @@ class WeightMap:
     ) -> Rank:
         model, ratio = self.model, self._file_ratio
         first, last = stage == 0, stage == layout.pp - 1
-        table = sum(self._bytes(t, None, layout) for t in model.embedding)
-        head = sum(self._bytes(t, None, layout) for t in model.head) if last else 0
-        beside = sum(self._bytes(t, None, layout) for t in model.beside) if first else 0
+        table = sum(self.bytes_on(t, None, layout) for t in model.embedding)
+        head = sum(self.bytes_on(t, None, layout) for t in model.head) if last else 0
+        beside = sum(self.bytes_on(t, None, layout) for t in model.beside) if first else 0
         in_layers = sum(sizes[i] for i in held)
         copies = int(first) or int(last and model.tied)  # a tied head needs the table on its stage
         experts = self._experts(held, layers, layout)
         read = in_layers - sum(e[0] for e in experts) + head
         if last and model.tied:
-            read += max((self._bytes(t, None, layout) for t in model.embedding), default=0)
+            read += max((self.bytes_on(t, None, layout) for t in model.embedding), default=0)
         return Rank(
             stage=stage,
             layers=held,
             weight_bytes=round((in_layers + head + beside + table * copies) * ratio),
             read_bytes=round(read * ratio),
             experts=tuple((round(b * ratio), n, k) for b, n, k in experts),
-            stores=_stores(layers, layout.tp),
+            stores=stores_of(layers, layout.tp),
             dcp=layout.dcp,
         )
 
@@ -253,11 +314,12 @@ class WeightMap:
             for t in layer.tensors:
                 if t.part == "expert":
                     key = (t.count, t.active)
-                    groups[key] = groups.get(key, 0) + self._bytes(t, index, layout)
+                    groups[key] = groups.get(key, 0) + self.bytes_on(t, index, layout)
         return [(size, n, k) for (n, k), size in groups.items()]
 
 
-def _stores(layers: Iterable[Layer], tp: int) -> tuple[tuple[LayerKind, int], ...]:
+def stores_of(layers: Iterable[Layer], tp: int = 1) -> tuple[tuple[LayerKind, int], ...]:
+    """The cache kinds that ``layers`` keep on one of ``tp`` tensor ranks, with how many of each."""
     counts: dict[int, tuple[Layer, int]] = {}
     for layer in layers:
         counts[id(layer)] = (layer, counts.get(id(layer), (layer, 0))[1] + 1)

@@ -20,7 +20,7 @@ def room(deployment: Deployment, rank: Rank, gpu_bytes: int) -> Fraction | None:
     need = deployment.request_bytes(rank)
     if not need:
         return None
-    return Fraction(max(0, gpu_bytes - rank.weight_bytes), need)
+    return Fraction(max(0, gpu_bytes - deployment.loaded_bytes(rank)), need)
 
 
 def binding_rank(deployment: Deployment, gpu_bytes: int) -> Rank:
@@ -29,7 +29,7 @@ def binding_rank(deployment: Deployment, gpu_bytes: int) -> Rank:
     held = [(x, r.stage, r) for x, r in rooms if x is not None]
     if held and min(held)[0] > 0:
         return min(held)[2]
-    return max(deployment.ranks, key=lambda r: (r.weight_bytes, -r.stage))
+    return max(deployment.ranks, key=lambda r: (deployment.loaded_bytes(r), -r.stage))
 
 
 def ceiling(deployment: Deployment, gpu_bytes: int) -> Ceiling | None:
@@ -38,7 +38,7 @@ def ceiling(deployment: Deployment, gpu_bytes: int) -> Ceiling | None:
     least = min((x for x in rooms if x is not None), default=None)
     if least is None:
         return None
-    if any(r.weight_bytes > gpu_bytes for r in deployment.ranks):
+    if any(deployment.loaded_bytes(r) > gpu_bytes for r in deployment.ranks):
         least = Fraction(0)
     dp = deployment.layout.dp
     return Ceiling(requests=dp * int(least), exact=float(least) * dp)

@@ -34,6 +34,10 @@ class Dtype:
             return f"{self.group * self.bits // 8 + self.scale_bytes}/{self.group}"
         return f"{self.bits // 8}" if self.bits % 8 == 0 else f"{self.bits}/8"
 
+    def fills(self, *columns: int) -> bool:
+        """Whether rows of so many ``columns`` fill whole groups and bytes, so that ``factor`` is exact."""
+        return all(n % self.group == 0 and n * self.bits % 8 == 0 for n in columns)
+
     def bytes_for(self, columns: int, rows: int = 1) -> int:
         """Bytes of a ``rows`` × ``columns`` matrix stored row by row, partial groups rounded up."""
         data = ceil_div(rows * columns * self.bits, 8)
@@ -90,11 +94,23 @@ CACHE_ALIASES = {
 
 
 def cache_dtype(name: str, field: str = "kv_dtype") -> Dtype:
-    """The cache width called ``name`` (any case, engines' aliases too); KvroomError if unknown."""
+    """The cache width called ``name`` (any case, engines' aliases too); KvroomError if unknown.
+
+    ``q8_0/q4_0`` means keys in one and values in the other.
+    """
     low = name.lower()
+    if low.count("/") == 1:
+        key, value = (cache_dtype(n.strip(), field) for n in low.split("/"))
+        return _mean(key, value)
     found = CACHE_DTYPES.get(CACHE_ALIASES.get(low, low))
     if found is None:
         known = ["auto", *CACHE_DTYPES]
         fix = did_you_mean(name, known, f"One of: {', '.join(known)}.")
         raise KvroomError(field, name, "is no cache dtype", fix)
     return found
+
+
+def _mean(a: Dtype, b: Dtype) -> Dtype:
+    """The width of keys in ``a`` and as many values in ``b``, over 32 elements at a time."""
+    group = (a.bytes_for(32) + b.bytes_for(32)) // 2
+    return Dtype(f"{a.name}/{b.name}", group // 4, 32, group % 4)

@@ -70,10 +70,10 @@ def decode(data: bytes | str, source: str, what: str = "config.json") -> dict[st
     except json.JSONDecodeError as e:
         where = f"is not valid JSON (line {e.lineno}, column {e.colno}: {e.msg})"
         raise KvroomError("model", source, where, fix) from None
-    except ValueError as e:
-        raise KvroomError("model", source, f"is not valid JSON ({e})", fix) from None
+    except ValueError:  # what Python says of an integer that it will not read
+        raise KvroomError("model", source, "holds a number of too many digits", fix) from None
     if not isinstance(found, dict):
-        kind = type(found).__name__
+        kind = type(found).__name__.replace("NoneType", "null")
         raise KvroomError("model", source, f"holds a JSON {kind}, not an object", fix)
     return found
 

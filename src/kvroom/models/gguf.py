@@ -273,6 +273,9 @@ def read(source: Path | str | bytes) -> ModelSpec:
         said = f"has a header that does not add up ({e.field}: {e.message})"
         raise KvroomError("model", name, said, e.fix) from None
     title = header.metadata.get("general.name")
+    latent = header.metadata.get(
+        f"{header.metadata.get('general.architecture')}.attention.key_length_mla"
+    )
     whole = not warnings
     return replace(
         spec,
@@ -280,6 +283,7 @@ def read(source: Path | str | bytes) -> ModelSpec:
         source="gguf header",
         quantisation=_quantisation(header, spec),
         file_bytes=sum(i.nbytes for i in _loaded(header, spec).values()) if whole else None,
+        expanded_latents=latent is None and any(k.kind == "latent" for k, _ in spec.stores),
         warnings=(*spec.warnings, *warnings, *(_mismatch(header, spec) if whole else ())),
     )
 

@@ -24,6 +24,13 @@ def triangle(n: int) -> int:
     return n * (n + 1) // 2
 
 
+def _row_formula(dtype: Dtype, columns: int) -> str:
+    """``dtype.bytes_for(columns)`` as its factors, or the figure where a group is begun and not filled."""
+    if not dtype.fills(columns):
+        return str(dtype.bytes_for(columns))
+    return f"{columns} × {dtype.factor}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerKind:
     """What one layer keeps for one request. The base keeps nothing."""
@@ -86,6 +93,9 @@ class HeadedAttention(LayerKind):
         return kv.bytes_for(self.k_dim, self.kv_heads) + kv.bytes_for(self.v_dim, self.kv_heads)
 
     def entry_formula(self, kv: Dtype) -> str:
+        if not kv.fills(self.k_dim, self.v_dim):
+            k, v = (kv.bytes_for(n, self.kv_heads) for n in (self.k_dim, self.v_dim))
+            return f"({k} + {v})"
         dims = f"2 × {self.k_dim}" if self.k_dim == self.v_dim else f"({self.k_dim} + {self.v_dim})"
         return f"{self.kv_heads} × {dims} × {kv.factor}"
 
@@ -153,6 +163,9 @@ class TiedWindow(SlidingWindow):
     def entry_bytes(self, kv: Dtype) -> int:
         return kv.bytes_for(self.k_dim, self.kv_heads)
 
+    def entry_formula(self, kv: Dtype) -> str:
+        return f"{self.kv_heads} × {_row_formula(kv, self.k_dim)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkedAttention(HeadedAttention):
@@ -203,6 +216,8 @@ class Latent(LayerKind):
         return kv.bytes_for(self.latent_dim + self.rope_dim)
 
     def entry_formula(self, kv: Dtype) -> str:
+        if not kv.fills(self.latent_dim + self.rope_dim):
+            return str(self.entry_bytes(kv))
         return f"({self.latent_dim} + {self.rope_dim}) × {kv.factor}"
 
     def growth(self, kv: Dtype) -> Fraction:
@@ -246,7 +261,7 @@ class Indexer(LayerKind):
         return (self.dtype or kv).bytes_for(self.dim)
 
     def entry_formula(self, kv: Dtype) -> str:
-        return f"{self.dim} × {(self.dtype or kv).factor}"
+        return _row_formula(self.dtype or kv, self.dim)
 
     def growth(self, kv: Dtype) -> Fraction:
         return Fraction(self.entry_bytes(kv), self.ratio)
@@ -282,7 +297,7 @@ class Compressed(LayerKind):
         return kv.bytes_for(self.dim)
 
     def entry_formula(self, kv: Dtype) -> str:
-        return f"{self.dim} × {kv.factor}"
+        return _row_formula(kv, self.dim)
 
     def growth(self, kv: Dtype) -> Fraction:
         return Fraction(self.entry_bytes(kv), self.ratio)

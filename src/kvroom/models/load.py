@@ -50,7 +50,7 @@ def load(model: object, *, paths: bool = True) -> ModelSpec:
             raise KvroomError(
                 "model", name, "is not there", "Give the path of a config.json, or a model's name."
             )
-    return _by_name(name)
+    return _by_name(name, ask_hub=paths)
 
 
 def _by_value(model: Mapping[str, Any]) -> ModelSpec:
@@ -192,7 +192,7 @@ def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
     return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
 
 
-def _by_name(name: str) -> ModelSpec:
+def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     """A catalogue entry, else what the hub says where it may be asked."""
     catalogue = import_module("kvroom.models.catalogue")
     try:
@@ -202,7 +202,7 @@ def _by_name(name: str) -> ModelSpec:
         if e.field != "model":
             raise
     known: list[str] = list(catalogue.names())
-    if _HUB_ID.fullmatch(name) and fetch is not None:
+    if _HUB_ID.fullmatch(name) and fetch is not None and ask_hub:
         return replace(_by_value({"config": fetch(name)}), name=name)
     if _HUB_ID.fullmatch(name):
         near = nearest(name, known)

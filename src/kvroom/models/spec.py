@@ -54,6 +54,9 @@ class Vision:
 
     num_hidden_layers: int | None = None
     hidden_size: int | None = None
+    image_size: int | None = None
+    patch_size: int | None = None
+    spatial_merge_size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,10 @@ class ModelSpec:
     architecture: str = ""
     """The class that the config names (the first of ``architectures``), by which engines tell models."""
     vision: Vision | None = None
+    draft_vocab_size: int | None = None
+    """The vocabulary that an EAGLE-3 head drafts from."""
+    expanded_latents: bool = False
+    """A GGUF made before its engine stored latents: whole heads are cached from it."""
     layer_names: str = "model.layers"
     """What comes before a layer's index in the checkpoint's tensor names."""
 

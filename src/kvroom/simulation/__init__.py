@@ -1,1 +1,1 @@
-"""What happens when requests come: caches, schedulers and the clock."""
+"""What happens when requests come: block pool, prefix cache, the engines' scheduling rules, the clock."""

@@ -270,7 +270,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
 
 def parse(spec: str | Mapping[str, Any], field: str = "workload") -> Synthetic:
     """The workload of a SPEC line or of the same keys as an object; KvroomError names the key."""
-    given = _split(spec, field) if isinstance(spec, str) else dict(spec)
+    given = split_spec(spec, field) if isinstance(spec, str) else dict(spec)
     check_keys(field, given, KEYS)
     for key in ("arrivals", "input", "output"):
         if given.get(key) is None:
@@ -283,7 +283,8 @@ def parse(spec: str | Mapping[str, Any], field: str = "workload") -> Synthetic:
     return Synthetic(**parsed)
 
 
-def _split(spec: str, field: str) -> dict[str, str]:
+def split_spec(spec: str, field: str = "workload") -> dict[str, str]:
+    """The keys of a SPEC line with their values as written; KvroomError where a part is no key=value."""
     found: dict[str, str] = {}
     for part in spec.split(","):
         key, equals, value = part.partition("=")

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 from importlib import import_module
+from types import ModuleType
 
+from kvroom.machines.spec import Device
 from kvroom.memory.deployment import Deployment, EngineAnswer
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario import Scenario
 
-_MODULES = {"arithmetic": "arithmetic", "sglang": "sglang", "vllm": "vllm"}
+_MODULES = {
+    "arithmetic": "arithmetic",
+    "ik_llama.cpp": "llama_cpp",
+    "llama.cpp": "llama_cpp",
+    "ollama": "llama_cpp",
+    "sglang": "sglang",
+    "tensorrt-llm": "tensorrt_llm",
+    "vllm": "vllm",
+}
 _OTHERS = "budget"
 """What answers for an engine whose own rules are not modelled."""
 
 
+def prepared(
+    scenario: Scenario, model: ModelSpec, device: Device
+) -> tuple[Scenario, tuple[str, ...]]:
+    """The question in the engine's own notions, where they are not those of a Scenario (llama.cpp has
+    no tensor ranks), and what to say of it."""
+    prepare = getattr(_module(scenario.engine), "prepare", None)
+    if prepare is None:
+        return scenario, ()
+    changed: tuple[Scenario, tuple[str, ...]] = prepare(scenario, model, device)
+    return changed
+
+
 def answer(deployment: Deployment) -> EngineAnswer:
     """What ``deployment.engine`` gives, by that engine's own rules."""
-    module = import_module(f"kvroom.memory.engines.{_MODULES.get(deployment.engine, _OTHERS)}")
-    result: EngineAnswer = module.answer(deployment)
+    result: EngineAnswer = _module(deployment.engine).answer(deployment)
     return result
+
+
+def _module(engine: str) -> ModuleType:
+    return import_module(f"kvroom.memory.engines.{_MODULES.get(engine, _OTHERS)}")

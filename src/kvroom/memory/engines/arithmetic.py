@@ -12,18 +12,19 @@ def answer(d: Deployment) -> EngineAnswer:
     gpu = d.known_bytes.get("visible", d.device.catalogue_bytes)
     rank = binding_rank(d, gpu)
     weights = d.known_bytes.get("weights", rank.weight_bytes)
-    left = gpu - weights
+    left = gpu - weights - d.extras.loaded_bytes(rank.stage)
     cache = max(0, left)
     exact = room(d, rank, gpu)
     starts = left >= d.request_bytes(rank)
     lengths = longest_context(
-        d.ranks, [max(0, gpu - r.weight_bytes) for r in d.ranks], d.kv, d.encoder_tokens
+        d.ranks, [max(0, gpu - d.loaded_bytes(r)) for r in d.ranks], d.kv, d.encoder_tokens
     )
     return EngineAnswer(
         rank=rank,
         gpu_bytes=gpu,
         accounts=(
             account("weights", weights, "measured" if "weights" in d.known_bytes else "config"),
+            *d.extras.accounts(rank.stage),
             account("activations", 0, "assumed"),
             account("runtime", 0, "assumed"),
             account("graphs", 0, "assumed"),

@@ -8,7 +8,7 @@ name the type in ``FAMILIES``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
@@ -71,10 +71,16 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
     module = _MODULE_OF.get(kind)
     if module is not None:
         spec: ModelSpec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
-        return replace(spec, architecture=_architecture(config), vision=_vision(config))
+        drafted = config.get("draft_vocab_size")
+        return replace(
+            spec,
+            architecture=_architecture(config),
+            vision=_vision(config),
+            draft_vocab_size=drafted if isinstance(drafted, int) and drafted > 0 else None,
+        )
     for wrapper in ("text_config", "llm_config", "language_config"):
         inner = config.get(wrapper)
-        if isinstance(inner, Mapping) and inner.get("model_type") in _MODULE_OF:
+        if isinstance(inner, Mapping) and str(inner.get("model_type")) in _MODULE_OF:
             top = {k: v for k, v in config.items() if k == "quantization_config"}
             spec = read({**top, **inner})
             told = f"model_type {kind!r} is not known: only its {wrapper} is read, without towers"
@@ -96,5 +102,5 @@ def _vision(config: Mapping[str, Any]) -> Vision | None:
     tower = config.get("vision_config")
     if not isinstance(tower, Mapping):
         return None
-    said = {k: tower.get(k) for k in ("num_hidden_layers", "hidden_size")}
-    return Vision(**{k: v for k, v in said.items() if isinstance(v, int)})
+    said = {f.name: tower.get(f.name) for f in fields(Vision)}
+    return Vision(**{k: v for k, v in said.items() if type(v) is int and v > 0})

@@ -4,8 +4,27 @@
 own. Either answers ``dtype_of(tensor, layer)``.
 """
 
-from kvroom.models.quantisation.base import Quantisation
-from kvroom.models.quantisation.configs import from_config
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvroom.models.quantisation.base import Quantisation, rule_in
 from kvroom.models.quantisation.names import WEIGHT_DTYPES, named
 
 __all__ = ["WEIGHT_DTYPES", "Quantisation", "from_config", "named"]
+
+
+def from_config(config: Mapping[str, Any]) -> Quantisation | None:
+    """What the config's ``quantization_config`` says; None for a checkpoint at its own width.
+
+    Also where it is nested (``text_config``) or called ``compression_config``. An unknown method is
+    taken at the bits that it states, else as 16-bit, with a warning. Raises KvroomError naming the
+    key for what cannot be read.
+    """
+    found = rule_in(config)
+    if found is None:
+        return None
+    from kvroom.models.quantisation import configs  # most checkpoints have no rule to read
+
+    return configs.read(*found)

@@ -6,10 +6,11 @@ only one of are counted (4 B); tensors that only describe (GPTQ's ``g_idx``, a p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import gcd
+from typing import Any
 
 from kvroom.models.dtypes import BF16, FP32, PER_ROW, Dtype
 from kvroom.models.tensors import Tensor
@@ -113,3 +114,18 @@ def average(name: str, bits: float) -> Dtype:
     if not rest:
         return Dtype(name, whole)
     return Dtype(name, whole, 8 * rest.denominator, rest.numerator)
+
+
+_KEYS = ("quantization_config", "compression_config", "quantization")
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
+
+
+def rule_in(config: Mapping[str, Any]) -> tuple[str, Any, Mapping[str, Any]] | None:
+    """Where a config says how its weights are stored: (key's path, value, the level it stands on)."""
+    levels = [("", config)]
+    levels += [(f"{n}.", v) for n in NESTED if isinstance(v := config.get(n), Mapping)]
+    for path, level in levels:
+        for key in _KEYS:
+            if level.get(key) is not None:
+                return path + key, level[key], level
+    return None

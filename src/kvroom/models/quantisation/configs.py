@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import BF16, PER_ROW, Dtype
 from kvroom.models.quantisation import base as w
-from kvroom.models.quantisation.base import Quantisation, fp8_block, grouped, is_linear
+from kvroom.models.quantisation.base import NESTED, Quantisation, fp8_block, grouped, is_linear
 from kvroom.models.quantisation.match import Names
 from kvroom.models.quantisation.names import OnlyExperts, exl
 from kvroom.models.tensors import Tensor
@@ -21,26 +21,15 @@ from kvroom.models.tensors import Tensor
 if TYPE_CHECKING:
     from kvroom.models.hf.config import Config
 
-_NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
-_KEYS = ("quantization_config", "compression_config", "quantization")
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _SKIPS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", "exclude")
 
 
-def from_config(config: Mapping[str, Any]) -> Quantisation | None:
-    """What the config's ``quantization_config`` says; None for a checkpoint at its own width.
-
-    Also where it is nested (``text_config``) or called ``compression_config``. An unknown method is
-    taken at the bits that it states, else as 16-bit, with a warning. Raises KvroomError naming the
-    key for what cannot be read.
-    """
+def read(path: str, raw: Any, owner: Mapping[str, Any]) -> Quantisation | None:
+    """The rule ``raw`` that stands at ``path`` of the level ``owner``; None where it says nothing."""
     # Imported late: the config reader's package imports this one.
     from kvroom.models.hf.config import Config
 
-    found = _find(config)
-    if found is None:
-        return None
-    path, raw, owner = found
     if not isinstance(raw, Mapping):
         raise KvroomError(path, raw, "is not an object", "Write it in braces, or take it away.")
     q, top = Config(raw, path=f"{path}."), Config(owner)
@@ -50,16 +39,6 @@ def from_config(config: Mapping[str, Any]) -> Quantisation | None:
         return None
     made = read(q, top) if read else _unknown(q, method)
     return replace(made, kv_dtype=_cache_dtype(q))
-
-
-def _find(config: Mapping[str, Any]) -> tuple[str, Any, Mapping[str, Any]] | None:
-    levels = [("", config)]
-    levels += [(f"{n}.", v) for n in _NESTED if isinstance(v := config.get(n), Mapping)]
-    for path, level in levels:
-        for key in _KEYS:
-            if level.get(key) is not None:
-                return path + key, level[key], level
-    return None
 
 
 def _spelled(method: str) -> str:
@@ -112,7 +91,7 @@ def _listed(name: str, linear: Dtype, rule: Listed, *warnings: str) -> Quantisat
 
 
 def _layers(top: Config) -> int | None:
-    for level in (top.raw, *(top.raw.get(n) for n in _NESTED)):
+    for level in (top.raw, *(top.raw.get(n) for n in NESTED)):
         for key in _LAYERS:
             count = level.get(key) if isinstance(level, Mapping) else None
             if isinstance(count, int):

@@ -69,6 +69,15 @@ class Names:
     def __bool__(self) -> bool:
         return bool(self.plain or self._of_layer or self._globs or self._regexes)
 
+    def _said(self) -> tuple[object, ...]:
+        return self.plain, self.layered, self._of_layer, self._globs, self._regexes
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Names) and self._said() == other._said()
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.plain))
+
     def _add(self, field: str, entry: str) -> None:
         if entry.startswith("re:"):
             self._regexes.append(_compiled(field, entry))

@@ -9,7 +9,6 @@ from kvroom.memory.deployment import Deployment, EngineAnswer, account
 from kvroom.memory.engines.releases import nearest_release, shown
 from kvroom.memory.engines.sglang.pools import (
     Pools,
-    Refused,
     StageLayers,
     pools_of,
     stage_layers,
@@ -17,8 +16,9 @@ from kvroom.memory.engines.sglang.pools import (
 )
 from kvroom.memory.engines.sglang.settings import Settings, settings_of
 from kvroom.memory.engines.sglang.share import StaticShare, image_reserve_mib, static_share
+from kvroom.memory.engines.sglang.state import Refused
 from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
-from kvroom.memory.layout import Rank
+from kvroom.memory.layout import Rank, uneven_heads
 from kvroom.units import GIB, KIB, MIB, show_gib
 
 CONTEXT_BYTES = (600 * MIB, 300 * MIB, 1200 * MIB)
@@ -31,15 +31,24 @@ LOAD_SLACK = (1.0, 1.0, 1.03)
 
 @dataclass(frozen=True, slots=True)
 class Free:
-    """One rank's memory as SGLang measures it before it loads, and the weights that it then holds."""
+    """One rank's memory as SGLang measures it before it loads, and the weights that it then holds.
+
+    ``beside`` are adapters and a draft model.
+    """
 
     before: int
     weights: int
+    beside: int
+
+    @property
+    def loaded(self) -> int:
+        """All that is there after loading."""
+        return self.weights + self.beside
 
     @property
     def after_gib(self) -> float:
         """GiB free after loading."""
-        return (self.before - self.weights) / GIB
+        return (self.before - self.loaded) / GIB
 
 
 def answer(d: Deployment) -> EngineAnswer:
@@ -52,19 +61,23 @@ def answer(d: Deployment) -> EngineAnswer:
     share = static_share(s)
     gpu = d.known_bytes.get("visible", d.device.engine_bytes)
     warnings = ((note,) if note else ()) + _notes(s)
-    heaviest = max(ranks, key=lambda r: (r.weight_bytes, -r.stage))
+    heaviest = max(ranks, key=lambda r: (d.loaded_bytes(r), -r.stage))
     frees = [_free(d, heaviest, gpu, which) for which in (0, 1, 2)]
+    uneven = uneven_heads(d.model, s.attention_tp)
     try:
+        if uneven:
+            raise Refused(uneven)
         pools = pools_of(s, stages, _rest_gib(s, share, frees[0]))
     except Refused as refusal:
         return EngineAnswer(
             rank=heaviest,
             gpu_bytes=gpu,
-            accounts=_accounts(d, share, frees, gpu, [0, 0, 0]),
+            accounts=_accounts(d, share, frees, [0, 0, 0], heaviest),
             kv_bytes=0,
             capacity=None,
             starts=False,
-            reason=_why(s, share, frees[0], str(refusal)),
+            reason=f"SGLang {shown(s.rules.release)}: {refusal}"
+            + ("" if uneven else _static_part(share, frees[0])),
             pools=s.flags.attention_dp,
             warnings=warnings,
         )
@@ -74,7 +87,7 @@ def answer(d: Deployment) -> EngineAnswer:
     return EngineAnswer(
         rank=ranks[pools.stage],
         gpu_bytes=gpu,
-        accounts=_accounts(d, share, frees, gpu, ends),
+        accounts=_accounts(d, share, frees, ends, heaviest),
         kv_bytes=pools.cache_bytes,
         capacity=EngineCapacity(
             num_blocks=pools.tokens // pools.page,
@@ -110,7 +123,13 @@ def _free(d: Deployment, rank: Rank, gpu: int, which: int) -> Free:
     return Free(
         before=d.known_bytes.get("free_before_load", max(0, gpu - taken)),
         weights=d.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),
+        beside=sum(_at(a, which) for a in d.extras.accounts(rank.stage)),
     )
+
+
+def _at(a: Account, which: int) -> int:
+    """An account as estimated (0), at best (1), at worst (2)."""
+    return (a.bytes, a.low_bytes, a.high_bytes)[which]
 
 
 def _rest_gib(s: Settings, share: StaticShare, free: Free) -> float:
@@ -121,19 +140,20 @@ def _rest_gib(s: Settings, share: StaticShare, free: Free) -> float:
 
 
 def _accounts(
-    d: Deployment, share: StaticShare, frees: list[Free], gpu: int, cache: list[int]
+    d: Deployment, share: StaticShare, frees: list[Free], cache: list[int], rank: Rank
 ) -> tuple[Account, ...]:
     """One GPU's memory; what activations and graphs get is what the static part leaves."""
     free, best, worst = frees
     known = d.known_bytes
+    gpu = known.get("visible", d.device.engine_bytes)
     kept = round(free.before * (1 - share.fraction))
-    kept = max(0, min(kept, free.before - free.weights - cache[0]))
+    kept = max(0, min(kept, free.before - free.loaded - cache[0]))
     activations = known.get("activations", min(share.activations, kept))
     graphs = known.get("graphs", min(share.graphs, max(0, kept - activations)))
-    runtime = gpu - free.before
-    spent = free.weights + activations + graphs + runtime + cache[0]
+    runtime = max(0, gpu - free.before)
+    spent = free.loaded + activations + graphs + runtime + cache[0]
     source = "measured" if "free_before_load" in known else "assumed"
-    band = (gpu - best.before, gpu - worst.before)
+    band = (max(0, gpu - best.before), max(0, gpu - worst.before))
     return (
         account(
             "weights",
@@ -141,6 +161,7 @@ def _accounts(
             "measured" if "weights" in known else "config",
             (best.weights, worst.weights),
         ),
+        *d.extras.accounts(rank.stage),
         account(
             "activations",
             activations,
@@ -159,12 +180,12 @@ def _accounts(
     )
 
 
-def _why(s: Settings, share: StaticShare, free: Free, refusal: str) -> str:
+def _static_part(share: StaticShare, free: Free) -> str:
+    """What the refusal of a pool came from."""
     static = free.before * share.fraction
     return (
-        f"SGLang {shown(s.rules.release)}: {refusal} (mem_fraction_static {share.fraction:.3f} of "
-        f"{show_gib(free.before)} free is {show_gib(round(static))}, the weights take "
-        f"{show_gib(free.weights)})"
+        f" (mem_fraction_static {share.fraction:.3f} of {show_gib(free.before)} free is "
+        f"{show_gib(round(static))}, the weights take {show_gib(free.weights)})"
     )
 
 

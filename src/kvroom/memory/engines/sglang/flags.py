@@ -68,7 +68,7 @@ class Flags:
 
 def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
-    read.check_known("SGLang", args, (*_READERS, *_DERIVED, *OTHERS))
+    read.check_known("SGLang", args, KNOWN_FLAGS)
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
     found: dict[str, Any] = {}
     for name, (field, reader) in _READERS.items():
@@ -271,3 +271,7 @@ _DERIVED = (
     "speculative_draft_model_path",
 )
 """Known names that no reader of one field takes."""
+MEMORY_FLAGS = frozenset((*_READERS, *_DERIVED)) - frozenset(_DEGREES)
+"""The flags that bear on memory here."""
+KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(_DEGREES)
+"""Every flag that a Scenario may carry."""

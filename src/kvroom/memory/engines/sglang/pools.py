@@ -10,21 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvroom.memory.engines.sglang import compressed
-from kvroom.memory.engines.sglang.entries import Entries, entries_of, has_state, state_bytes
+from kvroom.memory.engines.sglang.entries import Entries, entries_of
 from kvroom.memory.engines.sglang.settings import Settings
+from kvroom.memory.engines.sglang.state import Refused, slot_bytes, state_pool
 from kvroom.models.spec import Layer
-from kvroom.units import GIB, ceil_div
+from kvroom.units import ceil_div
 
 EVICTION_TOKENS = 128
 """Tokens that a window may lag behind before its old ones are given back."""
 UNBOUND = 2**62
 """Tokens of a pipeline stage that keeps none: another stage decides."""
+MOST_REQUESTS = 4096
+"""Requests that a pool serves at once where nobody says how many."""
 WINDOW_RATIO = 0.8
 """Window tokens for each token of the full pool, unless asked otherwise."""
-
-
-class Refused(Exception):
-    """SGLang would not start; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +102,9 @@ def stage_sizes(s: Settings) -> tuple[int, ...]:
 def pools_of(s: Settings, stages: Sequence[StageLayers], rest_gib: float) -> Pools:
     """The pools in ``rest_gib`` of each rank; Refused where SGLang would not start."""
     slots: int | None = None
-    per_slot = _slot_bytes(s, stages)
+    per_slot = slot_bytes(s, [x.layers for x in stages])
     if per_slot:
-        rest_gib, slots = _state(s, per_slot, rest_gib)
+        rest_gib, slots = state_pool(s, per_slot, rest_gib)
     early = s.rules.requests == "profiled"
     if rest_gib <= 0 and not early:
         raise Refused("the static part holds no more than the weights")
@@ -165,7 +164,7 @@ def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_s
 
 def _requests(s: Settings, tokens: int, slots: int | None) -> int:
     """max_running_requests of one data-parallel attention group; Refused where state serves none."""
-    estimated = max(min(int(tokens / s.d.context_tokens * 512), 4096), 2048)
+    estimated = max(min(int(tokens / s.d.context_tokens * 512), MOST_REQUESTS), 2048)
     asked = s.requests_each
     if asked is None:
         most = min(estimated, tokens // 2)
@@ -202,12 +201,12 @@ def _capacity(s: Settings, e: Entries, budget: int) -> tuple[int, int | None]:
 
 
 def _tokens(s: Settings, budget: int, cell: int) -> int:
-    """Tokens of ``cell`` bytes in ``budget``; a stage without attention is as long as it is asked for."""
+    """Tokens of ``cell`` bytes in ``budget``; a model without attention has them for every request."""
     if cell:
         return budget // cell
     if any(k.kind not in ("state", "conv") for k, _ in s.d.model.stores):
         return UNBOUND
-    return s.flags.max_tokens or s.d.context_tokens
+    return s.flags.max_tokens or MOST_REQUESTS * s.d.context_tokens
 
 
 def _ratio(s: Settings) -> float:
@@ -281,7 +280,7 @@ def _profiled(
     asked = s.requests
     size = asked
     if size is None:
-        size = min(max(int(tokens / s.d.context_tokens * 512), 2048), 4096)
+        size = min(max(int(tokens / s.d.context_tokens * 512), 2048), MOST_REQUESTS)
     if slots is not None:
         size = min(size, slots // s.state_slots_each)
     if s.draft is not None and s.rules.draft_slots and s.draft.keeps_cache:
@@ -310,68 +309,3 @@ def _profiled(
         cache_bytes=_taken(e, tokens, window, slots, per_slot),
         encoder_tokens=_encoder_tokens(s),
     )
-
-
-def _slot_bytes(s: Settings, stages: Sequence[StageLayers]) -> int:
-    """Bytes of one slot: with padding slots (0.5.17) of the stage that has most such layers, before of
-    the whole model, whatever the stage holds."""
-    if not s.traits.state or not s.rules.state_pool:
-        return 0
-    whole = state_bytes(s, [x for stage in stages for x in stage.layers])
-    if not s.rules.state_padding:
-        return whole
-    held = [sum(has_state(x) for x in stage.layers) for stage in stages]
-    return int(whole * (max(held) / max(sum(held), 1)))
-
-
-def _state(s: Settings, per: int, rest_gib: float) -> tuple[float, int]:
-    """(GiB left for tokens, slots) of a state pool with ``per`` bytes a slot."""
-    if s.rules.draft_state == "with the slots":
-        return _joint_state(s, per, rest_gib)
-    drafts = s.draft.tokens if s.draft else 0
-    groups = s.flags.attention_dp
-    first = s.rules.state_without_radix is not None
-    asked = s.flags.state_slots if s.rules.draft_state == "all requests" or not s.radix else None
-    if s.rules.draft_state == "all requests" and drafts and not (first and (asked or not s.radix)):
-        shared = 1 if first else groups
-        rest_gib -= per * ((s.requests or 0) // shared) * drafts / GIB
-    factor = 1 + drafts if s.rules.draft_state == "times the slots" else 1
-    if asked is not None:
-        slots = asked // groups
-    elif not s.radix and (s.requests is not None or first):
-        slots = (s.requests or s.rules.state_without_radix or 0) // groups
-    else:
-        slots = int(_state_share(s, rest_gib) * (1 << 30) // per // factor)
-    if slots <= 0:
-        raise Refused("no slot of recurrent state fits the static part")
-    return rest_gib - slots * per * factor / GIB, slots
-
-
-def _state_share(s: Settings, rest_gib: float) -> float:
-    ratio = s.flags.state_ratio
-    return rest_gib * ratio / (1 + ratio)
-
-
-def _joint_state(s: Settings, per: int, rest_gib: float) -> tuple[float, int]:
-    """Since 0.5.13: states of drafts in flight are counted in with the slots."""
-    drafts = s.draft.tokens if s.draft else 0
-    pad = int(s.rules.state_padding)
-    limit = max(1, s.requests_each or 1)
-    if s.flags.state_slots is not None:
-        slots = s.flags.state_slots // s.flags.attention_dp
-        in_flight = min(limit, slots // s.state_slots_each)
-    elif not s.radix and s.requests is not None:
-        slots = in_flight = limit
-    else:
-        budget = _state_share(s, rest_gib) * (1 << 30)
-        if drafts:
-            each = per * (1 + drafts / s.state_slots_each)
-            slots = int((budget - pad * per * (1 + drafts)) // each)
-        else:
-            slots = int((budget - pad * per) // per)
-        in_flight = min(limit, slots // s.state_slots_each)
-    if drafts:
-        rest_gib -= per * (in_flight + pad) * drafts / GIB
-    if slots <= 0:
-        raise Refused("no slot of recurrent state fits the static part")
-    return rest_gib - (slots + pad) * per / GIB, slots

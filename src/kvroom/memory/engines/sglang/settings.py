@@ -181,7 +181,7 @@ def _draft(d: Deployment, flags: Flags, traits: Traits) -> Draft | None:
         steps=steps,
         topk=topk,
         tokens=tokens or steps + 1,
-        layers=layers or int(flags.draft_path),
+        layers=layers or len(d.extras.draft_layers) or int(flags.draft_path),
         own_checkpoint=flags.draft_path,
     )
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from kvroom.answer import Account
 from kvroom.memory.deployment import Deployment, account
+from kvroom.memory.encoders import encoder_band
 from kvroom.memory.engines.vllm.defaults import Batching
 from kvroom.memory.engines.vllm.setup import Setup
 from kvroom.memory.layout import Rank, most_experts
@@ -34,6 +35,8 @@ class Budget:
     gpu_bytes: int
     requested_bytes: int
     weights: int
+    beside: tuple[Account, ...]
+    """What is loaded beside the weights: adapters, a draft model."""
     overheads: dict[str, Band]
     graphs_subtracted: bool
     taken_by_others: int
@@ -41,8 +44,8 @@ class Budget:
     @property
     def subtracted(self) -> tuple[Band, ...]:
         """The overheads that come off the cache."""
-        names = ("activations", "runtime", *(("graphs",) if self.graphs_subtracted else ()))
-        return tuple(self.overheads[n] for n in names)
+        left_in = () if self.graphs_subtracted else ("graphs",)
+        return tuple(v for n, v in self.overheads.items() if n not in left_in)
 
     def cache_bytes(self, end: int = 0) -> int:
         """Bytes left for cache: as estimated, or at the low (-1) or high (1) end of its band.
@@ -50,6 +53,7 @@ class Budget:
         The overheads are off independently, so their bands add up as squares.
         """
         left = self.requested_bytes - self.weights - self.taken_by_others
+        left -= sum(a.bytes for a in self.beside)
         left -= sum(middle for middle, _, _ in self.subtracted)
         if end < 0:
             return left - round(hypot(*(high - middle for middle, _, high in self.subtracted)))
@@ -66,6 +70,9 @@ def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
     share = flags.utilisation if flags.utilisation is not None else rules.utilisation
     requested = ceil(gpu * share) if rules.whole_bytes else int(gpu * share)
     found = estimates(s, rank, batch)
+    seeing = encoder_band(d.args, d.model, d.layout, batch.tokens) if rank.stage == 0 else None
+    if seeing is not None and "activations" not in known:
+        found["encoder"] = seeing
     for name in found:
         if name in known:
             found[name] = (known[name],) * 3
@@ -74,6 +81,7 @@ def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
         gpu_bytes=gpu,
         requested_bytes=requested,
         weights=known.get("weights", rank.weight_bytes),
+        beside=d.extras.accounts(rank.stage),
         overheads=found,
         graphs_subtracted=rules.graphs_subtracted and not _eager(s),
         taken_by_others=max(0, gpu - free) if not rules.start_snapshot else 0,
@@ -138,9 +146,10 @@ def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]
     low, high = cache, cache
     if given is None:
         low, high = max(0, b.cache_bytes(-1)), max(0, b.cache_bytes(1))
-    spent = b.weights + sum(a.bytes for a in over) + cache
+    spent = b.weights + sum(a.bytes for a in (*b.beside, *over)) + cache
     return (
         account("weights", b.weights, "measured" if "weights" in known else "config"),
+        *b.beside,
         *over,
         account("kv", cache, "engine rule", (low, high)),
         account("unused", b.gpu_bytes - spent, "engine rule"),

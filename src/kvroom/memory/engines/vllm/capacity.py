@@ -71,9 +71,14 @@ class Pool:
         specs = {spec for _, spec in group.members} or {group.spec}
         return max(self.blocks_needed(s, tokens) for s in specs)
 
+    @property
+    def caching(self) -> list[Stage]:
+        """The stages whose layers keep blocks (one of state alone kept none in older versions)."""
+        return [s for s in self.stages if s.groups]
+
     def request_blocks(self, tokens: int) -> int:
         """Blocks of all groups that one request of ``tokens`` holds at most."""
-        return sum(self.group_blocks(g, tokens) for g in self.stages[0].groups)
+        return sum(self.group_blocks(g, tokens) for g in self.caching[0].groups)
 
     @property
     def num_blocks(self) -> int:
@@ -85,7 +90,7 @@ class Pool:
     @property
     def block_tokens(self) -> int:
         """Tokens of the smallest group's block."""
-        return min(g.block_tokens for g in self.stages[0].groups)
+        return min(g.block_tokens for g in self.caching[0].groups)
 
     def concurrency(self, tokens: int) -> float:
         """Requests of ``tokens`` that the engine says it holds at once."""
@@ -98,7 +103,7 @@ class Pool:
         if self.rules.tokens_from_concurrency:
             return int(self.concurrency(tokens) * tokens)
         ranks = self.dcp if self.rules.dcp_tokens else 1
-        return self.num_blocks // len(self.stages[0].groups) * self.block_tokens * ranks
+        return self.num_blocks // len(self.caching[0].groups) * self.block_tokens * ranks
 
     # The start-up check
 
@@ -108,17 +113,17 @@ class Pool:
 
     def needs(self, tokens: int) -> list[tuple[int, int]]:
         """(bytes that one request needs, bytes there are for it), stage by stage, as it counts."""
-        made = [self._need(s, tokens) for s in self.stages if s.groups]
+        made = [self._need(s, tokens) for s in self.caching]
         if self.rules.fit_by_stage or len(made) < 2:
             return made
         # Before stages were checked apart: the whole model against the stage with least.
         whole = Stage(
             groups=tuple(
-                Group(g.spec, tuple(m for s in self.stages for m in s.groups[i].members))
-                for i, g in enumerate(self.stages[0].groups)
+                Group(g.spec, tuple(m for s in self.caching for m in s.groups[i].members))
+                for i, g in enumerate(self.caching[0].groups)
             ),
-            specs=tuple(m for s in self.stages for m in s.specs),
-            cache_bytes=min(s.cache_bytes for s in self.stages),
+            specs=tuple(m for s in self.caching for m in s.specs),
+            cache_bytes=min(s.cache_bytes for s in self.caching),
         )
         return [self._need(whole, tokens)]
 

@@ -74,9 +74,12 @@ def _defaults(rules: Rules, platform: Platform, layout: Layout) -> tuple[int, in
 
 
 def _batches(s: Setup) -> int:
-    """A pipeline fills its stages; asynchronous scheduling, the default, overlaps one more."""
+    """A pipeline fills its stages; asynchronous scheduling, the default, overlaps one more.
+
+    The CPU platform turns it off whatever is asked.
+    """
     pp = s.d.layout.pp
-    if s.flags.asynchronous is False:
+    if s.flags.asynchronous is False or s.platform.cpu:
         return pp
     if s.rules.v2_runner == "all" or _v2_by_default(s.d.model):
         return pp + 1

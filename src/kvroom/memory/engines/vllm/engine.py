@@ -16,7 +16,7 @@ from kvroom.memory.engines.vllm.notes import notes
 from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
-from kvroom.memory.layout import Rank
+from kvroom.memory.layout import Rank, uneven_heads
 from kvroom.memory.ledger import binding_rank
 from kvroom.units import show_gib, show_tokens
 
@@ -87,6 +87,8 @@ def answer(d: Deployment) -> EngineAnswer:
     given = w.flags.cache_bytes
     sizes = [given if given is not None else b.cache_bytes() for b in budgets]
     try:
+        if uneven := uneven_heads(d.model, d.layout.tp):
+            raise CannotStart(uneven)
         check_context_ranks(d, w.pages.specs)
         pool = w.pool(sizes)
     except CannotStart as refusal:

@@ -57,7 +57,7 @@ class Flags:
 def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     given = _positive(args)
-    read.check_known("vLLM", given, (*_READERS, *PARALLEL, *OTHERS))
+    read.check_known("vLLM", given, KNOWN_FLAGS)
     for name, degree in PARALLEL.items():
         if name in given:
             read.check_agrees(name, given[name], degree, getattr(layout, degree))
@@ -134,3 +134,7 @@ _READERS: dict[str, tuple[str, read.Reader]] = {
 _SWITCHES = frozenset(
     [name for name, (_, reader) in _READERS.items() if reader is read.switch] + sorted(OTHERS)
 )
+MEMORY_FLAGS = frozenset(_READERS) | {"max_model_len"}
+"""The flags that bear on memory here."""
+KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(PARALLEL)
+"""Every flag that a Scenario may carry."""

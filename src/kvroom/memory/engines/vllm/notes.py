@@ -27,7 +27,7 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
             f"since vLLM {since('in_flight_batches', rules.release)} a window also keeps the "
             f"{pool.in_flight:,} tokens that may be in flight"
         )
-    if len(pool.stages[0].groups) > 1 and not rules.tokens_from_concurrency:
+    if len(pool.caching[0].groups) > 1 and not rules.tokens_from_concurrency:
         made.append(
             f"until 0.20.1 (this is {release}) vLLM prints blocks over groups as its size in tokens: "
             f"it holds {int(pool.concurrency(tokens) * tokens):,}"
@@ -36,7 +36,7 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
         made.append(
             f"vLLM {release} keeps state outside its blocks (0.10.2 put it there): not counted"
         )
-    elif pages.recurrent and not pages.caching and s.flags.prefix_caching is None:
+    elif pages.hybrid and not pages.caching and s.flags.prefix_caching is None:
         made.append(
             f"vLLM {release} does not cache prefixes of models with state unless asked to "
             "(0.28 does by default)"

@@ -73,8 +73,8 @@ class Pages:
 
     @cached_property
     def layers(self) -> list[Layer]:
-        """Every layer of the model in order."""
-        return list(self.d.model.each_layer())
+        """Every layer of the model in order, a draft's after them."""
+        return [*self.d.model.each_layer(), *self.d.extras.draft_layers]
 
     @cached_property
     def _kinds(self) -> tuple[LayerKind, ...]:
@@ -119,7 +119,7 @@ class Pages:
     def kernel_block(self) -> int:
         """The fewest tokens that a block of the attention kernel holds."""
         if self.platform.cpu:
-            return CPU_LATENT_BLOCK if self.latent else 32
+            return CPU_LATENT_BLOCK if self._plain_cpu_latents else 32
         if self.sparse:
             return SPARSE_BLOCK
         if self.latent and self.rules.latent_block == "backend":
@@ -127,6 +127,11 @@ class Pages:
         if self._blackwell_wide_heads:
             return 32
         return DEFAULT_BLOCK
+
+    @property
+    def _plain_cpu_latents(self) -> bool:
+        """Latent attention on a CPU without a kernel for its tiles, which takes one block size only."""
+        return self.platform.cpu and self.latent and not self.platform.latent_tiles
 
     @property
     def _blackwell_wide_heads(self) -> bool:
@@ -152,9 +157,7 @@ class Pages:
         """Tokens of a block before a hybrid's alignment."""
         asked = self.flags.block_tokens
         if self.platform.cpu:
-            if self.latent:
-                return CPU_LATENT_BLOCK
-            return asked or CPU_BLOCK
+            return CPU_LATENT_BLOCK if self._plain_cpu_latents else asked or CPU_BLOCK
         if self.latent and self.rules.latent_block == "forced":
             forced = self._forced_latent_block
             return asked if asked is not None and asked % forced == 0 else forced
@@ -234,7 +237,8 @@ class Pages:
                 return False
             case "flagged models":
                 return bool(asked) and self._flagged
-        return self.rules.mamba_caching_default if asked is None else asked
+        # Of models without attention by default in no release.
+        return self.rules.mamba_caching_default and self.hybrid if asked is None else asked
 
     @property
     def _flagged(self) -> bool:
@@ -277,8 +281,8 @@ class Pages:
         if isinstance(kind, ConvState):
             return replace(kind, dtype=conv or BF16)
         asked = {"lightning": conv, "kda": state}.get(kind.form, state or conv)
-        if self.platform.cpu and not (asked and kind.form == "gdn"):
-            return replace(kind, dtype=FP32)  # what the CPU's recurrent kernels take
+        if self.platform.state_fp32 and not (asked and kind.form == "gdn"):
+            return replace(kind, dtype=FP32)
         if asked is not None:
             return replace(kind, dtype=asked)
         if self.d.model.model_type == "nemotron_h":

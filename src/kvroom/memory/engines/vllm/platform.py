@@ -24,10 +24,18 @@ class Platform:
     name: str
     small: bool = False
     """A device with the memory of a large card but not its compute (GB10)."""
+    latent_tiles: bool = False
+    """A CPU whose matrix tiles (AMX) have a kernel for latent attention."""
+    state_fp32: bool = False
+    """A CPU whose recurrent kernels (AVX-512 with BF16) keep state in FP32."""
 
 
 def platform_of(device: Device) -> Platform:
-    """The platform that vLLM finds on ``device``."""
+    """The platform that vLLM finds on ``device``.
+
+    A CPU's ``compute_capability`` are its instruction sets as Linux names them (``amx_tile avx512_bf16``);
+    one that states none counts as having ``avx512_bf16``.
+    """
     vendor = device.vendor.lower()
     cpu = vendor == "cpu" or "cpu" in device.name.lower()
     other = cpu or vendor in ("amd", "intel", "google", "apple", "huawei")
@@ -40,4 +48,6 @@ def platform_of(device: Device) -> Platform:
         memory_bytes=device.engine_bytes,
         name=device.name.lower(),
         small=(major, minor) == ("12", "1"),
+        latent_tiles=cpu and "amx" in stated.lower(),
+        state_fp32=cpu and (not stated or "avx512_bf16" in stated.lower()),
     )

@@ -105,6 +105,8 @@ class Rules:
     """The default of max_num_seqs is at most max_num_batched_tokens."""
     batch_capped: bool = False
     """The default of max_num_batched_tokens is at most max_num_seqs × max_model_len."""
+    expert_adapters: bool = False
+    """LoRA adapts routed experts too."""
     v2_runner: Literal["dense", "all"] = "dense"
     """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
 
@@ -126,6 +128,7 @@ CHANGES: Changes = (
         (0, 11, 1),
         {
             "mamba_caching": "flagged models",
+            "expert_adapters": True,
             "batch_capped": True,
             "latent_alignment": 64,
             "sparse_fp8_default": False,

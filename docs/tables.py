@@ -1,0 +1,136 @@
+"""Tables of what the program itself knows, as Markdown: models, cards, Scenario keys, layer kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from kvroom.faces import codec, tables
+from kvroom.faces.options import FLAGS
+from kvroom.machines import catalogue as cards
+from kvroom.models import hf
+from kvroom.units import show_count, show_gb, show_gib, show_rate, show_tokens
+
+
+def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    head = list(columns)
+    lines = [head, ["---"] * len(head), *rows]
+    return (
+        "\n".join("| " + " | ".join(c.replace("|", r"\|") for c in r) + " |" for r in lines) + "\n"
+    )
+
+
+def models() -> str:
+    """The catalogue's models."""
+    return table(
+        ("name", "parameters", "active", "a token, 16-bit", "longest", "kinds of layer"),
+        (
+            (
+                f"`{r['name']}`",
+                show_count(r["params"]),
+                show_count(r["active_params"]),
+                show_gib(r["bytes_per_token"]) if r["bytes_per_token"] else "-",
+                show_tokens(r["max_context_tokens"]) if r["max_context_tokens"] else "-",
+                ", ".join(r["kinds"]) or "-",
+            )
+            for r in tables.model_rows()
+        ),
+    )
+
+
+def gpus() -> str:
+    """The known cards."""
+    return table(
+        ("name", "sold as", "an engine sees", "source", "bandwidth"),
+        (
+            (
+                f"`{d.name}`",
+                show_gb(d.sold_bytes),
+                show_gib(d.engine_bytes),
+                d.engine_bytes_source.kind,
+                show_rate(d.memory_bytes_per_s),
+            )
+            for d in cards.all_devices()
+        ),
+    )
+
+
+def families() -> str:
+    """Which ``model_type`` is read, by the module that reads it."""
+    return table(
+        ("module", "`model_type`"),
+        (
+            (f"`models/hf/{module}.py`", " ".join(f"`{kind}`" for kind in kinds.split()))
+            for module, kinds in hf.FAMILIES.items()
+        ),
+    )
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """A JSON type in words."""
+    if "anyOf" in schema:
+        return " or ".join(kind_of(s) for s in schema["anyOf"])
+    if "$ref" in schema:
+        return (
+            f"[{schema['$ref'].rpartition('/')[2]}](#{schema['$ref'].rpartition('/')[2].lower()})"
+        )
+    return str(schema.get("type", "any"))
+
+
+def keys(name: str, within: str = "") -> str:
+    """The keys of a Scenario or of its workload: type, default, flag and what the flag says."""
+    flags = {key: (flag, words) for flag, key, _, words in FLAGS}
+    flags |= {"model": ("MODEL", "What is served: a name, a path, or a config by value.")}
+    flags |= OTHER_FLAGS
+    known = codec.schema()["$defs"][name]
+    rows = []
+    for key, schema in known["properties"].items():
+        flag, words = flags.get(within + key, ("", ""))
+        default = "required" if key in known.get("required", ()) else _json(schema.get("default"))
+        rows.append((f"`{key}`", kind_of(schema), default, f"`{flag}`" if flag else "", words))
+    return table(("key", "type", "default", "flag", "meaning"), rows)
+
+
+OTHER_FLAGS = {
+    "engine_args": ("--engine-arg", "The engine's own flags, with underscores."),
+    "known_bytes": ("--known-bytes", "Measured on one GPU, in place of an estimate."),
+    "allow_overcommit": ("--allow-overcommit", "Answer times even where it does not fit."),
+    "workload": ("", "Who comes: see below. `--users` sets both concurrencies."),
+    "workload.concurrency": ("--users", "Users of the closed loop, whole deployment."),
+    "workload.static": ("--static", "One batch, no arrivals while it runs."),
+} | {
+    f"workload.{key}": ("--workload", words)
+    for key, words in {
+        "arrivals": "When sessions come: `poisson:2/s`, `closed:32` …",
+        "input": "Tokens that a user adds in a turn: a distribution.",
+        "output": "Tokens of an answer: a distribution.",
+        "prefix": "System prompts: `shared:4x512` …",
+        "turns": "Turns of a session.",
+        "think": "From an answer to the next turn: `15s` …",
+        "agent": "Model calls of a turn.",
+        "tool": "How long a tool runs between two calls.",
+        "result": "Tokens that a tool's result adds.",
+        "requests": "How many calls in all.",
+        "seed": "Which of all such workloads.",
+    }.items()
+}
+"""Flags that ``FLAGS`` does not hold, because they take several values or none."""
+
+
+def _json(value: Any) -> str:
+    return f"`{codec.encode(value)}`"
+
+
+def write(folder: Path) -> None:
+    """One file a table."""
+    folder.mkdir(exist_ok=True)
+    for name, text in (
+        ("models", models()),
+        ("gpus", gpus()),
+        ("families", families()),
+        ("scenario", keys("Scenario")),
+        ("workload", keys("Workload", "workload.")),
+    ):
+        (folder / f"{name}.md").write_text(text, "utf-8")

@@ -1,0 +1,1 @@
+"""What to do: commands that realise a plan."""

@@ -1,0 +1,259 @@
+"""The command that starts an engine as a plan says: its own flag names, quoted for a shell.
+
+What a command cannot say (the cards, the engine's version, how many users) goes into a comment that
+``read_command`` takes back, so that the command stands for the same Scenario.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from kvroom.decisions.dialects import DIALECTS, LLAMA_CPP, TENSORRT_LLM, VLLM, Dialect
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.models import catalogue
+from kvroom.planning import Workings
+from kvroom.scenario import Scenario
+
+REST = "# kvroom: "
+"""What the comment begins with."""
+CONFIG_FILE = "trtllm.yaml"
+_ON_LINE = """
+    max_batch_size max_num_tokens max_beam_width kv_cache_free_gpu_memory_fraction backend
+    log_level trust_remote_code extra_llm_api_options
+"""
+_CLI_ONLY = frozenset(_ON_LINE.split())
+"""What trtllm-serve takes as flags; the rest goes into its file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """How to start an engine: ``program`` and its ``flags`` (typed names with values, None for a switch).
+
+    ``files`` are texts to write first, ``scenario`` what is started, ``rest`` its keys that the command
+    does not say, ``notes`` what to know.
+    """
+
+    dialect: Dialect
+    program: tuple[str, ...]
+    flags: tuple[tuple[str, str | None], ...]
+    scenario: Scenario
+    rest: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        """The command word by word."""
+        words = [*self.program]
+        for name, value in self.flags:
+            words += [name] if value is None else [name, value]
+        return words
+
+
+def launch(w: Workings) -> Launch:
+    """The command for a plan; KvroomError where the engine has no command, or the model no name."""
+    s = w.plan.scenario
+    dialect = DIALECTS.get("llama.cpp" if s.engine == "ik_llama.cpp" else s.engine)
+    if dialect is None:
+        known = ", ".join(DIALECTS)
+        raise KvroomError(
+            "engine", s.engine, "has no command that kvroom writes",
+            did_you_mean(s.engine, DIALECTS, f"One of: {known}."),
+        )  # fmt: skip
+    s = stated(w)
+    flags, said = _flags(w, s, dialect)
+    model = model_word(s.model)
+    files: dict[str, str] = {}
+    if dialect is TENSORRT_LLM:
+        flags, files = _file(flags, s)
+    program = dialect.programs[0]
+    if dialect.model_flag is None:
+        program = (*program, model)
+    else:
+        name = "hf_repo" if dialect is LLAMA_CPP and _is_hub_id(s.model) else dialect.model_flag
+        flags = {name: model, **flags}
+    rest = {k: v for k, v in s.differences().items() if k not in said}
+    if s.model != model:
+        rest["model"] = s.model
+    return Launch(
+        dialect=dialect,
+        program=program,
+        flags=tuple(_typed(dialect, n, v) for n, v in flags.items()),
+        scenario=s,
+        rest={k: v.to_dict() if hasattr(v, "to_dict") else v for k, v in rest.items()},
+        files=files,
+        notes=_notes(w, s),
+    )
+
+
+def stated(w: Workings) -> Scenario:
+    """The plan's Scenario with what the engine would decide by itself written out: length and share."""
+    s = w.plan.scenario
+    args = dict(s.engine_args)
+    for name in ("max_model_len", "context_length", "max_seq_len"):
+        if args.get(name) not in (None, -1, "-1", "auto"):
+            args.pop(name)
+    share = default_share(w)
+    if share is not None:
+        args.setdefault(*share)
+    if s.engine in ("llama.cpp", "ik_llama.cpp"):
+        args = _cells(w, args)
+    if s.engine == "sglang":
+        args = {k: v for k, v in args.items() if v is not False}  # its switches have no negative
+    return replace(s, engine_args=args)
+
+
+def default_share(w: Workings) -> tuple[str, float] | None:
+    """The share of memory that the engine takes where no flag says it."""
+    d = w.deployment
+    args = {k.replace("-", "_") for k in d.args}
+    if d.engine == "vllm" and not args & {"kv_cache_memory_bytes", "kv_cache_memory"}:
+        from kvroom.memory.engines.vllm.setup import setup
+
+        return "gpu_memory_utilization", setup(d)[0].rules.utilisation
+    if d.engine == "sglang":
+        from kvroom.memory.engines.releases import nearest_release
+        from kvroom.memory.engines.sglang.settings import settings_of
+        from kvroom.memory.engines.sglang.share import static_share
+        from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
+
+        release, _ = nearest_release("SGLang", d.version, OLDEST, NEWEST)
+        return "mem_fraction_static", static_share(settings_of(d, rules_of(release))).fraction
+    if d.engine == "tensorrt-llm" and not args & {
+        "free_gpu_memory_fraction", "kv_cache_free_gpu_memory_fraction", "kv_cache_config",
+    }:  # fmt: skip
+        return "kv_cache_free_gpu_memory_fraction", 0.9
+    return None
+
+
+def _cells(w: Workings, args: dict[str, Any]) -> dict[str, Any]:
+    """llama.cpp's context is that of all slots together."""
+    c = w.plan.capacity.engine
+    slots = args.get("parallel") or (c.max_running_requests if c else None) or 1
+    if "ctx_size" not in args and "c" not in args:
+        held = c.kv_tokens if c else None
+        args["ctx_size"] = held or w.deployment.context_tokens * slots
+    args.setdefault("parallel", slots)
+    return args
+
+
+def _flags(w: Workings, s: Scenario, d: Dialect) -> tuple[dict[str, Any], set[str]]:
+    """(flags by name, the Scenario's keys that they say)."""
+    flags: dict[str, Any] = {}
+    said = {"engine", "engine_args", "model", "gpu_count"}
+    for key, names in d.keys.items():
+        value = getattr(s, key)
+        if key == "kv_dtype":
+            value = None if value == "auto" else d.dtypes.get(value, value)
+            said.add(key)
+        elif key == "context_tokens" or value > 1:
+            said.add(key)
+            if key == "context_tokens" and s.engine_args.get(names[0]) is not None:
+                value = None  # max_model_len=-1 asks the engine itself
+        else:
+            value = None
+        if value is not None:
+            flags[names[0]] = value
+    if d is VLLM and s.ep > 1 and s.ep == s.tp * s.dp:
+        flags["enable_expert_parallel"] = True
+        said.add("ep")
+    if d is LLAMA_CPP and s.kv_dtype != "auto":
+        flags |= {"cache_type_k": s.kv_dtype, "cache_type_v": s.kv_dtype}
+    plain = w.deployment.model.quantisation is None
+    if s.weight_dtype == "fp8" and plain and d.engine in ("vllm", "sglang"):
+        flags["quantization"] = "fp8"
+    if d.engine in ("vllm", "sglang"):
+        widths = {"bf16": "bfloat16", "fp16": "float16"}
+        own = w.deployment.model.dtype
+        flags["dtype"] = widths.get(s.weight_dtype or own, widths.get(own, "auto"))
+    flags |= {k.strip().lstrip("-").replace("-", "_"): v for k, v in s.engine_args.items()}
+    return {k: v for k, v in flags.items() if v is not None}, said
+
+
+def _file(flags: dict[str, Any], s: Scenario) -> tuple[dict[str, Any], dict[str, str]]:
+    """(what trtllm-serve takes as flags, the file for the rest)."""
+    keys = {n for names in TENSORRT_LLM.keys.values() for n in names}
+    on_line = {k: v for k, v in flags.items() if k in keys | _CLI_ONLY}
+    inner = dict(flags.get("kv_cache_config") or {})
+    if s.kv_dtype != "auto":
+        inner["dtype"] = s.kv_dtype
+    outer = {k: v for k, v in flags.items() if k not in on_line and k != "kv_cache_config"}
+    cache = ("tokens_per_block", "max_tokens", "max_gpu_total_bytes", "enable_block_reuse",
+             "max_attention_window", "use_kv_cache_manager_v2")  # fmt: skip
+    inner |= {k: outer.pop(k) for k in cache if k in outer}
+    if not inner and not outer:
+        return on_line, {}
+    lines = [f"{k}: {json.dumps(v)}" for k, v in outer.items()]
+    if inner:
+        lines += ["kv_cache_config:", *(f"  {k}: {json.dumps(v)}" for k, v in inner.items())]
+    on_line["extra_llm_api_options"] = CONFIG_FILE
+    return on_line, {CONFIG_FILE: "\n".join(lines) + "\n"}
+
+
+def model_word(model: str | dict[str, Any]) -> str:
+    """The model as an engine loads it: its hub id, or the path of its folder or file."""
+    if not isinstance(model, str):
+        raise KvroomError(
+            "model", "a config by value", "is nothing that an engine can load",
+            "Give the model's hub id, or the path of its folder.",
+        )  # fmt: skip
+    if model.endswith(("/config.json", "model.safetensors.index.json")):
+        return str(PurePosixPath(model).parent)
+    try:
+        return catalogue.hub_id(model)
+    except KvroomError:
+        return model
+
+
+def _is_hub_id(model: Any) -> bool:
+    return isinstance(model, str) and not model.endswith(".gguf")
+
+
+def _typed(d: Dialect, name: str, value: Any) -> tuple[str, str | None]:
+    """A flag as it is typed, and its value; None for a switch."""
+    if isinstance(value, bool) and d is not TENSORRT_LLM:
+        return d.written(name if value else f"no_{name}"), None
+    if isinstance(value, bool | dict | list | tuple):
+        return d.written(name), json.dumps(value, separators=(",", ":"))
+    return d.written(name), str(value) if isinstance(value, str | int) else repr(value)
+
+
+def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
+    notes = []
+    if not w.plan.verdict.fits:
+        notes.append(w.plan.verdict.sentence)
+    plain = w.deployment.model.quantisation is None
+    narrow = s.weight_dtype not in (None, "bf16", "fp16")
+    if narrow and not (plain and s.weight_dtype == "fp8" and s.engine in ("vllm", "sglang")):
+        notes.append(f"needs a checkpoint of this model in {s.weight_dtype}")
+    if s.engine in ("llama.cpp", "ik_llama.cpp") and not str(s.model).endswith(".gguf"):
+        notes.append(
+            "llama.cpp loads GGUF files: name one (--model), or a repository that holds one"
+        )
+    if s.replicas > 1:
+        notes.append(f"start {s.replicas} of these")
+    return tuple(notes)
+
+
+def shell(made: Launch) -> str:
+    """The command for a POSIX shell, a flag a line, with what it is for in comments."""
+    s = made.scenario
+    cards = s.gpu if isinstance(s.gpu, str) else str(s.gpu.get("name", "the card given"))
+    version = s.engine_version or ""
+    lines = [f"# {s.gpu_count} × {cards}, {made.dialect.label} {version}".rstrip()]
+    lines += [f"# {note}" for note in made.notes]
+    lines.append(REST + json.dumps(made.rest, separators=(",", ":"), sort_keys=True))
+    for name, text in made.files.items():
+        lines += [f"cat > {shlex.quote(name)} <<'EOF'", text.rstrip("\n"), "EOF"]
+    parts = [shlex.join(made.program)]
+    for name, value in made.flags:
+        parts.append(name if value is None else f"{name} {shlex.quote(value)}")
+    return "\n".join([*lines, " \\\n  ".join(parts)])
+
+
+__all__ = ["Launch", "default_share", "launch", "shell"]

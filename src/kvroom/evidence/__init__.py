@@ -1,0 +1,1 @@
+"""What really happened: engines' own start-up logs, read and held against the prediction."""

@@ -1,0 +1,171 @@
+"""The lines of a log that matter, out of a file of any size, in bounded memory.
+
+A log is read in blocks and searched for literals; only lines that hold one are looked at. Around the
+text there may be almost anything: gzip, UTF-16, carriage returns of progress bars, ANSI colours,
+container prefixes, JSON with the text inside. Lines longer than MAX_LINE_BYTES are cut.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
+
+BLOCK_BYTES = 2**20
+MAX_LINE_BYTES = 2**18
+"""Past this a line is cut: engines print their whole configuration in one of some 10 KB."""
+MAX_READ_BYTES = 2**34
+"""Nothing is read beyond this; an archive may unfold to any size."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][AB012])")
+_TEXT_KEYS = ("message", "msg", "log", "text", "line", "textPayload", "event", "body", "MESSAGE")
+_NESTED_KEYS = ("jsonPayload", "record", "fields")
+_BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+
+
+class Log:
+    """A log being read: iterate for its lines; ``cut_short`` is why it ended early, or empty."""
+
+    def __init__(self, stream: IO[bytes], needles: Sequence[str]) -> None:
+        self._stream = stream
+        self._needles = {n: n.encode() for n in needles}
+        self.bytes_read = 0
+        self.cut_short = ""
+
+    def __iter__(self) -> Iterator[tuple[str, list[str]]]:
+        """Every line that holds a needle, cleaned, in order, with the needles that it holds."""
+        for block in self._blocks():
+            for raw, needles in _hits(block, self._needles):
+                for text in clean(raw.decode("utf-8", "replace")):
+                    yield text, needles
+
+    def _blocks(self) -> Iterator[bytes]:
+        """Whole lines, about BLOCK_BYTES at a time."""
+        kept, inside_long = b"", False
+        for read in self._decoded():
+            block = read.replace(b"\r", b"\n") if b"\r" in read else read
+            if inside_long:  # the rest of a line that was cut
+                end = block.find(b"\n")
+                if end < 0:
+                    continue
+                block, inside_long = block[end:], False
+            block = kept + block
+            last = block.rfind(b"\n")
+            kept = block[last + 1 :]
+            if last >= 0:
+                yield block[: last + 1]
+            if len(kept) > MAX_LINE_BYTES:
+                yield kept[:MAX_LINE_BYTES] + b"\n"
+                kept, inside_long = b"", True
+        if kept:
+            yield kept + b"\n"
+
+    def _decoded(self) -> Iterator[bytes]:
+        """The stream's bytes in blocks, unpacked and as UTF-8."""
+        head = self._stream.read(4)
+        joined = _Joined(head, self._stream)
+        packed = head[:2] == b"\x1f\x8b"
+        stream = gzip.GzipFile(fileobj=joined) if packed else joined
+        decoder = None
+        first = True
+        while self.bytes_read < MAX_READ_BYTES:
+            try:
+                block = stream.read(BLOCK_BYTES)
+            except (EOFError, gzip.BadGzipFile, zlib.error):
+                self.cut_short = "the gzip archive is cut short or damaged"
+                return
+            except (OSError, ValueError):
+                self.cut_short = "reading stopped with an error of the file system"
+                return
+            if not block:
+                return
+            self.bytes_read += len(block)
+            if first:
+                name = next((n for bom, n in _BOMS if block.startswith(bom)), None)
+                decoder = codecs.getincrementaldecoder(name)("replace") if name else None
+                first = False
+            yield decoder.decode(block).encode("utf-8", "replace") if decoder else block
+        self.cut_short = f"nothing is read beyond {MAX_READ_BYTES:,} bytes"
+
+
+class _Joined(io.RawIOBase):
+    """A stream with its first bytes, which were read already, put back."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """``size`` bytes at most."""
+        if not self._head:
+            return self._rest.read(size)
+        if 0 <= size < len(self._head):
+            head, self._head = self._head[:size], self._head[size:]
+            return head
+        head, self._head = self._head, b""
+        return head + self._rest.read(size - len(head) if size >= 0 else -1)
+
+
+def _hits(block: bytes, needles: Mapping[str, bytes]) -> Iterator[tuple[bytes, list[str]]]:
+    """The lines of ``block`` that hold a needle, in order, each once with all that it holds."""
+    found: dict[int, tuple[int, list[str]]] = {}
+    for name, needle in needles.items():
+        at = block.find(needle)
+        while at >= 0:
+            start = block.rfind(b"\n", 0, at) + 1
+            if start in found:
+                end = found[start][0]
+                found[start][1].append(name)
+            else:
+                end = block.find(b"\n", at)
+                found[start] = (end, [name])
+            at = block.find(needle, end)
+    for start in sorted(found):
+        end, held = found[start]
+        yield block[start : min(end, start + MAX_LINE_BYTES)], held
+
+
+def clean(text: str) -> list[str]:
+    """The text of one line without colours and control characters; a JSON line gives its message's."""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    brace = text.find("{")
+    if brace >= 0 and text.rstrip().endswith("}"):
+        inner = _message(text[brace:])
+        if inner is not None:
+            made = [c for part in inner.splitlines()[:100] for c in _plain(part)]
+            return made or [""]
+    return _plain(text)
+
+
+def _plain(text: str) -> list[str]:
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if not text.isprintable():
+        text = "".join(c for c in text if c.isprintable() or c == "\t")
+    return [text.strip()]
+
+
+def _message(text: str) -> str | None:
+    """The message inside a JSON line; None where it is not one."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    for _ in range(3):
+        if not isinstance(value, Mapping):
+            return None
+        for key in _TEXT_KEYS:
+            if isinstance(value.get(key), str):
+                # An object's other fields may hold figures of their own (structured logs).
+                return str(value[key])
+        value = next((value[k] for k in _NESTED_KEYS if k in value), None)
+    return None

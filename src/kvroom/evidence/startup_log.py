@@ -1,0 +1,164 @@
+"""A start-up log → what engine it is, what it was asked, what it printed.
+
+All four engines' shapes are tried on every line that matters. A file may hold several starts, and
+several engines: the one that printed most is the one read, and the rest is told of.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from kvroom.errors import KvroomError
+from kvroom.evidence import llama_cpp_log, sglang_log, tensorrt_llm_log, vllm_log
+from kvroom.evidence.lines import Log
+from kvroom.evidence.shapes import Figures, Record, Shape, take
+
+ENGINES: dict[str, Any] = {
+    m.ENGINE: m for m in (vllm_log, sglang_log, tensorrt_llm_log, llama_cpp_log)
+}
+CLOSING = ("kv_tokens", "num_blocks", "max_concurrency", "kv_available_bytes")
+"""A start has come to its end when one of these was printed."""
+
+
+RANK_WORDS = {
+    "TP": ("tensor_parallel_size", "tp_size"),
+    "PP": ("pipeline_parallel_size", "pp_size"),
+}
+"""Ranks in lines' prefixes → the settings that state how many there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartupLog:
+    """What a log says of one start.
+
+    ``printed`` are figures under the common names (``weights_bytes``, ``kv_tokens`` …), ``question``
+    the keys of a Scenario that it states, ``spread`` figures that differ from rank to rank,
+    ``refusals`` sentences with which the engine refused. ``notes`` say what else there was.
+    """
+
+    engine: str | None
+    printed: Figures = field(default_factory=dict)
+    question: dict[str, Any] = field(default_factory=dict)
+    quantisation: str | None = None
+    spread: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    cpu: bool = False
+    padding: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str | None:
+        """The engine's version as printed."""
+        return self.question.get("engine_version")
+
+
+def read_file(path: str) -> StartupLog:
+    """The log at ``path`` (``-``: standard input); KvroomError where it cannot be opened."""
+    if path == "-":
+        return read(sys.stdin.buffer)
+    fix = "Give the file that the engine's output went to."
+    try:
+        if Path(path).is_dir():
+            raise KvroomError("file", path, "is a folder", fix)
+        with Path(path).open("rb") as stream:
+            return read(stream)
+    except KvroomError:
+        raise
+    except (OSError, ValueError):
+        raise KvroomError("file", path, "cannot be opened", fix) from None
+
+
+def read(stream: IO[bytes]) -> StartupLog:
+    """The log in ``stream``, whatever it holds; nothing known in it gives an engine of None."""
+    by_needle: dict[str, list[tuple[_Starts, Shape]]] = {}
+    starts = {name: _Starts(name) for name in ENGINES}
+    for name, module in ENGINES.items():
+        for shape in module.SHAPES:
+            by_needle.setdefault(shape.needle, []).append((starts[name], shape))
+    log = Log(stream, sorted(by_needle))
+    for line, needles in log:
+        for needle in needles:
+            if needle in line:
+                for of, shape in by_needle[needle]:
+                    of.take(line, shape)
+    notes = [log.cut_short] if log.cut_short else []
+    kept = {name: s.best() for name, s in starts.items()}
+    found = {name: figures_of(r) for name, r in kept.items()}
+    ranked = sorted(
+        (n for n in kept if kept[n].lines),
+        key=lambda n: (-len(found[n]), -kept[n].lines),
+    )
+    if not ranked:
+        return StartupLog(engine=None, notes=tuple(notes))
+    name = ranked[0]
+    record, module = kept[name], ENGINES[name]
+    if starts[name].count > 1:
+        notes.append(
+            f"{starts[name].count} starts are in the file: the last that printed its cache"
+        )
+    others = [n for n in ranked[1:] if len(found[n]) > 1 or starts[n].count]
+    if others:
+        notes.append(f"lines of {' and '.join(others)} are in the file too; they are left out")
+    question = module.question(record)
+    stated = {**record.settings, **(record.settings.get("config") or {})}
+    for kind, words in RANK_WORDS.items():
+        if record.ranks.get(kind) and not any(w in stated for w in words):
+            question[kind.lower()] = record.ranks[kind] + 1
+            notes.append(f"{kind.lower()} {record.ranks[kind] + 1} is told from the ranks' names")
+    spread = {
+        n: (f.low, f.high)
+        for n, f in record.figures.items()
+        if isinstance(f.low, int | float) and f.low != f.high and n in found[name]
+    }
+    return StartupLog(
+        engine=name,
+        printed=found[name],
+        question=question,
+        quantisation=module.quantisation(record),
+        spread=spread,
+        refusals=tuple(record.refusals),
+        notes=tuple(notes),
+        cpu=bool(record.settings.get("cpu")),
+        padding=tuple(record.parts.get("padding", ())),
+    )
+
+
+def figures_of(record: Record) -> Figures:
+    """The record's figures under the common names."""
+    found: Figures = ENGINES[record.engine].figures(record)
+    return found
+
+
+class _Starts:
+    """The starts of one engine in a file: the current one, and the last that came to its end."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
+        self.current = Record(engine)
+        self.ended: Record | None = None
+        self.count = 0
+
+    def take(self, line: str, shape: Shape) -> None:
+        """One line of one shape: into the current start, or into a new one where it opens one."""
+        found = shape.pattern.search(line)
+        if found is None:
+            return
+        if shape.opens and (self._closed() or not self.count):
+            if self._closed():
+                self.ended = self.current
+                self.current = Record(self.engine)
+            self.count += 1
+        take(self.current, found, shape)
+
+    def _closed(self) -> bool:
+        r = self.current
+        return bool(r.refusals or r.parts.get("caches") or any(n in r.figures for n in CLOSING))
+
+    def best(self) -> Record:
+        """The last start that printed its cache, else the last."""
+        if self.ended is not None and not self._closed():
+            return self.ended
+        return self.current

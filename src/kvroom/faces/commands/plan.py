@@ -1,0 +1,113 @@
+"""``kvroom plan``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO, Any
+
+import click
+
+from kvroom.answer import Plan
+from kvroom.errors import KvroomError
+from kvroom.faces import codec, hub
+from kvroom.faces.options import scenario_from, scenario_options
+from kvroom.faces.shell import WOULD_NOT_START, answers_errors, json_option, say
+from kvroom.planning import plan as make_plan
+from kvroom.planning import work
+from kvroom.scenario import Scenario
+
+
+@click.command(
+    epilog="Example: kvroom plan llama-3-70b --gpu H100-SXM:4 --context 32K --kv-dtype fp8"
+)
+@scenario_options
+@click.option("--jsonl", metavar="FILE", help="A Scenario a line in, a Plan a line out (-: stdin).")
+@click.option(
+    "--explain", "explained", is_flag=True, help="Show every figure's formula and numbers."
+)
+@click.option("--link", "as_link", is_flag=True, help="Print the page's address for this question.")
+@click.option("--strict", is_flag=True, help="Exit with 3 where the engine's own start would fail.")
+@json_option
+@answers_errors
+def plan(
+    *, jsonl: str | None, explained: bool, as_link: bool, strict: bool, as_json: bool, **given: Any
+) -> None:
+    """Where every byte goes, how many requests fit, what a step moves.
+
+    MODEL is a catalogue name or hub id, a config.json or a folder with one, a .gguf file, a
+    safetensors index, or a link from the page. Sizes: 80GB is decimal, 80GiB binary; tokens: 8K is
+    8,192.
+    """
+    if jsonl is not None:
+        sys.exit(0 if plan_lines(jsonl) else 1)
+    said: list[str] = []
+    scenario = scenario_from(given, said)
+    if as_link:
+        click.echo(scenario.link())
+        return
+    made = work(scenario)
+    if said:
+        made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
+    if as_json:
+        answer: Any = made.plan
+        if explained:
+            from kvroom.explaining import explain
+
+            answer = {**made.plan.to_dict(), "explanations": explain(made)}
+        say(answer)
+    else:
+        from kvroom.faces import text
+
+        click.echo(text.show(made))
+        if explained:
+            from kvroom.explaining import explain
+
+            click.echo("\n" + text.show_explanations(explain(made)))
+    if strict and not made.answer.starts:
+        sys.exit(WOULD_NOT_START)
+
+
+def plan_lines(path: str) -> bool:
+    """Answer a Scenario a line; True where none of them failed."""
+    good = True
+    hub.offer()
+    with _opened(path) as file:
+        for line in whole_lines(file):
+            if not line.strip():
+                continue
+            answer = plan_line(line)
+            good = good and isinstance(answer, Plan)
+            say(answer, pretty=False)
+    return good
+
+
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Every line; of one longer than any Scenario only so much that it is refused for its length."""
+    limit = codec.MAX_SCENARIO_BYTES + 1
+    while line := file.readline(limit):
+        yield line
+        while len(line) == limit and not line.endswith(b"\n"):
+            line = file.readline(limit)
+
+
+def plan_line(line: bytes) -> Plan | dict[str, Any]:
+    """The Plan of one line, or its ``error`` object."""
+    try:
+        return make_plan(Scenario.from_dict(codec.decode(line)))
+    except KvroomError as e:
+        return {"error": e.as_dict()}
+    except RecursionError:
+        deep = KvroomError("scenario", "…", "is nested too deeply", "Give a plain one.")
+        return {"error": deep.as_dict()}
+
+
+def _opened(path: str) -> IO[bytes]:
+    if path == "-":
+        return click.open_file("-", "rb")
+    try:
+        return open(path, "rb")  # noqa: PTH123
+    except (OSError, ValueError):
+        fix = "Give a file with one Scenario a line, or - for standard input."
+        raise KvroomError("--jsonl", path, "cannot be opened", fix) from None

@@ -1,0 +1,36 @@
+"""``kvroom reconcile``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvroom.faces.options import reconcile_options
+from kvroom.faces.shell import answers_errors, json_option, say
+
+
+@click.command(epilog="Example: kvroom reconcile vllm.log --model llama-3-8b --gpu L40S")
+@click.argument("file", metavar="FILE")
+@click.option(
+    "--model", metavar="MODEL", help="The model, where the log does not name a known one."
+)
+@reconcile_options
+@click.option("--calibrate", metavar="OUT", help="Write a calibration file from the log.")
+@json_option
+@answers_errors
+def reconcile(
+    file: str, model: str | None, calibrate: str | None, as_json: bool, **given: Any
+) -> None:
+    """An engine's own start-up log against the prediction, account by account.
+
+    FILE is what vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama wrote as it started (-: standard
+    input; gzip does). Model, flags and figures are read from it; what it does not say is asked for.
+    """
+    from kvroom.faces import reconcile as face
+
+    answer = face.ask(file, model, given, calibrate)
+    if as_json:
+        say(answer)
+    else:
+        click.echo(face.show(answer))

@@ -1,0 +1,13 @@
+// Runs before the first paint: says that scripts run, and whether the reader has yet to guess.
+(() => {
+  const root = document.documentElement;
+  root.classList.add("js");
+  try {
+    const theme = localStorage.getItem("kvroom-theme");
+    if (theme === "light" || theme === "dark") root.dataset.theme = theme;
+    const asked = location.hash.startsWith("#s=") || location.search.length > 1;
+    if (!asked && !sessionStorage.getItem("kvroom-guessed")) root.classList.add("guessing", "untouched");
+  } catch {
+    // Storage may be closed to us; the page then starts plain.
+  }
+})();

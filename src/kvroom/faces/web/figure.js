@@ -1,0 +1,108 @@
+import { LitElement, html, nothing } from "./vendor/lit.js";
+import { ensurePatterns } from "./patterns.js";
+import { download, standalone, toCsv, toPng } from "./export.js";
+
+/** @typedef {import("./types").Answer} Answer */
+
+/**
+ * What all figures share: a name in words, the picture, its key, a table of the same numbers, exports.
+ * A figure is given `answer` (the JSON of one question) and draws; it never computes.
+ */
+export class Figure extends LitElement {
+  static properties = { answer: { attribute: false }, tabled: { state: true } };
+
+  constructor() {
+    super();
+    /** @type {Answer | null} */
+    this.answer = null;
+    this.tabled = false;
+  }
+
+  connectedCallback() {
+    ensurePatterns();
+    super.connectedCallback();
+  }
+
+  createRenderRoot() {
+    return this; // the page's sheet styles it; a notebook links figures.css
+  }
+
+  /** One sentence that says what the picture shows. */
+  sentence() {
+    return "";
+  }
+
+  /** The picture. @returns {unknown} */
+  picture() {
+    return nothing;
+  }
+
+  /** The key and whatever else belongs under the picture. @returns {unknown} */
+  key() {
+    return nothing;
+  }
+
+  /** The words under the picture. @returns {unknown} */
+  caption() {
+    return nothing;
+  }
+
+  /** The same numbers as a table. @returns {import("./types").Table} */
+  table() {
+    return { head: [], rows: [] };
+  }
+
+  /** The name of its files. */
+  get file() {
+    return `kvroom-${this.localName.replace("kv-", "")}`;
+  }
+
+  /** @returns {SVGSVGElement | null} */
+  get svg() {
+    return this.querySelector("svg");
+  }
+
+  svgSource() {
+    const link = `${location.origin}${location.pathname}${location.hash}`;
+    return this.svg ? standalone(this.svg, this.sentence(), link) : "";
+  }
+
+  async save(/** @type {"svg" | "png" | "csv"} */ kind) {
+    if (kind === "csv") download(new Blob([toCsv(this.table())], { type: "text/csv" }), `${this.file}.csv`);
+    else if (kind === "svg") download(new Blob([this.svgSource()], { type: "image/svg+xml" }), `${this.file}.svg`);
+    else download(await toPng(this.svgSource()), `${this.file}.png`);
+  }
+
+  render() {
+    if (!this.answer) return nothing;
+    return html`<figure role="group" aria-label=${this.sentence()}>
+      ${this.picture()} ${this.key()}
+      <figcaption>${this.caption()}</figcaption>
+      <p class="tools">
+        <button type="button" aria-expanded=${this.tabled ? "true" : "false"} @click=${() => (this.tabled = !this.tabled)}>
+          ${this.tabled ? "Hide the table" : "Show as a table"}
+        </button>
+        ${["svg", "png", "csv"].map(
+          (kind) => html`<button type="button" aria-label=${`Save as ${kind.toUpperCase()}`} @click=${() => this.save(/** @type {any} */ (kind))}>${kind.toUpperCase()}</button>`,
+        )}
+      </p>
+      ${this.tabled ? this.tableView() : nothing}
+    </figure>`;
+  }
+
+  tableView() {
+    const { head, rows } = this.table();
+    return html`<div class="table" tabindex="0" role="region" aria-label="The figure as a table">
+      <table>
+        <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
+        <tbody>${rows.map((row) => html`<tr>${row.map((cell, i) => (i ? html`<td>${show(cell)}</td>` : html`<th scope="row">${show(cell)}</th>`))}</tr>`)}</tbody>
+      </table>
+    </div>`;
+  }
+}
+
+/** @param {string | number} cell */
+const show = (cell) => (typeof cell === "number" ? cell.toLocaleString("en-US", { maximumFractionDigits: 1 }) : cell);
+
+/** A live number inside a figure. @param {Answer} answer @param {string} path @param {string} form */
+export const number = (answer, path, form) => html`<kv-n figure=${path} as=${form} .answer=${answer}></kv-n>`;

@@ -1,0 +1,135 @@
+import { at, cards, formats, gb, gib, grouped, modelName, said } from "./text.js";
+
+/** @typedef {import("./types").Answer} Answer */
+
+/** @type {Record<string, Answer>} */
+let answers = {};
+
+/** Give every live number of the text its new answer. @param {Record<string, Answer>} found */
+export function tell(found) {
+  answers = found;
+  for (const element of document.querySelectorAll("kv-n, kv-name")) /** @type {any} */ (element).update();
+}
+
+/** A figure in a sentence: always current; opens its formula, exact value and source. */
+class LiveNumber extends HTMLElement {
+  constructor() {
+    super();
+    /** @type {Answer | null} */
+    this.own = null;
+  }
+
+  /** @param {Answer} answer */
+  set answer(answer) {
+    this.own = answer;
+    if (this.isConnected) this.update();
+  }
+
+  get source() {
+    return this.own ?? answers[this.getAttribute("of") ?? ""] ?? answers[""];
+  }
+
+  connectedCallback() {
+    this.tabIndex = 0;
+    this.setAttribute("role", "button");
+    this.setAttribute("aria-haspopup", "dialog");
+    this.addEventListener("click", () => open(this));
+    this.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        open(this);
+      }
+    });
+    this.update();
+  }
+
+  update() {
+    if (!this.source) return;
+    const text = said(this.source, this.getAttribute("figure") ?? "", this.getAttribute("as") ?? "text");
+    if (super.textContent !== text) super.textContent = text;
+  }
+}
+
+/** The model's or the cards' name in a sentence. */
+class LiveName extends HTMLElement {
+  connectedCallback() {
+    this.update();
+  }
+
+  update() {
+    const scenario = answers[""]?.scenario;
+    if (scenario) this.textContent = this.getAttribute("of") === "model" ? modelName(scenario) : cards(scenario);
+  }
+}
+
+/** @type {LiveNumber | null} */
+let opened = null;
+
+/** @param {string} tag @param {string} text @param {string} [name] */
+function make(tag, text, name) {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  if (name) element.className = name;
+  return element;
+}
+
+/** @param {LiveNumber} target */
+function open(target) {
+  const box = panel();
+  const answer = target.source;
+  const figure = target.getAttribute("figure") ?? "";
+  const value = at(answer, figure);
+  const found = answer.explanations.find((e) => e.figure === figure);
+  const rows = document.createElement("dl");
+  const row = (/** @type {string} */ name, /** @type {string} */ text) => {
+    if (text) rows.append(make("dt", name), make("dd", text));
+  };
+  const bytes = found ? found.unit === "bytes" : /bytes/.test(figure);
+  const form = target.getAttribute("as") ?? "text";
+  const unit = found?.unit ?? (bytes ? "bytes" : "");
+  if (typeof value === "number") {
+    row("exactly", bytes ? `${grouped(value)} bytes` : `${grouped(value)} ${unit}`.trim());
+    if (bytes) row("in units", `${gib(value)} = ${gb(value)}`);
+  } else row("value", value == null ? "none" : formats[form](value));
+  row("formula", found?.formula ?? "");
+  if (found && found.numbers !== grouped(found.value)) row("with numbers", found.numbers);
+  row("source", found?.source ?? (figure.startsWith("scenario.") ? "the question asked" : "the Plan"));
+  row("key", figure);
+  const close = make("button", "Close", "plain");
+  close.addEventListener("click", () => box.hidePopover());
+  box.replaceChildren(make("h3", found?.label ?? figure.split(".").pop()?.replace(/_/g, " ") ?? ""), rows, close);
+  const asked = target.getAttribute("of");
+  if (asked) rows.after(make("p", `Of a neighbouring question: ${answer.take_away.command}`, "soft"));
+  opened = target;
+  box.showPopover();
+  place(box, target);
+  close.focus({ preventScroll: true });
+}
+
+/** @param {HTMLElement} box @param {HTMLElement} target */
+function place(box, target) {
+  const near = target.getBoundingClientRect();
+  const { offsetWidth: width, offsetHeight: height } = box;
+  const below = near.bottom + 8 + height < innerHeight || near.top < height + 8;
+  box.style.left = `${Math.max(8, Math.min(near.left, innerWidth - width - 8))}px`;
+  box.style.top = `${Math.max(8, below ? Math.min(near.bottom + 8, innerHeight - height - 8) : near.top - height - 8)}px`;
+}
+
+function panel() {
+  const old = document.getElementById("explain");
+  if (old) return old;
+  const box = Object.assign(document.createElement("div"), { id: "explain", popover: "auto" });
+  box.setAttribute("role", "dialog");
+  box.setAttribute("aria-label", "Where this number comes from");
+  box.addEventListener("toggle", (event) => {
+    if (/** @type {ToggleEvent} */ (event).newState === "closed") {
+      if (box.contains(document.activeElement) || document.activeElement === document.body) opened?.focus();
+      opened = null;
+    }
+  });
+  document.body.append(box);
+  return box;
+}
+
+customElements.define("kv-n", LiveNumber);
+customElements.define("kv-name", LiveName);

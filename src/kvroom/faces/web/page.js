@@ -1,0 +1,279 @@
+/** Wires the page: controls change the question, the answer moves the figures. */
+import "./memory-bar.js";
+import "./token-price.js";
+import "./step-bar.js";
+import "./take-away.js";
+import { tell } from "./number.js";
+import { Store, fromHash } from "./store.js";
+import { grouped } from "./text.js";
+
+const root = document.documentElement;
+/** @param {string} id @returns {any} */
+const byId = (id) => document.getElementById(id);
+const start = JSON.parse(byId("start").textContent);
+const store = new Store(start);
+
+const CONTEXTS = Array.from({ length: 23 }, (_, i) => (i % 2 ? 3 * 2 ** ((i - 1) / 2 + 9) : 2 ** (i / 2 + 10)));
+const DTYPES = [["auto", "auto"], ["bf16", "BF16"], ["fp8", "FP8"], ["q4_0", "4-bit"]];
+
+/** The step of a slider nearest to a value. @param {number[]} steps @param {number} value */
+const nearest = (steps, value) => steps.reduce((best, step, i) => (Math.abs(Math.log(step / value)) < Math.abs(Math.log(steps[best] / value)) ? i : best), 0);
+const batches = () => store.answer.figures.step.curve.map((p) => p.batch);
+
+// ---- controls ----
+
+for (const slider of [byId("context-range"), byId("context-range-2")]) {
+  slider.min = 0;
+  slider.max = CONTEXTS.length - 1;
+  slider.addEventListener("input", () => store.change({ context_tokens: CONTEXTS[slider.value] }, slider.id));
+}
+byId("batch-range").min = 0;
+byId("batch-range").addEventListener("input", (/** @type {any} */ event) => store.change({ concurrency: batches()[event.target.value] }, "batch"));
+
+for (const [i, group] of [...document.querySelectorAll('.seg[data-key="kv_dtype"]')].entries()) {
+  for (const [value, name] of DTYPES) {
+    const label = document.createElement("label");
+    const input = Object.assign(document.createElement("input"), { type: "radio", name: `kv-${i}`, value });
+    const span = document.createElement("span");
+    span.textContent = name;
+    input.addEventListener("change", () => store.change({ kv_dtype: value === "auto" ? null : value }, "kv"));
+    label.append(input, span);
+    group.append(label);
+  }
+}
+
+/** What each field of the bar asks. @type {Record<string, (value: string) => object | null>} */
+const FIELDS = {
+  model: (value) => (value ? { model: value } : null),
+  gpu: (value) => (value ? { gpu: value } : null),
+  count: (value) => (Number(value) >= 1 ? { gpu_count: Number(value), pp: null, dp: null, ep: null, dcp: null } : null),
+  kv: (value) => ({ kv_dtype: value === "auto" ? null : value }),
+  context: (value) => (Number(value) >= 1 ? { context_tokens: Number(value) } : null),
+  users: (value) => ({ concurrency: Number(value) >= 1 ? Number(value) : null }),
+  engine: (value) => ({ engine: value, engine_args: null, engine_version: null }),
+};
+for (const [id, asks] of Object.entries(FIELDS)) {
+  byId(id).addEventListener("change", (/** @type {any} */ event) => {
+    const change = asks(event.target.value);
+    if (change) store.change(change, id);
+  });
+}
+byId("question").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
+byId("preset").addEventListener("change", (/** @type {any} */ event) => {
+  const preset = start.presets.find((/** @type {any} */ p) => p.id === event.target.value);
+  if (!preset) return;
+  if (root.classList.contains("guessing")) reveal(false, false);
+  store.replace(preset.scenario, true);
+});
+
+const theme = byId("theme");
+theme.value = root.dataset.theme ?? "";
+theme.addEventListener("change", () => {
+  if (theme.value) root.dataset.theme = theme.value;
+  else delete root.dataset.theme;
+  try {
+    localStorage.setItem("kvroom-theme", theme.value);
+  } catch {
+    // then it holds for this visit
+  }
+});
+
+// ---- filling ----
+
+/** Users now: those asked for, or those drawn. */
+const users = () => {
+  if (root.classList.contains("untouched")) return 1;
+  return store.scenario.concurrency ?? store.answer.figures.memory.users;
+};
+/** @param {number} n @param {string} control */
+function fillTo(n, control) {
+  const to = Math.max(1, n);
+  byId("told").hidden = true;
+  root.classList.remove("untouched");
+  store.change({ concurrency: to }, control);
+}
+byId("add").addEventListener("click", () => fillTo(users() + 1, "fill"));
+byId("add10").addEventListener("click", () => fillTo(users() + 10, "fill"));
+byId("drop").addEventListener("click", () => fillTo(users() - 1, "fill"));
+byId("reset").addEventListener("click", () => fillTo(1, "fill"));
+byId("filled").addEventListener("click", () => {
+  root.classList.remove("untouched");
+  store.change({ concurrency: null }, "fill");
+});
+
+byId("price-figure").addEventListener("turn", (/** @type {CustomEvent} */ event) => {
+  const { name, value } = event.detail;
+  const { turns } = store.answer.figures.price;
+  if (name === "bits") {
+    store.change({ kv_dtype: turns.bits.find((t) => t.value === value)?.kv_dtype ?? null }, "kv");
+    return;
+  }
+  const turn = /** @type {import("./types").Turn} */ (/** @type {any} */ (turns)[name]);
+  store.change({ model: { config: { ...turns.config, [turn.key]: value } } }, `turn ${name}`);
+});
+
+// ---- the guess ----
+
+const guess = byId("guess-number");
+const range = byId("guess-range");
+range.addEventListener("input", () => (guess.value = range.value));
+guess.addEventListener("input", () => (range.value = guess.value));
+guess.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
+  if (event.key === "Enter") reveal(true, true);
+});
+byId("reveal").addEventListener("click", () => reveal(true, true));
+byId("skip-guess").addEventListener("click", () => reveal(false, true));
+
+/** Show the answer. @param {boolean} guessed @param {boolean} fill */
+function reveal(guessed, fill) {
+  if (!root.classList.contains("guessing")) return;
+  try {
+    sessionStorage.setItem("kvroom-guessed", "1");
+  } catch {
+    // then it is asked again another time
+  }
+  root.classList.remove("guessing", "untouched");
+  root.classList.toggle("filling", fill);
+  setTimeout(() => root.classList.remove("filling"), 500);
+  if (fill && store.scenario.concurrency != null) store.change({ concurrency: null }, "fill");
+  const { room } = store.answer.figures.memory;
+  const told = byId("told");
+  if (guessed && room != null) {
+    const said = Number(guess.value);
+    const how = said === room ? "Exactly right" : said > room ? "Fewer than you guessed" : "More than you guessed";
+    told.textContent = `${how}: ${grouped(room)} fit, and you said ${grouped(said)}. Add one more and see it wait.`;
+    told.hidden = false;
+  }
+  if (fill) byId("add").focus({ preventScroll: true });
+}
+
+const away = new IntersectionObserver(([entry]) => {
+  if (!entry.isIntersecting && entry.boundingClientRect.bottom < 0) reveal(false, false);
+});
+away.observe(byId("memory"));
+
+// ---- answers ----
+
+/** What is on the screen moves at once; the rest when the hand rests. */
+const FIGURES = ["memory", "price-figure", "compare", "step", "takeaway"].map(byId);
+const UNSEEN_MS = 100;
+/** @type {Set<any>} */
+const seen = new Set(FIGURES.slice(0, 1));
+let later = 0;
+const looking = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (isIntersecting) seen.add(target);
+    else seen.delete(target);
+  }
+});
+for (const element of FIGURES) looking.observe(element);
+
+const live = byId("live");
+let spoken = "";
+let speaking = 0;
+/** At most once a second. @param {string} text */
+function speak(text) {
+  clearTimeout(speaking);
+  speaking = setTimeout(() => {
+    if (text !== spoken) live.textContent = spoken = text;
+  }, 1000);
+}
+
+/** @param {any} control @param {number} index @param {string} text */
+function place(control, index, text) {
+  if (document.activeElement !== control || Number(control.value) !== index) control.value = index;
+  control.setAttribute("aria-valuetext", text);
+}
+
+function show() {
+  const { answer, answers, scenario } = store;
+  const m = answer.figures.memory;
+  tell(answers);
+  for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
+  clearTimeout(later);
+  later = setTimeout(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
+
+  const s = answer.scenario;
+  const context = `${grouped(s.context_tokens)} tokens`;
+  for (const [slider, output] of [["context-range", "context-said"], ["context-range-2", "context-said-2"]]) {
+    place(byId(slider), nearest(CONTEXTS, s.context_tokens), `${context} a request`);
+    byId(output).textContent = context;
+  }
+  byId("batch-range").max = batches().length - 1;
+  place(byId("batch-range"), nearest(batches(), answer.step.batch), `${grouped(answer.step.batch)} requests`);
+  byId("batch-said").textContent = `${grouped(answer.step.batch)} requests`;
+  for (const input of document.querySelectorAll('.seg[data-key="kv_dtype"] input')) {
+    /** @type {any} */ (input).checked = /** @type {any} */ (input).value === s.kv_dtype;
+  }
+  const fields = {
+    model: typeof s.model === "string" ? s.model : ownModel(),
+    gpu: typeof s.gpu === "string" ? s.gpu : "",
+    count: s.gpu_count,
+    kv: s.kv_dtype,
+    context: s.context_tokens,
+    users: s.concurrency ?? "",
+    engine: s.engine,
+  };
+  for (const [id, value] of Object.entries(fields)) {
+    const field = byId(id);
+    if (String(field.value) !== String(value)) field.value = value;
+  }
+  byId("preset").value = start.presets.find((/** @type {any} */ p) => same(p.scenario, scenario))?.id ?? "";
+  byId("drop").disabled = users() <= 1;
+  if (m.waiting || m.over_bytes) reveal(false, false);
+
+  const verdict = byId("verdict");
+  verdict.dataset.fits = answer.verdict.fits && !m.waiting ? "yes" : "no";
+  verdict.querySelector(".sentence").textContent = answer.verdict.sentence;
+  fault(store.error);
+  if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
+}
+
+/** The entry of the model list that stands for a config by value. */
+function ownModel() {
+  const list = byId("model");
+  if (!list.querySelector('option[value=""]')) list.prepend(new Option("your own config", ""));
+  return "";
+}
+
+/** @param {string} text */
+function fault(text) {
+  const verdict = byId("verdict");
+  let told = verdict.querySelector(".fault");
+  if (text && !told) {
+    told = document.createElement("strong");
+    told.className = "fault";
+    verdict.prepend(told);
+  }
+  if (told) {
+    told.textContent = text;
+    told.hidden = !text;
+  }
+}
+
+/** @param {object} a @param {object} b */
+const same = (a, b) => JSON.stringify(Object.entries(a).sort()) === JSON.stringify(Object.entries(b).sort());
+
+store.addEventListener("answer", show);
+store.addEventListener("neighbours", () => {
+  tell(store.answers);
+  byId("compare").answers = store.compared;
+});
+store.addEventListener("address", () => byId("takeaway").requestUpdate());
+
+function fromAddress() {
+  try {
+    const asked = fromHash(location.hash);
+    if (asked) reveal(false, false);
+    store.replace(asked ?? start.scenario, false);
+  } catch (error) {
+    fault(/** @type {Error} */ (error).message);
+  }
+}
+addEventListener("popstate", fromAddress);
+
+show();
+if (start.error) fault(start.error);
+if (location.hash.startsWith("#s=")) fromAddress();
+else store.askNeighbours();
+root.classList.add("ready");

@@ -1,0 +1,133 @@
+import { html, nothing, svg } from "./vendor/lit.js";
+import { line, scaleLinear, scaleLog } from "./vendor/d3.js";
+import { Figure, number } from "./figure.js";
+import { gib, grouped } from "./text.js";
+
+/** @typedef {import("./types").Answer} Answer */
+/** @typedef {import("./types").CurvePoint} CurvePoint */
+
+const PLOT = { height: 280, left: 74, right: 18, top: 30, bottom: 40 };
+
+/** What one decode step reads: weights once, every request's cache; and what that makes a token cost. */
+export class StepBar extends Figure {
+  static properties = { ...Figure.properties, width: { state: true } };
+
+  constructor() {
+    super();
+    this.width = 1000;
+    this.resizing = new ResizeObserver(([entry]) => (this.width = Math.round(entry.contentRect.width) || this.width));
+  }
+
+  connectedCallback() {
+    super.connectedCallback();
+    this.resizing.observe(this);
+  }
+
+  disconnectedCallback() {
+    this.resizing.disconnect();
+    super.disconnectedCallback();
+  }
+
+  get a() {
+    return /** @type {Answer} */ (this.answer);
+  }
+
+  get data() {
+    return this.a.figures.step;
+  }
+
+  sentence() {
+    const { step } = this.a;
+    return `A step for ${grouped(step.batch)} request${step.batch === 1 ? "" : "s"} reads ${gib(step.bytes.weights)} of weights and ${gib(this.data.cache_bytes)} of cache: ${gib(this.data.bytes_per_output_token)} for each token written.`;
+  }
+
+  picture() {
+    return html`${this.bar()}
+      <p class="big">${number(this.a, "figures.step.bytes_per_output_token", "gib")} <span class="soft">read for each token written</span>${this.a.cost.usd_per_million_output_tokens == null ? nothing : html`, <span class="soft">$${number(this.a, "cost.usd_per_million_output_tokens", "count")} a million tokens</span>`}</p>
+      ${this.plot()}`;
+  }
+
+  bar() {
+    const { weights } = this.a.step.bytes;
+    const cache = this.data.cache_bytes;
+    const x = scaleLinear([0, Math.max(weights * 2.2, (weights + cache) * 1.02)], [0, 100]);
+    const wide = (/** @type {number} */ size) => (x(size) / 100) * this.width > 150;
+    const even = x(weights * 2);
+    return html`<svg class="stack" width="100%" height="112" role="img" aria-label=${this.sentence()}>
+      <rect class="weights" x="0" y="26" width=${`${x(weights)}%`} height="56"/>
+      <rect class="cache" x=${`${x(weights)}%`} y="26" width=${`${x(cache)}%`} height="56"/>
+      <text class=${wide(weights) ? "on-weights strong" : "hidden"} x="14" y="59">weights ${gib(weights)}</text>
+      ${wide(cache)
+        ? svg`<text class="on-cache strong" x=${`${x(weights)}%`} dx="12" y="59">cache ${gib(cache)}</text>`
+        : svg`<text class="strong" x=${`${x(weights + cache)}%`} dx="8" y="59">cache ${gib(cache)}</text>`}
+      <line class="mark" x1=${`${even}%`} x2=${`${even}%`} y1="16" y2="92"/>
+      <text class="soft" x=${`${even}%`} y="108" text-anchor=${even > 70 ? "end" : "middle"}>${this.data.overtaken ? "cache has overtaken weights" : "cache overtakes weights here"}</text>
+    </svg>`;
+  }
+
+  plot() {
+    const { curve, compute_batch: compute } = this.data;
+    const { step } = this.a;
+    const last = curve[curve.length - 1];
+    const label = curve.find((p) => p.batch === (this.width < 560 ? 128 : 64)) ?? last;
+    const here = { batch: step.batch, y: this.data.bytes_per_output_token };
+    const narrow = this.width < 560;
+    const left = narrow ? 62 : PLOT.left;
+    const most = Math.max(curve[curve.length - 1].batch, step.batch);
+    const x = scaleLog([1, most], [left, this.width - PLOT.right]);
+    const values = curve.flatMap((p) => [p.bytes_per_output_token, p.weight_bytes_per_output_token]);
+    const least = Math.min(...values.filter((v) => v > 0), here.y);
+    const y = scaleLog([least / 1.3, Math.max(...values) * 1.5], [PLOT.height - PLOT.bottom, PLOT.top]);
+    const path = (/** @type {(p: CurvePoint) => number} */ of) =>
+      line(/** @type {(p: CurvePoint) => number} */ ((p) => x(p.batch)), (p) => y(of(p)))(curve.filter((p) => of(p) >= y.domain()[0])) ?? "";
+    const ticks = (narrow ? [1, 8, 64, 1024] : [1, 4, 16, 64, 256, 1024]).filter((b) => b <= most);
+    const powers = Array.from({ length: 24 }, (_, i) => 8 ** i).filter((v) => v >= y.domain()[0] && v <= y.domain()[1]);
+    const mark = (/** @type {number | null} */ batch, /** @type {string} */ name, /** @type {number} */ row) =>
+      batch == null || batch < 1 || batch > most
+        ? nothing
+        : svg`<line class="mark" x1=${x(batch)} x2=${x(batch)} y1=${PLOT.top - 12} y2=${PLOT.height - PLOT.bottom}/>
+          <text class="soft halo" x=${x(batch)} dx=${x(batch) > this.width * 0.6 ? -6 : 6} y=${PLOT.top - 4 + row * 17} text-anchor=${x(batch) > this.width * 0.6 ? "end" : "start"}>${narrow ? "" : `${name} `}${grouped(batch)}</text>`;
+    return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${`Bytes for each token over batch sizes 1 to ${grouped(most)}, both on doubling scales.`}>
+      ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${gib(v)}</text>`)}
+      ${ticks.map((b) => svg`<text class="soft" x=${x(b)} y=${PLOT.height - 20} text-anchor=${b === most ? "end" : "middle"}>${grouped(b)}</text>`)}
+      <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 3} text-anchor="end">requests in the batch</text>
+      <path class="line-weights" d=${path((p) => p.weight_bytes_per_output_token)}/>
+      <path class="line-cache" d=${path((p) => p.cache_bytes_per_output_token)}/>
+      <path class="line-total" d=${path((p) => p.bytes_per_output_token)}/>
+      <text class="soft" x=${x(label.batch)} y=${y(Math.max(label.weight_bytes_per_output_token, least))} dx="-8" dy="14" text-anchor="end">weights</text>
+      ${last.cache_bytes_per_output_token > least ? svg`<text class="cache-ink" x=${left + 6} y=${y(last.cache_bytes_per_output_token) - 7}>cache</text>` : nothing}
+      ${mark(step.crossover_batch, "cache overtakes weights at", 0)}
+      ${mark(compute, "arithmetic overtakes memory at", 1)}
+      <circle class="here" cx=${x(here.batch)} cy=${y(Math.max(here.y, least))} r="6"/>
+    </svg>`;
+  }
+
+  key() {
+    const { step } = this.a;
+    return html`<ul class="key">
+      <li><i class="chip weights"></i><span>Weights ${number(this.a, "step.bytes.weights", "gib")}, read once</span></li>
+      <li><i class="chip cache"></i><span>Cache ${number(this.a, "figures.step.cache_bytes", "gib")} of ${number(this.a, "step.batch", "count")} request${step.batch === 1 ? "" : "s"}</span></li>
+      <li><span>Cache overtakes weights at ${number(this.a, "step.crossover_batch", "count")}</span></li>
+      ${this.data.compute_batch == null ? nothing : html`<li><span>Arithmetic overtakes memory at ${number(this.a, "figures.step.compute_batch", "count")}</span></li>`}
+    </ul>`;
+  }
+
+  caption() {
+    const { compute_batch: compute, compute_known: known, curve } = this.data;
+    const most = curve[curve.length - 1].batch;
+    let why = "";
+    if (!known) why = " How fast this card computes is not stated; choose another to see where arithmetic overtakes memory.";
+    else if (compute == null) why = " Arithmetic never becomes the limit at this length: each request brings more bytes than work.";
+    else if (compute > most) why = ` Arithmetic becomes the limit from ${grouped(compute)} requests on.`;
+    return `The curve shows bytes for each token written, against the batch, both on doubling scales; the dot is the batch chosen.${why}`;
+  }
+
+  table() {
+    return {
+      head: ["requests in the batch", "bytes of weights", "bytes of cache and state", "bytes for each token written"],
+      rows: this.data.curve.map((p) => [p.batch, p.weight_bytes, p.cache_bytes, p.bytes_per_output_token]),
+    };
+  }
+}
+
+customElements.define("kv-step", StepBar);

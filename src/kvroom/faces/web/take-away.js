@@ -1,0 +1,81 @@
+import { LitElement, html, nothing } from "./vendor/lit.js";
+import { download } from "./export.js";
+
+/** @typedef {import("./types").Answer} Answer */
+
+/** The same question as command, Python, link, JSON and engine flags; every figure with its source. */
+export class TakeAway extends LitElement {
+  static properties = { answer: { attribute: false }, copied: { state: true } };
+
+  constructor() {
+    super();
+    /** @type {Answer | null} */
+    this.answer = null;
+    this.copied = "";
+  }
+
+  createRenderRoot() {
+    return this;
+  }
+
+  connectedCallback() {
+    this.replaceChildren();
+    super.connectedCallback();
+  }
+
+  get a() {
+    return /** @type {Answer} */ (this.answer);
+  }
+
+  /** The Plan alone, as the command line prints it. */
+  get json() {
+    const { explanations, figures, take_away, ...plan } = this.a;
+    return JSON.stringify(plan, null, 2);
+  }
+
+  async copy(/** @type {string} */ name, /** @type {string} */ text) {
+    await navigator.clipboard.writeText(text);
+    this.copied = name;
+    setTimeout(() => (this.copied = ""), 2000);
+  }
+
+  block(/** @type {string} */ name, /** @type {string} */ text, /** @type {unknown} */ more = nothing) {
+    return html`<div class="block">
+      <h3>${name}</h3>
+      <p class="tools"><button type="button" aria-label=${`Copy: ${name}`} @click=${() => this.copy(name, text)}>${this.copied === name ? "Copied" : "Copy"}</button>${more}</p>
+      <pre tabindex="0" role="region" aria-label=${name}><code>${text}</code></pre>
+    </div>`;
+  }
+
+  render() {
+    if (!this.answer) return nothing;
+    const { command, python, link, engines } = this.a.take_away;
+    const address = `${location.origin}/${link.startsWith("#") ? link : `#${link}`}`;
+    const flags = Object.entries(engines);
+    return html`
+      ${this.block("Command", command)} ${this.block("Python", python)} ${this.block("Link", address)}
+      ${flags.map(([name, text]) => this.block(`${name}'s own command`, text))}
+      <div class="block">
+        <h3>JSON</h3>
+        <p class="tools">
+          <button type="button" aria-label="Copy: JSON" @click=${() => this.copy("JSON", this.json)}>${this.copied === "JSON" ? "Copied" : "Copy"}</button>
+          <button type="button" @click=${() => download(new Blob([this.json], { type: "application/json" }), "kvroom-plan.json")}>Save the file</button>
+        </p>
+        <details><summary>The whole answer</summary><pre tabindex="0" role="region" aria-label="JSON"><code>${this.json}</code></pre></details>
+      </div>
+      ${this.a.warnings.length ? html`<div class="block"><h3>Said with a warning</h3><ul>${this.a.warnings.map((w) => html`<li>${w}</li>`)}</ul></div>` : nothing}
+      <div class="block">
+        <h3>Every figure and where it comes from</h3>
+        <details><summary>${this.a.explanations.length} figures with formula, numbers and source</summary>
+        <div class="table" tabindex="0" role="region" aria-label="Every figure and where it comes from">
+          <table>
+            <thead><tr>${["figure", "value", "formula", "with numbers", "source"].map((h) => html`<th scope="col">${h}</th>`)}</tr></thead>
+            <tbody>${this.a.explanations.map((e) => html`<tr><th scope="row">${e.label}</th><td>${e.value.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${e.unit}</td><td>${e.formula}</td><td>${e.numbers}</td><td>${e.source}</td></tr>`)}</tbody>
+          </table>
+        </div>
+        </details>
+      </div>`;
+  }
+}
+
+customElements.define("kv-take", TakeAway);

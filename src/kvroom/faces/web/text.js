@@ -1,0 +1,69 @@
+/** How figures are written: the same words and digits that the command line prints. */
+
+/** @param {number} value @param {number} step @param {string[]} names */
+function scaled(value, step, names) {
+  let at = value;
+  let name = names[0];
+  for (name of names) {
+    if (Math.abs(at) < step * 0.9995 || name === names[names.length - 1]) break;
+    at /= step;
+  }
+  if (name === names[0] && Number.isInteger(value)) return `${grouped(value)} ${name}`;
+  const digits = Math.abs(at) >= 1000 ? 0 : Math.abs(at) >= 100 ? 1 : 2;
+  const text = Number(rounded(at, digits)).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return `${text.includes(".") ? text.replace(/\.?0+$/, "") : text} ${name}`;
+}
+
+/** Half to even where the half is exact, as Python rounds. @param {number} value @param {number} digits */
+function rounded(value, digits) {
+  const scaled = value * 10 ** digits;
+  const half = Number.isInteger(value * 2 ** (digits + 1)) && Math.abs(scaled % 1) === 0.5;
+  return half ? ((2 * Math.round(scaled / 2)) / 10 ** digits).toFixed(digits) : value.toFixed(digits);
+}
+
+/** @param {number} value */
+export const grouped = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 20 });
+/** @param {number} value */
+export const gib = (value) => scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
+/** @param {number} value */
+export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]);
+/** @param {number} value */
+export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
+
+/** Tokens: 32K where they are a whole binary thousand. @param {number} value */
+export function tokens(value) {
+  if (value >= 1048576 && value % 1048576 === 0) return `${value / 1048576}M`;
+  if (value >= 1024 && value % 1024 === 0) return `${value / 1024}K`;
+  return grouped(value);
+}
+
+/** @type {Record<string, (value: any) => string>} */
+export const formats = {
+  gib,
+  gb,
+  rate: (v) => `${gb(v)}/s`,
+  count: grouped,
+  short,
+  tokens: (v) => `${grouped(v)} tokens`,
+  times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
+  text: String,
+};
+
+/** The value at a dotted path of an answer. @param {any} answer @param {string} path */
+export function at(answer, path) {
+  return path.split(".").reduce((value, key) => (value == null ? undefined : value[key]), answer);
+}
+
+/** @param {any} answer @param {string} path @param {string} form */
+export function said(answer, path, form) {
+  const value = at(answer, path);
+  return value == null ? "none" : formats[form](value);
+}
+
+/** What the question asks about, in words. @param {import("./types").Scenario} s */
+export const cards = (s) => {
+  const name = typeof s.gpu === "string" ? s.gpu : s.gpu.name;
+  return s.gpu_count > 1 ? `${s.gpu_count} × ${name}` : name;
+};
+/** @param {import("./types").Scenario} s */
+export const modelName = (s) => (typeof s.model === "string" ? s.model : "your model");

@@ -1,0 +1,39 @@
+/** The JSON that /api/plan?explain=1 answers, as far as the page reads it. */
+export interface Account { name: string; bytes: number; low_bytes: number; high_bytes: number; source: string }
+export interface Mark { tag: "rect" | "text" | "line"; key: string; text?: string; title?: string; [attribute: string]: string | number | undefined }
+export interface Drawing { height: number; sentence: string; marks: Mark[] }
+export interface MemoryFigure {
+  gpus: number; total_bytes: number; accounts: Account[]; weights_bytes: number; kv_bytes: number; kept_bytes: number;
+  over_bytes: number; request_bytes: number; room: number | null; users: number; running: number; waiting: number;
+  running_bytes: number; free_bytes: number; left_bytes: number; short_bytes: number; drawing: Drawing;
+}
+export interface Kind {
+  kind: string; layers: number; factors: { name: string; value: number }[]; bits: number; scales: boolean; window_tokens: number | null;
+  bytes_per_layer: number; entry_bytes: number; bytes_per_token: number; bytes_per_request: number; sentence: string;
+}
+export interface Turn { key: string; steps: number[] }
+export interface Turns { bits: { value: number; kv_dtype: string }[]; config?: Scenario; layers?: Turn; heads?: Turn; width?: Turn }
+export interface PriceFigure { turns: Turns; attention: string; kinds: Kind[]; runs: { kinds: number[]; layers: number }[]; times_8k_to_128k: number | null }
+export interface CurvePoint { batch: number; weight_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number }
+export interface StepFigure {
+  total_bytes: number; cache_bytes: number; bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
+  overtaken: boolean; compute_batch: number | null; compute_known: boolean; curve: CurvePoint[];
+}
+export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string }
+export interface Scenario { [key: string]: any }
+export interface Answer {
+  scenario: Scenario;
+  weights: { params: number; active_params: number; bytes: number };
+  kv: { bytes_per_token: number; bytes_per_request: number; bytes_per_token_per_gpu: number; layers: { kind: string; count: number; bytes_per_token: number }[] };
+  memory: { gpu_bytes: number; accounts: Account[]; kv_bytes: number };
+  capacity: any;
+  step: { batch: number; bytes: { weights: number; kv: number; state: number }; crossover_batch: number | null; seconds: number | null };
+  cost: { usd_per_hour: number | null; usd_per_million_output_tokens: number | null };
+  verdict: { fits: boolean; binding: string; sentence: string };
+  warnings: string[];
+  explanations: Explanation[];
+  figures: { memory: MemoryFigure; price: PriceFigure; step: StepFigure };
+  take_away: { link: string; command: string; python: string; engines: { [name: string]: string } };
+}
+export interface Failure { error: { field: string; value: unknown; message: string; fix: string } }
+export interface Table { head: string[]; rows: (string | number)[][] }

@@ -1,0 +1,317 @@
+"""vLLM's scheduler, one pass at a time: the readable form of its rules (0.33, V1 engine).
+
+There are no phases: a request computes tokens until it has caught up with those it knows, and then
+one token a pass. Running requests come first, in the order of their admission; then waiting ones,
+unless a running one had to be preempted. A request that gets no block preempts the last admitted one
+(by priority: the least important), which starts again from its cached blocks, its output kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from kvroom.simulation.prefix_cache import PrefixCache
+from kvroom.simulation.rules import Admitted, Pass, Work
+from kvroom.simulation.sequence import Sequence, State
+
+_ALONE_AT_MOST = 2
+"""A request that preempts itself more often, with the pool to itself and no token gained, never fits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """vLLM's own settings, under its names."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = False
+    policy: str = "fcfs"
+
+
+class Waiting:
+    """The queue of waiting requests: first come first served, or by priority."""
+
+    def __init__(self, by_priority: bool) -> None:
+        self.by_priority = by_priority
+        self._queue: deque[Sequence] = deque()
+        self._heap: list[Sequence] = []
+
+    def __len__(self) -> int:
+        return len(self._heap) if self.by_priority else len(self._queue)
+
+    def head(self) -> Sequence:
+        """Who is next."""
+        return self._heap[0] if self.by_priority else self._queue[0]
+
+    def pop(self) -> Sequence:
+        """Take the next one out."""
+        return heappop(self._heap) if self.by_priority else self._queue.popleft()
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a newcomer."""
+        if self.by_priority:
+            heappush(self._heap, sequence)
+        else:
+            self._queue.append(sequence)
+
+    def put_back(self, sequences: Iterable[Sequence]) -> None:
+        """Queue preempted or skipped ones: before all others, the first given first of all."""
+        if self.by_priority:
+            for sequence in sequences:
+                heappush(self._heap, sequence)
+        else:
+            self._queue.extendleft(reversed(list(sequences)))
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take one out wherever it stands."""
+        if self.by_priority:
+            self._heap.remove(sequence)
+            heapify(self._heap)
+        else:
+            self._queue.remove(sequence)
+
+
+class Scheduler:
+    """vLLM's rules over a ``PrefixCache``."""
+
+    def __init__(self, settings: Settings, cache: PrefixCache) -> None:
+        self.settings = settings
+        self.cache = cache
+        self.passes_in_flight = 2 if settings.async_scheduling else 1
+        self.waiting = Waiting(settings.policy == "priority")
+        self.running: list[Sequence] = []
+        self.watermark_blocks = int(settings.watermark * cache.pool.total)
+
+    @property
+    def running_count(self) -> int:
+        """Requests that hold blocks."""
+        return len(self.running)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue, preempted ones among them."""
+        return len(self.waiting)
+
+    @property
+    def blocks_in_use(self) -> int:
+        """Blocks held by requests, without the null block."""
+        return self.cache.pool.in_use
+
+    @property
+    def cached_keys(self) -> int:
+        """Distinct cached prefixes."""
+        return self.cache.pool.cached
+
+    def add(self, sequence: Sequence) -> bool:
+        """Queue a request; False where its prompt is too long for the engine or for an empty pool.
+
+        Its output ends at ``max_model_len``.
+        """
+        room = self.settings.max_model_len - sequence.prompt_tokens
+        if room <= 0 or not self.cache.fits_ever(sequence):
+            sequence.state = State.DROPPED
+            return False
+        sequence.output_tokens = min(sequence.output_tokens, room)
+        self.cache.enter(sequence)
+        self.waiting.add(sequence)
+        return True
+
+    def schedule(self) -> Pass:
+        """The next pass: blocks are given out and tokens counted as computed."""
+        made = Pass()
+        self.cache.begin_pass()
+        # A long prompt is held back only where somebody else could be served.
+        several = len(self.running) + len(self.waiting) > 1
+        longest = self.settings.long_prefill_token_threshold if several else 0
+        budget = self.settings.max_num_batched_tokens
+        given = self._schedule_running(made, budget, longest)
+        budget -= sum(given.values())
+        if not made.preempted:
+            self._schedule_waiting(made, given, budget, longest)
+        self.cache.end_pass()
+        for sequence, tokens in given.items():
+            made.work.append(self._advanced(sequence, tokens))
+        return made
+
+    def _schedule_running(self, made: Pass, budget: int, longest: int) -> dict[Sequence, int]:
+        given: dict[Sequence, int] = {}
+        place = 0
+        while place < len(self.running) and budget > 0:
+            sequence = self.running[place]
+            tokens = self._tokens_to_compute(sequence, budget, longest)
+            if tokens == 0:
+                place += 1
+                continue
+            while not (fits := self.cache.allocate(sequence, tokens)):
+                victim = self._victim()
+                where = self.running.index(victim)
+                del self.running[where]
+                if where < place:
+                    place -= 1
+                budget += given.pop(victim, 0)
+                self._preempt(victim, made)
+                if victim is sequence:
+                    break
+            if fits:
+                given[sequence] = tokens
+                budget -= tokens
+                place += 1
+            elif self.settings.policy != "priority":
+                break  # by priority those behind it matter more: they are tried with what it gave up
+        return given
+
+    def _tokens_to_compute(self, sequence: Sequence, budget: int, longest: int) -> int:
+        if (
+            sequence.placeholders > 0
+            and sequence.computed + 2 - sequence.placeholders
+            >= sequence.prompt_tokens + sequence.output_tokens
+        ):
+            return 0  # its last token is on its way
+        tokens = sequence.known + sequence.placeholders - sequence.computed
+        if 0 < longest < tokens:
+            tokens = longest
+        tokens = min(tokens, budget, self.settings.max_model_len - sequence.computed - 1)
+        return self._aligned(sequence, sequence.computed, tokens) if self.cache.aligned else tokens
+
+    def _victim(self) -> Sequence:
+        if self.settings.policy == "priority":
+            return max(self.running)
+        return self.running[-1]
+
+    def _preempt(self, sequence: Sequence, made: Pass) -> None:
+        self.cache.free(sequence)
+        sequence.computed = 0
+        sequence.stale = sequence.in_flight
+        sequence.placeholders = 0
+        sequence.alone_preempted += 0 if self.running else 1
+        if sequence.alone_preempted > _ALONE_AT_MOST:
+            sequence.state = State.DROPPED
+            made.dropped.append(sequence)
+            return
+        sequence.state = State.PREEMPTED
+        made.preempted.append(sequence)
+        self.waiting.put_back([sequence])
+
+    def _schedule_waiting(
+        self, made: Pass, given: dict[Sequence, int], budget: int, longest: int
+    ) -> None:
+        settings, cache = self.settings, self.cache
+        skipped: list[Sequence] = []
+        while budget > 0 and self.waiting and len(self.running) < settings.max_num_seqs:
+            sequence = self.waiting.head()
+            if sequence.stale:
+                skipped.append(self.waiting.pop())  # output of before its preemption is on its way
+                continue
+            hit = cache.lookup(sequence)
+            sequence.junction = hit.junction
+            tokens = sequence.known - hit.tokens
+            if 0 < longest < tokens:
+                tokens = longest
+            if tokens > budget and not settings.enable_chunked_prefill:
+                break
+            tokens = min(tokens, budget)
+            if cache.aligned:
+                tokens = self._aligned(sequence, hit.tokens, tokens)
+            if tokens == 0 or not cache.allocate(
+                sequence,
+                tokens,
+                hit,
+                whole=settings.scheduler_reserve_full_isl,
+                headroom=self.watermark_blocks if self.running else 0,
+            ):
+                break  # nobody overtakes the head of the queue
+            self.waiting.pop()
+            self.running.append(sequence)
+            made.admitted.append(Admitted(sequence, hit.tokens, sequence.state is State.PREEMPTED))
+            sequence.state = State.RUNNING
+            sequence.computed = hit.tokens
+            given[sequence] = tokens
+            budget -= tokens
+        self.waiting.put_back(skipped)
+
+    def _aligned(self, sequence: Sequence, start: int, tokens: int) -> int:
+        """``tokens`` from ``start`` on, cut where a recurrent state must be written to be reused."""
+        cache = self.cache
+        prefill_end = max(sequence.prompt_tokens, sequence.known - 1)
+        if start >= prefill_end:
+            return tokens
+        size = min(group.block_tokens for group in cache.groups)
+        end = start + tokens
+        if end < prefill_end:
+            largest = self.settings.max_num_batched_tokens
+            threshold = self.settings.long_prefill_token_threshold
+            if threshold > 0:
+                largest = min(largest, threshold)
+            whole = end // size * size
+            if whole > start or size <= largest:
+                end = whole
+        last = (sequence.known - 1) // size * size
+        stops = [last]
+        if start % size:
+            stops.append((start // size + 1) * size)
+        if cache.inside_blocks:
+            tail = (sequence.prompt_tokens - 1) // cache.hash_tokens * cache.hash_tokens
+            if last < tail < sequence.prompt_tokens:
+                stops.append(tail)
+        if start < sequence.junction < end:
+            stops.append(start + (sequence.junction - start) // size * size)
+        end = min((stop for stop in stops if start < stop < end), default=end)
+        return max(end - start, 0)
+
+    def _advanced(self, sequence: Sequence, tokens: int) -> Work:
+        sequence.computed += tokens
+        sequence.in_flight += tokens
+        samples = sequence.computed >= sequence.known + sequence.placeholders
+        if samples and self.settings.async_scheduling:
+            sequence.placeholders += 1
+        return Work(sequence, tokens, samples)
+
+    def deliver(self, done: Pass) -> list[Sequence]:
+        """Take the output of a pass; finished requests give their blocks back."""
+        finished: list[Sequence] = []
+        for sequence, tokens, samples in done.work:
+            sequence.in_flight -= tokens
+            stale = sequence.stale > 0
+            if stale:
+                sequence.stale -= tokens
+            if not samples or sequence.state in (State.FINISHED, State.DROPPED):
+                continue
+            sequence.known += 1
+            sequence.alone_preempted = 0
+            if not stale and sequence.placeholders:
+                sequence.placeholders -= 1
+                if sequence.state is State.RUNNING:
+                    self.cache.register(sequence, sequence.computed - sequence.in_flight)
+            if sequence.finished:
+                finished.append(sequence)
+        for sequence in finished:
+            self._finish(sequence)
+        return finished
+
+    def _finish(self, sequence: Sequence) -> None:
+        if sequence.state is State.RUNNING:
+            self.running.remove(sequence)
+            self.cache.free(sequence)
+        else:
+            self.waiting.remove(sequence)
+        sequence.state = State.FINISHED
+
+    def drop_stuck(self) -> Sequence | None:
+        """Drop the head of the queue, which does not fit even into an empty pool."""
+        if self.waiting:
+            sequence = self.waiting.pop()
+        elif self.running:
+            sequence = self.running.pop(0)
+            self.cache.free(sequence)
+        else:
+            return None
+        sequence.state = State.DROPPED
+        return sequence

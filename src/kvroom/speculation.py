@@ -1,0 +1,199 @@
+"""Speculative decoding as a question: who drafts, how many tokens a step, and each engine's flags for it.
+
+A Scenario says it in one way, an engine's flags in another; both are read here, and the one is turned
+into the other, so that an engine's rules look at its own flags only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.units import check_int
+
+METHODS = ("mtp", "eagle", "eagle3", "draft", "ngram")
+"""Prediction layers of the model's own, heads trained on its hidden states, a small model of its
+kind, or the text itself."""
+ALIASES = {
+    "nextn": "mtp",
+    "deepseek_mtp": "mtp",
+    "eagle-3": "eagle3",
+    "draft_model": "draft",
+    "draft-model": "draft",
+    "standalone": "draft",
+    "[ngram]": "ngram",
+    "ngram_gpu": "ngram",
+    "prompt_lookup": "ngram",
+    "suffix": "ngram",
+}
+KEYS = ("method", "model", "num_speculative_tokens")
+DEFAULT_TOKENS = {"mtp": 1}
+"""Drafted a step where nobody says; else 3."""
+WITH_MODEL = ("eagle", "eagle3", "draft")
+MOST_TOKENS = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculation:
+    """``method`` drafts ``tokens`` a step; ``model`` names or holds the draft's own config, if it has one.
+
+    ``field`` is where it was asked, for errors.
+    """
+
+    method: str
+    tokens: int
+    model: str | Mapping[str, Any] | None = None
+    field: str = "speculation"
+
+
+def check(field: str, value: Any) -> dict[str, Any]:
+    """A Scenario's ``speculation``, checked: KvroomError names the key that is wrong."""
+    how = 'Write {"method": "mtp", "num_speculative_tokens": 1}.'
+    if not isinstance(value, Mapping):
+        raise KvroomError(field, value, "is not an object", how)
+    for key in value:
+        if key not in KEYS:
+            fix = did_you_mean(str(key), KEYS, f"Known keys: {', '.join(KEYS)}.")
+            raise KvroomError(field, key, "is no known key", fix)
+    made: dict[str, Any] = {"method": method_of(f"{field}.method", value.get("method"))}
+    if (model := value.get("model")) is not None:
+        if not (isinstance(model, Mapping) or (isinstance(model, str) and model.strip())):
+            fix = 'Give a name, a path or {"config": {…}}.'
+            raise KvroomError(f"{field}.model", model, "names no model", fix)
+        made["model"] = json.loads(json.dumps(model)) if isinstance(model, Mapping) else model
+    if (tokens := value.get("num_speculative_tokens")) is not None:
+        name = f"{field}.num_speculative_tokens"
+        made["num_speculative_tokens"] = check_int(name, tokens, low=1, high=MOST_TOKENS)
+    return made
+
+
+def method_of(field: str, value: Any) -> str:
+    """The method that a word names, any engine's name for it."""
+    word = value.strip().lower() if isinstance(value, str) else ""
+    word = ALIASES.get(word, "mtp" if word.endswith("_mtp") else word)
+    if word not in METHODS:
+        fix = did_you_mean(word, (*METHODS, *ALIASES), f"One of: {', '.join(METHODS)}.")
+        raise KvroomError(field, value, "is no way of drafting that kvroom knows", fix)
+    return word
+
+
+def asked(
+    speculation: Mapping[str, Any] | None, engine: str, args: Mapping[str, Any]
+) -> Speculation | None:
+    """What the engine's flags ask for, else the Scenario; None where nothing is drafted."""
+    found = _FROM_FLAGS[engine](args) if engine in _FROM_FLAGS else None
+    if found is not None or speculation is None:
+        return found
+    method = speculation["method"]
+    return Speculation(
+        method=method,
+        tokens=speculation.get("num_speculative_tokens") or DEFAULT_TOKENS.get(method, 3),
+        model=speculation.get("model"),
+    )
+
+
+def flags(s: Speculation, engine: str) -> dict[str, Any]:
+    """The flags by which ``engine`` is asked for ``s``."""
+    named = s.model if isinstance(s.model, str) else "draft"
+    match engine:
+        case "vllm":
+            config = {"method": s.method, "num_speculative_tokens": s.tokens}
+            return {"speculative_config": config | ({"model": named} if s.model else {})}
+        case "sglang":
+            algorithm = {"mtp": "EAGLE", "draft": "STANDALONE"}.get(s.method, s.method.upper())
+            made: dict[str, Any] = {"speculative_algorithm": algorithm}
+            if s.method != "ngram":
+                made |= {"speculative_num_steps": s.tokens, "speculative_eagle_topk": 1}
+            made["speculative_num_draft_tokens"] = s.tokens + 1
+            if s.method in WITH_MODEL:
+                made["speculative_draft_model_path"] = named
+            return made
+        case "llama.cpp" if s.method != "ngram":
+            kind = {"draft": "draft-simple", "eagle": "draft-eagle3"}.get(
+                s.method, f"draft-{s.method}"
+            )
+            asked = {"spec_type": kind, "spec_draft_n_max": s.tokens}
+            return asked | ({"model_draft": named} if s.model else {})
+    return {}
+
+
+def _vllm(args: Mapping[str, Any]) -> Speculation | None:
+    config = args.get("speculative_config")
+    if isinstance(config, str):
+        try:
+            config = json.loads(config)
+        except ValueError:
+            return None  # the engine's own reader refuses it
+    if not isinstance(config, Mapping):
+        config = {
+            "model": args.get("speculative_model"),
+            "num_speculative_tokens": args.get("num_speculative_tokens"),
+        }
+    method, model = config.get("method"), config.get("model")
+    if not isinstance(method, str) and not isinstance(model, str):
+        return None
+    field = "engine_args.speculative_config"
+    word = method if isinstance(method, str) else _guess(str(model))
+    if word not in ALIASES and word not in METHODS and not word.endswith("_mtp"):
+        return None  # a way of drafting that keeps no model: Medusa and others
+    return Speculation(
+        method=method_of(f"{field}.method", word),
+        tokens=_tokens(config.get("num_speculative_tokens")),
+        model=model if isinstance(model, str) and method_of(field, word) != "ngram" else None,
+        field=field,
+    )
+
+
+def _guess(model: str) -> str:
+    """The method that a draft's name tells, where none is said."""
+    name = model.lower()
+    if "ngram" in name:
+        return "ngram"
+    return "eagle3" if "eagle3" in name else "eagle" if "eagle" in name else "draft"
+
+
+def _sglang(args: Mapping[str, Any]) -> Speculation | None:
+    algorithm, path = (args.get(f"speculative_{k}") for k in ("algorithm", "draft_model_path"))
+    if not isinstance(algorithm, str):
+        return None
+    word = algorithm.strip().lower()
+    if word == "eagle" and not path:
+        word = "mtp"  # the prediction layers of the checkpoint itself
+    if word not in METHODS and word not in ALIASES:
+        return None
+    return Speculation(
+        method=method_of("engine_args.speculative_algorithm", word),
+        tokens=_tokens(args.get("speculative_num_steps")),
+        model=path if isinstance(path, str) and path.strip() else None,
+        field="engine_args.speculative_draft_model_path",
+    )
+
+
+def _llama_cpp(args: Mapping[str, Any]) -> Speculation | None:
+    kind, path = str(args.get("spec_type") or "").lower(), args.get("model_draft") or args.get("md")
+    method = next((m for m in ("mtp", "eagle3") if m in kind), "draft" if path else "")
+    if not method:
+        return None
+    return Speculation(
+        method=method,
+        tokens=_tokens(args.get("spec_draft_n_max", args.get("draft_max"))),
+        model=path if isinstance(path, str) else None,
+        field="engine_args.model_draft",
+    )
+
+
+def _tokens(value: Any) -> int:
+    try:
+        return min(max(int(value), 1), MOST_TOKENS)
+    except (TypeError, ValueError):
+        return 3
+
+
+_FROM_FLAGS: dict[str, Callable[[Mapping[str, Any]], Speculation | None]] = {
+    "llama.cpp": _llama_cpp,
+    "vllm": _vllm,
+    "sglang": _sglang,
+}

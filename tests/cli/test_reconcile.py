@@ -1,0 +1,192 @@
+# ruff: noqa: E501 - lines as engines print them
+"""``kvroom reconcile``, ``launch`` and ``plan --from-command`` as they are typed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kvroom.faces.cli import main
+
+LOG = """\
+INFO [utils.py:1] non-default args: {'model': 'llama-3.1-8b', 'max_model_len': 8192, 'gpu_memory_utilization': 0.9}
+INFO [core.py:1] Initializing a V1 LLM engine (v0.11.0) with config: model='llama-3.1-8b', max_seq_len=8192, tensor_parallel_size=1, kv_cache_dtype=auto
+INFO [gpu_model_runner.py:1] Model loading took 14.9889 GiB and 2.1 seconds
+INFO [gpu_worker.py:298] Available KV cache memory: 54.17 GiB
+INFO [kv_cache_utils.py:864] GPU KV cache size: 443,760 tokens
+INFO [kv_cache_utils.py:868] Maximum concurrency for 8,192 tokens per request: 54.17x
+INFO [gpu_worker.py:391] Free memory on device (78.66/79.19 GiB) on startup. Desired GPU memory utilization is (0.9, 71.27 GiB). Actual usage is 14.99 GiB for weight, 1.97 GiB for peak activation, 0.14 GiB for non-torch memory, and 0.67 GiB for CUDAGraph memory.
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "vllm.log"
+    path.write_text(LOG)
+    return str(path)
+
+
+def typed(*args: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, list(args), input=stdin)
+
+
+def answer(*args: str, stdin: str | None = None) -> dict[str, Any]:
+    done = typed(*args, "--json", stdin=stdin)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_keys_that_scripts_rely_on(log: str) -> None:
+    told = answer("reconcile", log, "--gpu", "H100-SXM")
+    assert (told["engine"], told["engine_version"]) == ("vllm", "0.11.0")
+    assert told["missing"] == []
+    assert told["printed"]["kv_tokens"] == 443_760
+    assert told["printed"]["weights_bytes"] == round(14.99 * 2**30)
+    assert told["given_bytes"]["kv_tokens"] == pytest.approx(443_760, rel=0.005)
+    names = {"weights", "activations", "runtime", "graphs", "kv"}
+    accounts = {a["name"]: a for a in told["accounts"]}
+    assert names <= set(accounts)
+    for a in accounts.values():
+        keys = ["name", "predicted_bytes", "printed_bytes", "difference_bytes", "reason", "flag"]
+        assert list(a) == keys
+        assert a["reason"]
+        if a["printed_bytes"] is not None:
+            assert a["difference_bytes"] == a["printed_bytes"] - a["predicted_bytes"]
+    known = told["scenario"]["known_bytes"]
+    assert known["visible"] == told["printed"]["total_gpu_bytes"]
+    assert known["runtime"] == round(0.14 * 2**30)
+
+
+def test_its_scenario_plans_what_was_printed(log: str, tmp_path: Path) -> None:
+    told = answer("reconcile", log, "--gpu", "H100-SXM")
+    question = tmp_path / "question.json"
+    question.write_text(json.dumps(told["scenario"]))
+    plan = answer("plan", "--scenario", str(question))
+    assert plan["capacity"]["engine"]["kv_tokens"] == pytest.approx(443_760, rel=0.005)
+
+
+def test_what_is_missing_is_asked_for(log: str) -> None:
+    told = answer("reconcile", log)
+    assert told["missing"] == ["gpu"]
+    assert told["predicted"] == {}
+    assert told["given_bytes"]["kv_tokens"] == pytest.approx(443_760, rel=0.005)
+    assert "--gpu NAME" in typed("reconcile", log).output
+
+
+def test_on_the_screen(log: str) -> None:
+    done = typed("reconcile", log, "--gpu", "H100-SXM")
+    assert done.exit_code == 0
+    for word in ("predicted", "printed", "weights", "443,760", "--gpu-memory-utilization"):
+        assert word in done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\0\1\2" * 1000, b"nothing of the kind\n" * 100, b"\x1f\x8b\x08 not gzip", b"{"]
+)
+def test_a_file_that_is_no_log(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "any"
+    path.write_bytes(data)
+    told = answer("reconcile", str(path))
+    assert told["engine"] is None
+    assert "engine" in told["missing"]
+    assert "Not a start-up log" in typed("reconcile", str(path)).output
+
+
+@pytest.mark.parametrize("path", ["no/such/file", ".", "a\0b"])
+def test_a_file_that_cannot_be_read(path: str) -> None:
+    done = typed("reconcile", path)
+    assert done.exit_code == 2
+    assert "Traceback" not in done.output
+    assert "Give the file" in done.stderr
+
+
+def test_a_bad_answer_is_refused(log: str) -> None:
+    done = typed("reconcile", log, "--gpu", "no such card")
+    assert done.exit_code == 2
+    assert "gpu" in done.stderr
+
+
+def test_calibration_corrects_later_plans(log: str, tmp_path: Path) -> None:
+    profile = tmp_path / "cluster.json"
+    told = answer("reconcile", log, "--gpu", "H100-SXM", "--calibrate", str(profile))
+    kept = json.loads(profile.read_text())
+    assert kept["kvroom_calibration"] == 1
+    entry = kept["memory"]["entries"][0]
+    assert (entry["engine"], entry["gpu"]) == ("vllm", "H100-SXM")
+    assert "vllm.log" in entry["source"]
+    question = ["plan", "llama-3.1-8b", "--gpu", "H100-SXM", "--context", "8192"]
+    question += ["--engine-version", "0.11.0", "--engine-arg", "gpu_memory_utilization=0.9"]
+    plain = answer(*question)
+    mended = answer(*question, "--calibration", str(profile))
+    printed = told["printed"]["kv_available_bytes"]
+    off = [abs(p["memory"]["kv_bytes"] - printed) for p in (plain, mended)]
+    assert off[1] < off[0]
+    assert off[1] < 0.005 * printed
+    assert sum(a["bytes"] for a in mended["memory"]["accounts"]) == mended["memory"]["gpu_bytes"]
+    other = answer(
+        *[x.replace("llama-3.1-8b", "qwen3-8b") for x in question], "--calibration", str(profile)
+    )
+    assert any("corrected by" in w for w in other["warnings"])
+    elsewhere = answer("plan", "llama-3.1-8b", "--gpu", "L40S", "--calibration", str(profile))
+    assert not any("corrected by" in w for w in elsewhere["warnings"])
+
+
+def test_too_little_to_learn_from(tmp_path: Path) -> None:
+    path = tmp_path / "short.log"
+    path.write_text("INFO GPU KV cache size: 5 tokens\n")
+    out = tmp_path / "out.json"
+    done = typed("reconcile", str(path), "--calibrate", str(out))
+    assert done.exit_code == 2
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[1]", '{"kvroom_calibration": 9}', '{"kvroom_calibration": 1, "memory": 5}']
+)
+def test_a_calibration_that_is_none(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(content)
+    done = typed("plan", "llama-3-8b", "--gpu", "L40S", "--calibration", str(path))
+    assert done.exit_code == 2
+    assert "calibration" in done.stderr
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+def test_launch_and_back(engine: str) -> None:
+    question = ["llama-3-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
+    if engine == "llama.cpp":
+        question[2] = "L40S"
+    made = answer("launch", *question)
+    plan = answer("plan", *question)
+    back = answer("plan", "--from-command", made["command"])
+    assert back["capacity"]["engine"]["kv_tokens"] == plan["capacity"]["engine"]["kv_tokens"]
+    piped = answer("plan", "--from-command", "-", stdin=typed("launch", *question).output)
+    assert piped == back
+
+
+def test_flags_win_over_the_command() -> None:
+    back = answer(
+        "plan", "--from-command", "vllm serve llama-3-8b --max-model-len 4096 --max-num-seqs 8",
+        "--gpu", "L40S", "--context", "8K", "--engine-arg", "gpu_memory_utilization=0.8",
+    )  # fmt: skip
+    scenario = back["scenario"]
+    assert scenario["context_tokens"] == 8192
+    assert scenario["engine_args"] == {"max_num_seqs": 8, "gpu_memory_utilization": 0.8}
+
+
+def test_unknown_flags_are_warnings() -> None:
+    back = answer("plan", "--from-command", "vllm serve llama-3-8b --brand-new 5", "--gpu", "L40S")
+    assert any("--brand-new" in w for w in back["warnings"])
+
+
+def test_helm() -> None:
+    done = typed("launch", "llama-3-8b", "--gpu", "L40S", "--format", "helm")
+    assert done.exit_code == 0
+    assert "modelURL" in done.output
+    assert typed("launch", "llama-3-8b", "--gpu", "L40S", "--format", "tarball").exit_code == 2
+    other = typed("launch", "llama-3-8b", "--gpu", "L40S", "--engine", "sglang", "--format", "helm")
+    assert other.exit_code == 2

@@ -1,0 +1,153 @@
+"""What README and documentation show is what the program does, and every key is explained."""
+
+import doctest
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kvroom.faces import codec
+from kvroom.faces.cli import main
+from kvroom.models import catalogue
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def from_file(place: str) -> ModuleType:
+    """A script of the repository as a module."""
+    path = ROOT / place
+    spec = importlib.util.spec_from_file_location(f"_{path.stem}", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+shown = from_file("tools/shown.py")
+catalogue_entry = from_file("tools/catalogue_entry.py")
+ALL = [s for page in shown.pages() for s in shown.shown(page)]
+
+
+@pytest.mark.parametrize("example", ALL, ids=lambda s: s.name)
+def test_a_command_prints_what_its_page_says(example):
+    printed = shown.run(example.command)
+    if not shown.agrees(example.output, printed):
+        assert printed == example.output, "make docs-shown puts today's output in"
+
+
+def test_every_command_is_documented():
+    said = (ROOT / "docs/reference/commands.md").read_text("utf-8")
+    for name in main.commands:
+        assert f"$ kvroom {name} --help" in said
+
+
+def test_dots_stand_for_any_lines():
+    assert shown.agrees("…\nb\n…", "a\nb\nc")
+    assert shown.agrees("a\n…", "a\nb\nc")
+    assert not shown.agrees("…\nd\n…", "a\nb\nc")
+    assert not shown.agrees("a\nc", "a\nb\nc")
+
+
+@pytest.mark.parametrize(
+    ("said", "now", "then"),
+    [
+        ("a\nb", "c\nd\ne", "c\nd\ne"),
+        ("…\nroom\n  16\n…", "x\nroom\n  33\nz", "…\nroom\n  33\n…"),
+        (
+            "head\n  1\n…\nexit status 1",
+            "tail\n  2\n3\nexit status 1",
+            "tail\n  2\n…\nexit status 1",
+        ),
+    ],
+)
+def test_rewriting_leaves_out_what_was_left_out(said, now, then):
+    assert shown.cut_like(said, now) == then
+
+
+def test_readme_table_of_changes():
+    """Each row's flags, put to the reference case, give the room that the row says."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    rows = re.findall(r"`kvroom plan … (--[^`]+)` \| (\w+)", readme)
+    assert len(rows) == 4
+    reference = "kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic --json"
+    for flags, room in rows:
+        plan = json.loads(shown.run(f"{reference} {flags}"))
+        said = 0 if room == "none" else int(room)
+        assert plan["capacity"]["ceiling"]["requests"] == said
+
+
+@pytest.mark.parametrize("page", ["docs/python.md"])
+def test_python_examples(page):
+    text = (ROOT / page).read_text("utf-8")
+    blocks = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    test = doctest.DocTestParser().get_doctest(blocks, {}, page, page, 0)
+    assert test.examples
+    assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def plan_keys(name: str = "Plan", prefix: str = "") -> list[str]:
+    """Every dotted key of a Plan that holds a figure or a list."""
+    definitions = codec.schema()["$defs"]
+    found = []
+    for key, schema in definitions[name]["properties"].items():
+        text = json.dumps(schema)
+        inner = re.search(r"#/\$defs/(\w+)", text)
+        if inner is None or inner[1] == "Scenario":
+            found.append(prefix + key)
+        else:
+            item = "[]" if '"items"' in text or '"prefixItems"' in text else ""
+            found += plan_keys(inner[1], f"{prefix}{key}{item}.")
+    return found
+
+
+def test_every_key_of_a_plan_is_in_the_glossary():
+    glossary = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
+    missing = [key for key in plan_keys() if f"`{key}`" not in glossary]
+    assert not missing
+
+
+def test_the_glossary_names_no_key_that_is_gone():
+    glossary = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
+    said = re.findall(r"^\| `([\w.\[\]]+)` \|", glossary, re.MULTILINE)
+    known = plan_keys()
+    groups = {k.rpartition(".")[0].removesuffix("[]") for k in known}
+    assert [s for s in said if s not in known and s not in groups] == []
+
+
+def test_every_scenario_key_has_a_meaning(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    tables = from_file("docs/tables.py")
+    for name, within in (("Scenario", ""), ("Workload", "workload.")):
+        rows = tables.keys(name, within).strip().split("\n")[2:]
+        assert rows
+        assert not [row for row in rows if row.endswith("|  |")]
+
+
+def test_pictures_are_those_of_today():
+    for name, svg in from_file("docs/figures.py").draw().items():
+        drawn = (ROOT / "docs/images" / name).read_text("utf-8")
+        assert drawn == svg, "make figures draws them anew"
+
+
+def test_links_between_pages_lead_somewhere():
+    for page in (*shown.pages(), ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_decisions_are_listed():
+    index = (ROOT / "docs/adr/index.md").read_text("utf-8")
+    for page in (ROOT / "docs/adr").glob("0*.md"):
+        assert page.stem in index
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_the_catalogue_keeps_what_its_tool_keeps(name):
+    config = dict(catalogue.config_of(name))
+    noise = {"bos_token_id": 1, "transformers_version": "5.0.0", "use_cache": True}
+    assert catalogue_entry.shape_of(config | noise) == config

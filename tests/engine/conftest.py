@@ -1,0 +1,24 @@
+"""Tests against a real engine run only where ``make engine`` has set one up, and only so long."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from engine.server import PYTHON
+
+SECONDS = float(os.environ.get("KVROOM_ENGINE_SECONDS", "inf"))
+"""After so long no more of them is begun."""
+BEGUN = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test of the engine, saying what it lacks."""
+    if "engine" not in item.keywords:
+        return
+    if not PYTHON:
+        pytest.skip("needs a vLLM for the CPU: make engine")
+    if time.monotonic() - BEGUN > SECONDS:
+        pytest.skip(f"the {SECONDS:.0f} s for tests of the engine are used up")

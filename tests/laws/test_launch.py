@@ -1,0 +1,202 @@
+"""A command that kvroom writes is read back as the same question, for every engine."""
+
+import json
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvroom.decisions.commands import read_command
+from kvroom.decisions.helm import values, yaml
+from kvroom.decisions.launch import launch, shell, stated
+from kvroom.errors import KvroomError
+from kvroom.planning import work
+from kvroom.scenario import Scenario
+
+CARDS = ("H100-SXM", "A100-SXM-80", "L40S", "RTX-4090", "B200-SXM")
+MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b", "gemma-3-27b", "mistral-7b", "gpt-oss-20b")
+LAYOUTS = st.sampled_from(
+    [{}, {"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 2, "dp": 2}, {"tp": 4, "ep": 4}]
+)
+EXPERTS = ("qwen3-30b-a3b", "gpt-oss-20b")
+WORDS = st.text(
+    st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=8
+)
+ARGS = {
+    "vllm": st.fixed_dictionaries(
+        {},
+        optional={
+            "gpu_memory_utilization": st.sampled_from([0.5, 0.85, 0.9, 0.95]),
+            "max_num_seqs": st.integers(1, 512),
+            "max_num_batched_tokens": st.integers(64, 32768),
+            "enable_prefix_caching": st.booleans(),
+            "enforce_eager": st.booleans(),
+            "kv_cache_memory_bytes": st.integers(2**30, 2**34),
+            "hf_overrides": st.dictionaries(WORDS, WORDS, max_size=2),
+        },
+    ),
+    "sglang": st.fixed_dictionaries(
+        {},
+        optional={
+            "mem_fraction_static": st.sampled_from([0.6, 0.8, 0.9]),
+            "max_running_requests": st.integers(1, 512),
+            "chunked_prefill_size": st.sampled_from([2048, 8192]),
+            "disable_radix_cache": st.just(True),
+            "cuda_graph_max_bs": st.integers(1, 256),
+        },
+    ),
+    "tensorrt-llm": st.fixed_dictionaries(
+        {},
+        optional={
+            "kv_cache_free_gpu_memory_fraction": st.sampled_from([0.5, 0.85]),
+            "max_batch_size": st.integers(1, 512),
+            "max_num_tokens": st.sampled_from([2048, 8192]),
+            "tokens_per_block": st.sampled_from([32, 64]),
+        },
+    ),
+    "llama.cpp": st.fixed_dictionaries(
+        {},
+        optional={
+            "parallel": st.integers(1, 16),
+            "n_gpu_layers": st.integers(1, 99),
+            "ubatch_size": st.sampled_from([256, 512, 2048]),
+            "kv_unified": st.booleans(),
+            "swa_full": st.just(True),
+        },
+    ),
+}
+DTYPES = {
+    "vllm": ("auto", "fp8", "bf16"),
+    "sglang": ("auto", "fp8", "bf16"),
+    "tensorrt-llm": ("auto", "fp8"),
+    "llama.cpp": ("auto", "q8_0", "q4_0"),
+}
+
+
+@st.composite
+def questions(draw: st.DrawFn, engine: str) -> Scenario:
+    asked = {
+        "model": draw(st.sampled_from(MODELS)),
+        "gpu": draw(st.sampled_from(CARDS)),
+        "engine": engine,
+        "context_tokens": draw(st.sampled_from([2048, 8192, 12345])),
+        "kv_dtype": draw(st.sampled_from(DTYPES[engine])),
+        "engine_args": draw(ARGS[engine]),
+        **draw(LAYOUTS if engine != "llama.cpp" else st.just({})),
+    }
+    if asked["model"] not in EXPERTS:
+        asked.pop("ep", None)
+    for key, value in (
+        ("concurrency", 7),
+        ("weight_dtype", "fp8"),
+        ("known_bytes", {"runtime": 5}),
+    ):
+        if draw(st.booleans()) and not (key == "weight_dtype" and engine == "llama.cpp"):
+            asked[key] = value
+    return Scenario.from_dict(asked)
+
+
+@pytest.mark.parametrize("engine", ARGS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_round_trip(engine: str, data: st.DataObject) -> None:
+    question = data.draw(questions(engine))
+    w = work(question)
+    text = shell(launch(w))
+    read = read_command(text)
+    assert not read.warnings
+    again = Scenario.from_dict(read.keys)
+    assert again == stated(w)
+    then = work(again)
+    if engine == "llama.cpp":  # as many slots as have room are now a number of slots
+        for name in ("kv_tokens", "max_concurrency", "max_running_requests"):
+            assert getattr(then.plan.capacity.engine, name) == getattr(w.plan.capacity.engine, name)
+    else:
+        assert then.plan.capacity == w.plan.capacity
+    sizes = [[(a.name, a.bytes) for a in p.memory.accounts] for p in (then.plan, w.plan)]
+    assert sizes[0] == sizes[1]
+    assert then.plan.verdict == w.plan.verdict
+    assert shell(launch(then)) == text  # and nothing changes any more
+
+
+@settings(max_examples=25, deadline=None)
+@given(question=questions("vllm"))
+def test_without_its_comments_a_command_stands_for_the_same_memory(question: Scenario) -> None:
+    if question.weight_dtype or question.known_bytes or question.ep > 1:
+        return  # what no flag says
+    w = work(question)
+    bare = "\n".join(x for x in shell(launch(w)).splitlines() if not x.startswith("#"))
+    again = Scenario.from_dict({"gpu": question.gpu, **read_command(bare).keys})
+    assert work(again).plan.memory == w.plan.memory
+
+
+@settings(max_examples=25, deadline=None)
+@given(question=questions("vllm"))
+def test_helm_values_hold_every_flag(question: Scenario) -> None:
+    yaml_reader = pytest.importorskip("yaml")
+    w = work(question)
+    made = launch(w)
+    read = yaml_reader.safe_load(values(made, w.plan.weights.bytes))
+    spec = read["servingEngineSpec"]["modelSpec"][0]
+    config = spec["vllmConfig"]
+    words = [*config["extraArgs"], *map(str, config.values())]
+    for name, value in made.flags:
+        assert (name in words) if value is None else (value in words)
+    assert spec["requestGPU"] == question.gpu_count
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | WORDS,
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(
+            st.from_regex(r"key[a-z]{1,5}", fullmatch=True), inner, min_size=1, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.dictionaries(st.from_regex(r"key[a-z]{1,5}", fullmatch=True), VALUES, min_size=1, max_size=3)
+)
+def test_yaml_is_well_formed(value: dict[str, object]) -> None:
+    yaml_reader = pytest.importorskip("yaml")
+    assert yaml_reader.safe_load(yaml(value)) == value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=80))
+def test_any_text_is_a_command_or_an_error(text: str) -> None:
+    for command in (text, "vllm serve " + text, f"vllm serve m --max-model-len {text}"):
+        try:
+            read = read_command(command)
+        except KvroomError as e:
+            assert e.field
+            assert e.message
+            assert e.fix
+        else:
+            json.dumps(read.keys)
+
+
+@settings(max_examples=60, deadline=None)
+@given(question=questions("vllm"), cut=st.integers(0, 400))
+def test_a_cut_command_is_a_command_or_an_error(question: Scenario, cut: int) -> None:
+    text = shell(launch(work(question)))
+    try:
+        read_command(text[:cut])
+    except KvroomError as e:
+        assert e.fix
+
+
+def test_quoting_survives_the_shell() -> None:
+    name = '/models/it\'s a "model" $HOME/x.gguf'
+    scenario = Scenario.from_dict(
+        {"model": "llama-3-8b", "gpu": "L40S", "engine_args": {"hf_overrides": {"a b": name}}}
+    )
+    text = shell(launch(work(scenario)))
+    body = text[text.index("vllm serve") :].replace("\\\n", " ")
+    words = shlex.split(body)
+    assert json.loads(words[words.index("--hf-overrides") + 1]) == {"a b": name}

@@ -1,0 +1,52 @@
+"""What several tests need: a question asked in one line, an explanation's numbers computed again."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from fractions import Fraction
+from typing import Any
+
+from kvroom.answer import Plan
+from kvroom.errors import KvroomError
+from kvroom.faces import codec
+from kvroom.planning import Workings, work
+from kvroom.scenario import Scenario
+
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+SIGNS = str.maketrans({"×": "*", "−": "-", "⌊": "(floor(", "⌋": "))"})
+
+
+def asked(model: Any = "llama-3-70b", gpu: Any = "80GB", **keys: Any) -> Workings:
+    """The workings of one question, of the arithmetic engine unless said otherwise."""
+    return work(Scenario.from_dict({"engine": "arithmetic", **keys, "model": model, "gpu": gpu}))
+
+
+def ask(model: Any = "llama-3-70b", gpu: Any = "80GB", **keys: Any) -> Plan:
+    """The Plan of one question."""
+    return asked(model, gpu, **keys).plan
+
+
+def evaluated(numbers: str) -> Fraction:
+    """What an explanation's ``numbers`` come to, exactly."""
+    plain = THOUSANDS.sub("", numbers).translate(SIGNS)
+    exact = NUMBER.sub(lambda n: f"F('{n[0]}')", plain)
+    return Fraction(eval(exact, {"F": Fraction, "floor": math.floor, "min": min}))
+
+
+def check_told(error: KvroomError) -> None:
+    """An error says which field, what was given, why not in one sentence, and what to do."""
+    assert isinstance(error.field, str)
+    assert error.field.strip()
+    for sentence in (error.message, error.fix):
+        assert sentence.strip()
+        assert sentence.isprintable()
+    assert not error.message.endswith(".")
+    assert len(str(error)) < 1400
+    assert str(error).isprintable()
+    told = error.as_dict()
+    assert set(told) == {"field", "value", "message", "fix"}
+    json.dumps(told, allow_nan=False, ensure_ascii=False).encode()
+    codec.encode(told)

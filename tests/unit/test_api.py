@@ -1,0 +1,43 @@
+"""What a Python program sees."""
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+import kvroom
+from kvroom import api
+
+
+@pytest.mark.parametrize("module", [kvroom, api], ids=lambda m: m.__name__)
+def test_examples(module):
+    tried = doctest.testmod(module)
+    assert tried.attempted
+    assert not tried.failed
+
+
+def test_names():
+    assert set(kvroom.__all__) <= set(dir(kvroom))
+    assert isinstance(kvroom.plan("llama-3-8b", "H100"), kvroom.Plan)
+    assert isinstance(kvroom.plan("llama-3-8b", "H100").scenario, kvroom.Scenario)
+    with pytest.raises(AttributeError, match="nothing"):
+        kvroom.nothing  # noqa: B018
+
+
+def test_a_bad_key_is_told():
+    with pytest.raises(kvroom.KvroomError, match="Did you mean kv_dtype"):
+        kvroom.plan("llama-3-8b", "H100", kv_dtyp="fp8")
+
+
+def test_paths_are_taken(tmp_path):
+    import json
+
+    from kvroom.models import catalogue
+
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(dict(catalogue.config_of("llama-3-8b"))))
+    card = tmp_path / "card.json"
+    card.write_text('{"name": "x", "memory_bytes": 80000000000, "memory_bytes_per_s": 1e12}')
+    assert isinstance(config, Path)
+    assert kvroom.plan(config, card).weights.params == 8_030_261_248
+    assert kvroom.plan(tmp_path, card).weights.params == 8_030_261_248

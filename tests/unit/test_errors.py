@@ -1,0 +1,62 @@
+"""The error: told in one line, plain in JSON, whole after pickling."""
+
+import json
+import math
+import pickle
+
+import pytest
+
+from kvroom.errors import KvroomError, did_you_mean, nearest, shortened
+
+
+def test_one_sentence_and_its_fix():
+    e = KvroomError("tp", 3, "does not divide 64 attention heads", "Use one of 1, 2, 4.")
+    assert str(e) == "tp: 3 does not divide 64 attention heads. Use one of 1, 2, 4."
+    assert isinstance(e, ValueError)
+
+
+def test_it_survives_pickling():
+    e = pickle.loads(pickle.dumps(KvroomError("tp", 3, "is odd", "Use 4.")))
+    assert (e.field, e.value, e.message, e.fix) == ("tp", 3, "is odd", "Use 4.")
+    assert str(e) == "tp: 3 is odd. Use 4."
+
+
+def deep():
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 1, 1.5, "x" * 10_000, math.nan, math.inf, 10**5000, [1] * 1000, {1: {2}}, "\ud800"]
+    + [b"\xff", "a\nb\x00c\x1b[31m", [10**5000], deep()],
+    ids=lambda v: type(v).__name__,
+)
+def test_any_value_is_told_short_and_plain(value):
+    e = KvroomError("x", value, "is odd", "Mend it.")
+    assert len(str(e)) < 120
+    assert str(e).isprintable()
+    told = json.dumps(e.as_dict(), allow_nan=False, ensure_ascii=False).encode()
+    assert json.loads(told)["message"] == "is odd"
+    assert len(told) < 400
+
+
+def test_names_from_files_cannot_reach_the_terminal():
+    e = KvroomError("a\x1b[2J", 1, "holds \x07\u202e", "Drop \n it" + "!" * 10_000)
+    assert str(e).isprintable()
+    assert e.message == "holds ??"
+    assert len(str(e)) < 1000
+
+
+def test_shortened():
+    assert shortened("abc") == "'abc'"
+    assert shortened("a" * 100) == f"'{'a' * 59}…'"
+    assert shortened(10**5000) == "a whole number of hundreds of digits"
+
+
+def test_nearest_names_ignore_case():
+    assert nearest("LLAMA-3-70B", ["llama-3-70b", "falcon-7b"]) == ["llama-3-70b"]
+    assert did_you_mean("zzz", ["abc"], "See the list.") == "See the list."
+    assert did_you_mean("abd", ["abc"], "") == "Did you mean abc?"

@@ -1,0 +1,61 @@
+"""The hub is asked only where its extra is there, only for an id that was typed."""
+
+import json
+
+import pytest
+
+from kvroom.errors import KvroomError
+from kvroom.faces import hub
+from kvroom.models import load as loading
+
+SMALL = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+}
+
+
+@pytest.fixture
+def offered(monkeypatch, tmp_path):
+    """A hub that knows one model, and what it was asked for."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    asked = []
+
+    def download(hub_id, name, **options):
+        asked.append((hub_id, name))
+        if hub_id != "someone/small":
+            raise OSError("unreachable")
+        (tmp_path / name).write_text(json.dumps(SMALL))
+        return str(tmp_path / name)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(loading, "fetch", None)
+    hub.offer()
+    return asked
+
+
+def test_a_hub_id_is_read(offered):
+    spec = loading.load("someone/small")
+    assert (spec.name, spec.num_layers) == ("someone/small", 2)
+    assert offered == [("someone/small", "config.json")]
+
+
+def test_the_catalogue_is_asked_first(offered):
+    assert loading.load("meta-llama/Meta-Llama-3-70B").name == "llama-3-70b"
+    assert offered == []
+
+
+def test_a_server_never_asks(offered):
+    with pytest.raises(KvroomError, match="not in the catalogue"):
+        loading.load("someone/small", paths=False)
+    assert offered == []
+
+
+def test_an_unreachable_hub_is_told(offered):
+    with pytest.raises(KvroomError, match="the hub does not give its config") as caught:
+        loading.load("someone/other")
+    assert caught.value.field == "model"
+    assert "OSError" in str(caught.value)

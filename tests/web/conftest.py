@@ -1,0 +1,69 @@
+"""A server on a free port of this machine, and Debian's chromium, where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from browser import NoBrowser, chromium, serving
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    try:
+        with chromium() as found:
+            yield found
+    except NoBrowser as e:
+        pytest.skip(str(e))
+
+
+@dataclass
+class Visit:
+    """One tab, with all that it complained of and asked for."""
+
+    page: Any
+    address: str
+    complaints: list[str] = field(default_factory=list)
+    hosts: set[str] = field(default_factory=set)
+
+    def settle(self) -> None:
+        """Wait until the page has its answer and its neighbours."""
+        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_timeout(250)
+
+    def text(self, selector: str) -> str:
+        return str(self.page.locator(selector).first.text_content())
+
+
+@pytest.fixture
+def visit(browser: Any, address: str) -> Iterator[Any]:
+    """Open the page with given context options; no complaint and no foreign host is let pass."""
+    opened: list[tuple[Any, Visit]] = []
+
+    def go(path: str = "", *, guessed: bool = True, **options: Any) -> Visit:
+        context = browser.new_context(**options)
+        if guessed and options.get("java_script_enabled", True):
+            context.add_init_script("sessionStorage.setItem('kvroom-guessed', '1')")
+        page = context.new_page()
+        v = Visit(page, address)
+        opened.append((context, v))
+        page.on("console", lambda m: v.complaints.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda e: v.complaints.append(str(e)))
+        page.on("request", lambda r: v.hosts.add(r.url.split("/")[2]) if "//" in r.url else None)
+        page.goto(address + path)
+        v.settle()
+        return v
+
+    yield go
+    for context, v in opened:
+        context.close()
+        assert v.complaints == []
+        assert v.hosts <= {address.split("/")[2]}

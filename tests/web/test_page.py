@@ -1,0 +1,460 @@
+"""The page in a browser: each thing that a reader can do with it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from typing import Any
+
+import pytest
+
+from kvroom.faces.presets import PRESETS, REFERENCE
+from kvroom.models.catalogue import config_of
+from kvroom.planning import plan
+from kvroom.scenario import Scenario
+from kvroom.units import show_count, show_gb, show_gib, show_tokens
+
+
+def running(v: Any) -> int:
+    return int(v.page.evaluate("document.getElementById('memory').answer.figures.memory.running"))
+
+
+def blocks(v: Any) -> int:
+    return int(v.page.locator("kv-memory .marks .cache").count())
+
+
+def shown(v: Any, figure: str, of: str = "") -> str:
+    which = f'[of="{of}"]' if of else ":not([of])"
+    return v.text(f'section kv-n[figure="{figure}"]{which}')
+
+
+def drag(v: Any, selector: str, index: int) -> None:
+    v.page.locator(selector).evaluate(
+        "(e, i) => { e.value = i; e.dispatchEvent(new Event('input', {bubbles: true})); }", index
+    )
+    v.settle()
+
+
+CONTEXT_STEPS = {8192: 6, 32768: 10, 131072: 14}
+
+
+def test_the_first_figure_is_there_before_any_script(visit: Any) -> None:
+    v = visit(java_script_enabled=False)
+    assert v.page.locator("kv-memory svg .cache").count() == 16
+    assert "weights 131.4 GiB" in v.text("kv-memory svg")
+    assert "Room for 16 requests" in v.page.locator("#verdict").inner_text()
+
+
+def test_without_scripts_the_form_asks(visit: Any) -> None:
+    v = visit("?model=llama-3-70b&gpu=80GB&gpus=4&kv=fp8&context=32768&engine=arithmetic",
+              java_script_enabled=False)  # fmt: skip
+    assert v.page.locator("kv-memory svg .cache").count() == 33
+
+
+def test_guess_then_fill_to_the_break(visit: Any) -> None:
+    v = visit(guessed=False)
+    assert "Room for" not in v.page.inner_text("#verdict")
+    assert v.page.locator("kv-memory .marks .cache:visible").count() == 1
+    v.page.fill("#guess-number", "20")
+    v.page.click("#reveal")
+    v.settle()
+    assert "16 fit, and you said 20" in v.text("#told")
+    assert blocks(v) == 16
+    v.page.click("#reset")
+    v.settle()
+    assert running(v) == blocks(v) == 1
+    v.page.click("#add10")
+    for _ in range(5):
+        v.page.click("#add")
+    v.settle()
+    assert running(v) == blocks(v) == 16
+    assert v.page.locator("kv-memory .marks .waiting").count() == 0
+    v.page.click("#add")
+    v.settle()
+    assert running(v) == 16
+    assert v.page.locator("kv-memory .marks .waiting").count() == 1
+    assert v.text("kv-memory .marks .on-waiting") == "17"
+    assert "Room for 16 of 17 requests" in v.text("#verdict")
+
+
+def test_adding_by_hand_reveals_only_at_the_break(visit: Any) -> None:
+    v = visit(guessed=False)
+    v.page.click("#add")
+    v.settle()
+    assert blocks(v) == 2
+    assert "Room for" not in v.page.inner_text("#verdict")
+    v.page.click("#add10")
+    v.page.click("#add10")
+    v.settle()
+    assert "Room for 16 of 22 requests" in v.page.inner_text("#verdict")
+
+
+def test_scrolling_by_reveals(visit: Any) -> None:
+    v = visit(guessed=False)
+    v.page.locator("#take").scroll_into_view_if_needed()
+    v.page.wait_for_timeout(300)
+    assert "Room for 16" in v.page.inner_text("#verdict")
+
+
+def test_fp8_holds_33(visit: Any) -> None:
+    v = visit()
+    v.page.check("#fill .seg input[value=fp8]")
+    v.settle()
+    assert blocks(v) == 33
+    assert "Room for 33 requests" in v.text("#verdict")
+
+
+def test_8k_to_128k_is_sixteen_fold(visit: Any) -> None:
+    v = visit()
+    sizes = {}
+    for tokens in (8192, 131072):
+        drag(v, "#context-range", CONTEXT_STEPS[tokens])
+        answer = v.page.evaluate("document.getElementById('memory').answer")
+        assert answer["scenario"]["context_tokens"] == tokens
+        sizes[tokens] = answer["figures"]["memory"]["request_bytes"]
+    assert sizes[131072] == 16 * sizes[8192]
+    assert shown(v, "figures.price.times_8k_to_128k") == "16"
+    assert shown(v, "figures.memory.request_bytes", "8k") == "2.5 GiB"
+    assert shown(v, "figures.memory.request_bytes", "128k") == "40 GiB"
+
+
+def test_past_the_crossover_green_overtakes_grey(visit: Any) -> None:
+    v = visit()
+
+    def widths() -> tuple[float, float]:
+        box = v.page.locator("kv-step .stack rect")
+        found = [box.nth(i).bounding_box()["width"] for i in range(2)]
+        return found[0], found[1]
+
+    drag(v, "#batch-range", 3)
+    grey, green = widths()
+    assert green < grey
+    crossover = int(shown(v, "step.crossover_batch"))
+    assert crossover == 13
+    drag(v, "#batch-range", 12)
+    grey, green = widths()
+    assert green > grey
+    assert "cache has overtaken" in v.text("kv-step .stack")
+
+
+def test_a_link_opens_the_same_state(visit: Any) -> None:
+    asked = Scenario.from_dict({**REFERENCE.scenario, "kv_dtype": "fp8", "concurrency": 40})
+    link = asked.link("")
+    v = visit(link)
+    assert running(v) == 33
+    assert "Room for 33 of 40 requests" in v.text("#verdict")
+    assert v.page.input_value("#users") == "40"
+    assert v.page.input_value("#kv") == "fp8"
+    again = visit(link)
+    assert again.text("#verdict") == v.text("#verdict")
+    address = v.page.evaluate("document.getElementById('takeaway').answer.take_away.link")
+    assert Scenario.from_link(address) == plan(asked).scenario
+
+
+def test_a_link_of_a_newer_version_says_so(visit: Any) -> None:
+    v = visit("#s=9.e30")
+    assert "version 9" in v.text("#verdict")
+    v = visit("#s=1.e3")
+    assert "cut off or garbled" in v.text("#verdict")
+
+
+def test_back_undoes(visit: Any) -> None:
+    v = visit()
+    v.page.check("#fill .seg input[value=fp8]")
+    v.settle()
+    v.page.click("#add")
+    v.settle()
+    assert running(v) == 33
+    v.page.go_back()
+    v.settle()
+    assert v.page.input_value("#users") == ""
+    v.page.go_back()
+    v.settle()
+    assert running(v) == 16
+    assert v.page.input_value("#kv") == "auto"
+
+
+def test_presets(visit: Any) -> None:
+    v = visit()
+    for preset in PRESETS:
+        v.page.select_option("#preset", preset.id)
+        v.settle()
+        want = plan(Scenario.from_dict(preset.scenario), paths=False)
+        assert v.text("#verdict .sentence") == want.verdict.sentence
+        assert v.page.input_value("#preset") == preset.id
+
+
+def test_keyboard_alone(visit: Any) -> None:
+    v = visit(guessed=False)
+    keys = v.page.keyboard
+
+    def to(selector: str) -> None:
+        for _ in range(120):
+            if v.page.evaluate("s => document.activeElement.matches(s)", selector):
+                return
+            keys.press("Tab")
+        raise AssertionError(f"{selector} is not reached by Tab")
+
+    to("#guess-number")
+    keys.press("ControlOrMeta+a")
+    keys.type("20")
+    to("#reveal")
+    keys.press("Enter")
+    v.settle()
+    assert running(v) == 16
+    assert v.page.evaluate("document.activeElement.id") == "add"
+    keys.press("Enter")
+    v.settle()
+    assert v.page.locator("kv-memory .marks .waiting").count() == 1
+    to("kv-n")
+    keys.press("Enter")
+    assert v.page.locator("#explain").is_visible()
+    assert "bytes" in v.text("#explain")
+    keys.press("Escape")
+    assert not v.page.locator("#explain").is_visible()
+    assert v.page.evaluate("document.activeElement.localName") == "kv-n"
+    to("#batch-range")
+    for key in ("Home", "PageUp", "ArrowRight", "ArrowLeft", "End"):
+        keys.press(key)
+    v.settle()
+    assert v.page.input_value("#users") == "1024"
+    v.page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    v.page.locator("#context-range").focus()
+    keys.press("ArrowLeft")
+    v.settle()
+    assert v.page.input_value("#context") == "24576"
+    to('input[type="radio"][name="kv-0"]')
+    keys.press("ArrowRight")
+    v.settle()
+    assert v.page.input_value("#kv") == "bf16"
+
+
+def test_every_number_opens_its_formula(visit: Any) -> None:
+    v = visit()
+    numbers = v.page.locator("main kv-n:visible")
+    assert numbers.count() > 30
+    bare = v.page.evaluate(
+        """() => [...document.querySelectorAll('main kv-n')].filter((n) => {
+            const figure = n.getAttribute('figure');
+            return !n.source.explanations.some((e) => e.figure === figure);
+        }).map((n) => n.getAttribute('figure'))"""
+    )
+    assert set(bare) <= {"figures.step.compute_batch"}  # none, and so nothing to explain
+    numbers.first.click()
+    said = v.page.inner_text("#explain")
+    for word in ("exactly", "formula", "source", "320,000,000,000 bytes", "298 GiB = 320 GB"):
+        assert word in said
+
+
+def test_table_and_exports(visit: Any) -> None:
+    v = visit(accept_downloads=True)
+    figure = v.page.locator("kv-memory")
+    figure.get_by_role("button", name="Show as a table").click()
+    assert "171,798,691,840" in figure.locator("table").inner_text()
+    files = {}
+    for kind in ("SVG", "PNG", "CSV"):
+        with v.page.expect_download() as download:
+            figure.get_by_role("button", name=f"Save as {kind}").click()
+        files[kind] = download.value.path().read_bytes()
+    assert files["PNG"].startswith(b"\x89PNG") and len(files["PNG"]) > 5000
+    assert b"<title>" in files["SVG"] and b"var(" not in files["SVG"]
+    assert b"Requests running,16,10737418240,171798691840" in files["CSV"]
+    with v.page.expect_download() as download:
+        v.page.get_by_role("button", name="Save the file").click()
+    saved = json.loads(download.value.path().read_text())
+    assert saved == json.loads(json.dumps(plan(Scenario.from_dict(REFERENCE.scenario)).to_dict()))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("guessed", [True, False])
+def test_axe(visit: Any, scheme: str, guessed: bool) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe is not installed"
+    )
+    v = visit(guessed=guessed, color_scheme=scheme, reduced_motion="reduce")
+    if guessed:
+        v.page.click("#add")
+        v.page.locator("kv-step").get_by_role("button", name="Show as a table").click()
+        v.settle()
+    found = axe.Axe().run(v.page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+@pytest.mark.parametrize("width", [320, 640, 1600])
+def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
+    v = visit(viewport={"width": width, "height": 800})
+    v.page.click("#add10")
+    v.settle()
+    for preset in ("reference", "hybrid"):
+        v.page.select_option("#preset", preset)
+        v.settle()
+        assert v.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_reduced_motion(visit: Any) -> None:
+    moving = "document.getAnimations().length"
+    v = visit(reduced_motion="reduce")
+    v.page.click("#add")
+    v.page.wait_for_selector("kv-memory .marks .waiting")
+    assert v.page.evaluate(moving) == 0
+    v = visit(reduced_motion="no-preference")
+    v.page.click("#add")
+    v.page.wait_for_selector("kv-memory .marks .stuck")
+    longest = v.page.evaluate(
+        "Math.max(0, ...document.getAnimations().map((a) => a.effect.getComputedTiming().endTime))"
+    )
+    assert longest <= 400
+
+
+def test_printed_it_shows_the_answer(visit: Any) -> None:
+    v = visit(guessed=False)
+    v.page.emulate_media(media="print")
+    assert v.page.locator("#verdict .sentence").is_visible()
+    assert v.page.locator("kv-memory .marks .cache:visible").count() == 16
+    assert not v.page.locator("#question").is_visible()
+
+
+def test_forced_colours(visit: Any) -> None:
+    v = visit(forced_colors="active")
+    fills = v.page.evaluate(
+        """() => ['weights', 'cache'].map((c) =>
+            getComputedStyle(document.querySelector(`kv-memory .marks .${c}`)).fill)"""
+    )
+    assert fills[0] != fills[1]
+
+
+def random_scenarios(n: int) -> list[dict[str, Any]]:
+    pick = random.Random(7)
+    models = ("llama-3-70b", "llama-3-8b", "qwen3-32b", "gemma-3-27b", "deepseek-v3",
+              "gpt-oss-120b", "qwen3-next-80b-a3b", "mixtral-8x7b", "bert-base")  # fmt: skip
+    found = []
+    for _ in range(n):
+        model: Any = pick.choice(models)
+        if pick.random() < 0.2:
+            model = {"config": dict(config_of("llama-3-8b"))}
+        asked = {
+            "model": model,
+            "gpu": pick.choice(("80GB", "H100-SXM", "H200-SXM", "RTX-4090", "MI300X")),
+            "gpu_count": pick.choice((1, 2, 4, 8)),
+            "context_tokens": pick.randrange(1, 200_000),
+            "kv_dtype": pick.choice(("auto", "bf16", "fp8", "q4_0")),
+            "engine": pick.choice(("arithmetic", "vllm")),
+        }
+        if pick.random() < 0.5:
+            asked["concurrency"] = pick.randrange(1, 300)
+        if model in ("bert-base", "qwen3-next-80b-a3b"):
+            asked["gpu_count"] = 2
+        found.append(asked)
+    return found
+
+
+def test_each_figure_is_the_plan_of_its_link(visit: Any) -> None:
+    """What the elements hold and what the text says, against the planner, over 50 questions."""
+    v = visit()
+    for asked in random_scenarios(50):
+        scenario = Scenario.from_dict(asked)
+        want = json.loads(json.dumps(plan(scenario, paths=False).to_dict()))
+        v.page.evaluate("hash => { location.hash = hash; }", scenario.link("").removeprefix("#"))
+        v.page.wait_for_function(
+            "s => document.querySelector('#verdict .sentence').textContent === s",
+            arg=want["verdict"]["sentence"],
+        )
+        v.page.wait_for_function(
+            "c => document.getElementById('step').answer.scenario.context_tokens === c",
+            arg=want["scenario"]["context_tokens"],
+        )
+        for element in ("memory", "price-figure", "step", "takeaway"):
+            got = v.page.evaluate("id => document.getElementById(id).answer", element)
+            for key, value in want.items():
+                assert got[key] == value, (asked, element, key)
+        m = got["figures"]["memory"]
+        gpus = want["scenario"]["gpu_count"]
+        assert m["total_bytes"] == want["memory"]["gpu_bytes"] * gpus
+        assert m["kv_bytes"] == want["memory"]["kv_bytes"] * gpus
+        drawn = v.page.locator("kv-step .key").inner_text()
+        assert str(want["step"]["batch"]) in re.sub(",", "", drawn)
+
+
+def test_any_number_of_the_product_can_be_dragged(visit: Any) -> None:
+    v = visit()
+    v.page.locator("kv-drag").nth(1).scroll_into_view_if_needed()
+    box = v.page.locator("kv-drag").nth(1).bounding_box()
+    v.page.mouse.move(box["x"] + 5, box["y"] + 5)
+    v.page.mouse.down()
+    v.page.mouse.move(box["x"] + 5 + 3 * 26, box["y"] + 5, steps=4)
+    v.page.mouse.up()
+    v.settle()
+    answer = v.page.evaluate("document.getElementById('price-figure').answer")
+    assert answer["kv"]["layers"] == [{"kind": "full", "count": 80, "bytes_per_token": 32768}]
+    assert answer["scenario"]["model"]["config"]["num_key_value_heads"] == 64
+    assert "2.5 MiB" in v.text("kv-price .product")
+    v.page.locator("kv-drag").nth(0).focus()
+    v.page.keyboard.press("ArrowLeft")
+    v.settle()
+    assert v.page.evaluate("document.activeElement.localName") == "kv-drag"
+    assert v.text("kv-drag") == "79"
+    v.page.go_back()
+    v.page.go_back()
+    v.settle()
+    assert v.page.input_value("#model") == "llama-3-70b"
+
+
+def test_numbers_are_written_as_the_command_line_writes_them(visit: Any) -> None:
+    pick = random.Random(11)
+    values = [
+        0,
+        1,
+        999,
+        1000,
+        1023,
+        1024,
+        1536,
+        10**9,
+        2**40,
+        2**50 + 1,
+        999.95,
+        1023.6,
+        68.625 * 1024,
+    ]
+    values += [pick.randrange(10 ** pick.randrange(1, 16)) for _ in range(300)]
+    v = visit()
+    got = v.page.evaluate(
+        """async (values) => {
+            const { gib, gb, short, tokens } = await import('/text.js');
+            return values.map((n) => [gib(n), gb(n), short(n), tokens(Math.floor(n))]);
+        }""",
+        values,
+    )
+    for value, texts in zip(values, got, strict=True):
+        want = [show_gib(value), show_gb(value), show_count(value), show_tokens(int(value))]
+        assert texts == want, value
+
+
+def test_the_paper_can_be_chosen(visit: Any) -> None:
+    v = visit(color_scheme="light")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    before = v.page.evaluate(paper)
+    v.page.select_option("#theme", "dark")
+    assert v.page.evaluate(paper) != before
+    v.page.reload()
+    v.settle()
+    assert v.page.evaluate(paper) != before
+    assert v.page.input_value("#theme") == "dark"
+
+
+def test_a_figure_stands_alone(visit: Any) -> None:
+    """As in a notebook: a page of its own, the element, its module and an answer."""
+    v = visit()
+    drawn = v.page.evaluate(
+        """async () => {
+            const { answer } = document.getElementById('step');
+            document.body.replaceChildren();
+            const made = ['kv-memory', 'kv-price', 'kv-step'].map((n) => document.createElement(n));
+            for (const one of made) { one.answer = answer; document.body.append(one); }
+            await Promise.all(made.map((one) => one.updateComplete));
+            return made.map((one) => one.querySelectorAll('svg rect').length)
+                .concat(document.querySelectorAll('#patterns').length);
+        }"""
+    )
+    assert drawn[0] > 16 and drawn[1] >= 80 and drawn[2] >= 2 and drawn[3] == 1
