@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from measured import Point
 
-from kvroom.timing.calibration import NAMES
+from kvroom.timing.calibration import NAMES, kind_of_level
 from kvroom.timing.steps import Coefficients
 
 Residuals = dict[tuple[int, str], float]
@@ -49,10 +49,6 @@ class Linear:
     j: Any
     groups: Any
     weights: Any
-
-
-def kind_of_level(level: str) -> str:
-    return " ".join(part.split("=")[0] for part in level.split())
 
 
 class Fit:
@@ -156,7 +152,9 @@ class Fit:
                 break
         return effects
 
-    def left_out(self, lin: Linear, names: Sequence[str], *, refit: float, rounds: int) -> Residuals:
+    def left_out(
+        self, lin: Linear, names: Sequence[str], *, refit: float, rounds: int
+    ) -> Residuals:
         """Residuals of every point under the effects that points of another name give.
 
         Near the optimum leaving a group out moves the effects by a known step (the Woodbury
@@ -169,13 +167,15 @@ class Fit:
         made: Residuals = {}
         for name in dict.fromkeys(names):
             held = [i for i, n in enumerate(names) if n == name]
+            rows = np.flatnonzero(of_row == name)
             if len(held) > refit * len(names):
-                rest = [i for i, n in enumerate(names) if n != name]
-                effects = self.run(rest, lin.at, rounds)
+                effects = self.solve(lin, np.flatnonzero(of_row != name), turns=2)
+                effects = self.run([i for i, n in enumerate(names) if n != name], effects, rounds)
             else:
-                rows = np.flatnonzero(of_row == name)
                 jg = lin.j[rows]
                 gain = inverse @ (jg.T * w[rows])
-                effects = lin.at + gain @ np.linalg.solve(np.eye(len(rows)) - jg @ gain, lin.r[rows])
+                effects = lin.at + gain @ np.linalg.solve(
+                    np.eye(len(rows)) - jg @ gain, lin.r[rows]
+                )
             made |= self.residuals(effects, held)
         return made

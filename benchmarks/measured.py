@@ -52,6 +52,10 @@ class Point:
     def model(self) -> str:
         return calibration.shape_of(self.deployment.model)
 
+    @property
+    def setting(self) -> str:
+        return next(x for x in self.levels if calibration.kind_of_level(x) == calibration.SETTING)
+
     def idle(self) -> set[str]:
         """Coefficients that this point says nothing of."""
         still: set[str] = set()

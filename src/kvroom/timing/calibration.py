@@ -24,8 +24,17 @@ from kvroom.models.spec import ModelSpec
 from kvroom.timing.steps import Coefficients
 
 _FILE = Path(__file__).with_name("calibration.json")
-NOVEL = ("gpu", "model", "engine")
-"""What a band is widened for where no measurement had it."""
+SETTING = "engine gpu model weights tp ep"
+"""The kind of level that says all: what was measured so is known best."""
+NOVEL = ("gpu", "model", "engine", SETTING)
+"""Kinds of level that a band is widened for where no measurement had them."""
+
+
+def kind_of_level(level: str) -> str:
+    """``engine tp`` of ``engine=vllm tp=4``: the names without their values."""
+    return " ".join(part.partition("=")[0] for part in level.split())
+
+
 NEW_SINCE = {"vllm": (0, 8), "tensorrt-llm": (1, 0), "sglang": (0, 4)}
 NAMES = tuple(f.name for f in fields(Coefficients))
 
@@ -34,7 +43,7 @@ def width_class(name: str) -> str:
     """Weight widths that share their kernels: ``q4_k`` and ``q4_0``, any exl2."""
     if name in ("bf16", "fp16", "fp32"):
         return "wide"
-    return name.split("_")[0]
+    return name.partition("_")[0]
 
 
 def kind_of(model: ModelSpec) -> str:
@@ -68,15 +77,23 @@ def levels(d: Deployment) -> tuple[str, ...]:
     tp = f"tp={layout.tp}"
     vendor = f"vendor={device.vendor}"
     chip = f"chip={device.compute_capability or device.generation}"
-    single = (vendor, generation, chip, gpu, engine, kind, width, f"cache={d.kv.bits}",
-              tp, link, shape)  # fmt: skip
+    cache = f"cache={d.kv.bits}"
+    single = (vendor, generation, chip, gpu, engine, kind, width, cache, tp, link, shape)
     pairs = (
-        (engine, era), (engine, vendor), (engine, generation), (engine, kind), (engine, width),
-        (engine, link), (engine, era, tp), (width, kind), (engine, width, kind), (width, vendor), (width, generation), (engine, width, generation),
-        (engine, shape), (shape, width), (engine, generation, shape, width),
+        *(
+            (engine, era),
+            (engine, version),
+            (engine, era, tp),
+            (engine, vendor),
+            (engine, generation),
+            (engine, link),
+        ),
+        *((engine, kind), (width, kind), (engine, width), (engine, width, kind)),
+        *((width, vendor), (width, generation), (engine, width, generation)),
+        *((engine, shape), (shape, width), (engine, generation, shape, width)),
         (engine, gpu, shape, width, tp, f"ep={layout.ep}"),
-        (engine, version), (engine, version, shape, width, generation),
-    )  # fmt: skip
+        (engine, version, shape, width, generation),
+    )
     return (*single, *(" ".join(p) for p in pairs))
 
 

@@ -12,12 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
 from kvroom.machines.spec import Device
 from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, StageWork, Work
 
 HOST_LINK_BYTES_PER_S = 25e9
 """What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""
 
+FLOPS_PER_BYTE = {"apple": 33.0}
+"""16-bit FLOPs for each byte of memory traffic where a vendor publishes no peak: its other chips' usual
+ratio (Apple's M1 to M4: 26 to 38)."""
 USUAL_WIDTH = 4096
 """The hidden size at which a layer costs ``layer_s``."""
 
@@ -26,14 +30,18 @@ USUAL_WIDTH = 4096
 class Coefficients:
     """What calibration fits; all positive.
 
-    ``*_eta``: share of the memory's rate reached on wide and narrow weights and on cache, and on
-    experts against other weights. ``*_mu``: share of the peak FLOP rate, on experts against others. ``*_s``: seconds a layer (more
-    for layers with experts, latents, an indexer, state), an all-reduce, an exchange of tokens between expert
-    ranks, a hand-over between stages, a request, a token of a prompt, a step. ``link_eta``: share of the link's rate.
-    ``routing``: how many evenly routed tokens touch as many experts as one unevenly routed one.
-    ``expert_width``: the inner width of a rank's share of an expert at which it runs at half its rate.
-    ``layer_width``: the power of the hidden size by which a layer's own seconds grow. ``scale`` multiplies
-    the whole step.
+    ``*_eta``: share of the memory's rate reached on wide and narrow weights and on cache; on experts
+    against other weights. ``*_mu``: share of the peak FLOP rate; on experts against others. ``*_s``:
+    seconds a layer (and more for layers with experts, latents, an indexer, state), an all-reduce, an
+    exchange of tokens between expert ranks, a hand-over between stages, a request, a token of a
+    prompt, a step. ``link_eta``: share of the link's rate. ``layer_width``: the power of the hidden
+    size by which a layer's own seconds grow. ``routing``: how many evenly routed tokens touch as many
+    experts as one unevenly routed one. ``expert_width``: the inner width of a rank's share of an
+    expert at which it runs at half its rate. ``scale`` multiplies the whole step.
+
+    Of serving: ``first_s`` passes before a prompt is computed, ``first_scale`` multiplies that;
+    ``alone`` is how much of a step's fixed cost a prompt pays for steps of its own; ``burst`` how much
+    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for.
     """
 
     wide_eta: float
@@ -79,8 +87,10 @@ class Rates:
     @classmethod
     def of(cls, device: Device, narrow_dtype: str) -> Rates | None:
         """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
-        peak arithmetic is not known."""
+        peak arithmetic is neither known nor near that of its vendor's other chips."""
         wide = device.flops("bf16")
+        if wide is None and device.vendor in FLOPS_PER_BYTE:
+            wide = FLOPS_PER_BYTE[device.vendor] * device.memory_bytes_per_s
         if wide is None:
             return None
         link = device.peer_link
@@ -223,7 +233,7 @@ class Clock:
 
     def _launch_s(self, s: StageWork) -> float:
         k = self.k
-        width = (self.work.hidden_size / USUAL_WIDTH) ** k.layer_width
+        width: float = (self.work.hidden_size / USUAL_WIDTH) ** k.layer_width
         return width * (
             k.layer_s * s.layers
             + k.expert_layer_s * s.expert_layers

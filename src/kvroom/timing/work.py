@@ -98,10 +98,10 @@ class Work:
     @classmethod
     def of(cls, d: Deployment) -> Work:
         """The work of ``d``'s steps."""
-        layers = list(d.model.each_layer())
+        layers, ranks = list(d.model.each_layer()), d.own_ranks
         return cls(
             stages=tuple(
-                _stage(d, r, [layers[i] for i in r.layers], last=r is d.ranks[-1]) for r in d.ranks
+                _stage(d, r, [layers[i] for i in r.layers], last=r is ranks[-1]) for r in ranks
             ),
             layout=d.layout,
             hidden_size=d.model.hidden_size,
