@@ -136,7 +136,6 @@ def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
         load.pop("static", None) if not workload.static else None
     if keys.get("context_tokens") is None:
         keys.pop("context_tokens", None)
-    keys["allow_overcommit"] = True
     question = Question(keys=keys, workload=load, slo=slo, seed=seed, max_gpus=space.max_gpus)
     demand = question.demand()
     if "context_tokens" not in keys:
