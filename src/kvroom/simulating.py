@@ -15,7 +15,7 @@ from kvroom.scenario import Scenario
 from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes, Naming
-from kvroom.simulation.fleet import Engine, Fleet, Moment, Watch
+from kvroom.simulation.fleet import ROUTES, Engine, Fleet, Moment, Route, Watch
 from kvroom.simulation.live import Live
 from kvroom.simulation.outcome import Limits, Outcome
 from kvroom.simulation.sequence import Sequence as Served
@@ -26,6 +26,7 @@ from kvroom.units import ceil_div
 from kvroom.workloads.distributions import parse_seconds
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import nearest_rank
+from kvroom.workloads.synthetic import Synthetic
 
 METRICS = ("ttft", "tpot", "itl", "e2e")
 PERCENTS = (50, 90, 95, 99)
@@ -174,11 +175,13 @@ def serve(
     outcome = Outcome(limits=limits_of(slo), on_over=on_over)
     size = rules.engine.scheduler().cache.hash_tokens
     hashed: int | None = getattr(source, "hash_tokens", None)
-    naming = Naming(size, hashed) if rules.engine.enable_prefix_caching else None
+    naming = None
+    if rules.engine.enable_prefix_caching:
+        naming = Naming(size, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
     replicas = workings.plan.scenario.replicas * d.layout.dp
     engines = [_engine(rules, clock, outcome, feed) for _ in range(replicas)]
-    fleet = Fleet(engines, outcome, watch=watch)
+    fleet = Fleet(engines, outcome, route=_route(workings.plan.scenario), watch=watch)
     fleet.serve(feed)
     running = sum(e.running_count for e in engines)
     waiting = sum(e.waiting_count for e in engines)
@@ -219,6 +222,15 @@ def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
         found[name] = band(a[name] for a in answers)
     return found
+
+
+def _route(scenario: Scenario) -> Route:
+    """How requests are spread over replicas."""
+    name = scenario.routing or next(iter(ROUTES))
+    if name not in ROUTES:
+        fix = did_you_mean(name, tuple(ROUTES), f"Known: {', '.join(ROUTES)}.")
+        raise KvroomError("routing", name, "is no known way to spread requests", fix)
+    return ROUTES[name]
 
 
 def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> Engine:

@@ -71,6 +71,10 @@ def round_robin(live: Live, engines: Sequence[Engine]) -> int:
     return live.index % len(engines)
 
 
+ROUTES: dict[str, Route] = {"round-robin": round_robin}
+"""By name; the first is what is done unless another is asked for."""
+
+
 class Fleet:
     """``engines`` that report to one ``outcome``, and the ``line`` of moments they went through."""
 

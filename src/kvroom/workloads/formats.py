@@ -67,13 +67,10 @@ def _tokens(row: Mapping[str, Any], name: str, low: int) -> int:
 
 def _lengths(row: Mapping[str, Any], prompt: str, answer: str) -> tuple[int, int]:
     """A prompt has a token at least; an answer may have none."""
-    found, after = row.get(prompt), row.get(answer)
-    if (
-        type(found) is int
-        and type(after) is int
-        and 1 <= found <= MAX_REQUEST_TOKENS
-        and 0 <= after <= MAX_REQUEST_TOKENS
-    ):
+    found: Any = row.get(prompt)
+    after: Any = row.get(answer)
+    whole = type(found) is int and type(after) is int
+    if whole and 1 <= found <= MAX_REQUEST_TOKENS and 0 <= after <= MAX_REQUEST_TOKENS:
         return found, after
     return _tokens(row, prompt, 1), _tokens(row, answer, 0)
 
