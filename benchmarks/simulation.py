@@ -74,7 +74,9 @@ def running(made: Simulated) -> float:
 
 
 def scaling(w: Workings) -> list[Row]:
-    cases = [("requests", n, (n, 2.0, 190.0)) for n in (2_500, 5_000, 10_000, 20_000, 40_000, 80_000)]
+    cases = [
+        ("requests", n, (n, 2.0, 190.0)) for n in (2_500, 5_000, 10_000, 20_000, 40_000, 80_000)
+    ]
     # Longer answers come more seldom, so that as many run at once.
     cases += [("answer tokens", t, (10_000, 2.0 * 190 / t, t)) for t in (50, 200, 800, 3200)]
     cases += [("rate", r, (10_000, r, 190.0)) for r in (0.5, 1, 2, 4, 8, 16)]
@@ -133,7 +135,9 @@ def main() -> None:
         seconds, made = timed(fleet, lambda: Trace(asked.trace))
         count = made.counts["arrived"]
         name = Path(asked.trace).name
-        print(f"{name}, eight replicas, prefix caching: {count / seconds:,.0f} requests per CPU second")
+        print(
+            f"{name}, eight replicas, prefix caching: {count / seconds:,.0f} requests per CPU second"
+        )
 
 
 if __name__ == "__main__":
