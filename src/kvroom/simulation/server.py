@@ -297,7 +297,7 @@ class Server(Arrivals):
         return 0
 
     def grow(self, live: Live, tokens: int, blocks: int) -> None:
-        """Give ``live`` as many more blocks for the next ``tokens`` of its prompt, and cache the full ones."""
+        """Give ``live`` more blocks for the next ``tokens`` of its prompt; the full ones are cached."""
         self.pool.take(blocks)
         live.blocks += blocks
         if live.held is not None:
