@@ -25,7 +25,8 @@ DRAG = """async ([moves, pause]) => {
     slider.value = to;
     slider.dispatchEvent(new Event('input', { bubbles: true }));
     while (memory.answer === before) {
-      await new Promise((done) => { const c = new MessageChannel(); c.port1.onmessage = done; c.port2.postMessage(0); });
+      const { port1, port2 } = new MessageChannel();
+      await new Promise((done) => { port1.onmessage = done; port2.postMessage(0); });
     }
     await memory.updateComplete;
     memory.querySelector('svg').getBoundingClientRect();

@@ -1,7 +1,8 @@
 """What the page's figures draw beyond the Plan's own keys: derived here, so that no face computes.
 
-``figures(workings)`` is plain JSON: ``traits`` (what is so of this answer), ``memory`` (all cards added up, running and waiting requests),
-``price`` (the factors of one token and every layer in order), ``step`` (the curve over batch sizes).
+``figures(workings)`` is plain JSON: ``traits`` (what is so of this answer), ``memory`` (all cards added
+up, running and waiting requests), ``price`` (the factors of one token and every layer in order),
+``step`` (the curve over batch sizes).
 Bytes are ``int`` and summed over all GPUs unless the key says otherwise.
 """
 
@@ -36,16 +37,21 @@ def figures(w: Workings) -> dict[str, Any]:
 def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     """What is so of this answer, by which the page chooses among sentences.
 
-    ``over`` (what must be held is more than there is) or ``starts``; of what starts, ``free`` (requests
-    store nothing), or ``room``: ``grows`` (length costs) or ``fixed``. ``arithmetic`` or ``engine``;
+    ``over`` (what must be held is more than there is) or ``within``; of what is within, ``stopped`` (the
+    engine refuses to start), ``free`` (requests store nothing), or ``room``: ``grows`` (length costs) or
+    ``fixed``. ``arithmetic`` or ``engine``;
     ``many`` cards; ``experts`` that are read as they are chosen; ``crosses`` (the cache read overtakes
     the weights at some batch) or ``level``.
     """
     plan = w.plan
-    found = ["over"] if held["over_bytes"] else ["starts"]
-    if not held["over_bytes"]:
-        rent = "grows" if plan.kv.bytes_per_token else "fixed"
-        found += ["room", rent] if held["request_bytes"] else ["free"]
+    if held["over_bytes"]:
+        found = ["over"]
+    elif not w.answer.starts:
+        found = ["within", "stopped"]
+    elif not held["request_bytes"]:
+        found = ["within", "free"]
+    else:
+        found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
     found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
     found += ["many"] if held["gpus"] > 1 else []
     found += ["experts"] if plan.weights.active_params < plan.weights.params else []
@@ -63,7 +69,7 @@ def memory(w: Workings) -> dict[str, Any]:
     """
     plan, d = w.plan, w.deployment
     gpus = d.layout.gpus
-    room = requests_held(d, w.answer, plan.capacity.ceiling)
+    room = requests_held(d, w.answer, plan.capacity.ceiling) if w.answer.starts else 0
     pools = d.layout.dp * w.answer.pools
     pool = plan.memory.kv_bytes * gpus
     each = stored = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp

@@ -103,6 +103,11 @@ def render(query: str = "") -> tuple[int, str]:
     return status, _TOKEN.sub(fill, (_WEB / "index.html").read_text(encoding="utf-8"))
 
 
+def _digits(value: float) -> str:
+    """Three digits."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
 FORMATS: dict[str, Any] = {
     "gib": show_gib,
     "gb": show_gb,
@@ -143,6 +148,13 @@ def _patterns() -> str:
     return (_WEB / "patterns.js").read_text(encoding="utf-8").split("`")[1]
 
 
+def _fits(found: dict[str, Any], error: str) -> str:
+    if error:
+        return "unknown"
+    waits = found["figures"]["memory"]["waiting"]
+    return "yes" if found["verdict"]["fits"] and not waits else "no"
+
+
 def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str, str]:
     scenario = found["scenario"]
     memory = found["figures"]["memory"]
@@ -177,8 +189,9 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "gpu": escape(gpu if isinstance(gpu, str) else str(gpu.get("name"))),
         "context_short": show_tokens(scenario["context_tokens"]),
         "traits": " ".join(found["figures"]["traits"]),
-        "verdict": said + escape(verdict["sentence"]),
-        "fits": "yes" if verdict["fits"] and not memory["waiting"] else "no",
+        "verdict": said
+        + escape("Shown below is the reference case." if error else verdict["sentence"]),
+        "fits": _fits(found, error),
         "memory": drawing.to_svg(memory["drawing"]),
         "patterns": _patterns(),
         "command": escape(found["take_away"]["command"]),

@@ -84,6 +84,7 @@ for (const [id, asks] of Object.entries(FIELDS)) {
     const change = asks(event.target.value);
     glide();
     if (change) store.change(change, id);
+    else fields({ ...store.answer.scenario, ...store.scenario });
   });
 }
 byId("question").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
@@ -210,6 +211,8 @@ function speak(text) {
   }, 1000);
 }
 
+const LAST = "Shown below is the last question that was answered.";
+
 /** @param {any} control @param {number} index @param {string} text */
 function place(control, index, text) {
   if (document.activeElement !== control || Number(control.value) !== index) control.value = index;
@@ -225,19 +228,38 @@ function show() {
   clearTimeout(later);
   later = setTimeout(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
 
-  const s = answer.scenario;
+  if (!store.error) controls(answer);
+  fields(store.error ? { ...answer.scenario, ...scenario } : answer.scenario);
+  byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
+  byId("drop").disabled = users() <= 1;
+  for (const id of ["add", "add10", "reset", "filled"]) byId(id).disabled = !answer.figures.traits.includes("room");
+  if (m.waiting || m.over_bytes) reveal(false, false);
+
+  const verdict = byId("verdict");
+  verdict.dataset.fits = store.error ? "unknown" : answer.verdict.fits && !m.waiting ? "yes" : "no";
+  verdict.querySelector(".sentence").textContent = store.error ? LAST : answer.verdict.sentence;
+  fault(store.error);
+  if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
+}
+
+/** Sliders and switches say what is drawn. @param {import("./types").Answer} answer */
+function controls({ scenario: s, step }) {
   const context = `${grouped(s.context_tokens)} tokens`;
   for (const [slider, output] of [["context-range", "context-said"], ["context-range-2", "context-said-2"]]) {
     place(byId(slider), nearest(CONTEXTS, s.context_tokens), `${context} a request`);
     byId(output).textContent = context;
   }
   batch.max = batches().length - 1;
-  place(batch, nearest(batches(), answer.step.batch), `${grouped(answer.step.batch)} requests`);
-  byId("batch-said").textContent = `${grouped(answer.step.batch)} requests`;
+  place(batch, nearest(batches(), step.batch), `${grouped(step.batch)} requests`);
+  byId("batch-said").textContent = `${grouped(step.batch)} request${step.batch === 1 ? "" : "s"}`;
   for (const input of document.querySelectorAll('.seg[data-key="kv_dtype"] input')) {
     /** @type {any} */ (input).checked = /** @type {any} */ (input).value === s.kv_dtype;
   }
-  const fields = {
+}
+
+/** The bar says what is asked, be it refused. @param {import("./types").Scenario} s */
+function fields(s) {
+  const shown = {
     model: typeof s.model === "string" ? s.model : ownModel(),
     gpu: typeof s.gpu === "string" ? s.gpu : "",
     count: s.gpu_count,
@@ -246,20 +268,10 @@ function show() {
     users: s.concurrency ?? "",
     engine: s.engine,
   };
-  for (const [id, value] of Object.entries(fields)) {
+  for (const [id, value] of Object.entries(shown)) {
     const field = byId(id);
     if (String(field.value) !== String(value)) field.value = value;
   }
-  byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
-  byId("drop").disabled = users() <= 1;
-  for (const id of ["add", "add10", "reset", "filled"]) byId(id).disabled = !answer.figures.traits.includes("room");
-  if (m.waiting || m.over_bytes) reveal(false, false);
-
-  const verdict = byId("verdict");
-  verdict.dataset.fits = answer.verdict.fits && !m.waiting ? "yes" : "no";
-  verdict.querySelector(".sentence").textContent = answer.verdict.sentence;
-  fault(store.error);
-  if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
 }
 
 /** The entry of the model list that stands for a config by value. */

@@ -24,6 +24,12 @@ export async function post(body, { signal, parts = [] } = {}) {
   return reply.json();
 }
 
+/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
+function refusal({ field, value, message, fix }) {
+  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
+  return `${field}: ${given}${message}. ${fix}`;
+}
+
 /** The same for the same question. @param {Scenario} scenario */
 export const keyOf = (scenario) => JSON.stringify(Object.entries(scenario).sort());
 
@@ -132,7 +138,7 @@ export class Store extends EventTarget {
         const answered = this.shown === keyOf(this.scenario); // by one kept from before
         if (!found.error) this.keep(scenario, found);
         if (answered) continue;
-        if (found.error) this.fail(`${found.error.field}: ${found.error.message}. ${found.error.fix}`);
+        if (found.error) this.fail(refusal(found.error));
         else this.show(scenario, found, address);
       } catch {
         this.fail("The server does not answer. Is kvroom serve still running?");
