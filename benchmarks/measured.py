@@ -52,6 +52,10 @@ class Point:
     def model(self) -> str:
         return calibration.shape_of(self.deployment.model)
 
+    @property
+    def setting(self) -> str:
+        return next(x for x in self.levels if calibration.kind_of_level(x) == calibration.SETTING)
+
     def idle(self) -> set[str]:
         """Coefficients that this point says nothing of."""
         still: set[str] = set()
@@ -64,16 +68,20 @@ class Point:
             )
         if "tpot" not in self.measured:
             still |= {"request_s"}
-        if layout.tp == 1 and layout.pp == 1:
+        if layout.tp == 1:
             still.add("reduce_s")
-            if layout.ep == 1:
-                still.add("link_eta")
+        if layout.pp == 1:
+            still.add("stage_s")
+        if layout.gpus == 1:
+            still.add("link_eta")
         if layout.ep <= layout.tp:
             still.add("exchange_s")
         if not any(s.experts for s in stages):
-            still |= {"expert_eta", "routing", "expert_layer_s"}
+            still |= {"expert_eta", "expert_mu", "expert_width", "routing", "expert_layer_s"}
         if not any(s.latent_layers for s in stages):
             still.add("latent_layer_s")
+        if not any(s.indexer_layers for s in stages):
+            still.add("indexer_layer_s")
         if not any(s.state_layers for s in stages):
             still.add("state_layer_s")
         if not any(s.narrow_bytes for s in stages) and not any(

@@ -151,10 +151,15 @@ class Serving:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Money, where the hardware's price is known."""
+    """Money, where the hardware's price is known, and energy, an estimate from thermal limits."""
 
     usd_per_hour: float | None = None
     usd_per_million_output_tokens: float | None = None
+    usd_per_million_input_tokens: float | None = None
+    usd_per_user_hour: float | None = None
+    joules_per_output_token: float | None = None
+    joules_per_output_token_low: float | None = None
+    joules_per_output_token_high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

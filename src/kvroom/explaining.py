@@ -7,34 +7,17 @@ arithmetic, so that a test (and a doubting reader) can compute it again.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
+from kvroom.explaining_times import times
+from kvroom.explanation import Explanation
 from kvroom.memory.ledger import binding_rank
 from kvroom.models.kinds import LayerKind
 from kvroom.planning import FIXED, Workings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """``figure`` is the Plan's dotted key, ``formula`` is in words, ``numbers`` evaluates to ``value``."""
-
-    figure: str
-    label: str
-    value: int | float
-    unit: str
-    formula: str
-    numbers: str
-    source: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 def explain(w: Workings) -> tuple[Explanation, ...]:
     """The explanations of ``w.plan``'s figures, in the order in which one follows from another."""
-    return (*_weights(w), *_cache(w), *_memory(w), *_ceiling(w), *_step(w))
+    return (*_weights(w), *_cache(w), *_memory(w), *_ceiling(w), *_step(w), *times(w))
 
 
 def _sum(terms: Iterator[str] | list[str]) -> str:

@@ -42,8 +42,9 @@ from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
 from kvroom.simulation.occupancy import expected_room
-from kvroom.timing.answers import cost_of, load_of, rates_of, serving_of, step_of
+from kvroom.timing.answers import cost_of, load_of, serving_of, step_of, timing_of
 from kvroom.timing.estimate import Timing
+from kvroom.timing.serving import Load, Times
 from kvroom.timing.traffic import Traffic
 from kvroom.units import MAX_BYTES, parse_tokens
 from kvroom.verdict import judge, requests_held
@@ -61,6 +62,8 @@ class Workings:
     answer: EngineAnswer
     traffic: Traffic
     timing: Timing | None
+    load: Load | None
+    times: Times | None
 
 
 def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
@@ -95,13 +98,15 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         encoder_tokens=deployment.encoder_tokens,
     )
     batch = scenario.concurrency or max(1, int(held or 0))
-    rates = rates_of(deployment) if model.generates else None
-    timing = Timing.of(deployment, rates) if rates else None
+    timing = (
+        timing_of(deployment, scenario.calibration, scenario.model) if model.generates else None
+    )
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w else None
-    serving, _ = serving_of(timing, load, static=bool(w and w.static))
+    serving, times = serving_of(timing, load)
+    if times is not None and times.saturated:
+        warnings += ("more requests arrive than the deployment can serve: they queue without end",)
     step = step_of(traffic, deployment, timing, batch)
-    rate = serving.output_tokens_per_s or step.tokens_per_s
     alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
@@ -124,11 +129,19 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         ),
         step=step,
         serving=serving,
-        cost=cost_of(deployment.device, layout.gpus, scenario.replicas, rate),
+        cost=cost_of(deployment, scenario.replicas, step, load, times),
         verdict=judge(scenario, deployment, answer, limit),
         warnings=warnings,
     )
-    return Workings(plan=made, deployment=deployment, answer=answer, traffic=traffic, timing=timing)
+    return Workings(
+        plan=made,
+        deployment=deployment,
+        answer=answer,
+        traffic=traffic,
+        timing=timing,
+        load=load,
+        times=times,
+    )
 
 
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:

@@ -26,6 +26,7 @@ from kvroom.units import ceil_div
 from kvroom.workloads.distributions import parse_seconds
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import nearest_rank
+from kvroom.workloads.synthetic import Synthetic
 
 METRICS = ("ttft", "tpot", "itl", "e2e")
 PERCENTS = (50, 90, 95, 99)
@@ -174,7 +175,9 @@ def serve(
     outcome = Outcome(limits=limits_of(slo), on_over=on_over)
     size = rules.engine.scheduler().cache.hash_tokens
     hashed: int | None = getattr(source, "hash_tokens", None)
-    naming = Naming(size, hashed) if rules.engine.enable_prefix_caching else None
+    naming = None
+    if rules.engine.enable_prefix_caching:
+        naming = Naming(size, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
     replicas = workings.plan.scenario.replicas * d.layout.dp
     engines = [_engine(rules, clock, outcome, feed) for _ in range(replicas)]

@@ -152,3 +152,18 @@ def show_tokens(value: int) -> str:
     if KIB <= value < 10_000 * KIB and value % KIB == 0:
         return f"{value // KIB}K"
     return f"{value:,}"
+
+
+def show_seconds(value: float) -> str:
+    """Seconds to three figures: ``24.1 ms``, ``1.2 s``, ``3 min`` from 100 s on."""
+    if value >= 100:
+        return f"{value / 60:,.1f} min"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def show_usd(value: float) -> str:
+    """Dollars to three figures, cents at least: ``$1.99``, ``$0.043``."""
+    return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"

@@ -45,8 +45,8 @@ def test_json_and_files(tmp_path):
 
 
 def test_a_card_with_its_count_narrows_the_search():
-    words = [w for w in ASKED if w not in ("--gpus", "L4,L40S", "--counts", "1")]
-    told = json.loads(run(*words, "--gpu", "L40S:2", "--simulate", "0", "--json").stdout)
+    words = ["--input-tokens", "800", "--output-tokens", "100", "--users", "8", "--gpu", "L40S:2"]
+    told = json.loads(run("search", "llama-3-8b", *words, "--simulate", "0", "--json").stdout)
     assert {(a["scenario"]["gpu"], a["scenario"]["gpu_count"]) for a in told["answers"]} == {
         ("L40S", 2)
     }

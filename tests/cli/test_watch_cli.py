@@ -106,6 +106,14 @@ def test_a_server_that_never_answers_is_an_error_without_its_secrets():
     assert "secret" not in "".join(told)
 
 
+def test_no_recording_of_nothing(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with serving(text("", 503)) as server:
+        run(server.address, "--count", 2, "--interval", "0.05", "--record", path, status=2)
+    assert not path.exists()
+    assert "neither an address nor a file" in run(path.name, status=2).stderr
+
+
 def test_metrics_that_are_off():
     with serving(text("", 404)) as server:
         assert "--enable-metrics" in run(server.address, "--count", 1, status=2).stderr.replace(

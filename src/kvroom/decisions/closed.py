@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from kvroom.decisions.demand import Demand, demand_of
@@ -15,6 +15,7 @@ from kvroom.scenario import MAX_GPUS, Scenario, Workload
 from kvroom.timing.answers import load_of
 from kvroom.timing.estimate import Timing
 from kvroom.timing.serving import Load, Times
+from kvroom.timing.serving import served as serve
 
 MOST_USERS = 65_536
 CHUNK = 32
@@ -78,6 +79,11 @@ def scenario_of(question: Question, keys: Mapping[str, Any], row: Mapping[str, A
     )
 
 
+def first_s(times: Times) -> float:
+    """Seconds to the first token, without end where more come than can be served."""
+    return inf if times.ttft_s is None else times.ttft_s
+
+
 @dataclass(frozen=True, kw_only=True)
 class Served:
     """The closed form of one deployment under any number of users."""
@@ -92,13 +98,14 @@ class Served:
         """The times with ``users`` at once, all of whom have room."""
         if users not in self.seen:
             load = replace(self.load, users=users, slots=max(users, 1.0))  # type: ignore[arg-type]
-            self.seen[users] = self.timing.served(load, static=False)
+            self.seen[users] = serve(self.timing.clock, load)
         return self.seen[users]
 
     def worst(self, times: Times) -> tuple[str, float]:
         """The objective that is nearest to its limit, or farthest beyond, and value over limit."""
-        whole = times.ttft_s + times.tpot_s * max(0, self.load.output_tokens - 1)
-        values = {"ttft": times.ttft_s, "tpot": times.tpot_s, "itl": times.tpot_s, "e2e": whole}
+        ttft_s = first_s(times)
+        whole = ttft_s + times.tpot_s * max(0, self.load.output_tokens - 1)
+        values = {"ttft": ttft_s, "tpot": times.tpot_s, "itl": times.tpot_s, "e2e": whole}
         ratios = [(values[o.metric] / o.limit_s, o.name) for o in self.demand.slo]
         ratio, name = max(ratios, default=(0.0, ""))
         return name, ratio
@@ -198,7 +205,7 @@ def _row(
     price = d.device.usd_per_hour
     hour = None if price is None else price * gpus
     spans = {
-        m: served.timing.span(m, s) for m, s in (("ttft", times.ttft_s), ("tpot", times.tpot_s))
+        m: served.timing.span(m, s) for m, s in (("ttft", first_s(times)), ("tpot", times.tpot_s))
     }
     return {
         "meets": meets and gpus <= MAX_GPUS,
@@ -214,7 +221,7 @@ def _row(
         **{f"{m}_low_s": s.low for m, s in spans.items()},
         **{f"{m}_high_s": s.high for m, s in spans.items()},
         "loads": len(served.seen),
-        "e2e_s": times.ttft_s + times.tpot_s * max(0, demand.output_tokens - 1),
+        "e2e_s": first_s(times) + times.tpot_s * max(0, demand.output_tokens - 1),
     }
 
 

@@ -45,6 +45,11 @@ class Endpoint:
         """From ``host:port`` or a URL, ``/metrics`` where it has no path; KvroomError otherwise."""
         text = url.strip()
         if "://" not in text:
+            if text.endswith((".jsonl", ".json")):
+                fix = "Give a recording that is there, or a server's address."
+                raise KvroomError(
+                    "URL", text, "is neither an address nor a file that is there", fix
+                )
             text = f"http://{text}"
         try:
             parts = urlsplit(text)

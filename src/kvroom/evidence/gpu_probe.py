@@ -2,7 +2,7 @@
 
 Standard library and one of the two only, so that any Python that has one can run it by its path:
 ``python gpu_probe.py [SHARE]`` takes at most SHARE (0.1) of a GPU's free memory, and some seconds a
-GPU. Each figure is the best of several timed runs of whole-buffer operations.
+kind of GPU, of which the first is measured. Each figure is the best of several timed runs.
 
 ``{"backend", "version", "devices": [{"name", "visible_bytes", "free_bytes", "compute_capability",
 "l2_bytes", "read_bytes_per_s", "copy_bytes_per_s", "l2_bytes_per_s", "to_device_bytes_per_s",
@@ -178,12 +178,17 @@ def timed(start: Callable[[], Any], wait: Callable[[], Any]) -> float:
     once = max(1e-7, time.perf_counter() - begun)
     times = max(1, min(2000, int(SECONDS / once)))
     best = float("inf")
+    spent = 0.0
     for _ in range(ROUNDS):
         begun = time.perf_counter()
         for _ in range(times):
             start()
         wait()
-        best = min(best, (time.perf_counter() - begun) / times)
+        took = time.perf_counter() - begun
+        best = min(best, took / times)
+        spent += took
+        if spent > 2 * ROUNDS * SECONDS:  # a slow device needs no more rounds
+            break
     return best
 
 
@@ -240,6 +245,16 @@ def measure(backend: Any, i: int, share: float, missing: list[str]) -> dict[str,
     return found
 
 
+def devices(backend: Any, count: int, share: float, missing: list[str]) -> list[dict[str, Any]]:
+    """Every GPU; the first of each name is measured, of its like only what they say of themselves."""
+    found: list[dict[str, Any]] = []
+    for i in range(count):
+        about = backend.about(i)
+        alike = any(d["name"] == about["name"] for d in found)
+        found.append(about if alike else measure(backend, i, share, missing))
+    return found
+
+
 def cpu_flops(backend: Any, missing: list[str]) -> dict[str, float]:
     """FLOP/s of the CPU's matrix products."""
     found: dict[str, float] = {}
@@ -273,7 +288,7 @@ def probe(
             continue
         if answer["backend"] is None or count:
             answer |= {"backend": backend.name, "version": backend.version}
-            answer["devices"] = [measure(backend, i, share, missing) for i in range(count)]
+            answer["devices"] = devices(backend, count, share, missing)
             if "cpu_flops_per_s" not in answer:
                 answer["cpu_flops_per_s"] = cpu_flops(backend, missing)
         if count:

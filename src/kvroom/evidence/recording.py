@@ -69,6 +69,8 @@ class Recorder:
         at: TracebackType | None,
     ) -> None:
         self._file.close()
+        if self._before is None:  # nothing answered
+            Path(self._path).unlink(missing_ok=True)
 
     def header(self, address: str, reading: Reading, scenario: Mapping[str, Any] | None) -> None:
         """What is watched; ``address`` without credentials."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvroom.explaining import Explanation
+from kvroom.explanation import Explanation
 from kvroom.planning import Workings
 
 ASKED, DERIVED = "the question asked", "derived from the Plan"

@@ -8,8 +8,9 @@ from textwrap import wrap
 import click
 
 from kvroom.answer import Account, Plan
-from kvroom.explaining import Explanation
+from kvroom.explanation import Explanation
 from kvroom.faces.plain import ascii_only, spelled
+from kvroom.faces.times import times
 from kvroom.planning import Workings
 from kvroom.units import GB, show_count, show_gb, show_gib, show_tokens
 
@@ -54,6 +55,7 @@ def show(w: Workings) -> str:
         request(w),
         room(plan),
         step(w),
+        *(_plain(block) for block in times(w)),
         *([warnings(plan.warnings)] if plan.warnings else []),
     ]
     return "\n\n".join(b for b in blocks if b)

@@ -9,14 +9,21 @@ from kvroom.simulation.extents import Holding
 from kvroom.simulation.live import Live
 from kvroom.simulation.tokens import BlockHashes
 from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, in_order
-from kvroom.workloads.synthetic import Synthetic
+from kvroom.workloads.synthetic import ONE, Synthetic
 
 
 class Naming:
-    """How the blocks of prompts are named: one name for ``unit`` blocks of ``block_tokens``."""
+    """How the blocks of prompts are named: one name for ``unit`` blocks of ``block_tokens``.
 
-    def __init__(self, block_tokens: int, hash_tokens: int | None = None) -> None:
+    ``numbered``: a token id is never shared without all before it, as in made-up workloads; then a block's
+    last id names it.
+    """
+
+    def __init__(
+        self, block_tokens: int, hash_tokens: int | None = None, *, numbered: bool = False
+    ) -> None:
         self.block_tokens = block_tokens
+        self.numbered = numbered
         whole = hash_tokens is not None and hash_tokens % block_tokens == 0
         self.unit = hash_tokens // block_tokens if hash_tokens and whole else 1
 
@@ -37,8 +44,19 @@ class Naming:
                 names = prefix.block_keys(size, tokens)
             case TokenRuns():
                 tokens += request.output_tokens
-                names = prefix.block_keys(size, tokens)
+                names = last_ids(prefix, size) if self.numbered else prefix.block_keys(size, tokens)
         return Holding(names, min(tokens // size, len(names)))
+
+
+def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
+    """The last token id of every whole block of a prompt and its answer."""
+    names: list[int] = []
+    left = block_tokens - 1  # tokens before the next last one
+    for first, count in (*runs.prompt, *runs.answer):
+        ids = range(first + left, first + count, block_tokens)
+        names += ids
+        left += len(ids) * block_tokens - count
+    return names
 
 
 class LiveHashes(BlockHashes):
@@ -76,6 +94,8 @@ class Feed:
         self._sessions: Iterator[tuple[Request, ...]] = iter(())
         self._users = 0
         if isinstance(source, Synthetic):
+            if not (source.prefix.tokens or source.turns != ONE or source.agent != ONE):
+                self.naming = None  # nothing is said twice
             self._sessions = source.sessions()
             self._users = source.arrivals.users if source.arrivals.kind == "closed" else 0
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kvroom.answer import Cost, EngineCapacity, Serving, Step
-from kvroom.machines.spec import Device
 from kvroom.memory.deployment import Deployment
 from kvroom.scenario import Workload
-from kvroom.timing.estimate import Timing
-from kvroom.timing.serving import Load, Times
+from kvroom.timing.estimate import CHUNK_TOKENS, Timing
+from kvroom.timing.own_points import drawn_to, points_for
+from kvroom.timing.serving import Load, Times, served
 from kvroom.timing.steps import Rates
 from kvroom.timing.traffic import Traffic, compute_dtype
 from kvroom.units import check_int
 
-CHUNK_TOKENS = {"vllm": 8192, "sglang": 8192, "tensorrt-llm": 8192}
-"""Prompt tokens that an engine computes in one step, unless it is told otherwise."""
+MOST_SLOTS = 4096
+"""Requests that run at once where neither cache nor engine sets a limit."""
 CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
-DEFAULT_CHUNK_TOKENS = 8192
 
 
 def rates_of(d: Deployment) -> Rates | None:
@@ -23,12 +24,24 @@ def rates_of(d: Deployment) -> Rates | None:
     return Rates.of(d.device, compute_dtype(d.weights.quantisation.linear, d.device))
 
 
+def timing_of(d: Deployment, calibration: Any, model: Any) -> Timing | None:
+    """The times of ``d``, drawn to the measurements of a ``calibration`` file's content where there is
+    one; None where the card's arithmetic is not known."""
+    rates = rates_of(d)
+    if rates is None:
+        return None
+    timing = Timing.of(d, rates)
+    if calibration is None:
+        return timing
+    return drawn_to(timing, points_for(calibration, d, model))
+
+
 def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load | None:
     """What ``w`` asks of the deployment; None where it states no lengths."""
     if w.input_tokens is None or w.output_tokens is None:
         return None
     users = w.concurrency or d.concurrency or 1
-    slots = float(users)
+    slots = float(MOST_SLOTS if w.requests_per_s is not None else users)
     if capacity is not None and not w.static:
         if capacity.kv_tokens:
             held = w.input_tokens + w.output_tokens / 2
@@ -43,7 +56,9 @@ def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load
         slots=slots,
         chunk_tokens=check_int("engine_args.chunk", chunk, low=1, high=2**40)
         if chunk is not None
-        else CHUNK_TOKENS.get(d.engine, DEFAULT_CHUNK_TOKENS),
+        else CHUNK_TOKENS,
+        requests_per_s=w.requests_per_s,
+        static=w.static,
     )
 
 
@@ -73,30 +88,58 @@ def _bound(d: Deployment, moved: int, flops: int) -> str | None:
     return "memory" if moved / d.device.memory_bytes_per_s >= flops / peak else "compute"
 
 
-def serving_of(
-    timing: Timing | None, load: Load | None, *, static: bool
-) -> tuple[Serving, Times | None]:
-    """Times under the load; all None where nothing is asked or known."""
+def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times | None]:
+    """Times under the load, and their parts; all None where nothing is asked or known."""
     if timing is None or load is None:
         return Serving(), None
-    times = timing.served(load, static=static)
-    tpot, ttft = timing.span("tpot", times.tpot_s), timing.span("ttft", times.ttft_s)
+    times = served(timing.clock, load)
+    tpot = timing.span("tpot", times.tpot_s)
+    ttft = None if times.ttft_s is None else timing.span("ttft", times.ttft_s)
     return Serving(
         tpot_s=tpot.seconds,
         tpot_low_s=tpot.low,
         tpot_high_s=tpot.high,
-        ttft_s=ttft.seconds,
-        ttft_low_s=ttft.low,
-        ttft_high_s=ttft.high,
+        ttft_s=ttft.seconds if ttft else None,
+        ttft_low_s=ttft.low if ttft else None,
+        ttft_high_s=ttft.high if ttft else None,
         output_tokens_per_s=times.requests_per_s * load.output_tokens,
     ), times
 
 
-def cost_of(device: Device, gpus: int, replicas: int, tokens_per_s: float | None) -> Cost:
-    """Dollars an hour of all replicas, and for a million output tokens where one replica of ``gpus``
-    makes ``tokens_per_s``."""
-    if device.usd_per_hour is None:
-        return Cost()
-    hour = device.usd_per_hour * gpus
-    each = hour / 3600 / tokens_per_s * 1e6 if tokens_per_s else None
-    return Cost(usd_per_hour=hour * replicas, usd_per_million_output_tokens=each)
+ENERGY_SHARES = (0.4, 0.7, 1.0)
+"""Of a card's thermal limit, what it draws while it serves: least, usual, most (an estimate)."""
+
+
+def cost_of(
+    d: Deployment, replicas: int, step: Step, load: Load | None, times: Times | None
+) -> Cost:
+    """Money and energy at the plan's load, else at its step: dollars an hour of all replicas, for a
+    million output and input tokens, and for an hour of one user; joules an output token by the card's
+    thermal limit."""
+    device, gpus = d.device, d.layout.gpus
+    output = step.tokens_per_s
+    entering = users = None
+    if load is not None and times is not None:
+        output = times.requests_per_s * load.output_tokens
+        entering = times.requests_per_s * load.input_tokens
+        users = times.decoding if load.requests_per_s is not None else load.users
+    elif output is not None:
+        users = step.batch
+    hour = None if device.usd_per_hour is None else device.usd_per_hour * gpus
+    watts = None if device.tdp_w is None else device.tdp_w * gpus
+    joules = [watts * s / output if watts and output else None for s in ENERGY_SHARES]
+    return Cost(
+        usd_per_hour=None if hour is None else hour * replicas,
+        usd_per_million_output_tokens=_a_million(hour, output),
+        usd_per_million_input_tokens=_a_million(hour, entering),
+        usd_per_user_hour=hour / users if hour is not None and users else None,
+        joules_per_output_token=joules[1],
+        joules_per_output_token_low=joules[0],
+        joules_per_output_token_high=joules[2],
+    )
+
+
+def _a_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float | None:
+    if usd_per_hour is None or not tokens_per_s:
+        return None
+    return usd_per_hour / 3600 / tokens_per_s * 1e6

@@ -10,6 +10,7 @@ makes the file.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
@@ -23,8 +24,18 @@ from kvroom.models.spec import ModelSpec
 from kvroom.timing.steps import Coefficients
 
 _FILE = Path(__file__).with_name("calibration.json")
-NOVEL = ("gpu", "model", "engine")
-"""What a band is widened for where no measurement had it."""
+SETTING = "engine gpu model weights tp ep"
+"""The kind of level that says all: what was measured so is known best."""
+NOVEL = ("gpu", "model", "engine", SETTING)
+"""Kinds of level that a band is widened for where no measurement had them."""
+
+
+def kind_of_level(level: str) -> str:
+    """``engine tp`` of ``engine=vllm tp=4``: the names without their values."""
+    return " ".join(part.partition("=")[0] for part in level.split())
+
+
+NEW_SINCE = {"vllm": (0, 8), "tensorrt-llm": (1, 0), "sglang": (0, 4)}
 NAMES = tuple(f.name for f in fields(Coefficients))
 
 
@@ -32,7 +43,7 @@ def width_class(name: str) -> str:
     """Weight widths that share their kernels: ``q4_k`` and ``q4_0``, any exl2."""
     if name in ("bf16", "fp16", "fp32"):
         return "wide"
-    return name.split("_", maxsplit=1)[0]
+    return name.partition("_")[0]
 
 
 def kind_of(model: ModelSpec) -> str:
@@ -45,27 +56,44 @@ def shape_of(model: ModelSpec) -> str:
     return f"{model.model_type}-{model.hidden_size}x{model.num_layers}"
 
 
+def era_of(engine: str, version: str | None) -> str:
+    """``old`` for releases whose loop and kernels were another generation's, else ``new``."""
+    found = tuple(int(n) for n in re.findall(r"\d+", version or "")[:2])
+    if not found:
+        return "new"
+    since = (2024, 0) if found[0] >= 2000 else NEW_SINCE.get(engine, (0, 0))
+    return "old" if found < since else "new"
+
+
 def levels(d: Deployment) -> tuple[str, ...]:
     """All levels of a deployment, from what many share to what is its own."""
     device, model, layout = d.device, d.model, d.layout
-    weights = width_class(d.weights.quantisation.linear.name)
-    kind, shape = kind_of(model), shape_of(model)
-    generation = f"generation={device.generation}"
-    engine = f"engine={d.engine}"
-    gpu = f"gpu={device.name}"
-    link = "nvlink" if device.scale_up else "bus"
-    width, version = f"weights={weights}", f"version={d.version or 'none'}"
-    single = (
-        f"vendor={device.vendor}", generation, gpu, engine, f"kind={kind}", width,
-        f"cache={d.kv.bits}", f"tp={layout.tp}", f"link={link}", f"model={shape}",
-    )  # fmt: skip
+    shape = f"model={shape_of(model)}"
+    engine, kind = f"engine={d.engine}", f"kind={kind_of(model)}"
+    generation, gpu = f"generation={device.generation}", f"gpu={device.name}"
+    width = f"weights={width_class(d.weights.quantisation.linear.name)}"
+    era, version = f"era={era_of(d.engine, d.version)}", f"version={d.version or 'none'}"
+    link = f"link={'scale-up' if device.scale_up else 'bus'}"
+    tp = f"tp={layout.tp}"
+    vendor = f"vendor={device.vendor}"
+    chip = f"chip={device.compute_capability or device.generation}"
+    cache = f"cache={d.kv.bits}"
+    single = (vendor, generation, chip, gpu, engine, kind, width, cache, tp, link, shape)
     pairs = (
-        (engine, generation), (engine, f"kind={kind}"), (engine, width), (width, generation),
-        (engine, width, generation), (engine, f"model={shape}"), (f"model={shape}", width),
-        (engine, generation, f"model={shape}", width),
-        (engine, gpu, f"model={shape}", width, f"tp={layout.tp}", f"ep={layout.ep}"),
-        (engine, version), (engine, version, f"model={shape}", width, generation),
-    )  # fmt: skip
+        *(
+            (engine, era),
+            (engine, version),
+            (engine, era, tp),
+            (engine, vendor),
+            (engine, generation),
+            (engine, link),
+        ),
+        *((engine, kind), (width, kind), (engine, width), (engine, width, kind)),
+        *((width, vendor), (width, generation), (engine, width, generation)),
+        *((engine, shape), (shape, width), (engine, generation, shape, width)),
+        (engine, gpu, shape, width, tp, f"ep={layout.ep}"),
+        (engine, version, shape, width, generation),
+    )
     return (*single, *(" ".join(p) for p in pairs))
 
 

@@ -7,16 +7,18 @@ measurements that the calibration had of this card, model and engine make it, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from math import exp, hypot
+from math import ceil, exp, hypot
 from typing import Any
 
 from kvroom.memory.deployment import Deployment
-from kvroom.timing import calibration, serving
-from kvroom.timing.serving import Load, Times
+from kvroom.timing import calibration
 from kvroom.timing.steps import Clock, Rates, Terms
 from kvroom.timing.work import Work
+
+CHUNK_TOKENS = 8192
+"""Prompt tokens that an engine computes in one step, unless it is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Timing:
     levels: tuple[str, ...]
     kind: str
     table: Mapping[str, Any]
+    own_bands: Mapping[str, float] = field(default_factory=dict)
+    """Half widths (logarithms) by metric where one's own measurements say them."""
 
     @classmethod
     def of(cls, d: Deployment, rates: Rates, table: Mapping[str, Any] | None = None) -> Timing:
@@ -51,16 +55,20 @@ class Timing:
 
     @cached_property
     def unseen(self) -> tuple[str, ...]:
-        """Which of gpu, model, engine no measurement of the calibration had."""
+        """Kinds of level that no measurement of the calibration had: of card, model and engine those
+        that are new, else the setting where it is new as a whole."""
         known: Mapping[str, int] = self.table["measured"]
-        names = (level for level in self.levels if " " not in level)
-        parts = ((level.split("=")[0], level) for level in names)
-        return tuple(p for p, level in parts if p in calibration.NOVEL and level not in known)
+        kinds = ((calibration.kind_of_level(level), level) for level in self.levels)
+        new = [k for k, level in kinds if k in calibration.NOVEL and level not in known]
+        parts = tuple(k for k in new if k != calibration.SETTING)
+        return parts or tuple(new)
 
     def span(self, metric: str, seconds: float) -> Span:
         """``seconds`` of ``metric`` (step, tpot, ttft) with its band."""
-        widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
-        wide = hypot(widths["known"], *(widths[u] for u in self.unseen))
+        wide = self.own_bands.get(metric)
+        if wide is None:
+            widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
+            wide = hypot(widths["known"], *(widths[u] for u in self.unseen))
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))
 
     def step(self, requests: int, tokens: int) -> tuple[Terms, Span]:
@@ -68,6 +76,8 @@ class Timing:
         terms = self.clock.decode(requests, self.clock.work.decoding(tokens))
         return terms, self.span("step", terms.seconds)
 
-    def served(self, load: Load, *, static: bool) -> Times:
-        """TPOT and TTFT of ``load``."""
-        return (serving.static_batch if static else serving.closed_loop)(self.clock, load)
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds to compute a prompt of ``tokens`` by itself, no request waiting before it."""
+        work = self.clock.work
+        chunks = ceil(tokens / CHUNK_TOKENS)
+        return self.clock.prefill(tokens, work.prefilling(tokens), chunks=chunks).seconds

@@ -3,95 +3,209 @@
 A closed loop: each of ``users`` sends a prompt, reads its answer, sends the next. While one request
 decodes, others' prompts are computed in between, so TPOT is a decode step plus its share of their
 prefill; TTFT is a request's own prefill plus what it waits behind others. When more users come than the
-cache holds, those without room wait a whole answer of somebody else's.
+cache holds, those without room wait a whole answer of somebody else's. Open arrivals below saturation
+hold as many requests at once as come while one is served (Little's law).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 
 from kvroom.timing.steps import Clock
+from kvroom.timing.work import Attention
 
-ROUNDS = 30
+ROUNDS = 60
 """Steps of the fixed point between TPOT and how many decode at once; it settles within a few."""
 CLOSE = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What comes: lengths in tokens, users at once (whole deployment), how many have room at once,
-    and how many prompt tokens an engine computes in one step."""
+    """What comes: lengths in tokens, users at once (whole deployment) or arrivals a second, how many
+    requests have room at once, and how many prompt tokens an engine computes in one step."""
 
     input_tokens: int
     output_tokens: int
     users: int
     slots: float
     chunk_tokens: int
+    requests_per_s: float | None = None
+    static: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
-    """Seconds a token after the first, to the first token, and requests that decode at once."""
+    """Seconds a token after the first (``tpot_s``) and to the first (``ttft_s``), with their parts.
+
+    ``tpot_s`` = ``step_s`` + ``prompts_a_step`` × ``prompt_s``; ``ttft_s`` = ``own_s`` + ``queued_s`` +
+    ``no_room_s``. ``decoding`` requests decode at once; ``requests_per_s`` are finished by the whole
+    deployment; ``saturated`` where more come than it can serve, so that ``ttft_s`` has no end.
+    """
 
     tpot_s: float
-    ttft_s: float
+    ttft_s: float | None
+    step_s: float
+    prompts_a_step: float
+    prompt_s: float
+    own_s: float
+    queued_s: float
+    no_room_s: float
     decoding: float
     requests_per_s: float
+    saturated: bool = False
+
+
+def served(clock: Clock, load: Load) -> Times:
+    """The times of ``load``, static, open or closed."""
+    if load.static:
+        return static_batch(clock, load)
+    if load.requests_per_s is not None:
+        return open_arrivals(clock, load, load.requests_per_s)
+    return closed_loop(clock, load)
 
 
 def static_batch(clock: Clock, load: Load) -> Times:
     """One batch, no arrivals: TTFT is when the batch's prefill is done."""
     k, layout = clock.k, clock.work.layout
     each = load.users / layout.dp
-    middle = load.input_tokens + load.output_tokens // 2
-    tpot = clock.decode_s(load.users, middle)
+    tpot = clock.decode_s(load.users, load.input_tokens + load.output_tokens // 2)
     tokens = each * load.input_tokens
     prompt = [a.times(each) for a in clock.work.prefilling(load.input_tokens)]
     chunks = ceil(tokens / load.chunk_tokens)
-    ttft = clock.prefill(tokens, prompt, chunks=chunks, prompts=each).seconds
-    ttft = k.first_scale * ttft + k.first_s
+    own = clock.prefill(tokens, prompt, chunks=chunks, prompts=each).seconds
+    ttft = k.first_scale * own + k.first_s
     return Times(
         tpot_s=tpot,
         ttft_s=ttft,
+        step_s=tpot,
+        prompts_a_step=0.0,
+        prompt_s=0.0,
+        own_s=ttft,
+        queued_s=0.0,
+        no_room_s=0.0,
         decoding=load.users,
         requests_per_s=load.users / (ttft + tpot * max(1, load.output_tokens - 1)),
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Replica:
+    """One data-parallel replica's steps under a load: what each costs at a number of requests."""
+
+    clock: Clock
+    load: Load
+    each: Sequence[Attention]
+    prompt: Sequence[Attention]
+    own_s: float
+    alone_s: float
+
+    @classmethod
+    def of(cls, clock: Clock, load: Load) -> _Replica:
+        k, work = clock.k, clock.work
+        prompt = work.prefilling(load.input_tokens)
+        chunks = ceil(load.input_tokens / load.chunk_tokens)
+        own = clock.prefill(load.input_tokens, prompt, chunks=chunks).seconds
+        empty = clock.prefill(0.0, [a.times(0) for a in prompt], chunks=chunks).seconds
+        return cls(
+            clock=clock,
+            load=load,
+            each=work.decoding(load.input_tokens + load.output_tokens // 2),
+            prompt=prompt,
+            own_s=k.first_s + k.first_scale * own,
+            alone_s=k.alone * empty,
+        )
+
+    def step_s(self, requests: float) -> float:
+        """A decode step of ``requests`` of this replica."""
+        return self.clock.decode(requests * self.clock.work.layout.dp, self.each).seconds
+
+    def prompt_s(self, requests: float, step: float) -> float:
+        """What computing one prompt adds to the steps of ``requests`` that decode meanwhile."""
+        here = requests / self.clock.work.layout.pp
+        mixed = self.clock.mixed(here, self.each, self.load.input_tokens, self.prompt).seconds
+        return max(0.0, mixed - step) + self.alone_s
+
+
 def closed_loop(clock: Clock, load: Load) -> Times:
     """A steady loop of ``load.users``, of whom ``load.slots`` have room at once."""
-    k, work = clock.k, clock.work
-    layout = work.layout
-    users, slots = load.users / layout.dp, max(1.0, load.slots / layout.dp)
+    k, dp = clock.k, clock.work.layout.dp
+    users, slots = load.users / dp, max(1.0, load.slots / dp)
     room = min(users, slots)
     steps = max(1, load.output_tokens - 1)
-    each = work.decoding(load.input_tokens + load.output_tokens // 2)
-    prompt = work.prefilling(load.input_tokens)
-    chunks = ceil(load.input_tokens / load.chunk_tokens)
-    own = clock.prefill(load.input_tokens, prompt, chunks=chunks).seconds
-    fixed = clock.prefill(0.0, [a.times(0) for a in prompt], chunks=chunks).seconds
+    r = _Replica.of(clock, load)
     decoding = room
-    tpot = ttft = 0.0
     for _ in range(ROUNDS):
-        step = clock.decode(decoding * layout.dp, each).seconds
-        mixed = clock.mixed(decoding / layout.pp, each, load.input_tokens, prompt).seconds
-        extra = max(0.0, mixed - step) + k.alone * fixed
-        others = max(0.0, users - 1) / users * decoding / load.output_tokens
-        tpot = step + others * extra
+        step = r.step_s(decoding)
+        prompt = r.prompt_s(decoding, step)
+        # Others' prompts: a loop of one user never meets one.
+        prompts = max(0.0, users - 1) / users * decoding / load.output_tokens
+        tpot = step + prompts * prompt
+        queued = k.wait * step + k.burst * max(0.0, room - 1) / 2 * prompt
         service = steps * tpot
-        queued = k.burst * (room - 1) / 2 * extra
-        ttft = k.first_s + k.first_scale * own + k.wait * step + queued
-        settled = max(min(1.0, room), room * service / (service + ttft))
+        settled = max(min(1.0, room), room * service / (service + r.own_s + queued))
         if abs(settled - decoding) <= CLOSE * room:
             break
         decoding = settled
-    cycle = service + ttft
-    if users > slots:
-        ttft += (users / slots - 1) * cycle
+    cycle = service + r.own_s + queued
+    no_room = max(0.0, users / slots - 1) * cycle
     return Times(
         tpot_s=tpot,
-        ttft_s=ttft,
-        decoding=decoding * layout.dp,
-        requests_per_s=room * layout.dp / cycle,
+        ttft_s=r.own_s + queued + no_room,
+        step_s=step,
+        prompts_a_step=prompts,
+        prompt_s=prompt,
+        own_s=r.own_s,
+        queued_s=queued,
+        no_room_s=no_room,
+        decoding=decoding * dp,
+        requests_per_s=room * dp / cycle,
     )
+
+
+def open_arrivals(clock: Clock, load: Load, requests_per_s: float) -> Times:
+    """Arrivals at ``requests_per_s`` (whole deployment), independent of one another.
+
+    Each takes ``prompt_s`` of the steps' time, so ρ = rate × ``prompt_s`` of it goes to prompts, TPOT is
+    a step over 1 − ρ, and a prompt waits ρ / (2·(1 − ρ)) of another (M/D/1). Where that has no steady
+    state, or not enough room, the deployment is saturated: it runs as a loop that fills it.
+    """
+    k, dp = clock.k, clock.work.layout.dp
+    rate, slots = requests_per_s / dp, max(1.0, load.slots / dp)
+    steps = max(1, load.output_tokens - 1)
+    r = _Replica.of(clock, load)
+    decoding = 1.0
+    for _ in range(ROUNDS):
+        step = r.step_s(decoding)
+        prompt = r.prompt_s(decoding, step)
+        busy = rate * prompt
+        if busy >= 1:
+            return _full(clock, load)
+        tpot = step / (1 - busy)
+        settled = max(1.0, rate * steps * tpot)
+        if settled > slots:
+            return _full(clock, load)
+        if abs(settled - decoding) <= CLOSE * decoding:
+            break
+        decoding = settled
+    queued = k.wait * step + busy / (2 * (1 - busy)) * prompt
+    return Times(
+        tpot_s=tpot,
+        ttft_s=r.own_s + queued,
+        step_s=step,
+        prompts_a_step=rate * tpot,
+        prompt_s=prompt,
+        own_s=r.own_s,
+        queued_s=queued,
+        no_room_s=0.0,
+        decoding=decoding * dp,
+        requests_per_s=requests_per_s,
+    )
+
+
+def _full(clock: Clock, load: Load) -> Times:
+    """As many requests at once as have room, and more waiting for ever."""
+    users = max(1, int(load.slots))
+    t = closed_loop(clock, replace(load, users=users, requests_per_s=None))
+    return replace(t, ttft_s=None, saturated=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, log1p, log2
+from math import exp, log1p
 
 from kvroom.machines.spec import Device
 from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
@@ -20,17 +20,29 @@ from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert
 HOST_LINK_BYTES_PER_S = 25e9
 """What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""
 
+FLOPS_PER_BYTE = {"apple": 33.0}
+"""16-bit FLOPs for each byte of memory traffic where a vendor publishes no peak: its other chips' usual
+ratio (Apple's M1 to M4: 26 to 38)."""
+USUAL_WIDTH = 4096
+"""The hidden size at which a layer costs ``layer_s``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coefficients:
     """What calibration fits; all positive.
 
-    ``*_eta``: share of the memory's rate reached on wide and narrow weights and on cache, and on
-    experts against other weights. ``*_mu``: share of the peak FLOP rate. ``*_s``: seconds a layer (more
-    for layers with experts, latents, state), an all-reduce, an exchange of tokens between expert
-    ranks, a request, a token of a prompt, a step. ``link_eta``: share of the link's rate.
-    ``routing``: how many evenly routed tokens touch as many experts as one unevenly routed one.
-    ``scale`` multiplies the whole step.
+    ``*_eta``: share of the memory's rate reached on wide and narrow weights and on cache; on experts
+    against other weights. ``*_mu``: share of the peak FLOP rate; on experts against others. ``*_s``:
+    seconds a layer (and more for layers with experts, latents, an indexer, state), an all-reduce, an
+    exchange of tokens between expert ranks, a hand-over between stages, a request, a token of a
+    prompt, a step. ``link_eta``: share of the link's rate. ``layer_width``: the power of the hidden
+    size by which a layer's own seconds grow. ``routing``: how many evenly routed tokens touch as many
+    experts as one unevenly routed one. ``expert_width``: the inner width of a rank's share of an
+    expert at which it runs at half its rate. ``scale`` multiplies the whole step.
+
+    Of serving: ``first_s`` passes before a prompt is computed, ``first_scale`` multiplies that;
+    ``alone`` is how much of a step's fixed cost a prompt pays for steps of its own; ``burst`` how much
+    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for.
     """
 
     wide_eta: float
@@ -40,17 +52,22 @@ class Coefficients:
     wide_mu: float
     narrow_mu: float
     attention_mu: float
+    expert_mu: float
     layer_s: float
+    layer_width: float
     expert_layer_s: float
     latent_layer_s: float
+    indexer_layer_s: float
     state_layer_s: float
     reduce_s: float
     link_eta: float
     exchange_s: float
+    stage_s: float
     request_s: float
     token_s: float
     step_s: float
     routing: float
+    expert_width: float
     scale: float
     first_s: float
     first_scale: float
@@ -71,8 +88,10 @@ class Rates:
     @classmethod
     def of(cls, device: Device, narrow_dtype: str) -> Rates | None:
         """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
-        peak arithmetic is not known."""
+        peak arithmetic is neither known nor near that of its vendor's other chips."""
         wide = device.flops("bf16")
+        if wide is None and device.vendor in FLOPS_PER_BYTE:
+            wide = FLOPS_PER_BYTE[device.vendor] * device.memory_bytes_per_s
         if wide is None:
             return None
         link = device.peer_link
@@ -214,7 +233,8 @@ class Clock:
         """Seconds to read all of ``e``."""
         k = self.k
         eta = k.expert_eta * (k.narrow_eta if e.narrow else k.wide_eta)
-        return k.scale * e.bytes / (eta * self.rates.memory_bytes_per_s)
+        wide = 1 + k.expert_width / e.width
+        return k.scale * e.bytes * wide / (eta * self.rates.memory_bytes_per_s)
 
     def expert_decay(self, e: Expert) -> float:
         """How fast a step of more tokens of one replica leaves fewer of ``e`` unread: n tokens leave
@@ -229,6 +249,7 @@ class Clock:
         narrow = s.narrow_params * tokens
         for e in s.experts:
             used = e.active_params * self._domain(tokens)
+            used *= (1 + k.expert_width / e.width) / k.expert_mu
             wide, narrow = (wide, narrow + used) if e.narrow else (wide + used, narrow)
         return (
             2 * wide / (k.wide_mu * r.wide_flops_per_s)
@@ -238,10 +259,12 @@ class Clock:
 
     def _launch_s(self, s: StageWork) -> float:
         k = self.k
-        return (
+        width: float = (self.work.hidden_size / USUAL_WIDTH) ** k.layer_width
+        return width * (
             k.layer_s * s.layers
             + k.expert_layer_s * s.expert_layers
             + k.latent_layer_s * s.latent_layers
+            + k.indexer_layer_s * s.indexer_layers
             + k.state_layer_s * s.state_layers
         )
 
@@ -255,7 +278,7 @@ class Clock:
         if layout.tp > 1:
             # A ring sends 2·(n − 1)/n of the vector; two all-reduces a layer.
             sent += 2 * layers * 2 * (layout.tp - 1) / layout.tp * vector * tokens
-            calls += 2 * layers * log2(layout.tp) * k.reduce_s
+            calls += 2 * layers * k.reduce_s
         if layout.ep > layout.tp:
             routed = sum(s.expert_layers for s in w.stages)
             copies = min(w.active_experts, layout.ep)
@@ -263,7 +286,7 @@ class Clock:
             calls += 2 * routed * k.exchange_s
         if layout.pp > 1:
             sent += (layout.pp - 1) * vector * tokens
-            calls += (layout.pp - 1) * k.reduce_s
+            calls += (layout.pp - 1) * k.stage_s
         return sent / rate + calls * chunks
 
 

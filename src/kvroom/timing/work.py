@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.layout import Layout, Rank, bytes_on_rank
@@ -26,13 +27,15 @@ ACTIVATION_BYTES = 2
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expert:
     """Routed experts of one shape on one rank: their bytes, how many a layer of the model has, how
-    many of them a token uses, and the parameters that one token is multiplied with here."""
+    many of them a token uses, the parameters that one token is multiplied with here, and the inner
+    width of this rank's share of one."""
 
     bytes: float
     count: int
     active: int
     narrow: bool
     active_params: float
+    width: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,7 @@ class StageWork:
     layers: int
     expert_layers: int
     latent_layers: int
+    indexer_layers: int
     state_layers: int
 
 
@@ -94,10 +98,10 @@ class Work:
     @classmethod
     def of(cls, d: Deployment) -> Work:
         """The work of ``d``'s steps."""
-        layers = list(d.model.each_layer())
+        layers, ranks = list(d.model.each_layer()), d.own_ranks
         return cls(
             stages=tuple(
-                _stage(d, r, [layers[i] for i in r.layers], last=r is d.ranks[-1]) for r in d.ranks
+                _stage(d, r, [layers[i] for i in r.layers], last=r is ranks[-1]) for r in ranks
             ),
             layout=d.layout,
             hidden_size=d.model.hidden_size,
@@ -141,10 +145,11 @@ def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) ->
             dtype = rule.dtype_of(t, index)
             is_narrow = dtype.bits < WIDE_BITS
             if t.part == "expert":
-                held = experts.setdefault((t.count, t.active, is_narrow), [0.0, 0.0])
+                held = experts.setdefault((t.count, t.active, is_narrow), [0.0, 0.0, inf])
                 held[0] += bytes_on_rank(t, dtype, layout) * times
                 if t.is_matrix:
                     spread = layout.expert_cut * layout.ep
+                    held[2] = min(held[2], min(t.rows, t.columns) / layout.expert_cut)
                     held[1] += t.rows * t.columns * t.active / spread * times
                 continue
             if not is_narrow:
@@ -170,12 +175,13 @@ def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) ->
         narrow_params=narrow,
         head_params=head,
         experts=tuple(
-            Expert(bytes=b, count=n, active=k, narrow=small, active_params=p)
-            for (n, k, small), (b, p) in experts.items()
+            Expert(bytes=b, count=n, active=k, narrow=small, active_params=p, width=w)
+            for (n, k, small), (b, p, w) in experts.items()
         ),
         layers=len(layers),
         expert_layers=_having(layers, lambda x: any(t.part == "expert" for t in x.tensors)),
         latent_layers=_having(layers, lambda x: any(s.kind == "latent" for s in x.stores)),
+        indexer_layers=_having(layers, lambda x: any(s.kind == "indexer" for s in x.stores)),
         state_layers=_having(layers, lambda x: any(s.kind == "state" for s in x.stores)),
     )
 

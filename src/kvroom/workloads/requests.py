@@ -85,7 +85,7 @@ class TokenRuns:
         keys: list[int] = []
         key, room = 0, block_tokens
         left = tokens
-        for first, count in chain(self.prompt, self.answer):
+        for first, count in joined(chain(self.prompt, self.answer)):
             end = first + min(count, left)
             left -= end - first
             while first < end:
@@ -99,6 +99,19 @@ class TokenRuns:
         if room < block_tokens:
             keys.append(key)
         return keys
+
+
+def joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ids in as few runs as possible: equal ids give equal runs."""
+    out: list[tuple[int, int]] = []
+    for first, count in runs:
+        if not count:
+            continue
+        if out and sum(out[-1]) == first:
+            out[-1] = (out[-1][0], out[-1][1] + count)
+        else:
+            out.append((first, count))
+    return out
 
 
 def _mixed(key: int) -> int:

@@ -27,14 +27,29 @@ from kvroom.scenario import Scenario
 @click.option(
     "--explain", "explained", is_flag=True, help="Show every figure's formula and numbers."
 )
+@click.option(
+    "--sweep",
+    "curve",
+    metavar="KEY=FROM..TO",
+    help="A curve over batch, context, tp, kv_dtype or gpu (KEY=A,B lists).",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="With --sweep: print CSV.")
 @click.option("--link", "as_link", is_flag=True, help="Print the page's address for this question.")
 @click.option("--strict", is_flag=True, help="Exit with 3 where the engine's own start would fail.")
 @json_option
 @answers_errors
 def plan(
-    *, jsonl: str | None, explained: bool, as_link: bool, strict: bool, as_json: bool, **given: Any
+    *,
+    jsonl: str | None,
+    explained: bool,
+    curve: str | None,
+    as_csv: bool,
+    as_link: bool,
+    strict: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
-    """Where every byte goes, how many requests fit, what a step moves.
+    """Where every byte goes, how many requests fit, what a step moves, takes and costs.
 
     MODEL is a catalogue name or hub id, a config.json or a folder with one, a .gguf file, a
     safetensors index, or a link from the page. Sizes: 80GB is decimal, 80GiB binary; tokens: 8K is
@@ -47,15 +62,20 @@ def plan(
     if as_link:
         click.echo(scenario.link())
         return
+    if curve is not None:
+        sweep(scenario, curve, as_json=as_json, as_csv=as_csv)
+        return
     made = work(scenario)
     if said:
         made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:
-        answer: Any = made.plan
+        from kvroom.faces.times import tiers
+
+        answer: Any = {**made.plan.to_dict(), "tiers": tiers(made)}
         if explained:
             from kvroom.explaining import explain
 
-            answer = {**made.plan.to_dict(), "explanations": explain(made)}
+            answer["explanations"] = explain(made)
         say(answer)
     else:
         from kvroom.faces import text
@@ -67,6 +87,19 @@ def plan(
             click.echo("\n" + text.show_explanations(explain(made)))
     if strict and not made.answer.starts:
         sys.exit(WOULD_NOT_START)
+
+
+def sweep(scenario: Scenario, text: str, *, as_json: bool, as_csv: bool) -> None:
+    """Print the curve that ``--sweep`` asks for."""
+    from kvroom.decisions import sweep as curves
+    from kvroom.faces import curve
+
+    key, values = curves.parse(text)
+    points = curves.sweep(scenario, key, values)
+    if as_json:
+        say(curve.as_json(key, points))
+    else:
+        click.echo((curve.as_csv if as_csv else curve.table)(key, points))
 
 
 def plan_lines(path: str) -> bool:

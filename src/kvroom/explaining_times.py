@@ -1,0 +1,129 @@
+"""The times of a Plan with their formulas: the terms of a step, the parts of TPOT and TTFT, the price.
+
+Seconds are written out in full, so that their sum is the figure itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvroom.explanation import Explanation
+from kvroom.planning import Workings
+from kvroom.timing.steps import Terms
+
+TERMS = (
+    ("weights_s", "weights read / (share reached × memory rate)"),
+    ("cache_s", "cache and state read / (share reached × memory rate)"),
+    ("compute_s", "FLOP / (share reached × peak rate)"),
+    ("layers_s", "launches, layer by layer"),
+    ("links_s", "all-reduces and what they send"),
+    ("requests_s", "each request's own"),
+    ("step_s", "the step's own"),
+)
+SOURCE = "calibration: published measurements"
+
+
+def times(w: Workings) -> Iterator[Explanation]:
+    """The explanations of ``step.seconds``, ``serving`` and ``cost`` where they are known."""
+    if w.timing is None:
+        return
+    step, tokens = w.plan.step, w.deployment.context_tokens
+    terms, _ = w.timing.step(step.batch, tokens)
+    if step.seconds is not None:
+        yield Explanation(
+            figure="step.seconds",
+            label="The step",
+            value=step.seconds,
+            unit="s",
+            formula=" + ".join(words for name, words in TERMS if getattr(terms, name)),
+            numbers=_terms(terms),
+            source=SOURCE,
+        )
+    if step.tokens_per_s is not None:
+        yield Explanation(
+            figure="step.tokens_per_s",
+            label="Tokens a second of such steps",
+            value=step.tokens_per_s,
+            unit="tokens/s",
+            formula="requests / the step",
+            numbers=f"{step.batch} / {step.seconds!r}",
+            source=SOURCE,
+        )
+    yield from _serving(w)
+    yield from _cost(w)
+
+
+def _terms(terms: Terms) -> str:
+    return " + ".join(repr(getattr(terms, n)) for n, _ in TERMS if getattr(terms, n)) or "0"
+
+
+def _serving(w: Workings) -> Iterator[Explanation]:
+    t, load, serving = w.times, w.load, w.plan.serving
+    if t is None or load is None:
+        return
+    if serving.tpot_s is not None:
+        others = f" + {t.prompts_a_step!r} × {t.prompt_s!r}" if t.prompts_a_step else ""
+        yield Explanation(
+            figure="serving.tpot_s",
+            label="A token after the first",
+            value=serving.tpot_s,
+            unit="s",
+            formula=f"a decode step of {t.decoding:,.1f} requests"
+            + (" + prompts begun in a step × what one adds" if others else ""),
+            numbers=f"{t.step_s!r}{others}",
+            source=SOURCE,
+        )
+    if serving.ttft_s is not None:
+        parts = [
+            ("the prompt's own prefill", t.own_s),
+            ("the step under way and prompts before it", t.queued_s),
+            ("answers that must end before there is room", t.no_room_s),
+        ]
+        kept = [(words, s) for words, s in parts if s]
+        yield Explanation(
+            figure="serving.ttft_s",
+            label="The first token",
+            value=serving.ttft_s,
+            unit="s",
+            formula=" + ".join(words for words, _ in kept),
+            numbers=" + ".join(repr(s) for _, s in kept),
+            source=SOURCE,
+        )
+    if serving.output_tokens_per_s is not None:
+        yield Explanation(
+            figure="serving.output_tokens_per_s",
+            label="Output of all users",
+            value=serving.output_tokens_per_s,
+            unit="tokens/s",
+            formula="requests finished a second × tokens each",
+            numbers=f"{t.requests_per_s!r} × {load.output_tokens}",
+            source=SOURCE,
+        )
+
+
+def _cost(w: Workings) -> Iterator[Explanation]:
+    cost, d, plan = w.plan.cost, w.deployment, w.plan
+    if cost.usd_per_hour is None:
+        return
+    copies = f" × {plan.scenario.replicas}" if plan.scenario.replicas > 1 else ""
+    source = str(d.device.source("usd_per_hour"))
+    yield Explanation(
+        figure="cost.usd_per_hour",
+        label="Price of an hour",
+        value=cost.usd_per_hour,
+        unit="USD",
+        formula="a GPU's hour × GPUs" + (" × replicas" if copies else ""),
+        numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus}{copies}",
+        source=source,
+    )
+    rate = plan.serving.output_tokens_per_s or plan.step.tokens_per_s
+    if cost.usd_per_million_output_tokens is not None and rate:
+        yield Explanation(
+            figure="cost.usd_per_million_output_tokens",
+            label="Price of a million output tokens",
+            value=cost.usd_per_million_output_tokens,
+            unit="USD",
+            formula="one replica's hour / 3,600 s / its output tokens a second × a million",
+            numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus} / 3600 / {rate!r} × 1000000",
+            source=source,
+        )

@@ -1,0 +1,147 @@
+"""The times and the price of a Plan in words, for a terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvroom.machines.reader import resolve_machine
+from kvroom.planning import Workings
+from kvroom.timing.tiers import crossings, ladder
+from kvroom.units import show_gb, show_rate, show_seconds, show_tokens, show_usd
+
+GPUS_A_MACHINE = 8
+
+
+def times(w: Workings) -> list[str]:
+    """The seconds of the step and under load, what they cost, and what lies below the GPU."""
+    return [x for x in ("\n".join(b) for b in (_step(w), _serving(w), _cost(w), _tiers(w))) if x]
+
+
+def _band(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return ""
+    return f"  {show_seconds(low)} to {show_seconds(high)}, four times of five"
+
+
+def _step(w: Workings) -> list[str]:
+    s = w.plan.step
+    if s.seconds is None or s.tokens_per_s is None or w.timing is None:
+        return []
+    terms, _ = w.timing.step(s.batch, w.deployment.context_tokens)
+    parts = {
+        "weights": terms.weights_s,
+        "cache": terms.cache_s,
+        "arithmetic": terms.compute_s,
+        "launches": terms.layers_s + terms.step_s + terms.requests_s,
+        "links": terms.links_s,
+    }
+    largest = sorted(parts.items(), key=lambda p: -p[1])[:3]
+    shares = ", ".join(f"{n} {100 * v / s.seconds:.0f} %" for n, v in largest if v)
+    return [
+        "The step takes",
+        f"  {'step':14}{show_seconds(s.seconds):>12}{_band(s.seconds_low, s.seconds_high)}",
+        f"  {'of it':14}  {shares}",
+        f"  {'tokens a s':14}{s.tokens_per_s:>12,.0f}  of all requests",
+    ]
+
+
+def _serving(w: Workings) -> list[str]:
+    s, load, t = w.plan.serving, w.load, w.times
+    if s.tpot_s is None or load is None or t is None:
+        return []
+    who = (
+        f"one batch of {load.users:,}"
+        if load.static
+        else f"{load.requests_per_s:g} requests a second"
+        if load.requests_per_s is not None
+        else f"{load.users:,} user{'s' if load.users != 1 else ''}"
+    )
+    first = "no end" if s.ttft_s is None else show_seconds(s.ttft_s)
+    lengths = f"{show_tokens(load.input_tokens)} in, {show_tokens(load.output_tokens)} out"
+    return [
+        f"Under load: {who}, {lengths}",
+        f"  {'first token':14}{first:>12}{_band(s.ttft_low_s, s.ttft_high_s)}",
+        f"  {'then each':14}{show_seconds(s.tpot_s):>12}{_band(s.tpot_low_s, s.tpot_high_s)}",
+        f"  {'output':14}{s.output_tokens_per_s or 0:>12,.0f}  tokens a second",
+        f"  {'decoding':14}{t.decoding:>12,.1f}  at once",
+    ]
+
+
+def _cost(w: Workings) -> list[str]:
+    c = w.plan.cost
+    figures = [
+        ("an hour", c.usd_per_hour),
+        ("1M tokens out", c.usd_per_million_output_tokens),
+        ("1M tokens in", c.usd_per_million_input_tokens),
+        ("a user's hour", c.usd_per_user_hour),
+    ]
+    lines = [f"  {n:14}{show_usd(v):>12}" for n, v in figures if v is not None]
+    if c.joules_per_output_token is not None:
+        low, high = c.joules_per_output_token_low, c.joules_per_output_token_high
+        lines.append(
+            f"  {'energy':14}{c.joules_per_output_token:>10,.2f} J"
+            f"  a token out, {low:,.2f} to {high:,.2f} by the cards' power limit"
+        )
+    return ["It costs", *lines] if lines else []
+
+
+def tiers(w: Workings) -> dict[str, Any]:
+    """The machine's tiers, each against the one above it, and what crossing them costs."""
+    d = w.deployment
+    machine = resolve_machine(w.plan.scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
+    tokens = w.load.input_tokens if w.load else d.context_tokens
+    found: dict[str, Any] = {
+        "tiers": [
+            {
+                "name": r.tier.name,
+                "bytes": r.tier.bytes,
+                "bytes_per_s": r.tier.bytes_per_s,
+                "latency_s": r.tier.latency_s,
+                "times_larger": r.times_larger,
+                "times_slower": r.times_slower,
+                "source": str(r.tier.source),
+            }
+            for r in ladder(machine)
+        ],
+        "links": [{"name": k.name, "bytes_per_s": k.bytes_per_s} for k in machine.links],
+    }
+    if w.timing is not None:
+        found["prompt_tokens"] = tokens
+        found["recompute_s"] = w.timing.prefill_s(tokens)
+        found["crossings"] = [
+            {
+                "name": c.tier.name,
+                "load_weights_s": c.weights_s,
+                "fetch_s": c.fetch_s,
+                "crossover_tokens": c.crossover_tokens,
+            }
+            for c in crossings(machine, d, w.timing, tokens)
+        ]
+    return found
+
+
+def _tiers(w: Workings) -> list[str]:
+    if w.timing is None:
+        return []
+    found = tiers(w)
+    lines = [
+        "Tiers, each against the one above: size and speed; to load all weights from it,",
+        f"to fetch {show_tokens(found['prompt_tokens'])} tokens of cache from it "
+        f"(recomputing takes {show_seconds(found['recompute_s'])})",
+    ]
+    costs = {c["name"]: c for c in found["crossings"]}
+    for t in found["tiers"]:
+        size = show_gb(t["bytes"]) if t["bytes"] else "-"
+        rate = show_rate(t["bytes_per_s"]) if t["bytes_per_s"] else "-"
+        larger = f"{t['times_larger']:,.0f} ×" if t["times_larger"] else "-"
+        slower = f"{t['times_slower']:,.3g} ÷" if t["times_slower"] else "-"
+        line = f"  {t['name']:8}{size:>9}{larger:>9}{rate:>11}{slower:>9}"
+        cost = costs.get(t["name"])
+        if cost:
+            line += (
+                f"  {show_seconds(cost['load_weights_s']):>8} {show_seconds(cost['fetch_s']):>8}"
+            )
+            from_ = cost["crossover_tokens"]
+            line += f"  wins from {from_:,}" if from_ else "  never wins"
+        lines.append(line.rstrip())
+    return lines

@@ -1,0 +1,67 @@
+"""Measurements of one's own draw a plan's times to them, and narrow its bands."""
+
+import pytest
+
+from kvroom.errors import KvroomError
+from support import ask, check_told
+
+LOAD = {"input_tokens": 1024, "output_tokens": 512, "concurrency": 16}
+
+
+def plan(calibration=None, **keys):
+    return ask(
+        "llama-3-70b",
+        "H100-SXM",
+        engine="vllm",
+        tp=8,
+        context_tokens=4096,
+        workload=LOAD,
+        calibration=calibration,
+        **keys,
+    )
+
+
+def file(*points):
+    return {"kvroom_calibration": 1, "times": {"points": list(points)}}
+
+
+def test_the_step_is_drawn_to_the_measured_one():
+    before = plan()
+    measured = 1.5 * before.step.seconds
+    point = {"step_s": measured, "concurrency": 16, "context_tokens": 4096}
+    once, often = plan(file(point)), plan(file(*[point] * 20))
+    assert before.step.seconds < once.step.seconds < often.step.seconds < measured
+    assert often.step.seconds == pytest.approx(measured, rel=0.01)
+    width = [p.step.seconds_high / p.step.seconds for p in (before, once, often)]
+    assert width[0] > width[1] > width[2]
+
+
+def test_first_tokens_are_drawn_by_themselves():
+    before = plan()
+    point = LOAD | {"ttft_s": 2 * before.serving.ttft_s, "tpot_s": before.serving.tpot_s}
+    after = plan(file(*[point] * 20))
+    assert after.serving.tpot_s == pytest.approx(before.serving.tpot_s, rel=0.01)
+    assert before.serving.ttft_s * 1.5 < after.serving.ttft_s <= 2 * before.serving.ttft_s * 1.01
+
+
+def test_points_of_other_hardware_are_left_alone():
+    point = {"step_s": 1.0, "concurrency": 16, "context_tokens": 4096, "gpu": "B200-SXM"}
+    assert plan(file(point)).step == plan().step
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"points": 3},
+        {"points": [{"step_s": "fast", "context_tokens": 4096}]},
+        {"points": [{"step_s": -1, "context_tokens": 4096}]},
+        {"points": [{"step_s": 0.1}]},
+        {"points": [{"tpot_s": 0.1, "input_tokens": 10}]},
+        [],
+    ],
+)
+def test_a_wrong_file_is_told(times):
+    with pytest.raises(KvroomError) as e:
+        plan({"kvroom_calibration": 1, "times": times})
+    assert e.value.field.startswith("calibration")
+    check_told(e.value)

@@ -1,0 +1,121 @@
+"""TPOT and TTFT under load: their parts add up, and limits are those of queues."""
+
+import pytest
+
+from support import asked
+
+
+def load(**keys):
+    return {"input_tokens": 1024, "output_tokens": 512, "concurrency": 16, **keys}
+
+
+def times(model="llama-3-70b", gpu="H100-SXM", **keys):
+    workload = keys.pop("workload", load())
+    return asked(model, gpu, engine="vllm", **{"tp": 8, **keys}, workload=workload)
+
+
+def test_parts_add_up():
+    t = times().times
+    assert t.tpot_s == pytest.approx(t.step_s + t.prompts_a_step * t.prompt_s)
+    assert t.ttft_s == pytest.approx(t.own_s + t.queued_s + t.no_room_s)
+    assert t.no_room_s == 0
+    assert 0 < t.decoding < 16
+
+
+def test_littles_law_of_a_closed_loop():
+    t = times().times
+    assert t.requests_per_s * (t.ttft_s + 511 * t.tpot_s) == pytest.approx(16)
+
+
+def test_one_user_meets_nobody():
+    t = times(workload=load(concurrency=1)).times
+    assert t.prompts_a_step == 0
+    assert t.tpot_s == t.step_s
+
+
+def test_users_without_room_wait_whole_answers():
+    w = times(workload=load(concurrency=4000, input_tokens=8192), tp=2)
+    assert w.load.slots < 4000
+    assert w.times.no_room_s > 10 * w.times.own_s
+    assert w.times.requests_per_s * (w.times.ttft_s + 511 * w.times.tpot_s) == pytest.approx(
+        4000, rel=0.01
+    )
+
+
+def test_a_static_batch_is_prefilled_first():
+    alone = times(workload=load(concurrency=1, static=True)).times
+    batch = times(workload=load(concurrency=16, static=True)).times
+    assert batch.prompts_a_step == 0
+    assert alone.ttft_s < batch.ttft_s < 16 * alone.ttft_s
+    assert alone.tpot_s < batch.tpot_s
+
+
+def test_open_arrivals_hold_what_comes():
+    w = times(workload=load(concurrency=None, requests_per_s=2.0))
+    t = w.times
+    assert t.requests_per_s == 2.0
+    assert t.decoding == pytest.approx(2.0 * 511 * t.tpot_s, rel=1e-3)
+    assert w.plan.serving.output_tokens_per_s == pytest.approx(2.0 * 512)
+
+
+def test_more_arrivals_wait_longer():
+    slow, fast = (times(workload=load(concurrency=None, requests_per_s=r)) for r in (0.5, 2.0))
+    assert slow.times.ttft_s < fast.times.ttft_s
+    assert slow.times.tpot_s < fast.times.tpot_s
+
+
+def test_past_saturation_there_is_no_first_token():
+    w = times(workload=load(concurrency=None, requests_per_s=10_000.0))
+    assert w.times.saturated
+    assert w.plan.serving.ttft_s is None
+    assert w.times.requests_per_s < 10_000
+    assert any("queue without end" in x for x in w.plan.warnings)
+
+
+def test_a_prompt_computed_in_more_chunks_takes_longer():
+    whole, cut = (
+        times(engine_args={"max_num_batched_tokens": n}, workload=load(input_tokens=8192)).times
+        for n in (8192, 512)
+    )
+    assert whole.own_s < cut.own_s
+
+
+def test_without_arithmetic_there_are_no_times():
+    plan = asked("llama-3-8b", "80GB", context_tokens=4096, workload=load()).plan
+    assert plan.step.seconds is None
+    assert plan.serving.tpot_s is None
+
+
+def test_price_of_a_token_follows_from_the_rate():
+    plan = times().plan
+    rate = plan.serving.output_tokens_per_s
+    assert plan.cost.usd_per_million_output_tokens == pytest.approx(
+        plan.cost.usd_per_hour / 3600 / rate * 1e6
+    )
+    assert plan.cost.usd_per_million_input_tokens == pytest.approx(
+        plan.cost.usd_per_million_output_tokens / 2
+    )
+    assert plan.cost.usd_per_user_hour == pytest.approx(plan.cost.usd_per_hour / 16)
+    low, usual, high = (
+        plan.cost.joules_per_output_token_low,
+        plan.cost.joules_per_output_token,
+        plan.cost.joules_per_output_token_high,
+    )
+    assert low < usual < high
+    assert high == pytest.approx(8 * 700 / rate)
+
+
+def test_replicas_cost_more_an_hour_and_the_same_a_token():
+    one, two = (times(replicas=n).plan.cost for n in (1, 2))
+    assert two.usd_per_hour == 2 * one.usd_per_hour
+    assert two.usd_per_million_output_tokens == one.usd_per_million_output_tokens
+
+
+def test_bytes_a_token_fall_about_fiftyfold_from_one_to_64():
+    """A batch shares the weights: at 2K the 70B's bytes a token fall by about fifty."""
+    one, many = (
+        asked("llama-3-70b", "80GB", gpu_count=4, concurrency=n, context_tokens=2048).plan.step
+        for n in (1, 64)
+    )
+    each = [(s.bytes.weights + s.bytes.kv) / s.batch for s in (one, many)]
+    assert 45 < each[0] / each[1] < 55
