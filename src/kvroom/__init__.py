@@ -7,8 +7,9 @@
 >>> answer.kv.bytes_per_token
 327680
 
-``plan`` answers, ``Scenario`` is the question, ``Plan`` the answer, ``KvroomError`` what a question that
-cannot be answered raises. Each is loaded when it is first used.
+``plan`` answers, ``levers`` says what to change, ``search`` what to choose. ``Scenario`` is the question,
+``Plan`` the answer, ``KvroomError`` what a question that cannot be answered raises. Each is loaded when it is
+first used.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kvroom.answer import Plan
-    from kvroom.api import plan
+    from kvroom.api import levers, plan, search
     from kvroom.errors import KvroomError
     from kvroom.scenario import Scenario
 
 __version__ = "0.1.0"
-__all__ = ["KvroomError", "Plan", "Scenario", "__version__", "plan"]
+__all__ = ["KvroomError", "Plan", "Scenario", "__version__", "levers", "plan", "search"]
 
 _HOMES = {
+    "levers": "kvroom.api",
+    "search": "kvroom.api",
     "plan": "kvroom.api",
     "Plan": "kvroom.answer",
     "Scenario": "kvroom.scenario",

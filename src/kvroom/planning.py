@@ -19,6 +19,7 @@ from kvroom.answer import (
     LayerGroup,
     Memory,
     Plan,
+    Room,
     Weights,
 )
 from kvroom.errors import KvroomError
@@ -40,6 +41,7 @@ from kvroom.models.load import load
 from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
+from kvroom.simulation.occupancy import expected_room
 from kvroom.timing.answers import cost_of, load_of, serving_of, step_of, timing_of
 from kvroom.timing.estimate import Timing
 from kvroom.timing.serving import Load, Times
@@ -105,6 +107,7 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     if times is not None and times.saturated:
         warnings += ("more requests arrive than the deployment can serve: they queue without end",)
     step = step_of(traffic, deployment, timing, batch)
+    alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
         scenario=resolved,
@@ -118,7 +121,12 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         memory=Memory(
             gpu_bytes=answer.gpu_bytes, accounts=answer.accounts, kv_bytes=answer.kv_bytes
         ),
-        capacity=Capacity(ceiling=limit, engine=answer.capacity),
+        capacity=Capacity(
+            ceiling=limit,
+            engine=answer.capacity,
+            expected=Room(requests=alone),
+            shared=Room(requests=shared),
+        ),
         step=step,
         serving=serving,
         cost=cost_of(deployment, scenario.replicas, step, load, times),

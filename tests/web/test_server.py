@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from kvroom.faces import codec, page, server
+from kvroom.faces import answers, codec, page, server
 from kvroom.faces.presets import COMPARED, PRESETS, REFERENCE
 from kvroom.models.catalogue import config_of
 from kvroom.planning import plan
@@ -57,6 +57,45 @@ def test_explanations_are_added_when_asked(client: Any) -> None:
     assert (
         Scenario.from_link(f"#{got['take_away']['link'].removeprefix('#')}").model == "llama-3-70b"
     )
+
+
+def test_parts_of_an_answer(client: Any) -> None:
+    parts = "scenario,figures.memory.room,kv.bytes_per_token"
+    got = client.post(f"/api/plan?explain=1&parts={parts}", json=[REFERENCE.scenario]).json()[0]
+    whole = client.post("/api/plan?explain=1", json=REFERENCE.scenario).json()
+    assert got == {
+        "scenario": whole["scenario"],
+        "figures": {"memory": {"room": 16}},
+        "kv": {"bytes_per_token": 327680},
+    }
+    for bad in ("nothing", "kv.nothing", "kv.bytes_per_token.deeper", ".", "kv,kv.layers.0"):
+        reply = client.post(f"/api/plan?parts={bad}", json=REFERENCE.scenario)
+        assert error_of(reply, 422)["field"] == "parts"
+    many = ",".join(["kv"] * 65)
+    error_of(client.post(f"/api/plan?parts={many}", json=REFERENCE.scenario), 422)
+
+
+def test_a_question_asked_again_is_not_worked_out_again(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {**REFERENCE.scenario, "context_tokens": 4321}
+    first = client.post("/api/plan", json=asked)
+    monkeypatch.setattr(answers, "answer", lambda *_: pytest.fail("worked out again"))
+    again = client.post("/api/plan", json=dict(reversed(asked.items())))
+    assert again.json() == first.json()
+    both = client.post("/api/plan", json=[asked, asked])
+    assert both.json() == [first.json()] * 2
+
+
+def test_what_is_kept_has_a_limit() -> None:
+    recent = answers.Recent(100)
+    for i in range(50):
+        recent.put(f"key {i:02}", "x" * 20)
+        recent.get("key 00")
+    assert recent.size <= 100
+    assert recent.get("key 00") and recent.get("key 49") and recent.get("key 40") is None
+    recent.put("long", "x" * 1000)
+    assert recent.size <= 100
 
 
 def test_small_answers(client: Any) -> None:
@@ -213,12 +252,12 @@ def test_the_page_is_small(client: Any) -> None:
 def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
     asked: list[str] = []
 
-    def answer(given: Any, explain: bool) -> dict[str, Any]:
+    def answer(given: Any, _: Any) -> dict[str, Any]:
         asked.append(given["gpu"])
         time.sleep(seconds)
         return {}
 
-    monkeypatch.setattr(server, "answer_one", answer)
+    monkeypatch.setattr(answers, "answer", answer)
     return asked
 
 
@@ -234,7 +273,7 @@ def test_a_flood_is_refused_with_a_sentence_and_passes(
     host = address.split("/")[2]
     with monkeypatch.context() as patch:
         slow(patch, 0.02)
-        flood = [post(host, b'{"gpu": "a"}') for _ in range(120)]
+        flood = [post(host, b'{"gpu": "%d"}' % i) for i in range(120)]
         statuses = []
         for c in flood:
             reply = c.getresponse()
@@ -322,3 +361,72 @@ def test_commands_shown_answer_the_same() -> None:
         space: dict[str, Any] = {"print": lambda *_: None}
         exec(found["take_away"]["python"], space)
         assert json.loads(codec.encode(space["answer"])) == want
+
+
+@pytest.mark.parametrize(
+    ("asked", "traits"),
+    [
+        (REFERENCE.scenario, "within room grows arithmetic many crosses"),
+        ({"model": "llama-3.1-405b", "gpu": "80GB", "engine": "arithmetic"}, "over arithmetic"),
+        ({"model": "bert-base", "gpu": "H100-SXM"}, "within free engine level"),
+        ({"model": "mamba-codestral-7b", "gpu": "H100-SXM", "engine": "arithmetic"}, "room fixed"),
+        (
+            {"model": "llama-3-8b", "gpu": "RTX-4090", "engine": "llama.cpp", "kv_dtype": "fp8"},
+            "within stopped",
+        ),
+        ({"model": "mixtral-8x7b", "gpu": "H200-SXM"}, "experts engine"),
+    ],
+)
+def test_what_is_so_of_an_answer(asked: dict[str, Any], traits: str) -> None:
+    found = page.answer(Scenario.from_dict(asked))["figures"]["traits"]
+    assert set(traits.split()) <= set(found)
+    assert ("over" in found) != ("within" in found)
+    assert ("crosses" in found) != ("level" in found)
+
+
+def test_what_does_not_start_holds_nothing() -> None:
+    """llama.cpp has no FP8 cache: what FP8 would hold is told as none, not as another's number."""
+    status, html = page.render("model=llama-3-8b&gpu=RTX-4090&engine=llama.cpp")
+    fp8 = html.split('of="fp8">')[1].split("<")[0]
+    assert status == 200 and fp8 == "0"
+    stopped = {"model": "glm-5", "gpu": "H200-SXM", "gpu_count": 8, "engine": "sglang"}
+    m = page.answer(Scenario.from_dict(stopped | {"concurrency": 20}))["figures"]["memory"]
+    assert (m["room"], m["running"], m["waiting"]) == (0, 0, 20)
+    assert ">none<" in page.number({"": {}, "fp8": {}}, "figures.memory.room", "count", "fp8")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {
+            "model": "deepseek-v3",
+            "gpu": "B200",
+            "engine": "sglang",
+            "engine_args": {"enable-dp-attention": True, "dp-size": 8},
+        },
+        {"model": "mamba-codestral-7b", "gpu": "H200-SXM", "engine": "vllm"},
+        {"model": "qwen3.5-122b-a10b", "gpu": "H200-SXM", "engine": "sglang"},
+        {"model": "llama-3-8b", "gpu": "80GB", "tp": 2, "dp": 4, "engine": "arithmetic"},
+    ],
+)
+def test_requests_never_take_more_than_the_room(asked: dict[str, Any]) -> None:
+    more = {"gpu_count": 8, "context_tokens": 8192, "concurrency": 100_000}
+    m = page.answer(Scenario.from_dict(asked | more))["figures"]["memory"]
+    assert m["running"] == m["room"] and m["left_bytes"] == m["free_bytes"] >= 0
+    assert 0 < m["short_bytes"] <= m["request_bytes"]
+    stuck = next(k for k in m["drawing"]["marks"] if k["key"] == "break")
+    wall = next(k for k in m["drawing"]["marks"] if k["key"] == "wall")
+    begins, width, limit = (float(t.rstrip("%")) for t in (stuck["x"], stuck["width"], wall["x1"]))
+    assert begins <= limit < begins + width + 0.01
+
+
+def test_a_key_that_serves_as_value_is_counted_once() -> None:
+    price = page.answer(
+        Scenario.from_dict({"model": "deepseek-v4-flash", "gpu": "H200-SXM", "gpu_count": 8})
+    )["figures"]["price"]
+    for kind in price["kinds"]:
+        if not kind["scales"]:
+            product = kind["bits"] // 8
+            for factor in kind["factors"]:
+                product *= factor["value"]
+            assert product == kind["bytes_per_layer"], kind

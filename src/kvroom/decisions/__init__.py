@@ -1,1 +1,1 @@
-"""What to do: commands that realise a plan."""
+"""What to do about it: which lever, which hardware, the engine's command line."""

@@ -178,6 +178,8 @@ def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
         return {"name": "CPU", "memory_bytes": size, "memory_bytes_per_s": 1e11} if size else None
     if not name:
         return None
+    if isinstance(name, Mapping) or str(name).endswith((".json", ".toml")):
+        return name  # a recording's plan names its card as the question did
     try:
         return cards.find(str(name).replace("_", " ")).name
     except KvroomError:

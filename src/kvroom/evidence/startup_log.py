@@ -6,6 +6,7 @@ several engines: the one that printed most is the one read, and the rest is told
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ CLOSING = ("kv_tokens", "num_blocks", "max_concurrency", "kv_available_bytes")
 """A start has come to its end when one of these was printed."""
 
 
+METRICS = re.compile(rb'^(\{"kvroom_recording"|(vllm|sglang|llamacpp):\w+[{ ])', re.MULTILINE)
+HEAD_BYTES = 65_536
+"""A file with such a line in its first bytes is a recording, or an engine's metrics."""
 RANK_WORDS = {
     "TP": ("tensor_parallel_size", "tp_size"),
     "PP": ("pipeline_parallel_size", "pp_size"),
@@ -56,7 +60,10 @@ class StartupLog:
 
 
 def read_file(path: str) -> StartupLog:
-    """The log at ``path`` (``-``: standard input); KvroomError where it cannot be opened."""
+    """The log, recording or metrics text at ``path`` (``-``: a log on standard input).
+
+    KvroomError where it cannot be opened.
+    """
     if path == "-":
         return read(sys.stdin.buffer)
     fix = "Give the file that the engine's output went to."
@@ -64,6 +71,12 @@ def read_file(path: str) -> StartupLog:
         if Path(path).is_dir():
             raise KvroomError("file", path, "is a folder", fix)
         with Path(path).open("rb") as stream:
+            if METRICS.search(stream.read(HEAD_BYTES)):
+                from kvroom.evidence import recorded
+
+                if (found := recorded.read_file(path)) is not None:
+                    return found
+            stream.seek(0)
             return read(stream)
     except KvroomError:
         raise

@@ -11,16 +11,21 @@ from kvroom import __version__
 from kvroom.faces.plain import colour, spell_out
 
 COMMANDS = (
+    "calibrate",
     "compare",
     "gpus",
     "launch",
+    "levers",
     "models",
     "plan",
+    "probe",
     "reconcile",
     "reuse",
     "schema",
+    "search",
     "serve",
     "simulate",
+    "watch",
 )
 """Each is the function of its name in ``faces/commands``."""
 

@@ -85,7 +85,7 @@ def _question(w: Workings) -> Iterator[Explanation | None]:
 def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation | None]:
     plan, at = w.plan, "figures.memory."
     gpus, each = m["gpus"], f"{m['request_bytes']:,}"
-    replica = gpus // w.deployment.layout.dp
+    replica = gpus // w.deployment.layout.dp // w.answer.pools
     room = m["room"]
     cards = "cards × what the card that binds holds of it"
     yield _made(
@@ -135,6 +135,14 @@ def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation | None]:
         numbers=f"{plan.memory.kv_bytes * replica:,} / {engine.max_concurrency:,}"
         if paged and engine
         else f"{plan.kv.bytes_per_request_per_gpu:,} × {replica}",
+    )
+    yield _made(
+        at + "stored_bytes",
+        "What a request stores, on all the cards that serve it",
+        m["stored_bytes"],
+        "bytes",
+        "its bytes on one card × cards of a replica",
+        numbers=f"{plan.kv.bytes_per_request_per_gpu:,} × {gpus // w.deployment.layout.dp}",
     )
     yield _made(
         at + "kept_bytes",

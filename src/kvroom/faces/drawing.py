@@ -17,7 +17,8 @@ WIDTH = 94.0
 TOP, HEIGHT = 30, 84
 MOST_BLOCKS = 100
 """Blocks drawn one a request; beyond, each stands for several."""
-MOST_TILES = 7
+MOST_TILES, SLIM_TILES = 7, 3
+"""Waiting requests drawn one a tile; on a narrow screen."""
 NAMES = {
     "weights": "weights",
     "adapters": "adapters",
@@ -75,9 +76,10 @@ def memory_marks(m: dict[str, Any]) -> list[Mark]:
         says = f"{name} {show_gib(a['bytes'])}"
         width = bar.block(a["name"], a["bytes"], "weights" if name == "weights" else "own", says)
         if name == "weights" and width > 12:
+            note = "more than there is" if m["over_bytes"] else "loaded once, never move"
             bar.marks += [
                 _text("w1", start, 67, "on-weights strong wide", says, dx=14),
-                _text("w2", start, 88, "on-weights wide", "loaded once, never move", dx=14),
+                _text("w2", start, 88, "on-weights wide", note, dx=14),
             ]
         if name == "weights" and width > 22:
             bar.marks.append(_text("w3", start, 77, "on-weights strong slim", name, dx=10))
@@ -158,16 +160,16 @@ def _above(m: dict[str, Any], start: float, end: float) -> list[Mark]:
     if bunch > 1:
         text += f", a stripe is {bunch:,}"
     if start > WIDTH / 2 and not m["waiting"]:
-        return [{**_text("above", end, 20, "soft wide", text), "text-anchor": "end"}]
+        return [{**_text("above", end, 14, "soft wide", text), "text-anchor": "end"}]
     at = 0.0 if start > WIDTH / 2 else start
-    return [_text("above", at, 20, "soft wide", text)]
+    return [_text("above", at, 14, "soft wide", text)]
 
 
 def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
     """The break: the next request sticks out of the memory; the others queue below."""
     if not m["waiting"] or not m["request_bytes"] or m["over_bytes"]:
         return []
-    start = wall - m["free_bytes"] * scale
+    start = wall - (m["request_bytes"] - m["short_bytes"]) * scale
     width = min(m["request_bytes"] * scale, 99.8 - start)
     first = m["running"] + 1
     marks: list[Mark] = [
@@ -176,28 +178,28 @@ def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
         {"tag": "line", "key": "wall", "class": "wall", "x1": _pc(wall), "x2": _pc(wall),
          "y1": TOP - 10, "y2": TOP + HEIGHT + 14},
     ]  # fmt: skip
-    short = f"request {first:,} does not fit: {show_gib(m['short_bytes'])} short"
-    marks.append({**_text("short", 99.8, 12, "strong wide", short), "text-anchor": "end"})
-    for i in range(min(m["waiting"], MOST_TILES)):
+    says = f"request {first:,} does not fit"
+    for key, cls, text in (
+        ("short", "strong wide", f"{says}: {show_gib(m['short_bytes'])} short"),
+        ("slim", "strong slim", says),
+    ):
+        marks.append({**_text(key, 99.8, 14, cls, text), "text-anchor": "end"})
+    tiles = min(m["waiting"], MOST_TILES)
+    for i in range(tiles):
+        wide = " wide" if i >= SLIM_TILES else ""
         marks += [
-            {"tag": "rect", "key": f"q{i}", "class": "waiting", "x": i * 38, "y": 158, "width": 34,
+            {"tag": "rect", "key": f"q{i}", "class": f"waiting{wide}", "x": i * 38, "y": 158, "width": 34,
              "height": 26, "title": f"request {first + i:,} waits"},
-            {"tag": "text", "key": f"qn{i}", "class": "on-waiting", "x": i * 38 + 17, "y": 176,
+            {"tag": "text", "key": f"qn{i}", "class": f"on-waiting{wide}", "x": i * 38 + 17, "y": 176,
              "text-anchor": "middle", "text": f"{first + i}" if first + i < 1000 else ""},
         ]  # fmt: skip
-    tiles = min(m["waiting"], MOST_TILES)
-    more = m["waiting"] - tiles
-    say = f"+ {more:,} more wait" if more else "waits" if tiles == 1 else "wait"
-    marks.append(
-        {
-            "tag": "text",
-            "key": "qsay",
-            "class": "strong",
-            "x": tiles * 38 + 4,
-            "y": 176,
-            "text": say,
-        }
-    )
+    for key, cls, shown in (
+        ("qsay", "strong wide", tiles),
+        ("qslim", "strong slim", min(tiles, SLIM_TILES)),
+    ):
+        more = m["waiting"] - shown
+        say = f"+ {more:,} more wait" if more else "waits" if shown == 1 else "wait"
+        marks.append({**_text(key, 0, 176, cls, say), "dx": shown * 38 + 4})
     return marks
 
 

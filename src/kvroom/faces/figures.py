@@ -1,7 +1,8 @@
 """What the page's figures draw beyond the Plan's own keys: derived here, so that no face computes.
 
-``figures(workings)`` is plain JSON: ``memory`` (all cards added up, running and waiting requests),
-``price`` (the factors of one token and every layer in order), ``step`` (the curve over batch sizes).
+``figures(workings)`` is plain JSON: ``traits`` (what is so of this answer), ``memory`` (all cards added
+up, running and waiting requests), ``price`` (the factors of one token and every layer in order),
+``step`` (the curve over batch sizes).
 Bytes are ``int`` and summed over all GPUs unless the key says otherwise.
 """
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
+from math import floor
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import catalogue
 from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind
+from kvroom.models.kinds import LayerKind, TiedWindow
 from kvroom.planning import Workings
 from kvroom.timing.traffic import MAX_BATCH, compute_dtype, smallest
 from kvroom.verdict import requests_held
@@ -28,7 +30,33 @@ MOST_RUNS = 400
 
 def figures(w: Workings) -> dict[str, Any]:
     """The figures' data for one answered question."""
-    return {"memory": memory(w), "price": price(w), "step": step(w)}
+    held = memory(w)
+    return {"traits": traits(w, held), "memory": held, "price": price(w), "step": step(w)}
+
+
+def traits(w: Workings, held: dict[str, Any]) -> list[str]:
+    """What is so of this answer, by which the page chooses among sentences.
+
+    ``over`` (what must be held is more than there is) or ``within``; of what is within, ``stopped`` (the
+    engine refuses to start), ``free`` (requests store nothing), or ``room``: ``grows`` (length costs) or
+    ``fixed``. ``arithmetic`` or ``engine``;
+    ``many`` cards; ``experts`` that are read as they are chosen; ``crosses`` (the cache read overtakes
+    the weights at some batch) or ``level``.
+    """
+    plan = w.plan
+    if held["over_bytes"]:
+        found = ["over"]
+    elif not w.answer.starts:
+        found = ["within", "stopped"]
+    elif not held["request_bytes"]:
+        found = ["within", "free"]
+    else:
+        found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
+    found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
+    found += ["many"] if held["gpus"] > 1 else []
+    found += ["experts"] if plan.weights.active_params < plan.weights.params else []
+    found.append("level" if plan.step.crossover_batch is None else "crosses")
+    return found
 
 
 def memory(w: Workings) -> dict[str, Any]:
@@ -36,17 +64,19 @@ def memory(w: Workings) -> dict[str, Any]:
 
     ``users`` are those asked for, or as many as have room; ``running`` of them have room, ``waiting``
     do not. ``left_bytes`` is what is left when full, ``free_bytes`` beside those running now,
-    ``kept_bytes`` what the engine leaves alone.
+    ``kept_bytes`` what the engine leaves alone. ``request_bytes`` is a request as the engine counts it,
+    ``stored_bytes`` what it stores.
     """
     plan, d = w.plan, w.deployment
     gpus = d.layout.gpus
-    room = requests_held(d, w.answer, plan.capacity.ceiling)
-    dp = d.layout.dp
+    room = requests_held(d, w.answer, plan.capacity.ceiling) if w.answer.starts else 0
+    pools = d.layout.dp * w.answer.pools
     pool = plan.memory.kv_bytes * gpus
-    each = plan.kv.bytes_per_request_per_gpu * gpus // dp
+    each = stored = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
     counted = plan.capacity.engine.max_concurrency if plan.capacity.engine else None
     if counted and each:
-        each = round(pool / dp / counted)  # as the engine counts: whole blocks, padding in
+        # As the engine counts: whole blocks, padding in.
+        each = floor(pool / (pools * counted))
     asked = plan.scenario.concurrency
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
@@ -71,6 +101,7 @@ def memory(w: Workings) -> dict[str, Any]:
         "kept_bytes": max(0, plan.memory.gpu_bytes - used - plan.memory.kv_bytes) * gpus,
         "over_bytes": max(0, used - plan.memory.gpu_bytes) * gpus,
         "request_bytes": each,
+        "stored_bytes": stored,
         "room": room,
         "users": users,
         "running": running,
@@ -78,7 +109,7 @@ def memory(w: Workings) -> dict[str, Any]:
         "running_bytes": running * each,
         "free_bytes": pool - running * each,
         "left_bytes": left,
-        "short_bytes": max(0, each - left // dp),
+        "short_bytes": max(0, each - left // pools),
     }
 
 
@@ -175,6 +206,8 @@ def _factors(kind: LayerKind) -> list[dict[str, Any]]:
     heads = getattr(kind, "kv_heads", None)
     if heads is not None:
         k, v = getattr(kind, "k_dim", 0), getattr(kind, "v_dim", 0)
+        if isinstance(kind, TiedWindow):
+            return [factor("heads", heads), factor("width, key and value in one", k)]
         if k == v:
             return [factor("heads", heads), factor("width", k), factor("key and value", 2)]
         return [factor("heads", heads), factor("key width + value width", k + v)]

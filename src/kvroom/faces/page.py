@@ -92,7 +92,7 @@ def render(query: str = "") -> tuple[int, str]:
         try:
             answers[name] = answer(Scenario.from_dict(varied(given, change)))
         except KvroomError:
-            answers[name] = found
+            answers[name] = {}
     parts = _parts(given, found, error)
 
     def fill(match: re.Match[str]) -> str:
@@ -103,6 +103,11 @@ def render(query: str = "") -> tuple[int, str]:
     return status, _TOKEN.sub(fill, (_WEB / "index.html").read_text(encoding="utf-8"))
 
 
+def _digits(value: float) -> str:
+    """Three digits."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
 FORMATS: dict[str, Any] = {
     "gib": show_gib,
     "gb": show_gb,
@@ -111,6 +116,10 @@ FORMATS: dict[str, Any] = {
     "short": show_count,
     "tokens": lambda v: f"{v:,} tokens",
     "times": lambda v: f"{v:,.1f}" if v < 10 and round(v, 1) != round(v) else f"{round(v):,}",
+    "money": lambda v: f"{v:,.2f}",
+    "seconds": lambda v: (
+        f"{float(f'{v * 1000:.3g}'):,g} ms" if v < 1 else f"{float(f'{v:.3g}'):,g} s"
+    ),
     "text": str,
 }
 """How a figure is written, by name; the page's script writes them the same way."""
@@ -137,6 +146,13 @@ def _options(pairs: Any, chosen: Any) -> str:
 @lru_cache(maxsize=1)
 def _patterns() -> str:
     return (_WEB / "patterns.js").read_text(encoding="utf-8").split("`")[1]
+
+
+def _fits(found: dict[str, Any], error: str) -> str:
+    if error:
+        return "unknown"
+    waits = found["figures"]["memory"]["waiting"]
+    return "yes" if found["verdict"]["fits"] and not waits else "no"
 
 
 def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str, str]:
@@ -172,8 +188,10 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "model": escape("your model" if by_value else str(model)),
         "gpu": escape(gpu if isinstance(gpu, str) else str(gpu.get("name"))),
         "context_short": show_tokens(scenario["context_tokens"]),
-        "verdict": said + escape(verdict["sentence"]),
-        "fits": "yes" if verdict["fits"] and not memory["waiting"] else "no",
+        "traits": " ".join(found["figures"]["traits"]),
+        "verdict": said
+        + escape("Shown below is the reference case." if error else verdict["sentence"]),
+        "fits": _fits(found, error),
         "memory": drawing.to_svg(memory["drawing"]),
         "patterns": _patterns(),
         "command": escape(found["take_away"]["command"]),

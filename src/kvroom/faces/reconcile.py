@@ -42,16 +42,17 @@ def ask(
     answer = reconcile(read_file(file), keys)
     if calibrate:
         profile = profile_of(answer, Path(file).name)
-        _write(calibrate, codec.encode(profile, pretty=True) + "\n")
+        write_calibration("--calibrate", calibrate, codec.encode(profile, pretty=True) + "\n")
     return answer
 
 
-def _write(path: str, text: str) -> None:
+def write_calibration(flag: str, path: str, text: str) -> None:
+    """Write a calibration file; KvroomError (field ``flag``) where it cannot be."""
     try:
         Path(path).write_text(text, "utf-8")
     except (OSError, ValueError):
         fix = "Give the path of a file that may be written."
-        raise KvroomError("--calibrate", path, "cannot be written", fix) from None
+        raise KvroomError(flag, path, "cannot be written", fix) from None
 
 
 def show(r: Reconciliation) -> str:

@@ -35,12 +35,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kvroom import __version__
 from kvroom.errors import KvroomError
 from kvroom.faces import codec, page
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.faces.answers import Answers, Asked, parts_of
 
 PORT = 8642
 MAX_BODY_BYTES = 2**20
-MAX_SCENARIOS = 64
 MAX_QUEUED = 32
 BODY_TIMEOUT_S = 10
 WEB = Path(__file__).with_name("web")
@@ -224,42 +222,12 @@ async def _asked(request: Request) -> Any:
         raise Refused(400, e) from None
 
 
-def answer_one(given: Any, explain: bool) -> dict[str, Any]:
-    """The Plan of one Scenario as JSON, with what the page needs beside it if asked."""
-    if explain:
-        return page.answer(Scenario.from_dict(given))
-    return plan(Scenario.from_dict(given), paths=False).to_dict()
-
-
-def _answers(given: Any, explain: bool, stop: threading.Event) -> tuple[int, str]:
-    """Status and body for one Scenario or a list; in a list a failure stands in its own place."""
-    try:
-        if not isinstance(given, list):
-            return 200, codec.encode(answer_one(given, explain))
-        if not 1 <= len(given) <= MAX_SCENARIOS:
-            fix = f"Send 1 to {MAX_SCENARIOS} Scenarios at a time."
-            raise KvroomError("body", len(given), "is no number of questions taken", fix)
-        found: list[Any] = []
-        for one in given:
-            if stop.is_set():
-                break
-            try:
-                found.append(answer_one(one, explain))
-            except KvroomError as e:
-                found.append({"error": e.as_dict()})
-        return 200, codec.encode(found)
-    except KvroomError as e:
-        return 422, codec.encode({"error": e.as_dict()})
-    except RecursionError:
-        deep = KvroomError("body", None, "is nested too deeply", "Send a plain Scenario.")
-        return 400, codec.encode({"error": deep.as_dict()})
-
-
 class Routes:
     """What each path answers."""
 
     def __init__(self) -> None:
         self.planner = Planner()
+        self.answers = Answers()
         self.files = files()
 
     async def index(self, request: Request) -> Response:
@@ -271,9 +239,14 @@ class Routes:
     async def plan(self, request: Request) -> Response:
         """A Scenario, or a list of them, answered."""
         given = await _asked(request)
-        explain = request.query_params.get("explain") == "1"
-        job = partial(_answers, given, explain)
-        status, body = await self.planner.run(request, job)
+        try:
+            parts = parts_of(request.query_params.get("parts", ""))
+        except KvroomError as e:
+            raise Refused(422, e) from None
+        asked = Asked(given, request.query_params.get("explain") == "1", parts)
+        status, body = 200, self.answers.ready(asked)
+        if body is None:
+            status, body = await self.planner.run(request, partial(self.answers.work, asked))
         return Response(body, status_code=status, media_type="application/json")
 
     async def schema(self, request: Request) -> Response:

@@ -43,14 +43,12 @@ def command(scenario: Scenario) -> str:
 
 
 def python(scenario: Scenario) -> str:
-    """The same in Python: three lines that print the verdict."""
-    body = _literal(scenario.differences())
-    return (
-        "from kvroom.planning import plan\n"
-        "from kvroom.scenario import Scenario\n\n"
-        f"answer = plan(Scenario.from_dict({body}))\n"
-        "print(answer.verdict.sentence)\n"
-    )
+    """The same in Python: a call that prints the verdict."""
+    asked = scenario.differences()
+    given = [_literal(asked.pop("model"), 1), _literal(asked.pop("gpu"), 1)]
+    given += [f"{key}={_literal(value, 1)}" for key, value in asked.items()]
+    rows = "".join(f"    {one},\n" for one in given)
+    return f"import kvroom\n\nanswer = kvroom.plan(\n{rows})\nprint(answer.verdict.sentence)\n"
 
 
 def _literal(value: Any, indent: int = 0) -> str:

@@ -17,7 +17,7 @@ from kvroom.simulation.prefix_cache import PrefixCache
 from kvroom.simulation.rules import Admitted, Pass, Work
 from kvroom.simulation.sequence import Sequence, State
 
-_ALONE_AT_MOST = 2
+ALONE_AT_MOST = 2
 """A request that preempts itself more often, with the pool to itself and no token gained, never fits."""
 
 
@@ -192,7 +192,7 @@ class Scheduler:
         sequence.stale = sequence.in_flight
         sequence.placeholders = 0
         sequence.alone_preempted += 0 if self.running else 1
-        if sequence.alone_preempted > _ALONE_AT_MOST:
+        if sequence.alone_preempted > ALONE_AT_MOST:
             sequence.state = State.DROPPED
             made.dropped.append(sequence)
             return

@@ -11,24 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from kvroom.workloads.requests import joined
+
 Run = tuple[int, int]
 
 _MASK = (1 << 64) - 1
 _SEED = 0x9E3779B97F4A7C15
 _CHAIN, _FIRST, _LAST = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93
-
-
-def joined(runs: Iterable[Run]) -> list[Run]:
-    """The same ids in as few runs as possible: equal ids give equal runs."""
-    out: list[Run] = []
-    for first, count in runs:
-        if not count:
-            continue
-        if out and out[-1][0] + out[-1][1] == first:
-            out[-1] = (out[-1][0], out[-1][1] + count)
-        else:
-            out.append((first, count))
-    return out
 
 
 def length(runs: Iterable[Run]) -> int:

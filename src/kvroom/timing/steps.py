@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp, log1p
 
 from kvroom.machines.spec import Device
-from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, StageWork, Work
+from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
 
 HOST_LINK_BYTES_PER_S = 25e9
 """What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""
@@ -147,6 +148,18 @@ class Clock:
         """Seconds of a decode step of ``requests`` of ``tokens`` tokens each."""
         return self.decode(requests, self.work.decoding(tokens)).seconds
 
+    def step(
+        self,
+        requests: float,
+        attention: Sequence[Attention],
+        *,
+        tokens: float = 0.0,
+        prompts: float = 0.0,
+    ) -> Terms:
+        """One step of a replica: ``requests`` that decode, ``tokens`` of ``prompts`` prompts, and the
+        ``attention`` of all of them."""
+        return self._terms(requests, tokens, attention, prompts=prompts)
+
     def prefill(
         self,
         tokens: float,
@@ -212,12 +225,25 @@ class Clock:
     def _read_s(self, s: StageWork, tokens: float) -> float:
         k, rate = self.k, self.rates.memory_bytes_per_s
         read = s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta
-        domain = self._domain(tokens)
+        spent = read / rate
         for e in s.experts:
-            touched = 1 - (1 - e.active / e.count) ** (domain * k.routing)
-            eta = k.narrow_eta if e.narrow else k.wide_eta
-            read += e.bytes * touched * (1 + k.expert_width / e.width) / (eta * k.expert_eta)
-        return read / rate
+            touched = 1 - exp(-tokens * self.expert_decay(e))
+            spent += self.expert_read_s(e) / k.scale * touched
+        return spent
+
+    def expert_read_s(self, e: Expert) -> float:
+        """Seconds to read all of ``e``."""
+        k = self.k
+        eta = k.expert_eta * (k.narrow_eta if e.narrow else k.wide_eta)
+        wide = 1 + k.expert_width / e.width
+        return k.scale * e.bytes * wide / (eta * self.rates.memory_bytes_per_s)
+
+    def expert_decay(self, e: Expert) -> float:
+        """How fast a step of more tokens of one replica leaves fewer of ``e`` unread: n tokens leave
+        a share of exp(−n · decay)."""
+        if e.active >= e.count:
+            return 1e9  # all of them, by the first token
+        return -log1p(-e.active / e.count) * self._domain(self.k.routing)
 
     def _compute_s(self, s: StageWork, tokens: float, sampled: float, attention: float) -> float:
         k, r = self.k, self.rates

@@ -67,6 +67,11 @@ def _tokens(row: Mapping[str, Any], name: str, low: int) -> int:
 
 def _lengths(row: Mapping[str, Any], prompt: str, answer: str) -> tuple[int, int]:
     """A prompt has a token at least; an answer may have none."""
+    found: Any = row.get(prompt)
+    after: Any = row.get(answer)
+    whole = type(found) is int and type(after) is int
+    if whole and 1 <= found <= MAX_REQUEST_TOKENS and 0 <= after <= MAX_REQUEST_TOKENS:
+        return found, after
     return _tokens(row, prompt, 1), _tokens(row, answer, 0)
 
 
@@ -83,6 +88,8 @@ def _decimal(name: str, text: str) -> Decimal:
 def _time_ps(row: Mapping[str, Any], name: str, unit_ps: int) -> int:
     """An arrival in picoseconds, exactly, from a number of units of ``unit_ps``."""
     value = _value(row, name)
+    if type(value) is int and 0 <= value <= MAX_ARRIVAL_S:
+        return value * unit_ps
     if isinstance(value, str):
         value = _decimal(name, value)
     if isinstance(value, bool) or not isinstance(value, int | Decimal):

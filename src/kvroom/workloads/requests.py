@@ -8,12 +8,12 @@ token ids. A prompt of which nothing is known shares nothing.
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from kvroom.errors import KvroomError
@@ -85,7 +85,7 @@ class TokenRuns:
         keys: list[int] = []
         key, room = 0, block_tokens
         left = tokens
-        for first, count in chain(self.prompt, self.answer):
+        for first, count in joined(chain(self.prompt, self.answer)):
             end = first + min(count, left)
             left -= end - first
             while first < end:
@@ -99,6 +99,19 @@ class TokenRuns:
         if room < block_tokens:
             keys.append(key)
         return keys
+
+
+def joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ids in as few runs as possible: equal ids give equal runs."""
+    out: list[tuple[int, int]] = []
+    for first, count in runs:
+        if not count:
+            continue
+        if out and sum(out[-1]) == first:
+            out[-1] = (out[-1][0], out[-1][1] + count)
+        else:
+            out.append((first, count))
+    return out
 
 
 def _mixed(key: int) -> int:
@@ -133,29 +146,34 @@ class Request(NamedTuple):
 def in_order(requests: Iterable[Request], window: int = REORDER_WINDOW) -> Iterator[Request]:
     """The same requests by arrival, counted from the first; equal arrivals keep their order.
 
-    Only ``window`` requests are held back: KvroomError where one is more than that out of place.
+    Only some ``window`` requests are held back: KvroomError where one is more than that out of place.
     """
-    held: list[tuple[int, int, Request]] = []
-    origin: int | None = None
-    reached = 0
-
-    def placed(entry: tuple[int, int, Request]) -> Request:
-        nonlocal origin, reached
-        arrival, number, request = entry
-        if origin is None:
-            origin = reached = arrival
-        if arrival < reached:
+    arrival = itemgetter(0)
+    source = iter(requests)
+    held = list(islice(source, window))
+    held.sort(key=arrival)
+    origin = held[0].arrival_ps if held else 0
+    reached, number = origin, len(held)
+    while held:
+        # As many again, and the earlier half of them all: nothing to come is expected before it.
+        more = list(islice(source, window))
+        if more:
+            held += more
+            held.sort(key=arrival)
+        number += len(more)
+        given = held[:window] if more else held
+        if given[0].arrival_ps < reached:
             fix = "Sort the trace by arrival."
             what = f"comes more than {window:,} requests too late in the file"
-            raise KvroomError("trace", f"request {number + 1:,}", what, fix)
-        reached = arrival
-        return request._replace(arrival_ps=arrival - origin) if origin else request
-
-    for number, request in enumerate(requests):
-        entry = (request.arrival_ps, number, request)
-        if len(held) < window:
-            heapq.heappush(held, entry)
+            raise KvroomError("trace", f"request {number:,} or before", what, fix)
+        reached = given[-1].arrival_ps
+        held = held[window:] if more else []
+        if origin:
+            yield from (placed(request, request.arrival_ps - origin) for request in given)
         else:
-            yield placed(heapq.heappushpop(held, entry))
-    while held:
-        yield placed(heapq.heappop(held))
+            yield from given
+
+
+def placed(request: Request, arrival_ps: int) -> Request:
+    """``request`` at another time."""
+    return Request._make((arrival_ps, *request[1:]))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import sqrt
-from typing import Any
+from typing import Any, TypeVar
 
 from kvroom.errors import KvroomError
 from kvroom.units import ceil_div
@@ -21,7 +21,10 @@ BLOCK_SIZES = (16, 32, 64, 128, 256, 512)
 PERCENTS = (50, 90, 99)
 
 
-def nearest_rank(ordered: Sequence[int], percent: int) -> int:
+Number = TypeVar("Number", int, float)
+
+
+def nearest_rank(ordered: Sequence[Number], percent: int) -> Number:
     """The ``percent``-th percentile of ascending values: one of them, the nearest rank's."""
     return ordered[max(0, ceil_div(percent * len(ordered), 100) - 1)]
 

@@ -24,7 +24,7 @@ from typing import IO, Any
 from kvroom.errors import KvroomError, shortened
 from kvroom.units import ceil_div
 from kvroom.workloads.formats import FORMATS, PS_PER_MS, PS_PER_NS, Format
-from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns
+from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, placed
 
 MAX_LINE_BYTES = 100_000_000
 """A million-token prompt as token ids takes less than a tenth of it."""
@@ -84,7 +84,7 @@ class Trace:
             else:
                 latest = request.arrival_ps
             counts.requests += 1
-            yield request._replace(arrival_ps=request.arrival_ps - origin) if origin else request
+            yield placed(request, request.arrival_ps - origin) if origin else request
         if not counts.requests:
             why = f"holds no request ({counts.skipped_lines} bad lines)"
             raise KvroomError("trace", str(self.path), why, _KNOWN)
@@ -191,15 +191,19 @@ def _finite_only(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_finite_only)
+_SCAN: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(
+    parse_float=Decimal, parse_constant=_finite_only
+).scan_once  # type: ignore[attr-defined]
 
 
 def json_row(line: bytes) -> Mapping[str, Any]:
     """The object of one line; floats as exact decimals."""
     text = _text(line).removeprefix("\ufeff").strip()
     try:
-        row = _DECODER.decode(text)
-    except (ValueError, RecursionError, ArithmeticError):
+        row, end = _SCAN(text, 0)
+        if end != len(text):
+            raise ValueError("more than one value")
+    except (ValueError, RecursionError, ArithmeticError, StopIteration):
         raise KvroomError("row", text[:60], "is not JSON", "Write one object a line.") from None
     if not isinstance(row, dict):
         raise KvroomError("row", text[:60], "is not an object", "Write one object a line.")

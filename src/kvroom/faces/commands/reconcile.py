@@ -25,7 +25,8 @@ def reconcile(
     """An engine's own start-up log against the prediction, account by account.
 
     FILE is what vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama wrote as it started (-: standard
-    input; gzip does). Model, flags and figures are read from it; what it does not say is asked for.
+    input; gzip does), or a recording of kvroom watch, or a metrics text. Model, flags and figures are
+    read from it; what it does not say is asked for.
     """
     from kvroom.faces import reconcile as face
 

@@ -10,40 +10,54 @@ export function download(blob, name) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-/**
- * The picture alone, with its styles written into it.
- * @param {SVGSVGElement} svg @param {string} sentence @param {string} link
- */
-export function standalone(svg, sentence, link) {
-  const { width, height } = svg.getBoundingClientRect();
-  const copy = /** @type {SVGSVGElement} */ (svg.cloneNode(true));
-  const from = [...svg.querySelectorAll("*")];
-  [...copy.querySelectorAll("*")].forEach((element, i) => {
-    const style = getComputedStyle(from[i]);
-    for (const name of STYLES) {
-      const value = style.getPropertyValue(name);
-      // Patterns live in the page; what they fill is told by label and outline.
-      if (value) element.setAttribute(name, value.replace(/^url\("?[^)]*#([\w-]+)"?\).*$/, "url(#$1)"));
-    }
-    element.removeAttribute("class");
-  });
-  const make = (/** @type {string} */ tag, /** @type {string} */ text) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    element.textContent = text;
-    return element;
-  };
-  const patterns = document.getElementById("patterns")?.querySelector("defs")?.cloneNode(true);
-  const paper = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-  paper.setAttribute("width", "100%");
-  paper.setAttribute("height", "100%");
-  paper.setAttribute("fill", getComputedStyle(document.body).backgroundColor);
-  copy.prepend(make("title", sentence), make("desc", `Made by kvroom. ${link}`), ...(patterns ? [patterns] : []), paper);
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
-  copy.setAttribute("width", String(Math.round(width)));
-  copy.setAttribute("height", String(Math.round(height)));
-  copy.setAttribute("viewBox", `0 0 ${Math.round(width)} ${Math.round(height)}`);
+const SPACE = "http://www.w3.org/2000/svg";
+const MARGIN = 16;
+
+/** @param {string} tag @param {Record<string, string | number>} attributes @param {string} [text] */
+function make(tag, attributes, text = "") {
+  const element = document.createElementNS(SPACE, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.textContent = text;
+  return element;
+}
+
+/** Writes an element's look into a copy of it. @param {Element} from @param {Element} copy */
+function dress(from, copy) {
+  const style = getComputedStyle(from);
+  for (const name of STYLES) {
+    const value = style.getPropertyValue(name);
+    if (value) copy.setAttribute(name, value.replace(/^url\("?[^)]*#([\w-]+)"?\).*$/, "url(#$1)"));
+  }
   copy.removeAttribute("class");
-  return new XMLSerializer().serializeToString(copy);
+  [...from.children].forEach((child, i) => dress(child, copy.children[i]));
+}
+
+/** @template {Element} T @param {T} element */
+function dressed(element) {
+  const copy = /** @type {T} */ (element.cloneNode(true));
+  dress(element, copy);
+  return copy;
+}
+
+/**
+ * Drawings one below the other as one picture, with their styles and patterns written into it.
+ * @param {SVGSVGElement[]} drawings @param {string} sentence @param {string} link
+ */
+export function standalone(drawings, sentence, link) {
+  const boxes = drawings.map((svg) => svg.getBoundingClientRect());
+  const width = Math.round(Math.max(0, ...boxes.map((box) => box.width)) + 2 * MARGIN);
+  let height = MARGIN;
+  const placed = drawings.map((svg, i) => {
+    const copy = dressed(svg);
+    for (const [name, value] of Object.entries({ x: MARGIN, y: height, width: boxes[i].width, height: boxes[i].height, overflow: "visible" })) copy.setAttribute(name, String(value));
+    height += Math.round(boxes[i].height) + MARGIN;
+    return copy;
+  });
+  const picture = make("svg", { xmlns: SPACE, width, height, viewBox: `0 0 ${width} ${height}` });
+  const patterns = document.getElementById("patterns")?.querySelector("defs");
+  const paper = make("rect", { width: "100%", height: "100%", fill: getComputedStyle(document.body).backgroundColor });
+  picture.append(make("title", {}, sentence), make("desc", {}, `Made by kvroom. ${link}`), ...(patterns ? [dressed(patterns)] : []), paper, ...placed);
+  return new XMLSerializer().serializeToString(picture);
 }
 
 /** @param {string} source @returns {Promise<Blob>} */

@@ -57,14 +57,13 @@ export class Figure extends LitElement {
     return `kvroom-${this.localName.replace("kv-", "")}`;
   }
 
-  /** @returns {SVGSVGElement | null} */
-  get svg() {
-    return this.querySelector("svg");
+  /** The drawings, without those of the key. @returns {SVGSVGElement[]} */
+  get drawings() {
+    return [...this.querySelectorAll("svg")].filter((svg) => !svg.closest(".key"));
   }
 
   svgSource() {
-    const link = `${location.origin}${location.pathname}${location.hash}`;
-    return this.svg ? standalone(this.svg, this.sentence(), link) : "";
+    return standalone(this.drawings, this.sentence(), `${location.origin}${location.pathname}${location.hash}`);
   }
 
   async save(/** @type {"svg" | "png" | "csv"} */ kind) {
@@ -98,6 +97,27 @@ export class Figure extends LitElement {
         <tbody>${rows.map((row) => html`<tr>${row.map((cell, i) => (i ? html`<td>${show(cell)}</td>` : html`<th scope="row">${show(cell)}</th>`))}</tr>`)}</tbody>
       </table>
     </div>`;
+  }
+}
+
+/** A figure that draws by its own width, in pixels. */
+export class WideFigure extends Figure {
+  static properties = { ...Figure.properties, width: { state: true } };
+
+  constructor() {
+    super();
+    this.width = 1000;
+    this.resizing = new ResizeObserver(([entry]) => (this.width = Math.round(entry.contentRect.width) || this.width));
+  }
+
+  connectedCallback() {
+    super.connectedCallback();
+    this.resizing.observe(this);
+  }
+
+  disconnectedCallback() {
+    this.resizing.disconnect();
+    super.disconnectedCallback();
   }
 }
 

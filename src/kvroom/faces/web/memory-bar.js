@@ -1,7 +1,6 @@
 import { html, nothing } from "./vendor/lit.js";
 import { Figure, number } from "./figure.js";
 import { paint } from "./marks.js";
-import { grouped } from "./text.js";
 
 /** Names of the accounts as the page says them. @type {Record<string, string>} */
 const ACCOUNTS = { weights: "Weights", adapters: "Adapters", draft: "Draft model", activations: "Working space", runtime: "Runtime", graphs: "Graphs", encoder: "Image encoder" };
@@ -56,9 +55,11 @@ export class MemoryBar extends Figure {
   }
 
   caption() {
-    return this.data.gpus > 1
-      ? "The bar adds the cards up: each holds its slice of the weights and of every request. Ticks mark where one card's worth ends."
-      : "One block a request; the weights stay whatever comes.";
+    const m = this.data;
+    const many = m.gpus > 1 ? "The bar adds the cards up: each holds its slice. Ticks mark where one card's worth ends." : m.request_bytes ? "One block a request; the weights stay whatever comes." : "The weights stay whatever comes.";
+    if (Math.abs(m.request_bytes - m.stored_bytes) <= m.stored_bytes / 50) return many;
+    const a = /** @type {import("./types").Answer} */ (this.answer);
+    return html`${many} A request stores ${number(a, "figures.memory.stored_bytes", "gib")}; the engine counts ${number(a, "figures.memory.request_bytes", "gib")}: whole blocks, padding, and room to work in.`;
   }
 
   table() {
@@ -74,12 +75,6 @@ export class MemoryBar extends Figure {
         ["Requests waiting", m.waiting, m.request_bytes, ""],
       ],
     };
-  }
-
-  /** The sentence for whoever fills by ear. */
-  heard() {
-    const m = this.data;
-    return m.waiting ? `${grouped(m.running)} running, ${grouped(m.waiting)} waiting` : `${grouped(m.running)} running`;
   }
 }
 

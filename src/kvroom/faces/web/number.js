@@ -2,10 +2,10 @@ import { at, cards, formats, gb, gib, grouped, modelName, said } from "./text.js
 
 /** @typedef {import("./types").Answer} Answer */
 
-/** @type {Record<string, Answer>} */
+/** @type {Record<string, Answer | null>} */
 let answers = {};
 
-/** Give every live number of the text its new answer. @param {Record<string, Answer>} found */
+/** Give every live number of the text its new answer. @param {Record<string, Answer | null>} found */
 export function tell(found) {
   answers = found;
   for (const element of document.querySelectorAll("kv-n, kv-name")) /** @type {any} */ (element).update();
@@ -25,8 +25,9 @@ class LiveNumber extends HTMLElement {
     if (this.isConnected) this.update();
   }
 
+  /** Null where its question is refused, undefined where it is yet to come. */
   get source() {
-    return this.own ?? answers[this.getAttribute("of") ?? ""] ?? answers[""];
+    return this.own ?? answers[this.getAttribute("of") ?? ""];
   }
 
   connectedCallback() {
@@ -44,7 +45,7 @@ class LiveNumber extends HTMLElement {
   }
 
   update() {
-    if (!this.source) return;
+    if (this.source === undefined) return;
     const text = said(this.source, this.getAttribute("figure") ?? "", this.getAttribute("as") ?? "text");
     if (super.textContent !== text) super.textContent = text;
   }
@@ -77,6 +78,7 @@ function make(tag, text, name) {
 function open(target) {
   const box = panel();
   const answer = target.source;
+  if (!answer) return;
   const figure = target.getAttribute("figure") ?? "";
   const value = at(answer, figure);
   const found = answer.explanations.find((e) => e.figure === figure);

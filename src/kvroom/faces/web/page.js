@@ -4,7 +4,7 @@ import "./token-price.js";
 import "./step-bar.js";
 import "./take-away.js";
 import { tell } from "./number.js";
-import { Store, fromHash } from "./store.js";
+import { Store, fromHash, keyOf } from "./store.js";
 import { grouped } from "./text.js";
 
 const root = document.documentElement;
@@ -12,6 +12,7 @@ const root = document.documentElement;
 const byId = (id) => document.getElementById(id);
 const start = JSON.parse(byId("start").textContent);
 const store = new Store(start);
+store.said = [...new Set([...document.querySelectorAll("kv-n[of]")].map((n) => n.getAttribute("figure") ?? ""))];
 
 const CONTEXTS = Array.from({ length: 23 }, (_, i) => (i % 2 ? 3 * 2 ** ((i - 1) / 2 + 9) : 2 ** (i / 2 + 10)));
 const DTYPES = [["auto", "auto"], ["bf16", "BF16"], ["fp8", "FP8"], ["q4_0", "4-bit"]];
@@ -20,15 +21,37 @@ const DTYPES = [["auto", "auto"], ["bf16", "BF16"], ["fp8", "FP8"], ["q4_0", "4-
 const nearest = (steps, value) => steps.reduce((best, step, i) => (Math.abs(Math.log(step / value)) < Math.abs(Math.log(steps[best] / value)) ? i : best), 0);
 const batches = () => store.answer.figures.step.curve.map((p) => p.batch);
 
+/** Blocks glide for an act that is one step; under a hand that slides they follow at once. */
+let still = 0;
+function glide() {
+  root.classList.add("gliding");
+  clearTimeout(still);
+  still = setTimeout(() => root.classList.remove("gliding"), 600);
+}
+
+/** Ask beforehand what a control is about to ask. @param {HTMLElement} control @param {() => object[]} changes */
+function foresee(control, changes) {
+  for (const event of ["pointerenter", "focusin"]) control.addEventListener(event, () => store.lookAhead(changes()));
+}
+/** All steps of a slider, the nearest first. @param {HTMLInputElement} slider @param {number[]} steps @param {string} key */
+const around = (slider, steps, key) =>
+  steps
+    .map((value, i) => ({ value, far: Math.abs(i - Number(slider.value)) }))
+    .sort((a, b) => a.far - b.far)
+    .map(({ value }) => ({ [key]: value }));
+
 // ---- controls ----
 
 for (const slider of [byId("context-range"), byId("context-range-2")]) {
   slider.min = 0;
   slider.max = CONTEXTS.length - 1;
   slider.addEventListener("input", () => store.change({ context_tokens: CONTEXTS[slider.value] }, slider.id));
+  foresee(slider, () => around(slider, CONTEXTS, "context_tokens"));
 }
-byId("batch-range").min = 0;
-byId("batch-range").addEventListener("input", (/** @type {any} */ event) => store.change({ concurrency: batches()[event.target.value] }, "batch"));
+const batch = byId("batch-range");
+batch.min = 0;
+batch.addEventListener("input", () => store.change({ concurrency: batches()[batch.value] }, "batch"));
+foresee(batch, () => around(batch, batches(), "concurrency"));
 
 for (const [i, group] of [...document.querySelectorAll('.seg[data-key="kv_dtype"]')].entries()) {
   for (const [value, name] of DTYPES) {
@@ -36,10 +59,14 @@ for (const [i, group] of [...document.querySelectorAll('.seg[data-key="kv_dtype"
     const input = Object.assign(document.createElement("input"), { type: "radio", name: `kv-${i}`, value });
     const span = document.createElement("span");
     span.textContent = name;
-    input.addEventListener("change", () => store.change({ kv_dtype: value === "auto" ? null : value }, "kv"));
+    input.addEventListener("change", () => {
+      glide();
+      store.change({ kv_dtype: value === "auto" ? null : value }, "kv");
+    });
     label.append(input, span);
     group.append(label);
   }
+  foresee(/** @type {HTMLElement} */ (group), () => DTYPES.map(([value]) => ({ kv_dtype: value === "auto" ? null : value })));
 }
 
 /** What each field of the bar asks. @type {Record<string, (value: string) => object | null>} */
@@ -55,7 +82,9 @@ const FIELDS = {
 for (const [id, asks] of Object.entries(FIELDS)) {
   byId(id).addEventListener("change", (/** @type {any} */ event) => {
     const change = asks(event.target.value);
+    glide();
     if (change) store.change(change, id);
+    else fields({ ...store.answer.scenario, ...store.scenario });
   });
 }
 byId("question").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
@@ -63,6 +92,7 @@ byId("preset").addEventListener("change", (/** @type {any} */ event) => {
   const preset = start.presets.find((/** @type {any} */ p) => p.id === event.target.value);
   if (!preset) return;
   if (root.classList.contains("guessing")) reveal(false, false);
+  glide();
   store.replace(preset.scenario, true);
 });
 
@@ -90,7 +120,9 @@ function fillTo(n, control) {
   const to = Math.max(1, n);
   byId("told").hidden = true;
   root.classList.remove("untouched");
+  glide();
   store.change({ concurrency: to }, control);
+  store.lookAhead([to + 1, to + 10, Math.max(1, to - 1)].map((n) => ({ concurrency: n })));
 }
 byId("add").addEventListener("click", () => fillTo(users() + 1, "fill"));
 byId("add10").addEventListener("click", () => fillTo(users() + 10, "fill"));
@@ -98,6 +130,7 @@ byId("drop").addEventListener("click", () => fillTo(users() - 1, "fill"));
 byId("reset").addEventListener("click", () => fillTo(1, "fill"));
 byId("filled").addEventListener("click", () => {
   root.classList.remove("untouched");
+  glide();
   store.change({ concurrency: null }, "fill");
 });
 
@@ -133,8 +166,7 @@ function reveal(guessed, fill) {
     // then it is asked again another time
   }
   root.classList.remove("guessing", "untouched");
-  root.classList.toggle("filling", fill);
-  setTimeout(() => root.classList.remove("filling"), 500);
+  if (fill) glide();
   if (fill && store.scenario.concurrency != null) store.change({ concurrency: null }, "fill");
   const { room } = store.answer.figures.memory;
   const told = byId("told");
@@ -179,6 +211,8 @@ function speak(text) {
   }, 1000);
 }
 
+const LAST = "Shown below is the last question that was answered.";
+
 /** @param {any} control @param {number} index @param {string} text */
 function place(control, index, text) {
   if (document.activeElement !== control || Number(control.value) !== index) control.value = index;
@@ -188,24 +222,44 @@ function place(control, index, text) {
 function show() {
   const { answer, answers, scenario } = store;
   const m = answer.figures.memory;
+  byId("main").dataset.is = answer.figures.traits.join(" ");
   tell(answers);
   for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
   clearTimeout(later);
   later = setTimeout(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
 
-  const s = answer.scenario;
+  if (!store.error) controls(answer);
+  fields(store.error ? { ...answer.scenario, ...scenario } : answer.scenario);
+  byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
+  byId("drop").disabled = users() <= 1;
+  for (const id of ["add", "add10", "reset", "filled"]) byId(id).disabled = !answer.figures.traits.includes("room");
+  if (m.waiting || m.over_bytes) reveal(false, false);
+
+  const verdict = byId("verdict");
+  verdict.dataset.fits = store.error ? "unknown" : answer.verdict.fits && !m.waiting ? "yes" : "no";
+  verdict.querySelector(".sentence").textContent = store.error ? LAST : answer.verdict.sentence;
+  fault(store.error);
+  if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
+}
+
+/** Sliders and switches say what is drawn. @param {import("./types").Answer} answer */
+function controls({ scenario: s, step }) {
   const context = `${grouped(s.context_tokens)} tokens`;
   for (const [slider, output] of [["context-range", "context-said"], ["context-range-2", "context-said-2"]]) {
     place(byId(slider), nearest(CONTEXTS, s.context_tokens), `${context} a request`);
     byId(output).textContent = context;
   }
-  byId("batch-range").max = batches().length - 1;
-  place(byId("batch-range"), nearest(batches(), answer.step.batch), `${grouped(answer.step.batch)} requests`);
-  byId("batch-said").textContent = `${grouped(answer.step.batch)} requests`;
+  batch.max = batches().length - 1;
+  place(batch, nearest(batches(), step.batch), `${grouped(step.batch)} requests`);
+  byId("batch-said").textContent = `${grouped(step.batch)} request${step.batch === 1 ? "" : "s"}`;
   for (const input of document.querySelectorAll('.seg[data-key="kv_dtype"] input')) {
     /** @type {any} */ (input).checked = /** @type {any} */ (input).value === s.kv_dtype;
   }
-  const fields = {
+}
+
+/** The bar says what is asked, be it refused. @param {import("./types").Scenario} s */
+function fields(s) {
+  const shown = {
     model: typeof s.model === "string" ? s.model : ownModel(),
     gpu: typeof s.gpu === "string" ? s.gpu : "",
     count: s.gpu_count,
@@ -214,19 +268,10 @@ function show() {
     users: s.concurrency ?? "",
     engine: s.engine,
   };
-  for (const [id, value] of Object.entries(fields)) {
+  for (const [id, value] of Object.entries(shown)) {
     const field = byId(id);
     if (String(field.value) !== String(value)) field.value = value;
   }
-  byId("preset").value = start.presets.find((/** @type {any} */ p) => same(p.scenario, scenario))?.id ?? "";
-  byId("drop").disabled = users() <= 1;
-  if (m.waiting || m.over_bytes) reveal(false, false);
-
-  const verdict = byId("verdict");
-  verdict.dataset.fits = answer.verdict.fits && !m.waiting ? "yes" : "no";
-  verdict.querySelector(".sentence").textContent = answer.verdict.sentence;
-  fault(store.error);
-  if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
 }
 
 /** The entry of the model list that stands for a config by value. */
@@ -250,9 +295,6 @@ function fault(text) {
     told.hidden = !text;
   }
 }
-
-/** @param {object} a @param {object} b */
-const same = (a, b) => JSON.stringify(Object.entries(a).sort()) === JSON.stringify(Object.entries(b).sort());
 
 store.addEventListener("answer", show);
 store.addEventListener("neighbours", () => {

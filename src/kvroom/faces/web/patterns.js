@@ -5,6 +5,7 @@ const PATTERNS = `<svg id="patterns" width="0" height="0" aria-hidden="true" foc
 <pattern id="hatch-over" width="9" height="9" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)"><path class="over-line" d="M0 0V9" stroke-width="6"/></pattern>
 <pattern id="hatch-wait" width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)"><path class="paper-fill" d="M0 0H8V8H0Z"/><path class="wait-line" d="M2 0V8" stroke-width="4"/></pattern>
 <pattern id="bars-window" width="5" height="5" patternUnits="userSpaceOnUse"><path class="window-fill" d="M0 0H5V5H0Z"/><path class="window-line" d="M0 1H5" stroke-width="1.2"/></pattern>
+<pattern id="lines-cross" width="5" height="5" patternUnits="userSpaceOnUse"><path class="cross-fill" d="M0 0H5V5H0Z"/><path class="cross-line" d="M1 0V5" stroke-width="1.4"/></pattern>
 <pattern id="hatch-latent" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="latent-line" d="M0 0V5" stroke-width="2.5"/></pattern>
 <pattern id="dots-state" width="6" height="6" patternUnits="userSpaceOnUse"><path class="state-fill" d="M0 0H6V6H0Z"/><circle class="state-dot" cx="2" cy="2" r="1.2"/></pattern>
 </defs></svg>`;

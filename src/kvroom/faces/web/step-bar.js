@@ -1,33 +1,15 @@
 import { html, nothing, svg } from "./vendor/lit.js";
 import { line, scaleLinear, scaleLog } from "./vendor/d3.js";
-import { Figure, number } from "./figure.js";
+import { WideFigure, number } from "./figure.js";
 import { gib, grouped } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
 /** @typedef {import("./types").CurvePoint} CurvePoint */
 
-const PLOT = { height: 280, left: 74, right: 18, top: 30, bottom: 40 };
+const PLOT = { height: 290, left: 74, right: 18, top: 40, bottom: 40 };
 
 /** What one decode step reads: weights once, every request's cache; and what that makes a token cost. */
-export class StepBar extends Figure {
-  static properties = { ...Figure.properties, width: { state: true } };
-
-  constructor() {
-    super();
-    this.width = 1000;
-    this.resizing = new ResizeObserver(([entry]) => (this.width = Math.round(entry.contentRect.width) || this.width));
-  }
-
-  connectedCallback() {
-    super.connectedCallback();
-    this.resizing.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.resizing.disconnect();
-    super.disconnectedCallback();
-  }
-
+export class StepBar extends WideFigure {
   get a() {
     return /** @type {Answer} */ (this.answer);
   }
@@ -42,27 +24,46 @@ export class StepBar extends Figure {
   }
 
   picture() {
+    const { step, cost } = this.a;
+    const { batch } = step;
+    const less = batch > 1 ? html`, ${number(this.a, "figures.step.times_cheaper", "times")} times less than alone` : nothing;
+    const seconds = step.seconds == null ? nothing : html`; the step takes about ${number(this.a, "step.seconds", "seconds")}`;
+    const price = cost.usd_per_million_output_tokens == null ? nothing : html`; $${number(this.a, "cost.usd_per_million_output_tokens", "money")} a million tokens`;
     return html`${this.bar()}
-      <p class="big">${number(this.a, "figures.step.bytes_per_output_token", "gib")} <span class="soft">read for each token written</span>${this.a.cost.usd_per_million_output_tokens == null ? nothing : html`, <span class="soft">$${number(this.a, "cost.usd_per_million_output_tokens", "count")} a million tokens</span>`}</p>
+      <p class="big">${number(this.a, "figures.step.bytes_per_output_token", "gib")} <span class="soft">read for each token written${less}${seconds}${price}</span></p>
       ${this.plot()}`;
   }
 
+  /** The step of one request alone above the step of the batch, on one scale. */
   bar() {
-    const { weights } = this.a.step.bytes;
+    const { step } = this.a;
+    const { weights } = step.bytes;
     const cache = this.data.cache_bytes;
-    const x = scaleLinear([0, Math.max(weights * 2.2, (weights + cache) * 1.02)], [0, 100]);
-    const wide = (/** @type {number} */ size) => (x(size) / 100) * this.width > 150;
+    const [one] = this.data.curve;
+    const alone = one.weight_bytes + one.cache_bytes;
+    const x = scaleLinear([0, Math.max(weights * 2.2, (weights + cache) * 1.02, alone * 1.02)], [0, 100]);
     const even = x(weights * 2);
-    return html`<svg class="stack" width="100%" height="112" role="img" aria-label=${this.sentence()}>
-      <rect class="weights" x="0" y="26" width=${`${x(weights)}%`} height="56"/>
-      <rect class="cache" x=${`${x(weights)}%`} y="26" width=${`${x(cache)}%`} height="56"/>
-      <text class=${wide(weights) ? "on-weights strong" : "hidden"} x="14" y="59">weights ${gib(weights)}</text>
-      ${wide(cache)
-        ? svg`<text class="on-cache strong" x=${`${x(weights)}%`} dx="12" y="59">cache ${gib(cache)}</text>`
-        : svg`<text class="strong" x=${`${x(weights + cache)}%`} dx="8" y="59">cache ${gib(cache)}</text>`}
-      <line class="mark" x1=${`${even}%`} x2=${`${even}%`} y1="16" y2="92"/>
-      <text class="soft" x=${`${even}%`} y="108" text-anchor=${even > 70 ? "end" : "middle"}>${this.data.overtaken ? "cache has overtaken weights" : "cache overtakes weights here"}</text>
+    const many = step.batch > 1;
+    const row = many ? 78 : 0;
+    return html`<svg class="stack" width="100%" height=${row + 106} role="img" aria-label=${this.sentence()}>
+      <text class="soft" x="0" y=${row + 12}>${grouped(step.batch)} request${many ? "s" : ""}: ${gib(weights + cache)} for ${many ? `${grouped(step.batch)} tokens` : "one token"}</text>
+      ${this.blocks(weights, cache, x, row + 22, 52)}
+      <line class="mark" x1=${`${even}%`} x2=${`${even}%`} y1=${row + 14} y2=${row + 84}/>
+      <text class="soft" x=${`${even}%`} y=${row + 100} text-anchor=${even > 70 ? "end" : "middle"}>${this.data.overtaken ? "cache has overtaken weights" : "cache overtakes weights here"}</text>
+      ${many ? svg`<text class="soft" x="0" y="12">one request alone: ${gib(alone)} for one token</text>${this.blocks(one.weight_bytes, one.cache_bytes, x, 22, 34)}` : nothing}
     </svg>`;
+  }
+
+  /** @param {number} weights @param {number} cache @param {(bytes: number) => number} x @param {number} y @param {number} height */
+  blocks(weights, cache, x, y, height) {
+    const wide = (/** @type {number} */ size) => (x(size) / 100) * this.width > 150;
+    const base = y + height / 2 + 5;
+    return svg`<rect class="weights" x="0" y=${y} width=${`${x(weights)}%`} height=${height}/>
+      <rect class="cache" x=${`${x(weights)}%`} y=${y} width=${`${x(cache)}%`} height=${height}/>
+      <text class=${wide(weights) ? "on-weights strong" : "hidden"} x="14" y=${base}>weights ${gib(weights)}</text>
+      ${wide(cache)
+        ? svg`<text class="on-cache strong" x=${`${x(weights)}%`} dx="12" y=${base}>cache ${gib(cache)}</text>`
+        : svg`<text class="strong halo" x=${`${x(weights + cache)}%`} dx="8" y=${base}>cache ${gib(cache)}</text>`}`;
   }
 
   plot() {
@@ -91,11 +92,13 @@ export class StepBar extends Figure {
       ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${gib(v)}</text>`)}
       ${ticks.map((b) => svg`<text class="soft" x=${x(b)} y=${PLOT.height - 20} text-anchor=${b === most ? "end" : "middle"}>${grouped(b)}</text>`)}
       <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 3} text-anchor="end">requests in the batch</text>
+      <text class="soft" x="0" y="11">bytes for each token</text>
       <path class="line-weights" d=${path((p) => p.weight_bytes_per_output_token)}/>
       <path class="line-cache" d=${path((p) => p.cache_bytes_per_output_token)}/>
       <path class="line-total" d=${path((p) => p.bytes_per_output_token)}/>
       <text class="soft" x=${x(label.batch)} y=${y(Math.max(label.weight_bytes_per_output_token, least))} dx="-8" dy="14" text-anchor="end">weights</text>
       ${last.cache_bytes_per_output_token > least ? svg`<text class="cache-ink" x=${left + 6} y=${y(last.cache_bytes_per_output_token) - 7}>cache</text>` : nothing}
+      <text class="strong halo" x=${left + 6} y=${y(curve[0].bytes_per_output_token) - 8}>both</text>
       ${mark(step.crossover_batch, "cache overtakes weights at", 0)}
       ${mark(compute, "arithmetic overtakes memory at", 1)}
       <circle class="here" cx=${x(here.batch)} cy=${y(Math.max(here.y, least))} r="6"/>

@@ -7,10 +7,15 @@ const VERSION = "1";
 const GESTURE_MS = 1000;
 const ADDRESS_MS = 150;
 const NEIGHBOURS_MS = 120;
+const MOST_KEPT = 200;
+const FEW = 4;
 
-/** @param {unknown} body @param {AbortSignal} [signal] */
-export async function post(body, signal) {
-  const reply = await fetch("/api/plan?explain=1", {
+/**
+ * Ask the server: one question or a list; whole answers, or those keys of them.
+ * @param {unknown} body @param {{signal?: AbortSignal, parts?: string[]}} [how]
+ */
+export async function post(body, { signal, parts = [] } = {}) {
+  const reply = await fetch(`/api/plan?explain=1${parts.length ? `&parts=${parts.join(",")}` : ""}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
@@ -18,6 +23,15 @@ export async function post(body, signal) {
   });
   return reply.json();
 }
+
+/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
+function refusal({ field, value, message, fix }) {
+  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
+  return `${field}: ${given}${message}. ${fix}`;
+}
+
+/** The same for the same question. @param {Scenario} scenario */
+export const keyOf = (scenario) => JSON.stringify(Object.entries(scenario).sort());
 
 /** Keys set to null are no longer asked. @param {Scenario} given @param {Scenario} change */
 export function changed(given, change) {
@@ -47,28 +61,44 @@ export class Store extends EventTarget {
   /** @param {{scenario: Scenario, answer: Answer, variants: Record<string, Scenario>, compared: string[]}} start */
   constructor(start) {
     super();
-    this.start = start.scenario;
     /** @type {Scenario} */
     this.scenario = start.scenario;
-    /** @type {Record<string, Answer>} */
+    /** The question's own under "", its neighbours' by name: null where refused. @type {Record<string, any>} */
     this.answers = { "": start.answer };
     /** @type {Answer[]} */
     this.compared = [];
     this.variants = start.variants;
     this.models = start.compared;
+    /** What the text says of the neighbouring questions, as dotted keys. @type {string[]} */
+    this.said = [];
     this.error = "";
+    /** Answers that came before. @type {Map<string, Answer>} */
+    this.kept = new Map();
+    this.shown = "";
     this.flying = false;
     /** @type {Scenario | null} */
     this.next = null;
+    /** @type {Scenario[]} */
+    this.ahead = [];
+    this.looking = false;
     this.gesture = { key: "", at: 0 };
     this.addressTimer = 0;
     this.neighbourTimer = 0;
     /** @type {AbortController | null} */
     this.abort = null;
+    this.neighbours = "";
+    this.keep(start.scenario, start.answer);
   }
 
+  /** @returns {Answer} */
   get answer() {
     return this.answers[""];
+  }
+
+  /** @param {Scenario} scenario @param {Answer} answer */
+  keep(scenario, answer) {
+    if (this.kept.size >= MOST_KEPT) this.kept.delete(/** @type {string} */ (this.kept.keys().next().value));
+    this.kept.set(keyOf(scenario), answer);
   }
 
   /**
@@ -94,8 +124,10 @@ export class Store extends EventTarget {
 
   /** Ask the latest question, one at a time; what was overtaken is never asked. @param {boolean} [address] */
   async ask(address = true) {
-    this.next = this.scenario;
+    const kept = this.kept.get(keyOf(this.scenario));
+    this.next = kept ? null : this.scenario;
     clearTimeout(this.neighbourTimer);
+    if (kept) this.show(this.scenario, kept, address);
     if (this.flying) return;
     this.flying = true;
     while (this.next) {
@@ -103,21 +135,56 @@ export class Store extends EventTarget {
       this.next = null;
       try {
         const found = await post(scenario);
-        if (found.error) {
-          this.error = `${found.error.field}: ${found.error.message}. ${found.error.fix}`;
-        } else {
-          this.error = "";
-          this.answers = { ...this.answers, "": found };
-          if (address) this.saveAddress();
-        }
+        const answered = this.shown === keyOf(this.scenario); // by one kept from before
+        if (!found.error) this.keep(scenario, found);
+        if (answered) continue;
+        if (found.error) this.fail(refusal(found.error));
+        else this.show(scenario, found, address);
       } catch {
-        this.error = "The server does not answer. Is kvroom serve still running?";
+        this.fail("The server does not answer. Is kvroom serve still running?");
       }
-      this.dispatchEvent(new Event("answer"));
     }
     this.flying = false;
     clearTimeout(this.neighbourTimer);
     this.neighbourTimer = setTimeout(() => this.askNeighbours(), NEIGHBOURS_MS);
+  }
+
+  /** @param {Scenario} scenario @param {Answer} found @param {boolean} address */
+  show(scenario, found, address) {
+    this.error = "";
+    this.shown = keyOf(scenario);
+    this.answers = { ...this.answers, "": found };
+    if (address) this.saveAddress();
+    this.dispatchEvent(new Event("answer"));
+  }
+
+  /** @param {string} error */
+  fail(error) {
+    this.error = error;
+    this.shown = "";
+    this.dispatchEvent(new Event("answer"));
+  }
+
+  /**
+   * Ask beforehand what a hand on a control may ask next, nearest first, a few at a time.
+   * @param {Scenario[]} changes
+   */
+  async lookAhead(changes) {
+    this.ahead = changes.map((change) => changed(this.scenario, change));
+    if (this.looking) return;
+    this.looking = true;
+    try {
+      while (this.ahead.length) {
+        const few = this.ahead.splice(0, FEW).filter((scenario) => !this.kept.has(keyOf(scenario)));
+        if (!few.length) continue;
+        const found = await post(few);
+        if (!Array.isArray(found)) break;
+        few.forEach((scenario, i) => found[i].error || this.keep(scenario, found[i]));
+      }
+    } catch {
+      // ask() tells when the server is gone
+    }
+    this.looking = false;
   }
 
   saveAddress() {
@@ -129,30 +196,30 @@ export class Store extends EventTarget {
     }, ADDRESS_MS);
   }
 
-  /** The neighbouring questions that the text and the comparison speak of, in one request. */
+  /** The neighbouring questions that the text and the comparison speak of: only what they say of them. */
   async askNeighbours() {
+    const { scenario } = this;
+    if (this.neighbours === keyOf(scenario)) return;
     this.abort?.abort();
     this.abort = new AbortController();
-    const { scenario } = this;
+    const { signal } = this.abort;
     const names = Object.keys(this.variants);
     const alike = ["context_tokens", "kv_dtype"].filter((key) => key in scenario);
     const shared = Object.fromEntries(alike.map((key) => [key, scenario[key]]));
     const compared = [scenario.model, ...this.models.filter((m) => m !== scenario.model)];
     try {
-      const found = await post(
-        [
-          ...names.map((name) => changed(scenario, this.variants[name])),
-          ...compared.map((model) => ({ ...shared, model, gpu: "80GB", engine: "arithmetic" })),
-        ],
-        this.abort.signal,
-      );
-      if (!Array.isArray(found)) return;
+      const [varied, others] = await Promise.all([
+        post(names.map((name) => changed(scenario, this.variants[name])), { signal, parts: ["scenario", "explanations", "take_away.command", ...this.said] }),
+        post(compared.map((model) => ({ ...shared, model, gpu: "80GB", engine: "arithmetic" })), { signal, parts: ["scenario", "kv", "figures.price"] }),
+      ]);
+      if (!Array.isArray(varied) || !Array.isArray(others)) return;
       const answers = { ...this.answers };
       names.forEach((name, i) => {
-        if (!found[i].error) answers[name] = found[i];
+        answers[name] = varied[i].error ? null : varied[i];
       });
       this.answers = answers;
-      this.compared = found.slice(names.length).filter((/** @type {any} */ a) => !a.error);
+      this.compared = others.filter((/** @type {any} */ a) => !a.error);
+      this.neighbours = keyOf(scenario);
       this.dispatchEvent(new Event("neighbours"));
     } catch {
       // overtaken, or told by ask()

@@ -5,13 +5,21 @@ import { download } from "./export.js";
 
 /** The same question as command, Python, link, JSON and engine flags; every figure with its source. */
 export class TakeAway extends LitElement {
-  static properties = { answer: { attribute: false }, copied: { state: true } };
+  static properties = { answer: { attribute: false }, copied: { state: true }, opened: { state: true } };
 
   constructor() {
     super();
     /** @type {Answer | null} */
     this.answer = null;
     this.copied = "";
+    /** What is unfolded; the rest is not written. @type {Record<string, boolean>} */
+    this.opened = {};
+  }
+
+  /** @param {string} name @param {string} summary @param {() => unknown} inner */
+  fold(name, summary, inner) {
+    const toggle = (/** @type {any} */ event) => (this.opened = { ...this.opened, [name]: event.target.open });
+    return html`<details @toggle=${toggle}><summary>${summary}</summary>${this.opened[name] ? inner() : nothing}</details>`;
   }
 
   createRenderRoot() {
@@ -34,7 +42,11 @@ export class TakeAway extends LitElement {
   }
 
   async copy(/** @type {string} */ name, /** @type {string} */ text) {
-    await navigator.clipboard.writeText(text);
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      return; // no clipboard here: the text stands below to be selected
+    }
     this.copied = name;
     setTimeout(() => (this.copied = ""), 2000);
   }
@@ -61,20 +73,22 @@ export class TakeAway extends LitElement {
           <button type="button" aria-label="Copy: JSON" @click=${() => this.copy("JSON", this.json)}>${this.copied === "JSON" ? "Copied" : "Copy"}</button>
           <button type="button" @click=${() => download(new Blob([this.json], { type: "application/json" }), "kvroom-plan.json")}>Save the file</button>
         </p>
-        <details><summary>The whole answer</summary><pre tabindex="0" role="region" aria-label="JSON"><code>${this.json}</code></pre></details>
+        ${this.fold("json", "The whole answer", () => html`<pre tabindex="0" role="region" aria-label="JSON"><code>${this.json}</code></pre>`)}
       </div>
       ${this.a.warnings.length ? html`<div class="block"><h3>Said with a warning</h3><ul>${this.a.warnings.map((w) => html`<li>${w}</li>`)}</ul></div>` : nothing}
       <div class="block">
         <h3>Every figure and where it comes from</h3>
-        <details><summary>${this.a.explanations.length} figures with formula, numbers and source</summary>
-        <div class="table" tabindex="0" role="region" aria-label="Every figure and where it comes from">
-          <table>
-            <thead><tr>${["figure", "value", "formula", "with numbers", "source"].map((h) => html`<th scope="col">${h}</th>`)}</tr></thead>
-            <tbody>${this.a.explanations.map((e) => html`<tr><th scope="row">${e.label}</th><td>${e.value.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${e.unit}</td><td>${e.formula}</td><td>${e.numbers}</td><td>${e.source}</td></tr>`)}</tbody>
-          </table>
-        </div>
-        </details>
+        ${this.fold("sources", `${this.a.explanations.length} figures with formula, numbers and source`, () => this.sources())}
       </div>`;
+  }
+
+  sources() {
+    return html`<div class="table" tabindex="0" role="region" aria-label="Every figure and where it comes from">
+      <table>
+        <thead><tr>${["figure", "value", "formula", "with numbers", "source"].map((h) => html`<th scope="col">${h}</th>`)}</tr></thead>
+        <tbody>${this.a.explanations.map((e) => html`<tr><th scope="row">${e.label}</th><td>${e.value.toLocaleString("en-US", { maximumFractionDigits: 3 })} ${e.unit}</td><td>${e.formula}</td><td>${e.numbers}</td><td>${e.source}</td></tr>`)}</tbody>
+      </table>
+    </div>`;
   }
 }
 

@@ -1,5 +1,9 @@
 /** How figures are written: the same words and digits that the command line prints. */
 
+// Made once: to make one takes longer than to use it.
+const GROUPED = new Intl.NumberFormat("en-US", { maximumFractionDigits: 20 });
+const FIXED = [0, 1, 2].map((n) => new Intl.NumberFormat("en-US", { minimumFractionDigits: n, maximumFractionDigits: n }));
+
 /** @param {number} value @param {number} step @param {string[]} names */
 function scaled(value, step, names) {
   let at = value;
@@ -10,7 +14,7 @@ function scaled(value, step, names) {
   }
   if (name === names[0] && Number.isInteger(value)) return `${grouped(value)} ${name}`;
   const digits = Math.abs(at) >= 1000 ? 0 : Math.abs(at) >= 100 ? 1 : 2;
-  const text = Number(rounded(at, digits)).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const text = FIXED[digits].format(Number(rounded(at, digits)));
   return `${text.includes(".") ? text.replace(/\.?0+$/, "") : text} ${name}`;
 }
 
@@ -22,7 +26,7 @@ function rounded(value, digits) {
 }
 
 /** @param {number} value */
-export const grouped = (value) => value.toLocaleString("en-US", { maximumFractionDigits: 20 });
+export const grouped = (value) => GROUPED.format(value);
 /** @param {number} value */
 export const gib = (value) => scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
 /** @param {number} value */
@@ -30,10 +34,10 @@ export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "
 /** @param {number} value */
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
-/** Tokens: 32K where they are a whole binary thousand. @param {number} value */
+/** Tokens: 32K or 1M where that is whole and short. @param {number} value */
 export function tokens(value) {
-  if (value >= 1048576 && value % 1048576 === 0) return `${value / 1048576}M`;
-  if (value >= 1024 && value % 1024 === 0) return `${value / 1024}K`;
+  if (value >= 1048576 && value % 1048576 === 0) return `${grouped(value / 1048576)}M`;
+  if (value >= 1024 && value < 10240000 && value % 1024 === 0) return `${value / 1024}K`;
   return grouped(value);
 }
 
@@ -46,8 +50,13 @@ export const formats = {
   short,
   tokens: (v) => `${grouped(v)} tokens`,
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
+  money: (v) => FIXED[2].format(v),
+  seconds: (v) => (v < 1 ? `${short3(v * 1000)} ms` : `${short3(v)} s`),
   text: String,
 };
+
+/** Three digits. @param {number} value */
+const short3 = (value) => Number(value.toPrecision(3)).toLocaleString("en-US");
 
 /** The value at a dotted path of an answer. @param {any} answer @param {string} path */
 export function at(answer, path) {

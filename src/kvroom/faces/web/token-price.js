@@ -1,7 +1,7 @@
 import { html, nothing, svg } from "./vendor/lit.js";
 import { scaleLinear } from "./vendor/d3.js";
 import "./drag.js";
-import { Figure, number } from "./figure.js";
+import { Figure, WideFigure, number } from "./figure.js";
 import { gib, grouped, modelName, tokens } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -46,7 +46,7 @@ export class TokenPrice extends Figure {
     let at = 0;
     return html`
       <ul class="factors">${kinds.filter((k) => k.factors.length).map((k, i) => this.product(k, i))}</ul>
-      <p class="sum">One more token adds ${number(a, "kv.bytes_per_token", "gib")}; a request of ${number(a, "scenario.context_tokens", "tokens")} holds ${number(a, "kv.bytes_per_request", "gib")}.</p>
+      <p class="sum">${this.sum()}</p>
       <svg class="tiles" width="100%" height="58" role="img" aria-label=${this.sentence()}>
         ${runs.flatMap((run) => {
           const kind = run.kinds.length ? main(kinds, run.kinds) : null;
@@ -60,6 +60,14 @@ export class TokenPrice extends Figure {
       </svg>`;
   }
 
+  /** What the products come to: said once where there is only one. */
+  sum() {
+    const a = /** @type {Answer} */ (this.answer);
+    if (!this.data.kinds.length) return "This model's layers keep nothing from token to token.";
+    const token = this.data.kinds.length > 1 ? html`One more token adds ${number(a, "kv.bytes_per_token", "gib")}; a` : "A";
+    return html`${token} request of ${number(a, "scenario.context_tokens", "tokens")} holds ${number(a, "kv.bytes_per_request", "gib")}.`;
+  }
+
   /** @param {Kind} kind @param {number} i */
   product(kind, i) {
     const a = /** @type {Answer} */ (this.answer);
@@ -67,7 +75,7 @@ export class TokenPrice extends Figure {
     const grows = kind.bytes_per_token > 0;
     const factor = (/** @type {unknown} */ value, /** @type {string} */ name) => html`<span class="factor"><b>${value}</b><small>${name}</small></span>`;
     const layers = kind.layers === 1 ? "layer" : "layers";
-    const held = grows ? (kind.entry_bytes === kind.bytes_per_token ? "a token" : "an entry") : kind.window_tokens ? "a token held" : "a request";
+    const held = grows ? (kind.entry_bytes === kind.bytes_per_token ? "a token" : "an entry") : kind.window_tokens ? "a token held" : kind.kind === "cross" ? "a token heard" : "a request";
     return html`<li>
       <span class="product">
         ${factor(this.turnable("layers", kind.layers) ?? number(a, `${path}.layers`, "count"), layers)}
@@ -103,17 +111,24 @@ export class TokenPrice extends Figure {
   }
 }
 
+/** Heights of a row: the name above the bar, or beside it. */
 const ROW = 52;
+const SLIM_ROW = 38;
 
 /** Models side by side on one scale. */
-export class Compare extends Figure {
-  static properties = { ...Figure.properties, answers: { attribute: false }, whole: { state: true } };
+export class Compare extends WideFigure {
+  static properties = { ...WideFigure.properties, answers: { attribute: false }, whole: { state: true } };
 
   constructor() {
     super();
     /** @type {Answer[]} */
     this.answers = [];
     this.whole = false;
+  }
+
+  /** Where the bars start, in percent: beside the names where there is width for both. */
+  get left() {
+    return this.width > 720 ? 24 : 0;
   }
 
   /** @param {Answer} a */
@@ -137,37 +152,40 @@ export class Compare extends Figure {
   picture() {
     if (!this.answers.length) return html`<p class="soft">Asking…</p>`;
     const rows = this.rows;
-    const x = scaleLinear([0, this.value(rows[0]) || 1], [0, Math.min(90, 100 - 7600 / (this.clientWidth || 1000))]);
+    const x = scaleLinear([0, this.value(rows[0]) || 1], [0, Math.min(90, 100 - 8000 / this.width) - this.left]);
+    const tall = this.left ? SLIM_ROW : ROW;
     return html`
       <fieldset class="seg"><legend>What ${this.whole ? "a whole request" : "one more token"} takes</legend>
         ${[false, true].map((whole) => html`<label><input type="radio" name="compare" .checked=${this.whole === whole} @change=${() => (this.whole = whole)}><span>${whole ? "one request" : "one token"}</span></label>`)}
       </fieldset>
-      <svg width="100%" height=${rows.length * ROW} role="img" aria-label=${this.sentence()}>
-        ${rows.map((a, i) => this.row(a, i * ROW, x))}
+      <svg width="100%" height=${rows.length * tall} role="img" aria-label=${this.sentence()}>
+        ${rows.map((a, i) => this.row(a, i * tall, x))}
       </svg>`;
   }
 
   /** @param {Answer} a @param {number} y @param {(value: number) => number} x */
   row(a, y, x) {
     const { kinds, runs, attention } = a.figures.price;
-    let at = 0;
+    const { left } = this;
+    let at = left;
     const chosen = modelName(a.scenario) === modelName(/** @type {Answer} */ (this.answer).scenario);
     const size = (/** @type {Kind} */ k) => x((this.whole ? k.bytes_per_request : k.bytes_per_token) / k.layers);
     const used = kinds.filter((k) => size(k));
     // Tiles too narrow to tell apart are drawn as one a kind.
-    const merged = used.some((k) => (size(k) * (this.clientWidth || 1000)) / 100 < 4);
+    const merged = used.some((k) => (size(k) * this.width) / 100 < 4);
     const pieces = merged
       ? used.map((k) => ({ kind: k.kind, wide: size(k) * k.layers }))
       : runs.flatMap((run) => Array.from({ length: run.layers }, () => run.kinds.map((i) => ({ kind: kinds[i].kind, wide: size(kinds[i]) }))).flat());
+    const top = left ? 6 : 20;
     const tiles = pieces.filter((p) => p.wide).map(({ kind, wide }) => {
       const start = at;
       at += wide;
-      return svg`<rect class=${`tile kind-${kind} ${merged ? "thin" : ""}`} x=${`${start}%`} y=${y + 20} width=${`${wide}%`} height="20"/>`;
+      return svg`<rect class=${`tile kind-${kind} ${merged ? "thin" : ""}`} x=${`${start}%`} y=${y + top} width=${`${wide}%`} height=${left ? 24 : 20}/>`;
     });
     return svg`<g>
-      <text x="0" y=${y + 14} class=${chosen ? "strong" : ""}>${modelName(a.scenario)}<tspan class="soft" dx="8">${attention}</tspan></text>
+      <text x="0" y=${y + (left ? 23 : 14)} class=${chosen ? "strong" : ""}>${modelName(a.scenario)}<tspan class="soft" dx="8">${attention}</tspan></text>
       ${tiles}
-      <text x=${`${x(this.value(a))}%`} dx="8" y=${y + 35} class="strong">${gib(this.value(a))}</text>
+      <text x=${`${left + x(this.value(a))}%`} dx="8" y=${y + (left ? 23 : 35)} class="strong">${gib(this.value(a))}</text>
     </g>`;
   }
 

@@ -4,7 +4,7 @@ export interface Mark { tag: "rect" | "text" | "line"; key: string; text?: strin
 export interface Drawing { height: number; sentence: string; marks: Mark[] }
 export interface MemoryFigure {
   gpus: number; total_bytes: number; accounts: Account[]; weights_bytes: number; kv_bytes: number; kept_bytes: number;
-  over_bytes: number; request_bytes: number; room: number | null; users: number; running: number; waiting: number;
+  over_bytes: number; request_bytes: number; stored_bytes: number; room: number | null; users: number; running: number; waiting: number;
   running_bytes: number; free_bytes: number; left_bytes: number; short_bytes: number; drawing: Drawing;
 }
 export interface Kind {
@@ -32,7 +32,7 @@ export interface Answer {
   verdict: { fits: boolean; binding: string; sentence: string };
   warnings: string[];
   explanations: Explanation[];
-  figures: { memory: MemoryFigure; price: PriceFigure; step: StepFigure };
+  figures: { traits: string[]; memory: MemoryFigure; price: PriceFigure; step: StepFigure };
   take_away: { link: string; command: string; python: string; engines: { [name: string]: string } };
 }
 export interface Failure { error: { field: string; value: unknown; message: string; fix: string } }

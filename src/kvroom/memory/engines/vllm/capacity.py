@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kvroom.memory.deployment import longest_fit
 from kvroom.memory.engines.vllm.groups import Group, bytes_per_block
@@ -25,7 +26,7 @@ class Stage:
     specs: tuple[LayerSpec, ...]
     cache_bytes: int
 
-    @property
+    @cached_property
     def block_bytes(self) -> int:
         """What one block of the pool takes here."""
         return bytes_per_block(self.groups)
@@ -68,8 +69,7 @@ class Pool:
 
     def group_blocks(self, group: Group, tokens: int) -> int:
         """The same for a group, whose members may differ."""
-        specs = {spec for _, spec in group.members} or {group.spec}
-        return max(self.blocks_needed(s, tokens) for s in specs)
+        return max(self.blocks_needed(s, tokens) for s in group.kinds)
 
     @property
     def caching(self) -> list[Stage]:

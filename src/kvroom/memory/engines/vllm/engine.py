@@ -16,6 +16,7 @@ from kvroom.memory.engines.vllm.notes import notes
 from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
+from kvroom.memory.engines.vllm.specs import LayerSpec, Spec
 from kvroom.memory.layout import Rank, uneven_heads
 from kvroom.memory.ledger import binding_rank
 from kvroom.units import show_gib, show_tokens
@@ -56,15 +57,20 @@ class Workings(Setup):
         held = [m for m in specs if m[0] in rank.layers]
         return groups_of(held, self.rules, hybrid=self.hybrid)
 
+    @cached_property
+    def laid_out(self) -> list[tuple[tuple[Group, ...], tuple[LayerSpec, ...]]]:
+        """Each stage's groups, and its layers' specs before any unifying."""
+        specs = self.pages.specs
+        return [
+            (tuple(self.groups(r)), tuple(m for m in specs if m[0] in r.layers))
+            for r in self.d.ranks
+        ]
+
     def stages(self, cache_bytes: list[int]) -> list[Stage]:
         """The stages with their groups and ``cache_bytes``."""
         return [
-            Stage(
-                groups=tuple(self.groups(rank)),
-                specs=tuple(m for m in self.pages.specs if m[0] in rank.layers),
-                cache_bytes=size,
-            )
-            for rank, size in zip(self.d.ranks, cache_bytes, strict=True)
+            Stage(groups=groups, specs=specs, cache_bytes=size)
+            for (groups, specs), size in zip(self.laid_out, cache_bytes, strict=True)
         ]
 
     def pool(self, cache_bytes: list[int]) -> Pool:
@@ -126,6 +132,39 @@ def answer(d: Deployment) -> EngineAnswer:
         reason=reason,
         cache_given=w.flags.cache_bytes is not None,
         warnings=warnings,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paging:
+    """What the scheduler of a replica works with: its pool, its layer groups, its limits."""
+
+    release: tuple[int, ...]
+    num_blocks: int
+    groups: tuple[Spec, ...]
+    batch_tokens: int
+    sequences: int
+    chunked_prefill: bool
+    caching: bool
+
+
+def paging(d: Deployment) -> Paging:
+    """The blocks and limits that requests are scheduled with; CannotStart where vLLM refuses."""
+    asked, _ = setup(d)
+    w = Workings(asked.d, asked.rules, asked.flags, asked.platform)
+    given = w.flags.cache_bytes
+    sizes = [
+        given if given is not None else ledger.budget(w, r, w.batch).cache_bytes() for r in d.ranks
+    ]
+    pool = w.pool(sizes)
+    return Paging(
+        release=w.rules.release,
+        num_blocks=pool.num_blocks,
+        groups=tuple(g.spec for g in pool.stages[0].groups),
+        batch_tokens=w.batch.tokens,
+        sequences=w.batch.sequences,
+        chunked_prefill=w.flags.chunked_prefill,
+        caching=w.pages.caching,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.vllm.specs import FULL, LayerSpec, Spec
@@ -19,7 +20,7 @@ class CannotStart(Exception):
     """The engine itself refuses this model at start-up; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Group:
     """Caches that share one table of blocks: one Spec for each, with its layer's index.
 
@@ -31,10 +32,15 @@ class Group:
     members: tuple[LayerSpec, ...]
     padding_bytes: int = 0
 
-    @property
+    @cached_property
     def page_bytes(self) -> int:
         """Bytes of one block of every member together."""
         return sum(spec.page_bytes for _, spec in self.members) + self.padding_bytes
+
+    @cached_property
+    def kinds(self) -> tuple[Spec, ...]:
+        """The members' specs, each once."""
+        return tuple({spec for _, spec in self.members} or {self.spec})
 
     @property
     def block_tokens(self) -> int:

@@ -30,6 +30,11 @@ class Spec:
     blocks: int = 0
     grows: bool = False
 
+    @property
+    def shardable(self) -> bool:
+        """Whether decode-context ranks share its tokens out among them."""
+        return self.type in FULL
+
 
 LayerSpec = tuple[int, Spec]
 """A layer's index and what is kept of it."""

@@ -1,0 +1,144 @@
+"""Simulated requests per CPU second, and how the cost grows with requests, tokens and concurrency.
+
+    python benchmarks/simulation.py [--trace FILE] [--plot FILE.svg]
+
+Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
+tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
+CPU time, without start-up and without drawing the requests. ``--trace`` adds a trace on eight replicas
+(reading it included). ``--plot`` draws the scaling.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from math import log10
+from pathlib import Path
+from time import process_time
+
+from kvroom.planning import Workings, work
+from kvroom.scenario import Scenario
+from kvroom.simulating import Simulated, serve
+from kvroom.workloads.requests import Request
+from kvroom.workloads.synthetic import parse
+from kvroom.workloads.traces import Trace
+
+RUNS = 3
+INPUT = "lognormal:mean=950:sigma=0.85:min=16:max=8000"
+OUTPUT = "lognormal:mean={}:sigma=0.8:min=4"
+Row = tuple[str, float, float, float]
+"""(what is varied, its value, requests that run on average, CPU microseconds a request)"""
+
+
+def workings(replicas: int = 1) -> Workings:
+    return work(
+        Scenario.from_dict(
+            {
+                "model": "llama-3-70b",
+                "gpu": "H100-SXM",
+                "gpu_count": 4,
+                "tp": 4,
+                "engine": "vllm",
+                "engine_version": "0.33.0",
+                "context_tokens": 131072,
+                "replicas": replicas,
+            }
+        )
+    )
+
+
+def requests(count: int, rate: float, output: float) -> list[Request]:
+    spec = f"arrivals=poisson:{rate}/s,input={INPUT},output={OUTPUT.format(output)}"
+    made = parse(f"{spec},requests={count},seed=42")
+    return [request._replace(prefix=None) for request in made]  # nothing is shared
+
+
+def timed(w: Workings, source: Callable[[], Iterable[Request]]) -> tuple[float, Simulated]:
+    """The least CPU seconds of RUNS runs, and the last of them."""
+    best = float("inf")
+    for _ in range(RUNS):
+        given = source()
+        started = process_time()
+        made = serve(w, given)
+        made.to_dict()
+        best = min(best, process_time() - started)
+    return best, made
+
+
+def running(made: Simulated) -> float:
+    """Requests that run, on average over time."""
+    line = made.line
+    held = sum((b.time_ps - a.time_ps) * a.running for a, b in pairwise(line))
+    return held / max(1, line[-1].time_ps - line[0].time_ps)
+
+
+def scaling(w: Workings) -> list[Row]:
+    cases = [
+        ("requests", n, (n, 2.0, 190.0)) for n in (2_500, 5_000, 10_000, 20_000, 40_000, 80_000)
+    ]
+    # Longer answers come more seldom, so that as many run at once.
+    cases += [("answer tokens", t, (10_000, 2.0 * 190 / t, t)) for t in (50, 200, 800, 3200)]
+    cases += [("rate", r, (10_000, r, 190.0)) for r in (0.5, 1, 2, 4, 8, 16)]
+    rows: list[Row] = []
+    for name, value, (count, rate, output) in cases:
+        made_up = requests(count, rate, output)
+        seconds, made = timed(w, lambda made_up=made_up: made_up)
+        rows.append((name, value, running(made), seconds / count * 1e6))
+        told = f"{name:>14} {value:>9,g} {running(made):>9.1f} {rows[-1][3]:>9.1f} {count / seconds:>12,.0f}"
+        print(told, flush=True)
+    return rows
+
+
+def plot(rows: list[Row], path: str) -> None:
+    """CPU time a request over what is varied, both axes logarithmic."""
+    width, height, margin = 300, 220, 40
+    parts = []
+    for place, name in enumerate(dict.fromkeys(row[0] for row in rows)):
+        points = [(log10(value), log10(cost)) for what, value, _, cost in rows if what == name]
+        low, high = points[0][0], points[-1][0]
+
+        def at(x: float, y: float, low: float = low, high: float = high, place: int = place) -> str:
+            across = margin + place * width + (x - low) / (high - low) * (width - 2 * margin)
+            return f"{across:.1f},{height - margin - (y / 3) * (height - 2 * margin):.1f}"
+
+        drawn = " ".join(at(*point) for point in points)
+        parts.append(f'<polyline fill="none" stroke="#2563eb" stroke-width="2" points="{drawn}"/>')
+        for x, y in points:
+            across, up = at(x, y).split(",")
+            parts.append(f'<circle cx="{across}" cy="{up}" r="3" fill="#2563eb"/>')
+            label = f'<text x="{across}" y="{height - margin + 14}" text-anchor="middle">'
+            parts.append(f"{label}{10**x:,.3g}</text>")
+        for cost in (1, 10, 100, 1000):
+            across, up = at(low, log10(cost)).split(",")
+            parts.append(f'<text x="{float(across) - 8}" y="{up}" text-anchor="end">{cost}</text>')
+        middle = margin + place * width + (width - 2 * margin) / 2
+        title = f"microseconds of CPU a request, by {name}"
+        parts.append(f'<text x="{middle}" y="16" text-anchor="middle">{title}</text>')
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{3 * width}" height="{height}"'
+    body = "\n".join(parts)
+    Path(path).write_text(f'{head} font-family="sans-serif" font-size="10">\n{body}\n</svg>\n')
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--trace", help="a trace file, served on eight replicas")
+    parser.add_argument("--plot", help="an SVG file for the scaling")
+    asked = parser.parse_args()
+    w = workings()
+    print(f"{'varied':>14} {'value':>9} {'running':>9} {'us/req':>9} {'req/CPU s':>12}")
+    rows = scaling(w)
+    if asked.plot:
+        plot(rows, asked.plot)
+    if asked.trace:
+        fleet = workings(8)
+        seconds, made = timed(fleet, lambda: Trace(asked.trace))
+        count = made.counts["arrived"]
+        name = Path(asked.trace).name
+        print(
+            f"{name}, eight replicas, prefix caching: {count / seconds:,.0f} requests per CPU second"
+        )
+
+
+if __name__ == "__main__":
+    main()

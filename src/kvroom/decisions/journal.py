@@ -1,0 +1,107 @@
+"""What a search has done so far, on disk: a line a unit of work, so that a killed one goes on.
+
+The first line names the question; a journal of another question is refused. A line is written whole and
+flushed before it counts; what a kill cut off is dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from kvroom.errors import KvroomError
+
+FORMAT = 1
+
+
+def fingerprint(value: Any) -> str:
+    """A short digest of plain JSON values: the same for the same."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+class Journal:
+    """Results by the digest of their unit of work; in memory alone where ``path`` is None."""
+
+    def __init__(self, path: str | None, question: Mapping[str, Any]) -> None:
+        self.path = path
+        self.done: dict[str, Any] = {}
+        self._file: IO[bytes] | None = None
+        if path is not None:
+            self._open(Path(path), fingerprint(question))
+
+    def _open(self, path: Path, question: str) -> None:
+        head = {"kvroom": FORMAT, "question": question}
+        try:
+            good = self._read(path, head) if path.exists() and path.stat().st_size else 0
+            self._file = path.open("r+b" if path.exists() else "w+b")
+            self._file.truncate(good)
+            self._file.seek(good)
+            if not good:
+                self._write(head)
+        except OSError as e:
+            fix = "Give a file that can be written to."
+            raise KvroomError(
+                "--journal", str(path), f"cannot be used ({e.strerror})", fix
+            ) from None
+
+    def _read(self, path: Path, head: Mapping[str, Any]) -> int:
+        """Take the whole lines in; gives where they end."""
+        good = 0
+        with path.open("rb") as file:
+            for line in file:
+                told = _line(line)
+                if told is None:
+                    if good:
+                        break
+                    raise KvroomError(
+                        "--journal", str(path), "is no journal of a search", "Give another file."
+                    )
+                if not good and told != head:
+                    message = "belongs to another search"
+                    raise KvroomError("--journal", str(path), message, "Give another file.")
+                if good:
+                    self.done[told["unit"]] = told["result"]
+                good += len(line)
+        return good
+
+    def add(self, unit: str, result: Any) -> None:
+        """Note that ``unit`` is done."""
+        self.done[unit] = result
+        if self._file is not None:
+            self._write({"unit": unit, "result": result})
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(value, separators=(",", ":")).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _line(line: bytes) -> dict[str, Any] | None:
+    """The object of a whole line, None for one that is cut off or no object."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(told, dict) and ({"unit", "result"} <= set(told) or "kvroom" in told)
+    return told if whole else None

@@ -1,0 +1,35 @@
+"""``kvroom calibrate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvroom.faces.options import reconcile_options
+from kvroom.faces.shell import answers_errors, json_option, say
+
+
+@click.command(epilog="Example: kvroom calibrate monday.log tuesday.log --out ours.json")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.option("--model", metavar="MODEL", help="The model, where a file names no known one.")
+@reconcile_options
+@click.option("--out", metavar="FILE", help="Write the calibration file there.")
+@json_option
+@answers_errors
+def calibrate(
+    files: tuple[str, ...], model: str | None, out: str | None, as_json: bool, **given: Any
+) -> None:
+    """A calibration file from start-up logs and recordings, with the error before and after.
+
+    Each log is predicted with what the others measured, so the error after is of logs that were not
+    learned from. Outputs of benchmarks (vLLM's bench serve, SGLang's, GuideLLM, AIPerf) are held
+    against the plan's times. What is written serves --calibration FILE anywhere.
+    """
+    from kvroom.faces import calibrate as face
+
+    answer = face.ask(files, model, given, out)
+    if as_json:
+        say(answer.to_dict())
+    else:
+        click.echo(face.show(answer, out))

@@ -1,0 +1,64 @@
+"""``kvroom levers``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvroom.faces.export import file_options, write
+from kvroom.faces.options import scenario_from, scenario_options
+from kvroom.faces.shell import answers_errors, json_option, say
+
+
+@click.command(
+    epilog="Example: kvroom levers llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic"
+)
+@scenario_options
+@click.option(
+    "--by", default="requests", metavar="FIGURE", help="Rank by requests, step, ttft or cost."
+)
+@click.option("--together", metavar="ID,ID,…", help="Levers to combine (default: the best).")
+@click.option("--all", "everything", is_flag=True, help="Show those that do not help too.")
+@file_options
+@json_option
+@answers_errors
+def levers(
+    *,
+    by: str,
+    together: str | None,
+    everything: bool,
+    csv: str | None,
+    parquet: str | None,
+    html: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Every lever, ranked: requests, step time and cost before and after.
+
+    Each lever is one change of the question, pulled alone and with others; what it needs, and what it
+    costs in quality where somebody published it.
+    """
+    from kvroom.decisions.levers import levers as ranked
+
+    ids = _ids(together) if together else None
+    found = ranked(scenario_from(given), by=by, together=ids)
+    write(found, csv, parquet, html)
+    if as_json:
+        say(found.to_dict())
+        return
+    from kvroom.faces import levers as face
+
+    click.echo(face.show(found, everything=everything))
+
+
+def _ids(text: str) -> list[str]:
+    """The ids of a list with commas, some of which hold commas themselves (``gpu_count=8,tp=8``)."""
+    ids: list[str] = []
+    for part in text.split(","):
+        grown = ids and part.partition("=")[0].strip() in ("tp", "pp", "dp", "ep", "dcp")
+        if grown and ids[-1].startswith(("gpu_count=", "tp=", "pp=", "dp=", "ep=")):
+            ids[-1] += f",{part.strip()}"
+        else:
+            ids.append(part.strip())
+    return ids

@@ -1,0 +1,73 @@
+"""Answers as files: CSV, Parquet, HTML. A file is whole or not there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvroom.errors import KvroomError
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` the options that write its answer into files."""
+    for flag, words in (
+        ("--html", "Write a report: one self-contained HTML file."),
+        ("--parquet", "Write the rows as Parquet (needs pyarrow)."),
+        ("--csv", "Write the rows as CSV."),
+    ):
+        command = click.option(flag, metavar="FILE", help=words)(command)
+    return command
+
+
+def write(answer: Any, csv: str | None, parquet: str | None, html: str | None) -> None:
+    """Write ``answer`` (with ``rows`` and ``to_html``) into the files that are named."""
+    if csv:
+        save("--csv", csv, as_csv(answer.rows()).encode())
+    if parquet:
+        save("--parquet", parquet, as_parquet(answer.rows()))
+    if html:
+        save("--html", html, answer.to_html().encode())
+
+
+def as_csv(rows: Rows) -> str:
+    """``rows`` with a line of headings."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def as_parquet(rows: Rows) -> bytes:
+    """``rows`` as a Parquet file; KvroomError where pyarrow is not installed."""
+    try:
+        arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        fix = "pip install 'kvroom[traces]', or write --csv."
+        raise KvroomError("--parquet", None, "needs pyarrow", fix) from None
+    columns = list(rows[0]) if rows else []
+    sink = io.BytesIO()
+    parquet.write_table(arrow.table({c: [r[c] for r in rows] for c in columns}), sink)
+    return sink.getvalue()
+
+
+def save(flag: str, path: str, data: bytes) -> None:
+    """Put ``data`` into the file at ``path``, all of it or nothing."""
+    whole = Path(path)
+    part = whole.with_name(f".{whole.name}.{os.getpid()}")
+    try:
+        part.write_bytes(data)
+        part.replace(whole)
+    except OSError as e:
+        part.unlink(missing_ok=True)
+        fix = "Give a file in a folder that can be written to."
+        raise KvroomError(flag, path, f"cannot be written ({e.strerror})", fix) from None

@@ -1,0 +1,263 @@
+"""Scenario and requests → what happens: the one call behind ``kvroom simulate``.
+
+It takes the Plan's own deployment: its blocks, its engine's limits and rules, its step times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.planning import Workings, work
+from kvroom.scenario import Scenario
+from kvroom.simulation.engines import Played, played
+from kvroom.simulation.extents import ExtentPool
+from kvroom.simulation.feed import Feed, LiveHashes, Naming
+from kvroom.simulation.fleet import ROUTES, Engine, Fleet, Moment, Route, Watch
+from kvroom.simulation.live import Live
+from kvroom.simulation.outcome import Limits, Outcome
+from kvroom.simulation.sequence import Sequence as Served
+from kvroom.simulation.server import Server
+from kvroom.simulation.stepper import Stepper
+from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
+from kvroom.units import ceil_div
+from kvroom.workloads.distributions import parse_seconds
+from kvroom.workloads.requests import Request
+from kvroom.workloads.statistics import nearest_rank
+from kvroom.workloads.synthetic import Synthetic
+
+METRICS = ("ttft", "tpot", "itl", "e2e")
+PERCENTS = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """``metric`` (ttft, tpot, itl, e2e) at ``percent`` (None: the mean) is to be at most ``limit_s``."""
+
+    name: str
+    metric: str
+    at: str
+    limit_s: float
+
+
+def parse_slo(text: str, field: str = "--slo") -> tuple[Objective, ...]:
+    """The objectives of ``ttft_p95=2s,tpot_p95=50ms``; KvroomError names what is wrong."""
+    known = [f"{m}_{at}" for m in METRICS for at in ("mean", *(f"p{p}" for p in PERCENTS), "max")]
+    found: list[Objective] = []
+    for part in text.split(","):
+        name, equals, value = (x.strip() for x in part.partition("="))
+        if not equals or name not in known:
+            fix = did_you_mean(name, known, "Write it like ttft_p95=2s,tpot_p95=50ms.")
+            raise KvroomError(field, part.strip(), "is no objective", fix)
+        limit = parse_seconds(f"{field} {name}", value)
+        metric, _, at = name.rpartition("_")
+        found.append(Objective(name, metric, at, limit))
+    return tuple(found)
+
+
+def limits_of(slo: Sequence[Objective]) -> Limits | None:
+    """What a single request is held to: every metric's objective, at whatever percentile it is set."""
+    if not slo:
+        return None
+
+    def tightest(*metrics: str) -> float:
+        limits = [o.limit_s for o in slo if o.metric in metrics]
+        return min(limits) * PS_PER_S if limits else float("inf")
+
+    return Limits(tightest("ttft"), tightest("tpot", "itl"), tightest("e2e"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """What happened to the requests of one simulation."""
+
+    workings: Workings
+    fleet: Fleet
+    slo: tuple[Objective, ...]
+    counts: Mapping[str, int]
+    blocks: int
+    duration_s: float
+    warnings: tuple[str, ...]
+
+    @property
+    def line(self) -> list[Moment]:
+        """How things stood over time."""
+        return sorted(self.fleet.line)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as ``kvroom simulate --json`` prints them."""
+        out, seconds = self.fleet.outcome, self.duration_s
+        times = {
+            "ttft_s": spread_s(out.ttft_ps),
+            "tpot_s": spread_s(out.tpot_ps),
+            "itl_s": _gaps_s(out),
+            "e2e_s": spread_s(out.e2e_ps),
+        }
+        answer: dict[str, Any] = {
+            "requests": dict(self.counts),
+            **times,
+            "output_tokens_per_s": out.output_tokens / seconds if seconds else 0.0,
+            "goodput_requests_per_s": out.good / seconds if seconds else 0.0,
+            "prefix_hit_ratio": out.cached_tokens / out.prompt_tokens if out.prompt_tokens else 0.0,
+            "preemptions": out.preempted,
+            "kv_blocks": {
+                "total": self.blocks * len(self.fleet.engines),
+                "peak": sum(e.peak_blocks for e in self.fleet.engines),
+            },
+            "duration_s": seconds,
+        }
+        if self.slo:
+            answer["slo"] = {o.name: _kept(o, times) for o in self.slo}
+        return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
+
+
+def _kept(o: Objective, times: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
+    value = times[f"{o.metric}_s"].get(o.at)
+    met = value is not None and value <= o.limit_s
+    return {"limit_s": o.limit_s, "value_s": value, "met": met}
+
+
+def spread_s(values_ps: Iterable[float]) -> dict[str, float | None]:
+    """Mean, nearest-rank percentiles and maximum of picoseconds, in seconds; None where there are none."""
+    ordered = sorted(values_ps)
+    if not ordered:
+        return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTS), "max"))
+    found = {f"p{p}": nearest_rank(ordered, p) / PS_PER_S for p in PERCENTS}
+    mean = sum(ordered) / len(ordered) / PS_PER_S
+    return {"mean": mean, **found, "max": ordered[-1] / PS_PER_S}
+
+
+def _gaps_s(out: Outcome) -> dict[str, float | None]:
+    gaps = out.gaps
+    count = gaps.count
+    if not count:
+        return spread_s(())
+    found = gaps.ranked([*(ceil_div(p * count, 100) for p in PERCENTS), count])
+    named = dict(zip((*(f"p{p}" for p in PERCENTS), "max"), found, strict=True))
+    mean = gaps.total_ps / count / PS_PER_S
+    return {"mean": mean, **{name: gap / PS_PER_S for name, gap in named.items()}}
+
+
+def simulate(
+    scenario: Scenario,
+    source: Iterable[Request],
+    *,
+    slo: tuple[Objective, ...] = (),
+    on_over: Callable[[Live, int | None], None] | None = None,
+    watch: Watch | None = None,
+) -> Simulated:
+    """Serve the requests of ``source`` on the deployment of ``scenario``.
+
+    ``on_over`` is told of each request that is done (and when, in ps) or dropped (None); ``watch`` of how
+    things stand, and may end it. KvroomError where the engine would not start or no step can be timed.
+    """
+    workings = work(scenario)
+    return serve(workings, source, slo=slo, on_over=on_over, watch=watch)
+
+
+def serve(
+    workings: Workings,
+    source: Iterable[Request],
+    *,
+    slo: tuple[Objective, ...] = (),
+    on_over: Callable[[Live, int | None], None] | None = None,
+    watch: Watch | None = None,
+) -> Simulated:
+    """``simulate`` on a deployment that is planned already."""
+    d = workings.deployment
+    rules = played(d, workings.answer)
+    if workings.timing is None:
+        fix = "Name a card of the catalogue, or give its flops_per_s."
+        raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
+    clock = step_clock(workings.timing.clock)
+    outcome = Outcome(limits=limits_of(slo), on_over=on_over)
+    size = rules.engine.scheduler().cache.hash_tokens
+    hashed: int | None = getattr(source, "hash_tokens", None)
+    naming = None
+    if rules.engine.enable_prefix_caching:
+        naming = Naming(size, hashed, numbered=isinstance(source, Synthetic))
+    feed = Feed(source, naming)
+    replicas = workings.plan.scenario.replicas * d.layout.dp
+    engines = [_engine(rules, clock, outcome, feed) for _ in range(replicas)]
+    fleet = Fleet(engines, outcome, route=_route(workings.plan.scenario), watch=watch)
+    fleet.serve(feed)
+    running = sum(e.running_count for e in engines)
+    waiting = sum(e.waiting_count for e in engines)
+    done = len(outcome.e2e_ps)
+    last = outcome.last_ps if not fleet.stopped else max(e.decide for e in engines)
+    return Simulated(
+        workings=workings,
+        fleet=fleet,
+        slo=slo,
+        counts={
+            "arrived": done + running + waiting + outcome.dropped,
+            "completed": done,
+            "running": running,
+            "waiting": waiting,
+            "dropped": outcome.dropped,
+        },
+        blocks=rules.engine.num_gpu_blocks - 1,
+        duration_s=last / PS_PER_S,
+        warnings=(*workings.plan.warnings, *rules.warnings),
+    )
+
+
+BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+
+
+def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Low and high of every figure over ``answers`` of several seeds: an 80 % band, nearest ranks."""
+
+    def band(values: Iterable[float | None]) -> dict[str, float] | None:
+        ordered = sorted(value for value in values if value is not None)
+        if not ordered:
+            return None
+        return {"low": nearest_rank(ordered, 10), "high": nearest_rank(ordered, 90)}
+
+    found: dict[str, Any] = {"seeds": len(answers)}
+    for name in BAND:
+        found[name] = {at: band(a[name][at] for a in answers) for at in answers[0][name]}
+    for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
+        found[name] = band(a[name] for a in answers)
+    return found
+
+
+def _route(scenario: Scenario) -> Route:
+    """How requests are spread over replicas."""
+    name = scenario.routing or next(iter(ROUTES))
+    if name not in ROUTES:
+        fix = did_you_mean(name, tuple(ROUTES), f"Known: {', '.join(ROUTES)}.")
+        raise KvroomError("routing", name, "is no known way to spread requests", fix)
+    return ROUTES[name]
+
+
+def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> Engine:
+    """One replica: from event to event where its rules allow it, else step by step."""
+    engine = rules.engine
+    follow = feed.follow if feed.waits else None
+    if rules.jumps:
+        unit = feed.naming.unit if feed.naming else 1
+        return Server(
+            engine.settings,
+            ExtentPool(engine.num_gpu_blocks - 1, unit),
+            clock,
+            outcome,
+            block_tokens=engine.groups[0].block_size,
+            caching=engine.enable_prefix_caching,
+            follow=follow,
+        )
+    unit = feed.naming.unit if feed.naming else 1
+
+    def sequence(live: Live) -> Served:
+        return Served(
+            live.index,
+            live.arrival_ps,
+            live.prompt,
+            live.total - live.prompt,
+            hashes=LiveHashes(live, unit),
+            priority=live.priority,
+        )
+
+    return Stepper(engine.scheduler(), clock, outcome, sequence, follow=follow)

@@ -1,0 +1,134 @@
+"""Which rules an engine plays by, and the blocks and limits that a deployment gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.memory.deployment import Deployment, EngineAnswer
+from kvroom.memory.engines.flags import count, one_of, plain_name, share, switch
+from kvroom.memory.engines.vllm.engine import paging
+from kvroom.simulation.scheduler import Settings
+from kvroom.simulation.script import GROUP_KEYS, POLICIES, Engine, Group
+
+BLOCK_TOKENS = 16
+SEQUENCES, BATCH_TOKENS = 256, 8192
+"""Taken for engines whose own limits are not known."""
+ASYNC_SINCE = (0, 14, 0)
+RESERVE_SINCE = (0, 19, 0)
+SPARSE_SINCE = (0, 33, 0)
+KINDS = {"full": "full", "latent": "full", "window": "sliding_window", "chunked": "chunked_local"}
+"""vLLM's cache types as groups of the rules; what is missing here is state."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Played:
+    """The engine of a deployment as the rules take it, and what has to be said about it."""
+
+    engine: Engine
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def jumps(self) -> bool:
+        """Whether it can be served from event to event."""
+        groups = self.engine.groups
+        return len(groups) == 1 and groups[0].type == "full"
+
+
+def played(d: Deployment, answer: EngineAnswer) -> Played:
+    """What ``d`` gives one data-parallel replica's scheduler; KvroomError where it would not start."""
+    if not (answer.starts or answer.cache_given) or answer.capacity is None:
+        fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
+        raise KvroomError("engine", d.engine, f"would not start: {answer.reason}", fix)
+    return _vllm(d) if d.engine == "vllm" else _other(d, answer)
+
+
+def _vllm(d: Deployment) -> Played:
+    p = paging(d)
+    args = {plain_name(key): value for key, value in d.args.items()}
+    caching = p.caching
+    groups: list[Group] = []
+    for spec in p.groups:
+        if spec.type == "cross":
+            continue  # as many blocks for every request, whatever its length
+        kind = KINDS.get(spec.type, "mamba")
+        tokens = spec.block_tokens * (d.layout.dcp if spec.shardable else 1)
+        reach = spec.window if GROUP_KEYS[kind] else 0
+        groups.append(Group(type=kind, block_size=tokens, reach=reach))
+    if not groups:
+        why = "keeps no cache that requests would share out"
+        raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
+    if len(groups) > 1 and p.release < SPARSE_SINCE:
+        interval: int | None = None
+    else:
+        interval = 0
+    if "prefix_cache_retention_interval" in args:
+        given = args["prefix_cache_retention_interval"]
+        interval = None if given is None else count("engine_args.prefix_cache_…", given)
+    settings = Settings(
+        max_num_batched_tokens=p.batch_tokens,
+        max_num_seqs=p.sequences,
+        max_model_len=d.context_tokens,
+        enable_chunked_prefill=p.chunked_prefill,
+        long_prefill_token_threshold=_number(args, "long_prefill_token_threshold"),
+        watermark=_share(args, "watermark"),
+        scheduler_reserve_full_isl=_switch(
+            args, "scheduler_reserve_full_isl", p.release >= RESERVE_SINCE
+        ),
+        async_scheduling=_switch(args, "async_scheduling", p.release >= ASYNC_SINCE),
+        policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
+        if args.get("scheduling_policy")
+        else "fcfs",
+    )
+    return Played(
+        engine=Engine(
+            num_gpu_blocks=p.num_blocks,
+            groups=tuple(groups),
+            enable_prefix_caching=caching,
+            prefix_cache_retention_interval=interval,
+            settings=settings,
+        )
+    )
+
+
+def _other(d: Deployment, answer: EngineAnswer) -> Played:
+    """Another engine, by vLLM's rules over the tokens that its own cache holds."""
+    capacity = answer.capacity
+    assert capacity is not None
+    tokens = capacity.kv_tokens
+    if tokens is None:
+        why = "keeps no cache that requests would share out"
+        raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
+    size = capacity.block_tokens or BLOCK_TOKENS
+    settings = Settings(
+        max_num_batched_tokens=BATCH_TOKENS,
+        max_num_seqs=capacity.max_running_requests or SEQUENCES,
+        max_model_len=d.context_tokens,
+    )
+    engine = Engine(
+        num_gpu_blocks=tokens // size + 1,
+        groups=(Group(type="full", block_size=size),),
+        enable_prefix_caching=True,
+        prefix_cache_retention_interval=0,
+        settings=settings,
+    )
+    said = (f"requests of {d.engine} are scheduled by vLLM's rules over its {tokens:,} tokens",)
+    return Played(engine=engine, warnings=said if d.engine != "arithmetic" else ())
+
+
+def _number(args: Mapping[str, Any], name: str) -> int:
+    value = args.get(name)
+    return 0 if value in (None, 0, "0") else count(f"engine_args.{name}", value)
+
+
+def _share(args: Mapping[str, Any], name: str) -> float:
+    value = args.get(name)
+    return 0.0 if value in (None, 0, 0.0, "0") else share(f"engine_args.{name}", value)
+
+
+def _switch(args: Mapping[str, Any], name: str, usual: bool) -> bool:
+    if args.get(f"no_{name}") is not None:
+        return not switch(f"engine_args.no_{name}", args[f"no_{name}"])
+    return usual if args.get(name) is None else switch(f"engine_args.{name}", args[name])

@@ -1,0 +1,604 @@
+"""vLLM's scheduler between events: the rules of ``scheduler.Scheduler`` at the cost of what happens.
+
+Requests that decode all do the same thing each step, so they are kept as sums: how many there are, how
+long their contexts are together, at which steps they need their next blocks. A run of steps in which
+nothing else happens is one jump. What ends a jump: an arrival, a finish, blocks that give out, a context
+that outgrows an attention window. Steps with prompts or admissions are taken one by one, and
+only a step in which blocks or tokens give out looks at each running request.
+
+Restricted to one full-attention group; other rule sets are stepped (``stepper.Stepper``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from itertools import repeat
+
+from kvroom.simulation.extents import ExtentPool, Hits, Holding
+from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
+from kvroom.simulation.outcome import Outcome
+from kvroom.simulation.scheduler import ALONE_AT_MOST, Settings
+from kvroom.simulation.spans import Span, steps_until
+from kvroom.timing.ticks import StepClock
+
+
+class Server(Arrivals):
+    """One engine: hand it requests in order of arrival (``push``), then let it ``advance``.
+
+    ``decide`` is when the next step is scheduled: when the step before ends, or, with asynchronous
+    scheduling, when the step before starts. ``end`` is when the steps scheduled so far end.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        pool: ExtentPool,
+        clock: StepClock,
+        outcome: Outcome,
+        *,
+        block_tokens: int,
+        caching: bool,
+        follow: Follow | None = None,
+    ) -> None:
+        super().__init__(follow)
+        self.settings = settings
+        self.pool = pool
+        self.clock = clock
+        self.outcome = outcome
+        self.block_tokens = block_tokens
+        self._gaps = outcome.gaps
+        self._decode_ps = clock.decode_ps
+        self.caching = caching
+        self.lag = 1 if settings.async_scheduling else 0
+        self.by_priority = settings.policy == "priority"
+        self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
+        self.peak_blocks = 0
+        self.step = 0
+        self.decide = 0
+        self.end = 0
+        self.running: dict[Live, None] = {}  # in order of admission
+        self.filling: list[Live] = []  # those whose prompt is not computed yet
+        self.waiting: deque[Live] = deque()
+        self.queue: list[Live] = []  # the same by priority, as a heap
+        self.leaving: deque[tuple[int, Live]] = (
+            deque()
+        )  # done, with the step at which they are gone
+        self.active = 0
+        self._bases = 0
+        self._phases = [0] * 2 * block_tokens  # by step: how many then need a block; twice over
+        self._finishing: list[tuple[int, int, Live]] = []
+        self._growing: dict[int, Live] = {}  # by the names of answers that are being generated
+        self._blocked = ""  # why the head of the queue has to wait, until that changes
+        self._numbers = 0
+        self._last_decoding = -1
+        self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
+        self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
+
+    @property
+    def running_count(self) -> int:
+        """Requests that hold blocks and are not done."""
+        return len(self.running) - sum(live.number >= 0 for _, live in self.leaving)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue."""
+        return len(self.waiting) + len(self.queue)
+
+    @property
+    def blocks_in_use(self) -> int:
+        """Blocks held by requests."""
+        return self.pool.in_use
+
+    def advance(self, until: int = FOREVER, events: int = 1 << 60) -> bool:
+        """Take all scheduling decisions that fall before ``until``, by when later requests may come.
+
+        False where ``events`` events were not enough.
+        """
+        for _ in repeat(None, events):
+            if self.leaving and self.leaving[0][0] <= self.step:
+                self._gone()
+            decide = self.decide
+            if decide >= until:
+                return True
+            while self.next_ps <= decide:
+                self._queue(self.next())
+            if self.filling or ((self.waiting or self.queue) and not self._blocked):
+                self._mixed()
+            elif self.active:
+                self._jump(until)
+            elif self.leaving:
+                self.decide = self.end
+                self.leaving = deque((0, live) for _, live in self.leaving)
+            elif self.waiting or self.queue:
+                self._drop(self._pop())
+                self._blocked = ""
+            elif self.next_ps < FOREVER:
+                self.decide = max(self.end, self.next_ps)
+            else:
+                return True
+        return False
+
+    # The queue
+
+    def _queue(self, live: Live) -> None:
+        room = self.settings.max_model_len - live.prompt
+        if room <= 0 or -(-live.prompt // self.block_tokens) > self.pool.usable:
+            self._drop(live)
+            return
+        live.total = min(live.total, self.settings.max_model_len)
+        if self.by_priority:
+            heappush(self.queue, live)
+            if self.queue[0] is live:
+                self._blocked = ""
+        else:
+            self.waiting.append(live)
+
+    def _pop(self) -> Live:
+        return heappop(self.queue) if self.by_priority else self.waiting.popleft()
+
+    def _drop(self, live: Live) -> None:
+        self.outcome.drop(live, self.decide)
+        if self.follow:
+            self.over(live, self.decide)
+
+    def _gone(self) -> None:
+        """Those whose last output has been taken give back their blocks and places."""
+        leaving = self.leaving
+        while leaving and leaving[0][0] <= self.step:
+            live = leaving.popleft()[1]
+            if live.number >= 0:
+                self._leave(live)
+
+    def _leave(self, live: Live) -> None:
+        del self.running[live]
+        self._blocked = ""
+        computed = live.total - 1
+        full = computed // self.block_tokens
+        blocks = full + (computed % self.block_tokens > 0)
+        if not self.caching:
+            self.pool.release(blocks, 0)
+        elif live.held is None:
+            self.pool.release(blocks - full, full)
+        else:
+            self.pool.leave(live.held, blocks, full, back=False)
+
+    # Steps
+
+    def _jump(self, until: int) -> None:
+        """Steps in which all running requests decode, up to the next event."""
+        step, active, pool, lag = self.step, self.active, self.pool, self.lag
+        if active > self.settings.max_num_batched_tokens:
+            self._crowded()
+            return
+        last = self._next_finish()
+        steps = last - step + 1
+        slope = self._context_ps * active
+        first = self._decode_ps(active) + self._context_ps * (active * (step + 1) - self._bases)
+        for span in self._spans:
+            steps = min(steps, span.cross(step) - step)
+            slope += span.context_ps * span.growing
+            first += span.attention(step, active)
+        if not self._blocked or self.by_priority:
+            coming = self.next_ps if self.next_ps < until else until
+            wait = coming - self.end
+            if wait <= 0:
+                steps = lag
+            elif coming < FOREVER:
+                late = steps - lag
+                if late * first + slope * (late * (late - 1) // 2) > wait:
+                    steps = min(steps, steps_until(wait, first, slope) + lag)
+        taken = self._needed(step, steps)
+        if self.leaving and steps > 1:
+            # Those who are done leave within the run: whoever waits may come then.
+            if self.waiting or self.queue or taken > pool.free:
+                steps = 1
+                taken = self._phases[step % self.block_tokens]
+            else:
+                begun = self._phases[step % self.block_tokens]
+                pool.take(begun)
+                taken -= begun
+                self._note_peak()
+                self.step = self.leaving[0][0]
+                self._gone()
+        if taken > pool.free:
+            steps, taken = self._until_full()
+            if not steps:
+                self._crowded()
+                return
+        if taken:
+            pool.take(taken)
+        self._note_peak()
+        longer = slope * (steps - 1)
+        spent = steps * first + longer * steps // 2
+        self._gaps.add(first, slope, steps, active, spent)
+        self.end = end = self.end + spent
+        self.decide = end - first - longer if lag else end
+        self.step = step + steps
+        if last < self.step:
+            self._finish(last)
+
+    def _next_finish(self) -> int:
+        """The step that computes the next last token."""
+        finishing = self._finishing
+        last, number, live = finishing[0]
+        while live.last != last or live.number != number:
+            heappop(finishing)
+            last, number, live = finishing[0]
+        return last
+
+    def _note_peak(self) -> None:
+        held = self.pool.usable - self.pool.free
+        if held > self.peak_blocks:  # noqa: PLR1730 (a call costs more)
+            self.peak_blocks = held
+
+    def _needed(self, step: int, steps: int) -> int:
+        """Blocks that the decoding requests need in ``steps`` steps from ``step``."""
+        size = self.block_tokens
+        start, rest = step % size, steps % size
+        return steps // size * self.active + sum(self._phases[start : start + rest])
+
+    def _until_full(self) -> tuple[int, int]:
+        """(steps, blocks) until the next step would need more blocks than are free."""
+        periods, left = divmod(self.pool.free, self.active)
+        steps = periods * self.block_tokens
+        taken = periods * self.active
+        while (need := self._phases[(self.step + steps) % self.block_tokens]) <= left:
+            left -= need
+            taken += need
+            steps += 1
+        return steps, taken
+
+    def _mixed(self) -> None:
+        """One step with prompts, and admission."""
+        budget = self.settings.max_num_batched_tokens - self.active
+        need = self._phases[self.step % self.block_tokens]
+        room = self.pool.free - need
+        longest = self._longest() if self.settings.long_prefill_token_threshold else 0
+        chunks: list[tuple[Live, int]] = []
+        grown: list[int] = []
+        for live in self.filling:
+            tokens = live.known - live.computed
+            if 0 < longest < tokens:
+                tokens = longest
+            if tokens > budget:
+                if live.number < self._last_decoding:
+                    budget = (
+                        -1
+                    )  # one behind it decodes: who gets the last tokens is a matter of order
+                    break
+                tokens = budget
+            if tokens <= 0:
+                break
+            more = -(-(live.computed + tokens) // self.block_tokens) - live.blocks
+            room -= more
+            budget -= tokens
+            chunks.append((live, tokens))
+            grown.append(more)
+        if budget < 0 or room < 0:
+            self._crowded()
+            return
+        if need:
+            self.pool.take(need)
+        for place, (live, tokens) in enumerate(chunks):
+            self._grow(live, tokens, grown[place])
+        if self.waiting or self.queue:
+            self._admit(chunks, budget, longest)
+        if chunks or self.active:
+            self._run(chunks)
+
+    def _longest(self) -> int:
+        """What a prompt computes in one step at most, 0 for no such limit."""
+        longest = self.settings.long_prefill_token_threshold
+        if longest and len(self.running) + self.waiting_count > 1:
+            return longest
+        return 0
+
+    def _grow(self, live: Live, tokens: int, blocks: int) -> None:
+        self.pool.take(blocks)
+        live.blocks += blocks
+        if live.held is not None:
+            full = (live.computed + tokens) // self.block_tokens
+            if self._growing:
+                for place in range(live.held.covered, full):
+                    self._catch_up(live.held, place)  # who got there first is found first
+            self.pool.register(live.held, full)
+
+    def _admit(self, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
+        settings, pool, size = self.settings, self.pool, self.block_tokens
+        before = len(chunks)
+        while self.waiting or self.queue:
+            if len(self.running) >= settings.max_num_seqs:
+                self._blocked = "places"
+                return
+            if budget <= 0:
+                # Next step prompts may leave more; those who decode will not.
+                self._blocked = "" if chunks else "tokens"
+                return
+            live = self.queue[0] if self.by_priority else self.waiting[0]
+            held = live.held
+            hits: Hits = []
+            cached = unheld = 0
+            if held is not None:
+                limit = (live.known - 1) // size
+                hits, cached, unheld = pool.lookup(held, limit)
+                while self._growing and self._catch_up(held, min(cached, limit)):
+                    hits, cached, unheld = pool.lookup(held, limit)
+            start = cached * size
+            tokens = live.known - start
+            if 0 < longest < tokens:
+                tokens = longest
+            if tokens > budget:
+                if not settings.enable_chunked_prefill:
+                    self._blocked = "" if chunks else "tokens"
+                    return
+                tokens = budget
+            room = pool.free - unheld - (self.watermark_blocks if self.running else 0)
+            more = -(-(start + tokens) // size) - cached
+            whole = -(-live.known // size) - cached
+            if more > room or (settings.scheduler_reserve_full_isl and whole > room):
+                # It may need less once another has generated more of what it begins with.
+                hoping = self._growing and held is not None and self._owner(held, cached)
+                self._blocked = "" if hoping else "room"
+                return
+            self._pop()
+            if hits:
+                assert held is not None
+                pool.adopt(held, hits)
+            live.computed = start
+            live.blocks = cached
+            self._grow(live, tokens, more)
+            live.number = self._numbers
+            self._numbers += 1
+            self.running[live] = None
+            if start + tokens < live.known:
+                self.filling.append(live)
+            self.outcome.admitted(live, start)
+            chunks.append((live, tokens))
+            budget -= tokens
+        if len(chunks) > before:
+            self._blocked = ""
+
+    def _owner(self, wanted: Holding, place: int) -> Live | None:
+        """Who is generating the block of ``wanted`` at ``place``."""
+        if place >= wanted.named:
+            return None
+        return self._growing.get(wanted.names[place // self.pool.unit])
+
+    def _catch_up(self, wanted: Holding, place: int) -> bool:
+        """Let what a decoding request has generated so far be found, if it gets to what ``wanted`` misses
+        at ``place``; whether there is more to find now."""
+        live = self._owner(wanted, place)
+        if live is None or live.held is None:
+            return False
+        before = live.held.covered
+        computed = self.step + 1 - live.base - self.lag
+        self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
+        return live.held.covered > before
+
+    def _run(self, chunks: list[tuple[Live, int]]) -> None:
+        """One step: all decoding requests a token each, and ``chunks`` of prompts."""
+        step, active, clock = self.step, self.active, self.clock
+        spent = self._context_ps * (active * (step + 1) - self._bases)
+        for span in self._spans:
+            span.cross(step)
+            spent += span.attention(step, active)
+        ones, tokens, prompts = active, 0, 0
+        for live, count in chunks:
+            if count == 1:
+                ones += 1
+                spent += clock.context_ps(live.computed + 1)
+            else:
+                prompts += 1
+                tokens += count
+                spent += clock.chunk_ps(live.computed, count)
+        spent += clock.mixed_ps(ones, tokens, prompts)
+        if active:
+            self._gaps.add(spent, 0, 1, active, spent)
+        self._note_peak()
+        start = max(self.end, self.decide)
+        self.end = start + spent
+        self.decide = start if self.lag else self.end
+        self.step = step + 1
+        for live, count in chunks:
+            live.computed += count
+            if live.computed == live.known:
+                self._begin(live, step)
+        if self.filling:
+            self.filling = [live for live in self.filling if live.computed < live.known]
+        if self._finishing and self._finishing[0][0] <= step:
+            self._finish(step)
+
+    def _count(self, base: int, more: int) -> None:
+        """One request more or less that needs a block at every ``block_tokens``-th step from ``base``."""
+        phases, place = self._phases, base % self.block_tokens
+        phases[place] = phases[place + self.block_tokens] = phases[place] + more
+
+    def _begin(self, live: Live, step: int) -> None:
+        """``live`` got its next token in ``step`` and decodes from now on."""
+        live.alone = 0
+        computed = live.known
+        live.last = step + live.total - computed - 1
+        heappush(self._finishing, (live.last, live.number, live))
+        if live.first_ps < 0:
+            live.first_ps = self.end
+            self.outcome.first(live)
+        else:
+            gap = self.end - live.token_ps
+            self._gaps.add(gap, 0, 1, 1, gap)
+        if live.last == step:
+            return
+        live.decoding = True
+        live.base = base = step + 1 - computed
+        live.resumed_at = computed
+        self.active += 1
+        self._bases += base
+        self._count(base, 1)
+        for span in self._spans:
+            span.enter(live, step + 1)
+        held = live.held
+        if held is not None and held.named > held.covered:  # its answer is known too
+            self._growing.update(dict.fromkeys(held.names[held.covered : held.named], live))
+            self._blocked = ""  # whoever waits may begin like it
+        if live.number > self._last_decoding:  # noqa: PLR1730
+            self._last_decoding = live.number
+
+    def _stop(self, live: Live, step: int) -> None:
+        """``live`` no longer decodes from ``step`` on."""
+        for span in self._spans:
+            span.leave(live, step)
+        held = live.held
+        if self._growing and held is not None:
+            for name in held.names[live.resumed_at // self.block_tokens : held.named]:
+                self._growing.pop(name, None)
+        live.decoding = False
+        self.active -= 1
+        self._bases -= live.base
+        self._count(live.base, -1)
+
+    def _finish(self, step: int) -> None:
+        """Those whose last token ``step`` computed."""
+        finishing = self._finishing
+        while finishing and finishing[0][0] <= step:
+            last, number, live = heappop(finishing)
+            if live.number != number or live.last != last:
+                continue
+            if live.decoding:
+                self._stop(live, step + 1)
+            self.outcome.done(live, self.end)
+            if self.follow:
+                self.over(live, self.end)
+            if self.lag:
+                self.leaving.append((step + 2, live))
+                if live.held is not None:
+                    computed = max(live.resumed_at, live.total - 1 - self.lag)
+                    self.pool.register(live.held, computed // self.block_tokens)
+                if self._blocked == "tokens":
+                    self._blocked = ""
+            else:
+                self._leave(live)
+
+    # Steps in which something gives out
+
+    def _crowded(self) -> None:
+        """One step request by request: who gets no block preempts, and tokens may not last."""
+        step, size, pool = self.step, self.block_tokens, self.pool
+        budget = self.settings.max_num_batched_tokens
+        longest = self._longest()
+        given: dict[Live, int] = {}
+        order = list(self.running)
+        preempted = False
+        place = 0
+        while place < len(order) and budget > 0:
+            live = order[place]
+            tokens = self._wanted(live, budget, longest)
+            if not tokens:
+                place += 1
+                continue
+            computed = step - live.base if live.decoding else live.computed
+            blocks = -(-computed // size) if live.decoding else live.blocks
+            more = -(-(computed + tokens) // size) - blocks
+            while more > pool.free:
+                victim = max(order) if self.by_priority else order[-1]
+                where = order.index(victim) if self.by_priority else len(order) - 1
+                del order[where]
+                if where < place:
+                    place -= 1
+                budget += given.get(victim, 0)
+                preempted |= self._preempt(victim, given.pop(victim, 0))
+                if victim is live:
+                    break
+            if live.number >= 0:
+                if live.decoding:
+                    pool.take(more)
+                else:
+                    self._grow(live, tokens, more)
+                given[live] = tokens
+                budget -= tokens
+                place += 1
+            elif not self.by_priority:
+                break
+        for live in order[place:]:
+            if live.decoding and live.last >= step:
+                self._starve(live)
+        chunks = [(live, tokens) for live, tokens in given.items() if not live.decoding]
+        if preempted:
+            self._blocked = ""
+        else:
+            self._admit(chunks, budget, longest)
+        if chunks or any(live.decoding for live in given):
+            self._run(chunks)
+        elif self.lag:
+            self.decide = self.end
+            self.leaving = deque((0, live) for _, live in self.leaving)
+
+    def _wanted(self, live: Live, budget: int, longest: int) -> int:
+        if live.decoding:
+            return 1
+        if live.last >= 0:
+            return 0  # its last token is on its way
+        tokens = live.known - live.computed
+        if 0 < longest < tokens:
+            tokens = longest
+        return min(tokens, budget)
+
+    def _preempt(self, live: Live, given: int) -> bool:
+        """Take all its blocks from ``live``, which was ``given`` tokens of this step already.
+
+        False where it has to be dropped.
+        """
+        step, size = self.step, self.block_tokens
+        del self.running[live]
+        delivered = False
+        if live.decoding:
+            computed = step - live.base
+            held = computed + given
+            # With a pass in flight the newest token is not known yet, and not cached.
+            registered = max(live.resumed_at, held - self.lag) // size
+            blocks = -(-held // size)
+            self._stop(live, step)
+            live.known = computed + 1
+            live.token_ps = self.end
+            delivered = True
+        elif live.last >= 0:
+            computed = live.total - 1
+            registered = max(live.resumed_at, computed - self.lag) // size
+            blocks = -(-computed // size)
+        else:
+            self.filling.remove(live)
+            registered = (live.computed + given) // size
+            blocks = live.blocks
+        live.number = -1
+        if live.held is None and self.caching:
+            live.held = Holding()
+        if live.held is None:
+            self.pool.release(blocks, 0)
+        else:
+            self.pool.leave(live.held, blocks, registered, back=True)
+        finishing = live.last >= 0 and not delivered
+        if not finishing:
+            live.last = -1
+            live.alone = 0 if delivered and self.lag else live.alone + (not self.running)
+            if live.alone > ALONE_AT_MOST:
+                self._drop(live)
+                return False
+        live.preemptions += 1
+        self.outcome.preempted += 1
+        if finishing:
+            return True
+        if self.by_priority:
+            heappush(self.queue, live)
+        else:
+            self.waiting.appendleft(live)
+        return True
+
+    def _starve(self, live: Live) -> None:
+        """No token is left for ``live`` in this step: it has one to compute when there is."""
+        self._stop(live, self.step)
+        live.last = -1
+        live.computed = self.step - live.base
+        live.blocks = -(-live.computed // self.block_tokens)
+        live.known = live.computed + 1
+        live.token_ps = self.end
+        self.filling.append(live)
+        self.filling.sort(key=lambda each: each.number)

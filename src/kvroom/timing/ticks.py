@@ -1,0 +1,200 @@
+"""Step times in whole picoseconds, for a simulation's clock.
+
+A step's time is a fixed part, which depends on how many requests and prompt tokens are in it, and what
+attention adds: so much for each token that a decoding request looks back on, so much for each pair of
+tokens in a prompt. While the requests stay the same the second part grows by the same amount each
+step, so the time of a run of steps is an exact sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+
+from kvroom.models.kinds import LayerKind
+from kvroom.timing.steps import Clock, none
+
+PS_PER_S = 10**12
+PAIRS = 2**16
+"""Prompt attention is counted in picoseconds for so many pairs: one alone takes less than one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertReads:
+    """Experts of one kind that a step reads: ``all_ps`` for all of them, of which ``n`` tokens leave a
+    share of ``exp(−n · decay)`` untouched."""
+
+    all_ps: float
+    decay: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What attention over at most ``tokens`` tokens back (None: all of them) adds to a step.
+
+    ``context_ps`` a token that a decoding request reads, ``pairs_ps`` for ``PAIRS`` pairs of a prompt's
+    token with one that it looks back on.
+    """
+
+    context_ps: int
+    pairs_ps: int
+    tokens: int | None = None
+
+    def read(self, tokens: int) -> int:
+        """Tokens that the last of ``tokens`` looks back on, itself included."""
+        return tokens if self.tokens is None else min(tokens, self.tokens)
+
+    def pairs(self, start: int, tokens: int) -> int:
+        """Pairs in a stretch of ``tokens`` prompt tokens that begins after ``start``."""
+        if self.tokens is None:
+            return tokens * start + tokens * (tokens + 1) // 2
+        growing = max(0, min(tokens, self.tokens - start))
+        inside = growing * start + growing * (growing + 1) // 2
+        return inside + (tokens - growing) * self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepClock:
+    """Times steps in whole picoseconds: so much a step, a request that computes one token, a token of
+    prompts, a prompt; what attention reaches and experts are read comes on top."""
+
+    step_ps: int
+    request_ps: int
+    token_ps: int
+    prompt_ps: int
+    reaches: tuple[Reach, ...]
+    experts: tuple[ExpertReads, ...] = ()
+    _known: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def decode_ps(self, requests: int) -> int:
+        """A step in which ``requests`` compute a token each, without their attention."""
+        found = self._known.get(requests)
+        if found is None:
+            found = self._known[requests] = self.mixed_ps(requests, 0, 0)
+        return found
+
+    def mixed_ps(self, requests: int, tokens: int, prompts: int) -> int:
+        """The same with ``tokens`` of ``prompts`` prompts."""
+        spent = self.step_ps + self.request_ps * requests + self.token_ps * tokens
+        for e in self.experts:
+            spent += round(e.all_ps * (1.0 - exp(-e.decay * (requests + tokens))))
+        return spent + self.prompt_ps * prompts
+
+    def context_ps(self, tokens: int) -> int:
+        """Attention of one request whose next token is its ``tokens``-th."""
+        return sum(r.context_ps * r.read(tokens) for r in self.reaches)
+
+    def chunk_ps(self, start: int, tokens: int) -> int:
+        """Attention of ``tokens`` prompt tokens of which ``start`` are computed before."""
+        spent = 0
+        for reach in self.reaches:
+            spent += reach.pairs_ps * reach.pairs(start, tokens)
+        return spent // PAIRS
+
+    def ps(self, work: Sequence[tuple[int, int]]) -> int:
+        """A step in which each request, having computed ``start`` tokens, computes ``tokens`` more.
+
+        Who computes a single token counts as decoding, whatever that token is.
+        """
+        ones = [start for start, tokens in work if tokens == 1]
+        chunks = [(start, tokens) for start, tokens in work if tokens > 1]
+        total = self.mixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
+        total += sum(self.context_ps(start + 1) for start in ones)
+        return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
+
+
+FIXED_KINDS = ("state", "conv", "cross")
+"""What these read does not grow with the request."""
+FAR = 2**20
+"""A length at which whatever reaches only so far has long stopped growing."""
+
+
+@dataclass(slots=True)
+class _Rate:
+    """What attention of one reach reads and computes on the stages of a replica, for a token."""
+
+    read_bytes: float = 0.0
+    decode_flops: float = 0.0
+    pair_flops: float = 0.0
+
+
+def step_clock(clock: Clock) -> StepClock:
+    """The clock of one data-parallel replica of ``clock``'s deployment.
+
+    Chunked attention counts as a window of half a chunk, what it reads on average. A pipeline's stages
+    each work on their share of the requests: a step is one passage of such a share.
+    """
+    work = clock.work
+    k, stages = clock.k, work.layout.pp
+    byte_s = k.scale / (k.cache_eta * clock.rates.memory_bytes_per_s)
+    flop_s = k.scale / (k.attention_mu * clock.rates.wide_flops_per_s)
+    rates: dict[int | None, _Rate] = {}
+    request_s = token_s = chunk_s = 0.0
+    for stage in work.stages:
+        rank = stage.rank
+        for kind, count in rank.stores:
+            if kind.kind in FIXED_KINDS:
+                read = kind.read_bytes(1, work.kv, work.encoder_tokens) * count * byte_s
+                request_s += read + kind.decode_flops(1, work.encoder_tokens) * count * flop_s
+                chunk_s += read
+                token_s += kind.prefill_flops(1, work.encoder_tokens) * count * flop_s
+                continue
+            reach = _reach(kind)
+            rate = rates.setdefault(reach, _Rate())
+            length = reach or FAR
+            read = kind.read_bytes(rank.held(kind, length), work.kv, work.encoder_tokens)
+            rate.read_bytes += count * read / length
+            rate.decode_flops += count * kind.decode_flops(length) / length
+            rate.pair_flops += count * kind.prefill_flops(length) / (length * (length + 1) / 2)
+            token_s += float(kind.growth(work.kv)) * count * byte_s  # written once
+    off = none(work)
+    experts = [
+        ExpertReads(
+            all_ps=clock.expert_read_s(e) * PS_PER_S,
+            decay=clock.expert_decay(e) / stages,
+        )
+        for stage in work.stages
+        for e in stage.experts
+    ]
+
+    def seconds(requests: int, tokens: int, prompts: int) -> float:
+        base = clock.step(
+            requests / stages, off, tokens=tokens / stages, prompts=prompts / stages
+        ).seconds
+        base += (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
+        touched = sum(e.all_ps * (1 - exp(-e.decay * (requests + tokens))) for e in experts)
+        return base - touched / PS_PER_S
+
+    nothing = seconds(0, 0, 0)
+    each = [seconds(*one) - nothing for one in ((1, 0, 0), (0, 1, 0), (0, 1, 1))]
+    return StepClock(
+        step_ps=max(1, round(nothing * PS_PER_S)),
+        request_ps=round(each[0] * PS_PER_S),
+        token_ps=round(each[1] * PS_PER_S),
+        prompt_ps=round((each[2] - each[1]) * PS_PER_S),
+        experts=tuple(experts),
+        reaches=tuple(
+            Reach(
+                tokens=reach,
+                context_ps=round(
+                    (r.read_bytes * byte_s + r.decode_flops * flop_s) / stages * PS_PER_S
+                ),
+                pairs_ps=round(r.pair_flops * flop_s / stages * PS_PER_S * PAIRS),
+            )
+            for reach, r in sorted(rates.items(), key=lambda item: (item[0] is not None, item[0]))
+        ),
+    )
+
+
+def _reach(kind: LayerKind) -> int | None:
+    """How many tokens back one step of ``kind`` reads at most."""
+    kind = getattr(kind, "of", kind)
+    chunk = getattr(kind, "chunk", None)
+    if chunk is not None:
+        return max(1, int(chunk) // 2)
+    window = getattr(kind, "window", None)
+    sparse = getattr(kind, "sparse_read", None)
+    if window is not None:
+        return int(window)
+    return None if sparse is None else int(sparse) * getattr(kind, "ratio", 1)

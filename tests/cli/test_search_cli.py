@@ -1,0 +1,110 @@
+"""``kvroom search`` at the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from kvroom.decisions.closed import Question
+from kvroom.errors import KvroomError
+from kvroom.faces import cluster
+from kvroom.faces.cli import main
+
+ASKED = [
+    "search", "llama-3-8b", "--workload", "input=800,output=100", "--users", "8",
+    "--slo", "ttft_p95=3s,tpot_p95=80ms", "--gpus", "L4,L40S", "--counts", "1",
+    "--simulate", "2", "--jobs", "1",
+]  # fmt: skip
+
+
+def run(*words):
+    return CliRunner().invoke(main, list(words))
+
+
+def test_the_text_fits_and_names_the_cheapest():
+    result = run(*ASKED)
+    assert result.exit_code == 0
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "The cheapest that does:" in result.stdout
+    assert "closed form:" in result.stderr
+    assert "closed form:" not in result.stdout
+
+
+def test_json_and_files(tmp_path):
+    table, page = tmp_path / "found.csv", tmp_path / "found.html"
+    result = run(*ASKED, "--json", "--csv", str(table), "--html", str(page))
+    told = json.loads(result.stdout)
+    assert told["answers"][0]["rank"] == 1
+    with table.open() as file:
+        assert len(list(csv.DictReader(file))) == len(told["answers"])
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_card_with_its_count_narrows_the_search():
+    words = ["--input-tokens", "800", "--output-tokens", "100", "--users", "8", "--gpu", "L40S:2"]
+    told = json.loads(run("search", "llama-3-8b", *words, "--simulate", "0", "--json").stdout)
+    assert {(a["scenario"]["gpu"], a["scenario"]["gpu_count"]) for a in told["answers"]} == {
+        ("L40S", 2)
+    }
+
+
+def test_a_resumed_search_prints_the_same(tmp_path):
+    journal = str(tmp_path / "journal")
+    first, again = (run(*ASKED, "--journal", journal, "--json").stdout for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--gpus", "H1000"],
+        ["--slo", "ttft_p95=2s,ttft_p95=3s"],
+        ["--rate", "2"],
+        ["--counts", "two"],
+        ["--counts", "0"],
+        ["--journal", "/nowhere/at/all"],
+        ["--slo", "speed=2s"],
+    ],
+)
+def test_wrong_questions_are_one_sentence(words):
+    result = run(*ASKED, *words)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_lengths_alone_are_refused_with_what_to_add():
+    result = run(
+        "search", "llama-3-8b", "--workload", "input=800,output=100", "--slo", "tpot_p95=1s"
+    )
+    assert result.exit_code == 2
+    assert "--users" in result.stderr
+
+
+def test_without_ray_the_cluster_is_refused(monkeypatch):
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(cluster, "import_module", missing)
+    with pytest.raises(KvroomError) as told:
+        cluster.ray_pool("auto")
+    assert told.value.field == "--ray"
+
+
+def test_an_address_where_no_cluster_answers_is_refused(monkeypatch):
+    def refuse(**keys):
+        raise ConnectionError("nobody there")
+
+    ray = SimpleNamespace(is_initialized=lambda: False, init=refuse)
+    monkeypatch.setattr(cluster, "import_module", lambda name: ray)
+    with pytest.raises(KvroomError) as told:
+        cluster.ray_pool("10.0.0.1:6379")
+    assert "no cluster that answers (nobody there)" in str(told.value)
+
+
+def test_questions_travel_as_plain_values():
+    question = Question(keys={"model": "llama-3-8b"}, workload={}, slo="", seed=0, max_gpus=8)
+    assert Question(**json.loads(json.dumps(question.to_dict()))) == question

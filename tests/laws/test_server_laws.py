@@ -1,0 +1,93 @@
+"""Laws of the clock: from event to event is step by step, to the tick and the block; nobody is lost."""
+
+import random
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvroom.simulation.outcome import Gaps
+from kvroom.simulation.spans import steps_until
+from serving import jumped, same, some_case, some_chats
+
+SEEDS = st.integers(0, 2**32)
+
+
+@settings(max_examples=400)
+@given(SEEDS)
+def test_jumps_are_steps(seed):
+    dice = random.Random(seed)
+    same(some_case(dice), dice)
+
+
+@settings(max_examples=200)
+@given(SEEDS)
+def test_jumps_are_steps_in_chats(seed):
+    dice = random.Random(seed)
+    same(some_chats(dice), dice)
+
+
+@given(SEEDS)
+def test_nobody_is_lost_and_time_does_not_go_back(seed):
+    case = some_case(random.Random(seed))
+    _, out = jumped(case)
+    arrivals = [request[0] for request in case.requests]
+    assert len(out.done_ps) + len(out.gone) == len(arrivals)
+    for index, done in out.done_ps.items():
+        assert arrivals[index] < out.first_ps[index] <= done
+
+
+@given(SEEDS)
+def test_the_same_requests_give_the_same_run(seed):
+    first, again = (jumped(some_case(random.Random(seed)))[1] for _ in range(2))
+    assert (first.done_ps, first.found, first.samples()) == (
+        again.done_ps,
+        again.found,
+        again.samples(),
+    )
+
+
+@given(SEEDS)
+def test_sharing_costs_no_memory(seed):
+    """All at once, room for all: who may share holds no more at the peak than who may not."""
+    dice = random.Random(seed)
+    case = some_case(dice)
+    blocks = sum(-(-(p + o) // 1) + 1 for _, p, o, *_ in case.requests) + 1
+    peaks = []
+    for caching in (True, False):
+        limits = replace(
+            case.engine.settings, max_num_seqs=1000, watermark=0.0, max_num_batched_tokens=10**6
+        )
+        case.engine = replace(
+            case.engine, num_gpu_blocks=blocks, enable_prefix_caching=caching, settings=limits
+        )
+        case.requests = [(0, *request[1:]) for request in case.requests]
+        peaks.append(jumped(case)[0].peak_blocks)
+    assert peaks[0] <= peaks[1]
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 10**6), st.integers(0, 50), st.integers(1, 30), st.integers(1, 9)),
+        min_size=1,
+        max_size=30,
+    ),
+    st.data(),
+)
+def test_gaps_are_ranked_exactly(runs, data):
+    gaps = Gaps()
+    for first, slope, steps, weight in runs:
+        gaps.add(first, slope, steps, weight, steps * first + slope * steps * (steps - 1) // 2)
+    plain = sorted(f + s * i for f, s, n, w in runs for i in range(n) for _ in range(w))
+    assert gaps.count == len(plain)
+    assert gaps.total_ps == sum(plain)
+    rank = data.draw(st.integers(1, len(plain)))
+    assert gaps.ranked([rank, len(plain)]) == [plain[rank - 1], plain[-1]]
+
+
+@given(st.integers(-5, 10**15), st.integers(1, 10**9), st.integers(0, 10**6))
+def test_steps_until_is_the_first_that_lasts_so_long(wait, first, slope):
+    steps = steps_until(wait, first, slope)
+    assert steps * first + slope * steps * (steps - 1) // 2 >= wait
+    fewer = steps - 1
+    assert not steps or fewer * first + slope * fewer * (fewer - 1) // 2 < wait

@@ -1,0 +1,210 @@
+"""Random engines and requests, served from event to event and step by step, to be compared."""
+
+from dataclasses import dataclass
+
+from kvroom.simulation.extents import ExtentPool, Holding
+from kvroom.simulation.feed import LiveHashes
+from kvroom.simulation.live import Live
+from kvroom.simulation.outcome import Outcome
+from kvroom.simulation.scheduler import Settings
+from kvroom.simulation.script import Engine, Group
+from kvroom.simulation.sequence import Sequence
+from kvroom.simulation.server import Server
+from kvroom.simulation.stepper import Stepper
+from kvroom.timing.ticks import PAIRS, Reach, StepClock
+
+
+class Noted(Outcome):
+    """An Outcome that keeps what each request met."""
+
+    def __init__(self):
+        super().__init__()
+        self.first_ps = {}
+        self.done_ps = {}
+        self.gone = set()
+        self.found = {}
+
+    def first(self, live):
+        super().first(live)
+        self.first_ps[live.index] = live.first_ps
+
+    def done(self, live, end):
+        super().done(live, end)
+        self.done_ps[live.index] = end
+
+    def drop(self, live, now):
+        super().drop(live, now)
+        self.gone.add(live.index)
+
+    def admitted(self, live, cached_tokens):
+        super().admitted(live, cached_tokens)
+        self.found.setdefault(live.index, []).append(cached_tokens)
+
+    def samples(self):
+        """Every gap, in order of size."""
+        gaps = self.gaps
+        runs = zip(gaps.first, gaps.slope, gaps.steps, gaps.weight, strict=True)
+        return sorted(f + s * i for f, s, n, w in runs for i in range(n) for _ in range(w))
+
+
+@dataclass
+class Case:
+    """An engine with a full-attention group, its clock, and who comes."""
+
+    engine: Engine
+    clock: StepClock
+    unit: int
+    requests: list  # (arrival_ps, prompt, output, names, named, priority)
+
+    def lives(self):
+        """The requests anew, each with what it can share."""
+        sharing = self.engine.enable_prefix_caching
+        for index, (arrival, prompt, output, names, named, priority) in enumerate(self.requests):
+            held = Holding(names, named) if sharing and named else None
+            live = Live(index, arrival, prompt, output, held)
+            live.priority = priority
+            yield live
+
+
+def jumped(case, random=None):
+    """The Server and its Noted outcome once all are served; pushed piecemeal where ``random`` says so."""
+    out, engine = Noted(), case.engine
+    server = Server(
+        engine.settings,
+        ExtentPool(engine.num_gpu_blocks - 1, case.unit),
+        case.clock,
+        out,
+        block_tokens=engine.groups[0].block_size,
+        caching=engine.enable_prefix_caching,
+    )
+    for live in case.lives():
+        server.push(live)
+        if random is not None and random.random() < 0.3:
+            server.advance(live.arrival_ps)
+    assert server.advance()
+    return server, out
+
+
+def stepped(case):
+    """The Stepper and its Noted outcome once all are served."""
+    out = Noted()
+
+    def sequence(live):
+        hashes = LiveHashes(live, case.unit)
+        tokens = live.total - live.prompt
+        return Sequence(
+            live.index, live.arrival_ps, live.prompt, tokens, hashes=hashes, priority=live.priority
+        )
+
+    stepper = Stepper(case.engine.scheduler(), case.clock, out, sequence)
+    for live in case.lives():
+        stepper.push(live)
+    assert stepper.advance()
+    return stepper, out
+
+
+def same(case, random=None):
+    """Serve ``case`` both ways and hold one against the other; gives the Server's outcome."""
+    server, fast = jumped(case, random)
+    stepper, slow = stepped(case)
+    assert fast.first_ps == slow.first_ps
+    assert fast.done_ps == slow.done_ps
+    assert fast.gone == slow.gone
+    assert fast.found == slow.found
+    assert fast.preempted == slow.preempted
+    assert server.peak_blocks == stepper.peak_blocks
+    if not fast.gone:
+        assert fast.samples() == slow.samples()
+    assert server.pool.free == server.pool.usable
+    assert (server.running_count, server.waiting_count) == (0, 0)
+    return fast
+
+
+def some_engine(random):
+    """Settings that make blocks, tokens and places give out."""
+    pick = random.choice
+    longest = pick([20, 50, 100, 400])
+    chunked = random.random() < 0.8
+    tokens = pick([4, 8, 16, 32, 100, 1000])
+    settings = Settings(
+        max_num_batched_tokens=tokens if chunked else max(tokens, longest),
+        max_num_seqs=pick([1, 2, 4, 8, 64]),
+        max_model_len=longest,
+        enable_chunked_prefill=chunked,
+        long_prefill_token_threshold=pick([0, 0, 0, 3, 10]),
+        watermark=pick([0, 0, 0.05, 0.2]),
+        scheduler_reserve_full_isl=random.random() < 0.7,
+        async_scheduling=random.random() < 0.5,
+        policy=pick(["fcfs", "fcfs", "priority"]),
+    )
+    return Engine(
+        num_gpu_blocks=random.randint(4, 60),
+        groups=(Group(type="full", block_size=pick([1, 2, 4, 16])),),
+        enable_prefix_caching=random.random() < 0.75,
+        prefix_cache_retention_interval=0,
+        settings=settings,
+    )
+
+
+def some_clock(random):
+    """A clock whose steps last some hundred picoseconds."""
+    near = Reach(context_ps=5, pairs_ps=PAIRS + 4464, tokens=random.choice([1, 8, 30]))
+    full = Reach(context_ps=7, pairs_ps=3 * PAIRS)
+    flat = Reach(context_ps=0, pairs_ps=0)
+    reaches = random.choice([(full,), (full, near), (flat,)])
+    return StepClock(step_ps=100, request_ps=3, token_ps=2, prompt_ps=11, reaches=reaches)
+
+
+def some_case(random):
+    """Requests that share the beginnings of their prompts, or nothing."""
+    engine = some_engine(random)
+    size = engine.groups[0].block_size
+    unit = random.choice([1, 1, 2, 4])
+    shares = random.random() < 0.6
+    gap = random.choice([1, 50, 300, 2000]) * 10
+    known: dict = {}
+    requests = []
+    now = 0
+    for _ in range(random.randint(1, 30)):
+        now += random.choice([0, random.randint(0, gap)])
+        longest = min(engine.settings.max_model_len + 3, 120)
+        prompt = random.randint(1, random.choice([10, 40, longest]))
+        output = random.randint(0, random.choice([3, 30, 60]))
+        names, path = [], ()
+        for _ in range(prompt // (size * unit) + random.randint(0, 1) if shares else 0):
+            path = (*path, random.randint(0, 1) if random.random() < 0.3 else 0)
+            names.append(known.setdefault(path, len(known) + 1))
+        named = min(prompt // size, len(names) * unit)
+        requests.append((now, prompt, output, names, named, random.randint(0, 2)))
+    return Case(engine, some_clock(random), unit, requests)
+
+
+def some_chats(random):
+    """Chats: prompts that begin with earlier prompts and their answers, which may still be running."""
+    engine = some_engine(random)
+    size = engine.groups[0].block_size
+    gap = random.choice([1, 50, 300, 2000]) * 10
+    made = 0
+    now = 0
+
+    def fresh(count):
+        nonlocal made
+        made += count
+        return list(range(made - count, made))
+
+    systems = [fresh(random.randint(0, 3 * size)) for _ in range(2)]
+    said: list = []
+    requests = []
+    for _ in range(random.randint(1, 30)):
+        now += random.choice([0, random.randint(0, gap)])
+        output = random.randint(1, random.choice([3, 30]))
+        before = random.choice(said) if said and random.random() < 0.5 else random.choice(systems)
+        prompt = before + fresh(random.randint(1, 2 * size + 3))
+        if len(prompt) > engine.settings.max_model_len + 5:
+            prompt = fresh(5)
+        whole = prompt + fresh(output)
+        said.append(whole)
+        ends = range(size, len(whole) + 1, size)
+        names = [hash(tuple(whole[:end])) & 0xFFFFFFFFFF for end in ends]
+        requests.append((now, len(prompt), output, names, len(names), random.randint(0, 2)))
+    return Case(engine, some_clock(random), 1, requests)

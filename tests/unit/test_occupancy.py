@@ -1,0 +1,85 @@
+"""Room for a workload: the closed form against the simulation of it."""
+
+import itertools
+
+import pytest
+
+from kvroom.simulating import serve
+from kvroom.simulation.occupancy import _upto
+from kvroom.workloads.synthetic import of_workload
+from support import ask, asked
+
+DEPLOYMENT = {
+    "model": "llama-3-8b",
+    "gpu": "RTX-4090",
+    "engine": "vllm",
+    "engine_version": "0.33.0",
+    "engine_args": {"num_gpu_blocks_override": 1501},
+    "context_tokens": 8192,
+}
+
+
+def running(workload):
+    """(expected, shared, requests that run on average in the middle of a simulation)."""
+    w = asked(**DEPLOYMENT, workload=workload)
+    made = serve(w, of_workload(w.plan.scenario.workload))
+    line = made.line
+    middle = line[len(line) // 4 : 3 * len(line) // 4]
+    pairs = list(itertools.pairwise(middle))
+    held = sum((b.time_ps - a.time_ps) * a.running for a, b in pairs)
+    room = w.plan.capacity
+    spent = middle[-1].time_ps - middle[0].time_ps
+    return room.expected.requests, room.shared.requests, held / spent
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"input": 200, "output": 400},
+        {"input": "lognormal:mean=300:sigma=0.6", "output": "lognormal:mean=300:sigma=0.6"},
+        {"input": 64, "output": 600},
+    ],
+    ids=["fixed", "lognormal", "long answers"],
+)
+def test_expected_is_what_a_full_cache_runs(workload):
+    expected, shared, found = running(workload | {"arrivals": "closed:300", "requests": 1500})
+    assert shared == expected
+    assert found == pytest.approx(expected, rel=0.06)
+
+
+def test_a_shared_prefix_is_held_once():
+    workload = {"input": 100, "output": 400, "prefix": "shared:2x320", "arrivals": "closed:300"}
+    expected, shared, found = running(workload | {"requests": 1500})
+    assert shared > 1.5 * expected
+    assert found == pytest.approx(shared, rel=0.08)
+
+
+def test_nothing_is_expected_where_nothing_is_asked():
+    assert ask(**DEPLOYMENT).capacity.expected.requests is None
+    too_long = ask(**DEPLOYMENT, workload={"input_tokens": 9000, "output_tokens": 1})
+    assert too_long.capacity.expected.requests is None
+
+
+def test_sequences_bind_where_blocks_do_not():
+    args = {**DEPLOYMENT["engine_args"], "max_num_seqs": 8}
+    keys = DEPLOYMENT | {"engine_args": args}
+    room = ask(**keys, workload={"input_tokens": 100, "output_tokens": 100}).capacity
+    assert room.expected.requests == room.shared.requests == 8
+
+
+def test_every_engine_has_an_expectation():
+    for engine in ("vllm", "sglang", "arithmetic", "tensorrt-llm"):
+        room = ask(
+            "llama-3-8b",
+            "H100-SXM",
+            engine=engine,
+            context_tokens=8192,
+            workload={"input_tokens": 1000, "output_tokens": 200},
+        ).capacity
+        assert room.expected.requests > 100
+
+
+def test_the_sum_of_blocks_is_exact():
+    for size in (1, 3, 16):
+        for tokens in (0, 1, size, size + 1, 100):
+            assert _upto(tokens, size) == sum(-(-n // size) for n in range(1, tokens + 1))

@@ -1,0 +1,382 @@
+"""Search: what it chooses from, what it asks, the journal, and answers that hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+
+import pytest
+
+import kvroom
+from kvroom.decisions.closed import Question, closed
+from kvroom.decisions.demand import demand_of, objectives
+from kvroom.decisions.journal import Journal
+from kvroom.decisions.search import search
+from kvroom.decisions.space import Space, candidates
+from kvroom.decisions.workers import run_all
+from kvroom.errors import KvroomError
+from kvroom.planning import work
+from kvroom.scenario import Scenario, Workload
+
+LENGTHS = {"input_tokens": 1000, "output_tokens": 100}
+SMALL = Space(gpus=("L4", "L40S"), counts=(1, 2))
+
+
+def base(model="llama-3-8b", **workload):
+    asked = {"model": model, "gpu": "H100-SXM", "workload": {**LENGTHS, **workload}}
+    return Scenario.from_dict(asked)
+
+
+@pytest.fixture(scope="module")
+def found():
+    return search(base(concurrency=16), "ttft_p95=3s,tpot_p95=60ms", space=SMALL, simulate=3)
+
+
+def test_answers_meet_the_objectives_cheapest_first(found):
+    assert found.answers
+    prices = [a.row["usd_per_hour"] for a in found.answers]
+    assert prices == sorted(prices)
+    for a in found.answers:
+        assert a.simulated
+        assert a.trial["met"]
+        assert a.trial["slo"]["ttft_p95"] <= 3
+        assert all(m >= 0 for m in a.margin.values())
+    assert not found.answers[0].why
+    assert all(a.why for a in found.answers[1:])
+    assert found.answers[0].name in found.sentence
+
+
+def test_an_answer_is_a_plan_that_can_be_asked_again(found):
+    best = found.answers[0]
+    plan = work(Scenario.from_dict(best.scenario.to_dict())).plan
+    assert plan.cost.usd_per_hour == pytest.approx(best.row["usd_per_hour"])
+    assert best.figures.step_s == plan.step.seconds
+    assert best.figures.ttft_s == plan.serving.ttft_s
+
+
+def test_none_on_the_front_is_beaten(found):
+    def point(a):
+        return (a.row["usd_per_hour"], a.row["e2e_s"], -a.row["output_tokens_per_s"])
+
+    points = [point(a) for a in found.answers]
+    for i in found.pareto:
+        assert not any(
+            q != points[i] and all(x <= y for x, y in zip(q, points[i], strict=True))
+            for q in points
+        )
+    assert 0 in found.pareto
+
+
+def test_it_says_where_the_closed_form_is_not_borne_out(found):
+    share = found.searched["simulated_within_band"]
+    assert 0 <= share <= 1
+    assert ("trust the simulated ones" in found.sentence) == (share < 0.8)
+
+
+def test_json_holds_what_scripts_rely_on(found):
+    told = json.loads(json.dumps(found.to_dict()))
+    assert {"objective", "searched", "answers", "pareto", "journal"} <= set(told)
+    for i, answer in enumerate(told["answers"]):
+        assert answer["rank"] == i + 1
+        assert {"scenario", "figures", "margin", "simulated"} <= set(answer)
+        assert set(answer["margin"]) == {"ttft_p95", "tpot_p95"}
+    page = found.to_html()
+    assert page.startswith("<!doctype html>")
+    assert "<script" not in page
+    assert len({tuple(r) for r in found.rows()}) == 1
+
+
+def test_a_rate_takes_more_replicas_than_half_of_it():
+    few, many = (
+        search(base(requests_per_s=rate), "tpot_p95=80ms", space=SMALL, simulate=0)
+        for rate in (2.0, 40.0)
+    )
+    assert few.answers[0].row["usd_per_hour"] < many.answers[0].row["usd_per_hour"]
+    assert many.answers[0].scenario.replicas > 1
+
+
+def test_without_a_load_the_cheapest_tokens_are_sought():
+    got = search(base(), "tpot_p95=60ms", space=SMALL, simulate=2)
+    assert got.objective["minimise"] == "usd_per_million_output_tokens"
+    prices = [a.row["usd_per_million_output_tokens"] for a in got.answers]
+    assert prices == sorted(prices)
+
+
+def test_the_same_seed_gives_the_same_answer(found):
+    again = search(base(concurrency=16), "ttft_p95=3s,tpot_p95=60ms", space=SMALL, simulate=3)
+    assert again.to_dict() == found.to_dict()
+
+
+def test_what_cannot_be_met_gets_the_nearest():
+    got = search(base(concurrency=4), "tpot_p95=1ms", space=SMALL, simulate=2)
+    assert not got.answers
+    assert "Nothing meets the objectives" in got.sentence
+    assert got.nearest
+    ratios = [x["ratio"] for x in got.nearest]
+    assert ratios == sorted(ratios)
+    assert ratios[0] > 1
+    assert "it would do with tpot_p95=" in got.nearest[0]["why"]
+
+
+def test_a_rate_beyond_any_fleet_is_told():
+    space = Space(gpus=("L4",), counts=(1,), max_gpus=64)
+    got = search(base(requests_per_s=1e5), "tpot_p95=100ms", space=space, simulate=0)
+    assert not got.answers
+    assert got.sentence.startswith("No fleet of up to 64 GPUs carries this load")
+
+
+def test_an_empty_space_is_told():
+    none = search(base(), space=Space(gpus=("L4",), counts=(7,)), simulate=0)
+    assert "Nothing to search" in none.sentence
+    heavy = search(base("llama-3-70b"), space=Space(gpus=("L4",), counts=(1,)), simulate=0)
+    assert heavy.sentence.startswith("None of")
+    assert "Does not fit" in heavy.sentence or "Does not start" in heavy.sentence
+
+
+@pytest.mark.parametrize(
+    ("keys", "field"),
+    [
+        ({"gpus": ("H1000",)}, "gpu"),
+        ({"counts": (0,)}, "--counts"),
+        ({"engines": ("vlm",)}, "--engines"),
+        ({"max_gpus": 0}, "--max-gpus"),
+    ],
+)
+def test_a_space_that_is_wrong_is_refused(keys, field):
+    with pytest.raises(KvroomError) as told:
+        Space.from_dict(keys)
+    assert told.value.field == field
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ttft_p95=2s,ttft_p95=3s",
+        "ttft_p50=3s,ttft_p95=2s",
+        "e2e_p95=1s,ttft_p95=2s",
+        "ttft_p96=2s",
+    ],
+)
+def test_objectives_that_contradict_are_refused(text):
+    with pytest.raises(KvroomError) as told:
+        objectives(text)
+    assert told.value.field == "--slo"
+
+
+@pytest.mark.parametrize(
+    ("workload", "field"),
+    [
+        (None, "workload"),
+        (Workload(**LENGTHS, static=True, concurrency=2), "static"),
+        (Workload(**LENGTHS, concurrency=2, requests_per_s=1.0), "--rate"),
+        (Workload(arrivals="once", input=10, output=10), "workload.arrivals"),
+        (Workload(arrivals="closed:8", input=10, output=10, concurrency=4), "--users"),
+    ],
+)
+def test_a_load_that_contradicts_itself_is_refused(workload, field):
+    with pytest.raises(KvroomError) as told:
+        demand_of(workload, "", 0)
+    assert told.value.field == field
+
+
+def test_a_made_up_workload_gives_its_mean_lengths():
+    w = Workload(arrivals="poisson:2/s", input="lognormal:mean=1000:sigma=0.5", output="fixed:200")
+    demand = demand_of(w, "", 0)
+    assert demand.input_tokens == pytest.approx(1000, rel=0.05)
+    assert demand.output_tokens == 200
+    assert demand.requests_per_s == pytest.approx(2.0)
+    assert demand.longest_tokens > 2000
+
+
+def test_hardware_that_lacks_a_width_is_not_tried():
+    asked = base("llama-3-8b", concurrency=1)
+    trt = Scenario.from_dict({**asked.to_dict(), "engine": "tensorrt-llm"})
+    space = Space(gpus=("A100-SXM-80", "H100-SXM"), counts=(1,), engines=("tensorrt-llm",))
+    tried = {(c.keys["gpu"], c.keys["kv_dtype"]) for c in candidates(trt, space)}
+    assert ("H100-SXM", "fp8") in tried
+    assert ("A100-SXM-80", "fp8") not in tried
+
+
+def test_experts_are_spread_over_data_parallel_ranks():
+    space = Space(gpus=("H200-SXM",), counts=(8,))
+    layouts = {
+        tuple(c.keys[d] for d in ("tp", "pp", "dp", "ep"))
+        for c in candidates(base("deepseek-v3"), space)
+    }
+    assert (1, 1, 8, 8) in layouts
+    dense = {tuple(c.keys[d] for d in ("tp", "pp", "dp")) for c in candidates(base(), space)}
+    assert dense == {(8, 1, 1), (4, 2, 1), (2, 4, 1)}
+
+
+def test_more_users_never_need_fewer_cards():
+    keys = {"gpu": "L4", "gpu_count": 1, "tp": 1, "pp": 1, "dp": 1, "ep": 1, "engine": "vllm"}
+    keys |= {"weight_dtype": "fp8", "kv_dtype": "fp8"}
+    gpus = []
+    for users in (1, 8, 64, 512):
+        load = {**LENGTHS, "concurrency": users}
+        asked = Question(
+            keys={"model": "llama-3-8b", "context_tokens": 4096},
+            workload=load,
+            slo="tpot_p95=80ms",
+            seed=0,
+            max_gpus=1024,
+        )
+        gpus.append(closed(asked, keys)["gpus"])
+    assert gpus == sorted(gpus)
+    assert gpus[0] < gpus[-1]
+
+
+# The journal, and workers that die
+
+
+def twice(unit):
+    return unit["n"] * 2
+
+
+def test_what_the_journal_holds_is_not_done_again(tmp_path):
+    path = str(tmp_path / "journal")
+    units = [{"n": n} for n in range(5)]
+    with Journal(path, {"q": 1}) as journal:
+        assert run_all("double", twice, units[:3], journal) == [0, 2, 4]
+    done = []
+
+    def counted(unit):
+        done.append(unit["n"])
+        return twice(unit)
+
+    with Journal(path, {"q": 1}) as journal:
+        assert run_all("double", counted, units, journal) == [0, 2, 4, 6, 8]
+    assert done == [3, 4]
+
+
+def test_a_line_that_a_kill_cut_off_is_dropped(tmp_path):
+    path = tmp_path / "journal"
+    with Journal(str(path), {"q": 1}) as journal:
+        run_all("double", twice, [{"n": 1}, {"n": 2}], journal)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    with Journal(str(path), {"q": 1}) as journal:
+        assert len(journal.done) == 1
+        assert run_all("double", twice, [{"n": 1}, {"n": 2}], journal) == [2, 4]
+    assert path.read_bytes() == whole
+
+
+def test_a_journal_of_another_search_is_refused(tmp_path):
+    path = tmp_path / "journal"
+    Journal(str(path), {"q": 1}).__exit__(None, None, None)
+    with pytest.raises(KvroomError, match="another search"):
+        Journal(str(path), {"q": 2})
+    path.write_text("something else\n")
+    with pytest.raises(KvroomError, match="no journal"):
+        Journal(str(path), {"q": 1})
+    assert path.read_text() == "something else\n"
+    with pytest.raises(KvroomError, match="cannot be used"):
+        Journal(str(tmp_path / "no" / "journal"), {})
+
+
+def test_a_search_goes_on_where_it_was_cut_off_and_ends_the_same(tmp_path, found):
+    path = tmp_path / "journal"
+    asked = (base(concurrency=16), "ttft_p95=3s,tpot_p95=60ms")
+    whole = search(*asked, space=SMALL, simulate=3, journal=str(path))
+    lines = path.read_bytes().splitlines(keepends=True)
+    for kept in (1, len(lines) // 2, len(lines)):
+        path.write_bytes(b"".join(lines[:kept]) + b'{"unit": "half')
+        again = search(*asked, space=SMALL, simulate=3, journal=str(path))
+        assert again.to_dict() == whole.to_dict()
+        assert sorted(path.read_bytes().splitlines()) == sorted(b"".join(lines).splitlines())
+    assert {**whole.to_dict(), "journal": None} == found.to_dict()
+
+
+class Dying(Executor):
+    """A pool whose workers die after each has done one unit."""
+
+    def __init__(self):
+        self.left = 1
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        if self.left:
+            future.set_result(fn(*args, **kwargs))
+        else:
+            future.set_exception(BrokenExecutor("its worker died"))
+        self.left -= 1 if self.left else 0
+        return future
+
+
+def test_units_of_workers_that_died_are_given_out_again():
+    units = [{"n": n} for n in range(3)]
+    assert run_all("double", twice, units, Journal(None, {}), pool=Dying) == [0, 2, 4]
+    with pytest.raises(KvroomError) as told:
+        run_all("double", twice, [{"n": n} for n in range(9)], Journal(None, {}), pool=Dying)
+    assert told.value.field == "--jobs"
+
+
+def test_any_pool_gives_the_same_answer(found):
+    threads = search(
+        base(concurrency=16),
+        "ttft_p95=3s,tpot_p95=60ms",
+        space=SMALL,
+        simulate=3,
+        pool=lambda: ThreadPoolExecutor(2),
+    )
+    assert threads.to_dict() == found.to_dict()
+
+
+KILLED = """
+import os, signal, sys
+from kvroom.decisions.search import search
+from kvroom.decisions.space import Space
+from kvroom.scenario import Scenario
+
+def tell(stage, done, total):
+    if stage.startswith("simulations") and done == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+asked = Scenario.from_dict(
+    {"model": "llama-3-8b", "gpu": "H100-SXM",
+     "workload": {"input_tokens": 1000, "output_tokens": 100, "concurrency": 16}})
+space = Space(gpus=("L4", "L40S"), counts=(1, 2))
+search(asked, "ttft_p95=3s,tpot_p95=60ms", space=space, simulate=3, journal=sys.argv[1], progress=tell)
+"""
+
+
+def test_a_killed_search_loses_only_what_was_in_flight(tmp_path, found):
+    path = tmp_path / "journal"
+    process = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        check=False,
+        capture_output=True,
+    )
+    assert process.returncode == -signal.SIGKILL
+    before = len(path.read_bytes().splitlines())
+    asked = (base(concurrency=16), "ttft_p95=3s,tpot_p95=60ms")
+    new = []
+    again = search(
+        *asked, space=SMALL, simulate=3, journal=str(path), progress=lambda *told: new.append(told)
+    )
+    assert {**again.to_dict(), "journal": None} == found.to_dict()
+    assert before > 2
+    assert all(done == total for stage, done, total in new if stage == "closed form")
+    first = next(done for stage, done, _ in new if stage.startswith("simulations"))
+    assert first == 1
+
+
+def test_the_python_call():
+    got = kvroom.search(
+        "llama-3-8b",
+        slo="tpot_p95=60ms",
+        users=8,
+        workload=LENGTHS,
+        space={"gpus": ["L40S"], "counts": [1]},
+        simulate=1,
+    )
+    assert got.answers[0].scenario.gpu == "L40S"
+    assert (
+        kvroom.Scenario.from_dict(got.to_dict()["answers"][0]["scenario"])
+        == got.answers[0].scenario
+    )
