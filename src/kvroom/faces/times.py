@@ -80,7 +80,7 @@ def _cost(w: Workings) -> list[str]:
         low, high = c.joules_per_output_token_low, c.joules_per_output_token_high
         lines.append(
             f"  {'energy':14}{c.joules_per_output_token:>10,.2f} J"
-            f"  a token out, {low:,.2f} to {high:,.2f} by the cards' power limit"
+            f"  a token out, {low:,.2f} to {high:,.2f} by the power limit"
         )
     return ["It costs", *lines] if lines else []
 
