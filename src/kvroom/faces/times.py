@@ -85,6 +85,11 @@ def _cost(w: Workings) -> list[str]:
     return ["It costs", *lines] if lines else []
 
 
+def as_json(w: Workings) -> dict[str, Any]:
+    """The Plan as every face prints it: its own keys, and the tiers below the GPU."""
+    return {**w.plan.to_dict(), "tiers": tiers(w)}
+
+
 def tiers(w: Workings) -> dict[str, Any]:
     """The machine's tiers, each against the one above it, and what crossing them costs."""
     d = w.deployment
