@@ -58,7 +58,17 @@ Hits = list[tuple[Extent, int, int]]
 class ExtentPool:
     """``usable`` blocks (without the null block); ``unit`` is how many blocks one name stands for."""
 
-    __slots__ = ("_dead", "_index", "_overlapping", "_owed", "_plain", "_queue", "free", "unit", "usable")
+    __slots__ = (
+        "_dead",
+        "_index",
+        "_overlapping",
+        "_owed",
+        "_plain",
+        "_queue",
+        "free",
+        "unit",
+        "usable",
+    )
 
     def __init__(self, usable: int, unit: int = 1) -> None:
         self.usable = usable
@@ -66,7 +76,9 @@ class ExtentPool:
         self.free = usable
         self._plain = usable  # never used, or freed without a key: used first
         self._dead = 0  # cached blocks at the head of the queue that nobody can hit
-        self._owed = 0  # blocks to be taken from the queue: those at its head, whoever joins meanwhile
+        self._owed = (
+            0  # blocks to be taken from the queue: those at its head, whoever joins meanwhile
+        )
         self._queue: deque[list[Extent] | int] = deque()  # a number: so many such blocks further on
         self._index: dict[int, Extent | list[Extent]] = {}  # a list: in the order of registration
         self._overlapping: set[int] = set()  # names under which some block is cached twice
