@@ -138,6 +138,8 @@ class Trace:
         for number, line in self._rows():
             if number > PEEK_LINES:
                 break
+            if b"hash_ids" not in line:
+                continue
             with suppress(KvroomError):
                 row = self._parse(line)
                 tokens, ids = row.get("input_length"), row.get("hash_ids")
