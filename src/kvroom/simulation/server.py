@@ -21,7 +21,7 @@ from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
 from kvroom.simulation.outcome import Outcome
 from kvroom.simulation.scheduler import Settings
 from kvroom.simulation.spans import Span, steps_until
-from kvroom.timing.ticks import StepClock
+from kvroom.timing.ticks import PAIRS, StepClock
 
 
 class Server(Arrivals):
@@ -75,6 +75,7 @@ class Server(Arrivals):
         self._numbers = 0
         self._last_decoding = -1
         self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
+        self._pairs_ps = sum(r.pairs_ps for r in clock.reaches if r.tokens is None)
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
 
     @property
@@ -399,7 +400,11 @@ class Server(Arrivals):
             else:
                 prompts += 1
                 tokens += count
-                spent += clock.chunk_ps(live.computed, count)
+                if self._spans:
+                    spent += clock.chunk_ps(live.computed, count)
+                else:
+                    pairs = count * live.computed + count * (count + 1) // 2
+                    spent += self._pairs_ps * pairs // PAIRS
         spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
             self._gap(spent, 0, 1, active, spent)
