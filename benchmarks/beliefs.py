@@ -15,117 +15,89 @@ START = Coefficients(
     layer_s=45e-6, layer_width=0.25, expert_layer_s=25e-6, latent_layer_s=20e-6, indexer_layer_s=25e-6,
     state_layer_s=15e-6, reduce_s=5e-6, link_eta=0.5, exchange_s=15e-6, stage_s=100e-6,
     request_s=15e-6, token_s=0.5e-6, step_s=0.3e-3, routing=0.85, expert_width=150.0, scale=1.0,
-    first_s=30e-3, first_scale=1.0, alone=0.3, burst=0.15, wait=1.0,
+    first_s=30e-3, first_scale=1.0, alone=0.3, burst=0.15, wait=1.0, room=1.0,
 )  # fmt: skip
 OVERALL = dict.fromkeys(NAMES, 0.4) | {
-    "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.2, "first_scale": 0.2,
-    "wide_mu": 0.15, "narrow_mu": 0.15, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
+    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.2, "first_scale": 0.2,
+    "wide_mu": 0.15, "narrow_mu": 0.15, "room": 0.1, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
     "alone": 1.0, "burst": 1.0, "wait": 0.7, "first_s": 0.7, "step_s": 0.7, "request_s": 0.7, "token_s": 0.7,
 }  # fmt: skip
-EFFECTS: dict[str, tuple[tuple[str, float], ...]] = {
-    "vendor": (("layer_s", 0.6), ("wide_mu", 0.5), ("narrow_mu", 0.7), ("wide_eta", 0.07)),
-    "generation": (
-        ("wide_eta", 0.03),
-        ("narrow_eta", 0.03),
-        ("layer_s", 0.1),
-        ("wide_mu", 0.1),
-        ("narrow_mu", 0.1),
-        ("attention_mu", 0.1),
-        ("expert_mu", 0.1),
-        ("reduce_s", 0.1),
-    ),
-    "chip": (
-        ("wide_eta", 0.05),
-        ("narrow_eta", 0.05),
-        ("layer_s", 0.2),
-        ("narrow_mu", 0.1),
-        ("scale", 0.05),
-    ),
-    "gpu": (("wide_eta", 0.05), ("layer_s", 0.1), ("scale", 0.05)),
-    "engine": (
-        ("layer_s", 0.3),
-        ("expert_layer_s", 0.3),
-        ("request_s", 0.5),
-        ("step_s", 0.5),
-        ("token_s", 0.5),
-        ("wide_eta", 0.07),
-        ("narrow_eta", 0.1),
-        ("cache_eta", 0.1),
-        ("wide_mu", 0.2),
-        ("narrow_mu", 0.2),
-        ("reduce_s", 0.2),
-        ("stage_s", 0.5),
-        ("first_s", 0.7),
-        ("alone", 0.7),
-        ("burst", 0.5),
-        ("wait", 0.5),
-        ("attention_mu", 0.2),
-        ("expert_mu", 0.2),
-    ),
-    "kind": (("burst", 0.1),),
-    "weights": (
-        ("narrow_eta", 0.1),
-        ("narrow_mu", 0.2),
-        ("cache_eta", 0.15),
-        ("expert_eta", 0.1),
-        ("expert_mu", 0.2),
-    ),
-    "cache": (("cache_eta", 0.1),),
-    "tp": (("reduce_s", 0.15),),
-    "link": (("reduce_s", 0.5), ("link_eta", 0.3)),
-    "model": (("scale", 0.1), ("first_scale", 0.1)),
-    "engine era": (
-        ("layer_s", 0.3),
-        ("step_s", 0.8),
-        ("request_s", 0.5),
-        ("wide_mu", 0.2),
-        ("first_s", 0.3),
-    ),
-    "engine era tp": (("reduce_s", 0.7),),
-    "engine link": (("reduce_s", 0.8),),
-    "engine vendor": (
-        ("layer_s", 0.3),
-        ("wide_eta", 0.05),
-        ("narrow_eta", 0.1),
-        ("narrow_mu", 0.3),
-    ),
-    "engine generation": (("layer_s", 0.1), ("first_s", 0.1)),
-    "engine weights": (("narrow_eta", 0.1), ("narrow_mu", 0.1), ("layer_s", 0.1)),
-    "weights kind": (
-        ("layer_s", 0.2),
-        ("expert_layer_s", 0.4),
-        ("narrow_mu", 0.2),
-        ("expert_eta", 0.1),
-        ("expert_mu", 0.2),
-    ),
-    "engine weights kind": (("layer_s", 0.1), ("expert_layer_s", 0.5), ("expert_mu", 0.2)),
-    "weights vendor": (("narrow_eta", 0.1), ("narrow_mu", 0.3)),
-    "weights generation": (("narrow_mu", 0.15),),
-    "engine model": (("scale", 0.05), ("first_scale", 0.1)),
-    "model weights": (("scale", 0.05),),
-    "engine generation model weights": (("scale", 0.07), ("first_scale", 0.15)),
-    "engine gpu model weights tp ep": (("scale", 0.07), ("first_scale", 0.15)),
-    "engine version model weights generation": (("scale", 0.25), ("first_scale", 0.2)),
+# fmt: off
+EFFECTS: dict[str, dict[str, float]] = {
+    "vendor": {"layer_s": 0.6, "wide_mu": 0.5, "narrow_mu": 0.7, "wide_eta": 0.07},
+    "generation": {
+        "wide_eta": 0.03, "narrow_eta": 0.03, "layer_s": 0.1, "wide_mu": 0.1, "narrow_mu": 0.1,
+        "attention_mu": 0.1, "expert_mu": 0.1, "reduce_s": 0.1,
+    },
+    "chip": {"wide_eta": 0.05, "narrow_eta": 0.05, "layer_s": 0.2, "narrow_mu": 0.1, "scale": 0.05},
+    "gpu": {"wide_eta": 0.05, "layer_s": 0.1, "scale": 0.05},
+    "engine": {
+        "layer_s": 0.3, "expert_layer_s": 0.3, "request_s": 0.5, "step_s": 0.5, "token_s": 0.5,
+        "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "wide_mu": 0.2, "narrow_mu": 0.2,
+        "reduce_s": 0.1, "stage_s": 0.5, "first_s": 1.0, "alone": 1.0, "burst": 0.5, "wait": 0.5,
+        "attention_mu": 0.2, "expert_mu": 0.2, "room": 0.3, "scale": 0.1, "first_scale": 0.3,
+    },
+    "kind": {"burst": 0.1},
+    "weights": {
+        "narrow_eta": 0.1, "narrow_mu": 0.2, "cache_eta": 0.15, "expert_eta": 0.1, "expert_mu": 0.2,
+        "room": 0.3,
+    },
+    "cache": {"cache_eta": 0.1},
+    "tp": {"reduce_s": 0.1},
+    "link": {"reduce_s": 0.8, "link_eta": 0.3},
+    "model": {"scale": 0.1, "first_scale": 0.1},
+    "engine era": {
+        "layer_s": 0.3, "step_s": 0.8, "request_s": 0.5, "wide_mu": 0.2, "first_s": 0.3, "scale": 0.1,
+        "first_scale": 0.2,
+    },
+    "engine kind": {"first_scale": 0.2, "burst": 0.5, "scale": 0.05},
+    "engine version": {"first_s": 0.8, "first_scale": 0.1, "burst": 0.5},
+    "engine era tp": {"reduce_s": 0.7},
+    "engine link": {"reduce_s": 0.8},
+    "engine vendor": {"layer_s": 0.3, "wide_eta": 0.05, "narrow_eta": 0.1, "narrow_mu": 0.3},
+    "engine generation": {"layer_s": 0.1, "first_s": 0.1},
+    "engine weights": {"narrow_eta": 0.1, "narrow_mu": 0.1, "layer_s": 0.1},
+    "weights kind": {
+        "layer_s": 0.2, "expert_layer_s": 0.4, "narrow_mu": 0.2, "expert_eta": 0.1, "expert_mu": 0.2,
+    },
+    "engine weights kind": {"layer_s": 0.1, "expert_layer_s": 0.5, "expert_mu": 0.2},
+    "weights vendor": {"narrow_eta": 0.1, "narrow_mu": 0.3},
+    "weights generation": {"narrow_mu": 0.15},
+    "engine model": {"scale": 0.05, "first_scale": 0.1},
+    "model weights": {"scale": 0.05},
+    "engine generation model weights": {"scale": 0.07, "first_scale": 0.15},
+    "engine gpu model weights tp ep": {"scale": 0.07, "first_scale": 0.15},
+    "engine version model weights generation": {"scale": 0.25, "first_scale": 0.2},
 }
+# fmt: on
 """Kind of level → coefficients it may move, each with the spread expected of it."""
-FP8_CACHE = {"cache_eta": log(1.8)}
+FP8_CACHE = {"cache_eta": log(1.8), "room": log(1.8)}
 KNOWN: dict[str, dict[str, float]] = {
-    # Kernels' own floors (small GEMMs, decode attention) against a Hopper's.
+    # From operators.json: floors of small GEMMs and of decode attention, shares of memory and arithmetic
+    # rates, each against a Hopper's.
     "chip=8.0": {"layer_s": 0.25},
-    "generation=blackwell": {"layer_s": -0.2},
-    # Checkpoints of these widths are mostly served with an FP8 cache, whatever they say themselves.
+    "generation=blackwell": {
+        "layer_s": -0.2, "wide_eta": -0.08, "narrow_eta": -0.12, "wide_mu": -0.15, "narrow_mu": -0.1,
+        "attention_mu": -0.1,
+    },
+    "chip=10.3": {"wide_mu": 0.1, "attention_mu": 0.25, "narrow_mu": 0.05},
+    "chip=8.9": {"wide_mu": -0.25, "narrow_mu": -0.1},
+    "chip=12.0": {"wide_eta": 0.05, "narrow_mu": 0.25},
+    "gpu=H200-SXM": {"wide_eta": -0.06, "narrow_eta": -0.06, "cache_eta": -0.07},
+    "chip=10.3 weights=nvfp4": {"narrow_mu": -0.35},
     "weights=fp8 kind=moe": {"expert_mu": -0.7, "expert_layer_s": 0.3},
     "weights=int4 kind=moe": {"expert_mu": -1.0, "expert_layer_s": 0.9, "expert_eta": -0.4},
+    # Checkpoints of these widths are mostly served with an FP8 cache, whatever they say themselves.
     "weights=fp8": FP8_CACHE,
-    "weights=nvfp4": FP8_CACHE | {"narrow_mu": log(0.42 / 0.5), "narrow_eta": log(0.8 / 0.8)},
-}
+    "weights=nvfp4": FP8_CACHE | {"narrow_mu": -0.15},
+}  # fmt: skip
 FLOOR = {"tpot": 0.08, "ttft": 0.15}
 
 HELD = 0.6
 """Spreads of all but the scales are drawn in by this: it lowers the errors on models left out."""
 SCALES = ("scale", "first_scale")
 SPREADS = {
-    kind: tuple((n, sd if n in SCALES else HELD * sd) for n, sd in effects)
+    kind: tuple((n, sd if n in SCALES else HELD * sd) for n, sd in effects.items())
     for kind, effects in EFFECTS.items()
 }
 BELIEFS = Beliefs(start=START, overall=OVERALL, effects=SPREADS, known=KNOWN, floor=FLOOR)

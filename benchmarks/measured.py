@@ -61,7 +61,7 @@ class Point:
         still: set[str] = set()
         layout, stages = self.work.layout, self.work.stages
         if self.static or not self.load:
-            still |= {"alone", "burst", "wait"}
+            still |= {"alone", "burst", "wait", "room"}
         if "ttft" not in self.measured:
             still |= {"first_s", "first_scale"} | (
                 {"token_s"} if self.static or not self.load else set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from kvroom.answer import Cost, EngineCapacity, Serving, Step
@@ -41,19 +42,19 @@ def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load
     if w.input_tokens is None or w.output_tokens is None:
         return None
     users = w.concurrency or d.concurrency or 1
-    slots = float(MOST_SLOTS if w.requests_per_s is not None else users)
+    cache_slots, most = inf, float(MOST_SLOTS * d.layout.dp)
     if capacity is not None and not w.static:
         if capacity.kv_tokens:
-            held = w.input_tokens + w.output_tokens / 2
-            slots = min(slots, max(1.0, capacity.kv_tokens / held) * d.layout.dp)
+            cache_slots = capacity.kv_tokens / (w.input_tokens + w.output_tokens / 2) * d.layout.dp
         if capacity.max_running_requests:
-            slots = min(slots, capacity.max_running_requests * d.layout.dp)
+            most = capacity.max_running_requests * d.layout.dp
     chunk = next((d.args[f] for f in CHUNK_FLAGS if isinstance(d.args.get(f), int)), None)
     return Load(
         input_tokens=w.input_tokens,
         output_tokens=w.output_tokens,
         users=users,
-        slots=slots,
+        cache_slots=cache_slots,
+        most=most,
         chunk_tokens=check_int("engine_args.chunk", chunk, low=1, high=2**40)
         if chunk is not None
         else CHUNK_TOKENS,

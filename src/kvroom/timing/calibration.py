@@ -72,29 +72,26 @@ def levels(d: Deployment) -> tuple[str, ...]:
     engine, kind = f"engine={d.engine}", f"kind={kind_of(model)}"
     generation, gpu = f"generation={device.generation}", f"gpu={device.name}"
     width = f"weights={width_class(d.weights.quantisation.linear.name)}"
-    era, version = f"era={era_of(d.engine, d.version)}", f"version={d.version or 'none'}"
-    link = f"link={'scale-up' if device.scale_up else 'bus'}"
-    tp = f"tp={layout.tp}"
-    vendor = f"vendor={device.vendor}"
+    old = era_of(d.engine, d.version) == "old"
+    era, version = f"era={'old' if old else 'new'}", f"version={d.version or 'none'}"
+    tp, vendor = f"tp={layout.tp}", f"vendor={device.vendor}"
     chip = f"chip={device.compute_capability or device.generation}"
-    cache = f"cache={d.kv.bits}"
-    single = (vendor, generation, chip, gpu, engine, kind, width, cache, tp, link, shape)
-    pairs = (
-        *(
-            (engine, era),
-            (engine, version),
-            (engine, era, tp),
-            (engine, vendor),
-            (engine, generation),
-            (engine, link),
-        ),
+    found = [vendor, generation, chip, gpu, engine, kind, width, f"cache={d.kv.bits}", tp, shape]
+    pairs = [
+        *((engine, era), (engine, version), (engine, vendor), (engine, generation)),
         *((engine, kind), (width, kind), (engine, width), (engine, width, kind)),
-        *((width, vendor), (width, generation), (engine, width, generation)),
+        *((width, vendor), (width, generation), (chip, width), (engine, width, generation)),
         *((engine, shape), (shape, width), (engine, generation, shape, width)),
         (engine, gpu, shape, width, tp, f"ep={layout.ep}"),
         (engine, version, shape, width, generation),
-    )
-    return (*single, *(" ".join(p) for p in pairs))
+    ]
+    # All-reduces over a scale-up link take what operators measure; over a bus, or of old, they vary.
+    if device.scale_up is None:
+        found.append("link=bus")
+        pairs.append((engine, "link=bus"))
+    if old:
+        pairs.append((engine, era, tp))
+    return (*found, *(" ".join(p) for p in pairs))
 
 
 @lru_cache(maxsize=1)

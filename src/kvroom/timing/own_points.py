@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp, hypot, log, sqrt
+from math import exp, hypot, inf, log, sqrt
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -102,6 +102,7 @@ def _load(point: Mapping[str, Any]) -> Load:
         input_tokens=entering,
         output_tokens=leaving,
         users=users,
-        slots=float(users),
+        cache_slots=inf,
+        most=inf,
         chunk_tokens=CHUNK_TOKENS,
     )

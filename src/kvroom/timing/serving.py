@@ -23,13 +23,15 @@ CLOSE = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What comes: lengths in tokens, users at once (whole deployment) or arrivals a second, how many
-    requests have room at once, and how many prompt tokens an engine computes in one step."""
+    """What comes: lengths in tokens, users at once (whole deployment) or arrivals a second; how many
+    such requests the cache is reckoned to hold and how many the engine runs at most (whole deployment);
+    how many prompt tokens it computes in one step."""
 
     input_tokens: int
     output_tokens: int
     users: int
-    slots: float
+    cache_slots: float
+    most: float
     chunk_tokens: int
     requests_per_s: float | None = None
     static: bool = False
@@ -128,10 +130,18 @@ class _Replica:
         return max(0.0, mixed - step) + self.alone_s
 
 
+def slots_of(clock: Clock, load: Load) -> float:
+    """Requests that run at once when enough come (whole deployment), one a replica at least.
+
+    ``room`` of the coefficients is how many times what is reckoned a cache turned out to hold.
+    """
+    return max(clock.work.layout.dp, min(load.cache_slots * clock.k.room, load.most))
+
+
 def closed_loop(clock: Clock, load: Load) -> Times:
     """A steady loop of ``load.users``, of whom ``load.slots`` have room at once."""
     k, dp = clock.k, clock.work.layout.dp
-    users, slots = load.users / dp, max(1.0, load.slots / dp)
+    users, slots = load.users / dp, slots_of(clock, load) / dp
     room = min(users, slots)
     steps = max(1, load.output_tokens - 1)
     r = _Replica.of(clock, load)
@@ -172,7 +182,7 @@ def open_arrivals(clock: Clock, load: Load, requests_per_s: float) -> Times:
     state, or not enough room, the deployment is saturated: it runs as a loop that fills it.
     """
     k, dp = clock.k, clock.work.layout.dp
-    rate, slots = requests_per_s / dp, max(1.0, load.slots / dp)
+    rate, slots = requests_per_s / dp, slots_of(clock, load) / dp
     steps = max(1, load.output_tokens - 1)
     r = _Replica.of(clock, load)
     decoding = 1.0
@@ -206,6 +216,6 @@ def open_arrivals(clock: Clock, load: Load, requests_per_s: float) -> Times:
 
 def _full(clock: Clock, load: Load) -> Times:
     """As many requests at once as have room, and more waiting for ever."""
-    users = max(1, int(load.slots))
+    users = max(1, int(slots_of(clock, load)))
     t = closed_loop(clock, replace(load, users=users, requests_per_s=None))
     return replace(t, ttft_s=None, saturated=True)

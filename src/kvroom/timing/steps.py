@@ -42,7 +42,8 @@ class Coefficients:
 
     Of serving: ``first_s`` passes before a prompt is computed, ``first_scale`` multiplies that;
     ``alone`` is how much of a step's fixed cost a prompt pays for steps of its own; ``burst`` how much
-    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for.
+    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for; ``room``
+    how many times the requests that a cache is reckoned to hold it turned out to hold.
     """
 
     wide_eta: float
@@ -74,6 +75,7 @@ class Coefficients:
     alone: float
     burst: float
     wait: float
+    room: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
