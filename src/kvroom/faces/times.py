@@ -7,7 +7,7 @@ from typing import Any
 from kvroom.machines.reader import resolve_machine
 from kvroom.planning import Workings
 from kvroom.timing.tiers import crossings, ladder
-from kvroom.units import show_gb, show_rate, show_seconds, show_tokens, show_usd
+from kvroom.units import show_count, show_gb, show_rate, show_seconds, show_tokens, show_usd
 
 GPUS_A_MACHINE = 8
 
@@ -132,7 +132,8 @@ def _tiers(w: Workings) -> list[str]:
     lines = [
         "Tiers, each against the one above: size and speed; to load all weights from it,",
         f"to fetch {show_tokens(found['prompt_tokens'])} tokens of cache from it "
-        f"(recomputing takes {show_seconds(found['recompute_s'])})",
+        f"(recomputing takes {show_seconds(found['recompute_s'])}),",
+        "and from how many tokens fetching beats recomputing",
     ]
     costs = {c["name"]: c for c in found["crossings"]}
     for t in found["tiers"]:
@@ -147,6 +148,7 @@ def _tiers(w: Workings) -> list[str]:
                 f"  {show_seconds(cost['load_weights_s']):>8} {show_seconds(cost['fetch_s']):>8}"
             )
             from_ = cost["crossover_tokens"]
-            line += f"  wins from {from_:,}" if from_ else "  never wins"
+            far = show_count(from_) if from_ and from_ >= 10**5 else f"{from_:,}"
+            line += f"  from {far}" if from_ else "  never"
         lines.append(line.rstrip())
     return lines
