@@ -83,6 +83,7 @@ VALUES = {
 }
 ELSEWHERE = {
     "--scenario", "--jsonl", "--explain", "--link", "--strict", "--json", "--help", "--from-command",
+    "--sweep", "--csv",
 }  # fmt: skip
 
 
