@@ -39,6 +39,19 @@ class Visit:
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_timeout(250)
 
+    def running(self) -> int:
+        """Requests that the memory figure shows running."""
+        found = "document.getElementById('memory').answer.figures.memory.running"
+        return int(self.page.evaluate(found))
+
+    def drag(self, selector: str, index: int) -> None:
+        """Put a slider at its step ``index``."""
+        self.page.locator(selector).evaluate(
+            "(e, i) => { e.value = i; e.dispatchEvent(new Event('input', {bubbles: true})); }",
+            index,
+        )
+        self.settle()
+
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
 
