@@ -95,6 +95,11 @@ def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: in
     why = f"{_a_request(d)} takes {each} on {where}, and {left} is left beside the weights"
     if not d.request_bytes(answer.rank):
         why = f"{_a_request(d)} keeps nothing on {where}"
+    elif d.request_bytes(answer.rank) * (held // d.layout.dp + 1) <= answer.kv_bytes:
+        why = (
+            f"{_a_request(d)} stores {each} on {where}, but as {d.engine} shares out its {left} "
+            "of cache no more fit"
+        )
     if held < stored:
         flag = SCHEDULER_FLAGS.get(d.engine)
         limit = f" ({flag})" if flag else ""
@@ -166,6 +171,11 @@ def _too_long(d: Deployment, answer: EngineAnswer) -> str:
     if not answer.starts and answer.reason and d.engine != "arithmetic":
         shorter = longest is not None and longest < d.context_tokens
         return f"Does not start on {_cards(d)}: {answer.reason}.{say if shorter else ''}"
+    if need <= answer.kv_bytes:
+        return (
+            f"Not one request fits: {_a_request(d)} stores {show_gib(need)}, but as {d.engine} "
+            f"shares out its {show_gib(answer.kv_bytes)} of cache on one GPU it needs more.{say}"
+        )
     return (
         f"Not one request fits: beside the weights {show_gib(answer.kv_bytes)} is left for cache "
         f"on one GPU, and {_a_request(d)} needs {show_gib(need)}.{say}"
