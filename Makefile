@@ -19,6 +19,7 @@ $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m compileall -q src  # as an installed wheel is: a start compiles nothing
 	touch $(READY)
 
 serve: $(READY)  ## The page, on 127.0.0.1
