@@ -14,6 +14,16 @@ SECTIONS = ("fill", "price", "moves", "take")
 KINDS = (("light", 1080, "light"), ("dark", 1080, "dark"), ("narrow", 360, "light"))
 
 
+BARE = """() => {
+  for (const e of document.querySelectorAll('.bar, .verdict')) e.style.position = 'static';
+  for (const e of document.querySelectorAll('main > section')) {
+    e.style.padding = '24px';
+    e.style.margin = '24px -24px';
+  }
+}"""
+"""Sections as pictures: nothing floats over them, and each has its margin."""
+
+
 def main(folder: Path) -> None:
     """Write ``SECTION-KIND.png`` and ``top-KIND.png`` into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -35,8 +45,7 @@ def main(folder: Path) -> None:
                 page.wait_for_load_state("networkidle")
                 page.evaluate("scrollTo(0, 0)")
                 page.screenshot(path=folder / f"top-{kind}.png")
-                page.evaluate("document.querySelectorAll('.bar, .verdict').forEach((e) => "
-                              "{ e.style.position = 'static'; })")  # fmt: skip
+                page.evaluate(BARE)
                 for section in SECTIONS:
                     page.locator(f"#{section}").screenshot(path=folder / f"{section}-{kind}.png")
                 context.close()

@@ -173,7 +173,7 @@ def serve(
         raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
     clock = step_clock(workings.timing.clock)
     outcome = Outcome(limits=limits_of(slo), on_over=on_over)
-    size = rules.engine.scheduler().cache.hash_tokens
+    size = rules.name_tokens
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
     if rules.engine.enable_prefix_caching:
@@ -260,4 +260,4 @@ def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> En
             priority=live.priority,
         )
 
-    return Stepper(engine.scheduler(), clock, outcome, sequence, follow=follow)
+    return Stepper(rules.rules(), clock, outcome, sequence, follow=follow)

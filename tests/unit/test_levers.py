@@ -108,6 +108,22 @@ def test_what_a_lever_changes_is_merged_with_what_was_asked():
     }
 
 
+def test_paging_and_a_shared_prefix_against_reservation():
+    load = {
+        "input_tokens": 4000,
+        "output_tokens": 500,
+        "shared_prefix_tokens": 1000,
+        "concurrency": 16,
+    }
+    found = by_id(levers(question(workload=load)))
+    capacity = work(question(workload=load)).plan.capacity
+    assert found["paging"].after.requests == capacity.expected.requests
+    assert found["prefix_caching"].after.requests == capacity.shared.requests
+    assert 16 < found["paging"].after.requests < found["prefix_caching"].after.requests
+    paged = levers(question(engine="vllm", gpu="H100-SXM", workload=load))
+    assert not {"paging", "prefix_caching"} & set(by_id(paged))
+
+
 def test_hardware_that_cannot_leaves_a_lever_out():
     found = levers(question(gpu="A100-SXM-80", engine="tensorrt-llm", context_tokens=8192))
     out = {x.id: x.why for x in found.left_out}

@@ -44,7 +44,7 @@ def running(workload):
 def test_expected_is_what_a_full_cache_runs(workload):
     expected, shared, found = running(workload | {"arrivals": "closed:300", "requests": 1500})
     assert shared == expected
-    assert found == pytest.approx(expected, rel=0.06)
+    assert found == pytest.approx(expected, rel=0.08)
 
 
 def test_a_shared_prefix_is_held_once():

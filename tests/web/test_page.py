@@ -60,6 +60,7 @@ def test_guess_then_fill_to_the_break(visit: Any) -> None:
     v.page.click("#reveal")
     v.settle()
     assert "16 fit, and you said 20" in v.text("#told")
+    assert "Guess" not in v.page.inner_text("#verdict")
     assert blocks(v) == 16
     v.page.click("#reset")
     v.settle()

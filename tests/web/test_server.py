@@ -366,13 +366,17 @@ def test_commands_shown_answer_the_same() -> None:
 @pytest.mark.parametrize(
     ("asked", "traits"),
     [
-        (REFERENCE.scenario, "within room grows arithmetic many crosses"),
+        (REFERENCE.scenario, "within room grows breaks arithmetic many crosses"),
         ({"model": "llama-3.1-405b", "gpu": "80GB", "engine": "arithmetic"}, "over arithmetic"),
         ({"model": "bert-base", "gpu": "H100-SXM"}, "within free engine level"),
         ({"model": "mamba-codestral-7b", "gpu": "H100-SXM", "engine": "arithmetic"}, "room fixed"),
         (
             {"model": "llama-3-8b", "gpu": "RTX-4090", "engine": "llama.cpp", "kv_dtype": "fp8"},
             "within stopped",
+        ),
+        (
+            {"model": "mamba-codestral-7b", "gpu": "H200-SXM", "engine": "vllm", "gpu_count": 8},
+            "room fixed capped",
         ),
         ({"model": "mixtral-8x7b", "gpu": "H200-SXM"}, "experts engine"),
     ],
@@ -404,7 +408,6 @@ def test_what_does_not_start_holds_nothing() -> None:
             "engine": "sglang",
             "engine_args": {"enable-dp-attention": True, "dp-size": 8},
         },
-        {"model": "mamba-codestral-7b", "gpu": "H200-SXM", "engine": "vllm"},
         {"model": "qwen3.5-122b-a10b", "gpu": "H200-SXM", "engine": "sglang"},
         {"model": "llama-3-8b", "gpu": "80GB", "tp": 2, "dp": 4, "engine": "arithmetic"},
     ],
@@ -418,6 +421,16 @@ def test_requests_never_take_more_than_the_room(asked: dict[str, Any]) -> None:
     wall = next(k for k in m["drawing"]["marks"] if k["key"] == "wall")
     begins, width, limit = (float(t.rstrip("%")) for t in (stuck["x"], stuck["width"], wall["x1"]))
     assert begins <= limit < begins + width + 0.01
+
+
+def test_what_the_engine_alone_holds_back_does_not_break_the_memory() -> None:
+    asked = {"model": "mamba-codestral-7b", "gpu": "H200-SXM", "gpu_count": 8,
+             "context_tokens": 8192, "concurrency": 2000}  # fmt: skip
+    m = page.answer(Scenario.from_dict(asked))["figures"]["memory"]
+    assert m["waiting"] == 2000 - m["room"] and m["left_bytes"] > m["request_bytes"]
+    keys = {k["key"]: k for k in m["drawing"]["marks"]}
+    assert "break" not in keys and "wall" not in keys
+    assert "runs no more at once" in keys["short"]["text"]
 
 
 def test_a_key_that_serves_as_value_is_counted_once() -> None:

@@ -177,8 +177,11 @@ def _flag(flag: str, value: Any, words: str, family: str, quality: Effect | None
 
 
 def _stairs(made: Workings) -> Iterator[Lever]:
-    """Counting what requests really hold, where the workload says how long they are."""
+    """Counting what requests really hold, where the workload says how long they are: plain arithmetic
+    reserves the longest for each, while the engines page and share prefixes by themselves."""
     c = made.plan.capacity
+    if made.deployment.engine != "arithmetic":
+        return
     if c.expected.requests is not None:
         yield Lever(
             id="paging",

@@ -136,7 +136,6 @@ def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
         load.pop("static", None) if not workload.static else None
     if keys.get("context_tokens") is None:
         keys.pop("context_tokens", None)
-    keys["allow_overcommit"] = True
     question = Question(keys=keys, workload=load, slo=slo, seed=seed, max_gpus=space.max_gpus)
     demand = question.demand()
     if "context_tokens" not in keys:
@@ -163,7 +162,7 @@ def _told(
     free: bool,
     journal: str | None,
 ) -> Found:
-    held, inside, measured = _merged(trials)
+    held, within = _merged(trials)
     chosen = held if hunt.simulate else [(c, row, None) for c, row in does[:SIMULATE]]
     chosen.sort(key=lambda x: (price_of(x[1], free=free), x[0].name))
     answers = [_answer(hunt, *x) for x in chosen]
@@ -183,7 +182,7 @@ def _told(
         "refused": len(refused),
         "feasible_in_closed_form": len(does),
         "simulated": len(trials),
-        "simulated_within_band": None if not measured else inside / measured,
+        "simulated_within_band": within,
     }
     return Found(
         objective=_objective(hunt),
@@ -201,17 +200,18 @@ def _told(
 
 def _merged(
     trials: Sequence[tuple[Scored, dict[str, Any]]],
-) -> tuple[list[tuple[Candidate, dict[str, Any], dict[str, Any] | None]], int, int]:
-    """Those that hold, with the replicas that it took; how many figures lay in their band, of how many."""
+) -> tuple[list[tuple[Candidate, dict[str, Any], dict[str, Any] | None]], dict[str, float]]:
+    """Those that hold, with the replicas that it took; by time, the share of simulated ones that lay
+    within the closed form's band (of simulations of what the closed form had in mind)."""
     held: list[tuple[Candidate, dict[str, Any], dict[str, Any] | None]] = []
-    inside = measured = 0
+    inside: dict[str, list[bool]] = {}
     for (c, row), t in trials:
         if t["replicas"] == row["replicas"] and t.get("users") == row["users"]:
             for metric in ("ttft", "tpot"):
                 value = t.get(f"{metric}_s")
                 if value is not None:
-                    measured += 1
-                    inside += row[f"{metric}_low_s"] <= value <= row[f"{metric}_high_s"]
+                    low, high = row[f"{metric}_low_s"], row[f"{metric}_high_s"]
+                    inside.setdefault(metric, []).append(low <= value <= high)
         if t["met"]:
             more = t["replicas"] / row["replicas"]
             row = {  # noqa: PLW2901
@@ -226,7 +226,7 @@ def _merged(
             hour, tokens = row["usd_per_hour"], row["output_tokens_per_s"]
             row["usd_per_million_output_tokens"] = hour and hour / 3600 / tokens * 1e6
             held.append((c, row, t))
-    return held, inside, measured
+    return held, {metric: sum(found) / len(found) for metric, found in inside.items()}
 
 
 def _answer(hunt: Hunt, c: Candidate, row: dict[str, Any], trial: dict[str, Any] | None) -> Answer:
@@ -312,17 +312,18 @@ def _cheapest(best: Answer, searched: Mapping[str, Any]) -> str:
     """The answer in a sentence, and whether the closed form can be trusted here."""
     money = best.row["usd_per_hour"]
     price = f" at ${money:,.2f} an hour" if money is not None else ", whose price is not known"
-    text = f"The cheapest that does: {best.name}, {best.row['gpus']:,} GPUs{price}"
+    gpus = best.row["gpus"]
+    text = f"The cheapest that does: {best.name}, {gpus:,} GPU{'s' if gpus > 1 else ''}{price}"
     if best.margin:
         name, ratio = min(best.margin.items(), key=lambda x: x[1])
         text += f", {name} with {ratio:.0%} to spare"
     text += "." if best.simulated else ", in closed form alone."
-    share = searched["simulated_within_band"]
-    if share is not None and share < FEW:
-        text += (
-            f" Only {share:.0%} of the simulated times lie within the closed form's bands: "
-            "trust the simulated ones."
-        )
+    for metric, share in searched["simulated_within_band"].items():
+        if share < FEW:
+            text += (
+                f" Only {share:.0%} of the simulated {metric.upper()} lie within the closed form's bands: "
+                "trust the simulated ones."
+            )
     return text
 
 

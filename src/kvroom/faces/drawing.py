@@ -166,21 +166,26 @@ def _above(m: dict[str, Any], start: float, end: float) -> list[Mark]:
 
 
 def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
-    """The break: the next request sticks out of the memory; the others queue below."""
+    """The break: the next request sticks out of the memory, unless the engine alone holds it back; all
+    that wait queue below."""
     if not m["waiting"] or not m["request_bytes"] or m["over_bytes"]:
         return []
-    start = wall - (m["request_bytes"] - m["short_bytes"]) * scale
-    width = min(m["request_bytes"] * scale, 99.8 - start)
-    first = m["running"] + 1
-    marks: list[Mark] = [
-        {"tag": "rect", "key": "break", "class": "stuck", "x": _pc(start), "y": TOP - 6,
-         "width": _pc(width), "height": HEIGHT + 12, "title": f"request {first:,} does not fit"},
-        {"tag": "line", "key": "wall", "class": "wall", "x1": _pc(wall), "x2": _pc(wall),
-         "y1": TOP - 10, "y2": TOP + HEIGHT + 14},
-    ]  # fmt: skip
-    says = f"request {first:,} does not fit"
+    first, short = m["running"] + 1, m["short_bytes"]
+    marks: list[Mark] = []
+    if short:
+        start = wall - (m["request_bytes"] - short) * scale
+        width = min(m["request_bytes"] * scale, 99.8 - start)
+        marks += [
+            {"tag": "rect", "key": "break", "class": "stuck", "x": _pc(start), "y": TOP - 6,
+             "width": _pc(width), "height": HEIGHT + 12, "title": f"request {first:,} does not fit"},
+            {"tag": "line", "key": "wall", "class": "wall", "x1": _pc(wall), "x2": _pc(wall),
+             "y1": TOP - 10, "y2": TOP + HEIGHT + 14},
+        ]  # fmt: skip
+    says = f"request {first:,} {'does not fit' if short else 'waits'}"
+    why = f"{show_gib(short)} short" if short else "the engine runs no more at once"
+    why = why if m["starts"] else "the engine does not start"
     for key, cls, text in (
-        ("short", "strong wide", f"{says}: {show_gib(m['short_bytes'])} short"),
+        ("short", "strong wide", f"{says}: {why}"),
         ("slim", "strong slim", says),
     ):
         marks.append({**_text(key, 99.8, 14, cls, text), "text-anchor": "end"})

@@ -39,7 +39,8 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
 
     ``over`` (what must be held is more than there is) or ``within``; of what is within, ``stopped`` (the
     engine refuses to start), ``free`` (requests store nothing), or ``room``: ``grows`` (length costs) or
-    ``fixed``. ``arithmetic`` or ``engine``;
+    ``fixed``, and ``breaks`` (memory ends it) or ``capped`` (the engine runs no more at once).
+    ``arithmetic`` or ``engine``;
     ``many`` cards; ``experts`` that are read as they are chosen; ``crosses`` (the cache read overtakes
     the weights at some batch) or ``level``.
     """
@@ -52,6 +53,7 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
         found = ["within", "free"]
     else:
         found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
+        found.append("breaks" if held["short_bytes"] else "capped")
     found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
     found += ["many"] if held["gpus"] > 1 else []
     found += ["experts"] if plan.weights.active_params < plan.weights.params else []
@@ -85,6 +87,7 @@ def memory(w: Workings) -> dict[str, Any]:
     used = sum(a.bytes for a in overheads)
     return {
         "gpus": gpus,
+        "starts": w.answer.starts,
         "total_bytes": plan.memory.gpu_bytes * gpus,
         "accounts": [
             {

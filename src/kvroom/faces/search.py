@@ -91,10 +91,9 @@ def _searched(found: Found) -> str:
     text += f" ({s['refused']:,} do not run, {s['feasible_in_closed_form']:,} may do)"
     if s["simulated"]:
         text += f"; {s['simulated']:,} simulated"
-        if s["simulated_within_band"] is not None:
-            text += (
-                f", {s['simulated_within_band']:.0%} of their times within the closed form's bands"
-            )
+        shares = s["simulated_within_band"].items()
+        told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
+        text += f", {told} within the closed form's bands" if told else ""
     return paragraph(text + ".")
 
 

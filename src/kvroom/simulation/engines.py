@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines.flags import count, one_of, plain_name, share, switch
+from kvroom.memory.engines.sglang.engine import chunk_tokens
 from kvroom.memory.engines.vllm.engine import paging
+from kvroom.simulation.llama_cpp import Slots, SlotSettings
+from kvroom.simulation.rules import RuleSet
 from kvroom.simulation.scheduler import Settings
 from kvroom.simulation.script import GROUP_KEYS, POLICIES, Engine, Group
+from kvroom.simulation.sglang import Sglang, SglangSettings
 
-BLOCK_TOKENS = 16
+BLOCK_TOKENS = STRETCH_TOKENS = 16
+SLOT_BATCH_TOKENS = 2048
 SEQUENCES, BATCH_TOKENS = 256, 8192
 """Taken for engines whose own limits are not known."""
+OWN_RULES = ("arithmetic", "sglang", "llama.cpp", "ollama")
+"""Engines that need no word about whose rules they are played by."""
 ASYNC_SINCE = (0, 14, 0)
 RESERVE_SINCE = (0, 19, 0)
 SPARSE_SINCE = (0, 33, 0)
@@ -28,13 +35,26 @@ class Played:
     """The engine of a deployment as the rules take it, and what has to be said about it."""
 
     engine: Engine
+    own: Callable[[], RuleSet] | None = None
+    """Makes the rules of an engine that does not go by vLLM's, of which ``engine`` holds the sizes."""
     warnings: tuple[str, ...] = ()
 
     @property
     def jumps(self) -> bool:
         """Whether it can be served from event to event."""
         groups = self.engine.groups
-        return len(groups) == 1 and groups[0].type == "full"
+        return self.own is None and len(groups) == 1 and groups[0].type == "full"
+
+    @property
+    def name_tokens(self) -> int:
+        """How many tokens of a prompt its cache tells apart."""
+        if self.own is not None:
+            return self.engine.groups[0].block_size
+        return self.engine.scheduler().cache.hash_tokens
+
+    def rules(self) -> RuleSet:
+        """The rules, to be stepped."""
+        return self.own() if self.own else self.engine.scheduler()
 
 
 def played(d: Deployment, answer: EngineAnswer) -> Played:
@@ -42,7 +62,14 @@ def played(d: Deployment, answer: EngineAnswer) -> Played:
     if not (answer.starts or answer.cache_given) or answer.capacity is None:
         fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
         raise KvroomError("engine", d.engine, f"would not start: {answer.reason}", fix)
-    return _vllm(d) if d.engine == "vllm" else _other(d, answer)
+    if d.engine == "vllm":
+        return _vllm(d)
+    found = _other(d, answer)
+    if d.engine == "sglang":
+        return _sglang(d, found)
+    if d.engine in ("llama.cpp", "ollama"):
+        return _slots(d, answer, found)
+    return found
 
 
 def _vllm(d: Deployment) -> Played:
@@ -101,7 +128,8 @@ def _other(d: Deployment, answer: EngineAnswer) -> Played:
     if tokens is None:
         why = "keeps no cache that requests would share out"
         raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
-    size = capacity.block_tokens or BLOCK_TOKENS
+    # Prefixes are told apart in stretches of 16 tokens where pages are smaller.
+    size = max(capacity.block_tokens or BLOCK_TOKENS, STRETCH_TOKENS)
     settings = Settings(
         max_num_batched_tokens=BATCH_TOKENS,
         max_num_seqs=capacity.max_running_requests or SEQUENCES,
@@ -115,7 +143,39 @@ def _other(d: Deployment, answer: EngineAnswer) -> Played:
         settings=settings,
     )
     said = (f"requests of {d.engine} are scheduled by vLLM's rules over its {tokens:,} tokens",)
-    return Played(engine=engine, warnings=said if d.engine != "arithmetic" else ())
+    return Played(engine=engine, warnings=said if d.engine not in OWN_RULES else ())
+
+
+def _sglang(d: Deployment, found: Played) -> Played:
+    """SGLang's own rules over its tokens."""
+    e, args = found.engine, {plain_name(key): value for key, value in d.args.items()}
+    size = e.groups[0].block_size
+    s = SglangSettings(
+        tokens=(e.num_gpu_blocks - 1) * size,
+        page=1 if size == STRETCH_TOKENS else size,
+        stretch=size,
+        max_running_requests=e.settings.max_num_seqs,
+        context_tokens=e.settings.max_model_len,
+        chunked_prefill_size=chunk_tokens(d),
+        max_prefill_tokens=_number(args, "max_prefill_tokens") or 16384,
+        caching=not _switch(args, "disable_radix_cache", False),
+    )
+    return Played(engine=e, own=lambda: Sglang(s))
+
+
+def _slots(d: Deployment, answer: EngineAnswer, found: Played) -> Played:
+    """llama.cpp's own rules over its slots."""
+    e, args = found.engine, {plain_name(key): value for key, value in d.args.items()}
+    size = e.groups[0].block_size
+    longest = answer.capacity.max_context_tokens if answer.capacity else None
+    s = SlotSettings(
+        slots=e.settings.max_num_seqs,
+        tokens=(e.num_gpu_blocks - 1) * size,
+        context_tokens=min(d.context_tokens, longest or d.context_tokens),
+        batch_tokens=_number(args, "batch_size") or SLOT_BATCH_TOKENS,
+        stretch=size,
+    )
+    return Played(engine=e, own=lambda: Slots(s))
 
 
 def _number(args: Mapping[str, Any], name: str) -> int:

@@ -58,7 +58,17 @@ Hits = list[tuple[Extent, int, int]]
 class ExtentPool:
     """``usable`` blocks (without the null block); ``unit`` is how many blocks one name stands for."""
 
-    __slots__ = ("_dead", "_index", "_overlapping", "_plain", "_queue", "free", "unit", "usable")
+    __slots__ = (
+        "_dead",
+        "_index",
+        "_overlapping",
+        "_owed",
+        "_plain",
+        "_queue",
+        "free",
+        "unit",
+        "usable",
+    )
 
     def __init__(self, usable: int, unit: int = 1) -> None:
         self.usable = usable
@@ -66,6 +76,9 @@ class ExtentPool:
         self.free = usable
         self._plain = usable  # never used, or freed without a key: used first
         self._dead = 0  # cached blocks at the head of the queue that nobody can hit
+        self._owed = (
+            0  # blocks to be taken from the queue: those at its head, whoever joins meanwhile
+        )
         self._queue: deque[list[Extent] | int] = deque()  # a number: so many such blocks further on
         self._index: dict[int, Extent | list[Extent]] = {}  # a list: in the order of registration
         self._overlapping: set[int] = set()  # names under which some block is cached twice
@@ -90,10 +103,12 @@ class ExtentPool:
             self._dead = left
             return
         self._dead = 0
-        self._evict(-left)
+        self._owed -= left
 
-    def _evict(self, count: int) -> None:
-        queue = self._queue
+    def _evict(self) -> None:
+        """Take what is owed from the head of the queue: it is put off until somebody looks."""
+        queue, count = self._queue, self._owed
+        self._owed = 0
         while count:
             entry = queue[0]
             if isinstance(entry, int):
@@ -174,6 +189,8 @@ class ExtentPool:
 
     def lookup(self, held: Holding, limit: int) -> tuple[Hits, int, int]:
         """The longest cached prefix of at most ``limit`` blocks: extents, blocks, free ones of them."""
+        if self._owed:
+            self._evict()
         hits: Hits = []
         names, unit, index = held.names, self.unit, self._index
         place, end = 0, min(limit, held.named)

@@ -15,10 +15,11 @@ from collections import deque
 from heapq import heappop, heappush
 from itertools import repeat
 
+from kvroom.simulation.crowding import crowded
 from kvroom.simulation.extents import ExtentPool, Hits, Holding
 from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
 from kvroom.simulation.outcome import Outcome
-from kvroom.simulation.scheduler import ALONE_AT_MOST, Settings
+from kvroom.simulation.scheduler import Settings
 from kvroom.simulation.spans import Span, steps_until
 from kvroom.timing.ticks import StepClock
 
@@ -69,7 +70,7 @@ class Server(Arrivals):
         self._phases = [0] * 2 * block_tokens  # by step: how many then need a block; twice over
         self._finishing: list[tuple[int, int, Live]] = []
         self._growing: dict[int, Live] = {}  # by the names of answers that are being generated
-        self._blocked = ""  # why the head of the queue has to wait, until that changes
+        self.blocked = ""  # why the head of the queue has to wait, until that changes
         self._numbers = 0
         self._last_decoding = -1
         self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
@@ -103,7 +104,7 @@ class Server(Arrivals):
                 return True
             while self.next_ps <= decide:
                 self._queue(self.next())
-            if self.filling or ((self.waiting or self.queue) and not self._blocked):
+            if self.filling or ((self.waiting or self.queue) and not self.blocked):
                 self._mixed()
             elif self.active:
                 self._jump(until)
@@ -111,8 +112,8 @@ class Server(Arrivals):
                 self.decide = self.end
                 self.leaving = deque((0, live) for _, live in self.leaving)
             elif self.waiting or self.queue:
-                self._drop(self._pop())
-                self._blocked = ""
+                self.drop(self._pop())
+                self.blocked = ""
             elif self.next_ps < FOREVER:
                 self.decide = max(self.end, self.next_ps)
             else:
@@ -124,20 +125,21 @@ class Server(Arrivals):
     def _queue(self, live: Live) -> None:
         room = self.settings.max_model_len - live.prompt
         if room <= 0 or -(-live.prompt // self.block_tokens) > self.pool.usable:
-            self._drop(live)
+            self.drop(live)
             return
         live.total = min(live.total, self.settings.max_model_len)
         if self.by_priority:
             heappush(self.queue, live)
             if self.queue[0] is live:
-                self._blocked = ""
+                self.blocked = ""
         else:
             self.waiting.append(live)
 
     def _pop(self) -> Live:
         return heappop(self.queue) if self.by_priority else self.waiting.popleft()
 
-    def _drop(self, live: Live) -> None:
+    def drop(self, live: Live) -> None:
+        """``live`` can never be served."""
         self.outcome.drop(live, self.decide)
         if self.follow:
             self.over(live, self.decide)
@@ -152,7 +154,7 @@ class Server(Arrivals):
 
     def _leave(self, live: Live) -> None:
         del self.running[live]
-        self._blocked = ""
+        self.blocked = ""
         computed = live.total - 1
         full = computed // self.block_tokens
         blocks = full + (computed % self.block_tokens > 0)
@@ -169,7 +171,7 @@ class Server(Arrivals):
         """Steps in which all running requests decode, up to the next event."""
         step, active, pool, lag = self.step, self.active, self.pool, self.lag
         if active > self.settings.max_num_batched_tokens:
-            self._crowded()
+            crowded(self)
             return
         last = self._next_finish()
         steps = last - step + 1
@@ -179,7 +181,7 @@ class Server(Arrivals):
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if not self._blocked or self.by_priority:
+        if not self.blocked or self.by_priority:
             coming = self.next_ps if self.next_ps < until else until
             wait = coming - self.end
             if wait <= 0:
@@ -204,7 +206,7 @@ class Server(Arrivals):
         if taken > pool.free:
             steps, taken = self._until_full()
             if not steps:
-                self._crowded()
+                crowded(self)
                 return
         if taken:
             pool.take(taken)
@@ -254,7 +256,7 @@ class Server(Arrivals):
         budget = self.settings.max_num_batched_tokens - self.active
         need = self._phases[self.step % self.block_tokens]
         room = self.pool.free - need
-        longest = self._longest() if self.settings.long_prefill_token_threshold else 0
+        longest = self.longest() if self.settings.long_prefill_token_threshold else 0
         chunks: list[tuple[Live, int]] = []
         grown: list[int] = []
         for live in self.filling:
@@ -276,25 +278,26 @@ class Server(Arrivals):
             chunks.append((live, tokens))
             grown.append(more)
         if budget < 0 or room < 0:
-            self._crowded()
+            crowded(self)
             return
         if need:
             self.pool.take(need)
         for place, (live, tokens) in enumerate(chunks):
-            self._grow(live, tokens, grown[place])
+            self.grow(live, tokens, grown[place])
         if self.waiting or self.queue:
-            self._admit(chunks, budget, longest)
+            self.admit(chunks, budget, longest)
         if chunks or self.active:
-            self._run(chunks)
+            self.run(chunks)
 
-    def _longest(self) -> int:
+    def longest(self) -> int:
         """What a prompt computes in one step at most, 0 for no such limit."""
         longest = self.settings.long_prefill_token_threshold
         if longest and len(self.running) + self.waiting_count > 1:
             return longest
         return 0
 
-    def _grow(self, live: Live, tokens: int, blocks: int) -> None:
+    def grow(self, live: Live, tokens: int, blocks: int) -> None:
+        """Give ``live`` more blocks for the next ``tokens`` of its prompt; the full ones are cached."""
         self.pool.take(blocks)
         live.blocks += blocks
         if live.held is not None:
@@ -304,16 +307,17 @@ class Server(Arrivals):
                     self._catch_up(live.held, place)  # who got there first is found first
             self.pool.register(live.held, full)
 
-    def _admit(self, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
+    def admit(self, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
+        """Let those who wait start, as far as blocks, places and tokens go: more of ``chunks``."""
         settings, pool, size = self.settings, self.pool, self.block_tokens
         before = len(chunks)
         while self.waiting or self.queue:
             if len(self.running) >= settings.max_num_seqs:
-                self._blocked = "places"
+                self.blocked = "places"
                 return
             if budget <= 0:
                 # Next step prompts may leave more; those who decode will not.
-                self._blocked = "" if chunks else "tokens"
+                self.blocked = "" if chunks else "tokens"
                 return
             live = self.queue[0] if self.by_priority else self.waiting[0]
             held = live.held
@@ -330,7 +334,7 @@ class Server(Arrivals):
                 tokens = longest
             if tokens > budget:
                 if not settings.enable_chunked_prefill:
-                    self._blocked = "" if chunks else "tokens"
+                    self.blocked = "" if chunks else "tokens"
                     return
                 tokens = budget
             room = pool.free - unheld - (self.watermark_blocks if self.running else 0)
@@ -339,7 +343,7 @@ class Server(Arrivals):
             if more > room or (settings.scheduler_reserve_full_isl and whole > room):
                 # It may need less once another has generated more of what it begins with.
                 hoping = self._growing and held is not None and self._owner(held, cached)
-                self._blocked = "" if hoping else "room"
+                self.blocked = "" if hoping else "room"
                 return
             self._pop()
             if hits:
@@ -347,7 +351,7 @@ class Server(Arrivals):
                 pool.adopt(held, hits)
             live.computed = start
             live.blocks = cached
-            self._grow(live, tokens, more)
+            self.grow(live, tokens, more)
             live.number = self._numbers
             self._numbers += 1
             self.running[live] = None
@@ -357,7 +361,7 @@ class Server(Arrivals):
             chunks.append((live, tokens))
             budget -= tokens
         if len(chunks) > before:
-            self._blocked = ""
+            self.blocked = ""
 
     def _owner(self, wanted: Holding, place: int) -> Live | None:
         """Who is generating the block of ``wanted`` at ``place``."""
@@ -376,7 +380,7 @@ class Server(Arrivals):
         self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
         return live.held.covered > before
 
-    def _run(self, chunks: list[tuple[Live, int]]) -> None:
+    def run(self, chunks: list[tuple[Live, int]]) -> None:
         """One step: all decoding requests a token each, and ``chunks`` of prompts."""
         step, active, clock = self.step, self.active, self.clock
         spent = self._context_ps * (active * (step + 1) - self._bases)
@@ -439,11 +443,11 @@ class Server(Arrivals):
         held = live.held
         if held is not None and held.named > held.covered:  # its answer is known too
             self._growing.update(dict.fromkeys(held.names[held.covered : held.named], live))
-            self._blocked = ""  # whoever waits may begin like it
+            self.blocked = ""  # whoever waits may begin like it
         if live.number > self._last_decoding:  # noqa: PLR1730
             self._last_decoding = live.number
 
-    def _stop(self, live: Live, step: int) -> None:
+    def stop(self, live: Live, step: int) -> None:
         """``live`` no longer decodes from ``step`` on."""
         for span in self._spans:
             span.leave(live, step)
@@ -464,7 +468,7 @@ class Server(Arrivals):
             if live.number != number or live.last != last:
                 continue
             if live.decoding:
-                self._stop(live, step + 1)
+                self.stop(live, step + 1)
             self.outcome.done(live, self.end)
             if self.follow:
                 self.over(live, self.end)
@@ -473,132 +477,7 @@ class Server(Arrivals):
                 if live.held is not None:
                     computed = max(live.resumed_at, live.total - 1 - self.lag)
                     self.pool.register(live.held, computed // self.block_tokens)
-                if self._blocked == "tokens":
-                    self._blocked = ""
+                if self.blocked == "tokens":
+                    self.blocked = ""
             else:
                 self._leave(live)
-
-    # Steps in which something gives out
-
-    def _crowded(self) -> None:
-        """One step request by request: who gets no block preempts, and tokens may not last."""
-        step, size, pool = self.step, self.block_tokens, self.pool
-        budget = self.settings.max_num_batched_tokens
-        longest = self._longest()
-        given: dict[Live, int] = {}
-        order = list(self.running)
-        preempted = False
-        place = 0
-        while place < len(order) and budget > 0:
-            live = order[place]
-            tokens = self._wanted(live, budget, longest)
-            if not tokens:
-                place += 1
-                continue
-            computed = step - live.base if live.decoding else live.computed
-            blocks = -(-computed // size) if live.decoding else live.blocks
-            more = -(-(computed + tokens) // size) - blocks
-            while more > pool.free:
-                victim = max(order) if self.by_priority else order[-1]
-                where = order.index(victim) if self.by_priority else len(order) - 1
-                del order[where]
-                if where < place:
-                    place -= 1
-                budget += given.get(victim, 0)
-                preempted |= self._preempt(victim, given.pop(victim, 0))
-                if victim is live:
-                    break
-            if live.number >= 0:
-                if live.decoding:
-                    pool.take(more)
-                else:
-                    self._grow(live, tokens, more)
-                given[live] = tokens
-                budget -= tokens
-                place += 1
-            elif not self.by_priority:
-                break
-        for live in order[place:]:
-            if live.decoding and live.last >= step:
-                self._starve(live)
-        chunks = [(live, tokens) for live, tokens in given.items() if not live.decoding]
-        if preempted:
-            self._blocked = ""
-        else:
-            self._admit(chunks, budget, longest)
-        if chunks or any(live.decoding for live in given):
-            self._run(chunks)
-        elif self.lag:
-            self.decide = self.end
-            self.leaving = deque((0, live) for _, live in self.leaving)
-
-    def _wanted(self, live: Live, budget: int, longest: int) -> int:
-        if live.decoding:
-            return 1
-        if live.last >= 0:
-            return 0  # its last token is on its way
-        tokens = live.known - live.computed
-        if 0 < longest < tokens:
-            tokens = longest
-        return min(tokens, budget)
-
-    def _preempt(self, live: Live, given: int) -> bool:
-        """Take all its blocks from ``live``, which was ``given`` tokens of this step already.
-
-        False where it has to be dropped.
-        """
-        step, size = self.step, self.block_tokens
-        del self.running[live]
-        delivered = False
-        if live.decoding:
-            computed = step - live.base
-            held = computed + given
-            # With a pass in flight the newest token is not known yet, and not cached.
-            registered = max(live.resumed_at, held - self.lag) // size
-            blocks = -(-held // size)
-            self._stop(live, step)
-            live.known = computed + 1
-            live.token_ps = self.end
-            delivered = True
-        elif live.last >= 0:
-            computed = live.total - 1
-            registered = max(live.resumed_at, computed - self.lag) // size
-            blocks = -(-computed // size)
-        else:
-            self.filling.remove(live)
-            registered = (live.computed + given) // size
-            blocks = live.blocks
-        live.number = -1
-        if live.held is None and self.caching:
-            live.held = Holding()
-        if live.held is None:
-            self.pool.release(blocks, 0)
-        else:
-            self.pool.leave(live.held, blocks, registered, back=True)
-        finishing = live.last >= 0 and not delivered
-        if not finishing:
-            live.last = -1
-            live.alone = 0 if delivered and self.lag else live.alone + (not self.running)
-            if live.alone > ALONE_AT_MOST:
-                self._drop(live)
-                return False
-        live.preemptions += 1
-        self.outcome.preempted += 1
-        if finishing:
-            return True
-        if self.by_priority:
-            heappush(self.queue, live)
-        else:
-            self.waiting.appendleft(live)
-        return True
-
-    def _starve(self, live: Live) -> None:
-        """No token is left for ``live`` in this step: it has one to compute when there is."""
-        self._stop(live, self.step)
-        live.last = -1
-        live.computed = self.step - live.base
-        live.blocks = -(-live.computed // self.block_tokens)
-        live.known = live.computed + 1
-        live.token_ps = self.end
-        self.filling.append(live)
-        self.filling.sort(key=lambda each: each.number)

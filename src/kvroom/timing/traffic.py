@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kvroom.answer import StepBytes
 from kvroom.machines.spec import Device
@@ -61,10 +62,11 @@ class Traffic:
             weights=self.weight_bytes(batch),
             kv=batch * cache,
             state=batch * state,
-            activations=batch * self._activation_bytes(),
+            activations=batch * self._activation_bytes,
             links=batch * self._link_bytes(batch),
         )
 
+    @cached_property
     def _activation_bytes(self) -> int:
         """Each matrix reads its input and writes its output; a token also looks its vector up."""
         widths = sum(
@@ -76,6 +78,14 @@ class Traffic:
         widths += sum(t.rows + t.columns for t in self.model.head if t.is_matrix)
         widths += 2 * self.model.hidden_size
         return widths * ACTIVATION_BYTES
+
+    @cached_property
+    def _expert_hops(self) -> int:
+        """Experts that a token visits, over all layers."""
+        return sum(
+            max((t.active for t in r.layer.tensors if t.part == "expert"), default=0) * r.count
+            for r in self.model.layers
+        )
 
     def _link_bytes(self, batch: int) -> int:
         """What one token sends between GPUs.
@@ -89,11 +99,7 @@ class Traffic:
         sent = 2 * 2 * (tp - 1) * vector * self.model.num_layers
         sent += (self.layout.pp - 1) * tp * vector
         if ep > 1:
-            hops = sum(
-                max((t.active for t in r.layer.tensors if t.part == "expert"), default=0) * r.count
-                for r in self.model.layers
-            )
-            sent += 2 * hops * vector * (ep - 1) // ep
+            sent += 2 * self._expert_hops * vector * (ep - 1) // ep
         return sent
 
     def decode_flops(self, batch: int, tokens: int) -> int:

@@ -231,8 +231,9 @@ function show() {
   if (!store.error) controls(answer);
   fields(store.error ? { ...answer.scenario, ...scenario } : answer.scenario);
   byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
-  byId("drop").disabled = users() <= 1;
-  for (const id of ["add", "add10", "reset", "filled"]) byId(id).disabled = !answer.figures.traits.includes("room");
+  const room = answer.figures.traits.includes("room");
+  for (const id of ["add", "add10", "reset", "filled"]) byId(id).disabled = !room;
+  byId("drop").disabled = !room || users() <= 1;
   if (m.waiting || m.over_bytes) reveal(false, false);
 
   const verdict = byId("verdict");

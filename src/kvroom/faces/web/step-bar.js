@@ -1,7 +1,7 @@
 import { html, nothing, svg } from "./vendor/lit.js";
 import { line, scaleLinear, scaleLog } from "./vendor/d3.js";
 import { WideFigure, number } from "./figure.js";
-import { gib, grouped } from "./text.js";
+import { formats, gib, grouped } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
 /** @typedef {import("./types").CurvePoint} CurvePoint */
@@ -27,11 +27,17 @@ export class StepBar extends WideFigure {
     const { step, cost } = this.a;
     const { batch } = step;
     const less = batch > 1 ? html`, ${number(this.a, "figures.step.times_cheaper", "times")} times less than alone` : nothing;
-    const seconds = step.seconds == null ? nothing : html`; the step takes about ${number(this.a, "step.seconds", "seconds")}`;
+    const seconds = step.seconds == null ? nothing : html`; the step takes about ${number(this.a, "step.seconds", "seconds")}${this.band()}`;
     const price = cost.usd_per_million_output_tokens == null ? nothing : html`; $${number(this.a, "cost.usd_per_million_output_tokens", "money")} a million tokens`;
     return html`${this.bar()}
       <p class="big">${number(this.a, "figures.step.bytes_per_output_token", "gib")} <span class="soft">read for each token written${less}${seconds}${price}</span></p>
       ${this.plot()}`;
+  }
+
+  /** Between what the step's time is likely to lie. */
+  band() {
+    const { seconds_low: low, seconds_high: high } = this.a.step;
+    return low == null || high == null ? nothing : ` (likely ${formats.seconds(low)} to ${formats.seconds(high)})`;
   }
 
   /** The step of one request alone above the step of the batch, on one scale. */
@@ -97,7 +103,7 @@ export class StepBar extends WideFigure {
       <path class="line-cache" d=${path((p) => p.cache_bytes_per_output_token)}/>
       <path class="line-total" d=${path((p) => p.bytes_per_output_token)}/>
       <text class="soft" x=${x(label.batch)} y=${y(Math.max(label.weight_bytes_per_output_token, least))} dx="-8" dy="14" text-anchor="end">weights</text>
-      ${last.cache_bytes_per_output_token > least ? svg`<text class="cache-ink" x=${left + 6} y=${y(last.cache_bytes_per_output_token) - 7}>cache</text>` : nothing}
+      ${last.cache_bytes_per_output_token > least ? svg`<text class="cache-ink halo" x=${left + 6} y=${y(last.cache_bytes_per_output_token) - 7}>cache</text>` : nothing}
       <text class="strong halo" x=${left + 6} y=${y(curve[0].bytes_per_output_token) - 8}>both</text>
       ${mark(step.crossover_batch, "cache overtakes weights at", 0)}
       ${mark(compute, "arithmetic overtakes memory at", 1)}

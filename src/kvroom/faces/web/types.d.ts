@@ -3,7 +3,7 @@ export interface Account { name: string; bytes: number; low_bytes: number; high_
 export interface Mark { tag: "rect" | "text" | "line"; key: string; text?: string; title?: string; [attribute: string]: string | number | undefined }
 export interface Drawing { height: number; sentence: string; marks: Mark[] }
 export interface MemoryFigure {
-  gpus: number; total_bytes: number; accounts: Account[]; weights_bytes: number; kv_bytes: number; kept_bytes: number;
+  gpus: number; starts: boolean; total_bytes: number; accounts: Account[]; weights_bytes: number; kv_bytes: number; kept_bytes: number;
   over_bytes: number; request_bytes: number; stored_bytes: number; room: number | null; users: number; running: number; waiting: number;
   running_bytes: number; free_bytes: number; left_bytes: number; short_bytes: number; drawing: Drawing;
 }
@@ -27,7 +27,7 @@ export interface Answer {
   kv: { bytes_per_token: number; bytes_per_request: number; bytes_per_token_per_gpu: number; layers: { kind: string; count: number; bytes_per_token: number }[] };
   memory: { gpu_bytes: number; accounts: Account[]; kv_bytes: number };
   capacity: any;
-  step: { batch: number; bytes: { weights: number; kv: number; state: number }; crossover_batch: number | null; seconds: number | null };
+  step: { batch: number; bytes: { weights: number; kv: number; state: number }; crossover_batch: number | null; seconds: number | null; seconds_low: number | null; seconds_high: number | null };
   cost: { usd_per_hour: number | null; usd_per_million_output_tokens: number | null };
   verdict: { fits: boolean; binding: string; sentence: string };
   warnings: string[];

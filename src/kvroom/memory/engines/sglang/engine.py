@@ -106,6 +106,13 @@ def answer(d: Deployment) -> EngineAnswer:
     )
 
 
+def chunk_tokens(d: Deployment) -> int:
+    """Prompt tokens that one batch computes at most."""
+    release, _ = nearest_release("SGLang", d.version, OLDEST, NEWEST)
+    chunk = settings_of(d, rules_of(release)).chunk_each
+    return chunk if chunk > 0 else 2**30
+
+
 def _pools_or_none(
     s: Settings, stages: list[StageLayers], share: StaticShare, free: Free
 ) -> Pools | None:
