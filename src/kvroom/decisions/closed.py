@@ -97,7 +97,7 @@ class Served:
     def times(self, users: float) -> Times:
         """The times with ``users`` at once, all of whom have room."""
         if users not in self.seen:
-            load = replace(self.load, users=users, slots=max(users, 1.0))  # type: ignore[arg-type]
+            load = replace(self.load, users=users, cache_slots=inf, most=inf)  # type: ignore[arg-type]
             self.seen[users] = serve(self.timing.clock, load)
         return self.seen[users]
 
@@ -161,7 +161,9 @@ def served_of(made: Workings, demand: Demand) -> Served | str:
     capacity = plan.capacity.engine
     if capacity is None or not capacity.kv_tokens:
         return "its cache has no size in tokens"
-    return Served(timing=made.timing, load=load, room=int(load.slots), demand=demand)
+    return Served(
+        timing=made.timing, load=load, room=int(min(load.cache_slots, load.most)), demand=demand
+    )
 
 
 def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
