@@ -43,6 +43,7 @@ class Noted(Outcome):
     def samples(self):
         """Every gap, in order of size."""
         gaps = self.gaps
+        gaps.settle()
         runs = zip(gaps.first, gaps.slope, gaps.steps, gaps.weight, strict=True)
         return sorted(f + s * i for f, s, n, w in runs for i in range(n) for _ in range(w))
 

@@ -160,8 +160,13 @@ def show_seconds(value: float) -> str:
         return f"{value / 60:,.1f} min"
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value / 1e-9:.3g} ns"
+            return f"{_three(value / size)} {unit}"
+    return f"{_three(value / 1e-9)} ns"
+
+
+def _three(value: float) -> str:
+    """Three figures, never as a power of ten: ``1000``, not ``1e+03``."""
+    return f"{float(f'{value:.3g}'):g}"
 
 
 def show_usd(value: float) -> str:

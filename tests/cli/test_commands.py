@@ -83,6 +83,7 @@ VALUES = {
 }
 ELSEWHERE = {
     "--scenario", "--jsonl", "--explain", "--link", "--strict", "--json", "--help", "--from-command",
+    "--sweep", "--csv",
 }  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def test_json_holds_to_the_schema(name, engine):
     plan = answer("plan", name, "--gpu", "B200-SXM:8", "--pp", "8", "--engine", engine)
     hold(plan, "Plan")
     hold(plan["scenario"], "Scenario")
-    assert set(plan) == set(Plan.__dataclass_fields__)
+    assert set(plan) == {*Plan.__dataclass_fields__, "tiers"}
 
 
 def test_schema():

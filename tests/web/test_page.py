@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from kvroom.faces import times
 from kvroom.faces.presets import PRESETS, REFERENCE
 from kvroom.models.catalogue import config_of
-from kvroom.planning import plan
+from kvroom.planning import plan, work
 from kvroom.scenario import Scenario
-from kvroom.units import show_count, show_gb, show_gib, show_tokens
+from kvroom.units import show_count, show_gb, show_gib, show_seconds, show_tokens, show_usd
 
 
 def running(v: Any) -> int:
@@ -264,7 +265,8 @@ def test_table_and_exports(visit: Any) -> None:
     with v.page.expect_download() as download:
         v.page.get_by_role("button", name="Save the file").click()
     saved = json.loads(download.value.path().read_text())
-    assert saved == json.loads(json.dumps(plan(Scenario.from_dict(REFERENCE.scenario)).to_dict()))
+    want = times.as_json(work(Scenario.from_dict(REFERENCE.scenario)))
+    assert saved == json.loads(json.dumps(want))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -361,7 +363,7 @@ def test_each_figure_is_the_plan_of_its_link(visit: Any) -> None:
     v = visit()
     for asked in random_scenarios(50):
         scenario = Scenario.from_dict(asked)
-        want = json.loads(json.dumps(plan(scenario, paths=False).to_dict()))
+        want = json.loads(json.dumps(times.as_json(work(scenario, paths=False))))
         v.page.evaluate("hash => { location.hash = hash; }", scenario.link("").removeprefix("#"))
         v.page.wait_for_function(
             "s => document.querySelector('#verdict .sentence').textContent === s",
@@ -424,18 +426,23 @@ def test_numbers_are_written_as_the_command_line_writes_them(visit: Any) -> None
         999.95,
         1023.6,
         68.625 * 1024,
+        20480 * 2**10,
+        2**40 + 2**20,
+        996.6e6,
     ]
     values += [pick.randrange(10 ** pick.randrange(1, 16)) for _ in range(300)]
     v = visit()
     got = v.page.evaluate(
         """async (values) => {
-            const { gib, gb, short, tokens } = await import('/text.js');
-            return values.map((n) => [gib(n), gb(n), short(n), tokens(Math.floor(n))]);
+            const { gib, gb, short, tokens, formats } = await import('/text.js');
+            return values.map((n) => [gib(n), gb(n), short(n), tokens(Math.floor(n)),
+                                      formats.seconds(n / 997e6), formats.usd(n / 9973)]);
         }""",
         values,
     )
     for value, texts in zip(values, got, strict=True):
         want = [show_gib(value), show_gb(value), show_count(value), show_tokens(int(value))]
+        want += [show_seconds(value / 997e6), show_usd(value / 9973)]
         assert texts == want, value
 
 

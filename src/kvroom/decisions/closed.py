@@ -97,7 +97,12 @@ class Served:
     def times(self, users: float) -> Times:
         """The times with ``users`` at once, all of whom have room."""
         if users not in self.seen:
-            load = replace(self.load, users=users, cache_slots=inf, most=inf)  # type: ignore[arg-type]
+            load = replace(
+                self.load,
+                users=users,  # type: ignore[arg-type]
+                cache_slots=inf,
+                most=inf,
+            )
             self.seen[users] = serve(self.timing.clock, load)
         return self.seen[users]
 

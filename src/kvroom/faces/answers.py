@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.faces import codec, page
-from kvroom.planning import plan
+from kvroom.faces import codec, page, times
+from kvroom.planning import work
 from kvroom.scenario import Scenario
 
 MAX_SCENARIOS = 64
@@ -129,7 +129,7 @@ def _failed(error: KvroomError) -> str:
 def answer(given: Any, asked: Asked) -> dict[str, Any]:
     """One question answered, as far as ``asked`` wants it."""
     scenario = Scenario.from_dict(given)
-    found = page.answer(scenario) if asked.explain else plan(scenario, paths=False).to_dict()
+    found = page.answer(scenario) if asked.explain else times.as_json(work(scenario, paths=False))
     return _picked(found, asked.parts) if asked.parts else found
 
 

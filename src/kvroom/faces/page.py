@@ -18,7 +18,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.explaining import explain
-from kvroom.faces import drawing
+from kvroom.faces import drawing, times
 from kvroom.faces.derived import explanations
 from kvroom.faces.figures import figures
 from kvroom.faces.presets import COMPARED, PRESETS, REFERENCE
@@ -26,7 +26,13 @@ from kvroom.faces.takeaway import take_away
 from kvroom.machines import catalogue as cards
 from kvroom.planning import work
 from kvroom.scenario import ENGINES, Scenario
-from kvroom.units import show_count, show_gb, show_gib, show_rate, show_tokens
+from kvroom.units import (
+    show_count,
+    show_gb,
+    show_gib,
+    show_rate,
+    show_tokens,
+)
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "8k": {"context_tokens": 8192, "concurrency": None},
@@ -50,7 +56,7 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     told = (*explain(w), *explanations(w, data))
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
-        **w.plan.to_dict(),
+        **times.as_json(w),
         "explanations": [e.to_dict() for e in told],
         "figures": data,
         "take_away": take_away(w),
@@ -101,11 +107,6 @@ def render(query: str = "") -> tuple[int, str]:
         return number(answers, match["path"], match["form"], match["of"] or "")
 
     return status, _TOKEN.sub(fill, (_WEB / "index.html").read_text(encoding="utf-8"))
-
-
-def _digits(value: float) -> str:
-    """Three digits."""
-    return f"{float(f'{value:.3g}'):,g}"
 
 
 FORMATS: dict[str, Any] = {

@@ -80,9 +80,14 @@ def _cost(w: Workings) -> list[str]:
         low, high = c.joules_per_output_token_low, c.joules_per_output_token_high
         lines.append(
             f"  {'energy':14}{c.joules_per_output_token:>10,.2f} J"
-            f"  a token out, {low:,.2f} to {high:,.2f} by the cards' power limit"
+            f"  a token out, {low:,.2f} to {high:,.2f} by the power limit"
         )
     return ["It costs", *lines] if lines else []
+
+
+def as_json(w: Workings) -> dict[str, Any]:
+    """The Plan as every face prints it: its own keys, and the tiers below the GPU."""
+    return {**w.plan.to_dict(), "tiers": tiers(w)}
 
 
 def tiers(w: Workings) -> dict[str, Any]:

@@ -21,7 +21,6 @@ class Engine(Protocol):
     """What serves: ``server.Server`` or ``stepper.Stepper``."""
 
     decide: int
-    peak_blocks: int
 
     def push(self, live: Live) -> None:
         """A request that comes."""
@@ -29,6 +28,11 @@ class Engine(Protocol):
 
     def advance(self, until: int, events: int) -> bool:
         """Take the decisions that fall before ``until``; False where ``events`` were not enough."""
+        ...
+
+    @property
+    def peak_blocks(self) -> int:
+        """The most blocks that were held at once."""
         ...
 
     @property

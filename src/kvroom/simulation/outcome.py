@@ -16,13 +16,17 @@ BINS = 65536
 """How finely runs of gaps are told apart before they are counted one by one."""
 
 
+TOGETHER = 4096
+"""Runs that are packed at once."""
+
+
 class Gaps:
     """Gaps between tokens, kept as runs of steps.
 
     A run is ``steps`` gaps of ``first``, ``first + slope``, … picoseconds, each had by ``weight`` requests.
     """
 
-    __slots__ = ("first", "slope", "steps", "total_ps", "weight")
+    __slots__ = ("_fresh", "first", "slope", "steps", "total_ps", "weight")
 
     def __init__(self) -> None:
         self.first = array("q")
@@ -30,18 +34,29 @@ class Gaps:
         self.steps = array("q")
         self.weight = array("q")
         self.total_ps = 0
+        self._fresh: list[tuple[int, int, int, int]] = []
 
     def add(self, first: int, slope: int, steps: int, weight: int, spent: int) -> None:
         """A run that lasts ``spent``."""
-        self.first.append(first)
-        self.slope.append(slope)
-        self.steps.append(steps)
-        self.weight.append(weight)
+        self._fresh.append((first, slope, steps, weight))
         self.total_ps += spent * weight
+        if len(self._fresh) >= TOGETHER:
+            self.settle()
+
+    def settle(self) -> None:
+        """Put runs that were added lately into the columns, where they take less memory."""
+        if self._fresh:
+            first, slope, steps, weight = zip(*self._fresh, strict=True)
+            self.first.extend(first)
+            self.slope.extend(slope)
+            self.steps.extend(steps)
+            self.weight.extend(weight)
+            self._fresh.clear()
 
     @property
     def count(self) -> int:
         """How many gaps there are."""
+        self.settle()
         return sum(map(mul, self.steps, self.weight))
 
     def ranked(self, ranks: Sequence[int]) -> list[int]:
@@ -50,9 +65,10 @@ class Gaps:
         Runs are told apart by their first gap, in narrow bins. No run grows by more than ``most``, so a
         rank's gap lies at most that far above the bin that its rank falls into.
         """
+        self.settle()
         if not self.first:
             return []
-        most = max(map(_growth, self.slope, self.steps))
+        most = max(map(mul, self.slope, self.steps))
         low, high = min(self.first), max(self.first)
         width = max(1, (high - low) // BINS)
         places = [(first - low) // width for first in self.first]
@@ -85,10 +101,6 @@ class Gaps:
                     count += within * weight
             low, high = (low, middle) if count >= rank else (middle + 1, high)
         return low
-
-
-def _growth(slope: int, steps: int) -> int:
-    return slope * (steps - 1)
 
 
 class Serving(Protocol):

@@ -21,7 +21,7 @@ from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
 from kvroom.simulation.outcome import Outcome
 from kvroom.simulation.scheduler import Settings
 from kvroom.simulation.spans import Span, steps_until
-from kvroom.timing.ticks import StepClock
+from kvroom.timing.ticks import PAIRS, StepClock
 
 
 class Server(Arrivals):
@@ -48,13 +48,14 @@ class Server(Arrivals):
         self.clock = clock
         self.outcome = outcome
         self.block_tokens = block_tokens
-        self._gaps = outcome.gaps
-        self._decode_ps = clock.decode_ps
+        self.budget = settings.max_num_batched_tokens
+        self._gap = outcome.gaps.add
+        self._fixed = clock.decodes
         self.caching = caching
         self.lag = 1 if settings.async_scheduling else 0
         self.by_priority = settings.policy == "priority"
         self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
-        self.peak_blocks = 0
+        self.least_free = pool.free
         self.step = 0
         self.decide = 0
         self.end = 0
@@ -74,6 +75,7 @@ class Server(Arrivals):
         self._numbers = 0
         self._last_decoding = -1
         self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
+        self._pairs_ps = sum(r.pairs_ps for r in clock.reaches if r.tokens is None)
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
 
     @property
@@ -85,6 +87,11 @@ class Server(Arrivals):
     def waiting_count(self) -> int:
         """Requests in the queue."""
         return len(self.waiting) + len(self.queue)
+
+    @property
+    def peak_blocks(self) -> int:
+        """The most blocks that were held at once."""
+        return self.pool.usable - self.least_free
 
     @property
     def blocks_in_use(self) -> int:
@@ -167,16 +174,19 @@ class Server(Arrivals):
 
     # Steps
 
-    def _jump(self, until: int) -> None:
+    def _jump(self, until: int) -> None:  # noqa: PLR0915 (calls would cost more than the steps)
         """Steps in which all running requests decode, up to the next event."""
         step, active, pool, lag = self.step, self.active, self.pool, self.lag
-        if active > self.settings.max_num_batched_tokens:
+        if active > self.budget:
             crowded(self)
             return
-        last = self._next_finish()
+        last, number, live = self._finishing[0]
+        if live.last != last or live.number != number:
+            last = self._next_finish()
         steps = last - step + 1
         slope = self._context_ps * active
-        first = self._decode_ps(active) + self._context_ps * (active * (step + 1) - self._bases)
+        first = self._context_ps * (active * (step + 1) - self._bases)
+        first += self._fixed.get(active) or self.clock.decode_ps(active)
         for span in self._spans:
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
@@ -190,16 +200,17 @@ class Server(Arrivals):
                 late = steps - lag
                 if late * first + slope * (late * (late - 1) // 2) > wait:
                     steps = min(steps, steps_until(wait, first, slope) + lag)
-        taken = self._needed(step, steps)
+        phases, size = self._phases, self.block_tokens
+        start = step % size
+        taken = steps // size * active + sum(phases[start : start + steps % size])
         if self.leaving and steps > 1:
             # Those who are done leave within the run: whoever waits may come then.
             if self.waiting or self.queue or taken > pool.free:
                 steps = 1
-                taken = self._phases[step % self.block_tokens]
+                taken = phases[start]
             else:
-                begun = self._phases[step % self.block_tokens]
-                pool.take(begun)
-                taken -= begun
+                pool.take(phases[start])
+                taken -= phases[start]
                 self._note_peak()
                 self.step = self.leaving[0][0]
                 self._gone()
@@ -210,14 +221,15 @@ class Server(Arrivals):
                 return
         if taken:
             pool.take(taken)
-        self._note_peak()
+        if pool.free < self.least_free:  # noqa: PLR1730 (a call costs more)
+            self.least_free = pool.free
         longer = slope * (steps - 1)
         spent = steps * first + longer * steps // 2
-        self._gaps.add(first, slope, steps, active, spent)
+        self._gap(first, slope, steps, active, spent)
         self.end = end = self.end + spent
         self.decide = end - first - longer if lag else end
-        self.step = step + steps
-        if last < self.step:
+        self.step = step = step + steps
+        if last < step:
             self._finish(last)
 
     def _next_finish(self) -> int:
@@ -230,15 +242,8 @@ class Server(Arrivals):
         return last
 
     def _note_peak(self) -> None:
-        held = self.pool.usable - self.pool.free
-        if held > self.peak_blocks:  # noqa: PLR1730 (a call costs more)
-            self.peak_blocks = held
-
-    def _needed(self, step: int, steps: int) -> int:
-        """Blocks that the decoding requests need in ``steps`` steps from ``step``."""
-        size = self.block_tokens
-        start, rest = step % size, steps % size
-        return steps // size * self.active + sum(self._phases[start : start + rest])
+        if self.pool.free < self.least_free:  # noqa: PLR1730 (a call costs more)
+            self.least_free = self.pool.free
 
     def _until_full(self) -> tuple[int, int]:
         """(steps, blocks) until the next step would need more blocks than are free."""
@@ -253,7 +258,7 @@ class Server(Arrivals):
 
     def _mixed(self) -> None:
         """One step with prompts, and admission."""
-        budget = self.settings.max_num_batched_tokens - self.active
+        budget = self.budget - self.active
         need = self._phases[self.step % self.block_tokens]
         room = self.pool.free - need
         longest = self.longest() if self.settings.long_prefill_token_threshold else 0
@@ -395,10 +400,14 @@ class Server(Arrivals):
             else:
                 prompts += 1
                 tokens += count
-                spent += clock.chunk_ps(live.computed, count)
+                if self._spans:
+                    spent += clock.chunk_ps(live.computed, count)
+                else:
+                    pairs = count * live.computed + count * (count + 1) // 2
+                    spent += self._pairs_ps * pairs // PAIRS
         spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
-            self._gaps.add(spent, 0, 1, active, spent)
+            self._gap(spent, 0, 1, active, spent)
         self._note_peak()
         start = max(self.end, self.decide)
         self.end = start + spent
@@ -429,7 +438,7 @@ class Server(Arrivals):
             self.outcome.first(live)
         else:
             gap = self.end - live.token_ps
-            self._gaps.add(gap, 0, 1, 1, gap)
+            self._gap(gap, 0, 1, 1, gap)
         if live.last == step:
             return
         live.decoding = True

@@ -65,13 +65,14 @@ class StepClock:
     prompt_ps: int
     reaches: tuple[Reach, ...]
     experts: tuple[ExpertReads, ...] = ()
-    _known: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """``decode_ps`` of the batches that were asked for so far."""
 
     def decode_ps(self, requests: int) -> int:
         """A step in which ``requests`` compute a token each, without their attention."""
-        found = self._known.get(requests)
+        found = self.decodes.get(requests)
         if found is None:
-            found = self._known[requests] = self.mixed_ps(requests, 0, 0)
+            found = self.decodes[requests] = self.mixed_ps(requests, 0, 0)
         return found
 
     def mixed_ps(self, requests: int, tokens: int, prompts: int) -> int:

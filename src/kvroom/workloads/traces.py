@@ -71,9 +71,10 @@ class Trace:
         row = self.format.reader(self.hash_tokens or 1)
         origin: int | None = None
         latest = 0
+        plain = self.format.plain or _never
         for number, line in self._rows():
             try:
-                request = row(self._parse(line))
+                request = plain(line) or row(self._parse(line))
             except KvroomError as error:
                 self._bad(number, error, counts)
                 continue
@@ -138,6 +139,8 @@ class Trace:
         for number, line in self._rows():
             if number > PEEK_LINES:
                 break
+            if b"hash_ids" not in line:
+                continue
             with suppress(KvroomError):
                 row = self._parse(line)
                 tokens, ids = row.get("input_length"), row.get("hash_ids")
@@ -151,6 +154,10 @@ class Trace:
         if low <= usual <= high or low > high:
             return usual
         return fits[-1] if fits else low
+
+
+def _never(_: bytes) -> None:
+    return None
 
 
 def format_of(line: bytes) -> tuple[Format, list[str]]:

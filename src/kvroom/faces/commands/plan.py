@@ -69,9 +69,9 @@ def plan(
     if said:
         made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:
-        from kvroom.faces.times import tiers
+        from kvroom.faces import times
 
-        answer: Any = {**made.plan.to_dict(), "tiers": tiers(made)}
+        answer: Any = times.as_json(made)
         if explained:
             from kvroom.explaining import explain
 

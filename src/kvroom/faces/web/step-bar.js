@@ -28,7 +28,7 @@ export class StepBar extends WideFigure {
     const { batch } = step;
     const less = batch > 1 ? html`, ${number(this.a, "figures.step.times_cheaper", "times")} times less than alone` : nothing;
     const seconds = step.seconds == null ? nothing : html`; the step takes about ${number(this.a, "step.seconds", "seconds")}${this.band()}`;
-    const price = cost.usd_per_million_output_tokens == null ? nothing : html`; $${number(this.a, "cost.usd_per_million_output_tokens", "money")} a million tokens`;
+    const price = cost.usd_per_million_output_tokens == null ? nothing : html`; ${number(this.a, "cost.usd_per_million_output_tokens", "usd")} a million tokens`;
     return html`${this.bar()}
       <p class="big">${number(this.a, "figures.step.bytes_per_output_token", "gib")} <span class="soft">read for each token written${less}${seconds}${price}</span></p>
       ${this.plot()}`;

@@ -34,6 +34,18 @@ export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "
 /** @param {number} value */
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
+/** Three figures. @param {number} value */
+const three = (value) => String(Number(value.toPrecision(3)));
+
+/** @param {number} value */
+export function seconds(value) {
+  if (value >= 100) return `${FIXED[1].format(value / 60)} min`;
+  for (const [unit, size] of /** @type {[string, number][]} */ ([["s", 1], ["ms", 1e-3], ["µs", 1e-6]])) {
+    if (value >= size) return `${three(value / size)} ${unit}`;
+  }
+  return `${three(value / 1e-9)} ns`;
+}
+
 /** Tokens: 32K or 1M where that is whole and short. @param {number} value */
 export function tokens(value) {
   if (value >= 1048576 && value % 1048576 === 0) return `${grouped(value / 1048576)}M`;
@@ -50,13 +62,10 @@ export const formats = {
   short,
   tokens: (v) => `${grouped(v)} tokens`,
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
-  money: (v) => FIXED[2].format(v),
-  seconds: (v) => (v < 1 ? `${short3(v * 1000)} ms` : `${short3(v)} s`),
+  usd: (v) => (v >= 1 ? `$${FIXED[2].format(v)}` : `$${three(v)}`),
+  seconds,
   text: String,
 };
-
-/** Three digits. @param {number} value */
-const short3 = (value) => Number(value.toPrecision(3)).toLocaleString("en-US");
 
 /** The value at a dotted path of an answer. @param {any} answer @param {string} path */
 export function at(answer, path) {
