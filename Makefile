@@ -10,7 +10,7 @@ ENGINE_INSTALL_S ?= 3600
 TSC ?= tsc
 
 .DEFAULT_GOAL := help
-.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench engine lock wheel clean
+.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,10 @@ figures: $(READY)  ## Draw the pictures of README and docs anew
 bench: $(READY)  ## Measure what the README quotes
 	$(BIN)/python benchmarks/cpu_time.py
 	$(BIN)/python benchmarks/page.py
+
+calibrate: $(READY)  ## Fit the times to measurements (DATA=measured.jsonl.gz), print how far they are off
+	@test -n "$(DATA)" || { echo "Say which measurements: make calibrate DATA=measured.jsonl.gz"; exit 1; }
+	$(BIN)/python benchmarks/calibrate_times.py $(DATA) src/kvroom/timing/calibration.json
 
 wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null

@@ -39,9 +39,9 @@ EFFECTS: dict[str, dict[str, float]] = {
     },
     "kind": {"burst": 0.1},
     "weights": {
-        "narrow_eta": 0.1, "narrow_mu": 0.2, "cache_eta": 0.15, "expert_eta": 0.1, "expert_mu": 0.2,
-        "room": 0.3,
+        "narrow_eta": 0.1, "narrow_mu": 0.2, "expert_eta": 0.1, "expert_mu": 0.2,
     },
+    "weights cache": {"cache_eta": 0.15, "room": 0.3},
     "cache": {"cache_eta": 0.1},
     "tp": {"reduce_s": 0.1},
     "link": {"reduce_s": 0.8, "link_eta": 0.3},
@@ -88,8 +88,9 @@ KNOWN: dict[str, dict[str, float]] = {
     "weights=fp8 kind=moe": {"expert_mu": -0.7, "expert_layer_s": 0.3},
     "weights=int4 kind=moe": {"expert_mu": -1.0, "expert_layer_s": 0.9, "expert_eta": -0.4},
     # Checkpoints of these widths are mostly served with an FP8 cache, whatever they say themselves.
-    "weights=fp8": FP8_CACHE,
-    "weights=nvfp4": FP8_CACHE | {"narrow_mu": -0.15},
+    "weights=fp8 cache=auto": FP8_CACHE,
+    "weights=nvfp4 cache=auto": FP8_CACHE,
+    "weights=nvfp4": {"narrow_mu": -0.15},
 }  # fmt: skip
 FLOOR = {"tpot": 0.08, "ttft": 0.15}
 

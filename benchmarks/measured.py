@@ -164,7 +164,7 @@ def point_of(scenario: Scenario, row: dict[str, Any]) -> Point | None:
         deployment=deployment,
         work=Work.of(deployment),
         rates=rates,
-        levels=calibration.levels(deployment),
+        levels=calibration.levels(deployment, auto_cache=scenario.kv_dtype == "auto"),
         load=load_of(w, deployment, capacity) if w else None,
         static=bool(w and w.static),
         requests=scenario.concurrency or 1,

@@ -98,9 +98,7 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         encoder_tokens=deployment.encoder_tokens,
     )
     batch = scenario.concurrency or max(1, int(held or 0))
-    timing = (
-        timing_of(deployment, scenario.calibration, scenario.model) if model.generates else None
-    )
+    timing = timing_of(deployment, scenario) if model.generates else None
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w else None
     serving, times = serving_of(timing, load)

@@ -32,8 +32,10 @@ def test_the_step_is_drawn_to_the_measured_one():
     once, often = plan(file(point)), plan(file(*[point] * 20))
     assert before.step.seconds < once.step.seconds < often.step.seconds < measured
     assert often.step.seconds == pytest.approx(measured, rel=0.01)
-    width = [p.step.seconds_high / p.step.seconds for p in (before, once, often)]
-    assert width[0] > width[1] > width[2]
+    agreed = plan(file(*[point | {"step_s": before.step.seconds}] * 3))
+    width = [p.step.seconds_high / p.step.seconds for p in (once, often, before, agreed)]
+    assert width[0] > width[1]
+    assert width[2] > width[3]
 
 
 def test_first_tokens_are_drawn_by_themselves():

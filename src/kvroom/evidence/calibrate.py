@@ -1,8 +1,8 @@
 """Several files of evidence → one calibration file, with the error before and after.
 
 Start-up logs, recordings and metrics texts give the memory part. The error after is of each log
-predicted with what the others measured; one log alone has only itself. Benchmarks' times are held
-against the plan's where it gives times.
+predicted with what the others measured; one log alone has only itself. Benchmarks give the times part,
+and are held against the plan's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kvroom.evidence.reconcile import Reconciliation, figures_of, reconcile
 from kvroom.evidence.recording import OBSERVED, Recording
 from kvroom.evidence.startup_log import read_file
 from kvroom.memory.calibration import FORMAT
-from kvroom.planning import plan, work
+from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 
 FIGURES = ("kv_tokens", "num_blocks", "kv_available_bytes")
@@ -55,22 +55,25 @@ class Calibrated:
     """The file's content, the errors, and what was left out and why."""
 
     entries: list[dict[str, Any]] = field(default_factory=list)
+    points: list[dict[str, Any]] = field(default_factory=list)
     memory: list[CacheError] = field(default_factory=list)
     times: list[TimeError] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def content(self) -> dict[str, Any]:
         """The calibration file; KvroomError where nothing was learned."""
-        if not self.entries:
-            why = "hold nothing to calibrate memory by"
-            fix = "Give start-up logs that print accounts of memory (or --model, --gpu)."
+        if not self.entries and not self.points:
+            why = "hold nothing to calibrate by"
+            fix = "Give start-up logs that print accounts of memory, or benchmarks with --model, --gpu."
             raise KvroomError("files", None, f"{why}: " + "; ".join(self.left_out), fix)
-        return {"kvroom_calibration": FORMAT, "memory": {"entries": self.entries}}
+        memory = {"memory": {"entries": self.entries}} if self.entries else {}
+        times = {"times": {"points": self.points}} if self.points else {}
+        return {"kvroom_calibration": FORMAT} | memory | times
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "calibration": self.content() if self.entries else None,
+            "calibration": self.content() if self.entries or self.points else None,
             "memory": [asdict(m) for m in self.memory],
             "times": [asdict(t) for t in self.times],
             "left_out": self.left_out,
@@ -184,7 +187,10 @@ def _timed(name: str, run: Measured, given: Mapping[str, Any], found: Calibrated
     asked["concurrency"] = users
     serving = None
     try:
-        serving = plan(Scenario.from_dict({**asked, "allow_overcommit": True})).serving
+        w = work(Scenario.from_dict({**asked, "allow_overcommit": True}))
+        serving = w.plan.serving
+        point = _point(run, w)
+        found.points += [point] if point else []
     except KvroomError as error:
         told = f"{name}: no plan to hold it against: {error.field} {error.message}"
         if told not in found.left_out:
@@ -195,3 +201,23 @@ def _timed(name: str, run: Measured, given: Mapping[str, Any], found: Calibrated
         ttft_s=serving.ttft_s if serving else None,
         tpot_s=serving.tpot_s if serving else None,
     )
+
+
+def _point(run: Measured, w: Workings) -> dict[str, Any] | None:
+    """What later plans of the same deployment are drawn to; None where the run timed nothing."""
+    seconds = {"tpot_s": run.tpot_s, "ttft_s": run.ttft_s}
+    measured = {k: v for k, v in seconds.items() if v}
+    workload = w.plan.scenario.workload
+    if not measured or workload is None:
+        return None
+    d = w.deployment
+    return {
+        "engine": d.engine,
+        "gpu": d.device.name,
+        "model": w.plan.scenario.model,
+        "tp": d.layout.tp,
+        "concurrency": workload.concurrency,
+        "input_tokens": workload.input_tokens,
+        "output_tokens": workload.output_tokens,
+        **measured,
+    }

@@ -7,7 +7,7 @@ from typing import Any
 from kvroom.machines.reader import resolve_machine
 from kvroom.planning import Workings
 from kvroom.timing.tiers import crossings, ladder
-from kvroom.units import show_count, show_gb, show_rate, show_seconds, show_tokens, show_usd
+from kvroom.units import show_gb, show_rate, show_seconds, show_tokens, show_usd
 
 GPUS_A_MACHINE = 8
 
@@ -129,26 +129,20 @@ def _tiers(w: Workings) -> list[str]:
     if w.timing is None:
         return []
     found = tiers(w)
-    lines = [
-        "Tiers, each against the one above: size and speed; to load all weights from it,",
-        f"to fetch {show_tokens(found['prompt_tokens'])} tokens of cache from it "
-        f"(recomputing takes {show_seconds(found['recompute_s'])}),",
-        "and from how many tokens fetching beats recomputing",
-    ]
-    costs = {c["name"]: c for c in found["crossings"]}
+    lines = ["Tiers of memory, each so many times larger and slower than the one above"]
     for t in found["tiers"]:
         size = show_gb(t["bytes"]) if t["bytes"] else "-"
         rate = show_rate(t["bytes_per_s"]) if t["bytes_per_s"] else "-"
-        larger = f"{t['times_larger']:,.0f} ×" if t["times_larger"] else "-"
-        slower = f"{t['times_slower']:,.3g} ÷" if t["times_slower"] else "-"
-        line = f"  {t['name']:8}{size:>9}{larger:>9}{rate:>11}{slower:>9}"
-        cost = costs.get(t["name"])
-        if cost:
-            line += (
-                f"  {show_seconds(cost['load_weights_s']):>8} {show_seconds(cost['fetch_s']):>8}"
-            )
-            from_ = cost["crossover_tokens"]
-            far = show_count(from_) if from_ and from_ >= 10**5 else f"{from_:,}"
-            line += f"  from {far}" if from_ else "  never"
-        lines.append(line.rstrip())
+        larger = f"× {t['times_larger']:,.0f}" if t["times_larger"] else ""
+        slower = f"÷ {t['times_slower']:,.3g}" if t["times_slower"] else ""
+        lines.append(f"  {t['name']:14}{size:>12}{larger:>10}{rate:>12}{slower:>9}".rstrip())
+    if found["crossings"]:
+        tokens = show_tokens(found["prompt_tokens"])
+        again = show_seconds(found["recompute_s"])
+        lines.append(f"Loading all weights, fetching {tokens} tokens of cache (anew: {again})")
+    for c in found["crossings"]:
+        load, fetch = show_seconds(c["load_weights_s"]), show_seconds(c["fetch_s"])
+        least = c["crossover_tokens"]
+        wins = f"quicker than anew from {least:,} tokens" if least else "never quicker than anew"
+        lines.append(f"  {c['name']:14}{load:>12}{fetch:>10}  {wins}")
     return lines

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 from kvroom.answer import Cost, EngineCapacity, Serving, Step
 from kvroom.memory.deployment import Deployment
-from kvroom.scenario import Workload
+from kvroom.scenario import Scenario, Workload
 from kvroom.timing.estimate import CHUNK_TOKENS, Timing
 from kvroom.timing.own_points import drawn_to, points_for
 from kvroom.timing.serving import Load, Times, served
@@ -15,6 +14,8 @@ from kvroom.timing.steps import Rates
 from kvroom.timing.traffic import Traffic, compute_dtype
 from kvroom.units import check_int
 
+AUTO = "auto"
+"""The cache width that leaves it to the engine."""
 MOST_SLOTS = 4096
 """Requests that run at once where neither cache nor engine sets a limit."""
 CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
@@ -25,16 +26,16 @@ def rates_of(d: Deployment) -> Rates | None:
     return Rates.of(d.device, compute_dtype(d.weights.quantisation.linear, d.device))
 
 
-def timing_of(d: Deployment, calibration: Any, model: Any) -> Timing | None:
-    """The times of ``d``, drawn to the measurements of a ``calibration`` file's content where there is
-    one; None where the card's arithmetic is not known."""
+def timing_of(d: Deployment, scenario: Scenario) -> Timing | None:
+    """The times of ``d``, drawn to the measurements of the calibration file where ``scenario`` has one;
+    None where the card's arithmetic is not known."""
     rates = rates_of(d)
     if rates is None:
         return None
-    timing = Timing.of(d, rates)
-    if calibration is None:
+    timing = Timing.of(d, rates, auto_cache=scenario.kv_dtype.lower() == AUTO)
+    if scenario.calibration is None:
         return timing
-    return drawn_to(timing, points_for(calibration, d, model))
+    return drawn_to(timing, points_for(scenario.calibration, d, scenario.model))
 
 
 def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load | None:

@@ -65,8 +65,12 @@ def era_of(engine: str, version: str | None) -> str:
     return "old" if found < since else "new"
 
 
-def levels(d: Deployment) -> tuple[str, ...]:
-    """All levels of a deployment, from what many share to what is its own."""
+def levels(d: Deployment, *, auto_cache: bool = False) -> tuple[str, ...]:
+    """All levels of a deployment, from what many share to what is its own.
+
+    ``auto_cache``: nobody said how wide the cache is. Published runs of narrow weights mostly kept theirs
+    in 8 bits without saying so; what that changes holds only where nothing is said either.
+    """
     device, model, layout = d.device, d.model, d.layout
     shape = f"model={shape_of(model)}"
     engine, kind = f"engine={d.engine}", f"kind={kind_of(model)}"
@@ -89,6 +93,8 @@ def levels(d: Deployment) -> tuple[str, ...]:
     if device.scale_up is None:
         found.append("link=bus")
         pairs.append((engine, "link=bus"))
+    if auto_cache:
+        pairs.append((width, "cache=auto"))
     if old:
         pairs.append((engine, era, tp))
     return (*found, *(" ".join(p) for p in pairs))

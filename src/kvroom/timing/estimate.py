@@ -42,10 +42,11 @@ class Timing:
     """Half widths (logarithms) by metric where one's own measurements say them."""
 
     @classmethod
-    def of(cls, d: Deployment, rates: Rates, table: Mapping[str, Any] | None = None) -> Timing:
-        """The times of ``d`` on a card of ``rates``, by the calibration ``table``."""
-        table = calibration.shipped() if table is None else table
-        found = calibration.levels(d)
+    def of(cls, d: Deployment, rates: Rates, *, auto_cache: bool = False) -> Timing:
+        """The times of ``d`` on a card of ``rates``, by the calibration that comes with the package;
+        ``auto_cache`` as in ``calibration.levels``."""
+        table = calibration.shipped()
+        found = calibration.levels(d, auto_cache=auto_cache)
         return cls(
             clock=Clock(work=Work.of(d), rates=rates, k=calibration.coefficients(found, table)),
             levels=found,
