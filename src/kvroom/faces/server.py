@@ -203,7 +203,7 @@ async def _body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def _asked(request: Request) -> Any:
+async def asked(request: Request) -> Any:
     """The JSON that a client sent; Refused says what is wrong with it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -227,6 +227,7 @@ class Routes:
 
     def __init__(self) -> None:
         self.planner = Planner()
+        self.long = Planner()
         self.answers = Answers()
         self.files = files()
 
@@ -238,15 +239,15 @@ class Routes:
 
     async def plan(self, request: Request) -> Response:
         """A Scenario, or a list of them, answered."""
-        given = await _asked(request)
+        given = await asked(request)
         try:
             parts = parts_of(request.query_params.get("parts", ""))
         except KvroomError as e:
             raise Refused(422, e) from None
-        asked = Asked(given, request.query_params.get("explain") == "1", parts)
-        status, body = 200, self.answers.ready(asked)
+        question = Asked(given, request.query_params.get("explain") == "1", parts)
+        status, body = 200, self.answers.ready(question)
         if body is None:
-            status, body = await self.planner.run(request, partial(self.answers.work, asked))
+            status, body = await self.planner.run(request, partial(self.answers.work, question))
         return Response(body, status_code=status, media_type="application/json")
 
     async def schema(self, request: Request) -> Response:
@@ -278,9 +279,12 @@ class Routes:
 
     def table(self) -> list[Route]:
         """All routes; there is no other path."""
+        from kvroom.faces.sections.routes import Sections
+
         return [
             Route("/", self.index),
             Route("/api/plan", self.plan, methods=["POST"]),
+            *Sections(self.planner, self.long).table(),
             Route("/api/schema", self.schema),
             Route("/api/models", self.models),
             Route("/api/gpus", self.gpus),
@@ -320,7 +324,8 @@ def app(port: int = PORT, host: str = "127.0.0.1") -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        routes.planner.pool.shutdown(wait=False, cancel_futures=True)
+        for planner in (routes.planner, routes.long):
+            planner.pool.shutdown(wait=False, cancel_futures=True)
 
     return Starlette(
         routes=routes.table(),
