@@ -14,9 +14,10 @@ from dataclasses import asdict
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.evidence.reconcile import Reconciliation, reconcile
+from kvroom.evidence.reconcile import AccountLine, Reconciliation, reconcile
 from kvroom.evidence.startup_log import read_bytes
 from kvroom.faces.sections import reality
+from kvroom.faces.text import NAMES
 from kvroom.models import gguf, gguf_config, safetensors
 from kvroom.models.files import MAX_JSON_BYTES
 from kvroom.planning import Workings, work
@@ -145,24 +146,34 @@ def difference(
     if measured is None or not engine:
         return None
     to = measured["to"]
-    lines = [a for a in found.accounts if a.difference_bytes]
-    cache = next((a for a in lines if a.name == "kv"), None)
-    rest = [a for a in lines if a.name not in ("kv", "free_before_load")]
-    most = max(rest, key=lambda a: abs(a.difference_bytes or 0), default=None)
-    named = cache or most
+    cause = _cause(found)
     told = (
         f"The engine printed {reality.requests(to)} where {reality.requests(engine)} was "
         f"predicted: {abs(to / engine - 1):.1%} {'more' if to >= engine else 'fewer'}"
     )
     if abs(to / engine - 1) < 5e-4:
         told = f"The engine printed {reality.requests(to)}, as predicted"
-    culprit = most if most is not None and most.flag else named
     return {
         "sentence": f"{told}.",
-        "reason": named.reason if named else "",
-        "flag": culprit.flag if culprit else "",
-        "account": culprit.name if culprit else "",
+        "reason": f"{NAMES.get(cause.name, cause.name)}: {cause.reason}" if cause else "",
+        "flag": cause.flag if cause else "",
+        "account": cause.name if cause else "",
     }
+
+
+def _cause(found: Reconciliation) -> AccountLine | None:
+    """The account that explains at least half of what the cache is off by, else the cache's own."""
+    off = {a.name: a for a in found.accounts if a.difference_bytes}
+    cache = off.pop("kv", None)
+    off.pop("free_before_load", None)
+    most = max(off.values(), key=_size, default=None)
+    if cache is None or (most is not None and 2 * _size(most) >= _size(cache)):
+        return most
+    return cache
+
+
+def _size(a: AccountLine) -> int:
+    return abs(a.difference_bytes or 0)
 
 
 # ---- a model ----

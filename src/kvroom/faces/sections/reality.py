@@ -83,6 +83,12 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     return answered(w, data(w) | {"stands_in": stands})
 
 
+def says(scenario: Scenario) -> str:
+    """The figure in a sentence."""
+    drawn, _ = asked_of(scenario)
+    return str(data(work(drawn, paths=False))["sentence"])
+
+
 def answered(w: Workings, figure: dict[str, Any]) -> dict[str, Any]:
     """``w``'s answer around its figure."""
     return sectioned(w, "reality", figure, explanations(figure))
@@ -195,8 +201,10 @@ def _account(a: Account, at: float, to: float, each: int, copies: int) -> dict[s
 
 
 def requests(value: float) -> str:
-    """Requests as the page writes them: one decimal below a hundred."""
-    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+    """Requests as the page writes them: a decimal or two below a hundred, where they are not whole."""
+    if value >= 99.95 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if value >= 0.095 else f"{value:,.2f}"
 
 
 def sentence(stairs: list[dict[str, Any]]) -> str:

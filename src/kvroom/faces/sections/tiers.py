@@ -40,14 +40,25 @@ NAMES = {
 
 def answer(scenario: Scenario) -> dict[str, Any]:
     """The Plan with ``figures.tiers``: rungs, the host link, and seconds over lengths."""
+    w, stand_in = drawn(scenario)
+    figure = data(w) | {"stand_in": stand_in}
+    return sectioned(w, "tiers", figure, explanations(w, figure))
+
+
+def drawn(scenario: Scenario) -> tuple[Workings, str | None]:
+    """The question's workings, or those of the card that stands in for its own, and that one's name."""
     w = work(scenario, paths=False)
-    stand_in = None
     if w.timing is None and w.deployment.model.generates:
         told = work(replace(scenario, gpu=STAND_IN), paths=False)
         if told.timing is not None:
-            w, stand_in = told, cards.find(STAND_IN).name
-    figure = data(w) | {"stand_in": stand_in}
-    return sectioned(w, "tiers", figure, explanations(w, figure))
+            return told, cards.find(STAND_IN).name
+    return w, None
+
+
+def says(scenario: Scenario) -> str:
+    """The figure in a sentence."""
+    w, stand_in = drawn(scenario)
+    return f"{f'On {stand_in}: ' if stand_in else ''}{sentence(w)}"
 
 
 def data(w: Workings) -> dict[str, Any]:
@@ -162,6 +173,15 @@ def explanations(w: Workings, figure: dict[str, Any]) -> Iterator[Explanation]:
         )
     way = "the slowest part of the way: the tier's rate, host memory's, the host link's"
     if found.get("recompute_s") is not None:
+        asked, rule = found["prompt_tokens"], "the workload's prompt, else the longest request"
+        yield _one(
+            "tiers.prompt_tokens",
+            "Tokens",
+            asked,
+            unit="tokens",
+            formula=rule,
+            source="the question",
+        )
         yield _recompute("tiers.recompute_s", found["prompt_tokens"], found["recompute_s"])
     for i, c in enumerate(found.get("crossings") or ()):
         name, at = NAMES.get(c["name"], c["name"]), f"tiers.crossings.{i}."

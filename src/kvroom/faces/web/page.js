@@ -4,6 +4,7 @@ import "./token-price.js";
 import "./step-bar.js";
 import "./take-away.js";
 import { tell } from "./number.js";
+import { sections } from "./sections.js";
 import { Store, fromHash, keyOf } from "./store.js";
 import { grouped } from "./text.js";
 
@@ -319,4 +320,5 @@ show();
 if (start.error) fault(start.error);
 if (location.hash.startsWith("#s=")) fromAddress();
 else store.askNeighbours();
+sections(store, speak);
 root.classList.add("ready");

@@ -25,7 +25,7 @@ export async function post(body, { signal, parts = [] } = {}) {
 }
 
 /** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
-function refusal({ field, value, message, fix }) {
+export function refusal({ field, value, message, fix }) {
   const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
   return `${field}: ${given}${message}. ${fix}`;
 }

@@ -34,6 +34,9 @@ export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "
 /** @param {number} value */
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
+/** Requests: a decimal or two below a hundred, where they are not whole. @param {number} value */
+const few = (value) => (Number.isInteger(value) || value >= 99.95 ? grouped(Math.round(value)) : FIXED[value < 0.095 ? 2 : 1].format(value));
+
 /** Three figures. @param {number} value */
 const three = (value) => String(Number(value.toPrecision(3)));
 
@@ -64,6 +67,8 @@ export const formats = {
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
   usd: (v) => (v >= 1 ? `$${FIXED[2].format(v)}` : `$${three(v)}`),
   seconds,
+  requests: few,
+  change: (v) => (v < 0 ? `−${few(-v)}` : `+${few(v)}`),
   text: String,
 };
 
