@@ -296,7 +296,10 @@ class Routes:
 def _plain(request: Request, error: Exception) -> Response:
     """Every refusal as a sentence."""
     if isinstance(error, Refused):
-        return failure(error.error, error.status_code)
+        reply = failure(error.error, error.status_code)
+        if error.status_code in (408, 413):
+            reply.headers["connection"] = "close"  # what is still to come is not read
+        return reply
     status = error.status_code if isinstance(error, HTTPException) else 500
     what = {404: "is not here", 405: f"does not take {request.method}"}
     fix = "See / for the page and /api/schema for the questions."

@@ -28,6 +28,10 @@ MOST_UNFOLDED = 2**26
 """Bytes that a gzip archive may unfold to."""
 NO_QUESTION = ("known_bytes",)
 """Keys of a reconciled Scenario that hold what was measured, and so are no part of the prediction."""
+FAR = 2.0
+"""So many times off, what was lent to the file is doubted before its accounts are."""
+SLIGHT = 5e-4
+"""Closer than this, the printed number is the predicted one."""
 _WHAT = (
     "Drop an engine's log from its first line on, its /metrics text, a config.json, or a GGUF or "
     "safetensors file."
@@ -112,7 +116,7 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
         "file": {
             "title": f"{found.engine} {found.engine_version or ''}".strip(),
             "lines": [asdict(a) for a in found.accounts],
-            "difference": difference(found, figure["stairs"], measured),
+            "difference": difference(found, figure["stairs"], measured, lent),
             "notes": [*words, *found.refusals, *found.notes],
         },
     }
@@ -139,23 +143,35 @@ def _measured(found: Reconciliation, w: Workings) -> dict[str, Any] | None:
 
 
 def difference(
-    found: Reconciliation, stairs: list[dict[str, Any]], measured: dict[str, Any] | None
+    found: Reconciliation,
+    stairs: list[dict[str, Any]],
+    measured: dict[str, Any] | None,
+    lent: Mapping[str, Any],
 ) -> dict[str, str] | None:
-    """The measured number against the predicted one: a sentence, its reason, and the flag."""
+    """The measured number against the predicted one: a sentence, its reason, and the flag; ``lent`` is
+    what the file lacks and the page's question stood in for."""
     engine = next((s["to"] for s in stairs if s["key"] == "engine"), None)
     if measured is None or not engine:
         return None
-    to = measured["to"]
-    cause = _cause(found)
+    to, cause = measured["to"], _cause(found)
+    ratio = to / engine
+    how = f"{abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'fewer'}"
+    if not 1 / FAR < ratio < FAR:
+        how = f"{ratio:,.3g} times as many"
     told = (
         f"The engine printed {reality.requests(to)} where {reality.requests(engine)} was "
-        f"predicted: {abs(to / engine - 1):.1%} {'more' if to >= engine else 'fewer'}"
+        f"predicted: {how}."
     )
-    if abs(to / engine - 1) < 5e-4:
-        told = f"The engine printed {reality.requests(to)}, as predicted"
+    if abs(ratio - 1) < SLIGHT:
+        told = f"The engine printed {reality.requests(to)}, as predicted."
+    reason = f"{NAMES.get(cause.name, cause.name)}: {cause.reason}" if cause else ""
+    if lent and not 1 / FAR < ratio < FAR:
+        what = " or ".join(k for k in ("model", "gpu") if k in lent)
+        reason = f"most likely another {what} than the one above, which the file does not tell"
+        cause = None
     return {
-        "sentence": f"{told}.",
-        "reason": f"{NAMES.get(cause.name, cause.name)}: {cause.reason}" if cause else "",
+        "sentence": told,
+        "reason": reason,
         "flag": cause.flag if cause else "",
         "account": cause.name if cause else "",
     }

@@ -21,8 +21,8 @@ LENGTHS: tuple[dict[str, Any], ...] = (
     {
         "id": "assistant",
         "label": "An assistant",
-        "says": "3,000 tokens in, 2,000 of them the same for all; 400 out",
-        "workload": {"input_tokens": 3000, "output_tokens": 400, "shared_prefix_tokens": 2000},
+        "says": "2,000 tokens that all begin with, 1,000 of their own; 400 out",
+        "workload": {"input_tokens": 1000, "output_tokens": 400, "shared_prefix_tokens": 2000},
     },
     {
         "id": "chat",

@@ -73,8 +73,8 @@ function levers(store) {
 /** @param {Store} store @param {(text: string) => void} speak */
 function reality(store, speak) {
   const figure = byId("reality-figure");
-  const drop = byId("drop");
-  const input = byId("drop-file");
+  const drop = byId("file-drop");
+  const input = byId("file-input");
   /** @type {Blob | null} */
   let file = null;
   let cut = "";

@@ -105,7 +105,7 @@ export class Stairs extends WideFigure {
     if (!stairs.length) return "This model keeps nothing from token to token: memory sets no limit to how many requests it serves.";
     const played = stairs.some((s) => s.key === "expected");
     const lent = [stands.includes("engine") ? `plain arithmetic has no engine, so ${engine} stands in` : "", played && stands.includes("lengths") ? "no lengths are asked for, so the first of those above stand in" : ""].filter(Boolean);
-    const unplayed = played || !stairs.length ? "" : ` What lengths and prefixes make of it is not modelled for this ${engine}.`;
+    const unplayed = played || !stairs.length ? "" : ` What lengths and prefixes make of it cannot be said: they are longer than the longest request, or not modelled for this ${engine}.`;
     const said = lent.length ? ` In the question above ${lent.join("; ")}.` : "";
     return `Requests at once, of the longest length down to the engine's number, of the lengths chosen after it.${doubling(this.rows, FAR) ? " Widths double rather than add." : ""} The whisker is where the engine's number is likely to lie.${unplayed}${said}`;
   }
