@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import xml.dom.minidom
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -463,15 +462,3 @@ def test_printed_the_file_box_is_gone(visit: Any) -> None:
     v = visit()
     v.page.emulate_media(media="print")
     assert not v.page.locator("#file-drop").is_visible()
-
-
-def test_a_log_of_an_engine_that_ran(visit: Any) -> None:
-    """Real start-up logs, where they are at hand."""
-    found = sorted((Path(__file__).parents[2] / "shared" / "data" / "engine-logs").glob("*.log"))
-    if not found:
-        pytest.skip("no engine's log here")
-    v = visit()
-    come_near(v, "reality-figure")
-    for path in found[:2]:
-        drop(v, path.name, path.read_bytes())
-        assert v.page.locator("kv-reality .measured").count() >= 1

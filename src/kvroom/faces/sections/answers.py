@@ -1,11 +1,10 @@
-"""What a section answers: the Plan's own keys, one figure more, and an explanation of each number."""
+"""What a section answers: the Plan's own keys, one figure more, and how that one's numbers follow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-from kvroom.explaining import explain
 from kvroom.explanation import Explanation
 from kvroom.faces import times
 from kvroom.faces.takeaway import command
@@ -18,7 +17,7 @@ def sectioned(
     """``w``'s answer with ``figures.name``, as the page's elements take it."""
     return {
         **times.as_json(w),
-        "explanations": [e.to_dict() for e in (*explain(w), *told)],
+        "explanations": [e.to_dict() for e in told],
         "figures": {name: figure},
         "take_away": {"command": command(w.plan.scenario)},
     }

@@ -21,7 +21,7 @@ LENGTHS: tuple[dict[str, Any], ...] = (
     {
         "id": "assistant",
         "label": "An assistant",
-        "says": "2,000 tokens that all begin with, 1,000 of their own; 400 out",
+        "says": "2,000 tokens that all begin with and 1,000 of their own in; 400 out",
         "workload": {"input_tokens": 1000, "output_tokens": 400, "shared_prefix_tokens": 2000},
     },
     {

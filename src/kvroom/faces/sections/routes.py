@@ -7,9 +7,11 @@ for them. All of them stop when the reader leaves.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Callable
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -102,14 +104,16 @@ class Sections:
 
             status, text = await self._kept(key, self.long, request, job)
             return Response(text, status_code=status, media_type="application/json")
-        # Lines as they come: not to be gathered up to be packed.
-        headers = {"content-encoding": "identity", "cache-control": "no-store"}
-        lines = self._lines(key, request, made)
-        return StreamingResponse(lines, media_type=NDJSON, headers=headers)
+        lines, headers = self._lines(key, request, made), {"cache-control": "no-store"}
+        packs = "gzip" in request.headers.get("accept-encoding", "")
+        headers["content-encoding"] = "gzip" if packs else "identity"
+        return StreamingResponse(
+            _packed(lines) if packs else lines, media_type=NDJSON, headers=headers
+        )
 
     async def _lines(
         self, key: str, request: Request, made: Callable[..., dict[str, Any]]
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str, None]:
         """``{"planned": n}`` now and then; the answer, or its error, last."""
         loop = asyncio.get_running_loop()
         counts: asyncio.Queue[int | None] = asyncio.Queue()
@@ -149,6 +153,15 @@ class Sections:
             Route("/api/reality", self.reality, methods=["POST"]),
             Route("/api/reconcile", self.reconcile, methods=["POST"]),
         ]
+
+
+async def _packed(lines: AsyncGenerator[str, None]) -> AsyncIterator[bytes]:
+    """Lines packed one by one, so that each arrives as it comes and is not gathered up."""
+    packer = zlib.compressobj(wbits=31)
+    async with contextlib.aclosing(lines):
+        async for line in lines:
+            yield packer.compress(line.encode()) + packer.flush(zlib.Z_SYNC_FLUSH)
+    yield packer.flush()
 
 
 def _outcome(work: asyncio.Future[tuple[int, str]]) -> str:

@@ -57,7 +57,7 @@ function line(row, next, y, { x, slim, tall, left, numbers, right }) {
     <text class=${row.off ? "soft" : row.level ? "strong" : ""} x="0" y=${text}>${row.label}</text>
     ${row.off ? "" : svg`<rect class=${`beam ${row.kind}`} x=${start} y=${top} width=${Math.max(1.5, end - start)} height=${BAR}><title>${row.label}: ${row.value}</title></rect>`}
     ${band ? svg`<path class="band" d=${`M${x(row.low)} ${middle - 5}V${middle + 5}M${x(row.low)} ${middle}H${x(row.high)}M${x(row.high)} ${middle - 5}V${middle + 5}`}/>` : ""}
-    ${!slim && next && !next.off && !row.off ? svg`<line class="joint" x1=${x(row.to)} x2=${x(row.to)} y1=${top + BAR} y2=${top + tall}/>` : ""}
+    ${!slim && next && !next.off && !row.off ? svg`<line class="joint" x1=${x(next.level ? row.to : next.from)} x2=${x(next.level ? row.to : next.from)} y1=${top + BAR} y2=${top + tall}/>` : ""}
     <text class=${row.off ? "soft" : row.level ? "strong" : ""} x=${numbers} y=${text} text-anchor="end">${row.value}</text>
     ${!slim && row.note ? svg`<text class="soft" x=${numbers + 14} y=${text}>${row.note}</text>` : ""}
   </g>`;
