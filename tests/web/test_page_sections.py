@@ -110,6 +110,21 @@ def test_the_server_gone_is_no_end(visit: Any) -> None:
     v.complaints.clear()
 
 
+def test_requests_are_written_as_the_sentences_write_them(visit: Any) -> None:
+    values = [0, 1, 12, 0.01, 0.04, 0.094, 0.25, 0.35, 12.25, 12.126, 99.94, 99.95, 100.5, 1234.5]
+    v = visit()
+    got = v.page.evaluate(
+        """async (values) => {
+            const { formats } = await import('/text.js');
+            return values.map((n) => [formats.requests(n), formats.change(n), formats.change(-n)]);
+        }""",
+        values,
+    )
+    for value, (plain, more, less) in zip(values, got, strict=True):
+        assert plain == reality.requests(value), value
+        assert more == f"+{plain}" and less == (f"−{plain}" if value else "+0")
+
+
 # ---- tiers ----
 
 

@@ -20,7 +20,7 @@ import { scaleLinear, scaleLog } from "./vendor/d3.js";
 const ROW = 36;
 const SLIM_ROW = 50;
 const BAR = 22;
-const NOTE = 240;
+const NOTE = 264;
 
 /** Do these rows need a scale that doubles instead of adding? @param {Row[]} rows @param {number} far beyond so many times */
 export const doubling = (rows, far) => {

@@ -35,7 +35,10 @@ export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
 /** Requests: a decimal or two below a hundred, where they are not whole. @param {number} value */
-const few = (value) => (Number.isInteger(value) || value >= 99.95 ? grouped(Math.round(value)) : FIXED[value < 0.095 ? 2 : 1].format(value));
+const few = (value) => {
+  const digits = Number.isInteger(value) || value >= 99.95 ? 0 : value < 0.095 ? 2 : 1;
+  return FIXED[digits].format(Number(rounded(value, digits)));
+};
 
 /** Three figures. @param {number} value */
 const three = (value) => String(Number(value.toPrecision(3)));
