@@ -203,7 +203,7 @@ async def _body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def asked(request: Request) -> Any:
+async def _asked(request: Request) -> Any:
     """The JSON that a client sent; Refused says what is wrong with it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -239,15 +239,15 @@ class Routes:
 
     async def plan(self, request: Request) -> Response:
         """A Scenario, or a list of them, answered."""
-        given = await asked(request)
+        given = await _asked(request)
         try:
             parts = parts_of(request.query_params.get("parts", ""))
         except KvroomError as e:
             raise Refused(422, e) from None
-        question = Asked(given, request.query_params.get("explain") == "1", parts)
-        status, body = 200, self.answers.ready(question)
+        asked = Asked(given, request.query_params.get("explain") == "1", parts)
+        status, body = 200, self.answers.ready(asked)
         if body is None:
-            status, body = await self.planner.run(request, partial(self.answers.work, question))
+            status, body = await self.planner.run(request, partial(self.answers.work, asked))
         return Response(body, status_code=status, media_type="application/json")
 
     async def schema(self, request: Request) -> Response:
@@ -284,7 +284,7 @@ class Routes:
         return [
             Route("/", self.index),
             Route("/api/plan", self.plan, methods=["POST"]),
-            *Sections(self.planner, self.long).table(),
+            *Sections(_asked, self.planner, self.long).table(),
             Route("/api/schema", self.schema),
             Route("/api/models", self.models),
             Route("/api/gpus", self.gpus),

@@ -11,7 +11,7 @@ import contextlib
 import json
 import threading
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -49,15 +49,22 @@ def _text(make: Callable[[], dict[str, Any]]) -> tuple[int, str]:
 
 
 class Sections:
-    """The sections' answers; ``quick`` plans, ``long`` does what takes longer."""
+    """The sections' answers; ``read`` gives a request's JSON, ``quick`` plans, ``long`` does what takes
+    longer."""
 
-    def __init__(self, quick: server.Planner, long: server.Planner) -> None:
+    def __init__(
+        self,
+        read: Callable[[Request], Awaitable[Any]],
+        quick: server.Planner,
+        long: server.Planner,
+    ) -> None:
+        self.read = read
         self.quick = quick
         self.long = long
         self.kept = Recent(MAX_KEPT_CHARS)
 
     async def _figure(self, name: str, of: Callable[[Scenario], Any], request: Request) -> Response:
-        given = await server.asked(request)
+        given = await self.read(request)
         key = json.dumps([name, given], sort_keys=True)
 
         def job(stop: threading.Event) -> tuple[int, str]:
@@ -87,7 +94,7 @@ class Sections:
 
     async def levers(self, request: Request) -> Response:
         """What ``kvroom levers --json`` prints, as JSON or, where NDJSON is accepted, with progress."""
-        given = await server.asked(request)
+        given = await self.read(request)
         named = request.query_params.get("together")
         ids = None if named is None else [x for x in named.split(";") if x]
         if ids is not None and len(ids) > MAX_TOGETHER:
