@@ -284,11 +284,11 @@ class Routes:
         return [
             Route("/", self.index),
             Route("/api/plan", self.plan, methods=["POST"]),
-            *Sections(_asked, self.planner, self.long).table(),
             Route("/api/schema", self.schema),
             Route("/api/models", self.models),
             Route("/api/gpus", self.gpus),
             Route("/health", self.health),
+            *Sections(_asked, self.planner, self.long).table(),
             *(Route(path, self.static) for path in self.files),
         ]
 
@@ -327,8 +327,8 @@ def app(port: int = PORT, host: str = "127.0.0.1") -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        for planner in (routes.planner, routes.long):
-            planner.pool.shutdown(wait=False, cancel_futures=True)
+        routes.planner.pool.shutdown(wait=False, cancel_futures=True)
+        routes.long.pool.shutdown(wait=False, cancel_futures=True)
 
     return Starlette(
         routes=routes.table(),

@@ -1,10 +1,10 @@
 /** Wires the page: controls change the question, the answer moves the figures. */
 import "./memory-bar.js";
+import { sections } from "./sections.js";
 import "./token-price.js";
 import "./step-bar.js";
 import "./take-away.js";
 import { tell } from "./number.js";
-import { sections } from "./sections.js";
 import { Store, fromHash, keyOf } from "./store.js";
 import { grouped } from "./text.js";
 

@@ -65,13 +65,13 @@ export const formats = {
   gb,
   rate: (v) => `${gb(v)}/s`,
   count: grouped,
+  requests: few,
+  change: (v) => (v < 0 ? `−${few(-v)}` : `+${few(v)}`),
   short,
   tokens: (v) => `${grouped(v)} tokens`,
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
   usd: (v) => (v >= 1 ? `$${FIXED[2].format(v)}` : `$${three(v)}`),
   seconds,
-  requests: few,
-  change: (v) => (v < 0 ? `−${few(-v)}` : `+${few(v)}`),
   text: String,
 };
 
