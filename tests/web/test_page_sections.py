@@ -313,6 +313,15 @@ def test_a_file_that_is_nothing_says_so(visit: Any) -> None:
     v.complaints.clear()
 
 
+def test_a_file_that_no_server_takes_says_so(visit: Any) -> None:
+    v = visit()
+    v.page.route("**/api/reconcile*", lambda route: route.abort())
+    drop(v, "vllm.log", LOG.encode())
+    assert "server: does not answer" in v.text("kv-reality .fault")
+    assert "busy" not in v.page.get_attribute("#file-drop", "class")
+    v.complaints.clear()
+
+
 def test_a_config_is_asked_about(visit: Any) -> None:
     from kvroom.models.catalogue import config_of
 
