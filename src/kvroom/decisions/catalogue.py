@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +12,7 @@ from kvroom.decisions.support import CACHE, NAMES, WEIGHTS, Need, listed, refusa
 from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.releases import shown
-from kvroom.memory.layout import most_experts
+from kvroom.memory.layout import context_ranks, most_experts
 from kvroom.models import catalogue
 from kvroom.models.dtypes import cache_dtype
 from kvroom.planning import Workings
@@ -212,11 +212,9 @@ def _layouts(s: Scenario, d: Deployment) -> Iterator[Lever]:
     if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
         yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
     if s.dcp == 1 and s.engine in ("arithmetic", "vllm"):
-        copies = s.tp // max((getattr(k, "kv_heads", 1) for k, _ in d.model.stores), default=s.tp)
         for dcp in (2, 4, 8):
-            if (
-                dcp <= copies and copies % dcp == 0
-            ):  # ranks that hold the same heads share their tokens
+            # ranks that hold the same heads share their tokens
+            if s.tp % dcp == 0 and context_ranks(d.model, replace(d.layout, dcp=dcp)) == dcp:
                 yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
 
 
