@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kvroom.decisions.commands import read_command
 from kvroom.decisions.helm import values, yaml
 from kvroom.decisions.launch import launch, shell, stated
+from kvroom.decisions.yaml_reader import read_yaml
 from kvroom.errors import KvroomError
 from kvroom.planning import work
 from kvroom.scenario import Scenario
@@ -66,12 +67,27 @@ ARGS = {
         },
     ),
 }
+ARGS["ollama"] = st.fixed_dictionaries(
+    {},
+    optional={
+        "num_parallel": st.integers(1, 16),
+        "num_gpu": st.integers(1, 99),
+        "num_batch": st.sampled_from([256, 512]),
+        "flash_attention": st.booleans(),
+        "gpu_overhead": st.integers(0, 2**31),
+        "OLLAMA_SCHED_SPREAD": st.booleans(),
+        "keep_alive": st.just("24h"),
+    },
+)
 DTYPES = {
     "vllm": ("auto", "fp8", "bf16"),
     "sglang": ("auto", "fp8", "bf16"),
     "tensorrt-llm": ("auto", "fp8"),
     "llama.cpp": ("auto", "q8_0", "q4_0"),
+    "ollama": ("auto", "q8_0", "fp16"),
 }
+BY_FILE = ("llama.cpp", "ollama")
+"""Engines that cut no matrices and load GGUF files."""
 
 
 @st.composite
@@ -83,7 +99,7 @@ def questions(draw: st.DrawFn, engine: str) -> Scenario:
         "context_tokens": draw(st.sampled_from([2048, 8192, 12345])),
         "kv_dtype": draw(st.sampled_from(DTYPES[engine])),
         "engine_args": draw(ARGS[engine]),
-        **draw(LAYOUTS if engine != "llama.cpp" else st.just({})),
+        **draw(LAYOUTS if engine not in BY_FILE else st.just({})),
     }
     if asked["model"] not in EXPERTS:
         asked.pop("ep", None)
@@ -92,8 +108,10 @@ def questions(draw: st.DrawFn, engine: str) -> Scenario:
         ("weight_dtype", "fp8"),
         ("known_bytes", {"runtime": 5}),
     ):
-        if draw(st.booleans()) and not (key == "weight_dtype" and engine == "llama.cpp"):
+        if draw(st.booleans()) and not (key == "weight_dtype" and engine in BY_FILE):
             asked[key] = value
+    if engine == "ollama" and draw(st.booleans()):
+        asked["weight_dtype"] = draw(st.sampled_from(["q4_k_m", "q8_0"]))
     return Scenario.from_dict(asked)
 
 
@@ -109,7 +127,7 @@ def test_round_trip(engine: str, data: st.DataObject) -> None:
     again = Scenario.from_dict(read.keys)
     assert again == stated(w)
     then = work(again)
-    if engine == "llama.cpp":  # as many slots as have room are now a number of slots
+    if engine in BY_FILE:  # as many slots as have room are now a number of slots
         for name in ("kv_tokens", "max_concurrency", "max_running_requests"):
             assert getattr(then.plan.capacity.engine, name) == getattr(w.plan.capacity.engine, name)
     else:
@@ -138,6 +156,7 @@ def test_helm_values_hold_every_flag(question: Scenario) -> None:
     w = work(question)
     made = launch(w)
     read = yaml_reader.safe_load(values(made, w.plan.weights.bytes))
+    assert read_yaml(values(made, w.plan.weights.bytes)) == read
     spec = read["servingEngineSpec"]["modelSpec"][0]
     config = spec["vllmConfig"]
     words = [*config["extraArgs"], *map(str, config.values())]
@@ -146,6 +165,22 @@ def test_helm_values_hold_every_flag(question: Scenario) -> None:
     assert spec["requestGPU"] == question.gpu_count
 
 
+@settings(max_examples=40, deadline=None)
+@given(question=questions("vllm"))
+def test_helm_values_are_read_back(question: Scenario) -> None:
+    w = work(question)
+    text = values(launch(w), w.plan.weights.bytes)
+    read = read_command(text)
+    assert not read.warnings
+    again = Scenario.from_dict(read.keys)
+    assert again == stated(w)
+    assert work(again).plan.memory == w.plan.memory
+
+
+PIECES = (
+    "\n", "  ", "- ", "a: ", "image: vllm/vllm-openai:v0.9.2", "args: ", "[", "]", "{", "}", ",", "'", '"',
+    "|", ">", "#", "&", "--model=m", "\t", "\\", "command:", "vllmConfig:", "modelURL: m", ": ",
+)  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | WORDS,
     lambda inner: (
@@ -165,6 +200,18 @@ VALUES = st.recursive(
 def test_yaml_is_well_formed(value: dict[str, object]) -> None:
     yaml_reader = pytest.importorskip("yaml")
     assert yaml_reader.safe_load(yaml(value)) == value
+    assert read_yaml(yaml(value)) == value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=20))
+def test_any_manifest_is_read_or_an_error(text: str, pieces: list[str]) -> None:
+    for manifest in (f"spec: {text}", "image: x\n" + text, "spec:" + "".join(pieces)):
+        try:
+            read_command(manifest)
+        except KvroomError as e:
+            assert e.field
+            assert e.fix
 
 
 @settings(max_examples=150, deadline=None)

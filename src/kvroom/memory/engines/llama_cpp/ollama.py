@@ -82,6 +82,13 @@ KNOWN = (
     "gpu_overhead",
     "sched_spread",
 )
+_VARIABLES = """
+    context_length num_parallel kv_cache_type flash_attention gpu_overhead sched_spread keep_alive
+    max_loaded_models max_queue load_timeout host models debug origins noprune nohistory tmpdir
+    new_engine multiuser_cache llm_library intel_gpu
+"""
+ENVIRONMENT = frozenset(_VARIABLES.split())
+"""Settings of the server's environment, without OLLAMA_; every other is a Modelfile's parameter."""
 
 
 @dataclass(frozen=True, slots=True)
