@@ -17,6 +17,7 @@ from kvroom.scenario import Scenario
 
 CARDS = ("H100-SXM", "A100-SXM-80", "L40S", "RTX-4090", "B200-SXM")
 MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b", "gemma-3-27b", "mistral-7b", "gpt-oss-20b")
+DRAFT = {"method": "draft", "model": "llama-3.2-1b", "num_speculative_tokens": 3}
 LAYOUTS = st.sampled_from(
     [{}, {"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 2, "dp": 2}, {"tp": 4, "ep": 4}]
 )
@@ -110,6 +111,13 @@ def questions(draw: st.DrawFn, engine: str) -> Scenario:
     ):
         if draw(st.booleans()) and not (key == "weight_dtype" and engine in BY_FILE):
             asked[key] = value
+    drafts = {
+        "vllm": [{"method": "ngram", "num_speculative_tokens": 2}, DRAFT],
+        "sglang": [DRAFT],
+        "llama.cpp": [DRAFT],
+    }
+    if engine in drafts and asked["model"] == "llama-3-70b" and draw(st.booleans()):
+        asked["speculation"] = draw(st.sampled_from(drafts[engine]))
     if engine == "ollama" and draw(st.booleans()):
         asked["weight_dtype"] = draw(st.sampled_from(["q4_k_m", "q8_0"]))
     return Scenario.from_dict(asked)
@@ -126,6 +134,9 @@ def test_round_trip(engine: str, data: st.DataObject) -> None:
     assert not read.warnings
     again = Scenario.from_dict(read.keys)
     assert again == stated(w)
+    if question.speculation:
+        words = ("--speculative-config", "--speculative-algorithm", "--spec-type")
+        assert any(word in text for word in words)
     then = work(again)
     if engine in BY_FILE:  # as many slots as have room are now a number of slots
         for name in ("kv_tokens", "max_concurrency", "max_running_requests"):

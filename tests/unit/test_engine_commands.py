@@ -1,6 +1,7 @@
 # ruff: noqa: E501 - lines as engines print them and people paste them
 """Commands as people paste them."""
 
+import json
 from typing import Any
 
 import pytest
@@ -42,10 +43,8 @@ PASTED: dict[str, tuple[str, dict[str, Any]]] = {
         "--speculative-config.method ngram --speculative-config.num_speculative_tokens 3",
         {
             "engine": "vllm", "model": "m", "tp": 4, "ep": 4,
-            "engine_args": {
-                "enable_prefix_caching": False,
-                "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
-            },
+            "engine_args": {"enable_prefix_caching": False},
+            "speculation": {"method": "ngram", "num_speculative_tokens": 3},
         },
     ),
     "several lines with variables": (
@@ -279,6 +278,43 @@ def test_a_manifest_that_cannot_be_read(text: str) -> None:
     with pytest.raises(KvroomError) as e:
         read_command(text)
     assert e.value.field == "--from-command"
+
+
+DRAFTING = {
+    """vllm serve deepseek-ai/DeepSeek-V3 --speculative-config '{"method": "deepseek_mtp", "num_speculative_tokens": 2}'""": {
+        "method": "mtp", "num_speculative_tokens": 2,
+    },
+    """vllm serve qwen3-32b --speculative-config '{"model": "qwen3-0.6b", "method": "draft_model", "num_speculative_tokens": 4}'""": {
+        "method": "draft", "num_speculative_tokens": 4, "model": "qwen3-0.6b",
+    },
+    "python -m sglang.launch_server --model-path deepseek-v3 --speculative-algorithm NEXTN "
+    "--speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3": {
+        "method": "mtp", "num_speculative_tokens": 2,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DRAFTING)
+def test_drafting_is_the_scenarios_own_word(text: str) -> None:
+    read = read_command(text)
+    assert read.keys["speculation"] == DRAFTING[text]
+    assert "engine_args" not in read.keys
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"method": "eagle3", "model": "nobody/knows", "num_speculative_tokens": 2}',
+        '{"method": "mtp", "num_speculative_tokens": 2}',  # of a model without such layers
+        '{"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 4}',
+        '{"method": "medusa", "model": "x", "num_speculative_tokens": 2}',
+    ],
+)
+def test_drafting_that_a_scenario_cannot_say_stays_a_flag(config: str) -> None:
+    read = read_command(f"vllm serve llama-3-8b --speculative-config '{config}'")
+    assert "speculation" not in read.keys
+    assert read.keys["engine_args"]["speculative_config"] == json.loads(config)
+    work(Scenario.from_dict({**read.keys, "gpu": "H100-SXM"}))
 
 
 OLLAMA = {

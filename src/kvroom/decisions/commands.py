@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from kvroom import speculation
 from kvroom.decisions.dialects import DIALECTS, DOCKER_SWITCHES, OLLAMA, TENSORRT_LLM, Dialect
 from kvroom.decisions.flag_words import Reading
 from kvroom.decisions.launch import REST
@@ -88,6 +89,13 @@ def _command(
 ) -> Command:
     if start.version:
         keys.setdefault("engine_version", start.version)
+    if (
+        rest.get("speculation") and "engine_args" in keys
+    ):  # the comment says what these flags are for
+        drafting = speculation.asked(None, start.dialect.engine, keys["engine_args"])
+        if drafting is not None:
+            said = speculation.flags(drafting, start.dialect.engine)
+            keys["engine_args"] = {k: v for k, v in keys["engine_args"].items() if k not in said}
     return Command({**keys, **rest}, tuple(warnings), model)
 
 

@@ -24,6 +24,7 @@ from kvroom.decisions.dialects import (
 from kvroom.decisions.shell_words import is_open
 from kvroom.errors import KvroomError
 from kvroom.models.load import load
+from kvroom.speculation import from_flags
 from kvroom.units import GIB
 
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
@@ -186,6 +187,9 @@ class Reading:
         stored = _STORED.get(self.quantisation or "")
         if stored and self._unquantised():
             self.keys["weight_dtype"] = stored
+        drafting, self.args = from_flags(self.d.engine, self.args, self.keys.get("model"), load)
+        if drafting is not None:
+            self.keys["speculation"] = drafting
         if self.args:
             self.keys["engine_args"] = self.args
         return self.keys, self.warnings

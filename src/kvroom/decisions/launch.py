@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from kvroom import speculation
 from kvroom.decisions.dialects import DIALECTS, LLAMA_CPP, OLLAMA, TENSORRT_LLM, VLLM, Dialect
 from kvroom.decisions.ollama_commands import (
     CREATED,
@@ -25,6 +26,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.memory.engines.llama_cpp.ollama import named
 from kvroom.models import catalogue
 from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.models.load import load
 from kvroom.planning import Workings
 from kvroom.scenario import Scenario
 
@@ -157,6 +159,9 @@ def stated(w: Workings) -> Scenario:
         args = _cells(w, args)
     if s.engine == "ollama":
         return _ollama_stated(w, s, args)
+    drafting, args = speculation.from_flags(s.engine, args, s.model, load)
+    if drafting is not None:
+        s = replace(s, speculation=drafting)
     if s.engine == "sglang":
         args = {k: v for k, v in args.items() if v is not False}  # its switches have no negative
     return replace(s, engine_args=args)
@@ -237,6 +242,9 @@ def _flags(w: Workings, s: Scenario, d: Dialect) -> tuple[dict[str, Any], set[st
         widths = {"bf16": "bfloat16", "fp16": "float16"}
         own = w.deployment.model.dtype
         flags["dtype"] = widths.get(s.weight_dtype or own, widths.get(own, "auto"))
+    drafting = speculation.asked(s.speculation, s.engine, s.engine_args)
+    if drafting is not None and drafting.field == "speculation":
+        flags |= speculation.flags(drafting, d.engine)
     flags |= {k.strip().lstrip("-").replace("-", "_"): v for k, v in s.engine_args.items()}
     return {k: v for k, v in flags.items() if v is not None}, said
 

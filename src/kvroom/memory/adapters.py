@@ -43,6 +43,8 @@ ONLY_WITH = (
 """Flags that do nothing unless adapters are enabled."""
 ASKING = ("enable_lora", "lora", "lora_scaled", "lora_config", "lora_paths", "lora_modules")
 """Flags by which one engine or another is asked for adapters."""
+FLAGS = frozenset((*ASKING, *ONLY_WITH))
+"""All that bear on adapters."""
 NARROW = ("state", "attention", "mlp", "expert", "shared_expert", "router")
 """Parts with linear layers; embedding and head come apart."""
 SLICES = {"mamba1": (2, 1), "mamba2": (5, 3)}
