@@ -9,7 +9,7 @@ from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.layout import Layout
 from kvroom.models import quantisation
 from kvroom.scenario import Scenario
-from kvroom.units import show_gib, show_tokens
+from kvroom.units import say_tokens, show_gib
 
 
 def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int | None:
@@ -75,7 +75,7 @@ def _cards(d: Deployment) -> str:
 
 
 def _a_request(d: Deployment) -> str:
-    return f"a request of {show_tokens(d.context_tokens)} tokens"
+    return f"a request of {say_tokens(d.context_tokens)}"
 
 
 SCHEDULER_FLAGS = {
@@ -91,7 +91,7 @@ def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: in
     each = show_gib(d.request_bytes(answer.rank))
     left = show_gib(answer.kv_bytes)
     where = "a GPU" if d.layout.gpus > 1 else "the GPU"
-    what = f"{show_tokens(d.context_tokens)} tokens on {_cards(d)}"
+    what = f"{say_tokens(d.context_tokens)} on {_cards(d)}"
     why = f"{_a_request(d)} takes {each} on {where}, and {left} is left beside the weights"
     if not d.request_bytes(answer.rank):
         why = f"{_a_request(d)} keeps nothing on {where}"

@@ -3,7 +3,7 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from support import ask, asked
+from support import ask, asked, check_told
 
 SMALL = {"name": "small", "memory_bytes": 17 * 10**9, "memory_bytes_per_s": 1e12}
 
@@ -165,3 +165,18 @@ def test_a_remedy_holds():
 def test_every_engine_answers_below_the_ceiling(engine):
     plan = ask("llama-3-8b", "H100", engine=engine, context_tokens=8192)
     assert 0 < plan.capacity.engine.max_concurrency < plan.capacity.ceiling.exact
+
+
+@pytest.mark.parametrize(
+    "asks", [{"kv_dtype": "nvfp4_ds_mla"}, {"engine_args": {"kv_cache_dtype": "nvfp4_ds_mla"}}]
+)
+def test_a_layout_of_latents_without_known_bytes_is_refused(asks):
+    with pytest.raises(KvroomError, match="no bytes for") as e:
+        ask("deepseek-v3", "B200", engine="vllm", tp=8, **asks)
+    check_told(e.value)
+    assert "fp8_ds_mla" in e.value.fix
+
+
+def test_one_token_is_no_plural():
+    made = ask("llama-3-8b", context_tokens=1)
+    assert "requests of 1 token on" in made.verdict.sentence

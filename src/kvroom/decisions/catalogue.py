@@ -17,7 +17,7 @@ from kvroom.models import catalogue
 from kvroom.models.dtypes import cache_dtype
 from kvroom.planning import Workings
 from kvroom.scenario import Scenario
-from kvroom.units import show_count, show_tokens
+from kvroom.units import say_tokens, show_count
 
 SAME = Effect(
     effect="none: the same numbers are computed", source="by construction", loss_ratio=0.0
@@ -153,7 +153,7 @@ def _flags(made: Workings) -> Iterator[Lever]:
     if s.engine == "vllm":
         for tokens in (2048, 4096, 16384):
             if args.get("max_num_batched_tokens") != tokens:
-                words = f"{show_tokens(tokens)} tokens in a step at most"
+                words = f"{say_tokens(tokens)} in a step at most"
                 yield _flag("max_num_batched_tokens", tokens, words, "budget", SAME)
         if not args.get("enforce_eager"):
             yield _flag("enforce_eager", True, "no CUDA graphs", "graphs", SAME)
@@ -275,7 +275,7 @@ def _limit(s: Scenario) -> Iterator[Lever]:
             tokens = limit // part
             yield Lever(
                 id=f"context_tokens={tokens}",
-                label=f"requests of at most {show_tokens(tokens)} tokens",
+                label=f"requests of at most {say_tokens(tokens)}",
                 family="limit",
                 patch={"context_tokens": tokens},
                 keeps=("model", "cards"),

@@ -19,7 +19,7 @@ from kvroom.memory.engines.vllm.setup import Setup, setup
 from kvroom.memory.engines.vllm.specs import LayerSpec, Spec
 from kvroom.memory.layout import Rank, uneven_heads
 from kvroom.memory.ledger import binding_rank
-from kvroom.units import show_gib, show_tokens
+from kvroom.units import say_tokens, show_gib
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _check(w: Workings, budgets: list[ledger.Budget], pool: Pool, tokens: int) -
     if have <= 0:
         return False, f"nothing is left for cache ({show_gib(have)})"
     return False, (
-        f"one request of {show_tokens(tokens)} tokens needs {show_gib(need)} of cache by "
+        f"one request of {say_tokens(tokens)} needs {show_gib(need)} of cache by "
         f"vLLM {shown(w.rules.release)}'s count, and {show_gib(have)} are there"
     )
 
