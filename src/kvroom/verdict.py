@@ -57,7 +57,7 @@ def judge(
         return Verdict(fits=False, binding=_account(d, answer), sentence=_too_long(d, answer))
     return Verdict(
         fits=fits,
-        binding="max_num_seqs" if held < stored else _account(d, answer),
+        binding="max_num_seqs" if held < stored else answer.binding or _account(d, answer),
         sentence=_room(d, answer, held, stored, scenario.concurrency),
     )
 
@@ -96,10 +96,8 @@ def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: in
     if not d.request_bytes(answer.rank):
         why = f"{_a_request(d)} keeps nothing on {where}"
     elif d.request_bytes(answer.rank) * (held // d.layout.dp + 1) <= answer.kv_bytes:
-        why = (
-            f"{_a_request(d)} stores {each} on {where}, but as {d.engine} shares out its {left} "
-            "of cache no more fit"
-        )
+        limit = answer.limit or f"as {d.engine} shares out its {left} of cache no more fit"
+        why = f"{_a_request(d)} stores {each} on {where}, but {limit}"
     if held < stored:
         flag = SCHEDULER_FLAGS.get(d.engine)
         limit = f" ({flag})" if flag else ""

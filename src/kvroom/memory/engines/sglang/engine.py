@@ -87,6 +87,7 @@ def answer(d: Deployment) -> EngineAnswer:
     best, worst = (_pools_or_none(s, stages, share, f) for f in frees[1:])
     ends = [p.cache_bytes if p else 0 for p in (pools, worst, best)]
     tokens = d.context_tokens
+    rooms = pools.rooms(tokens)
     return EngineAnswer(
         rank=ranks[pools.stage],
         gpu_bytes=gpu,
@@ -107,6 +108,8 @@ def answer(d: Deployment) -> EngineAnswer:
         starts=not too_little,
         reason=too_little and f"SGLang {shown(s.rules.release)}: {too_little}",
         pools=s.flags.attention_dp,
+        limit=pools.limit(tokens),
+        binding="state" if rooms.get("state") == min(rooms.values()) else "",
         warnings=warnings + more,
     )
 

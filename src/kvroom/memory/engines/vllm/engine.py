@@ -12,7 +12,7 @@ from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
 from kvroom.memory.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
-from kvroom.memory.engines.vllm.notes import notes
+from kvroom.memory.engines.vllm.notes import limit_of, notes
 from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
@@ -131,6 +131,7 @@ def answer(d: Deployment) -> EngineAnswer:
         starts=starts,
         reason=reason,
         cache_given=w.flags.cache_bytes is not None,
+        limit=limit_of(w.pages, pool, at, hybrid=w.hybrid, tokens=tokens),
         warnings=warnings,
     )
 
