@@ -216,7 +216,7 @@ def _flow(text: str, depth: int) -> tuple[Any, str]:
         if rest[:1] == ",":
             rest = rest[1:].lstrip()
         elif rest[:1] != closing:
-            raise KvroomError("--from-command", rest[:40], "is not closed", FIX)
+            raise KvroomError("--from-command", text[:40], "has a bracket that is not closed", FIX)
     return (made if closing == "]" else pairs), rest[1:]
 
 

@@ -101,7 +101,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--from-command",
             metavar="COMMAND",
-            help="Take the question from an engine's command line (-: stdin).",
+            help="Take the question from an engine's command line, or a file that holds it (-: stdin).",
         ),
     ]
     for decorator in reversed(decorate):
