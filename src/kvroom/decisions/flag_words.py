@@ -96,7 +96,8 @@ class Reading:
 
     def _flag(self, name: str, inner: str, value: str, *, bare: str) -> None:
         key = self.d.names.get(name)
-        if is_open(value) and name not in UNSAID and name not in self.d.model_flags:
+        told = name in self.d.names or name in known_flags(self.d) or name == "quantization"
+        if told and is_open(value) and name not in (*UNSAID, *self.d.model_flags):
             raise KvroomError(
                 bare.partition("=")[0], value, "is not set by the command",
                 "Put the value in, or VARIABLE=value in front of the command.",
