@@ -89,13 +89,11 @@ def _command(
 ) -> Command:
     if start.version:
         keys.setdefault("engine_version", start.version)
-    if (
-        rest.get("speculation") and "engine_args" in keys
-    ):  # the comment says what these flags are for
-        drafting = speculation.asked(None, start.dialect.engine, keys["engine_args"])
-        if drafting is not None:
-            said = speculation.flags(drafting, start.dialect.engine)
-            keys["engine_args"] = {k: v for k, v in keys["engine_args"].items() if k not in said}
+    engine, args = start.dialect.engine, keys.get("engine_args", {})
+    drafting = speculation.asked(None, engine, args) if rest.get("speculation") else None
+    if drafting is not None:  # the comment says what these flags are for
+        said = speculation.flags(drafting, engine)
+        keys["engine_args"] = {k: v for k, v in args.items() if k not in said}
     return Command({**keys, **rest}, tuple(warnings), model)
 
 
