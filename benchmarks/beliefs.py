@@ -11,7 +11,7 @@ from kvroom.timing.steps import Coefficients
 
 START = Coefficients(
     wide_eta=0.85, narrow_eta=0.80, expert_eta=1.15, cache_eta=0.85,
-    wide_mu=0.75, narrow_mu=0.50, attention_mu=0.45, expert_mu=0.8,
+    wide_mu=0.85, narrow_mu=0.55, attention_mu=0.45, expert_mu=0.8,
     layer_s=45e-6, layer_width=0.25, expert_layer_s=25e-6, latent_layer_s=20e-6, indexer_layer_s=25e-6,
     state_layer_s=15e-6, reduce_s=5e-6, link_eta=0.5, exchange_s=15e-6, stage_s=100e-6,
     request_s=15e-6, token_s=0.5e-6, step_s=0.3e-3, routing=0.85, expert_width=150.0, scale=1.0,
@@ -76,15 +76,13 @@ KNOWN: dict[str, dict[str, float]] = {
     # From operators.json: floors of small GEMMs and of decode attention, shares of memory and arithmetic
     # rates, each against a Hopper's.
     "chip=8.0": {"layer_s": 0.25},
-    "generation=blackwell": {
-        "layer_s": -0.2, "wide_eta": -0.08, "narrow_eta": -0.12, "wide_mu": -0.15, "narrow_mu": -0.1,
-        "attention_mu": -0.1,
-    },
-    "chip=10.3": {"wide_mu": 0.1, "attention_mu": 0.25, "narrow_mu": 0.05},
-    "chip=8.9": {"wide_mu": -0.25, "narrow_mu": -0.1},
+    "generation=blackwell": {"layer_s": -0.2, "wide_eta": -0.08, "narrow_eta": -0.12},
+    "chip=10.3": {"attention_mu": 0.2},
     "chip=12.0": {"wide_eta": 0.05, "narrow_mu": 0.25},
     "gpu=H200-SXM": {"wide_eta": -0.06, "narrow_eta": -0.06, "cache_eta": -0.07},
-    "chip=10.3 weights=nvfp4": {"narrow_mu": -0.35},
+    "chip=10.3 weights=nvfp4": {"narrow_mu": -0.25},
+    # Prompts of that time reach a third to a half of the peak, the GEMMs of today nine tenths.
+    "engine=vllm era=old": {"wide_mu": -0.4},
     "weights=fp8 kind=moe": {"expert_mu": -0.7, "expert_layer_s": 0.3},
     "weights=int4 kind=moe": {"expert_mu": -1.0, "expert_layer_s": 0.9, "expert_eta": -0.4},
     # Checkpoints of these widths are mostly served with an FP8 cache, whatever they say themselves.
