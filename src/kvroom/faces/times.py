@@ -48,8 +48,8 @@ def _step(w: Workings) -> list[str]:
         plain = w.timing.clock.plain.decode_s(s.batch, w.deployment.context_tokens)
         gain = s.tokens_per_request * plain / s.seconds
         lines.append(
-            f"  {'speculation':14}{'× ' + format(gain, '.2f'):>12}  of the tokens a s without it"
-            f"; {s.tokens_per_request:.2f} tokens a request and step"
+            f"  {'speculation':14}{'× ' + format(gain, '.2f'):>12}  of what it makes without"
+            f"; {s.tokens_per_request:.2f} tokens each a step"
         )
     return lines
 
