@@ -168,3 +168,9 @@ def test_context_ranks_pay_for_long_contexts_only():
 
     assert seconds(8, 500) > seconds(1, 500)
     assert seconds(8, 100_000) < seconds(1, 100_000)
+
+
+def test_context_ranks_without_copies_exchange_nothing():
+    """Eight KV heads on eight ranks: no rank holds another's share."""
+    one, eight = (terms(asked("llama-3-70b", "H100-SXM", tp=8, dcp=n)) for n in (1, 8))
+    assert eight.links_s == one.links_s
