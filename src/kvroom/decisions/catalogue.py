@@ -85,7 +85,11 @@ def unmodelled(s: Scenario) -> list[Unmodelled]:
     return [
         Unmodelled(id="tiers", label="offload the cache to host memory or disk", why=why),
         Unmodelled(id="disaggregation", label="prefill and decode on cards of their own", why=why),
-        Unmodelled(id="speculation", label="a draft model or MTP", why=why),
+        Unmodelled(
+            id="speculation",
+            label="a draft model or MTP",
+            why="what it gains hangs on how many drafts are kept: ask with `--speculation`",
+        ),
     ]
 
 
