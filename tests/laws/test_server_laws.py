@@ -7,8 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroom.simulation.outcome import Gaps
+from kvroom.simulation.scheduler import Settings
+from kvroom.simulation.script import Engine, Group
 from kvroom.simulation.spans import steps_until
-from serving import jumped, same, some_case, some_chats
+from kvroom.timing.ticks import PAIRS, Reach, StepClock
+from serving import Case, jumped, same, some_case, some_chats
 
 SEEDS = st.integers(0, 2**32)
 
@@ -25,6 +28,31 @@ def test_jumps_are_steps(seed):
 def test_jumps_are_steps_in_chats(seed):
     dice = random.Random(seed)
     same(some_chats(dice), dice)
+
+
+def test_who_comes_first_in_a_step_is_found_first():
+    """A prompt that holds another's answer, computed three tokens a step while that is generated: both fill
+    the same block in one step, and the one that was admitted first has it found."""
+    settings = Settings(
+        max_num_batched_tokens=50,
+        max_num_seqs=8,
+        max_model_len=50,
+        long_prefill_token_threshold=3,
+        scheduler_reserve_full_isl=False,
+    )
+    engine = Engine(
+        num_gpu_blocks=7,
+        groups=(Group(type="full", block_size=2),),
+        enable_prefix_caching=True,
+        prefix_cache_retention_interval=0,
+        settings=settings,
+    )
+    reaches = (Reach(context_ps=7, pairs_ps=3 * PAIRS),)
+    clock = StepClock(step_ps=100, request_ps=3, token_ps=2, prompt_ps=11, reaches=reaches)
+    parent, child = [1, 2, 3], [1, 2, 3, 4, 5, 6]
+    requests = [(0, 10, 3, child, 6, 0), (0, 3, 4, parent, 3, 0)]
+    out = same(Case(engine, clock, 1, requests))
+    assert out.preempted > 0
 
 
 @given(SEEDS)
