@@ -383,7 +383,7 @@ class Server(Arrivals):
         if live is None or live.held is None:
             return False
         before = live.held.covered
-        behind = not self.lag and -1 < number < live.number
+        behind = -1 < number < live.number
         computed = self.step + 1 - live.base - self.lag - behind
         self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
         return live.held.covered > before
@@ -433,7 +433,7 @@ class Server(Arrivals):
     def _begin(self, live: Live, step: int) -> None:
         """``live`` got its next token in ``step`` and decodes from now on."""
         live.alone = 0
-        computed = live.known
+        computed = live.resumed_at = live.known
         live.last = step + live.total - computed - 1
         heappush(self._finishing, (live.last, live.number, live))
         if live.first_ps < 0:
@@ -446,7 +446,6 @@ class Server(Arrivals):
             return
         live.decoding = True
         live.base = base = step + 1 - computed
-        live.resumed_at = computed
         self.active += 1
         self._bases += base
         self._count(base, 1)
