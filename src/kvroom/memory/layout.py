@@ -9,7 +9,7 @@ otherwise hold the same heads. All tensor ranks of a stage are alike, so a layou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kvroom.errors import KvroomError
@@ -193,6 +193,9 @@ class WeightMap:
 
     model: ModelSpec
     quantisation: Quantisation
+    _cut: dict[object, tuple[Rank, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def whole_bytes(self) -> int:
@@ -268,6 +271,14 @@ class WeightMap:
         ``stages`` are their layers where not ``stage_sizes``; ``attention_tp`` the ranks that share a
         request's cache where not all tensor ranks do.
         """
+        key = (layout, stages and tuple(stages), attention_tp)
+        if key not in self._cut:
+            self._cut[key] = self._ranks(layout, stages, attention_tp)
+        return self._cut[key]
+
+    def _ranks(
+        self, layout: Layout, stages: Sequence[int] | None, attention_tp: int | None
+    ) -> tuple[Rank, ...]:
         layers = list(self.model.each_layer())
         sizes = self._layer_bytes(layout)
         made: list[Rank] = []

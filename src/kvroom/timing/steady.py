@@ -1,0 +1,165 @@
+"""Times of a deployment that has been serving for a while, in closed form, on the simulation's clock.
+
+``serving`` says what published measurements see, which begin with everybody at once and end with clients
+and servers around the engine. Here is what the engine's own steps make of a load that goes on: what a
+simulation measures once its first waves are over. Whoever comes waits for the step that is under way (with
+asynchronous scheduling for the one scheduled already, too), then for the step that computes its prompt,
+which it may share with the prompts of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil, exp
+
+from kvroom.timing.serving import CLOSE, ROUNDS, Times
+from kvroom.timing.ticks import PS_PER_S, StepClock
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steady:
+    """One data-parallel replica of ``replicas`` under requests of ``input_tokens`` and ``output_tokens`` on
+    average (``alike``: all of that very length).
+
+    ``budget_tokens`` are computed in one step at most, ``ahead`` steps are scheduled before the one that
+    runs is over (1 with asynchronous scheduling).
+    """
+
+    clock: StepClock
+    input_tokens: int
+    output_tokens: int
+    budget_tokens: int
+    ahead: int
+    alike: bool
+    replicas: int
+
+    def step_s(self, requests: float, prompts: float = 0.0) -> float:
+        """A step in which ``requests`` decode and ``prompts`` whole prompts are computed."""
+        clock, each, whole = self.clock, self._request_ps, self._prompt_ps
+        spent = clock.step_ps + requests * each + prompts * whole
+        tokens = requests + prompts * self.input_tokens
+        for e in clock.experts:
+            spent += e.all_ps * (1.0 - exp(-e.decay * tokens))
+        return spent / PS_PER_S
+
+    @cached_property
+    def _request_ps(self) -> int:
+        """What a request adds that decodes, half of its answer written."""
+        half = self.input_tokens + self.output_tokens // 2
+        return self.clock.request_ps + self.clock.context_ps(half)
+
+    @cached_property
+    def _prompt_ps(self) -> int:
+        """What a whole prompt adds in one step, experts left out."""
+        clock, tokens = self.clock, self.input_tokens
+        return clock.token_ps * tokens + clock.prompt_ps + clock.chunk_ps(0, tokens)
+
+    @property
+    def chunks(self) -> int:
+        """Steps that one prompt takes."""
+        return ceil(self.input_tokens / self.budget_tokens)
+
+    def prompt_s(self, requests: float, step: float) -> float:
+        """What one prompt adds to the steps of ``requests`` that decode meanwhile."""
+        more = (self.chunks - 1) * self.clock.prompt_ps / PS_PER_S
+        return max(0.0, self.step_s(requests, 1) - step) + more
+
+    def closed_loop(self, users: float) -> Times:
+        """``users`` (whole deployment) who send a prompt, read the answer and send the next; all have
+        room."""
+        here = users / self.replicas
+        steps = max(1, self.output_tokens - 1)
+        decoding = here
+        for _ in range(ROUNDS):
+            step = self.step_s(decoding)
+            prompt = self.prompt_s(decoding, step)
+            # Others' prompts: a loop of one user never meets one.
+            prompts = max(0.0, here - 1) / max(here, 1.0) * decoding / self.output_tokens
+            tpot = step + prompts * prompt
+            together, meets = self._together(here, prompts, step, prompt)
+            own = self._own_s(step, prompt, together)
+            # The step scheduled ahead may hold others' prompts; one step, however many it takes them.
+            queued = self.ahead * (step + meets * together * prompt / self.chunks)
+            service = steps * tpot
+            settled = max(min(1.0, here), here * service / (service + own + queued))
+            if abs(settled - decoding) <= CLOSE * here:
+                break
+            decoding = settled
+        return Times(
+            tpot_s=tpot,
+            ttft_s=own + queued,
+            step_s=step,
+            prompts_a_step=prompts,
+            prompt_s=prompt,
+            own_s=own,
+            queued_s=queued,
+            no_room_s=0.0,
+            decoding=decoding * self.replicas,
+            requests_per_s=users / (service + own + queued),
+        )
+
+    def _together(
+        self, users: float, prompts: float, step: float, prompt: float
+    ) -> tuple[float, float]:
+        """(prompts computed in one step, how likely the step before has as many).
+
+        Requests that are alike keep their company: those whose prompts were computed in one step answer
+        together and come again together, one group a step after the other. Others come one by one, unless
+        more than one comes in the time that a step takes.
+        """
+        most = max(1.0, self.budget_tokens / self.input_tokens)
+        if self.alike:
+            group = min(users, max(1.0, most // 1)) if self.chunks == 1 else 1.0
+            groups = max(1.0, users / max(group, 1.0))
+            return max(1.0, group), (groups - 1) / groups
+        meets = min(1.0, prompts)
+        others = prompts * (step + meets * prompt) / step if step else 0.0
+        return min(most, 1 + others), meets
+
+    def _own_s(self, step: float, prompt: float, together: float) -> float:
+        return self.chunks * step + together * prompt
+
+    def open_arrivals(self, requests_per_s: float) -> Times | None:
+        """Arrivals at ``requests_per_s`` (whole deployment), independent of one another; None where more
+        come than can be served.
+
+        Prompts take ρ = rate × ``prompt_s`` of the time, so a token takes a step over 1 − ρ. Who comes waits
+        for the rest of the step under way, longer where steps with prompts follow one another.
+        """
+        rate = requests_per_s / self.replicas
+        steps = max(1, self.output_tokens - 1)
+        decoding = 1.0
+        for _ in range(ROUNDS):
+            step = self.step_s(decoding)
+            prompt = self.prompt_s(decoding, step)
+            busy = rate * prompt
+            if busy >= 1:
+                return None
+            tpot = step / (1 - busy)
+            settled = rate * steps * tpot
+            if abs(settled - decoding) <= CLOSE * max(decoding, 1.0):
+                break
+            decoding = settled
+        long = self._own_s(step, prompt, 1.0) / self.chunks
+        within = min(1.0, rate * long * self.chunks)  # the share of time in steps with prompts
+        rest = (within * long + (1 - within) * step) / 2
+        ahead = self.ahead * (step + min(1.0, rate * tpot) * (long - step))
+        most = max(1.0, self.budget_tokens / self.input_tokens)
+        together = min(most, 1 + rate * (rest + ahead))
+        # More prompts than a step takes wait their turn (M/D/1).
+        full = busy / most if self.chunks == 1 else busy
+        queued = rest + ahead + full / (2 * (1 - full)) * long * self.chunks
+        own = self._own_s(step, prompt, together)
+        return Times(
+            tpot_s=tpot,
+            ttft_s=own + queued,
+            step_s=step,
+            prompts_a_step=rate * tpot,
+            prompt_s=prompt,
+            own_s=own,
+            queued_s=queued,
+            no_room_s=0.0,
+            decoding=decoding * self.replicas,
+            requests_per_s=requests_per_s,
+        )
