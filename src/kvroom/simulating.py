@@ -6,7 +6,7 @@ It takes the Plan's own deployment: its blocks, its engine's limits and rules, i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -222,6 +222,25 @@ def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
         found[name] = band(a[name] for a in answers)
     return found
+
+
+def over_seeds(
+    made: Simulated,
+    answer: Mapping[str, Any],
+    source: Synthetic,
+    many: int,
+    *,
+    slo: tuple[Objective, ...] = (),
+    watch: Watch | None = None,
+) -> tuple[Simulated, dict[str, Any]]:
+    """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
+    and ``answer`` its figures; fewer where ``watch`` ends one."""
+    answers = [answer]
+    while len(answers) < many and not made.fleet.stopped:
+        again = replace(source, seed=source.seed + len(answers))
+        made = serve(made.workings, again, slo=slo, watch=watch)
+        answers += [] if made.fleet.stopped else [made.to_dict()]
+    return made, bands(answers)
 
 
 def _route(scenario: Scenario) -> Route:
