@@ -48,7 +48,7 @@ def mixed(prompt, answer):
 def test_prompts_take_room_and_steps(prompt, answer, blocks, tokens):
     """Prompts longer than answers: blocks too few for the next prompt, or tokens too few for all."""
     args = {"num_gpu_blocks_override": blocks, "max_num_batched_tokens": tokens}
-    load = mixed(prompt, answer) | {"arrivals": "closed:400", "requests": 4000}
+    load = mixed(prompt, answer) | {"arrivals": "closed:400", "requests": 8000}
     expected, _, found = running(load, engine_args=args)
     assert found == pytest.approx(expected, rel=0.17)
 

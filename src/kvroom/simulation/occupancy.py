@@ -7,8 +7,9 @@ the prompt that waits count for nothing; neither do those of a request that is d
 takes them back. Where prompts take more tokens than a step computes, tokens bind and not blocks: a request
 costs its prompt and its answer in tokens and stays a step a token of the answer.
 
-Simulations of mixed lengths run within a sixth of it, most within a twentieth; requests all of one length keep company, and
-short answers to long prompts then run up to a third fewer at once (``tests/unit/test_occupancy.py``).
+Simulations of mixed lengths run within a sixth of it, most within a twentieth; requests all of one length
+keep company, and short answers to long prompts then run up to a third fewer at once
+(``tests/unit/test_occupancy.py``).
 """
 
 from __future__ import annotations
