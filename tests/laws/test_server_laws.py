@@ -11,7 +11,7 @@ from kvroom.simulation.scheduler import Settings
 from kvroom.simulation.script import Engine, Group
 from kvroom.simulation.spans import steps_until
 from kvroom.timing.ticks import PAIRS, Reach, StepClock
-from serving import Case, jumped, same, some_case, some_chats
+from serving import Case, jumped, same, same_gliding, some_case, some_chats, some_groups
 
 SEEDS = st.integers(0, 2**32)
 
@@ -30,6 +30,26 @@ def test_jumps_are_steps(seed):
 def test_jumps_are_steps_in_chats(seed):
     dice = random.Random(seed)
     same(some_chats(dice), dice)
+
+
+@settings(max_examples=300)
+@given(SEEDS)
+def test_gliding_is_stepping(seed):
+    """Groups of all kinds: passes in which only some blocks change, against a pass a token."""
+    dice = random.Random(seed)
+    case = some_chats(dice) if dice.random() < 0.4 else some_case(dice)
+    groups = some_groups(dice)
+    blocks = case.engine.num_gpu_blocks * len(groups)
+    interval = dice.choice([None, 0])
+    case.engine = replace(
+        case.engine, groups=groups, num_gpu_blocks=blocks, prefix_cache_retention_interval=interval
+    )
+    names = case.engine.scheduler().cache.hash_tokens if case.engine.enable_prefix_caching else 1
+    case.requests = [
+        (arrival, prompt, output, held, min(named, (prompt + output) // names), priority)
+        for arrival, prompt, output, held, named, priority in case.requests
+    ]
+    same_gliding(case)
 
 
 def test_who_comes_first_in_a_step_is_found_first():
