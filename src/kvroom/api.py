@@ -85,7 +85,8 @@ def search(
 
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. The load is ``users`` at once or ``rate`` requests a
     second; with neither, the cheapest million tokens are sought. ``space`` narrows the choice: ``gpus``,
-    ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``max_gpus``. ``simulate``
+    ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
+    ``max_gpus``. ``simulate``
     answers are borne out by simulation, ``jobs`` processes share the work, ``journal`` is a file to go on
     from. Other ``keys`` are those of a Scenario (``workload``, ``context_tokens`` …). The answer has
     ``answers``, ``pareto``, ``nearest`` and ``sentence``, and the shapes that ``levers`` has. Raises

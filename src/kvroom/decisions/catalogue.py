@@ -8,11 +8,11 @@ from importlib import import_module
 from typing import Any
 
 from kvroom.decisions.published import CACHE_QUALITY, LATENCY, WEIGHT_QUALITY, Effect
-from kvroom.decisions.support import CACHE, NAMES, WEIGHTS, Need, listed, refusal
+from kvroom.decisions.support import CACHE, CONTEXT_RANKS, NAMES, WEIGHTS, Need, listed, refusal
 from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.releases import shown
-from kvroom.memory.layout import most_experts
+from kvroom.memory.layout import context_ranks, most_experts
 from kvroom.models import catalogue
 from kvroom.models.dtypes import cache_dtype
 from kvroom.planning import Workings
@@ -211,13 +211,9 @@ def _layouts(s: Scenario, d: Deployment) -> Iterator[Lever]:
     experts = most_experts(d.model)
     if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
         yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
-    if s.dcp == 1 and s.engine in ("arithmetic", "vllm"):
-        copies = s.tp // max((getattr(k, "kv_heads", 1) for k, _ in d.model.stores), default=s.tp)
-        for dcp in (2, 4, 8):
-            if (
-                dcp <= copies and copies % dcp == 0
-            ):  # ranks that hold the same heads share their tokens
-                yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
+    if s.dcp == 1 and s.engine in CONTEXT_RANKS:
+        for dcp in context_ranks(d.model, s.tp):
+            yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
 
 
 def _cuts(count: int) -> Iterator[tuple[int, int, int]]:

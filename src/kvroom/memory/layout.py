@@ -81,6 +81,18 @@ def uneven_heads(model: ModelSpec, tp: int) -> str | None:
     return None
 
 
+def context_ranks(model: ModelSpec, tp: int) -> tuple[int, ...]:
+    """Decode-context ranks that ``tp`` tensor ranks allow beyond one.
+
+    Ranks that would hold copies of the same heads share a request's tokens. None where windows are kept,
+    which are not shared out.
+    """
+    if any(kind.kind == "window" for kind, _ in model.stores):
+        return ()
+    copies = tp // max((getattr(k, "kv_heads", 1) for k, _ in model.stores), default=tp)
+    return tuple(n for n in (2, 4, 8) if n <= copies and copies % n == 0)
+
+
 def most_experts(model: ModelSpec) -> int:
     """Routed experts of the layer that has most (0: a dense model)."""
     return max(
