@@ -74,13 +74,14 @@ class Steady:
         for _ in range(ROUNDS):
             step = self.step_s(decoding)
             prompt = self.prompt_s(decoding, step)
-            # Others' prompts: a loop of one user never meets one.
-            prompts = max(0.0, here - 1) / max(here, 1.0) * decoding / self.output_tokens
+            company, together, meets = self._together(here, decoding, step, prompt)
+            # Prompts of those who are not computed together with one's own.
+            prompts = max(0.0, here - company) / here * decoding / self.output_tokens
             tpot = step + prompts * prompt
-            together, meets = self._together(here, prompts, step, prompt)
             own = self._own_s(step, prompt, together)
-            # The step scheduled ahead may hold others' prompts; one step, however many it takes them.
-            queued = self.ahead * (step + meets * together * prompt / self.chunks)
+            # The step scheduled ahead, if there is anybody for it, may hold prompts.
+            others = meets if self.alike else min(1.0, max(0.0, here - 1))
+            queued = self.ahead * (others * step + meets * together * prompt / self.chunks)
             service = steps * tpot
             settled = max(min(1.0, here), here * service / (service + own + queued))
             if abs(settled - decoding) <= CLOSE * here:
@@ -100,22 +101,22 @@ class Steady:
         )
 
     def _together(
-        self, users: float, prompts: float, step: float, prompt: float
-    ) -> tuple[float, float]:
-        """(prompts computed in one step, how likely the step before has as many).
+        self, users: float, decoding: float, step: float, prompt: float
+    ) -> tuple[float, float, float]:
+        """(users who keep company, prompts computed in one step, how likely the step before has as many).
 
-        Requests that are alike keep their company: those whose prompts were computed in one step answer
-        together and come again together, one group a step after the other. Others come one by one, unless
-        more than one comes in the time that a step takes.
+        Requests that are alike keep company: those whose prompts were computed in one step answer together
+        and come again together, one group a step after the other. Others come one by one, unless more than
+        one comes in the time that a step takes.
         """
         most = max(1.0, self.budget_tokens / self.input_tokens)
         if self.alike:
-            group = min(users, max(1.0, most // 1)) if self.chunks == 1 else 1.0
-            groups = max(1.0, users / max(group, 1.0))
-            return max(1.0, group), (groups - 1) / groups
-        meets = min(1.0, prompts)
-        others = prompts * (step + meets * prompt) / step if step else 0.0
-        return min(most, 1 + others), meets
+            group = max(1.0, min(users, most // 1)) if self.chunks == 1 else 1.0
+            groups = max(1.0, users / group)
+            return group, group, (groups - 1) / groups
+        each = max(0.0, users - 1) / max(users, 1.0) * decoding / self.output_tokens
+        meets = min(1.0, each)
+        return 1.0, min(most, 1 + each * (step + meets * prompt) / step), meets
 
     def _own_s(self, step: float, prompt: float, together: float) -> float:
         return self.chunks * step + together * prompt
