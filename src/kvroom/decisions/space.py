@@ -13,7 +13,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.machines import all_devices
 from kvroom.machines.reader import resolve
 from kvroom.machines.spec import Device
-from kvroom.memory.layout import context_ranks, most_experts
+from kvroom.memory.layout import context_cuts, most_experts
 from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import ENGINES, MAX_GPUS, Scenario
@@ -118,12 +118,15 @@ def layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
     over them.
     """
     experts, heads = most_experts(model), model.q_heads or 2**20
+    windowed = any(
+        kind.kind == "window" for kind, _ in model.stores
+    )  # vLLM does not share those out
     for tp in range(min(count, MOST_TENSOR_RANKS), 0, -1):
         if count % tp or heads % tp:
             continue
         rest = count // tp
         base = {"gpu_count": count, "tp": tp, "pp": 1, "dp": 1, "ep": 1, "dcp": 1}
-        shared = [1, *context_ranks(model, tp)]
+        shared = [1] if windowed else [1, *context_cuts(model, tp)]
         if rest <= min(MOST_STAGES, model.num_layers):
             yield from ({**base, "pp": rest, "dcp": n} for n in shared)
         if 1 < count <= experts:
