@@ -174,7 +174,8 @@ def serve(
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
     clock = step_clock(workings.timing.clock)
-    outcome = Outcome(limits=limits_of(slo), on_over=on_over)
+    passage = clock.passage_ps if clock.stages > 1 else None
+    outcome = Outcome(limits=limits_of(slo), on_over=on_over, passage_ps=passage)
     size = rules.name_tokens
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None

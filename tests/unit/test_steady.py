@@ -71,3 +71,14 @@ def test_more_arrivals_than_it_serves_have_no_steady_state():
     users, times = served.at_rate(1000.0, 16)
     assert users == 16
     assert times.requests_per_s < 1000
+
+
+def test_a_prompt_passes_every_stage_of_a_pipeline():
+    load = {"input_tokens": 1500, "output_tokens": 200, "concurrency": 8}
+    times, ttft, tpot = both(load, "A100-SXM-80", gpu_count=2, pp=2)
+    assert times.ttft_s == pytest.approx(ttft, rel=0.15)
+    assert times.tpot_s == pytest.approx(tpot, rel=0.06)
+    alone, by_itself, _ = both(load | {"concurrency": 1}, "A100-SXM-80", gpu_count=2, pp=2)
+    one, _, _ = both(load | {"concurrency": 1}, "A100-SXM-80")
+    assert alone.ttft_s == pytest.approx(by_itself, rel=0.05)
+    assert alone.ttft_s > 0.9 * one.ttft_s  # two cards one after the other are no faster than one

@@ -119,7 +119,8 @@ class Steady:
         return 1.0, min(most, 1 + each * (step + meets * prompt) / step), meets
 
     def _own_s(self, step: float, prompt: float, together: float) -> float:
-        return self.chunks * step + together * prompt
+        late = self.clock.passage_ps(self.input_tokens) / PS_PER_S
+        return self.chunks * step + together * prompt + late
 
     def open_arrivals(self, requests_per_s: float) -> Times | None:
         """Arrivals at ``requests_per_s`` (whole deployment), independent of one another; None where more
@@ -142,7 +143,7 @@ class Steady:
             if abs(settled - decoding) <= CLOSE * max(decoding, 1.0):
                 break
             decoding = settled
-        long = self._own_s(step, prompt, 1.0) / self.chunks
+        long = step + prompt / self.chunks
         within = min(1.0, rate * long * self.chunks)  # the share of time in steps with prompts
         rest = (within * long + (1 - within) * step) / 2
         ahead = self.ahead * (step + min(1.0, rate * tpot) * (long - step))

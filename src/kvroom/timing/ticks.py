@@ -65,6 +65,7 @@ class StepClock:
     prompt_ps: int
     reaches: tuple[Reach, ...]
     experts: tuple[ExpertReads, ...] = ()
+    stages: int = 1
     decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """``decode_ps`` of the batches that were asked for so far."""
 
@@ -92,6 +93,11 @@ class StepClock:
         for reach in self.reaches:
             spent += reach.pairs_ps * reach.pairs(start, tokens)
         return spent // PAIRS
+
+    def passage_ps(self, tokens: int) -> int:
+        """What a prompt of ``tokens`` takes in the further stages of a pipeline before its first token is out;
+        the first ones work on others' meanwhile."""
+        return (self.stages - 1) * (self.token_ps * tokens + self.chunk_ps(0, tokens))
 
     def ps(self, work: Sequence[tuple[int, int]]) -> int:
         """A step in which each request, having computed ``start`` tokens, computes ``tokens`` more.
@@ -175,6 +181,7 @@ def step_clock(clock: Clock) -> StepClock:
         token_ps=round(each[1] * PS_PER_S),
         prompt_ps=round((each[2] - each[1]) * PS_PER_S),
         experts=tuple(experts),
+        stages=stages,
         reaches=tuple(
             Reach(
                 tokens=reach,
