@@ -122,12 +122,12 @@ def plot(rows: list[Row], path: str) -> None:
             across, up = at(x, y).split(",")
             parts.append(f'<circle cx="{across}" cy="{up}" r="3" fill="#2563eb"/>')
             label = f'<text x="{across}" y="{height - margin + 14}" text-anchor="middle">'
-            parts.append(f"{label}{10**x:,.3g}</text>")
+            parts.append(f"{label}{round(10**x, 1):,g}</text>")
         for cost in (1, 10, 100, 1000):
             across, up = at(low, log10(cost)).split(",")
             parts.append(f'<text x="{float(across) - 8}" y="{up}" text-anchor="end">{cost}</text>')
         middle = margin + place * width + (width - 2 * margin) / 2
-        title = f"microseconds of CPU a request, by {name}"
+        title = f"µs of CPU a request, by {name}"
         parts.append(f'<text x="{middle}" y="16" text-anchor="middle">{title}</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{3 * width}" height="{height}"'
     body = "\n".join(parts)

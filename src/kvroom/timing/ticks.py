@@ -95,7 +95,7 @@ class StepClock:
         return spent // PAIRS
 
     def passage_ps(self, tokens: int) -> int:
-        """What a prompt of ``tokens`` takes in the further stages of a pipeline before its first token is out,
+        """What a prompt of ``tokens`` takes in further stages of a pipeline before its first token is out,
         while the first ones work on others'."""
         return (self.stages - 1) * (self.token_ps * tokens + self.chunk_ps(0, tokens))
 
