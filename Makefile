@@ -8,6 +8,8 @@ ENGINE_READY := $(ENGINE)/.ready
 ENGINE_TESTS ?= engine
 ENGINE_INSTALL_S ?= 3600
 TSC ?= tsc
+# Extras that tests need; cluster (Ray, 70 MB) is tested where it is installed.
+LOCKED := traces hub probe live serve
 
 .DEFAULT_GOAL := help
 .PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine lock wheel clean
@@ -87,7 +89,7 @@ engine: $(READY) ## Start a real vLLM on the CPU and hold kvroom against what it
 	fi
 
 lock:            ## Pin every dependency anew (needs uv)
-	uv pip compile pyproject.toml --all-extras --group test --group web --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
+	uv pip compile pyproject.toml $(LOCKED:%=--extra %) --group test --group web --group lint --group types --group docs --group build --no-header --no-emit-index-url --no-annotate --quiet --python-version 3.11 --output-file requirements.lock
 
 clean:           ## Remove what was built
 	rm -rf $(VENV) dist build docs/_build docs/_generated .pytest_cache .mypy_cache .ruff_cache .hypothesis

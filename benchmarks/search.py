@@ -25,6 +25,10 @@ from kvroom.planning import plan
 from kvroom.scenario import Scenario
 
 TTFT_S, TPOT_S = 1.0, 0.030
+VARIED = {
+    "input": "lognormal:mean=1500:sigma=0.8:min=16:max=8000",
+    "output": "lognormal:mean=400:sigma=0.7:min=4:max=2000",
+}
 LOADS = (
     ("llama-3.1-70b", 4000, 1000, {"concurrency": 32}, ("H100-SXM", "H200-SXM"), (2, 4)),
     ("llama-3-8b", 2000, 500, {"concurrency": 32}, ("A100-SXM-80", "H100-SXM"), (1,)),
@@ -32,11 +36,15 @@ LOADS = (
     ("deepseek-v3", 4000, 1000, {"concurrency": 64}, ("H200-SXM",), (8,)),
     ("gpt-oss-120b", 1000, 1000, {"concurrency": 64}, ("H100-SXM",), (1, 2)),
     ("llama-3.1-70b", 1000, 300, {"requests_per_s": 2.0}, ("H100-SXM",), (2, 4)),
+    ("llama-3.1-70b", 1500, 400, {"concurrency": 48, **VARIED}, ("H100-SXM",), (2, 4)),
+    ("llama-3-8b", 1500, 400, {"requests_per_s": 6.0, **VARIED}, ("H100-SXM", "L40S"), (1, 2)),
 )
 
 
 def asked(model: str, tokens_in: int, tokens_out: int, **load: Any) -> Scenario:
-    workload = {"input_tokens": tokens_in, "output_tokens": tokens_out, **load}
+    workload = dict(load)
+    if "input" not in load:
+        workload |= {"input_tokens": tokens_in, "output_tokens": tokens_out}
     return Scenario.from_dict({"model": model, "gpu": "H100-SXM", "workload": workload})
 
 
@@ -63,9 +71,12 @@ def borne_out() -> None:
         for a in found.answers:
             assert a.trial is not None
             total += 1
+            told = []
             for m in inside:
                 low, high = (a.row[f"{m}_{end}_s"] for end in ("low", "high"))
                 inside[m] += low <= a.trial[f"{m}_s"] <= high
+                told.append(f"{m} {a.trial[f'{m}_s']:.3f} s in {low:.3f} … {high:.3f}")
+            print(f"  {a.name}, {tokens_in:,} in, {tokens_out:,} out, {load}: {', '.join(told)}")
     for m, n in inside.items():
         print(f"{m}: {n} of {total}")
 

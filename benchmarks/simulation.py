@@ -4,8 +4,9 @@
 
 Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
 tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
-CPU time, without start-up and without drawing the requests. ``--trace`` adds a trace on eight replicas
-(reading it included). ``--plot`` draws the scaling.
+CPU time, without start-up and without drawing the requests. Then models whose layers keep windows, chunks or
+state, which go pass by pass. ``--trace`` adds a trace on eight replicas (reading it included). ``--plot``
+draws the scaling.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ def scaling(w: Workings) -> list[Row]:
     ]
     # Longer answers come more seldom, so that as many run at once.
     cases += [("answer tokens", t, (10_000, 2.0 * 190 / t, t)) for t in (50, 200, 800, 3200)]
+    # More a second run together, until the cache is full and the others wait.
     cases += [("rate", r, (10_000, r, 190.0)) for r in (0.5, 1, 2, 4, 8, 16)]
     rows: list[Row] = []
     for name, value, (count, rate, output) in cases:
@@ -88,6 +90,18 @@ def scaling(w: Workings) -> list[Row]:
         told = f"{name:>14} {value:>9,g} {running(made):>9.1f} {rows[-1][3]:>9.1f} {count / seconds:>12,.0f}"
         print(told, flush=True)
     return rows
+
+
+MIXED = ("gpt-oss-120b", "gemma-3-27b", "llama-4-scout", "qwen3-next-80b-a3b")
+
+
+def mixed(model: str) -> None:
+    """Requests per CPU second of a model of several layer groups: 32 users, 1,000 in, 200 out."""
+    keys = {"model": model, "gpu": "H200-SXM", "gpu_count": 2, "tp": 2, "engine": "vllm"}
+    w = work(Scenario.from_dict({**keys, "engine_version": "0.33.0", "context_tokens": 16384}))
+    spec = "arrivals=closed:32,input=1000,output=200,requests=400,seed=42"
+    seconds, made = timed(w, lambda: parse(spec))
+    print(f"{model:>24} {made.counts['completed'] / seconds:>12,.0f} requests per CPU second")
 
 
 def plot(rows: list[Row], path: str) -> None:
@@ -108,16 +122,18 @@ def plot(rows: list[Row], path: str) -> None:
             across, up = at(x, y).split(",")
             parts.append(f'<circle cx="{across}" cy="{up}" r="3" fill="#2563eb"/>')
             label = f'<text x="{across}" y="{height - margin + 14}" text-anchor="middle">'
-            parts.append(f"{label}{10**x:,.3g}</text>")
+            parts.append(f"{label}{round(10**x, 1):,g}</text>")
         for cost in (1, 10, 100, 1000):
             across, up = at(low, log10(cost)).split(",")
             parts.append(f'<text x="{float(across) - 8}" y="{up}" text-anchor="end">{cost}</text>')
         middle = margin + place * width + (width - 2 * margin) / 2
-        title = f"microseconds of CPU a request, by {name}"
+        title = f"µs of CPU a request, by {name}"
         parts.append(f'<text x="{middle}" y="16" text-anchor="middle">{title}</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{3 * width}" height="{height}"'
     body = "\n".join(parts)
-    Path(path).write_text(f'{head} font-family="sans-serif" font-size="10">\n{body}\n</svg>\n')
+    Path(path).write_text(
+        f'{head} font-family="sans-serif" font-size="10" fill="#808080">\n{body}\n</svg>\n'
+    )
 
 
 def main() -> None:
@@ -130,6 +146,8 @@ def main() -> None:
     rows = scaling(w)
     if asked.plot:
         plot(rows, asked.plot)
+    for model in MIXED:
+        mixed(model)
     if asked.trace:
         fleet = workings(8)
         seconds, made = timed(fleet, lambda: Trace(asked.trace))

@@ -86,8 +86,9 @@ def jumped(case, random=None):
     return server, out
 
 
-def stepped(case):
-    """The Stepper and its Noted outcome once all are served."""
+def stepped(case, *, glides=False):
+    """The Stepper and its Noted outcome once all are served: pass by pass, or gliding over decodes and what
+    changes nothing."""
     out = Noted()
 
     def sequence(live):
@@ -98,6 +99,9 @@ def stepped(case):
         )
 
     stepper = Stepper(case.engine.scheduler(), case.clock, out, sequence)
+    if not glides:
+        stepper.glides = None
+        stepper.rules.cache.quiet = False
     for live in case.lives():
         stepper.push(live)
     assert stepper.advance()
@@ -119,6 +123,37 @@ def same(case, random=None):
     assert server.pool.free == server.pool.usable
     assert (server.running_count, server.waiting_count) == (0, 0)
     return fast
+
+
+def same_gliding(case):
+    """Serve ``case`` pass by pass and gliding, and hold one against the other."""
+    plain, slow = stepped(case)
+    stepper, fast = stepped(case, glides=True)
+    assert fast.first_ps == slow.first_ps
+    assert fast.done_ps == slow.done_ps
+    assert fast.gone == slow.gone
+    assert fast.found == slow.found
+    assert fast.preempted == slow.preempted
+    assert fast.samples() == slow.samples()
+    assert stepper.peak_blocks == plain.peak_blocks
+    assert stepper.decide == plain.decide
+    assert stepper.rules.cached_keys == plain.rules.cached_keys
+    pools = stepper.rules.cache.pool, plain.rules.cache.pool
+    assert pools[0].free == pools[1].free
+    assert pools[0].in_use == pools[1].in_use == 0
+    return fast
+
+
+def some_groups(random):
+    """Layer groups of several kinds, as models mix them."""
+    size = random.choice([2, 4, 8])
+    full = Group(type="full", block_size=size)
+    window = Group(type="sliding_window", block_size=size, reach=random.choice([3, 8, 17]))
+    chunk = Group(type="chunked_local", block_size=size, reach=random.choice([8, 24]))
+    state = Group(type="mamba", block_size=size)
+    wide = Group(type="full", block_size=2 * size)
+    kinds = [(full, window), (window,), (full, chunk), (full, state), (full, window, chunk)]
+    return random.choice([*kinds, (full, state, state), (wide, window), (full, window, window)])
 
 
 def some_engine(random):

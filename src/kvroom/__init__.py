@@ -7,9 +7,10 @@
 >>> answer.kv.bytes_per_token
 327680
 
-``plan`` answers, ``levers`` says what to change, ``search`` what to choose. ``Scenario`` is the question,
-``Plan`` the answer, ``KvroomError`` what a question that cannot be answered raises. Each is loaded when it is
-first used.
+``plan`` answers, ``compare`` sets answers side by side, ``levers`` says what to change, ``search`` what to
+choose; ``simulate`` plays requests, ``reuse`` says what a prefix cache would hold. ``Scenario`` is the
+question, ``Plan`` the answer, ``KvroomError`` what a question that cannot be answered raises. Each is loaded
+when it is first used.
 """
 
 from __future__ import annotations
@@ -21,17 +22,31 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kvroom.answer import Plan
-    from kvroom.api import levers, plan, search
+    from kvroom.api import compare, levers, plan, reuse, search, simulate
     from kvroom.errors import KvroomError
     from kvroom.scenario import Scenario
 
 __version__ = "0.1.0"
-__all__ = ["KvroomError", "Plan", "Scenario", "__version__", "levers", "plan", "search"]
+__all__ = [
+    "KvroomError",
+    "Plan",
+    "Scenario",
+    "__version__",
+    "compare",
+    "levers",
+    "plan",
+    "reuse",
+    "search",
+    "simulate",
+]
 
 _HOMES = {
+    "compare": "kvroom.api",
     "levers": "kvroom.api",
-    "search": "kvroom.api",
     "plan": "kvroom.api",
+    "reuse": "kvroom.api",
+    "search": "kvroom.api",
+    "simulate": "kvroom.api",
     "Plan": "kvroom.answer",
     "Scenario": "kvroom.scenario",
     "KvroomError": "kvroom.errors",

@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvroom.answer import Plan
+from kvroom.errors import KvroomError
 from kvroom.planning import plan as answer
 from kvroom.scenario import Scenario
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kvroom.decisions.found import Found
     from kvroom.decisions.levers import Levers
+    from kvroom.results import Comparison, Reused, Simulation
+    from kvroom.workloads.requests import Request
 
 
 def plan(
@@ -80,7 +85,8 @@ def search(
 
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. The load is ``users`` at once or ``rate`` requests a
     second; with neither, the cheapest million tokens are sought. ``space`` narrows the choice: ``gpus``,
-    ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``max_gpus``. ``simulate``
+    ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
+    ``max_gpus``. ``simulate``
     answers are borne out by simulation, ``jobs`` processes share the work, ``journal`` is a file to go on
     from. Other ``keys`` are those of a Scenario (``workload``, ``context_tokens`` …). The answer has
     ``answers``, ``pareto``, ``nearest`` and ``sentence``, and the shapes that ``levers`` has. Raises
@@ -111,6 +117,138 @@ def search(
         journal=journal,
         pool=processes(jobs),
     )
+
+
+def compare(*questions: Scenario | Mapping[str, Any]) -> Comparison:
+    """Plans of two or more questions side by side, each a Scenario or its keys.
+
+    The answer has ``plans`` and ``differences()``, and the shapes that ``levers`` has: a row a Plan. Raises
+    KvroomError as ``plan`` does.
+
+    >>> asked = {"model": "llama-3-70b", "gpu": "80GB", "gpu_count": 4, "engine": "arithmetic"}
+    >>> found = compare(asked | {"context_tokens": "32K"}, asked | {"context_tokens": "8K"})
+    >>> found.differences(), [row["requests"] for row in found.rows()]
+    (['context_tokens'], [16, 66])
+    """
+    from kvroom.results import Comparison
+
+    if len(questions) < 2:
+        fix = "Give two or more questions."
+        raise KvroomError("compare", len(questions), "is too few to compare", fix)
+    asked = (q if isinstance(q, Scenario) else Scenario.from_dict(dict(q)) for q in questions)
+    return Comparison(plans=tuple(answer(q) for q in asked))
+
+
+def simulate(
+    model: str | os.PathLike[str] | Mapping[str, Any],
+    gpu: str | os.PathLike[str] | Mapping[str, Any],
+    *,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    slo: str = "",
+    seed: int | None = None,
+    seeds: int = 1,
+    hash_tokens: int | None = None,
+    skip_bad_lines: bool = False,
+    keep_requests: bool = True,
+    **keys: Any,
+) -> Simulation:
+    """Requests played through the engine's own rules on the deployment of a question.
+
+    Arguments are those of ``plan``. Requests come from ``trace`` (a file, or ``Request`` objects in order of
+    arrival), else from the ``workload`` among ``keys``, drawn with ``seed``; over several ``seeds`` the
+    figures have ``bands``. ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. ``hash_tokens`` says for how
+    many tokens an id of the trace stands. ``keep_requests=False`` keeps no row a request: for runs of
+    millions. The answer has ``figures``, ``line()`` and the shapes that ``levers`` has: a row a request.
+    Raises KvroomError where nothing is to be served, a line is wrong or the engine would not start.
+
+    >>> found = simulate(
+    ...     "llama-3-8b", "H100-SXM", seed=1,
+    ...     workload={"arrivals": "poisson:2/s", "input": 1000, "output": 100, "requests": 50},
+    ... )
+    >>> found.figures["requests"]["completed"], len(found.rows())
+    (50, 50)
+    >>> 0 < found.figures["ttft_s"]["p50"] < found.figures["e2e_s"]["p50"]
+    True
+    """
+    from kvroom.planning import work
+    from kvroom.results import Simulation, read_notes, request_row
+    from kvroom.simulating import over_seeds, parse_slo, serve
+    from kvroom.workloads.synthetic import Synthetic, of_workload
+
+    scenario = Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys})
+    source: Iterable[Request]
+    if trace is not None:
+        source = _trace(trace, hash_tokens, skip_bad_lines=skip_bad_lines)
+    elif scenario.workload is not None:
+        source = of_workload(scenario.workload, seed)
+    else:
+        fix = "Give trace=… or workload=…"
+        raise KvroomError("workload", None, "is missing: no requests to serve", fix)
+    if seeds > 1 and not isinstance(source, Synthetic):
+        fix = "Give a workload in place of a trace."
+        raise KvroomError("seeds", seeds, "are drawn of made-up workloads only", fix)
+    objectives = parse_slo(slo, "slo") if slo.strip() else ()
+    rows: list[Mapping[str, Any]] = []
+    made = serve(
+        work(scenario),
+        source,
+        slo=objectives,
+        on_over=(lambda live, end: rows.append(request_row(live, end))) if keep_requests else None,
+    )
+    figures = made.to_dict()
+    figures["warnings"] += read_notes(source)
+    if seeds > 1 and isinstance(source, Synthetic):
+        figures["bands"] = over_seeds(made, figures, source, seeds, slo=objectives)[1]
+    return Simulation(made=made, figures=figures, requests=tuple(rows))
+
+
+def reuse(
+    trace: str | os.PathLike[str] | Iterable[Request],
+    *,
+    block_tokens: int | None = None,
+    policies: Sequence[str] = ("lru",),
+    capacities: Sequence[int] = (),
+    hash_tokens: int | None = None,
+    skip_bad_lines: bool = False,
+) -> Reused:
+    """How much of a trace's prompts a prefix cache of any size would have held already.
+
+    ``trace`` is a file, or ``Request`` objects in their order (a ``Synthetic`` workload is such).
+    ``block_tokens`` are those of the trace's ids, else 16. ``policies`` (lru, lru-tail, fifo, lfu, belady)
+    are played at ``capacities`` in blocks, or at shares of the distinct blocks. The answer has ``reuse``, and
+    the shapes that ``levers`` has: a row a policy and size. Raises KvroomError for an unknown policy or a bad
+    line.
+
+    >>> from kvroom.workloads.synthetic import parse
+    >>> chats = parse("input=300,output=100,turns=4,requests=40,arrivals=poisson:1/s,seed=1")
+    >>> found = reuse(chats, policies=["lru", "belady"], capacities=[500])
+    >>> [row["policy"] for row in found.rows()]
+    ['lru', 'belady']
+    >>> 0 < found.rows()[0]["hit_ratio"] <= found.rows()[1]["hit_ratio"] < 1
+    True
+    """
+    from kvroom.results import Reused, reuse_notes
+    from kvroom.simulation.reuse import BLOCK_TOKENS
+    from kvroom.simulation.reuse import reuse as held
+
+    source = _trace(trace, hash_tokens, skip_bad_lines=skip_bad_lines)
+    usual = getattr(source, "hash_tokens", None) or BLOCK_TOKENS
+    found = held(source, block_tokens or usual, policies, capacities)
+    return Reused(reuse=found, warnings=tuple(reuse_notes(found, source)))
+
+
+def _trace(
+    trace: str | os.PathLike[str] | Iterable[Request],
+    hash_tokens: int | None,
+    *,
+    skip_bad_lines: bool,
+) -> Iterable[Request]:
+    """The requests of a file, or those given."""
+    from kvroom.workloads.traces import Trace
+
+    if isinstance(trace, str | os.PathLike):
+        return Trace(os.fspath(trace), hash_tokens=hash_tokens, skip_bad_lines=skip_bad_lines)
+    return trace
 
 
 def _given(value: Any) -> Any:

@@ -16,6 +16,7 @@ from kvroom import speculation
 from kvroom.answer import (
     Cache,
     Capacity,
+    Ceiling,
     LayerGroup,
     Memory,
     Plan,
@@ -23,6 +24,7 @@ from kvroom.answer import (
     Weights,
 )
 from kvroom.errors import KvroomError
+from kvroom.kept import Kept
 from kvroom.machines import catalogue as cards
 from kvroom.machines.reader import resolve
 from kvroom.memory import engines
@@ -78,10 +80,25 @@ def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
     return work(scenario, paths=paths).plan
 
 
-def work(scenario: Scenario, *, paths: bool = True) -> Workings:
-    """``plan`` with its intermediate objects."""
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A Scenario's deployment, what its engine makes of it, and its times (None: not known)."""
+
+    deployment: Deployment
+    answer: EngineAnswer
+    timing: Timing | None
+    warnings: tuple[str, ...]
+
+    @property
+    def limit(self) -> Ceiling | None:
+        """Requests by arithmetic alone."""
+        d = self.deployment
+        return ceiling(d, self.answer.gpu_bytes) if d.model.generates else None
+
+
+def place(scenario: Scenario, *, paths: bool = True) -> Placed:
+    """The first half of ``work``: all that figures are made from."""
     deployment, warnings = deploy(scenario, paths=paths)
-    model = deployment.model
     answer = engines.answer(deployment)
     if scenario.calibration is not None:
         deployment, answer, said = corrected(
@@ -90,12 +107,22 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         warnings += said
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
-    warnings += answer.warnings
-    limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
+    return Placed(
+        deployment=deployment,
+        answer=answer,
+        timing=timing_of(deployment, scenario) if deployment.model.generates else None,
+        warnings=warnings + answer.warnings,
+    )
+
+
+def work(scenario: Scenario, *, paths: bool = True) -> Workings:
+    """``plan`` with its intermediate objects."""
+    placed = place(scenario, paths=paths)
+    deployment, answer, timing = placed.deployment, placed.answer, placed.timing
+    model, warnings, limit = deployment.model, placed.warnings, placed.limit
     held = requests_held(deployment, answer, limit)
     traffic = traffic_of(deployment)
     batch = scenario.concurrency or max(1, int(held or 0))
-    timing = timing_of(deployment, scenario) if model.generates else None
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w else None
     serving, times = serving_of(timing, load)
@@ -145,6 +172,9 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     )
 
 
+_WEIGHTS: Kept[WeightMap] = Kept(64)
+
+
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
     """The Deployment that a Scenario describes, and the warnings that came up on the way."""
     model = load(scenario.model, paths=paths)
@@ -153,7 +183,11 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     scenario, notes = engines.prepared(scenario, model, device)
     layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
     check_layout(model, layout)
-    weights = WeightMap(model=model, quantisation=weight_rule(scenario, model))
+    weights = _WEIGHTS.get(
+        (model,),
+        (scenario.weight_dtype,),
+        lambda: WeightMap(model=model, quantisation=weight_rule(scenario, model)),
+    )
     check_size(weights)
     kv_name, kv = cache_rule(scenario, weights.quantisation)
     context, warnings = context_of(scenario, model)

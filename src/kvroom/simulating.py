@@ -5,8 +5,10 @@ It takes the Plan's own deployment: its blocks, its engine's limits and rules, i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import gc
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -173,7 +175,8 @@ def serve(
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
     clock = step_clock(workings.timing.clock.plain)
-    outcome = Outcome(limits=limits_of(slo), on_over=on_over)
+    passage = clock.passage_ps if clock.stages > 1 else None
+    outcome = Outcome(limits=limits_of(slo), on_over=on_over, passage_ps=passage)
     size = rules.name_tokens
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
@@ -183,7 +186,8 @@ def serve(
     replicas = workings.plan.scenario.replicas * d.layout.dp
     engines = [_engine(rules, clock, outcome, feed) for _ in range(replicas)]
     fleet = Fleet(engines, outcome, route=_route(workings.plan.scenario), watch=watch)
-    fleet.serve(feed)
+    with _seldom_collected():
+        fleet.serve(feed)
     running = sum(e.running_count for e in engines)
     waiting = sum(e.waiting_count for e in engines)
     done = len(outcome.e2e_ps)
@@ -211,6 +215,17 @@ def _left_out(d: Deployment) -> tuple[str, ...]:
     return ("speculation: its memory is simulated, its time is not (kvroom plan has it)",)
 
 
+@contextmanager
+def _seldom_collected() -> Iterator[None]:
+    """Look for garbage in circles a hundred times less often: requests come and go without any."""
+    before = gc.get_threshold()
+    gc.set_threshold(100 * before[0], *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 
 
@@ -229,6 +244,25 @@ def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
         found[name] = band(a[name] for a in answers)
     return found
+
+
+def over_seeds(
+    made: Simulated,
+    answer: Mapping[str, Any],
+    source: Synthetic,
+    many: int,
+    *,
+    slo: tuple[Objective, ...] = (),
+    watch: Watch | None = None,
+) -> tuple[Simulated, dict[str, Any]]:
+    """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
+    and ``answer`` its figures; fewer where ``watch`` ends one."""
+    answers = [answer]
+    while len(answers) < many and not made.fleet.stopped:
+        again = replace(source, seed=source.seed + len(answers))
+        made = serve(made.workings, again, slo=slo, watch=watch)
+        answers += [] if made.fleet.stopped else [made.to_dict()]
+    return made, bands(answers)
 
 
 def _route(scenario: Scenario) -> Route:

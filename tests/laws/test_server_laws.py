@@ -3,12 +3,15 @@
 import random
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvroom.simulation.outcome import Gaps
+from kvroom.simulation.scheduler import Settings
+from kvroom.simulation.script import Engine, Group
 from kvroom.simulation.spans import steps_until
-from serving import jumped, same, some_case, some_chats
+from kvroom.timing.ticks import PAIRS, Reach, StepClock
+from serving import Case, jumped, same, same_gliding, some_case, some_chats, some_groups
 
 SEEDS = st.integers(0, 2**32)
 
@@ -22,9 +25,56 @@ def test_jumps_are_steps(seed):
 
 @settings(max_examples=200)
 @given(SEEDS)
+@example(100233)  # preempted while its only token is on its way
+@example(108364)  # a prompt outruns, in the step that preempts it, whoever generates the same
 def test_jumps_are_steps_in_chats(seed):
     dice = random.Random(seed)
     same(some_chats(dice), dice)
+
+
+@settings(max_examples=300)
+@given(SEEDS)
+def test_gliding_is_stepping(seed):
+    """Groups of all kinds: passes in which only some blocks change, against a pass a token."""
+    dice = random.Random(seed)
+    case = some_chats(dice) if dice.random() < 0.4 else some_case(dice)
+    groups = some_groups(dice)
+    blocks = case.engine.num_gpu_blocks * len(groups)
+    interval = dice.choice([None, 0])
+    case.engine = replace(
+        case.engine, groups=groups, num_gpu_blocks=blocks, prefix_cache_retention_interval=interval
+    )
+    names = case.engine.scheduler().cache.hash_tokens if case.engine.enable_prefix_caching else 1
+    case.requests = [
+        (arrival, prompt, output, held, min(named, (prompt + output) // names), priority)
+        for arrival, prompt, output, held, named, priority in case.requests
+    ]
+    same_gliding(case)
+
+
+def test_who_comes_first_in_a_step_is_found_first():
+    """A prompt that holds another's answer, computed three tokens a step while that is generated: both fill
+    the same block in one step, and the one that was admitted first has it found."""
+    settings = Settings(
+        max_num_batched_tokens=50,
+        max_num_seqs=8,
+        max_model_len=50,
+        long_prefill_token_threshold=3,
+        scheduler_reserve_full_isl=False,
+    )
+    engine = Engine(
+        num_gpu_blocks=7,
+        groups=(Group(type="full", block_size=2),),
+        enable_prefix_caching=True,
+        prefix_cache_retention_interval=0,
+        settings=settings,
+    )
+    reaches = (Reach(context_ps=7, pairs_ps=3 * PAIRS),)
+    clock = StepClock(step_ps=100, request_ps=3, token_ps=2, prompt_ps=11, reaches=reaches)
+    parent, child = [1, 2, 3], [1, 2, 3, 4, 5, 6]
+    requests = [(0, 10, 3, child, 6, 0), (0, 3, 4, parent, 3, 0)]
+    out = same(Case(engine, clock, 1, requests))
+    assert out.preempted > 0
 
 
 @given(SEEDS)

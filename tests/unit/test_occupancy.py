@@ -19,9 +19,9 @@ DEPLOYMENT = {
 }
 
 
-def running(workload):
+def running(workload, **keys):
     """(expected, shared, requests that run on average in the middle of a simulation)."""
-    w = asked(**DEPLOYMENT, workload=workload)
+    w = asked(**{**DEPLOYMENT, **keys}, workload=workload)
     made = serve(w, of_workload(w.plan.scenario.workload))
     line = made.line
     middle = line[len(line) // 4 : 3 * len(line) // 4]
@@ -30,6 +30,27 @@ def running(workload):
     room = w.plan.capacity
     spent = middle[-1].time_ps - middle[0].time_ps
     return room.expected.requests, room.shared.requests, held / spent
+
+
+def mixed(prompt, answer):
+    """Lengths that vary by six tenths around these."""
+    return {
+        "input": f"lognormal:mean={prompt}:sigma=0.6:min=4:max=6000",
+        "output": f"lognormal:mean={answer}:sigma=0.6:min=4:max=1500",
+    }
+
+
+@pytest.mark.parametrize("tokens", [2048, 8192])
+@pytest.mark.parametrize(
+    ("prompt", "answer", "blocks"),
+    [(1000, 20, 1501), (1000, 20, 6001), (3000, 60, 1501), (1000, 100, 1501), (2000, 200, 1501)],
+)
+def test_prompts_take_room_and_steps(prompt, answer, blocks, tokens):
+    """Prompts longer than answers: blocks too few for the next prompt, or tokens too few for all."""
+    args = {"num_gpu_blocks_override": blocks, "max_num_batched_tokens": tokens}
+    load = mixed(prompt, answer) | {"arrivals": "closed:400", "requests": 8000}
+    expected, _, found = running(load, engine_args=args)
+    assert found == pytest.approx(expected, rel=0.17)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +89,7 @@ def test_sequences_bind_where_blocks_do_not():
 
 
 def test_every_engine_has_an_expectation():
-    for engine in ("vllm", "sglang", "arithmetic", "tensorrt-llm"):
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
         room = ask(
             "llama-3-8b",
             "H100-SXM",
@@ -77,6 +98,14 @@ def test_every_engine_has_an_expectation():
             workload={"input_tokens": 1000, "output_tokens": 200},
         ).capacity
         assert room.expected.requests > 100
+
+
+def test_the_ceiling_knows_no_limit_of_an_engine():
+    lengths = {"input_tokens": 1000, "output_tokens": 200}
+    room = ask(
+        "llama-3-8b", "H100-SXM", engine="arithmetic", context_tokens=8192, workload=lengths
+    ).capacity
+    assert room.expected.requests > 256
 
 
 def test_the_sum_of_blocks_is_exact():

@@ -382,3 +382,39 @@ def test_the_python_call():
         kvroom.Scenario.from_dict(got.to_dict()["answers"][0]["scenario"])
         == got.answers[0].scenario
     )
+
+
+def test_copies_of_heads_are_laid_out_over_the_context():
+    """Eight tensor ranks hold each of four KV heads twice: two of them share a request's tokens."""
+    from kvroom.decisions.space import layouts
+    from kvroom.models.load import load
+
+    dense = [x for x in layouts(load("qwen3-30b-a3b"), 8) if x["pp"] == 1 and x["tp"] == 8]
+    assert {x["dcp"] for x in dense} == {1, 2}
+    assert {x["dcp"] for x in layouts(load("gpt-oss-120b"), 8)} == {1}  # windows are not shared out
+    latent = {x["dcp"] for x in layouts(load("deepseek-v3"), 8) if x["tp"] == 8}
+    assert latent == {1, 2, 4, 8}
+
+
+def test_flags_of_engines_are_chosen_among():
+    space = Space(
+        gpus=("L4",), counts=(1,), engines=("vllm", "sglang"), shares=(0.8, 0.9), sequences=(8,)
+    )
+    found = list(candidates(base(), space))
+    by_engine = {"vllm": set(), "sglang": set()}
+    for c in found:
+        by_engine[c.keys["engine"]].add(tuple(sorted(c.keys["engine_args"].items())))
+    assert by_engine["vllm"] == {
+        (("gpu_memory_utilization", share), ("max_num_seqs", 8)) for share in (0.8, 0.9)
+    }
+    assert by_engine["sglang"] == {
+        (("max_running_requests", 8), ("mem_fraction_static", share)) for share in (0.8, 0.9)
+    }
+    answer = search(base(), "tpot_p95=1s", space=space, simulate=0)
+    assert all(row["users"] <= 8 for row in answer.rows())
+    assert "speculative decoding" in answer.to_dict()["left_out"]
+
+
+def test_shares_are_checked():
+    with pytest.raises(KvroomError, match="shares"):
+        Space.from_dict({"shares": [1.5]})

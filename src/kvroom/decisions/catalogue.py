@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
 from kvroom.decisions.published import CACHE_QUALITY, LATENCY, WEIGHT_QUALITY, Effect
-from kvroom.decisions.support import CACHE, NAMES, WEIGHTS, Need, listed, refusal
+from kvroom.decisions.support import CACHE, CONTEXT_RANKS, NAMES, WEIGHTS, Need, listed, refusal
 from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.releases import shown
-from kvroom.memory.layout import context_ranks, most_experts
+from kvroom.memory.layout import context_cuts, most_experts
 from kvroom.models import catalogue
 from kvroom.models.dtypes import cache_dtype
 from kvroom.planning import Workings
@@ -215,11 +215,9 @@ def _layouts(s: Scenario, d: Deployment) -> Iterator[Lever]:
     experts = most_experts(d.model)
     if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
         yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
-    if s.dcp == 1 and s.engine in ("arithmetic", "vllm"):
-        for dcp in (2, 4, 8):
-            # ranks that hold the same heads share their tokens
-            if s.tp % dcp == 0 and context_ranks(d.model, replace(d.layout, dcp=dcp)) == dcp:
-                yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
+    if s.dcp == 1 and s.engine in CONTEXT_RANKS:
+        for dcp in context_cuts(d.model, s.tp):
+            yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
 
 
 def _cuts(count: int) -> Iterator[tuple[int, int, int]]:

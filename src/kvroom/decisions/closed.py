@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any
 
 from kvroom.decisions.demand import Demand, demand_of
 from kvroom.decisions.journal import fingerprint
 from kvroom.errors import KvroomError
-from kvroom.planning import Workings, work
+from kvroom.planning import Placed, place
 from kvroom.scenario import MAX_GPUS, Scenario, Workload
+from kvroom.simulation.engines import played
 from kvroom.timing.answers import load_of
 from kvroom.timing.estimate import Timing
-from kvroom.timing.serving import Load, Times
-from kvroom.timing.serving import served as serve
+from kvroom.timing.serving import Times
+from kvroom.timing.steady import Steady
+from kvroom.timing.ticks import step_clock
+from kvroom.verdict import judge
 
 MOST_USERS = 65_536
 CHUNK = 32
@@ -44,18 +47,15 @@ class Question:
 
     def demand(self) -> Demand:
         """The load and the objectives, made once a process."""
-        return _demand(fingerprint(self.to_dict()), self)
+        name = fingerprint({"workload": self.workload, "slo": self.slo, "seed": self.seed})
+        if name not in _MADE:
+            _MADE.clear()
+            workload = Workload(**self.workload) if self.workload else None
+            _MADE[name] = demand_of(workload, self.slo, self.seed)
+        return _MADE[name]
 
 
 _MADE: dict[str, Demand] = {}
-
-
-def _demand(name: str, question: Question) -> Demand:
-    if name not in _MADE:
-        _MADE.clear()
-        workload = Workload(**question.workload) if question.workload else None
-        _MADE[name] = demand_of(workload, question.slo, question.seed)
-    return _MADE[name]
 
 
 def scenario_of(question: Question, keys: Mapping[str, Any], row: Mapping[str, Any]) -> Scenario:
@@ -89,7 +89,7 @@ class Served:
     """The closed form of one deployment under any number of users."""
 
     timing: Timing
-    load: Load
+    steady: Steady
     room: int
     demand: Demand
     seen: dict[float, Times] = field(default_factory=dict, compare=False)
@@ -97,19 +97,13 @@ class Served:
     def times(self, users: float) -> Times:
         """The times with ``users`` at once, all of whom have room."""
         if users not in self.seen:
-            load = replace(
-                self.load,
-                users=users,  # type: ignore[arg-type]
-                cache_slots=inf,
-                most=inf,
-            )
-            self.seen[users] = serve(self.timing.clock, load)
+            self.seen[users] = self.steady.closed_loop(users)
         return self.seen[users]
 
     def worst(self, times: Times) -> tuple[str, float]:
         """The objective that is nearest to its limit, or farthest beyond, and value over limit."""
         ttft_s = first_s(times)
-        whole = ttft_s + times.tpot_s * max(0, self.load.output_tokens - 1)
+        whole = ttft_s + times.tpot_s * max(0, self.demand.output_tokens - 1)
         values = {"ttft": ttft_s, "tpot": times.tpot_s, "itl": times.tpot_s, "e2e": whole}
         ratios = [(values[o.metric] / o.limit_s, o.name) for o in self.demand.slo]
         ratio, name = max(ratios, default=(0.0, ""))
@@ -132,43 +126,49 @@ class Served:
             low, high = (middle, high) if self.meets(middle) else (low, middle)
         return low
 
-    def users_at(self, rate: float, most: int) -> float:
-        """How many are at once where ``rate`` requests a second come, of at most ``most``."""
-        low, high = 0.0, float(most)
-        for _ in range(12):
-            middle = (low + high) / 2
-            low, high = (
-                (middle, high) if self.times(middle).requests_per_s < rate else (low, middle)
-            )
-        return high
+    def at_rate(self, rate: float, most: int) -> tuple[float, Times]:
+        """How many are at once where ``rate`` requests a second come, ``most`` at most, and the times."""
+        times = self.steady.open_arrivals(rate)
+        if times is None:
+            return float(most), self.times(most)
+        users = rate * (first_s(times) + times.tpot_s * max(0, self.demand.output_tokens - 1))
+        return (users, times) if users <= most else (float(most), self.times(most))
 
 
-def served_of(made: Workings, demand: Demand) -> Served | str:
+def served_of(scenario: Scenario, made: Placed, demand: Demand) -> Served | str:
     """The closed form of a deployment, or why it has none."""
-    plan = made.plan
-    if not made.answer.starts:
-        return plan.verdict.sentence
+    d, answer = made.deployment, made.answer
+    if not answer.starts:
+        return judge(scenario, d, answer, made.limit).sentence
     if made.timing is None:
-        return f"{made.deployment.device.name} has no known arithmetic rate: no times"
+        return f"{d.device.name} has no known arithmetic rate: no times"
     load = load_of(
         Workload(
             input_tokens=demand.input_tokens,
             output_tokens=demand.output_tokens,
             concurrency=MOST_USERS,
         ),
-        made.deployment,
-        plan.capacity.engine,
+        d,
+        answer.capacity,
     )
     assert load is not None
     longest = demand.input_tokens + demand.output_tokens
-    if longest > made.deployment.context_tokens:
+    if longest > d.context_tokens:
         return f"requests of {longest:,} tokens are longer than it takes"
-    capacity = plan.capacity.engine
-    if capacity is None or not capacity.kv_tokens:
+    if answer.capacity is None or not answer.capacity.kv_tokens:
         return "its cache has no size in tokens"
-    return Served(
-        timing=made.timing, load=load, room=int(min(load.cache_slots, load.most)), demand=demand
+    rules = played(d, answer)
+    steady = Steady(
+        clock=step_clock(made.timing.clock),
+        input_tokens=demand.input_tokens,
+        output_tokens=demand.output_tokens,
+        budget_tokens=rules.engine.settings.max_num_batched_tokens,
+        ahead=rules.passes_in_flight - 1,
+        alike=demand.alike,
+        replicas=d.layout.dp,
     )
+    room = int(min(load.cache_slots, load.most))
+    return Served(timing=made.timing, steady=steady, room=room, demand=demand)
 
 
 def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,10 +178,11 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     """
     demand = question.demand()
     try:
-        made = work(Scenario.from_dict({**question.keys, **keys}))
+        scenario = Scenario.from_dict({**question.keys, **keys})
+        made = place(scenario)
+        served = served_of(scenario, made, demand)
     except KvroomError as e:
         return {"refused": f"{e.field} {e.message}"}
-    served = served_of(made, demand)
     if isinstance(served, str):
         return {"refused": served}
     most = served.most_users(demand.users or MOST_USERS)
@@ -193,15 +194,21 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     if demand.requests_per_s is not None:
         fastest = served.times(most).requests_per_s
         replicas = max(1, ceil(demand.requests_per_s / fastest))
-        users = served.users_at(demand.requests_per_s / replicas, most)
-        return _row(made, served, users=users, replicas=replicas)
+        users, times = served.at_rate(demand.requests_per_s / replicas, most)
+        return _row(made, served, users=users, replicas=replicas, times=times)
     return _row(made, served, users=float(most), replicas=1)
 
 
 def _row(
-    made: Workings, served: Served, *, users: float, replicas: int, meets: bool = True
+    made: Placed,
+    served: Served,
+    *,
+    users: float,
+    replicas: int,
+    meets: bool = True,
+    times: Times | None = None,
 ) -> dict[str, Any]:
-    times = served.times(max(users, 1e-3))
+    times = times or served.times(max(users, 1e-3))
     demand, d = served.demand, made.deployment
     gpus = d.layout.gpus * replicas
     name, ratio = served.worst(times)

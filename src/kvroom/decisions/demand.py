@@ -21,12 +21,14 @@ to be less than one in twenty, so that a 95th percentile is that of the steady s
 class Demand:
     """``users`` of a closed loop or ``requests_per_s`` of open arrivals; neither: as much as one deployment
     does within the objectives. ``input_tokens`` and ``output_tokens`` are the means, ``longest_tokens`` what
-    the longest of the requests that a simulation draws holds in the end."""
+    the longest of the requests that a simulation draws holds in the end, ``alike`` whether all have the same
+    lengths."""
 
     source: Synthetic
     input_tokens: int
     output_tokens: int
     longest_tokens: int
+    alike: bool
     users: int | None
     requests_per_s: float | None
     slo: tuple[Objective, ...]
@@ -67,6 +69,7 @@ def demand_of(w: Workload | None, slo: str, seed: int) -> Demand:
         input_tokens=ceil(sum(r.input_tokens for r in drawn) / len(drawn)),
         output_tokens=max(1, round(sum(r.output_tokens for r in drawn) / len(drawn))),
         longest_tokens=max(r.input_tokens + r.output_tokens for r in drawn),
+        alike=len({(r.input_tokens, r.output_tokens) for r in drawn}) == 1,
         users=users,
         requests_per_s=rate,
         slo=objectives(slo),

@@ -9,6 +9,7 @@ from typing import Any
 
 from kvroom.decisions import report
 from kvroom.decisions.cost import Figures
+from kvroom.decisions.space import LEFT_OUT
 from kvroom.scenario import Scenario
 
 
@@ -74,6 +75,7 @@ class Found:
             "pareto": list(self.pareto),
             "lost": [dict(x) for x in self.lost],
             "nearest": [dict(x) for x in self.nearest],
+            "left_out": list(LEFT_OUT),
             "sentence": self.sentence,
             "journal": self.journal,
         }

@@ -161,6 +161,29 @@ def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
     return _svg(title, width, height, marks)
 
 
+def curve(points: Sequence[tuple[float, float]], title: str) -> str:
+    """A line through ``points``, both axes linear, the upper one from zero."""
+    if len(points) < 2:
+        return ""
+    width, height, edge = 880, 240, 56
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
+    top = max(y for _, y in points) or 1
+    drawn = " ".join(
+        f"{edge + (x - left) / ((right - left) or 1) * (width - edge - 20):.1f},"
+        f"{height - edge - y / top * (height - edge - 20):.1f}"
+        for x, y in points
+    )
+    low = height - edge
+    marks = [
+        f'<path d="M{edge} 10V{low}H{width - 10}" fill="none" stroke="var(--line)"/>',
+        f'<polyline fill="none" stroke="var(--dot)" points="{drawn}"/>',
+        f'<text class="soft" x="{edge}" y="{low + 18}">{number(left)}</text>',
+        f'<text class="soft" x="{width - 20}" y="{low + 18}" text-anchor="end">{number(right)}</text>',
+        f'<text class="soft" x="{edge - 6}" y="24" text-anchor="end">{number(top)}</text>',
+    ]
+    return _svg(title, width, height, marks)
+
+
 def _scale(values: Sequence[float]) -> tuple[float, float]:
     low, high = log10(min(values)), log10(max(values))
     return (low - 0.5, high + 0.5) if high - low < 1e-9 else (low, high)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any
 
 from kvroom.decisions.published import CACHE_QUALITY, WEIGHT_QUALITY
-from kvroom.decisions.support import CACHE, WEIGHTS, refusal
+from kvroom.decisions.support import CACHE, CONTEXT_RANKS, WEIGHTS, refusal
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.machines import all_devices
 from kvroom.machines.reader import resolve
 from kvroom.machines.spec import Device
-from kvroom.memory.layout import most_experts
+from kvroom.memory.layout import context_cuts, most_experts
 from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import ENGINES, MAX_GPUS, Scenario
-from kvroom.units import check_int
+from kvroom.units import check_float, check_int
 
 COUNTS = (1, 2, 4, 8)
 MOST_TENSOR_RANKS = 8
@@ -30,7 +31,8 @@ class Space:
     """Values to try of each choice; an empty one means the usual ones.
 
     Usual: every card of the catalogue with a price and known arithmetic; 1, 2, 4 and 8 of them; vLLM;
-    the checkpoint's own weights and FP8; a 16-bit cache and FP8; the engine's own token budget.
+    the checkpoint's own weights and FP8; a 16-bit cache and FP8; the engine's own token budget (``budgets``),
+    share of the memory (``shares``) and requests at once (``sequences``).
     """
 
     gpus: tuple[Any, ...] = ()
@@ -39,6 +41,8 @@ class Space:
     weight_dtypes: tuple[str, ...] = ()
     kv_dtypes: tuple[str, ...] = ()
     budgets: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
+    sequences: tuple[int, ...] = ()
     max_gpus: int = 1024
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,6 +59,8 @@ class Space:
         for n in made.counts:
             check_int("--counts", n, low=1, high=MAX_GPUS)
         check_int("--max-gpus", made.max_gpus, low=1, high=MAX_GPUS)
+        for share in made.shares:
+            check_float("--shares", share, low=0.01, high=1.0)
         for name in made.engines:
             if name not in ENGINES:
                 fix = did_you_mean(name, ENGINES, f"One of: {', '.join(ENGINES)}.")
@@ -76,7 +82,7 @@ class Candidate:
         k = self.keys
         gpu = k["gpu"] if isinstance(k["gpu"], str) else k["gpu"].get("name", "card")
         parts = [f"{gpu}:{k['gpu_count']}"]
-        parts += [f"{d}{k[d]}" for d in ("tp", "pp", "dp", "ep") if k[d] > 1]
+        parts += [f"{d}{k[d]}" for d in ("tp", "pp", "dp", "ep", "dcp") if k.get(d, 1) > 1]
         parts += [k["engine"], k["weight_dtype"] or OWN, k["kv_dtype"]]
         parts += [str(v) for v in k.get("engine_args", {}).values()]
         return " ".join(parts)
@@ -97,8 +103,10 @@ def candidates(base: Scenario, space: Space) -> Iterator[Candidate]:
         for count in sorted(set(space.counts)):
             for layout in layouts(model, count):
                 for engine in space.engines:
+                    if layout["dcp"] > 1 and engine not in CONTEXT_RANKS:
+                        continue
                     for widths in _widths(base, space, device, engine):
-                        for args in _budgets(base, space, engine):
+                        for args in _settings(base, space, engine):
                             keys = {"gpu": gpu, "engine": engine, **layout, **widths, **args}
                             yield Candidate(keys=keys)
 
@@ -110,15 +118,19 @@ def layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
     over them.
     """
     experts, heads = most_experts(model), model.q_heads or 2**20
+    windowed = any(
+        kind.kind == "window" for kind, _ in model.stores
+    )  # vLLM does not share those out
     for tp in range(min(count, MOST_TENSOR_RANKS), 0, -1):
         if count % tp or heads % tp:
             continue
         rest = count // tp
-        base = {"gpu_count": count, "tp": tp, "pp": 1, "dp": 1, "ep": 1}
+        base = {"gpu_count": count, "tp": tp, "pp": 1, "dp": 1, "ep": 1, "dcp": 1}
+        shared = [1] if windowed else [1, *context_cuts(model, tp)]
         if rest <= min(MOST_STAGES, model.num_layers):
-            yield {**base, "pp": rest}
+            yield from ({**base, "pp": rest, "dcp": n} for n in shared)
         if 1 < count <= experts:
-            yield {**base, "dp": rest, "ep": count}
+            yield from ({**base, "dp": rest, "ep": count, "dcp": n} for n in shared)
 
 
 def _widths(base: Scenario, space: Space, device: Device, engine: str) -> Iterator[dict[str, Any]]:
@@ -149,23 +161,46 @@ def _ruled_out(
     return need is not None and refusal(need, engine, version, device) is not None
 
 
-BUDGET_FLAGS = {
-    "vllm": "max_num_batched_tokens",
-    "sglang": "chunked_prefill_size",
-    "tensorrt-llm": "max_num_tokens",
+FLAGS: Mapping[str, Mapping[str, str]] = {
+    "budgets": {
+        "vllm": "max_num_batched_tokens",
+        "sglang": "chunked_prefill_size",
+        "tensorrt-llm": "max_num_tokens",
+    },
+    "shares": {
+        "vllm": "gpu_memory_utilization",
+        "sglang": "mem_fraction_static",
+        "tensorrt-llm": "kv_cache_free_gpu_memory_fraction",
+    },
+    "sequences": {
+        "vllm": "max_num_seqs",
+        "sglang": "max_running_requests",
+        "tensorrt-llm": "max_batch_size",
+        "llama.cpp": "parallel",
+    },
 }
+"""Choices of a Space that are flags of engines."""
+LEFT_OUT = (
+    "offload to host memory and disks",
+    "prefill and decode on separate machines",
+    "speculative decoding",
+    "other models and other versions of an engine",
+    "data-parallel ranks of dense models, which are replicas",
+)
+"""What a search does not choose among; what of it the question sets holds for every deployment."""
 
 
-def _budgets(base: Scenario, space: Space, engine: str) -> Iterator[dict[str, Any]]:
-    """The token budgets to try; flags asked for stay with the engine that they were asked for."""
-    args = base.engine_args if engine == base.engine else {}
-    flag = BUDGET_FLAGS.get(engine)
+def _settings(base: Scenario, space: Space, engine: str) -> Iterator[dict[str, Any]]:
+    """The settings to try; flags asked for stay with the engine that they were asked for."""
+    args = dict(base.engine_args) if engine == base.engine else {}
     version = {"engine_version": base.engine_version if engine == base.engine else None}
-    if not space.budgets or flag is None or flag in args:
-        yield {"engine_args": dict(args), **version}
-        return
-    for tokens in space.budgets:
-        yield {"engine_args": {**args, flag: tokens}, **version}
+    tried: list[list[tuple[str, Any]]] = []
+    for choice, flags in FLAGS.items():
+        flag, values = flags.get(engine), getattr(space, choice)
+        if values and flag is not None and flag not in args:
+            tried.append([(flag, value) for value in values])
+    for chosen in product(*tried):
+        yield {"engine_args": {**args, **dict(chosen)}, **version}
 
 
 def count_of(found: Sequence[Candidate]) -> str:

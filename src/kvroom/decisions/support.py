@@ -113,6 +113,9 @@ _FP8 = Need(
     amd=_CDNA,
 )
 
+CONTEXT_RANKS = ("arithmetic", "vllm")
+"""Engines whose decode-context ranks kvroom reckons with."""
+
 WEIGHTS: Mapping[str, Mapping[str, Need]] = {
     "arithmetic": {
         "fp8": Need(source=_VLLM_FP8),

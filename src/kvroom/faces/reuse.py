@@ -10,15 +10,14 @@ from kvroom.errors import KvroomError
 from kvroom.faces.text import WIDTH, _plain, paragraph
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
-from kvroom.simulation.reuse import Need, Price, Reuse, ages, placed, reuse
+from kvroom.results import reuse_notes
+from kvroom.simulation.reuse import BLOCK_TOKENS, Need, Price, Reuse, ages, placed, reuse
 from kvroom.units import GIB, parse_bytes, parse_tokens, show_count, show_gib
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import fragmentation
 from kvroom.workloads.traces import Counts, Trace
 
-BLOCK_TOKENS = 16
-"""vLLM's default, where the trace does not say."""
 ROWS, LEVELS = 8, " ▁▂▃▄▅▆▇█"
 MARGIN = 9
 
@@ -127,22 +126,7 @@ def _capacities(text: str | None) -> list[int]:
 
 
 def _warnings(found: Reuse, read: Trace | None, price: Price | None) -> Iterable[str]:
-    refs = found.refs
-    if refs.unknown_requests:
-        yield (
-            f"{refs.unknown_requests:,} of {len(refs.ends):,} requests say nothing of what they hold:"
-            " they hit and fill nothing"
-        )
-    if read is not None and read.hash_tokens and refs.block_tokens != read.hash_tokens:
-        yield (
-            f"an id stands for {read.hash_tokens} tokens and a block for {refs.block_tokens}:"
-            " what is shared within an id is not seen"
-        )
-    if read is not None and read.counts.unordered:
-        yield f"{read.counts.unordered:,} requests come out of order; taken in file order"
-    if read is not None and read.counts.skipped_lines:
-        reasons = "; ".join(read.counts.reasons)
-        yield f"{read.counts.skipped_lines:,} bad lines skipped ({reasons})"
+    yield from reuse_notes(found, read)
     if price is not None and price.fixed_bytes:
         yield (
             f"windows and state of {price.name} come on top: {show_gib(price.fixed_bytes)} for every"

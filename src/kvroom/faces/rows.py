@@ -10,32 +10,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from kvroom.errors import KvroomError
+from kvroom.results import request_row
 from kvroom.simulation.live import Live
-from kvroom.timing.ticks import PS_PER_S
 
 BATCH = 10_000
 """Rows of a Parquet file that are written together."""
-
-
-def row(live: Live, end: int | None) -> dict[str, Any]:
-    """What is told of one request; ``end`` is None where it was dropped."""
-    tokens = live.total - live.prompt
-    done = end is not None
-    first = live.first_ps if live.first_ps >= 0 else None
-    return {
-        "request": live.index,
-        "arrival_s": live.arrival_ps / PS_PER_S,
-        "input_tokens": live.prompt,
-        "output_tokens": tokens if done else 0,
-        "cached_tokens": live.cached_tokens,
-        "ttft_s": None if first is None else (first - live.arrival_ps) / PS_PER_S,
-        "tpot_s": (end - first) / (tokens - 1) / PS_PER_S
-        if end is not None and first is not None and tokens > 1
-        else None,
-        "e2e_s": None if end is None else (end - live.arrival_ps) / PS_PER_S,
-        "preemptions": live.preemptions,
-        "status": "completed" if done else "dropped",
-    }
 
 
 class RowFile:
@@ -72,10 +51,10 @@ class RowFile:
 
     def _line(self, live: Live, end: int | None) -> None:
         assert self._stream is not None
-        self._stream.write(json.dumps(row(live, end)) + "\n")
+        self._stream.write(json.dumps(request_row(live, end)) + "\n")
 
     def _column(self, live: Live, end: int | None) -> None:
-        self._rows.append(row(live, end))
+        self._rows.append(request_row(live, end))
         if len(self._rows) >= BATCH:
             self._parquet.write(self._rows)
             self._rows = []
@@ -116,7 +95,7 @@ class _Parquet:
         self._arrow = pyarrow
         whole, real, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
         kinds = {"status": text} | dict.fromkeys(("arrival_s", "ttft_s", "tpot_s", "e2e_s"), real)
-        names = row(Live(0, 0, 1, 1), None)
+        names = request_row(Live(0, 0, 1, 1), None)
         self._schema = pyarrow.schema([(name, kinds.get(name, whole)) for name in names])
         self._writer = self._parquet.ParquetWriter(str(path), self._schema)
 

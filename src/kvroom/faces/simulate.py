@@ -18,8 +18,9 @@ from kvroom.faces.rows import RowFile
 from kvroom.faces.simulated import cliff_text, describe_text, show
 from kvroom.faces.watching import Progress
 from kvroom.planning import work
+from kvroom.results import read_notes
 from kvroom.scenario import Scenario
-from kvroom.simulating import Objective, bands, parse_slo, serve
+from kvroom.simulating import Objective, over_seeds, parse_slo, serve
 from kvroom.simulation.results import Played
 from kvroom.simulation.script import Script
 from kvroom.units import check_int, parse_tokens
@@ -85,14 +86,11 @@ def run(
         raise KvroomError("--seeds", seeds, why, "Give --workload in place of --trace.")
     with Progress(_expected(source)) as progress, RowFile(per_request) as rows:
         made = serve(workings, source, slo=objectives, on_over=rows.on_over, watch=progress.watch)
-        answer = replace(made, warnings=(*made.warnings, *_met(read))).to_dict()
+        answer = replace(made, warnings=(*made.warnings, *read_notes(read))).to_dict()
         if many > 1 and isinstance(source, Synthetic):
-            answers = [answer]
-            while len(answers) < many and not made.fleet.stopped:
-                again = replace(source, seed=source.seed + len(answers))
-                made = serve(workings, again, slo=objectives, watch=progress.watch)
-                answers += [] if made.fleet.stopped else [made.to_dict()]
-            answer["bands"] = bands(answers)
+            made, answer["bands"] = over_seeds(
+                made, answer, source, many, slo=objectives, watch=progress.watch
+            )
     if as_json:
         say(answer)
     else:
@@ -174,16 +172,6 @@ def _describe(
 def _expected(source: Iterable[Request]) -> int | None:
     """How many requests will come, where that is known beforehand."""
     return getattr(source, "requests", None)
-
-
-def _met(read: Trace | None) -> Iterable[str]:
-    if read is None:
-        return
-    if read.counts.skipped_lines:
-        reasons = "; ".join(read.counts.reasons)
-        yield f"{read.counts.skipped_lines:,} bad lines skipped ({reasons})"
-    if read.counts.unordered:
-        yield f"{read.counts.unordered:,} requests came out of order and were sorted"
 
 
 def summary(played: Played) -> str:

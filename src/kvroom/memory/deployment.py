@@ -102,11 +102,22 @@ def account(name: str, size: int, source: str, band: tuple[int, int] | None = No
     return Account(name=name, bytes=size, low_bytes=low, high_bytes=high, source=source)
 
 
-def longest_fit(holds: Callable[[int], bool], limit: int) -> int:
-    """The largest n ≤ ``limit`` for which ``holds`` (true up to some n, false after), 0 for none."""
+def longest_fit(holds: Callable[[int], bool], limit: int, near: int = 0) -> int:
+    """The largest n ≤ ``limit`` for which ``holds`` (true up to some n, false after), 0 for none; the sooner
+    found the better the guess ``near``."""
     if holds(limit):
         return limit
-    low, high = 0, limit
+    low, high, step = 0, limit, 1
+    if 0 < near < limit and holds(near):
+        low = near
+        while near + step < limit and holds(near + step):
+            low, step = near + step, 8 * step
+        high = min(limit, near + step)
+    elif 0 < near < limit:
+        high = near
+        while near - step > 0 and not holds(near - step):
+            high, step = near - step, 8 * step
+        low = max(0, near - step)
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)

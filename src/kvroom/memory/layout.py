@@ -9,7 +9,7 @@ otherwise hold the same heads. All tensor ranks of a stage are alike, so a layou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kvroom.errors import KvroomError
@@ -91,6 +91,13 @@ def context_ranks(model: ModelSpec, layout: Layout) -> int:
         k.kv_heads for k, _ in model.stores if isinstance(k, HeadedAttention) and k.context_parallel
     ]
     return min(layout.dcp, *(max(1, layout.tp // n) for n in heads)) if heads else layout.dcp
+
+
+def context_cuts(model: ModelSpec, tp: int) -> tuple[int, ...]:
+    """Decode-context ranks beyond one that ``tp`` tensor ranks have a use for."""
+    return tuple(
+        n for n in (2, 4, 8) if tp % n == 0 and context_ranks(model, Layout(tp=tp, dcp=n)) == n
+    )
 
 
 def most_experts(model: ModelSpec) -> int:
@@ -216,6 +223,9 @@ class WeightMap:
 
     model: ModelSpec
     quantisation: Quantisation
+    _cut: dict[object, tuple[Rank, ...]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @cached_property
     def whole_bytes(self) -> int:
@@ -291,6 +301,14 @@ class WeightMap:
         ``stages`` are their layers where not ``stage_sizes``; ``attention_tp`` the ranks that share a
         request's cache where not all tensor ranks do.
         """
+        key = (layout, stages and tuple(stages), attention_tp)
+        if key not in self._cut:
+            self._cut[key] = self._ranks(layout, stages, attention_tp)
+        return self._cut[key]
+
+    def _ranks(
+        self, layout: Layout, stages: Sequence[int] | None, attention_tp: int | None
+    ) -> tuple[Rank, ...]:
         layers = list(self.model.each_layer())
         sizes = self._layer_bytes(layout)
         made: list[Rank] = []

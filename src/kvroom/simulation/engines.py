@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -44,6 +44,13 @@ class Played:
         """Whether it can be served from event to event."""
         groups = self.engine.groups
         return self.own is None and len(groups) == 1 and groups[0].type == "full"
+
+    @property
+    def passes_in_flight(self) -> int:
+        """Passes that may be scheduled before the output of the first is there."""
+        if self.own is not None:
+            return self.own().passes_in_flight
+        return 2 if self.engine.settings.async_scheduling else 1
 
     @property
     def name_tokens(self) -> int:
@@ -160,7 +167,8 @@ def _sglang(d: Deployment, found: Played) -> Played:
         max_prefill_tokens=_number(args, "max_prefill_tokens") or 16384,
         caching=not _switch(args, "disable_radix_cache", False),
     )
-    return Played(engine=e, own=lambda: Sglang(s))
+    limits = replace(e.settings, max_num_batched_tokens=s.chunked_prefill_size)
+    return Played(engine=replace(e, settings=limits), own=lambda: Sglang(s))
 
 
 def _slots(d: Deployment, answer: EngineAnswer, found: Played) -> Played:

@@ -12,6 +12,8 @@ from collections.abc import Sequence as Row
 from kvroom.simulation.block_pool import BlockPool
 from kvroom.simulation.sequence import Sequence
 
+FAR = 1 << 60
+
 
 class LayerGroup:
     """What all kinds have in common.
@@ -58,6 +60,16 @@ class LayerGroup:
     def skipped_tokens(self, computed: int) -> int:
         """Leading tokens that the next token no longer attends to."""
         return 0
+
+    def skips_until(self, computed: int) -> int:
+        """The most tokens with which no more blocks are skipped than with ``computed``."""
+        return FAR
+
+    def quiet_until(self, sequence: Sequence, processed: int, caching: bool) -> int:
+        """Up to how many tokens nothing is taken, given back or cached, ``processed`` being settled."""
+        size = self.block_tokens
+        upto = min(len(sequence.tables[self.index]) * size, self.skips_until(processed))
+        return min(upto, (sequence.registered[self.index] + 1) * size - 1) if caching else upto
 
     def need(
         self, sequence: Sequence, tokens: int, hits: Row[int], computed: int, capped: bool
@@ -248,6 +260,10 @@ class WindowGroup(LayerGroup):
     def skipped_tokens(self, computed: int) -> int:
         return max(0, computed - self.window + 1)
 
+    def skips_until(self, computed: int) -> int:
+        size = self.block_tokens
+        return (self.skipped_tokens(computed) // size + 1) * size + self.window - 2
+
     def kept(self, sequence: Sequence, start: int, end: int) -> Row[int] | None:
         if self.hit_tokens % self.block_tokens:
             return None
@@ -311,6 +327,11 @@ class ChunkGroup(LayerGroup):
 
     def skipped_tokens(self, computed: int) -> int:
         return computed // self.chunk * self.chunk
+
+    def skips_until(self, computed: int) -> int:
+        size = self.block_tokens
+        more = (self.skipped_tokens(computed) // size + 1) * size
+        return -(-more // self.chunk) * self.chunk - 1
 
     def longest_hit(
         self, hashes: list[int], limit: int, members: Row[int]

@@ -36,6 +36,7 @@ class Live:
     alone = 0
     preemptions = 0
     cached_tokens = 0
+    late_ps = 0  # how much later than its steps its tokens are out
     session: Iterator[Request] | None = None  # those of it that are still to come
 
     def __init__(

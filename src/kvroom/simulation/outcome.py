@@ -140,6 +140,7 @@ class Outcome:
         *,
         limits: Limits | None = None,
         on_over: Callable[[Live, int | None], None] | None = None,
+        passage_ps: Callable[[int], int] | None = None,
     ) -> None:
         self.gaps = Gaps()
         self.ttft_ps = array("q")
@@ -147,6 +148,9 @@ class Outcome:
         self.tpot_ps = array("d")
         self.limits = limits
         self.on_over = on_over
+        self.passage_ps = (
+            passage_ps  # by tokens: what a prompt takes beyond its step, in a pipeline
+        )
         self.preempted = 0
         self.dropped = 0
         self.good = 0
@@ -164,10 +168,14 @@ class Outcome:
 
     def first(self, live: Live) -> None:
         """A request got its first token."""
+        if self.passage_ps:
+            live.late_ps = self.passage_ps(live.prompt - live.cached_tokens)
+            live.first_ps += live.late_ps
         self.ttft_ps.append(live.first_ps - live.arrival_ps)
 
     def done(self, live: Live, end: int) -> None:
         """A request got its last token at ``end``."""
+        end += live.late_ps
         spent = end - live.arrival_ps
         self.e2e_ps.append(spent)
         tokens = live.total - live.prompt

@@ -66,7 +66,9 @@ class PrefixCache:
         self._none = Hit(tuple(() for _ in groups))
         self._kinds = self._by_kind()
         self._copies: list[int] = []
-        self._plain = all(isinstance(g, FullGroup) and g.hashes_per_block == 1 for g in groups)
+        # Where a prompt's end is cached inside a block, that is looked at again and again.
+        self.quiet = not any(isinstance(g, FullGroup) and g.hashes_per_block > 1 for g in groups)
+        self._plain = self.quiet and all(isinstance(g, FullGroup) for g in groups)
 
     def _by_kind(self) -> list[tuple[LayerGroup, list[int]]]:
         kinds: dict[tuple[object, ...], tuple[LayerGroup, list[int]]] = {}
@@ -170,12 +172,10 @@ class PrefixCache:
             group.grow(sequence, tokens, self._copies)
         # Tokens count as cached once scheduled: a request later in the same pass may hit them.
         self.register(sequence, min(computed + new_tokens, sequence.known))
-        if self._plain:
-            # Until the last block is full there is nothing to take and nothing to cache.
-            held = (
-                len(t) * g.block_tokens for t, g in zip(sequence.tables, self.groups, strict=True)
+        if self.quiet and (self._plain or computed + new_tokens >= sequence.prompt_tokens):
+            sequence.quiet_tokens = min(
+                [g.quiet_until(sequence, processed, self.caching) for g in self.groups]
             )
-            sequence.quiet_tokens = min(held) - 1
         return True
 
     def _need(

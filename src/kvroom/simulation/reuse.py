@@ -23,6 +23,8 @@ from kvroom.units import ceil_div, check_int
 from kvroom.workloads.requests import PS_PER_S, Request
 from kvroom.workloads.statistics import fragmentation, spread, spread_s
 
+BLOCK_TOKENS = 16
+"""vLLM's default, where the trace does not say."""
 POLICIES = ("lru", "lru-tail", "fifo", "lfu", "belady")
 MAX_BLOCK_TOKENS = 2**20
 MAX_CAPACITY_BLOCKS = 10**12

@@ -150,7 +150,8 @@ class Scheduler:
             if tokens == 0:
                 place += 1
                 continue
-            while not (fits := self.cache.allocate(sequence, tokens)):
+            fits = sequence.computed + tokens <= sequence.quiet_tokens
+            while not fits and not (fits := self.cache.allocate(sequence, tokens)):
                 victim = self._victim()
                 where = self.running.index(victim)
                 del self.running[where]

@@ -309,7 +309,8 @@ class Server(Arrivals):
             full = (live.computed + tokens) // self.block_tokens
             if self._growing:
                 for place in range(live.held.covered, full):
-                    self._catch_up(live.held, place)  # who got there first is found first
+                    # Who got there first is found first.
+                    self._catch_up(live.held, place, live.number)
             self.pool.register(live.held, full)
 
     def admit(self, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
@@ -374,14 +375,16 @@ class Server(Arrivals):
             return None
         return self._growing.get(wanted.names[place // self.pool.unit])
 
-    def _catch_up(self, wanted: Holding, place: int) -> bool:
+    def _catch_up(self, wanted: Holding, place: int, number: int = -1) -> bool:
         """Let what a decoding request has generated so far be found, if it gets to what ``wanted`` misses
-        at ``place``; whether there is more to find now."""
+        at ``place``; whether there is more to find now. ``number``: the place of the one that asks among
+        those who run, of whom only those before it got their token of this step by now."""
         live = self._owner(wanted, place)
         if live is None or live.held is None:
             return False
         before = live.held.covered
-        computed = self.step + 1 - live.base - self.lag
+        behind = -1 < number < live.number
+        computed = self.step + 1 - live.base - self.lag - behind
         self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
         return live.held.covered > before
 
@@ -430,7 +433,7 @@ class Server(Arrivals):
     def _begin(self, live: Live, step: int) -> None:
         """``live`` got its next token in ``step`` and decodes from now on."""
         live.alone = 0
-        computed = live.known
+        computed = live.resumed_at = live.known
         live.last = step + live.total - computed - 1
         heappush(self._finishing, (live.last, live.number, live))
         if live.first_ps < 0:
@@ -443,7 +446,6 @@ class Server(Arrivals):
             return
         live.decoding = True
         live.base = base = step + 1 - computed
-        live.resumed_at = computed
         self.active += 1
         self._bases += base
         self._count(base, 1)

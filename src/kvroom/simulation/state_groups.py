@@ -19,6 +19,10 @@ class StateGroup(LayerGroup):
     def skipped_tokens(self, computed: int) -> int:
         return computed - 1
 
+    def skips_until(self, computed: int) -> int:
+        size = self.block_tokens
+        return (self.skipped_tokens(computed) // size + 1) * size
+
 
 class AlignedStateGroup(StateGroup):
     """A recurrent group with prefix caching: a table position a block of tokens, most of them null."""

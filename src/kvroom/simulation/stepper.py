@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 
+from kvroom.simulation.glide import Glide
 from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
 from kvroom.simulation.outcome import Outcome
 from kvroom.simulation.rules import Pass, RuleSet
+from kvroom.simulation.scheduler import Scheduler
 from kvroom.simulation.sequence import Sequence
 from kvroom.timing.ticks import StepClock
 
@@ -41,6 +43,7 @@ class Stepper(Arrivals):
         self.end = 0
         self.peak_blocks = 0
         self.running: dict[int, Live] = {}  # by index: those that the rules know
+        self.glides = rules if isinstance(rules, Scheduler) else None
         self._flying: deque[tuple[Pass, int]] = deque()
 
     @property
@@ -75,6 +78,10 @@ class Stepper(Arrivals):
                     return True
                 self.decide = max(self.end, self.next_ps)
                 continue
+            if self.glides is not None and len(flying) == rules.passes_in_flight - 1:
+                events -= self._glide(self.glides, until, events)
+                if self.decide >= until or self.next_ps <= self.decide:
+                    continue
             made = rules.schedule()
             self._scheduled(made)
             if len(flying) == rules.passes_in_flight or (flying and not made.work):
@@ -86,6 +93,37 @@ class Stepper(Arrivals):
                 if stuck is not None:
                     self._drop(stuck.index)
         return True
+
+    def _glide(self, rules: Scheduler, until: int, events: int) -> int:
+        """Passes in which all running requests decode, up to the next event; gives how many."""
+        flying = self._flying
+        glide = Glide.start(rules, flying[0][0] if flying else None, self.clock)
+        if glide is None:
+            return 0
+        lives = [self.running[sequence.index] for sequence in rules.running]
+        over = self.end if flying else 0
+        told = lives[0].token_ps
+        if any(live.token_ps != told for live in lives):
+            return 0
+        most = min(glide.most, events)
+        while glide.done < most and self.decide < until and self.next_ps > self.decide:
+            spent = glide.spent_ps()
+            if not glide.step():
+                break
+            self.end = max(self.decide, self.end) + spent
+            if not flying:
+                over = self.end
+            self.decide = max(self.decide, over)
+            self.outcome.gaps.add(over - told, 0, 1, len(lives), over - told)
+            told, over = over, self.end
+            self.peak_blocks = max(self.peak_blocks, rules.blocks_in_use)
+        glide.settle()
+        if glide.done:
+            for live in lives:
+                live.token_ps = told
+            if flying:
+                flying[0] = (glide.last(), self.end)
+        return glide.done
 
     def _queue(self, live: Live) -> None:
         self.running[live.index] = live

@@ -81,6 +81,7 @@ class StepClock:
     verified: int = 1
     tokens_a_step: float = 1.0
     acceptance: float = 0.0
+    stages: int = 1
     decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """``decode_ps`` of the batches that were asked for so far."""
 
@@ -108,6 +109,11 @@ class StepClock:
         for reach in self.reaches:
             spent += reach.pairs_ps * reach.pairs(start, tokens)
         return spent // PAIRS
+
+    def passage_ps(self, tokens: int) -> int:
+        """What a prompt of ``tokens`` takes in further stages of a pipeline before its first token is out,
+        while the first ones work on others'."""
+        return (self.stages - 1) * (self.token_ps * tokens + self.chunk_ps(0, tokens))
 
     def ps(self, work: Sequence[tuple[int, int]]) -> int:
         """A step in which each request, having computed ``start`` tokens, computes ``tokens`` more.
@@ -194,6 +200,7 @@ def step_clock(clock: Clock) -> StepClock:
         verified=clock.width,
         tokens_a_step=clock.tokens_a_step,
         acceptance=clock.drafting.acceptance if clock.drafting else 0.0,
+        stages=stages,
         reaches=tuple(
             Reach(
                 tokens=reach,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
+from kvroom.kept import Kept
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.layout import Layout, Rank, bytes_on_rank
 from kvroom.models.dtypes import Dtype
@@ -105,7 +106,12 @@ class Work:
 
     @classmethod
     def of(cls, d: Deployment) -> Work:
-        """The work of ``d``'s steps."""
+        """The work of ``d``'s steps: the same for any card."""
+        whose = (d.weights, d.own_ranks)
+        return _MADE.get(whose, (d.layout, d.kv, d.encoder_tokens), lambda: cls._of(d))
+
+    @classmethod
+    def _of(cls, d: Deployment) -> Work:
         layers, ranks = list(d.model.each_layer()), d.own_ranks
         return cls(
             stages=tuple(
@@ -142,6 +148,9 @@ class Work:
                 made.append(Attention(cache_bytes=cache, state_bytes=state, flops=used))
             self._seen[key] = tuple(made)
         return self._seen[key]
+
+
+_MADE: Kept[Work] = Kept(256)
 
 
 def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) -> StageWork:

@@ -22,6 +22,8 @@ LISTS = (
     ("--weight-dtypes", "DTYPE,…", "Weights: own, fp8, int4 … (default: own and fp8)."),
     ("--kv-dtypes", "DTYPE,…", "Caches: auto, fp8 … (default: auto and fp8)."),
     ("--budgets", "TOKENS,…", "Tokens in a step at most (default: the engine's own)."),
+    ("--shares", "SHARE,…", "Shares of the memory to take (default: the engine's own)."),
+    ("--sequences", "N,…", "Requests at once at most (default: the engine's own)."),
 )
 
 
@@ -88,6 +90,8 @@ def search(
             "weight_dtypes": _words(lists["--weight-dtypes"]),
             "kv_dtypes": _words(lists["--kv-dtypes"]),
             "budgets": _numbers("--budgets", lists["--budgets"]),
+            "shares": _shares(lists["--shares"]),
+            "sequences": _numbers("--sequences", lists["--sequences"]),
             "max_gpus": _number("--max-gpus", max_gpus),
         }
     )
@@ -151,6 +155,13 @@ def _words(text: str | None) -> tuple[str, ...]:
 
 def _numbers(flag: str, text: str | None) -> tuple[int, ...]:
     return tuple(_number(flag, w) for w in _words(text))
+
+
+def _shares(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(w) for w in _words(text))
+    except ValueError:
+        raise KvroomError("--shares", text, "are no numbers", "Write such as 0.85,0.92.") from None
 
 
 def _number(flag: str, text: str) -> int:

@@ -146,4 +146,5 @@ class Pool:
         """The longest request that the engine would start with; None where length costs nothing."""
         if limit >= LONGEST and self.fits(LONGEST):
             return None
-        return longest_fit(self.fits, limit)
+        near = self.num_blocks // len(self.caching[0].groups) * self.block_tokens * self.dcp
+        return longest_fit(self.fits, limit, near)

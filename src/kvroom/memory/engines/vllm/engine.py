@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kvroom.answer import EngineCapacity
+from kvroom.kept import Kept
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines.releases import shown
 from kvroom.memory.engines.vllm import budget as ledger
@@ -85,10 +86,22 @@ class Workings(Setup):
         )
 
 
+def _asked(d: Deployment) -> tuple[Workings, tuple[str, ...]]:
+    """The Workings of ``d`` and warnings, kept for whoever asks next about it."""
+
+    def make() -> tuple[Workings, tuple[str, ...]]:
+        asked, warnings = setup(d)
+        return Workings(asked.d, asked.rules, asked.flags, asked.platform), warnings
+
+    return _ASKED.get((d,), (), make)
+
+
+_ASKED: Kept[tuple[Workings, tuple[str, ...]]] = Kept(4)
+
+
 def answer(d: Deployment) -> EngineAnswer:
     """What vLLM of the asked release makes of the deployment."""
-    asked, warnings = setup(d)
-    w = Workings(asked.d, asked.rules, asked.flags, asked.platform)
+    w, warnings = _asked(d)
     budgets = [ledger.budget(w, r, w.batch) for r in d.ranks]
     given = w.flags.cache_bytes
     sizes = [given if given is not None else b.cache_bytes() for b in budgets]
@@ -151,8 +164,7 @@ class Paging:
 
 def paging(d: Deployment) -> Paging:
     """The blocks and limits that requests are scheduled with; CannotStart where vLLM refuses."""
-    asked, _ = setup(d)
-    w = Workings(asked.d, asked.rules, asked.flags, asked.platform)
+    w, _ = _asked(d)
     given = w.flags.cache_bytes
     sizes = [
         given if given is not None else ledger.budget(w, r, w.batch).cache_bytes() for r in d.ranks

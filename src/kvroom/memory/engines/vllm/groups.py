@@ -41,7 +41,8 @@ class Group:
     @cached_property
     def kinds(self) -> tuple[Spec, ...]:
         """The members' specs, each once."""
-        return tuple({spec for _, spec in self.members} or {self.spec})
+        known = {id(spec): spec for _, spec in self.members}  # layers alike share theirs
+        return tuple(set(known.values()) or {self.spec})
 
     @property
     def block_tokens(self) -> int:
@@ -107,7 +108,8 @@ def _one_type(specs: Sequence[LayerSpec]) -> bool:
 
 
 def _mergeable(specs: Sequence[LayerSpec]) -> bool:
-    return len({s for _, s in specs}) == 1
+    first = specs[0][1]
+    return all(s is first or s == first for _, s in specs)
 
 
 def _promoted(specs: Sequence[LayerSpec]) -> list[LayerSpec]:
