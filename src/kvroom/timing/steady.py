@@ -135,8 +135,8 @@ class Steady:
         """Arrivals at ``requests_per_s`` (whole deployment), independent of one another; None where more
         come than can be served.
 
-        Prompts take ρ = rate × ``prompt_s`` of the time, so what a step gains takes a step over 1 − ρ. Who comes waits
-        for the rest of the step under way, longer where steps with prompts follow one another.
+        Prompts take ρ = rate × ``prompt_s`` of the time, so what a step gains takes a step over 1 − ρ. Who
+        comes waits for the rest of the step under way, longer where steps with prompts follow one another.
         """
         rate = requests_per_s / self.replicas
         steps, gained = self._steps, self.clock.tokens_a_step
