@@ -33,10 +33,12 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the engine: its whole log, and where its server answers ("" where it refused)."""
+    """One run of the engine: its whole log, where its server answers ("" where it refused), and its
+    first process."""
 
     log: str
     address: str
+    pid: int
 
     @property
     def tokens(self) -> int:
@@ -117,7 +119,7 @@ def running(
     try:
         address = f"http://127.0.0.1:{port}"
         up = _wait(process, address)
-        yield Run(path.read_text(errors="replace"), address if up else "")
+        yield Run(path.read_text(errors="replace"), address if up else "", process.pid)
     finally:
         _end(process)
 
