@@ -87,9 +87,14 @@ def _get(address: str, body: Mapping[str, Any] | None = None) -> str:
 
 @contextmanager
 def running(
-    room: Path, config: Mapping[str, Any], *flags: str, draft: Mapping[str, Any] | None = None
+    room: Path,
+    config: Mapping[str, Any],
+    *flags: str,
+    draft: Mapping[str, Any] | None = None,
+    bound_to: str = "",
 ) -> Iterator[Run]:
     """vLLM serving ``config`` with ``flags``, until the block ends; ``draft`` lies in a folder draft.
+    ``bound_to`` names the cores that its threads are bound to (as it chooses where there are none).
 
     Where it refuses to start, the Run has its log and no address.
     """
@@ -111,7 +116,11 @@ def running(
         process = subprocess.Popen(
             command,
             cwd=room,
-            env={**os.environ, **QUIET},
+            env={
+                **os.environ,
+                **QUIET,
+                **({"VLLM_CPU_OMP_THREADS_BIND": bound_to} if bound_to else {}),
+            },
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

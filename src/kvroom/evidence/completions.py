@@ -104,9 +104,7 @@ class Engine:
             thread.join()
         return found
 
-    def _heard(
-        self, ask: Ask, begun: float, told: Callable[[int], None] | None = None
-    ) -> Heard:
+    def _heard(self, ask: Ask, begun: float, told: Callable[[int], None] | None = None) -> Heard:
         """One request from beginning to end; what fails is told in it."""
         heard = Heard(ask)
         kind = http.client.HTTPSConnection if self.metrics.secure else http.client.HTTPConnection

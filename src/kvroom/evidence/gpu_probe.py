@@ -2,12 +2,14 @@
 
 Standard library and one of the two only, so that any Python that has one can run it by its path:
 ``python gpu_probe.py [SHARE [BYTES]]`` takes at most SHARE (0.1) of a GPU's free memory and BYTES (else
-the same share) of the host's, and some seconds a kind of GPU, of which the first is measured. Each figure is the best of several timed runs.
+the same share) of the host's, and some seconds a kind of GPU, of which the first is measured. Each figure
+is the best of several timed runs.
 
 ``{"backend", "version", "devices": [{"name", "visible_bytes", "free_bytes", "compute_capability",
 "l2_bytes", "read_bytes_per_s", "copy_bytes_per_s", "l2_bytes_per_s", "to_device_bytes_per_s",
 "from_device_bytes_per_s", "to_peer_bytes_per_s", "flops_per_s": {"bf16", "fp32"}}], "missing": […],
-"cpu_flops_per_s": {…}, "cpu_read_bytes_per_s"}``; a figure that could not be had is null, and ``missing`` says why.
+"cpu_flops_per_s": {…}, "cpu_read_bytes_per_s"}``; a figure that could not be had is null, and
+``missing`` says why.
 """
 
 from __future__ import annotations

@@ -123,9 +123,7 @@ class Proof:
         }
 
 
-def prove(
-    title: str, scenario: Scenario, printed: dict[str, int], measured: Measured
-) -> Proof:
+def prove(title: str, scenario: Scenario, printed: dict[str, int], measured: Measured) -> Proof:
     """Predict all that was measured; ``printed`` is the cache as the engine tells it."""
     workings = work(scenario)
     if workings.timing is None:
@@ -228,9 +226,7 @@ def _lines(workings: Workings, steps: Sequence[Step]) -> dict[int, list[tuple[in
     contexts = sorted({s.context_tokens for s in steps if s.concurrency == 1})
     most = max((s.concurrency for s in steps), default=0)
     clock = workings.timing.clock
-    return {
-        c: [(b, clock.decode_s(b, c)) for b in range(1, most + 1)] for c in contexts
-    }
+    return {c: [(b, clock.decode_s(b, c)) for b in range(1, most + 1)] for c in contexts}
 
 
 def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[Live], Any]:
@@ -247,7 +243,9 @@ def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[Li
 def _firsts(workings: Workings, firsts: Sequence[First]) -> list[FirstRow]:
     """First tokens simulated: each prompt asked anew, then again."""
     requests = [
-        Request(i * APART_S * PS_PER_S, f.input_tokens, 1, TokenRuns(((i // 2 << 24, f.input_tokens),)))
+        Request(
+            i * APART_S * PS_PER_S, f.input_tokens, 1, TokenRuns(((i // 2 << 24, f.input_tokens),))
+        )
         for i, f in enumerate(firsts)
     ]
     served, _ = _simulated(workings, requests)
