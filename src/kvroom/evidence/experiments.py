@@ -150,11 +150,12 @@ class Lab:
         _fine(self.engine.one_by_one([Ask(ids(self.fresh(32)), 4)]))
 
     def steps(
-        self, batches: Sequence[int], contexts: Sequence[int], most_tokens: int, repeats: int = 2
+        self, batches: Sequence[int], contexts: Sequence[int], most_tokens: int, repeats: int = 3
     ) -> list[Step]:
         """Decode steps at every batch and context that hold at most ``most_tokens`` together.
 
         The prompts of a shorter context begin those of a longer, so each token is computed about once.
+        Of ``repeats`` the less disturbed half counts.
         """
         prompts = [ids(self.fresh(max(contexts))) for _ in range(max(batches))]
         found: list[Step] = []
@@ -165,7 +166,8 @@ class Lab:
                 asks = [Ask(p[:context], STEP_TOKENS) for p in prompts[:batch]]
                 spans = [s for s in (self._step(asks) for _ in range(repeats)) if s is not None]
                 if spans:
-                    found.append(_step(batch, context, spans))
+                    spans.sort(key=lambda s: s[0].disturbed or 0.0)
+                    found.append(_step(batch, context, spans[: -(-len(spans) // 2)]))
         return found
 
     def _step(self, asks: Sequence[Ask]) -> tuple[Span, float, float] | None:
