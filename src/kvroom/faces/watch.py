@@ -325,10 +325,17 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
             why = "holds no arrival to make a trace of"
             raise KvroomError("recording", path, why, "Record while requests come.")
         count = write_trace(trace, chain((first,), requests))
-        click.echo(
-            f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
-            "what their prompts share is not in a recording."
+        ratio = recording.hit_ratio()
+        shared = (
+            "what their prompts share is not in a recording, so they share nothing."
+            if not ratio
+            else f"they begin alike, made up so that {ratio:.1%} of their tokens are found in a "
+            "cache as in the recording."
         )
+        told = (
+            f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
+        )
+        click.echo(_plain(paragraph(told + shared, "")))
         return
     names = Sample.__dataclass_fields__
     lines = _Lines(None)
