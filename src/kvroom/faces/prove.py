@@ -26,7 +26,6 @@ from kvroom.planning import work
 from kvroom.scenario import Scenario
 
 Table = tuple[tuple[str, ...], list[list[str]]]
-PARTS = ("steps", "firsts", "conversations", "pressure")
 BATCHES = (1, 2, 4, 8, 16)
 CONTEXTS = (128, 384, 1024, 2048)
 STEP_ROOM = 6144
@@ -43,7 +42,7 @@ MOST_AT_ONCE = 64
 class Wishes:
     """What to ask: the parts, the workload's seed, the engine's first process where it runs here."""
 
-    parts: tuple[str, ...] = PARTS
+    parts: tuple[str, ...]
     seed: int = 0
     pid: int | None = None
 

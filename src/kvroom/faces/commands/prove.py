@@ -10,7 +10,7 @@ import click
 from kvroom.faces.options import scenario_from, scenario_options
 from kvroom.faces.shell import answers_errors, json_option, say
 
-_PARTS = ("steps", "firsts", "conversations", "pressure")
+PARTS = ("steps", "firsts", "conversations", "pressure")
 
 
 @click.command(
@@ -18,9 +18,7 @@ _PARTS = ("steps", "firsts", "conversations", "pressure")
 )
 @click.argument("url", metavar="URL")
 @scenario_options
-@click.option(
-    "--only", multiple=True, type=click.Choice(_PARTS), help="Ask this part (repeatable)."
-)
+@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Ask this part (repeatable).")
 @click.option("--seed", default=0, type=click.IntRange(0), help="The workload's seed (default: 0).")
 @click.option(
     "--pid", type=click.IntRange(1), help="The engine's first process, where it runs here."
@@ -54,7 +52,7 @@ def prove(
         scenario = scenario_from(given)
         name = scenario.model if isinstance(scenario.model, str) else "a model by value"
         title = f"{scenario.engine} serving {name}"
-        run = face.ask(url, scenario, title, face.Wishes(only or _PARTS, seed, pid))
+        run = face.ask(url, scenario, title, face.Wishes(only or PARTS, seed, pid))
         about = face.about(scenario, pid)
         if record is not None:
             face.record(record, [run], about)
