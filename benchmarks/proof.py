@@ -23,6 +23,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
+import click
+
 from engine import models, server
 from kvroom.faces import proof_page
 from kvroom.faces import prove as face
@@ -80,9 +82,9 @@ def probe(room: Path, on: str) -> dict[str, Any]:
     }
 
 
-def ask(room: Path, machine: dict[str, Any], on: str) -> tuple[list[Any], dict[str, Any]]:
-    """Both engines' records, and what is told beside."""
-    runs, about = [], {}
+def ask(room: Path, machine: dict[str, Any], on: str, record: Path) -> None:
+    """Ask both engines; the record is written after each."""
+    runs: list[dict[str, Any]] = []
     for title, parts, args in ENGINES:
         scenario = Scenario.from_dict(
             {
@@ -101,7 +103,7 @@ def ask(room: Path, machine: dict[str, Any], on: str) -> tuple[list[Any], dict[s
                 raise SystemExit(f"the engine did not start:\n{run.log[-3000:]}")
             runs.append(face.ask(run.address, scenario, title, face.Wishes(parts, 1, run.pid)))
             about = {**face.about(scenario, run.pid), "cores of the engine": on}
-    return runs, about
+        face.record(str(record), runs, about)
 
 
 def main() -> int:
@@ -115,12 +117,11 @@ def main() -> int:
     if not given.judge:
         on = cores()
         with tempfile.TemporaryDirectory() as name:
-            runs, told = ask(Path(name), probe(Path(name), on), on)
-        face.record(str(record), runs, told)
+            ask(Path(name), probe(Path(name), on), on, record)
     proofs, about = face.read(str(record))
     text = face.show(proofs, about)
     (given.out / "proof.html").write_text(proof_page.render(proofs, about), "utf-8")
-    (given.out / "proof.txt").write_text(text + "\n", "utf-8")
+    (given.out / "proof.txt").write_text(click.unstyle(text) + "\n", "utf-8")
     print(text)
     print(f"\nThe report: {given.out / 'proof.html'}")
     return 0 if all(p.exact for p in proofs) else 1

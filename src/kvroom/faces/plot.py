@@ -9,14 +9,14 @@ from html import escape
 from math import floor, log2, log10
 
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 58, 96, 16, 44
+LEFT, RIGHT, TOP, BOTTOM = 58, 112, 34, 44
 COLOURS = 5
 _NICE = (1.0, 2.0, 2.5, 5.0, 10.0)
 LABEL_GAP = 14
 """Pixels between two names, so that both can be read."""
 
 STYLE = """
-.plot { width: 100%; height: auto; font: 12px system-ui, sans-serif; }
+.plot { width: 100%; min-width: 460px; height: auto; font: 12px system-ui, sans-serif; }
 .plot text { fill: var(--soft); } .plot .grid { stroke: var(--line); stroke-width: 1; }
 .plot .axis { fill: var(--ink); } .plot .line { fill: none; stroke-width: 2; }
 .plot .dot { stroke: var(--paper); stroke-width: 1.5; }
@@ -59,7 +59,7 @@ def plot(says: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
     parts = [_axes(at, sorted({round(x) for s in series for x, _ in s.dots}), step, top)]
     parts.append(
         f'<text class="axis" x="{LEFT}" y="{HEIGHT - 6}">{escape(x_name)}</text>'
-        f'<text class="axis" x="4" y="{TOP - 4}">{escape(y_name)}</text>'
+        f'<text class="axis" x="4" y="14">{escape(y_name)}</text>'
     )
     names: list[tuple[float, float, int, str]] = []
     for i, s in enumerate(series):

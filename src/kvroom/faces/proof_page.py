@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from kvroom import __version__
-from kvroom.evidence.proof import Proof, errors
+from kvroom.evidence.proof import Proof, StepRow, errors
 from kvroom.faces.plot import STYLE, Series, plot
 from kvroom.faces.prove import cache_rows, count_rows, first_rows, headline, step_rows
 
@@ -26,7 +26,8 @@ h3 { margin: 30px 0 2px; font: 600 16px system-ui, sans-serif; } p { margin: 0 0
 figcaption { color: var(--soft); font-size: 15px; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: 8px 0 18px;
 font: 14px/1.4 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
-th, td { padding: 4px 12px 4px 0; text-align: right; border-bottom: 1px solid var(--line); }
+th, td { padding: 4px 12px 4px 0; text-align: right; white-space: nowrap;
+border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
 .yes { color: var(--good); } .no { color: var(--bad); } dt { font-weight: 600; }
 dl { font: 14px/1.5 system-ui, sans-serif; } dd { margin: 0 0 6px; color: var(--soft); }
@@ -82,6 +83,10 @@ def _figures(p: Proof) -> str:
             f"{c:,} tokens",
             [(b, s * 1e3) for b, s in p.lines[c]],
             [(r.measured.concurrency, r.measured.step_s * 1e3) for r in own],
+            # One band is enough to say how wide they are.
+            [(r.measured.concurrency, r.low_s * 1e3, r.high_s * 1e3) for r in own]
+            if c == contexts[0]
+            else (),
         )
         for c, own in by_context
     ]
@@ -115,16 +120,29 @@ def _figures(p: Proof) -> str:
         (
             "<h3>A step, by how many decode at once</h3>",
             _figure(step, "requests at once", "ms a step",
-                    "Lines are predicted from the machine's own rates alone, dots measured."),
+                    "Lines are predicted from the machine's own rates alone, dots measured; "
+                    f"shaded is the 80 % band of {contexts[0]:,} tokens."),
             "<h3>What batching saves</h3>",
             _figure(token, "requests at once", "ms a token",
-                    "The weights are read once a step, however many requests share it."),
+                    f"The weights are read once a step, however many requests share it: {_saved(rows)}."),
             "<h3>What the cache costs as it grows</h3>",
             _figure(grown, "tokens of context", "ms a step",
                     "Each request's cache is read in every step of its answer."),
             f"<p>{wanted}</p>",
         )
     )  # fmt: skip
+
+
+def _saved(rows: Sequence[StepRow]) -> str:
+    """What a token took alone and in the largest batch, at the shortest context."""
+    short = min(r.measured.context_tokens for r in rows)
+    own = [r.measured for r in rows if r.measured.context_tokens == short]
+    alone, most = (f(own, key=lambda m: m.concurrency) for f in (min, max))
+    each = most.step_s / most.concurrency
+    return (
+        f"measured {alone.step_s * 1e3:,.1f} ms a token by {alone.concurrency}, "
+        f"{each * 1e3:,.1f} ms by {most.concurrency}"
+    )
 
 
 def _error(name: str, e: dict[str, Any]) -> str:
@@ -144,6 +162,7 @@ def _figure(series: Sequence[Series], x: str, y: str, says: str) -> str:
         f"{s.name} {', '.join(f'{b:.3g} at {a:g}' for a, b in s.dots)}" for s in series
     )
     picture = plot(told, x, y, series)
+    picture = f'<div class="wide">{picture}</div>' if picture else ""
     return f"<figure>{picture}<figcaption>{escape(says)}</figcaption></figure>" if picture else ""
 
 
