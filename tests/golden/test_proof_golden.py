@@ -54,3 +54,12 @@ def test_a_known_prompt_saves_its_prefill(proofs):
     assert warm.measured.ttft_s < cold.measured.ttft_s / 10
     assert warm.predicted_s < cold.predicted_s / 10
     assert all(abs(r.predicted_s / r.measured.ttft_s - 1) < 0.2 for r in rows)
+
+
+def test_preempting_costs_what_the_simulator_says(proofs):
+    times = {r.workload: r for r in proofs[1].times}
+    crowd = times["all at once"]
+    assert crowd.predicted_s == pytest.approx(crowd.measured_s, rel=0.1)
+    assert crowd.measured_s > 1.4 * crowd.roomy_s
+    assert times["conversations"].predicted_s == pytest.approx(38.8, rel=0.15)
+    assert "by chance" not in times

@@ -85,6 +85,17 @@ class CountRow:
         return abs(self.measured - self.predicted) <= self.within
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRow:
+    """Seconds that a workload took the engine, what others took left out, and the simulator: with the
+    deployment's own cache, and with one that preempts nobody."""
+
+    workload: str
+    measured_s: float
+    predicted_s: float
+    roomy_s: float
+
+
 @dataclass(kw_only=True)
 class Proof:
     """One engine's measurements beside their predictions."""
@@ -95,6 +106,7 @@ class Proof:
     steps: list[StepRow] = field(default_factory=list)
     firsts: list[FirstRow] = field(default_factory=list)
     counts: list[CountRow] = field(default_factory=list)
+    times: list[TimeRow] = field(default_factory=list)
     lines: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     """Context → (batch, seconds) as predicted, for a curve through the points."""
 
@@ -119,6 +131,7 @@ class Proof:
             "steps": [asdict(r) for r in self.steps],
             "firsts": [asdict(r) for r in self.firsts],
             "counts": [asdict(r) for r in self.counts],
+            "times": [asdict(r) for r in self.times],
             "errors": errors(self.steps),
         }
 
@@ -148,6 +161,7 @@ def prove(title: str, scenario: Scenario, printed: dict[str, int], measured: Mea
         steps=steps,
         firsts=_firsts(workings, measured.firsts),
         counts=[row for w in measured.workloads for row in _counts(tuned, w)],
+        times=[row for w in measured.workloads for row in _times(scenario, tuned, w)],
         lines=_lines(workings, measured.steps),
     )
 
@@ -259,8 +273,8 @@ def _firsts(workings: Workings, firsts: Sequence[First]) -> list[FirstRow]:
     ]
 
 
-def _counts(workings: Workings, w: Workload) -> list[CountRow]:
-    """The counters over ``w``: of requests one by one exactly, else within a tolerance."""
+def _requests(w: Workload) -> list[Request]:
+    """The requests of ``w`` as they were sent; those one by one far apart."""
     requests = [
         Request(
             round((i * APART_S if w.one_by_one else r.at_s) * PS_PER_S),
@@ -270,7 +284,38 @@ def _counts(workings: Workings, w: Workload) -> list[CountRow]:
         )
         for i, r in enumerate(w.requests)
     ]
-    _, out = _simulated(workings, sorted(requests, key=lambda r: r.arrival_ps))
+    return sorted(requests, key=lambda r: r.arrival_ps)
+
+
+def _times(scenario: Scenario, workings: Workings, w: Workload) -> list[TimeRow]:
+    """How long ``w`` took; nothing where it waited for arrivals, since those came by the clock that
+    others slowed."""
+    wall = sum(r.e2e_s for r in w.requests)
+    if not w.one_by_one:
+        wall = max(r.at_s + r.e2e_s for r in w.requests)
+        if max(r.at_s for r in w.requests) > wall / 10:
+            return []
+    requests = _requests(w)
+    blocks = sum(r.input_tokens + r.output_tokens for r in requests) // len(requests)
+    args = {**scenario.engine_args, "num_gpu_blocks_override": blocks * len(requests)}
+    roomy = work(replace(workings.plan.scenario, engine_args=args))
+    took = []
+    for of in (workings, roomy):
+        _, out = _simulated(of, requests)
+        took.append((sum(out.e2e_ps) if w.one_by_one else out.last_ps) / PS_PER_S)
+    return [
+        TimeRow(
+            workload=w.name,
+            measured_s=wall * (1 - (w.disturbed or 0.0)),
+            predicted_s=took[0],
+            roomy_s=took[1],
+        )
+    ]
+
+
+def _counts(workings: Workings, w: Workload) -> list[CountRow]:
+    """The counters over ``w``: of requests one by one exactly, else within a tolerance."""
+    _, out = _simulated(workings, _requests(w))
     found = {"queries": out.prompt_tokens, "hits": out.cached_tokens, "preemptions": out.preempted}
     rows = []
     for name, predicted in found.items():

@@ -9,7 +9,7 @@ from typing import Any
 from kvroom import __version__
 from kvroom.evidence.proof import Proof, StepRow, errors
 from kvroom.faces.plot import STYLE, Series, plot
-from kvroom.faces.prove import cache_rows, count_rows, first_rows, headline, step_rows
+from kvroom.faces.prove import cache_rows, count_rows, first_rows, headline, step_rows, time_rows
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -70,6 +70,8 @@ def _engine(p: Proof) -> str:
             "equal the engine's; of requests at once they may differ by what stands last.</p>",
             _table(*count_rows(p)),
         ]
+    if p.times:
+        parts += ["<h3>What that costs</h3>", _table(*time_rows(p))]
     return "\n".join(parts)
 
 

@@ -242,12 +242,27 @@ def count_rows(p: Proof) -> Table:
     return ("counter", "simulated", "measured", "", "may differ by"), rows
 
 
+def time_rows(p: Proof) -> Table:
+    """What whole workloads took."""
+    rows = [
+        [
+            r.workload,
+            seconds(r.measured_s),
+            seconds(r.predicted_s),
+            f"{r.predicted_s / r.measured_s - 1:+.0%}",
+            seconds(r.roomy_s),
+        ]
+        for r in p.times
+    ]
+    return ("all of it", "measured", "simulated", "error", "with a larger cache"), rows
+
+
 def show(proofs: Sequence[Proof], told: dict[str, Any]) -> str:
     """The whole answer as text."""
     blocks = [paragraph(headline(proofs), "")]
     for p in proofs:
         blocks.append(click.style(p.title, bold=True))
-        for table in (cache_rows(p), step_rows(p), first_rows(p), count_rows(p)):
+        for table in (cache_rows(p), step_rows(p), first_rows(p), count_rows(p), time_rows(p)):
             if table[1]:
                 blocks.append(_aligned(table))
         for name, e in errors(p.steps).items():
