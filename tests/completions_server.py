@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,7 @@ class Engine:
         self.seen: set[tuple[int, ...]] = set()
         self.queries = self.hits = self.preemptions = 0
         self.status = 200
+        self.token_s = 0.0
         self.cut_after: int | None = None
         self.asked: list[dict[str, Any]] = []
         self.lock = threading.Lock()
@@ -83,6 +85,7 @@ def serving(blocks: int = 1000) -> Iterator[Engine]:
             for i, token in enumerate(answer):
                 if i == engine.cut_after:
                     return
+                time.sleep(engine.token_s)
                 event = {"choices": [{"token_ids": [token], "text": ""}]}
                 self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
                 self.wfile.flush()

@@ -137,6 +137,36 @@ def test_first_tokens_asked_again_are_found():
     assert rows[2].predicted_s > 2 * rows[3].predicted_s
 
 
+def test_steps_are_timed_while_all_decode():
+    with completions_server.serving() as server:
+        server.token_s = 0.004
+        lab = Lab(Engine.at(server.address), Meter(None), 512)
+        steps = lab.steps([1, 2, 4], [64, 128], most_tokens=300, repeats=1)
+    found = {(s.concurrency, s.context_tokens // 64) for s in steps}
+    # One that ends before the last begins is left out; alone there is no other.
+    assert {(1, 1), (1, 2)} <= found <= {(1, 1), (2, 1), (4, 1), (1, 2), (2, 2)}
+    assert len(server.asked) == 1 + 2 + 4 + 1 + 2
+    assert {s.context_tokens for s in steps if s.concurrency == 1} == {64 + 16, 128 + 16}
+    assert all(s.step_s == s.wall_s > 0.003 for s in steps)
+    assert {s.disturbed for s in steps} == {None}
+
+
+def test_what_the_engine_cannot_hold_is_not_asked():
+    question = scenario(max_num_seqs=2, max_model_len=256)
+    with completions_server.serving() as server:
+        server.token_s = 0.002
+        run = face.ask(server.address, question, "t", face.Wishes(("steps", "firsts")))
+    measured = Measured.from_dict(run["measured"])
+    assert {s.concurrency for s in measured.steps} <= {1, 2}
+    assert max(f.input_tokens for f in measured.firsts) == 64
+    assert max(len(a["prompt"]) + a["max_tokens"] for a in server.asked) <= 256
+    small = scenario(max_model_len=128)
+    with completions_server.serving() as server:
+        run = face.ask(server.address, small, "t", face.Wishes(("steps", "conversations")))
+    assert run["measured"]["steps"] == []
+    assert max(len(a["prompt"]) + a["max_tokens"] for a in server.asked) <= 128
+
+
 def made_steps(factor):
     """Steps that take ``factor`` times what the plan says."""
     blank = {"wall_s": 1.0, "disturbed": None, "spans": 1}

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from kvroom.answer import EngineCapacity
 from kvroom.errors import KvroomError
 from kvroom.evidence.completions import Engine
 from kvroom.evidence.endpoint import NoAnswerError
@@ -59,7 +60,7 @@ def ask(url: str, scenario: Scenario, title: str, wishes: Wishes) -> dict[str, A
         engine = Engine.at(url)
         lab = Lab(engine, Meter(wishes.pid), model.vocab_size, wishes.seed)
         before = load()
-        measured = _measure(lab, wishes.parts, room.kv_tokens, workings.plan.scenario)
+        measured = _measure(lab, wishes.parts, room, workings.plan.scenario)
         printed = cache_of(engine.reading())
     except NoAnswerError as error:
         fix = "Is the server up, and is this its address?"
@@ -73,14 +74,17 @@ def ask(url: str, scenario: Scenario, title: str, wishes: Wishes) -> dict[str, A
     }
 
 
-def _measure(lab: Lab, parts: Sequence[str], kv_tokens: int, scenario: Scenario) -> Measured:
+def _measure(lab: Lab, parts: Sequence[str], room: EngineCapacity, scenario: Scenario) -> Measured:
     """The experiments that fit the engine's limits."""
+    kv_tokens = room.kv_tokens or 0
     longest = min(scenario.context_tokens or kv_tokens, kv_tokens)
     found = Measured()
     lab.warm()
     if "steps" in parts:
         contexts = [c for c in CONTEXTS if c + 64 <= longest]
-        found.steps = lab.steps(BATCHES, contexts, min(STEP_ROOM, kv_tokens // 2))
+        batches = [b for b in BATCHES if b <= (room.max_running_requests or b)]
+        if contexts:
+            found.steps = lab.steps(batches, contexts, min(STEP_ROOM, kv_tokens // 2))
     if "firsts" in parts:
         found.firsts = lab.firsts([n for n in FIRSTS if n < longest])
     if "conversations" in parts:
