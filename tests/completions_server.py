@@ -89,8 +89,8 @@ def serving(blocks: int = 1000) -> Iterator[Engine]:
                 event = {"choices": [{"token_ids": [token], "text": ""}]}
                 self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
                 self.wfile.flush()
+            engine.keep(prompt + answer[:-1])  # before the last word: then the next one comes
             self.wfile.write(b": a comment\n\ndata: no json\n\ndata: [DONE]\n\n")
-            engine.keep(prompt + answer[:-1])
 
         def log_message(self, *args: object) -> None:
             pass
