@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import urllib.error
@@ -113,8 +112,11 @@ def test_credentials_are_sent_and_never_shown() -> None:
 def test_more_pages_than_are_allowed_are_told() -> None:
     watched = board("http://127.0.0.1:9")
     watched.listeners = 32
-    answer = asyncio.run(watched.answer(None))  # type: ignore[arg-type]
-    assert answer.status_code == 429
+    with serving(watched) as address, pytest.raises(urllib.error.HTTPError) as e:
+        urllib.request.urlopen(f"{address}api/watch", timeout=20)
+    assert e.value.code == 429
+    assert "pages watch already" in json.loads(e.value.read())["error"]["message"]
+    e.value.close()
 
 
 def test_marks_stay_inside_and_are_bounded() -> None:
