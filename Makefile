@@ -7,12 +7,14 @@ ENGINE := .venv-engine
 ENGINE_READY := $(ENGINE)/.ready
 ENGINE_TESTS ?= engine
 ENGINE_INSTALL_S ?= 3600
+PROOF ?= build/proof
+PROOF_S ?= 3600
 TSC ?= tsc
 # Extras that tests need; cluster (Ray, 70 MB) is tested where it is installed.
 LOCKED := traces hub probe live serve
 
 .DEFAULT_GOAL := help
-.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine lock wheel clean
+.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +88,14 @@ engine: $(READY) ## Start a real vLLM on the CPU and hold kvroom against what it
 	else \
 	    rm -rf $(ENGINE); \
 	    echo "A vLLM for the CPU cannot be installed here (in $(ENGINE_INSTALL_S) s): tests/engine is skipped."; \
+	fi
+
+proof: $(READY)  ## Start a real vLLM on the CPU and measure it beside its plan (PROOF=folder)
+	@if timeout $(ENGINE_INSTALL_S) $(MAKE) --no-print-directory $(ENGINE_READY); then \
+	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" timeout $(PROOF_S) \
+	        $(BIN)/python benchmarks/proof.py $(PROOF); \
+	else \
+	    echo "A vLLM for the CPU cannot be installed here (in $(ENGINE_INSTALL_S) s): no proof."; \
 	fi
 
 lock:            ## Pin every dependency anew (needs uv)

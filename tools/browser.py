@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 
 from kvroom.faces import server
+from kvroom.faces.watched import Board
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -29,13 +30,19 @@ class NoBrowser(RuntimeError):
 
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """The page's address while the block runs."""
+def serving(board: Board | None = None) -> Iterator[str]:
+    """The page's address while the block runs; with ``board`` it shows an engine."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = int(s.getsockname()[1])
     running = uvicorn.Server(
-        uvicorn.Config(server.app(port), host="127.0.0.1", port=port, log_level="error")
+        uvicorn.Config(
+            server.app(port, board=board),
+            host="127.0.0.1",
+            port=port,
+            log_level="error",
+            timeout_graceful_shutdown=2,
+        )
     )
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()

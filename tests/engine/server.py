@@ -33,10 +33,12 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Run:
-    """One run of the engine: its whole log, and where its server answers ("" where it refused)."""
+    """One run of the engine: its whole log, where its server answers ("" where it refused), and its
+    first process."""
 
     log: str
     address: str
+    pid: int
 
     @property
     def tokens(self) -> int:
@@ -85,9 +87,14 @@ def _get(address: str, body: Mapping[str, Any] | None = None) -> str:
 
 @contextmanager
 def running(
-    room: Path, config: Mapping[str, Any], *flags: str, draft: Mapping[str, Any] | None = None
+    room: Path,
+    config: Mapping[str, Any],
+    *flags: str,
+    draft: Mapping[str, Any] | None = None,
+    bound_to: str = "",
 ) -> Iterator[Run]:
     """vLLM serving ``config`` with ``flags``, until the block ends; ``draft`` lies in a folder draft.
+    ``bound_to`` names the cores that its threads are bound to (as it chooses where there are none).
 
     Where it refuses to start, the Run has its log and no address.
     """
@@ -109,7 +116,11 @@ def running(
         process = subprocess.Popen(
             command,
             cwd=room,
-            env={**os.environ, **QUIET},
+            env={
+                **os.environ,
+                **QUIET,
+                **({"VLLM_CPU_OMP_THREADS_BIND": bound_to} if bound_to else {}),
+            },
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -117,7 +128,7 @@ def running(
     try:
         address = f"http://127.0.0.1:{port}"
         up = _wait(process, address)
-        yield Run(path.read_text(errors="replace"), address if up else "")
+        yield Run(path.read_text(errors="replace"), address if up else "", process.pid)
     finally:
         _end(process)
 

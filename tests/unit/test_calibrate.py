@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
+from kvroom.evidence import served_log
 from kvroom.evidence.benchmark_output import _runs, read_file
 from kvroom.evidence.calibrate import recorded_run
 from kvroom.evidence.prometheus import read
@@ -182,8 +183,103 @@ def test_a_benchmark_beside_the_plan(tmp_path):
     path = written(tmp_path, BENCH_SERVE)
     shown = run(path, "--model", "llama-3-8b", "--gpu", "H100-SXM").stdout
     assert "7.3 s" in shown
-    assert "32.0" in shown
+    assert "70.1 ms" in shown
+    assert "alone" in shown
     assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_runs_of_one_deployment_are_predicted_by_each_other(tmp_path):
+    asked, loads = (
+        ("--model", "llama-3-8b", "--gpu", "H100-SXM"),
+        ((8, 1024), (16, 1024), (32, 2048)),
+    )
+    plan = ["plan", *asked[1:], "--output-tokens", "2048", "--json"]
+
+    def serving(users, tokens, *more):
+        flags = ["--users", str(users), "--input-tokens", str(tokens), *more]
+        return json.loads(CliRunner().invoke(main, [*plan, *flags]).stdout)["serving"]
+
+    said = [serving(*load) for load in loads]
+    runs = [
+        BENCH_SERVE | {
+            "max_concurrency": users, "request_throughput": None,
+            "total_input_tokens": 32 * tokens,
+            "mean_tpot_ms": 1.5e3 * s["tpot_s"], "mean_ttft_ms": 2e3 * s["ttft_s"],
+        } for (users, tokens), s in zip(loads, said, strict=True)
+    ]  # fmt: skip
+    path, out = written(tmp_path, runs, lines=True), tmp_path / "c.json"
+    found = json.loads(run(path, *asked, "--out", out, "--json").stdout)["times"]
+    assert [(t["concurrency"], t["metric"]) for t in found] == [
+        (users, m) for users, _ in loads for m in ("tpot_s", "ttft_s")
+    ]
+    for t in found:
+        assert not t["alone"]
+        off = [abs(t[k] / t["measured_s"] - 1) for k in ("before_s", "after_s")]
+        assert off[0] > 0.3
+        assert off[1] < off[0] / 1.8
+    after = serving(16, 1024, "--calibration", str(out))
+    assert after["tpot_s"] == pytest.approx(1.5 * said[1]["tpot_s"], rel=0.05)
+
+
+SERVED = """(EngineCore pid=1) INFO 11-29 20:00:00 [x.py:1] GPU KV cache size: 443,760 tokens
+""" + "".join(
+    f"INFO 11-29 20:00:{i}0 [loggers.py:123] Engine 000: Avg prompt throughput: {prompt} tokens/s, "
+    f"Avg generation throughput: {rate} tokens/s, Running: {running} reqs, Waiting: 0 reqs, "
+    f"GPU KV cache usage: {usage}%, Prefix cache hit rate: 0.0%\n"
+    for i, (prompt, rate, running, usage) in enumerate(
+        [
+            (900.0, 100.0, 8, 2.0),  # prompts were read in
+            (0.0, 500.0, 8, 2.0),
+            (0.0, 400.0, 8, 2.2),
+            (0.0, 600.0, 8, 2.1),
+            (0.0, 500.0, 6, 1.9),  # two ended in between
+            (0.0, 0.0, 0, 0.0),
+        ]
+    )
+)
+SGLANG = (
+    "[2025-09-11 05:22:21] Decode batch. #running-req: 4, #token: 8200, token usage: 0.00, "
+    "cuda graph: True, gen throughput (token/s): 200.00, #queue-req: 0\n"
+)
+
+
+def test_a_log_tells_steps_where_nothing_but_decoding_went_on(tmp_path):
+    path = tmp_path / "served.log"
+    path.write_text(SERVED)
+    (step,) = served_log.read_file(str(path))
+    assert (step.concurrency, step.lines) == (8, 3)
+    assert step.step_s == pytest.approx(8 / 500)
+    assert step.context_tokens == pytest.approx(0.021 * 443_760 / 8, abs=1)
+    path.write_text(SGLANG)
+    (step,) = served_log.read_file(str(path))
+    assert (step.concurrency, step.context_tokens, step.step_s) == (4, 2050, 0.02)
+
+
+def test_a_start_up_log_that_goes_on_serving_gives_times_too(tmp_path):
+    path = tmp_path / "all.log"
+    path.write_text(LOG.read_text() + SERVED)
+    found = json.loads(run(path, "--gpu", "H100-SXM", "--json").stdout)
+    (step,) = found["times"]
+    assert (step["metric"], step["concurrency"], step["measured_s"]) == ("step_s", 8, 0.016)
+    assert step["alone"]
+    assert found["calibration"]["times"]["points"][0]["gpu"] == "H100-SXM"
+    assert len(found["memory"]) == 1
+
+
+def test_a_record_of_experiments_gives_steps(tmp_path):
+    gpu = {"name": "a CPU", "vendor": "cpu", "memory_bytes": 2**34, "memory_bytes_per_s": 1e10,
+           "flops_per_s": {"bf16": 1e11}}  # fmt: skip
+    steps = [
+        {"concurrency": b, "context_tokens": c, "step_s": 0.1 * b, "wall_s": 1.0}
+        for b in (1, 2, 4, 8, 16) for c in (128, 1024)
+    ]  # fmt: skip
+    record = {"kvroom_proof": 1, "about": {}, "runs": [{
+        "scenario": {"model": "qwen3-0.6b", "gpu": gpu, "engine": "vllm"},
+        "measured": {"steps": steps, "firsts": [], "workloads": []},
+    }]}  # fmt: skip
+    found = json.loads(run(written(tmp_path, record), "--json").stdout)
+    assert [t["measured_s"] for t in found["times"]] == [s["step_s"] for s in steps]
+    assert found["calibration"]["times"]["points"][0]["gpu"] == "a CPU"
 
 
 def test_what_teaches_nothing_is_named(tmp_path):

@@ -313,6 +313,47 @@ def test_the_gpu_script(monkeypatch):
     json.dumps(answer, allow_nan=False)
 
 
+class FakeCpu(FakeBackend):
+    """A library that multiplies on the CPU, as far as memory was given."""
+
+    def __init__(self):
+        super().__init__(0)
+        self.matrices = 0
+
+    def apply_on_cpu(self, size, count):
+        self.matrices = 2 * size**2 * count
+        return lambda: sum(range(1000))
+
+    def multiply_on_cpu(self, size, dtype):
+        return lambda: sum(range(1000))
+
+    def threads(self):
+        return 1
+
+
+@pytest.mark.parametrize(("room", "used"), [(2**27, 2**27), (2**40, gpu_probe.MATVEC_BYTES)])
+def test_a_cpus_products_stay_inside_the_memory_given(monkeypatch, room, used):
+    monkeypatch.setattr(gpu_probe, "SECONDS", 0.0001)
+    made = FakeCpu()
+    answer = gpu_probe.probe((lambda: made,), host_bytes=room)
+    assert made.matrices == used
+    assert answer["cpu_read_bytes_per_s"] > 0
+    assert answer["cpu_flops_per_s"]["bf16"] > 0
+
+
+def test_too_little_memory_for_a_cpus_products():
+    answer = gpu_probe.probe((FakeCpu,), host_bytes=2**25)
+    assert answer["cpu_read_bytes_per_s"] is None
+    assert any("share of memory is too small" in m for m in answer["missing"])
+
+
+def test_work_that_waits_is_timed_by_the_cpu():
+    from time import sleep
+
+    quick = gpu_probe.timed(lambda: sleep(0.02), lambda: None, threads=1)
+    assert quick < 0.01 < gpu_probe.timed(lambda: sleep(0.02), lambda: None)
+
+
 def test_the_gpu_script_with_a_full_gpu():
     answer = gpu_probe.probe((lambda: FakeBackend(1, 2**26),), share=0.1)
     assert "read_bytes_per_s" not in answer["devices"][0]
@@ -441,6 +482,21 @@ def test_an_unknown_gpu_has_what_was_measured(quick, tmp_path):
     assert device.memory_bytes_per_s == 3.0e12
     assert device.flops("bf16") == 7e14
     assert any("does not know" in r for r in found.remarks)
+
+
+def test_a_cpu_has_the_rates_of_its_own_products(quick, tmp_path):
+    said = {"backend": "torch", "version": "2", "missing": [], "devices": [],
+            "cpu_flops_per_s": {"bf16": 2e11}, "cpu_read_bytes_per_s": 1.1e10}  # fmt: skip
+    quick.setattr(probe, "_gpu_probe", lambda *_: said)
+    path = tmp_path / "machine.json"
+    probe.write(probe.probe(NO_GPU).machine, str(path))
+    device = resolve(str(path))
+    assert device.memory_bytes_per_s == 1.1e10
+    assert device.flops("bf16") == 2e11
+    tokens = {"context_tokens": 2048, "concurrency": 1}
+    step = asked("qwen3-0.6b", str(path), engine="vllm", **tokens).plan.step
+    # Nothing is taken off a rate that was reached: what is read is the floor, and most of it.
+    assert 1.0 < step.seconds / ((step.bytes.weights + step.bytes.kv) / 1.1e10) < 1.25
 
 
 def test_a_driver_alone(quick, tmp_path):

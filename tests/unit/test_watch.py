@@ -11,7 +11,10 @@ from kvroom.evidence.endpoint import Endpoint, NoAnswerError
 from kvroom.evidence.prometheus import Reading, read
 from kvroom.evidence.recording import Recorder, Recording, cache_of
 from kvroom.evidence.watch import MOST_SAMPLES, Sample, Watcher
+from kvroom.scenario import Scenario
+from kvroom.simulating import simulate
 from kvroom.workloads.requests import PS_PER_S
+from kvroom.workloads.traces import Trace, write
 from metrics_server import buckets, raw, serving, text, vllm
 
 
@@ -264,6 +267,28 @@ def test_a_recording_makes_a_trace(tmp_path):
     assert all(0 <= q.arrival_ps <= 3 * PS_PER_S for q in requests)
     assert all(50 <= q.input_tokens <= 110 for q in requests)
     assert requests == list(r.requests())
+
+
+@pytest.mark.parametrize("hits", [0, 900, 5200, 9900])
+def test_a_trace_is_found_in_a_cache_as_often_as_was_recorded(tmp_path, hits):
+    def at(done):
+        more = buckets("request_prompt_tokens", {"100": 0, "400": done, "+Inf": done}, done * 250)
+        return reading(more, request_success_total=done, num_requests_running=0,
+                       prefix_cache_queries_total=done * 100,
+                       prefix_cache_hits_total=done * hits / 100)  # fmt: skip
+
+    r = recorded(tmp_path / "r.jsonl", *(at(n) for n in (0, 30, 90, 200)))
+    assert r.hit_ratio() == pytest.approx(hits / 10_000)
+    scenario = Scenario.from_dict(
+        {"model": "llama-3-8b", "gpu": "H100-SXM", "engine": "vllm", "context_tokens": 2048}
+    )
+    path = tmp_path / "trace.jsonl"
+    write(path, r.requests())
+    replayed = simulate(scenario, Trace(path)).to_dict()
+    assert replayed["requests"]["completed"] == 200
+    most = 1 - 9 / 250  # a prompt's last block is mostly computed anew
+    wanted = min(hits / 10_000, most)
+    assert replayed["prefix_hit_ratio"] == pytest.approx(wanted, abs=0.012)
 
 
 def test_a_restart_in_a_recording(tmp_path):

@@ -312,7 +312,7 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
             "llama.cpp loads GGUF files: name one (--model), or a repository that holds one"
         )
     if s.engine == "ollama" and not str(s.model).endswith(".gguf"):
-        notes.append("the name is what Ollama's library should call this model: check it there")
+        notes.append("the name is what the Ollama library should call this model: check it there")
         if s.weight_dtype is None and plain:
             notes.append(
                 f"the library's default weights are {LIBRARY_WEIGHTS}, this plan's are not"

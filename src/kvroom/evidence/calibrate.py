@@ -1,30 +1,38 @@
 """Several files of evidence → one calibration file, with the error before and after.
 
 Start-up logs, recordings and metrics texts give the memory part. The error after is of each log
-predicted with what the others measured; one log alone has only itself. Benchmarks give the times part,
-and are held against the plan's own.
+predicted with what the others measured; one log alone has only itself. Benchmarks, recordings, lines of
+throughput in logs and records of ``kvroom prove`` give the times part, likewise (``calibrate_times``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.evidence import benchmark_output
+from kvroom.evidence import benchmark_output, served_log
 from kvroom.evidence.benchmark_output import Measured
+from kvroom.evidence.calibrate_times import Timed, TimeError, errors, of_run, of_step
 from kvroom.evidence.calibration import profile_of
+from kvroom.evidence.proof import KEY
 from kvroom.evidence.reconcile import Reconciliation, figures_of, reconcile
 from kvroom.evidence.recording import OBSERVED, Recording
 from kvroom.evidence.startup_log import read_file
 from kvroom.memory.calibration import FORMAT
-from kvroom.planning import Workings, work
+from kvroom.planning import work
 from kvroom.scenario import Scenario
 
 FIGURES = ("kv_tokens", "num_blocks", "kv_available_bytes")
 """What the error is of: the first that a log prints and the plan predicts."""
+
+
+STEP = ("concurrency", "context_tokens", "step_s")
+"""What a point of a record of experiments needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,40 +48,30 @@ class CacheError:
     """Whether it was calibrated by itself, there being no other log of its engine and card."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeError:
-    """One run of a benchmark: what it measured, and what the plan says (None: it gives no times)."""
-
-    file: str
-    run: Measured
-    ttft_s: float | None
-    tpot_s: float | None
-
-
 @dataclass
 class Calibrated:
     """The file's content, the errors, and what was left out and why."""
 
     entries: list[dict[str, Any]] = field(default_factory=list)
-    points: list[dict[str, Any]] = field(default_factory=list)
+    timed: list[Timed] = field(default_factory=list)
     memory: list[CacheError] = field(default_factory=list)
     times: list[TimeError] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     def content(self) -> dict[str, Any]:
         """The calibration file; KvroomError where nothing was learned."""
-        if not self.entries and not self.points:
+        if not self.entries and not self.timed:
             why = "hold nothing to calibrate by"
             fix = "Give start-up logs that print accounts of memory, or benchmarks with --model, --gpu."
             raise KvroomError("files", None, f"{why}: " + "; ".join(self.left_out), fix)
         memory = {"memory": {"entries": self.entries}} if self.entries else {}
-        times = {"times": {"points": self.points}} if self.points else {}
+        times = {"times": {"points": [dict(t.point) for t in self.timed]}} if self.timed else {}
         return {"kvroom_calibration": FORMAT} | memory | times
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "calibration": self.content() if self.entries or self.points else None,
+            "calibration": self.content() if self.entries or self.timed else None,
             "memory": [asdict(m) for m in self.memory],
             "times": [asdict(t) for t in self.times],
             "left_out": self.left_out,
@@ -86,11 +84,7 @@ def calibrate(files: Sequence[str], given: Mapping[str, Any]) -> Calibrated:
     learned: list[tuple[str, Reconciliation, dict[str, Any]]] = []
     for path in files:
         name = Path(path).name
-        runs = benchmark_output.read_file(path)
-        if runs is None and (seen := recorded_run(path)) is not None:
-            runs = [seen]
-        if runs is not None:
-            found.times += [_timed(name, run, given, found) for run in runs]
+        if _times(path, name, given, found):
             continue
         answer = reconcile(read_file(path), dict(given))
         try:
@@ -100,12 +94,68 @@ def calibrate(files: Sequence[str], given: Mapping[str, Any]) -> Calibrated:
         else:
             found.entries.append(entry)
             learned.append((name, answer, entry))
+        _served(path, name, answer, found)
     for name, answer, entry in learned:
         others = [e for _, _, e in learned if e is not entry and _same_kind(e, entry)]
         off = _off(name, answer, others or [entry], alone=not others)
         if off is not None:
             found.memory.append(off)
+    found.times = errors(found.timed)
     return found
+
+
+def _times(path: str, name: str, given: Mapping[str, Any], found: Calibrated) -> bool:
+    """Whether the file is a record of experiments, a benchmark or a recording with times; those it
+    holds are added."""
+    if (steps := proved_steps(path)) is not None:
+        for question, step in steps:
+            _add(found, name, partial(of_step, name, {**question, **given}, step))
+        return True
+    runs = benchmark_output.read_file(path)
+    if runs is None and (seen := recorded_run(path)) is not None:
+        runs = [seen]
+    for run in runs or ():
+        _add(found, name, partial(of_run, name, run, given))
+    return runs is not None
+
+
+def _served(path: str, name: str, answer: Reconciliation, found: Calibrated) -> None:
+    """The steps that a start-up log goes on to tell, of the deployment that it started."""
+    if answer.scenario is None or path == "-":
+        return
+    question = {k: v for k, v in answer.scenario.items() if k != "known_bytes"}
+    for step in served_log.read_file(path):
+        point = asdict(step)
+        del point["lines"]
+        _add(found, name, partial(of_step, name, question, point))
+
+
+def _add(found: Calibrated, name: str, make: Callable[[], Timed | None]) -> None:
+    try:
+        made = make()
+    except KvroomError as error:
+        told = f"{name}: no plan to hold it against: {error.field} {error.message}"
+        if told not in found.left_out:
+            found.left_out.append(told)
+    else:
+        found.timed += [made] if made else []
+
+
+def proved_steps(path: str) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:
+    """(Question, step) of each step in a record of ``kvroom prove``; None where the file is none."""
+    try:
+        with Path(path).open("rb") as file:
+            if KEY.encode() not in file.read(64):
+                return None
+            file.seek(0)
+            runs = json.loads(file.read())["runs"]
+        return [
+            (dict(run["scenario"]), {k: step[k] for k in STEP})
+            for run in runs
+            for step in run["measured"]["steps"]
+        ]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def recorded_run(path: str) -> Measured | None:
@@ -173,51 +223,3 @@ def _off(
         after=after,
         alone=alone,
     )
-
-
-def _timed(name: str, run: Measured, given: Mapping[str, Any], found: Calibrated) -> TimeError:
-    """The run against the plan of the same workload."""
-    asked: dict[str, Any] = {"model": run.model, **given}
-    users = max(1, round(run.concurrency or 1))
-    asked["workload"] = {
-        "input_tokens": max(1, round(run.input_tokens)),
-        "output_tokens": max(1, round(run.output_tokens)),
-        "concurrency": users,
-    }
-    asked["concurrency"] = users
-    serving = None
-    try:
-        w = work(Scenario.from_dict({**asked, "allow_overcommit": True}))
-        serving = w.plan.serving
-        point = _point(run, w)
-        found.points += [point] if point else []
-    except KvroomError as error:
-        told = f"{name}: no plan to hold it against: {error.field} {error.message}"
-        if told not in found.left_out:
-            found.left_out.append(told)
-    return TimeError(
-        file=name,
-        run=run,
-        ttft_s=serving.ttft_s if serving else None,
-        tpot_s=serving.tpot_s if serving else None,
-    )
-
-
-def _point(run: Measured, w: Workings) -> dict[str, Any] | None:
-    """What later plans of the same deployment are drawn to; None where the run timed nothing."""
-    seconds = {"tpot_s": run.tpot_s, "ttft_s": run.ttft_s}
-    measured = {k: v for k, v in seconds.items() if v}
-    workload = w.plan.scenario.workload
-    if not measured or workload is None:
-        return None
-    d = w.deployment
-    return {
-        "engine": d.engine,
-        "gpu": d.device.name,
-        "model": w.plan.scenario.model,
-        "tp": d.layout.tp,
-        "concurrency": workload.concurrency,
-        "input_tokens": workload.input_tokens,
-        "output_tokens": workload.output_tokens,
-        **measured,
-    }

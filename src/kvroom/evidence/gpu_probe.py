@@ -1,18 +1,21 @@
 """Measures the GPUs of a machine with torch or CuPy, whichever is installed; prints JSON.
 
 Standard library and one of the two only, so that any Python that has one can run it by its path:
-``python gpu_probe.py [SHARE]`` takes at most SHARE (0.1) of a GPU's free memory, and some seconds a
-kind of GPU, of which the first is measured. Each figure is the best of several timed runs.
+``python gpu_probe.py [SHARE [BYTES]]`` takes at most SHARE (0.1) of a GPU's free memory and BYTES (else
+the same share) of the host's, and some seconds a kind of GPU, of which the first is measured. Each figure
+is the best of several timed runs.
 
 ``{"backend", "version", "devices": [{"name", "visible_bytes", "free_bytes", "compute_capability",
 "l2_bytes", "read_bytes_per_s", "copy_bytes_per_s", "l2_bytes_per_s", "to_device_bytes_per_s",
 "from_device_bytes_per_s", "to_peer_bytes_per_s", "flops_per_s": {"bf16", "fp32"}}], "missing": […],
-"cpu_flops_per_s": {…}}``; a figure that could not be had is null, and ``missing`` says why.
+"cpu_flops_per_s": {…}, "cpu_read_bytes_per_s"}``; a figure that could not be had is null, and
+``missing`` says why.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -23,6 +26,8 @@ MOST_BYTES = 2**31
 LEAST_BYTES = 2**26
 MATRIX = 8192
 SMALL_MATRIX = 1024
+MATVEC, MATVEC_BYTES = 2048, 2**28
+"""The side of matrices that a vector is multiplied with, and how much memory they take at most."""
 
 
 class Torch:
@@ -78,6 +83,17 @@ class Torch:
         """A function that does one square multiplication on the CPU."""
         kind = {"bf16": self.torch.bfloat16, "fp32": self.torch.float32}[dtype]
         return self._product("cpu", size, kind)
+
+    def apply_on_cpu(self, size: int, count: int) -> Callable[[], Any]:
+        """A function that multiplies ``count`` square 16-bit matrices with a vector on the CPU."""
+        torch = self.torch
+        matrices = [torch.ones(size, size, dtype=torch.bfloat16) for _ in range(count)]
+        vector = torch.ones(1, size, dtype=torch.bfloat16)
+        return lambda: [torch.nn.functional.linear(vector, m) for m in matrices]
+
+    def threads(self) -> int:
+        """How many threads work on one product on the CPU."""
+        return int(self.torch.get_num_threads())
 
     def _product(self, device: str, size: int, kind: Any) -> Callable[[], Any]:
         a, b = (self.torch.randn(size, size, device=device).to(kind) for _ in range(2))
@@ -168,8 +184,12 @@ class CuPy:
         self.cupy.get_default_memory_pool().free_all_blocks()
 
 
-def timed(start: Callable[[], Any], wait: Callable[[], Any]) -> float:
-    """Seconds that one ``start`` takes: many are started, then waited for; the best round counts."""
+def timed(start: Callable[[], Any], wait: Callable[[], Any], threads: int = 0) -> float:
+    """Seconds that one ``start`` takes: many are started, then waited for; the best round counts.
+
+    ``threads``: of work on the CPU, how many share it. Its seconds are then CPU time a thread where that
+    is less than what passed: the rest others had.
+    """
     start()
     wait()
     begun = time.perf_counter()
@@ -180,11 +200,13 @@ def timed(start: Callable[[], Any], wait: Callable[[], Any]) -> float:
     best = float("inf")
     spent = 0.0
     for _ in range(ROUNDS):
-        begun = time.perf_counter()
+        begun, busy = time.perf_counter(), time.process_time()
         for _ in range(times):
             start()
         wait()
         took = time.perf_counter() - begun
+        if threads:
+            took = min(took, (time.process_time() - busy) / threads)
         best = min(best, took / times)
         spent += took
         if spent > 2 * ROUNDS * SECONDS:  # a slow device needs no more rounds
@@ -260,12 +282,42 @@ def cpu_flops(backend: Any, missing: list[str]) -> dict[str, float]:
     found: dict[str, float] = {}
     for dtype in ("bf16", "fp32"):
         try:
-            seconds = timed(backend.multiply_on_cpu(SMALL_MATRIX, dtype), lambda: None)
+            work = backend.multiply_on_cpu(SMALL_MATRIX, dtype)
+            seconds = timed(work, lambda: None, threads_of(backend))
         except Exception as error:
             missing.append(f"CPU: {dtype}: {short(error)}")
         else:
             found[dtype] = 2 * SMALL_MATRIX**3 / seconds
     return found
+
+
+def cpu_read(backend: Any, share_bytes: int, missing: list[str]) -> float | None:
+    """Bytes a second at which the CPU multiplies 16-bit matrices with a vector, as decoding does: of
+    matrices far beyond its caches, ``share_bytes`` of them at most."""
+    each = 2 * MATVEC**2
+    count = min(MATVEC_BYTES, share_bytes) // each
+    if count < LEAST_BYTES // each or not hasattr(backend, "apply_on_cpu"):
+        missing.append("CPU: matrix-vector products: the share of memory is too small, or no torch")
+        return None
+    try:
+        seconds = timed(backend.apply_on_cpu(MATVEC, count), lambda: None, threads_of(backend))
+    except Exception as error:
+        missing.append(f"CPU: matrix-vector products: {short(error)}")
+        return None
+    return count * each / seconds
+
+
+def threads_of(backend: Any) -> int:
+    """Threads of a product on the CPU (0: not told, the clock counts)."""
+    return int(backend.threads()) if hasattr(backend, "threads") else 0
+
+
+def free_bytes() -> int:
+    """Memory of this machine that is free, 0 where the system does not tell."""
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return 0
 
 
 def short(error: BaseException) -> str:
@@ -274,7 +326,9 @@ def short(error: BaseException) -> str:
 
 
 def probe(
-    backends: tuple[Callable[[], Any], ...] = (Torch, CuPy), share: float = 0.1
+    backends: tuple[Callable[[], Any], ...] = (Torch, CuPy),
+    share: float = 0.1,
+    host_bytes: int | None = None,
 ) -> dict[str, Any]:
     """The answer of the first of ``backends`` that can be imported and sees a GPU, or of the first."""
     missing: list[str] = []
@@ -291,10 +345,20 @@ def probe(
             answer["devices"] = devices(backend, count, share, missing)
             if "cpu_flops_per_s" not in answer:
                 answer["cpu_flops_per_s"] = cpu_flops(backend, missing)
+                room = int(free_bytes() * share) if host_bytes is None else host_bytes
+                answer["cpu_read_bytes_per_s"] = cpu_read(backend, room, missing)
         if count:
             break
     return {**answer, "missing": missing}
 
 
 if __name__ == "__main__":
-    print(json.dumps(probe(share=float(sys.argv[1]) if len(sys.argv) > 1 else 0.1)))
+    given = dict(zip(("share", "host_bytes"), sys.argv[1:], strict=False))
+    print(
+        json.dumps(
+            probe(
+                share=float(given.get("share", 0.1)),
+                host_bytes=int(given["host_bytes"]) if "host_bytes" in given else None,
+            )
+        )
+    )

@@ -5,7 +5,8 @@ tells it); each other line is a sample with the engine's counters and what was o
 before: lengths of requests that ended, times to the first token and between tokens.
 
 ``requests`` makes a trace of it: as many requests as were counted, of lengths drawn from those that
-were counted. Which prompts began alike is not in an engine's metrics: that trace shares no prefix.
+were counted. Which prompts began alike is not in an engine's metrics; that trace shares made-up ones, so
+that as large a part of it is found in the cache as the engine found (``shared_prefixes``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import IO, Any
 from kvroom.errors import KvroomError
 from kvroom.evidence.histogram import Histogram
 from kvroom.evidence.prometheus import Reading
+from kvroom.evidence.shared_prefixes import BLOCK_TOKENS, Sharing
 from kvroom.evidence.watch import Sample, began_anew, observed
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.requests import PS_PER_S, Request
@@ -198,6 +200,9 @@ class Recording:
         """
         lengths = [self._lengths(name) for name in LENGTHS]
         draws = Draws(seed, "recording")
+        ratio = self.hit_ratio()
+        size = (self.header.get("cache") or {}).get("block_size") or BLOCK_TOKENS
+        sharing = Sharing(ratio, size) if ratio else None
         before: dict[str, Any] | None = None
         owed = 0.0
         start = None
@@ -218,8 +223,23 @@ class Recording:
                 for i in range(count):
                     at = before["t_s"] - start + span * (i + 0.5) / count
                     prompt, answer = (d.draw(draws) for d in lengths)
-                    yield Request(round(at * PS_PER_S), max(1, prompt), answer)
+                    prefix = sharing.prefix(max(1, prompt)) if sharing else None
+                    yield Request(round(at * PS_PER_S), max(1, prompt), answer, prefix)
             before = line
+
+    def hit_ratio(self) -> float | None:
+        """Of the prompt tokens looked up while it ran, how many were found; None where the engine
+        counts neither."""
+        hits = queries = 0.0
+        before: dict[str, Any] | None = None
+        for line in self.samples():
+            if "counters" not in line:
+                continue
+            if before is not None:
+                hits += _rise(before, line, "hits")
+                queries += _rise(before, line, "queries")
+            before = line
+        return min(1.0, hits / queries) if queries else None
 
     def _lengths(self, name: str) -> _Lengths:
         """All lengths of one kind: their buckets and their mean."""

@@ -54,10 +54,16 @@ def _memory(c: Calibrated) -> str:
 def _times(c: Calibrated) -> str:
     if not c.times:
         return ""
-    lines = [f"  {'run':20}{'at once':>9}{'TTFT':>10}{'planned':>10}{'TPOT':>10}{'planned':>10}"]
+    head = f"  {'time':20}{'at once':>8}{'tokens':>8}{'':>6}{'measured':>10}"
+    lines = [f"{head}{'before':>9}{'after':>9}"]
     for t in c.times:
-        r = t.run
-        held = "-" if r.concurrency is None else f"{r.concurrency:.1f}"
-        cells = "".join(f"{seconds(v):>10}" for v in (r.ttft_s, t.ttft_s, r.tpot_s, t.tpot_s))
-        lines.append(f"  {t.file[:19]:20}{held:>9}{cells}")
+        before, after = (
+            "-" if v is None else f"{v / t.measured_s - 1:+.1%}" for v in (t.before_s, t.after_s)
+        )
+        name = {"step_s": "step"}.get(t.metric, t.metric[:4].upper())
+        alone = " alone" if t.alone else ""
+        lines.append(
+            f"  {t.file[:19]:20}{t.concurrency:>8,}{t.tokens:>8,}{name:>6}"
+            f"{seconds(t.measured_s):>10}{before:>9}{after:>9}{alone}"
+        )
     return "\n".join(lines)

@@ -19,6 +19,7 @@ COMMANDS = (
     "models",
     "plan",
     "probe",
+    "prove",
     "reconcile",
     "reuse",
     "schema",

@@ -36,6 +36,7 @@ from kvroom import __version__
 from kvroom.errors import KvroomError
 from kvroom.faces import codec, page
 from kvroom.faces.answers import Answers, Asked, parts_of
+from kvroom.faces.watched import Board
 
 PORT = 8642
 MAX_BODY_BYTES = 2**20
@@ -225,7 +226,8 @@ async def _asked(request: Request) -> Any:
 class Routes:
     """What each path answers."""
 
-    def __init__(self) -> None:
+    def __init__(self, board: Board | None = None) -> None:
+        self.board = board
         self.planner = Planner()
         self.long = Planner()
         self.answers = Answers()
@@ -235,6 +237,8 @@ class Routes:
         """The page, its first figure drawn for the address's question."""
         query = request.url.query
         status, text = await self.planner.run(request, lambda stop: page.render(query))
+        if self.board is not None:
+            text = self.board.put_into(text)
         return Response(text, status_code=status, media_type="text/html")
 
     async def plan(self, request: Request) -> Response:
@@ -289,6 +293,7 @@ class Routes:
             Route("/api/gpus", self.gpus),
             Route("/health", self.health),
             *Sections(_asked, self.planner, self.long).table(),
+            *(self.board.routes() if self.board else ()),
             *(Route(path, self.static) for path in self.files),
         ]
 
@@ -320,9 +325,9 @@ def known_hosts(host: str, port: int) -> frozenset[str]:
     )
 
 
-def app(port: int = PORT, host: str = "127.0.0.1") -> Starlette:
-    """The application, for ``uvicorn`` or a test client."""
-    routes = Routes()
+def app(port: int = PORT, host: str = "127.0.0.1", board: Board | None = None) -> Starlette:
+    """The application, for ``uvicorn`` or a test client; with ``board`` it shows an engine too."""
+    routes = Routes(board)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -341,8 +346,15 @@ def app(port: int = PORT, host: str = "127.0.0.1") -> Starlette:
     )
 
 
-def serve(port: int = PORT, host: str = "127.0.0.1", open_browser: bool = False) -> None:
-    """Serve the page until interrupted; KvroomError where the port cannot be had."""
+def serve(
+    port: int = PORT,
+    host: str = "127.0.0.1",
+    open_browser: bool = False,
+    watch: str | None = None,
+) -> None:
+    """Serve the page until interrupted, beside the engine at ``watch``; KvroomError where the port
+    cannot be had, or that is no address."""
+    board = None if watch is None else Board.of(watch)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
@@ -355,11 +367,12 @@ def serve(port: int = PORT, host: str = "127.0.0.1", open_browser: bool = False)
     if open_browser:
         threading.Timer(0.5, webbrowser.open, (address,)).start()
     config = uvicorn.Config(
-        app(port, host),
+        app(port, host, board),
         log_level="warning",
         access_log=False,
         limit_concurrency=200,
         timeout_keep_alive=5,
+        timeout_graceful_shutdown=2,
         server_header=False,
     )
     with contextlib.suppress(KeyboardInterrupt):

@@ -91,7 +91,7 @@ def run(url: str, wishes: Wishes, plan: Plan | None) -> None:
         show = stack.enter_context(_shower(view, wishes))
         try:
             for t_s in _ticks(wishes.interval_s, wishes.count):
-                sample, reading = _look(endpoint, watcher, wishes.timeout_s, t_s)
+                sample, reading = look(endpoint, watcher, wishes.timeout_s, t_s)
                 if recorder is not None and (reading is not None or answered):
                     if not answered:
                         assert reading is not None
@@ -124,7 +124,7 @@ def _ticks(interval_s: float, count: int | None) -> Iterator[float]:
         due = max(due + interval_s, time.monotonic())
 
 
-def _look(
+def look(
     endpoint: Endpoint, watcher: Watcher, timeout_s: float, t_s: float
 ) -> tuple[Sample, Reading | None]:
     """One sample, whatever the server does."""
@@ -223,8 +223,9 @@ def _typical_and_p95(spread: dict[str, Any] | None) -> tuple[str, str]:
     return first, second
 
 
-def _spread(spread: dict[str, Any] | None) -> str:
-    typical, p95 = _typical_and_p95(spread)
+def spread(told: dict[str, Any] | None) -> str:
+    """Typical time and 95th percentile in words."""
+    typical, p95 = _typical_and_p95(told)
     return typical if p95 == "-" else f"{typical}, p95 {p95}"
 
 
@@ -299,8 +300,8 @@ def picture(view: View, s: Sample) -> RenderableType:
     grid.add_row("waiting", _number(s.waiting))
     grid.add_row("preempted", _number(s.preemptions))
     grid.add_row("prefix hits", "-" if s.hit_ratio is None else f"{s.hit_ratio:.1%}")
-    grid.add_row("TTFT", _plain(_spread(s.ttft_s)))
-    grid.add_row("ITL", _plain(_spread(s.itl_s)))
+    grid.add_row("TTFT", _plain(spread(s.ttft_s)))
+    grid.add_row("ITL", _plain(spread(s.itl_s)))
     for label, rate in (
         ("requests/s", s.requests_per_s),
         ("prompt tokens/s", s.prompt_tokens_per_s),
@@ -324,10 +325,17 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
             why = "holds no arrival to make a trace of"
             raise KvroomError("recording", path, why, "Record while requests come.")
         count = write_trace(trace, chain((first,), requests))
-        click.echo(
-            f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
-            "what their prompts share is not in a recording."
+        ratio = recording.hit_ratio()
+        shared = (
+            "what their prompts share is not in a recording, so they share nothing."
+            if not ratio
+            else f"they begin alike, made up so that {ratio:.1%} of their tokens are found in a "
+            "cache as in the recording."
         )
+        told = (
+            f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
+        )
+        click.echo(_plain(paragraph(told + shared, "")))
         return
     names = Sample.__dataclass_fields__
     lines = _Lines(None)

@@ -2,8 +2,9 @@
 
 An inline card has ``name``, ``memory_bytes`` (a number, or ``80GiB``) and ``memory_bytes_per_s``,
 and may have ``flops_per_s`` by dtype, ``link_bytes_per_s`` and ``host_link_bytes_per_s`` (one
-direction). A machine file holds the same keys, or all of Device's, and may add ``tiers``,
-``links``, ``count`` and ``device`` (a catalogue name or a table). Everything else is a KvroomError.
+direction), ``vendor`` (``cpu`` for a CPU) and ``compute_capability``. A machine file holds the same
+keys, or all of Device's, and may add ``tiers``, ``links``, ``count`` and ``device`` (a catalogue name
+or a table). Everything else is a KvroomError.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _INLINE_KEYS = (
     "flops_per_s",
     "link_bytes_per_s",
     "host_link_bytes_per_s",
+    "vendor",
+    "compute_capability",
 )
 _MACHINE_KEYS = ("tiers", "links", "count", "device")
 _DEVICE_KEYS = tuple(f.name for f in fields(Device))

@@ -37,6 +37,12 @@ def kind_of_level(level: str) -> str:
 
 NEW_SINCE = {"vllm": (0, 8), "tensorrt-llm": (1, 0), "sglang": (0, 4)}
 NAMES = tuple(f.name for f in fields(Coefficients))
+CPU = "cpu"
+REACHED = dict.fromkeys(
+    ("wide_eta", "narrow_eta", "cache_eta", "wide_mu", "narrow_mu", "scale"), 1.0
+)
+"""A CPU's rates are those that its own matrix products reached (``kvroom probe``), no data sheet's peaks:
+nothing is taken off them."""
 
 
 def width_class(name: str) -> str:
@@ -110,10 +116,12 @@ def shipped() -> Mapping[str, Any]:
 
 def coefficients(found: Iterable[str], table: Mapping[str, Any]) -> Coefficients:
     """The coefficients of a deployment of levels ``found``."""
+    found = tuple(found)
     logs = dict.fromkeys(NAMES, 0.0)
     effects: Mapping[str, Mapping[str, float]] = table["effects"]
     for level in found:
         for name, value in effects.get(level, {}).items():
             logs[name] += value
     overall: Mapping[str, float] = table["overall"]
-    return Coefficients(**{n: overall[n] * exp(logs[n]) for n in NAMES})
+    made = {n: overall[n] * exp(logs[n]) for n in NAMES}
+    return Coefficients(**made | (REACHED if f"vendor={CPU}" in found else {}))

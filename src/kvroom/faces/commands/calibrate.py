@@ -20,11 +20,12 @@ from kvroom.faces.shell import answers_errors, json_option, say
 def calibrate(
     files: tuple[str, ...], model: str | None, out: str | None, as_json: bool, **given: Any
 ) -> None:
-    """A calibration file from start-up logs and recordings, with the error before and after.
+    """A calibration file from what was measured, with the error before and after.
 
     Each log is predicted with what the others measured, so the error after is of logs that were not
-    learned from. Outputs of benchmarks (vLLM's bench serve, SGLang's, GuideLLM, AIPerf) are held
-    against the plan's times. What is written serves --calibration FILE anywhere.
+    learned from. Times come from outputs of benchmarks (vLLM's bench serve, SGLang's, GuideLLM,
+    AIPerf), recordings, a log's lines of throughput and records of kvroom prove, and are judged
+    likewise. What is written serves --calibration FILE anywhere.
     """
     from kvroom.faces import calibrate as face
 

@@ -1,0 +1,131 @@
+"""A real vLLM on this machine's CPU against what kvroom says of it: ``make proof``.
+
+Probes the cores that the engine will have, starts it twice on a model of random weights (0.5 GB), once
+with room and once with a cache too small for what comes, asks both (``kvroom prove``), and writes the
+report as HTML and text, the record beside it. What must come out exactly makes the exit status; times,
+of a machine that others use too, are printed.
+
+    python benchmarks/proof.py OUT [--judge]
+
+``--judge`` reads OUT/record.json and judges it anew, without an engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+import click
+
+from engine import models, server
+from kvroom.faces import proof_page
+from kvroom.faces import prove as face
+from kvroom.scenario import Scenario
+
+MODEL = {
+    **models.LLAMA,
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 4,
+    "head_dim": 64,
+    "vocab_size": 8192,
+}
+BLOCK = 32
+RATES = ("memory_bytes", "memory_bytes_per_s", "flops_per_s")
+ENGINES: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
+    (
+        "Room enough",
+        ("steps", "firsts", "conversations"),
+        {"max_model_len": 4096, "block_size": BLOCK, "kv_cache_memory_bytes": 2**30},
+    ),
+    (
+        "A cache too small",
+        ("conversations", "pressure"),
+        {
+            "max_model_len": 1024,
+            "block_size": BLOCK,
+            "kv_cache_memory_bytes": 2**28,
+            "num_gpu_blocks_override": 64,
+        },
+    ),
+)
+
+
+def cores() -> str:
+    """The cores that the engine gets: all but one, which serves HTTP and asks."""
+    mine = sorted(os.sched_getaffinity(0))
+    return ",".join(map(str, mine[:-1] or mine))
+
+
+def probe(room: Path, on: str) -> dict[str, Any]:
+    """The machine file of the cores ``on``, as engine and probe share torch."""
+    out = room / "machine.json"
+    command = ["taskset", "-c", on, sys.executable, "-m", "kvroom.faces.cli", "probe"]
+    command += ["--no-disk", "--gpu-python", server.PYTHON, "--out", str(out)]
+    print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    machine = json.loads(out.read_text())
+    sets = set(Path("/proc/cpuinfo").read_text().split())
+    features = [f for f in ("amx_tile", "avx512_bf16") if f in sets]
+    return {
+        **{k: machine[k] for k in ("name", "vendor", *RATES)},
+        "compute_capability": " ".join(features) or "none",
+    }
+
+
+def ask(room: Path, machine: dict[str, Any], on: str, record: Path) -> None:
+    """Ask both engines; the record is written after each."""
+    runs: list[dict[str, Any]] = []
+    for title, parts, args in ENGINES:
+        scenario = Scenario.from_dict(
+            {
+                "model": {"config": MODEL},
+                "gpu": machine,
+                "engine": "vllm",
+                "engine_version": server.RELEASE,
+                "engine_args": args,
+            }
+        )
+        flags = [x for k, v in args.items() for x in (f"--{k.replace('_', '-')}", str(v))]
+        place = room / title.replace(" ", "-")
+        place.mkdir()
+        with server.running(place, MODEL, *flags, bound_to=on) as run:
+            if not run.address:
+                raise SystemExit(f"the engine did not start:\n{run.log[-3000:]}")
+            runs.append(face.ask(run.address, scenario, title, face.Wishes(parts, 1, run.pid)))
+            about = {**face.about(scenario, run.pid), "cores of the engine": on}
+        face.record(str(record), runs, about)
+
+
+def main() -> int:
+    """Ask or judge; the exit status says whether all that must be exact is."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--judge", action="store_true")
+    given = parser.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    record = given.out / "record.json"
+    if not given.judge:
+        on = cores()
+        with tempfile.TemporaryDirectory() as name:
+            ask(Path(name), probe(Path(name), on), on, record)
+    proofs, about = face.read(str(record))
+    text = face.show(proofs, about)
+    (given.out / "proof.html").write_text(proof_page.render(proofs, about), "utf-8")
+    (given.out / "proof.txt").write_text(click.unstyle(text) + "\n", "utf-8")
+    print(text)
+    print(f"\nThe report: {given.out / 'proof.html'}")
+    return 0 if all(p.exact for p in proofs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
