@@ -95,7 +95,7 @@ def test_what_stands_beside_differs_in_one_thing(client: Any) -> None:
 
     plain = asked("")
     first = plain[0]["scenario"]
-    for beside, _ in replays.BESIDE[1:]:
+    for beside, _, _ in replays.BESIDE[1:]:
         found = asked(beside)
         other = found[0]["scenario"]
         differ = [k for k in first["workload"] if first["workload"][k] != other["workload"][k]]

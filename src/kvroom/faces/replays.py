@@ -55,18 +55,6 @@ class Story:
 
 STORIES = (
     Story(
-        id="chat",
-        label="Questions, each alone",
-        says="Nobody shares anything. While all fit, nobody waits.",
-        input_tokens=250,
-        output_tokens=120,
-        workload={
-            "input": "lognormal:mean=250:sigma=0.6",
-            "output": "lognormal:mean=120:sigma=0.5",
-            "requests": 96,
-        },
-    ),
-    Story(
         id="prompt",
         label="A long prompt in common",
         says="Every question begins with one of two system prompts. Their blocks are kept once for all.",
@@ -76,6 +64,18 @@ STORIES = (
             "prefix": "shared:2x512",
             "input": "lognormal:mean=100:sigma=0.5",
             "output": "lognormal:mean=100:sigma=0.4",
+            "requests": 96,
+        },
+    ),
+    Story(
+        id="chat",
+        label="Questions, each alone",
+        says="Nobody shares anything. While all fit, nobody waits.",
+        input_tokens=250,
+        output_tokens=120,
+        workload={
+            "input": "lognormal:mean=250:sigma=0.6",
+            "output": "lognormal:mean=120:sigma=0.5",
             "requests": 96,
         },
     ),
@@ -113,21 +113,24 @@ TRACE = "trace"
 """The story of a file that was dropped in."""
 
 BESIDE = (
-    ("", "nothing"),
-    ("seed", "the same with another seed"),
-    ("fewer", "the same on fewer blocks"),
-    ("more", "the same on more blocks"),
-    ("uncached", "the same without prefix caching"),
+    ("", "nothing", "seed {seed}"),
+    ("seed", "the same with another seed", "seed {seed}"),
+    ("fewer", "the same on fewer blocks", "fewer blocks"),
+    ("more", "the same on more blocks", "more blocks"),
+    ("uncached", "the same without prefix caching", "no prefix caching"),
 )
-"""What a second run may differ in."""
+"""What a second run may differ in: its id, how it is offered, how it is headed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Replay:
-    """A replay as it is asked: ``scenario`` with everything in it, ``steps`` the sizes of the pool that
+    """A replay as it is asked: ``scenario`` with everything in it, ``name`` what tells it from another beside
+    it, ``steps`` the sizes of the pool that
     the slider has, ``notes`` what had to be taken otherwise than the page's question says."""
 
     scenario: Scenario
+    name: str
+    says: str
     blocks: int
     steps: tuple[int, ...]
     notes: tuple[str, ...]
@@ -142,7 +145,8 @@ def catalogue() -> dict[str, Any]:
     """The stories and what may stand beside them, for the page."""
     return {
         "stories": [{"id": s.id, "label": s.label, "says": s.says} for s in STORIES],
-        "beside": [{"id": i, "label": label} for i, label in BESIDE],
+        "beside": [{"id": i, "label": label} for i, label, _ in BESIDE],
+        "keys": [*FROM_QUESTION, "engine", "engine_version", "engine_args"],
     }
 
 
@@ -155,7 +159,7 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
     story = _one(
         "replay.story", asked.get("story", STORIES[0].id), [s.id for s in STORIES] + [TRACE]
     )
-    beside = _one("replay.beside", asked.get("beside") or "", [i for i, _ in BESIDE])
+    beside = _one("replay.beside", asked.get("beside") or "", [i for i, _, _ in BESIDE])
     seed = check_int("replay.seed", asked.get("seed", 0), low=0, high=2**53)
     if (story == TRACE) != (lengths is not None):
         fix = "Send a trace with the story 'trace', and with no other."
@@ -178,11 +182,20 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
     if beside == "uncached":
         args["enable_prefix_caching"] = False
     made = {**base.differences(), "engine_args": args}
+    says = "The requests of the trace that was sent."
     if lengths is None:
         found = next(s for s in STORIES if s.id == story)
+        says = found.says
         arrivals = found.arrivals.format(rate=f"{rate / found.calls:.2g}")
         made["workload"] = {"arrivals": arrivals, **found.workload, "seed": seed}
-    return Replay(scenario=Scenario.from_dict(made), blocks=blocks, steps=steps, notes=notes)
+    return Replay(
+        scenario=Scenario.from_dict(made),
+        name=next(name for i, _, name in BESIDE if i == beside).format(seed=seed),
+        says=says,
+        blocks=blocks,
+        steps=steps,
+        notes=notes,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

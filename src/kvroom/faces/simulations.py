@@ -183,7 +183,8 @@ def simulate(given: Any, talk: Talk) -> None:
 def _of_replay(replay: replays.Replay | None) -> dict[str, Any]:
     if replay is None:
         return {}
-    return {"blocks": replay.blocks, "steps": replay.steps, "notes": replay.notes}
+    keys = ("name", "says", "blocks", "steps", "notes")
+    return {key: getattr(replay, key) for key in keys}
 
 
 def _written(cliff: Sweep) -> str:

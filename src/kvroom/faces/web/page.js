@@ -297,6 +297,25 @@ function fault(text) {
   }
 }
 
+// ---- what is loaded when it comes near ----
+
+const NEAR = "700px";
+/** @param {string} id @param {() => Promise<void>} load */
+function near(id, load) {
+  const watch = new IntersectionObserver(([entry]) => {
+    if (!entry.isIntersecting) return;
+    watch.disconnect();
+    load();
+  }, { rootMargin: NEAR });
+  watch.observe(byId(id));
+}
+near("replay", async () => {
+  const { replaySection } = await import("./replay-section.js");
+  const section = replaySection({ catalogue: start.replays, scenario: () => store.scenario, speak });
+  section.follow();
+  store.addEventListener("answer", () => store.error || section.follow());
+});
+
 store.addEventListener("answer", show);
 store.addEventListener("neighbours", () => {
   tell(store.answers);

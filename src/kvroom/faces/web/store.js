@@ -1,5 +1,7 @@
 /** The asked question, its answer, and its address. All numbers come from the server. */
 
+import { refusal } from "./text.js";
+
 /** @typedef {import("./types").Answer} Answer */
 /** @typedef {import("./types").Scenario} Scenario */
 
@@ -22,12 +24,6 @@ export async function post(body, { signal, parts = [] } = {}) {
     signal,
   });
   return reply.json();
-}
-
-/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
-function refusal({ field, value, message, fix }) {
-  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
-  return `${field}: ${given}${message}. ${fix}`;
 }
 
 /** The same for the same question. @param {Scenario} scenario */

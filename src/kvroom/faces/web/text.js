@@ -46,6 +46,9 @@ export function seconds(value) {
   return `${three(value / 1e-9)} ns`;
 }
 
+/** A moment of simulated time. @param {number} value */
+export const clock = (value) => `${FIXED[2].format(value)} s`;
+
 /** Tokens: 32K or 1M where that is whole and short. @param {number} value */
 export function tokens(value) {
   if (value >= 1048576 && value % 1048576 === 0) return `${grouped(value / 1048576)}M`;
@@ -64,6 +67,8 @@ export const formats = {
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
   usd: (v) => (v >= 1 ? `$${FIXED[2].format(v)}` : `$${three(v)}`),
   seconds,
+  percent: (v) => `${FIXED[1].format(v * 100)} %`,
+  rounded: (v) => FIXED[0].format(v),
   text: String,
 };
 
@@ -85,3 +90,9 @@ export const cards = (s) => {
 };
 /** @param {import("./types").Scenario} s */
 export const modelName = (s) => (typeof s.model === "string" ? s.model : "your model");
+
+/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
+export function refusal({ field, value, message, fix }) {
+  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
+  return `${field}: ${given}${message}. ${fix}`;
+}
