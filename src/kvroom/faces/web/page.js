@@ -3,8 +3,10 @@ import "./memory-bar.js";
 import "./token-price.js";
 import "./step-bar.js";
 import "./take-away.js";
+import "./terms.js";
 import { tell } from "./number.js";
-import { Store, fromHash, keyOf } from "./store.js";
+import { Beside } from "./beside.js";
+import { Store, keyOf } from "./store.js";
 import { grouped } from "./text.js";
 
 const root = document.documentElement;
@@ -211,6 +213,9 @@ function speak(text) {
   }, 1000);
 }
 
+/** Figures of which two questions show two. */
+const beside = new Beside(store, ["memory", "price-figure", "step"].map(byId), { speak, glide });
+
 const LAST = "Shown below is the last question that was answered.";
 
 /** @param {any} control @param {number} index @param {string} text */
@@ -228,7 +233,10 @@ function show() {
   clearTimeout(later);
   later = setTimeout(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
 
-  if (!store.error) controls(answer);
+  if (!store.error) {
+    controls(answer);
+    beside.show();
+  }
   fields(store.error ? { ...answer.scenario, ...scenario } : answer.scenario);
   byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
   const room = answer.figures.traits.includes("room");
@@ -311,7 +319,7 @@ function near(id, load) {
 }
 near("replay", async () => {
   const { replaySection } = await import("./replay-section.js");
-  const section = replaySection({ catalogue: start.replays, scenario: () => store.scenario, speak });
+  const section = replaySection({ catalogue: start.replays, scenario: () => store.scenario, other: () => beside.other?.scenario ?? null, speak });
   section.follow();
   store.addEventListener("answer", () => store.error || section.follow());
 });
@@ -323,9 +331,9 @@ store.addEventListener("neighbours", () => {
 });
 store.addEventListener("address", () => byId("takeaway").requestUpdate());
 
-function fromAddress() {
+async function fromAddress() {
   try {
-    const asked = fromHash(location.hash);
+    const asked = await beside.from(location.hash);
     if (asked) reveal(false, false);
     store.replace(asked ?? start.scenario, false);
   } catch (error) {

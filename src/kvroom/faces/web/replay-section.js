@@ -4,7 +4,8 @@ import "./cliff.js";
 import "./reuse-curve.js";
 import { Run } from "./replay-run.js";
 import { lines, packed } from "./stream.js";
-import { clock, grouped, refusal } from "./text.js";
+import { refusal } from "./store.js";
+import { clock, grouped } from "./text.js";
 
 /** @param {string} id @returns {any} */
 const byId = (id) => document.getElementById(id);
@@ -13,11 +14,15 @@ const CALM_MS = 500;
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const PAGE = 25;
 const TRACE = "trace";
+/** Beside the run stands that of the page's other question. */
+const OTHER = "other";
 
 /**
- * @param {{catalogue: any, scenario: () => import("./types").Scenario, speak: (text: string) => void}} page
+ * @typedef {import("./types").Scenario} Scenario
+ * @param {{catalogue: any, scenario: () => Scenario, other: () => Scenario | null, speak: (text: string) => void}} page
+ *   `other` is the question that is set beside the page's, if there is one
  */
-export function replaySection({ catalogue, scenario, speak }) {
+export function replaySection({ catalogue, scenario, other, speak }) {
   const [figure, cliff, reuse] = ["replay-figure", "cliff", "reuse"].map(byId);
   const [story, beside, seed, slider, scrub, play, speed, followed, file] = ["story", "beside", "seed", "blocks-range", "scrub", "play", "speed", "follow", "trace"].map(byId);
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
@@ -82,11 +87,12 @@ export function replaySection({ catalogue, scenario, speak }) {
 
   /** @param {(Run | undefined)[]} runs @param {number} i @param {string} which @param {AbortSignal} signal */
   async function run(runs, i, which, signal) {
-    for await (const told of lines("/api/simulate", { ...question(), replay: { ...replay(), blocks, beside: which }, frames: true }, signal)) {
+    const asked = which === OTHER ? { ...question(), scenario: other(), replay: { ...replay(), blocks } } : { ...question(), replay: { ...replay(), blocks, beside: which } };
+    for await (const told of lines("/api/simulate", { ...asked, frames: true }, signal)) {
       if (told.kind === "error") throw Object.assign(new Error(), { told: refusal(told.error) });
       const made = runs[i];
       if (told.kind === "asked") {
-        runs[i] = new Run(told);
+        runs[i] = new Run(which === OTHER ? { ...told, name: "the other question" } : told);
         if (!i) sizes(told);
       } else if (made && told.kind === "frames") made.frames.push(...told.frames);
       else if (made && told.kind === "answer") Object.assign(made, { answer: { ...told.answer, explanations: told.explanations }, worst_s: told.worst_s });
@@ -259,16 +265,26 @@ export function replaySection({ catalogue, scenario, speak }) {
     below = "";
     load();
   }
+  const section = byId("replay");
+  section.addEventListener("dragover", (/** @type {DragEvent} */ event) => event.preventDefault());
+  section.addEventListener("drop", (/** @type {DragEvent} */ event) => {
+    event.preventDefault();
+    take(event.dataTransfer?.files[0]);
+  });
   file.addEventListener("change", async () => {
     await take(file.files[0]);
     file.value = ""; // so that the same file, mended, can be chosen again
   });
 
   let asked = "";
+  const of = (/** @type {Scenario | null} */ s) => s && catalogue.keys.map((/** @type {string} */ k) => s[k] ?? null);
   return {
-    /** The page's question may have changed. */
+    /** The page's questions may have changed. */
     follow() {
-      const now = JSON.stringify(catalogue.keys.map((/** @type {string} */ k) => scenario()[k] ?? null));
+      const offered = [...beside.options].find((option) => option.value === OTHER);
+      if (other() && !offered) beside.append(new Option("the page's other question", OTHER));
+      if (!other() && offered) offered.remove();
+      const now = JSON.stringify([of(scenario()), beside.value === OTHER && of(other())]);
       if (now === asked) return;
       if (asked) blocks = null;
       asked = now;

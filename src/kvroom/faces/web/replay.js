@@ -89,7 +89,7 @@ export class Replay extends WideFigure {
     }
     return html`<div class="panel">
       <p class="which"><b>${run.head.name ?? ""}</b> <span class="soft">${grouped(run.head.blocks)} blocks</span> <output>${f ? clock(this.time) : ""}</output></p>
-      ${run.error ? html`<p class="fault">${run.error}</p>` : nothing}
+      ${run.error ? html`<p class="refused">${run.error}</p>` : nothing}
       ${f ? html`<div class="pool" @click=${(/** @type {MouseEvent} */ e) => this.point(e, run, grid)}>${grid.svg}</div>${this.key_of(f)}${this.lanes(run, width)}` : html`<p class="soft">…</p>`}
       ${f ? this.strip(run, width) : nothing}
     </div>`;

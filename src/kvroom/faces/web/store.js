@@ -1,7 +1,5 @@
 /** The asked question, its answer, and its address. All numbers come from the server. */
 
-import { refusal } from "./text.js";
-
 /** @typedef {import("./types").Answer} Answer */
 /** @typedef {import("./types").Scenario} Scenario */
 
@@ -26,6 +24,12 @@ export async function post(body, { signal, parts = [] } = {}) {
   return reply.json();
 }
 
+/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
+export function refusal({ field, value, message, fix }) {
+  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
+  return `${field}: ${given}${message}. ${fix}`;
+}
+
 /** The same for the same question. @param {Scenario} scenario */
 export const keyOf = (scenario) => JSON.stringify(Object.entries(scenario).sort());
 
@@ -37,9 +41,9 @@ export function changed(given, change) {
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value != null));
 }
 
-/** The question in an address's fragment. @param {string} hash @returns {Scenario | null} */
-export function fromHash(hash) {
-  const state = new URLSearchParams(hash.replace(/^#/, "")).get("s");
+/** The question in an address's fragment. @param {string} hash @param {string} [key] @returns {Scenario | null} */
+export function fromHash(hash, key = "s") {
+  const state = new URLSearchParams(hash.replace(/^#/, "")).get(key);
   if (!state) return null;
   const [version, packed = ""] = state.split(".", 2);
   if (version !== VERSION) throw new Error(`This link is of version ${version}; this page reads version ${VERSION}.`);
@@ -183,11 +187,16 @@ export class Store extends EventTarget {
     this.looking = false;
   }
 
+  /** What the address says of the question. */
+  fragment() {
+    return this.answer.take_away.link.replace(/^#/, "");
+  }
+
   saveAddress() {
     if (this.addressTimer) return;
     this.addressTimer = setTimeout(() => {
       this.addressTimer = 0;
-      history.replaceState(null, "", `#${this.answer.take_away.link.replace(/^#/, "")}`);
+      history.replaceState(null, "", `#${this.fragment()}`);
       this.dispatchEvent(new Event("address"));
     }, ADDRESS_MS);
   }

@@ -90,9 +90,3 @@ export const cards = (s) => {
 };
 /** @param {import("./types").Scenario} s */
 export const modelName = (s) => (typeof s.model === "string" ? s.model : "your model");
-
-/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
-export function refusal({ field, value, message, fix }) {
-  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
-  return `${field}: ${given}${message}. ${fix}`;
-}
