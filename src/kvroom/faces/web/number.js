@@ -104,12 +104,12 @@ function open(target) {
 
 /** Open the panel beside an element. @param {HTMLElement} target @param {string} name @param {HTMLElement[]} parts */
 export function show(target, name, parts) {
+  opened = target;
   const box = panel();
   const close = make("button", "Close", "plain");
   close.addEventListener("click", () => box.hidePopover());
   box.setAttribute("aria-label", name);
   box.replaceChildren(...parts, close);
-  opened = target;
   box.showPopover();
   place(box, target);
   close.focus({ preventScroll: true });
@@ -135,7 +135,7 @@ function panel() {
       opened = null;
     }
   });
-  document.body.append(box);
+  (opened?.closest(".kvroom") ?? document.body).append(box); // in a notebook its cell holds the sheet
   return box;
 }
 
