@@ -64,7 +64,7 @@ def html(plan: Plan) -> str:
     return (
         '<div style="max-width:960px;font-family:system-ui,sans-serif">'
         f"<p><strong>{escape(plan.verdict.sentence)}</strong></p>{_svg(memory_drawing(held))}"
-        f"<table><tbody>{told}</tbody></table>"
+        f'<table style="color:inherit"><tbody>{told}</tbody></table>'
         + (f"<ul>{notes}</ul>" if notes else "")
         + f"<p><code>{escape(command(plan.scenario))}</code></p></div>"
     )
@@ -92,6 +92,7 @@ def _rows(plan: Plan, held: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 def _svg(drawing: Mapping[str, Any]) -> str:
     """The drawing with its look written into it: notebooks bring no sheet."""
     inner = "".join(_element(m) for m in drawing["marks"] if not _classes(m) & _LEFT_OUT)
+    inner += '<text x="0" y="143" fill="currentColor" fill-opacity=".75">weights</text>'
     said = escape(drawing["sentence"], quote=True)
     return (
         f'<svg role="img" aria-label="{said}" width="100%" height="{drawing["height"]}"'
