@@ -109,6 +109,7 @@ export class Beside {
 
   /** Draw what is so now. */
   show() {
+    if (!this.other && !root.classList.contains("comparing")) return;
     const { other, side } = this;
     const { answer } = this.store;
     root.classList.toggle("comparing", this.on);
