@@ -171,6 +171,10 @@ def test_what_is_refused(client: Any) -> None:
     assert refused(client, {}, "/api/reuse") == "TRACE"
     much = "arrivals=once,input=10,output=1,requests=100000"
     assert refused(client, {"workload": much}, "/api/reuse") == "workload.requests"
+    fine = {"workload": "arrivals=once,input=1000,output=1,requests=2000", "block_tokens": "1"}
+    assert refused(client, fine, "/api/reuse") == "requests"
+    assert refused(client, {"trace": sent(TRACE.replace("600", "600000")), "block_tokens": "2"},
+                   "/api/reuse") == "requests"  # fmt: skip
     bomb = base64.b64encode(gzip.compress(b"\n" * (simulations.MOST_TRACE_BYTES + 1))).decode()
     assert refused(client, {"trace": {"base64": bomb}}, "/api/reuse") == "trace"
     big = {"trace": {"base64": "A" * server.MAX_TRACE_BODY_BYTES}}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from time import thread_time
 from typing import Any
@@ -27,15 +27,17 @@ from kvroom.simulating import Objective, Simulated, parse_slo, serve
 from kvroom.simulation.fleet import Moment
 from kvroom.simulation.frames import Frame
 from kvroom.timing.ticks import PS_PER_S
-from kvroom.units import check_int
+from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
-from kvroom.workloads.requests import Request
+from kvroom.workloads.requests import HashIds, Request
 from kvroom.workloads.synthetic import Synthetic, of_workload
 from kvroom.workloads.traces import Held, Trace
 
 MOST_REQUESTS, MOST_PICTURED = 50_000, 400
 MOST_TOKENS, MOST_PROMPT_TOKENS = 10**9, 4 * 2**20
 """Of all prompts together, of one."""
+MOST_REFERENCES = 1_000_000
+"""Blocks of all prompts together whose reuse is measured."""
 MOST_FRAMES = 6000
 MOST_CPU_S = 30.0
 """A job that has taken so much of a processor is ended; it tells what was done until then."""
@@ -95,20 +97,21 @@ class Watched:
             self.talk.say({"kind": "frames", "frames": self._frames})
             self._frames = []
 
-    def passing(self, requests: Iterable[Request]) -> Iterator[Request]:
-        """The requests, looked at as they go by."""
-        tokens = 0
+    def passing(
+        self, requests: Iterable[Request], blocks: Callable[[Request], int] = lambda _: 0
+    ) -> Iterator[Request]:
+        """The requests, looked at as they go by; ``blocks`` tells how many of one are to be counted."""
+        tokens = references = 0
         for number, request in enumerate(requests, 1):
             if self.talk.gone():
                 raise Gone
             tokens += request.input_tokens
+            references += blocks(request)
             long = request.input_tokens > MOST_PROMPT_TOKENS or tokens > MOST_TOKENS
+            long = long or references > MOST_REFERENCES
             if number > MOST_REQUESTS or long or self.over():
                 why = f"is more than this page takes (request {number:,})"
-                fix = (
-                    f"Ask for at most {MOST_REQUESTS:,} requests and {MOST_TOKENS:,} prompt tokens; the"
-                    " command line has no such limit."
-                )
+                fix = "Ask for fewer or shorter requests; the command line has no such limit."
                 raise KvroomError("requests", number, why, fix)
             yield request
 
@@ -146,8 +149,10 @@ def simulate(given: Any, talk: Talk) -> None:
     watched = Watched(talk)
     asked = _question(given, watched)
     watched.expected = getattr(asked.source, "requests", None)
-    seed = () if not asked.cliff else ("--cliff", _written(asked.cliff))
-    command = replays.command_of(asked.scenario, *seed, "--json")
+    more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", _written(asked.cliff))
+    if given.get("trace") is not None:
+        more += ("--trace", str(given["trace"].get("name") or "FILE"))
+    command = replays.command_of(asked.scenario, *more, "--json")
     told = {"kind": "asked", "scenario": asked.scenario.differences(), "command": command}
     talk.heading = told | _of_replay(asked.replay)
     if asked.cliff is not None:
@@ -208,7 +213,7 @@ def _cliff(asked: Question, wanted: Sweep, watched: Watched) -> None:
     )
     if talk.gone():
         raise Gone
-    talk.say({"kind": "answer", "answer": to_dict(wanted, points)})
+    talk.say({"kind": "answer", "answer": to_dict(wanted, points), "cut": watched.cut})
 
 
 def _question(given: Any, watched: Watched) -> Question:
@@ -311,13 +316,20 @@ def reuse(given: Any, talk: Talk) -> None:
         check_int(
             "workload.requests", synthetic.parse(str(spec)).requests, low=1, high=MOST_REQUESTS
         )
+    size = _text(given, "block_tokens")
+    asked_tokens = parse_tokens("block_tokens", size) if size else None
+
+    def blocks(request: Request) -> int:
+        own = request.prefix.tokens if isinstance(request.prefix, HashIds) else reusing.BLOCK_TOKENS
+        return ceil_div(request.input_tokens, asked_tokens or own)
+
     policies = given.get("policies") or ["lru"]
     if not isinstance(policies, list) or len(policies) > 5:
         raise KvroomError("policies", None, "is no short list of policies", 'Send ["lru"].')
     found = reusing.ask(
         trace=None if given.get("trace") is None else _held(given["trace"]),
         workload=None if spec is None else str(spec),
-        block_tokens=_text(given, "block_tokens"),
+        block_tokens=size,
         hash_tokens=None,
         policies=[str(p) for p in policies],
         capacity=_text(given, "capacity"),
@@ -327,7 +339,7 @@ def reuse(given: Any, talk: Talk) -> None:
         host=None,
         nvme=None,
         skip_bad_lines=False,
-        passing=watched.passing,
+        passing=lambda requests: watched.passing(requests, blocks),
     )
     talk.say({"kind": "answer", "answer": found.to_dict(), "of": found.name, "workload": spec})
 

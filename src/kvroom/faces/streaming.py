@@ -6,6 +6,7 @@ A job is given ``say``, which sends one JSON line, and ``gone``, which tells whe
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
 
+LOG = logging.getLogger(__name__)
 AT_ONCE = 2
 """Jobs that run side by side."""
 MOST_WAITING = 8
@@ -82,7 +84,7 @@ class Workers:
         self.under_way = 0
         self.ended = 0
         self.left = 0
-        """Jobs whose readers left before the end."""
+        """Jobs that did not come to their end: their readers left, or they failed."""
 
     def counts(self) -> dict[str, int]:
         """How many jobs there are and were."""
@@ -151,6 +153,11 @@ def _run(job: Job, talk: Talk, refused: list[KvroomError]) -> None:
             talk.say({"kind": "error", "error": e.as_dict()})
         else:
             refused.append(e)
+    except Gone:
+        raise
+    except Exception:
+        LOG.exception("a long answer failed")
+        raise
     finally:
         talk.end()
 

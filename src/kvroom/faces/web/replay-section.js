@@ -124,6 +124,7 @@ export function replaySection({ catalogue, scenario, other, speak }) {
       if (told.kind === "error") throw Object.assign(new Error(), { told: refusal(told.error) });
       if (told.kind === "point") cliff.answer = { points: [...points, points.push(told.point) && told.point].slice(0, points.length) };
       if (told.kind === "answer") cliff.answer = told.answer;
+      if (told.cut) say("The edge was not followed to its end: that would have taken too long here.");
       cliff.here = here();
     }
   }
