@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,25 @@ DRAG = """async ([moves, pause]) => {
   return times;
 }"""
 """Moves the slider; milliseconds from each move to the figure laid out."""
+SENT = """performance.getEntriesByType('navigation')[0].transferSize + performance
+    .getEntriesByType('resource').reduce((sum, r) => sum + r.transferSize, 0)"""
+"""Bytes that came, compressed as they were."""
+FIGURES = ("tiers-figure", "levers-figure", "reality-figure")
+"""Figures below the fold, which load when they come near."""
+TOKENS = """async ([id, moves]) => {
+  const figure = document.getElementById(id);
+  const times = [];
+  for (const to of moves) {
+    const slider = figure.querySelector('input[type=range]');
+    const start = performance.now();
+    slider.value = to;
+    slider.dispatchEvent(new Event('input', { bubbles: true }));
+    await figure.updateComplete;
+    figure.querySelector('svg').getBoundingClientRect();
+    times.push(performance.now() - start);
+  }
+  return times;
+}"""
 STEPS = list(range(23))
 DTYPES = ("bf16", "fp8", "q4_0", "auto")
 WORK = ("ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
@@ -46,18 +66,22 @@ def main() -> None:
         with serving() as address, chromium() as browser:
             paints = sorted(measure_paint(browser, address) for _ in range(5))
             first, foreseen, sent, work = measure_drag(browser, address)
+            whole, loads, tokens = measure_sections(browser, address)
     except NoBrowser as e:
         print(f"skipped: {e}")
         return
     print(f"first contentful paint   {paints[2]:.0f} ms (median of 5)   wanted under 1,000 ms")
-    for name, times in (("asked first", first), ("looked ahead", foreseen)):
+    for name, times in (("asked first", first), ("looked ahead", foreseen), ("tiers", tokens)):
         low, high = statistics.median(times), statistics.quantiles(times, n=20)[-1]
         print(
             f"slider to figure, {name:12} p95 {high:.1f} ms, median {low:.1f} ms  wanted under 50 ms"
         )
     print(f"page's own work a move   {work:.1f} ms of CPU")
     print(f"load of the machine      {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"transferred              {sent / 1000:.1f} kB compressed      wanted under 150 kB")
+    print(f"transferred at first     {sent / 1000:.1f} kB compressed")
+    print(f"with every section       {whole / 1000:.1f} kB compressed     wanted under 150 kB")
+    for name, ms in loads.items():
+        print(f"{name:24} {ms:.0f} ms from coming near to being drawn")
 
 
 def measure_paint(browser: Any, address: str) -> float:
@@ -76,10 +100,7 @@ def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], 
     page.goto(address)
     page.wait_for_selector("html.ready")
     page.wait_for_load_state("networkidle")
-    sent = page.evaluate(
-        """performance.getEntriesByType('navigation')[0].transferSize + performance
-        .getEntriesByType('resource').reduce((sum, r) => sum + r.transferSize, 0)"""
-    )
+    sent = page.evaluate(SENT)
     first: list[float] = []
     foreseen: list[float] = []
     watch = page.context.new_cdp_session(page)
@@ -97,6 +118,26 @@ def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], 
         foreseen += page.evaluate(DRAG, [STEPS[len(STEPS) // 2 :], 30])
     page.close()
     return first, foreseen, int(sent), 1000 * work / len(first)
+
+
+def measure_sections(browser: Any, address: str) -> tuple[int, dict[str, float], list[float]]:
+    """Bytes sent with every section loaded; milliseconds from a figure's coming near to its being
+    drawn; and those of the tiers' own slider, on the page's default question."""
+    page = browser.new_page()
+    page.goto(address)
+    page.wait_for_selector("html.ready")
+    page.wait_for_load_state("networkidle")
+    loads = {}
+    for name in FIGURES:
+        start = time.perf_counter()
+        page.evaluate("id => document.getElementById(id).scrollIntoView()", name)
+        page.wait_for_selector(f"#{name}.filled svg")
+        loads[name] = 1000 * (time.perf_counter() - start)
+    page.wait_for_load_state("networkidle")
+    whole = int(page.evaluate(SENT))
+    tokens = page.evaluate(TOKENS, ["tiers-figure", STEPS])
+    page.close()
+    return whole, loads, tokens
 
 
 def spent(watch: Any) -> float:

@@ -11,8 +11,23 @@ from typing import Any
 
 from browser import NoBrowser, chromium, serving
 
-SECTIONS = ("fill", "price", "moves", "replay", "take")
+from kvroom.scenario import Scenario
+
+SECTIONS = ("fill", "price", "lives", "moves", "levers", "reality", "replay", "take")
 KINDS = (("light", 1080, "light"), ("dark", 1080, "dark"), ("narrow", 360, "light"))
+
+
+FIGURES = ("tiers-figure", "levers-figure", "reality-figure")
+"""Figures that load when they come near."""
+LOGGED = {"model": "qwen2.5-14b", "gpu": "H100-SXM", "context_tokens": 4096}
+LOG = """\
+INFO [utils.py:1] non-default args: {'model': 'Qwen/Qwen2.5-14B-Instruct', 'gpu_memory_utilization': 0.92, 'max_model_len': 4096}
+INFO [core.py:1] Initializing a V1 LLM engine (v0.21.0) with config: model='Qwen/Qwen2.5-14B-Instruct', max_seq_len=4096, tensor_parallel_size=1, enforce_eager=False, kv_cache_dtype=auto
+INFO [gpu_worker.py:1] Available KV cache memory: 41.43 GiB
+INFO [kv_cache_utils.py:1] GPU KV cache size: 226,240 tokens
+INFO [kv_cache_utils.py:2] Maximum concurrency for 4,096 tokens per request: 55.23x
+"""  # noqa: E501
+"""A start-up as it was published, dropped into the last picture."""
 
 
 BARE = """() => {
@@ -23,6 +38,14 @@ BARE = """() => {
   }
 }"""
 """Sections as pictures: nothing floats over them, and each has its margin."""
+
+
+def load(page: Any) -> None:
+    """Bring every figure near, and wait for it."""
+    for figure in FIGURES:
+        page.locator(f"#{figure}").scroll_into_view_if_needed()
+        page.wait_for_selector(f"#{figure}.filled svg")
+    page.wait_for_load_state("networkidle")
 
 
 TWO_RUNS = "() => document.querySelectorAll('kv-replay .results thead th').length === 3"
@@ -60,6 +83,7 @@ def main(folder: Path) -> None:
                 page.click("#add")
                 page.wait_for_selector("kv-memory .waiting")
                 page.wait_for_load_state("networkidle")
+                load(page)
                 page.evaluate("scrollTo(0, 0)")
                 page.screenshot(path=folder / f"top-{kind}.png")
                 page.locator("#replay").scroll_into_view_if_needed()
@@ -69,6 +93,14 @@ def main(folder: Path) -> None:
                 page.evaluate(BARE)
                 for section in SECTIONS:
                     page.locator(f"#{section}").screenshot(path=folder / f"{section}-{kind}.png")
+                page.goto("about:blank")
+                page.goto(address + Scenario.from_dict(LOGGED).link(""))
+                load(page)
+                file = {"name": "vllm.log", "mimeType": "text/plain", "buffer": LOG.encode()}
+                page.set_input_files("#file-input", [file])
+                page.wait_for_selector("kv-reality .file")
+                page.evaluate(BARE)
+                page.locator("#reality").screenshot(path=folder / f"measured-{kind}.png")
                 context.close()
             compared(browser, address, folder)
     except NoBrowser as e:

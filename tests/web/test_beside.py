@@ -113,6 +113,20 @@ def test_turning_a_number_of_the_twin_asks_the_other(visit: Any) -> None:
     assert shown(v)[0] == 16
 
 
+def test_the_lower_figures_have_their_twins(visit: Any) -> None:
+    v = visit(both(REFERENCE.scenario, FP8))
+    for name in ("tiers", "levers", "reality"):
+        v.page.locator(f"kv-{name}").first.scroll_into_view_if_needed()
+        v.page.wait_for_function(
+            "n => [...document.querySelectorAll(n)].filter((f) => f.answer).length === 2",
+            arg=f"kv-{name}",
+        )
+    asked = v.page.evaluate(
+        "[...document.querySelectorAll('kv-tiers, kv-reality')].map((f) => f.answer.scenario.kv_dtype)"
+    )
+    assert asked == ["auto", "fp8"] * 2
+
+
 def test_the_replay_takes_the_other_question(visit: Any) -> None:
     v = visit(both(REFERENCE.scenario, {**REFERENCE.scenario, "model": "llama-3-8b"}))
     v.page.locator("#replay").scroll_into_view_if_needed()

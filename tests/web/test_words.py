@@ -20,7 +20,7 @@ def test_every_term_is_in_the_glossary_and_every_word_is_used() -> None:
     words = re.findall(r'<dt id="([\w-]+)"', html)
     assert len(terms) > 12 and set(terms) <= set(words)
     assert len(words) == len(set(words)) > 18
-    for section in ("fill", "price", "moves", "replay"):
+    for section in ("fill", "price", "lives", "moves", "levers", "reality", "replay"):
         text = html[html.index(f'<section id="{section}"') :]
         assert 'class="term"' in text[: text.index("</section>")], section
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
@@ -218,12 +218,16 @@ class Bench:
 
     scenario: Scenario
     paths: bool = True
+    before_each: Callable[[], None] | None = None
+    """Called before each Plan that is made; what it raises ends the work."""
     _known: dict[frozenset[str], Workings | KvroomError] = field(default_factory=dict)
 
     def work(self, levers: Sequence[Lever]) -> Workings:
         """The workings with ``levers`` pulled; KvroomError where they do not go together."""
         key = frozenset(x.id for x in levers if x.patch)
         if key not in self._known:
+            if self.before_each is not None:
+                self.before_each()
             keys = self.scenario.to_dict() | changed(self.scenario, levers)
             try:
                 self._known[key] = work(Scenario.from_dict(keys), paths=self.paths)
@@ -247,17 +251,19 @@ def levers(
     together: Sequence[str] | None = None,
     seed: int = 0,
     paths: bool = True,
+    before_each: Callable[[], None] | None = None,
 ) -> Levers:
     """Every lever of ``scenario``, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names the levers to combine (default: of each family the best that keeps model and limit
-    and whose cost in quality, if any, is published and small). Raises KvroomError for a question that
-    cannot be asked.
+    and whose cost in quality, if any, is published and small). ``before_each`` is called before each
+    Plan, to count them or, by raising, to end the work. Raises KvroomError for a question that cannot
+    be asked.
     """
     if by not in ORDERS:
         fix = did_you_mean(by, ORDERS, f"One of: {', '.join(ORDERS)}.")
         raise KvroomError("--by", by, "is nothing that levers are ranked by", fix)
-    bench = Bench(scenario, paths)
+    bench = Bench(scenario, paths, before_each)
     base = bench.work(())
     before = figures_of(base)
     found, left_out = _alone(bench, levers_of(base), base)

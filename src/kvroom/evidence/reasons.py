@@ -194,7 +194,8 @@ def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> 
         most = max(moved, key=lambda n: abs(moved[n]))
         if abs(moved[most]) > PRINT_STEP:
             more = "less" if moved[most] > 0 else "more"
-            found.append(f"mostly {most}, {show_gib(abs(moved[most]))} {more} than predicted")
+            how = "mostly" if 2 * abs(moved[most]) >= abs(printed - predicted) else "partly"
+            found.append(f"{how} {most}, {show_gib(abs(moved[most]))} {more} than predicted")
     return found
 
 

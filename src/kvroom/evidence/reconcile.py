@@ -81,8 +81,11 @@ class Reconciliation:
         return asdict(self)
 
 
-def reconcile(log: StartupLog, given: Mapping[str, Any] | None = None) -> Reconciliation:
-    """``log`` against the prediction; ``given`` are Scenario keys that win over the log's.
+def reconcile(
+    log: StartupLog, given: Mapping[str, Any] | None = None, *, paths: bool = True
+) -> Reconciliation:
+    """``log`` against the prediction; ``given`` are Scenario keys that win over the log's. Without
+    ``paths`` no file is opened that the log names (a server's rule).
 
     Raises KvroomError where what was given cannot be (an unknown card, a flag's value); what the log
     lacks is told in ``missing``.
@@ -90,16 +93,16 @@ def reconcile(log: StartupLog, given: Mapping[str, Any] | None = None) -> Reconc
     given = dict(given or {})
     if log.engine is None:
         return _nothing(log)
-    asked, notes, missing = complete(log, given)
+    asked, notes, missing = complete(log, given, paths=paths)
     asks = missing[:]
     workings = None
     if not missing:
-        workings, more = _predict(asked, given)
+        workings, more = _predict(asked, given, paths=paths)
         notes += more
         if workings is None:
             missing = ["model", "gpu"]
     predicted = figures_of(workings) if workings else {}
-    with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks)
+    with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks, paths=paths)
     return Reconciliation(
         engine=log.engine,
         engine_version=log.version,
@@ -138,7 +141,9 @@ def _nothing(log: StartupLog) -> Reconciliation:
     )  # fmt: skip
 
 
-def complete(log: StartupLog, given: dict[str, Any]) -> tuple[dict[str, Any], list[str], list[str]]:
+def complete(
+    log: StartupLog, given: dict[str, Any], *, paths: bool = True
+) -> tuple[dict[str, Any], list[str], list[str]]:
     """(the Scenario's keys from the log and from what was given, notes, names of what is missing)."""
     asked = dict(log.question)
     notes: list[str] = []
@@ -159,7 +164,7 @@ def complete(log: StartupLog, given: dict[str, Any]) -> tuple[dict[str, Any], li
     if "model" not in asked:
         missing.insert(0, "model")
     else:
-        spec = _known(asked, given, notes)
+        spec = _known(asked, given, notes, paths=paths)
         if spec is None:
             missing.insert(0, "model")
     if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
@@ -187,14 +192,16 @@ def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
         return None
 
 
-def _known(asked: dict[str, Any], given: Mapping[str, Any], notes: list[str]) -> ModelSpec | None:
+def _known(
+    asked: dict[str, Any], given: Mapping[str, Any], notes: list[str], *, paths: bool
+) -> ModelSpec | None:
     """The model, where it can be read; one that the user named must be.
 
     A path of the log's machine is tried by the name of its folder, which is then said.
     """
     model = asked["model"]
     try:
-        return load(model)
+        return load(model, paths=paths)
     except KvroomError as e:
         if "model" in given:
             raise
@@ -220,13 +227,15 @@ def _names(path: str) -> list[str]:
     return parts[:-3:-1] if "/" in path else []
 
 
-def _predict(asked: dict[str, Any], given: Mapping[str, Any]) -> tuple[Workings | None, list[str]]:
+def _predict(
+    asked: dict[str, Any], given: Mapping[str, Any], *, paths: bool
+) -> tuple[Workings | None, list[str]]:
     """The plan from the flags alone. What the log says and cannot be is left out and named; a layout
     that the model cannot have says that it is not this model, and nothing is predicted."""
     notes: list[str] = []
     for _ in range(20):
         try:
-            return work(Scenario.from_dict(asked)), notes
+            return work(Scenario.from_dict(asked), paths=paths), notes
         except KvroomError as e:
             key, _, name = e.field.partition(".")
             held, ours = (asked, given) if key != "engine_args" else (
@@ -281,7 +290,7 @@ def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
 
 
 def _given_bytes(
-    log: StartupLog, asked: dict[str, Any], w: Workings | None, no_card: bool
+    log: StartupLog, asked: dict[str, Any], w: Workings | None, no_card: bool, *, paths: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures that follow from the printed cache bytes."""
     size = log.printed.get("kv_available_bytes")
@@ -305,7 +314,7 @@ def _given_bytes(
         if known:
             question["known_bytes"] = known
     try:
-        made, _ = _predict(question, {})
+        made, _ = _predict(question, {}, paths=paths)
     except KvroomError:
         return {}, notes
     if made is None or made.plan.capacity.engine is None:

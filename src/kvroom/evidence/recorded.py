@@ -6,6 +6,7 @@ neither. Metrics name no release and no card: those are asked for, or stand in a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.evidence import prometheus
 from kvroom.evidence.endpoint import MOST_BYTES
-from kvroom.evidence.recording import Recording, cache_of, concurrency_of
+from kvroom.evidence.recording import FORMAT, KEY, Recording, cache_of, concurrency_of
 from kvroom.evidence.startup_log import StartupLog
 
 WHOLE = ("num_gpu_blocks_override", "kv_cache_memory_bytes")
@@ -28,6 +29,25 @@ def read_file(path: str) -> StartupLog | None:
         header = Recording.open(path).header
     except KvroomError:
         return _metrics(Path(path))
+    return _recording(header)
+
+
+def read_bytes(data: bytes) -> StartupLog | None:
+    """The same of a file's content."""
+    try:
+        first = json.loads(data.partition(b"\n")[0])
+    except (ValueError, RecursionError):
+        first = None
+    if isinstance(first, dict) and first.get(KEY) == FORMAT:
+        return _recording(first)
+    try:
+        return _metrics_of(data[:MOST_BYTES])
+    except KvroomError:
+        return None
+
+
+def _recording(header: Mapping[str, Any]) -> StartupLog:
+    """What a recording's head tells."""
     info = {str(k): str(v) for k, v in (header.get("info") or {}).items()}
     note = f"a recording of {header.get('address')}, begun {header.get('began')}"
     reading = prometheus.Reading(str(header.get("engine")), info=info, model=header.get("model"))
@@ -37,10 +57,13 @@ def read_file(path: str) -> StartupLog | None:
 def _metrics(path: Path) -> StartupLog | None:
     try:
         with path.open("rb") as file:
-            text = file.read(MOST_BYTES).decode("utf-8", "replace")
-        reading = prometheus.read(text)
+            return _metrics_of(file.read(MOST_BYTES))
     except (OSError, KvroomError):  # without the parser it is no file that can be read
         return None
+
+
+def _metrics_of(data: bytes) -> StartupLog | None:
+    reading = prometheus.read(data.decode("utf-8", "replace"))
     return None if reading is None else _log(reading, cache_of(reading), {}, "an engine's metrics")
 
 

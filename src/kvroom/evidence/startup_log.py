@@ -6,6 +6,7 @@ several engines: the one that printed most is the one read, and the rest is told
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 from dataclasses import dataclass, field
@@ -82,6 +83,16 @@ def read_file(path: str) -> StartupLog:
         raise
     except (OSError, ValueError):
         raise KvroomError("file", path, "cannot be opened", fix) from None
+
+
+def read_bytes(data: bytes) -> StartupLog:
+    """The log, recording or metrics text that ``data`` is."""
+    if METRICS.search(data[:HEAD_BYTES]):
+        from kvroom.evidence import recorded
+
+        if (found := recorded.read_bytes(data)) is not None:
+            return found
+    return read(io.BytesIO(data))
 
 
 def read(stream: IO[bytes]) -> StartupLog:

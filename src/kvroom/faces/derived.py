@@ -71,6 +71,24 @@ def _question(w: Workings) -> Iterator[Explanation | None]:
         "as many as asked, else as many as have room",
         source=ASKED if s.concurrency else DERIVED,
     )
+    counted = w.plan.capacity.engine
+    for key in ("low", "high"):
+        yield _made(
+            f"capacity.engine.{key}",
+            f"Requests that the engine counts, {'fewest' if key == 'low' else 'most'} likely",
+            getattr(counted, key, None),
+            "requests a replica",
+            "the same count at the other end of each estimated account",
+            source="assumed",
+        )
+    yield _made(
+        "cost.usd_per_user_hour",
+        "Dollars an hour for each request's place",
+        w.plan.cost.usd_per_user_hour,
+        "US dollars",
+        "dollars an hour / requests at once",
+        source=str(d.device.source("usd_per_hour")),
+    )
     price = w.plan.cost.usd_per_million_output_tokens
     yield _made(
         "cost.usd_per_million_output_tokens",
@@ -220,6 +238,14 @@ def _price(w: Workings, p: dict[str, Any]) -> Iterator[Explanation | None]:
         p["times_8k_to_128k"],
         "times",
         "bytes stored at 131,072 tokens / at 8,192",
+    )
+    yield _made(
+        at + "read_s",
+        "One request's share of a step's reading",
+        p["read_s"],
+        "s",
+        "cache and state read / (share reached × memory rate) / requests in the step",
+        source="calibration: published measurements",
     )
     for i, kind in enumerate(p["kinds"]):
         key, words = f"{at}kinds.{i}.", f" ({kind['kind']})"

@@ -42,7 +42,7 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     ``fixed``, and ``breaks`` (memory ends it) or ``capped`` (the engine runs no more at once).
     ``arithmetic`` or ``engine``;
     ``many`` cards; ``experts`` that are read as they are chosen; ``crosses`` (the cache read overtakes
-    the weights at some batch) or ``level``.
+    the weights at some batch) or ``level``; ``priced`` cards; room that is ``banded`` by estimates.
     """
     plan = w.plan
     if held["over_bytes"]:
@@ -58,6 +58,10 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     found += ["many"] if held["gpus"] > 1 else []
     found += ["experts"] if plan.weights.active_params < plan.weights.params else []
     found.append("level" if plan.step.crossover_batch is None else "crosses")
+    found += ["priced"] if plan.cost.usd_per_user_hour is not None else []
+    counted = plan.capacity.engine
+    if counted and counted.low is not None and counted.low != counted.high and "room" in found:
+        found.append("banded")
     return found
 
 
@@ -151,7 +155,16 @@ def price(w: Workings) -> dict[str, Any]:
         "runs": runs[:MOST_RUNS],
         "turns": _turns(w),
         "times_8k_to_128k": _times(w, 8192, 131072),
+        "read_s": _read_s(w),
     }
+
+
+def _read_s(w: Workings) -> float | None:
+    """Seconds of the plan's step that go into reading one request's cache and state."""
+    if w.timing is None:
+        return None
+    terms, _ = w.timing.step(w.plan.step.batch, w.deployment.context_tokens)
+    return terms.cache_s / w.plan.step.batch
 
 
 BITS = {"bf16": 16, "fp8": 8, "q4_0": 4}

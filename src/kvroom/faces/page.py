@@ -22,6 +22,7 @@ from kvroom.faces import drawing, replays, times
 from kvroom.faces.derived import explanations
 from kvroom.faces.figures import figures
 from kvroom.faces.presets import COMPARED, PRESETS, REFERENCE
+from kvroom.faces.sections import levers, reality, tiers
 from kvroom.faces.takeaway import take_away
 from kvroom.machines import catalogue as cards
 from kvroom.planning import work
@@ -31,7 +32,9 @@ from kvroom.units import (
     show_gb,
     show_gib,
     show_rate,
+    show_seconds,
     show_tokens,
+    show_usd,
 )
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -117,10 +120,9 @@ FORMATS: dict[str, Any] = {
     "short": show_count,
     "tokens": lambda v: f"{v:,} tokens",
     "times": lambda v: f"{v:,.1f}" if v < 10 and round(v, 1) != round(v) else f"{round(v):,}",
-    "money": lambda v: f"{v:,.2f}",
-    "seconds": lambda v: (
-        f"{float(f'{v * 1000:.3g}'):,g} ms" if v < 1 else f"{float(f'{v:.3g}'):,g} s"
-    ),
+    "usd": show_usd,
+    "seconds": show_seconds,
+    "requests": reality.requests,
     "text": str,
 }
 """How a figure is written, by name; the page's script writes them the same way."""
@@ -196,6 +198,9 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "fits": _fits(found, error),
         "memory": drawing.to_svg(memory["drawing"]),
         "patterns": _patterns(),
+        "tiers_say": escape(tiers.says(Scenario.from_dict(given))),
+        "reality_says": escape(reality.says(Scenario.from_dict(given))),
+        "levers_command": escape(levers.levers_command(Scenario.from_dict(given))),
         "command": escape(found["take_away"]["command"]),
         "python": escape(found["take_away"]["python"]),
         "start": json.dumps(start, ensure_ascii=False, separators=(",", ":")).replace(

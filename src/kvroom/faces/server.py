@@ -227,6 +227,7 @@ class Routes:
 
     def __init__(self) -> None:
         self.planner = Planner()
+        self.long = Planner()
         self.workers = Workers()
         self.answers = Answers()
         self.files = files()
@@ -292,6 +293,8 @@ class Routes:
 
     def table(self) -> list[Route]:
         """All routes; there is no other path."""
+        from kvroom.faces.sections.routes import Sections
+
         return [
             Route("/", self.index),
             Route("/api/plan", self.plan, methods=["POST"]),
@@ -301,6 +304,7 @@ class Routes:
             Route("/api/models", self.models),
             Route("/api/gpus", self.gpus),
             Route("/health", self.health),
+            *Sections(_asked, self.planner, self.long).table(),
             *(Route(path, self.static) for path in self.files),
         ]
 
@@ -308,7 +312,10 @@ class Routes:
 def _plain(request: Request, error: Exception) -> Response:
     """Every refusal as a sentence."""
     if isinstance(error, Refused):
-        return failure(error.error, error.status_code)
+        reply = failure(error.error, error.status_code)
+        if error.status_code in (408, 413):
+            reply.headers["connection"] = "close"  # what is still to come is not read
+        return reply
     status = error.status_code if isinstance(error, HTTPException) else 500
     what = {404: "is not here", 405: f"does not take {request.method}"}
     fix = "See / for the page and /api/schema for the questions."
@@ -337,6 +344,7 @@ def app(port: int = PORT, host: str = "127.0.0.1") -> Starlette:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
         routes.planner.pool.shutdown(wait=False, cancel_futures=True)
+        routes.long.pool.shutdown(wait=False, cancel_futures=True)
         routes.workers.pool.shutdown(wait=False, cancel_futures=True)
 
     return Starlette(

@@ -3,6 +3,7 @@
  * what differs is marked. The address holds both.
  */
 import "./versus.js";
+import { Near, ask } from "./near.js";
 import { fromHash, post, refusal } from "./store.js";
 import { cards, modelName, said, tokens } from "./text.js";
 
@@ -20,6 +21,37 @@ const short = ({ scenario: s }) => [modelName(s), cards(s), s.kv_dtype === "auto
 /** Fields of the bar by the Scenario's keys. @type {Record<string, string>} */
 const FIELDS = { model: "model", gpu: "gpu", gpu_count: "count", kv_dtype: "kv", context_tokens: "context", concurrency: "users", engine: "engine" };
 
+/** Figures that have an answer of their own: where it is asked, what draws it. @type {Record<string, {path: string, load: () => Promise<unknown>}>} */
+const OWN = {
+  "tiers-figure": { path: "/api/tiers", load: () => import("./tier-pyramid.js") },
+  "levers-figure": { path: "/api/levers?explain=1", load: () => import("./lever-waterfall.js") },
+  "reality-figure": { path: "/api/reality", load: () => import("./stairs.js") },
+};
+
+/**
+ * A twin that asks for itself once it is near; levers named by the reader go with it.
+ * @param {any} twin @param {string} id @returns {(scenario: Scenario) => void}
+ */
+function asking(twin, id) {
+  const { path, load } = OWN[id];
+  const near = new Near(twin, {
+    load,
+    ask: ({ scenario, together }, signal) => ask(together ? `${path}&together=${encodeURIComponent(together.join(";"))}` : path, scenario, { signal }),
+    show: (answer) => {
+      if (answer.error) return;
+      twin.classList.add("filled");
+      twin.answer = answer;
+    },
+  });
+  /** @type {Scenario} */
+  let of = {};
+  twin.addEventListener("together", (/** @type {CustomEvent} */ event) => near.want({ scenario: of, together: event.detail }));
+  return (scenario) => {
+    of = scenario;
+    near.want({ scenario, together: null });
+  };
+}
+
 export class Beside {
   /**
    * @param {Store} store @param {any[]} figures those that get a twin
@@ -36,6 +68,8 @@ export class Beside {
     this.side = "A";
     /** @type {Map<any, any>} */
     this.twins = new Map();
+    /** How those twins are told of the question that ask for themselves. @type {Map<any, (scenario: Scenario) => void>} */
+    this.asks = new Map();
     const own = store.fragment.bind(store);
     store.fragment = () => {
       if (!this.other) return own();
@@ -133,6 +167,7 @@ export class Beside {
       if (old && (!other || (old.nextElementSibling === figure) !== first)) {
         old.remove();
         this.twins.delete(figure);
+        this.asks.delete(old);
       }
       if (!other) {
         delete figure.dataset.side;
@@ -149,8 +184,10 @@ export class Beside {
         if (first) figure.before(twin);
         else figure.after(twin);
         this.twins.set(figure, twin);
+        if (figure.id in OWN) this.asks.set(twin, asking(twin, figure.id));
       }
-      twin.answer = other.answer;
+      if (this.asks.has(twin)) this.asks.get(twin)?.(other.scenario);
+      else twin.answer = other.answer;
       twin.dataset.side = `${first ? "A" : "B"}  ${short(other.answer)}`;
       figure.dataset.side = `${side}  ${short(this.store.answer)}`;
     }

@@ -91,7 +91,7 @@ export class Figure extends LitElement {
 
   tableView() {
     const { head, rows } = this.table();
-    return html`<div class="table" tabindex="0" role="region" aria-label="The figure as a table">
+    return html`<div class="table" tabindex="0" role="region" aria-label=${`The figure as a table: ${this.localName.replace("kv-", "")}`}>
       <table>
         <thead><tr>${head.map((name) => html`<th scope="col">${name}</th>`)}</tr></thead>
         <tbody>${rows.map((row) => html`<tr>${row.map((cell, i) => (i ? html`<td>${show(cell)}</td>` : html`<th scope="row">${show(cell)}</th>`))}</tr>`)}</tbody>

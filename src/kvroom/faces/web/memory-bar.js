@@ -1,9 +1,13 @@
 import { html, nothing } from "./vendor/lit.js";
 import { Figure, number } from "./figure.js";
 import { paint } from "./marks.js";
+import { gib } from "./text.js";
 
 /** Names of the accounts as the page says them. @type {Record<string, string>} */
 const ACCOUNTS = { weights: "Weights", adapters: "Adapters", draft: "Draft model", activations: "Working space", runtime: "Runtime", graphs: "Graphs", encoder: "Image encoder" };
+
+/** Between what an estimated account is likely to lie. @param {import("./types").Account} x */
+const band = ({ low_bytes: low, high_bytes: high }) => (low === high ? nothing : html` <span class="soft">(${gib(low)} to ${gib(high)})</span>`);
 
 /** The memory of all cards, filled request by request until it breaks. */
 export class MemoryBar extends Figure {
@@ -46,7 +50,7 @@ export class MemoryBar extends Figure {
     const full = m.waiting > 0 || m.free_bytes < m.request_bytes;
     return html`<ul class="key">
       <li><i class="chip weights"></i><span>Weights ${number(a, "figures.memory.weights_bytes", "gib")}</span></li>
-      ${own.map((x) => html`<li><i class="chip own"></i><span>${ACCOUNTS[x.name] ?? x.name} ${number(a, `figures.memory.accounts.${m.accounts.indexOf(x)}.bytes`, "gib")}</span></li>`)}
+      ${own.map((x) => html`<li><i class="chip own"></i><span>${ACCOUNTS[x.name] ?? x.name} ${number(a, `figures.memory.accounts.${m.accounts.indexOf(x)}.bytes`, "gib")}${band(x)}</span></li>`)}
       ${m.request_bytes && !m.over_bytes ? html`<li class="after"><i class="chip cache"></i><span>${number(a, "figures.memory.running", "count")} running, ${number(a, "figures.memory.request_bytes", "gib")} each</span></li>` : nothing}
       ${m.over_bytes ? html`<li><i class="chip over"></i><span>Too much by ${number(a, "figures.memory.over_bytes", "gib")}</span></li>` : html`<li class="after"><i class=${full ? "chip left" : "chip free"}></i><span>${full ? "Left over" : "Free"} ${number(a, "figures.memory.free_bytes", "gib")}</span></li>`}
       ${m.kept_bytes ? html`<li><i class="chip kept"></i><span>Kept free by the engine ${number(a, "figures.memory.kept_bytes", "gib")}</span></li>` : nothing}
@@ -65,14 +69,14 @@ export class MemoryBar extends Figure {
   table() {
     const m = this.data;
     return {
-      head: ["part", "requests", "bytes each", "bytes"],
+      head: ["part", "requests", "bytes each", "bytes", "from", "to"],
       rows: [
-        ...m.accounts.map((x) => [ACCOUNTS[x.name] ?? x.name, "", "", x.bytes]),
-        ["Requests running", m.running, m.request_bytes, m.running_bytes],
-        ["Free or left over", "", "", m.free_bytes],
-        ["Kept free by the engine", "", "", m.kept_bytes],
-        ["All cards", "", "", m.total_bytes],
-        ["Requests waiting", m.waiting, m.request_bytes, ""],
+        ...m.accounts.map((x) => [ACCOUNTS[x.name] ?? x.name, "", "", x.bytes, x.low_bytes, x.high_bytes]),
+        ["Requests running", m.running, m.request_bytes, m.running_bytes, "", ""],
+        ["Free or left over", "", "", m.free_bytes, "", ""],
+        ["Kept free by the engine", "", "", m.kept_bytes, "", ""],
+        ["All cards", "", "", m.total_bytes, "", ""],
+        ["Requests waiting", m.waiting, m.request_bytes, "", "", ""],
       ],
     };
   }

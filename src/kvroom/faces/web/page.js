@@ -1,5 +1,6 @@
 /** Wires the page: controls change the question, the answer moves the figures. */
 import "./memory-bar.js";
+import { sections } from "./sections.js";
 import "./token-price.js";
 import "./step-bar.js";
 import "./take-away.js";
@@ -214,7 +215,7 @@ function speak(text) {
 }
 
 /** Figures of which two questions show two. */
-const beside = new Beside(store, ["memory", "price-figure", "step"].map(byId), { speak, glide });
+const beside = new Beside(store, ["memory", "price-figure", "tiers-figure", "step", "levers-figure", "reality-figure"].map(byId), { speak, glide });
 
 const LAST = "Shown below is the last question that was answered.";
 
@@ -346,4 +347,5 @@ show();
 if (start.error) fault(start.error);
 if (location.hash.startsWith("#s=")) fromAddress();
 else store.askNeighbours();
+sections(store, speak);
 root.classList.add("ready");

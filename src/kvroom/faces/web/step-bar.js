@@ -31,13 +31,21 @@ export class StepBar extends WideFigure {
     const price = cost.usd_per_million_output_tokens == null ? nothing : html`; ${number(this.a, "cost.usd_per_million_output_tokens", "usd")} a million tokens`;
     return html`${this.bar()}
       <p class="big">${number(this.a, "figures.step.bytes_per_output_token", "gib")} <span class="soft">read for each token written${less}${seconds}${price}</span></p>
-      ${this.plot()}`;
+      ${this.load()} ${this.plot()}`;
   }
 
   /** Between what the step's time is likely to lie. */
   band() {
     const { seconds_low: low, seconds_high: high } = this.a.step;
-    return low == null || high == null ? nothing : ` (likely ${formats.seconds(low)} to ${formats.seconds(high)})`;
+    return likely(low, high);
+  }
+
+  /** Times under the load, where lengths are asked for. */
+  load() {
+    const s = this.a.serving;
+    if (s.tpot_s == null) return nothing;
+    const first = s.ttft_s == null ? "never comes: more arrives than can be served" : html`comes after ${number(this.a, "serving.ttft_s", "seconds")}${likely(s.ttft_low_s, s.ttft_high_s)}`;
+    return html`<p class="sum">Under the load asked for, a first token ${first}, and each further one after ${number(this.a, "serving.tpot_s", "seconds")}${likely(s.tpot_low_s, s.tpot_high_s)}.</p>`;
   }
 
   /** The step of one request alone above the step of the batch, on one scale. */
@@ -138,5 +146,8 @@ export class StepBar extends WideFigure {
     };
   }
 }
+
+/** @param {number | null} low @param {number | null} high */
+const likely = (low, high) => (low == null || high == null ? nothing : ` (likely ${formats.seconds(low)} to ${formats.seconds(high)})`);
 
 customElements.define("kv-step", StepBar);

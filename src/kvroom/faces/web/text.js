@@ -34,6 +34,12 @@ export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "
 /** @param {number} value */
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
+/** Requests: a decimal or two below a hundred, where they are not whole. @param {number} value */
+const few = (value) => {
+  const digits = Number.isInteger(value) || value >= 99.95 ? 0 : value < 0.095 ? 2 : 1;
+  return FIXED[digits].format(Number(rounded(value, digits)));
+};
+
 /** Three figures. @param {number} value */
 const three = (value) => String(Number(value.toPrecision(3)));
 
@@ -62,6 +68,8 @@ export const formats = {
   gb,
   rate: (v) => `${gb(v)}/s`,
   count: grouped,
+  requests: few,
+  change: (v) => (v < 0 ? `−${few(-v)}` : `+${few(v)}`),
   short,
   tokens: (v) => `${grouped(v)} tokens`,
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),

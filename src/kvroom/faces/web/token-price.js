@@ -65,7 +65,10 @@ export class TokenPrice extends Figure {
     const a = /** @type {Answer} */ (this.answer);
     if (!this.data.kinds.length) return "This model's layers keep nothing from token to token.";
     const token = this.data.kinds.length > 1 ? html`One more token adds ${number(a, "kv.bytes_per_token", "gib")}; a` : "A";
-    return html`${token} request of ${number(a, "scenario.context_tokens", "tokens")} holds ${number(a, "kv.bytes_per_request", "gib")}.`;
+    const { read_s: read } = this.data;
+    const usd = a.cost.usd_per_user_hour;
+    const time = read == null ? nothing : html` Reading it takes ${number(a, "figures.price.read_s", "seconds")} of every step${usd == null ? nothing : html`, and its place costs ${number(a, "cost.usd_per_user_hour", "usd")} an hour`}.`;
+    return html`${token} request of ${number(a, "scenario.context_tokens", "tokens")} holds ${number(a, "kv.bytes_per_request", "gib")}.${time}`;
   }
 
   /** @param {Kind} kind @param {number} i */

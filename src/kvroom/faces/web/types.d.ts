@@ -13,7 +13,7 @@ export interface Kind {
 }
 export interface Turn { key: string; steps: number[] }
 export interface Turns { bits: { value: number; kv_dtype: string }[]; config?: Scenario; layers?: Turn; heads?: Turn; width?: Turn }
-export interface PriceFigure { turns: Turns; attention: string; kinds: Kind[]; runs: { kinds: number[]; layers: number }[]; times_8k_to_128k: number | null }
+export interface PriceFigure { turns: Turns; attention: string; kinds: Kind[]; runs: { kinds: number[]; layers: number }[]; times_8k_to_128k: number | null; read_s: number | null }
 export interface CurvePoint { batch: number; weight_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number }
 export interface StepFigure {
   total_bytes: number; cache_bytes: number; bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
@@ -28,7 +28,8 @@ export interface Answer {
   memory: { gpu_bytes: number; accounts: Account[]; kv_bytes: number };
   capacity: any;
   step: { batch: number; bytes: { weights: number; kv: number; state: number }; crossover_batch: number | null; seconds: number | null; seconds_low: number | null; seconds_high: number | null };
-  cost: { usd_per_hour: number | null; usd_per_million_output_tokens: number | null };
+  serving: { tpot_s: number | null; tpot_low_s: number; tpot_high_s: number; ttft_s: number | null; ttft_low_s: number; ttft_high_s: number };
+  cost: { usd_per_hour: number | null; usd_per_million_output_tokens: number | null; usd_per_user_hour: number | null };
   verdict: { fits: boolean; binding: string; sentence: string };
   warnings: string[];
   explanations: Explanation[];

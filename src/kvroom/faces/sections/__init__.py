@@ -1,0 +1,1 @@
+"""The page's lower sections: what each answers when it comes near, and what it draws."""

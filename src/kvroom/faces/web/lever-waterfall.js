@@ -1,0 +1,189 @@
+import { html, nothing } from "./vendor/lit.js";
+import { doubling, ladder } from "./bars.js";
+import { WideFigure, number } from "./figure.js";
+import { formats, grouped } from "./text.js";
+
+/** @typedef {import("./section-types").Pulled} Pulled */
+
+/** The rankings: their name, the key of their figure, how it is written. @type {Record<string, [string, string, string]>} */
+const RANKINGS = {
+  requests: ["requests", "requests", "requests"],
+  step: ["step time", "step_s", "seconds"],
+  cost: ["dollars", "usd_per_million_output_tokens", "usd"],
+};
+const MOST = 8;
+/** Gains beyond so many times are drawn on a doubling scale. */
+const FAR = 30;
+
+/** From today's number to the reachable one, lever by lever; each lever's own gain, price and source. */
+export class LeverWaterfall extends WideFigure {
+  static properties = { ...WideFigure.properties, by: { state: true }, busy: { attribute: false }, everything: { state: true } };
+
+  constructor() {
+    super();
+    this.by = "requests";
+    /** What is going on while no answer is there. */
+    this.busy = "";
+    this.everything = false;
+    /** The levers in the order in which they came, and whether each is pulled. @type {Map<string, boolean>} */
+    this.pulled = new Map();
+    this.question = "";
+  }
+
+  connectedCallback() {
+    this.replaceChildren(); // the server's sentence in its place
+    super.connectedCallback();
+  }
+
+  get a() {
+    return /** @type {import("./section-types").LeversAnswer} */ (/** @type {unknown} */ (this.answer));
+  }
+
+  get data() {
+    return this.a.figures.levers;
+  }
+
+  /** @param {Map<string, unknown>} changed */
+  willUpdate(changed) {
+    if (!changed.has("answer") || !this.answer) return;
+    const question = JSON.stringify(this.a.scenario);
+    if (question !== this.question) {
+      this.question = question;
+      this.pulled = new Map(this.data.steps.map((s) => [s.id, true]));
+      if (!(this.by in this.data.rankings)) this.by = "requests";
+    }
+  }
+
+  /** @param {string} id */
+  lever(id) {
+    return this.a.levers.find((p) => p.id === id);
+  }
+
+  /** @param {string} id */
+  name(id) {
+    return this.lever(id)?.label ?? id;
+  }
+
+  /** Pull a lever, or let it go; those that exclude it go. @param {string} id @param {boolean} on */
+  toggle(id, on) {
+    const { families } = this.data;
+    if (on) for (const [other] of this.pulled) if (other !== id && families[other] === families[id]) this.pulled.set(other, false);
+    this.pulled.set(id, on);
+    this.requestUpdate();
+    this.dispatchEvent(new CustomEvent("together", { bubbles: true, detail: [...this.pulled].filter(([, yes]) => yes).map(([name]) => name) }));
+  }
+
+  /** The waterfall's rows: as it is, each lever in its place, together. @returns {import("./bars.js").Row[]} */
+  get rows() {
+    const { steps, before, reached } = this.data;
+    const level = (/** @type {string} */ key, /** @type {string} */ label, /** @type {number} */ to, /** @type {string} */ kind) => ({ key, label, from: 0, to, kind, level: true, value: formats.requests(to) });
+    return [
+      level("before", "As it is", before, "weights"),
+      ...[...this.pulled.keys()].map((id) => {
+        const step = steps.find((s) => s.id === id);
+        const label = this.name(id);
+        if (!step) return { key: id, label, from: 0, to: 0, kind: "", value: "not pulled", off: true };
+        return { key: id, label, from: step.from, to: step.to, kind: "cache", value: formats.change(step.requests), note: price(this.lever(id)) };
+      }),
+      level("reached", "Together", reached, "reached"),
+    ];
+  }
+
+  sentence() {
+    const { steps, before, reached } = this.data;
+    if (!steps.length) return `Room for ${grouped(before)} requests; no lever is pulled.`;
+    return `From ${grouped(before)} requests to ${grouped(reached)}: ${steps.map((s) => `${this.name(s.id)} ${formats.change(s.requests)}`).join(", ")}.`;
+  }
+
+  render() {
+    if (!this.answer && this.busy) return html`<p class="soft" role="status">${this.busy}</p>`;
+    return super.render();
+  }
+
+  picture() {
+    const { height, marks } = ladder(this.rows, this.width, FAR);
+    const { reached, before } = this.data;
+    const a = /** @type {any} */ (this.a);
+    return html`
+      <fieldset class="chips"><legend>Levers pulled together</legend>
+        ${[...this.pulled].map(([id, on]) => html`<label><input type="checkbox" .checked=${on} @change=${(/** @type {any} */ e) => this.toggle(id, e.target.checked)}><span>${this.name(id)}</span></label>`)}
+        ${this.pulled.size ? nothing : html`<span class="soft">None is safe to pull unasked; choose some below.</span>`}
+      </fieldset>
+      <p class="big">${number(a, "figures.levers.before", "requests")} → ${number(a, "figures.levers.reached", "requests")} <span class="soft">requests at once${reached === before ? "" : " with these levers"}${this.after()}${this.busy ? html` · <span role="status">${this.busy}</span>` : nothing}</span></p>
+      <svg class="ladder" width="100%" height=${height} role="img" aria-label=${this.sentence()}>${marks}</svg>`;
+  }
+
+  /** What else the levers change. */
+  after() {
+    const { step_s: step, usd_per_million_output_tokens: usd } = this.data.after;
+    return `${step == null ? "" : `; a step of ${formats.seconds(step)}`}${usd == null ? "" : `; ${formats.usd(usd)} a million tokens`}`;
+  }
+
+  key() {
+    const { rankings } = this.data;
+    const a = /** @type {any} */ (this.a);
+    const ids = rankings[this.by] ?? [];
+    const shown = this.everything ? ids : ids.slice(0, MOST);
+    const columns = Object.entries(RANKINGS).filter(([by]) => by in rankings);
+    const index = (/** @type {string} */ id) => this.a.levers.findIndex((p) => p.id === id);
+    return html`<div class="ranking">
+      <fieldset class="seg"><legend>Each lever alone, ranked by</legend>
+        ${Object.entries(RANKINGS).map(([by, [name]]) => html`<label><input type="radio" name="ranked" ?disabled=${!(by in rankings)} .checked=${this.by === by} @change=${() => (this.by = by)}><span>${name}</span></label>`)}
+      </fieldset>
+      ${columns.length < 3 ? html`<p class="soft small">What is not known of this card, or has no price, cannot be ranked by.</p>` : nothing}
+      <div class="table" tabindex="0" role="region" aria-label="Each lever alone">
+        <table role="table">
+          <thead role="rowgroup"><tr role="row"><th scope="col">lever</th>${columns.map(([, [name]]) => html`<th scope="col" class="n">${name}</th>`)}<th scope="col">its price in quality</th><th scope="col">needs</th></tr></thead>
+          <tbody role="rowgroup">
+            <tr role="row"><th scope="row">as it is</th>${columns.map(([, [, key, form]]) => html`<td class="n">${number(a, `before.${key}`, form)}</td>`)}<td></td><td></td></tr>
+            ${shown.map((id) => this.ranked(id, index(id), columns))}
+          </tbody>
+        </table>
+      </div>
+      ${ids.length > MOST ? html`<p class="tools"><button type="button" aria-expanded=${this.everything ? "true" : "false"} @click=${() => (this.everything = !this.everything)}>${this.everything ? "Show fewer" : `Show all ${ids.length}`}</button></p>` : nothing}
+      ${this.a.left_out.length ? html`<details><summary>${this.a.left_out.length} left out</summary><ul>${this.a.left_out.map((x) => html`<li>${x.label}: ${x.why}</li>`)}</ul></details>` : nothing}
+    </div>`;
+  }
+
+  /** @param {string} id @param {number} i @param {[string, [string, string, string]][]} columns */
+  ranked(id, i, columns) {
+    const p = /** @type {Pulled} */ (this.a.levers[i]);
+    const a = /** @type {any} */ (this.a);
+    const price = p.quality ? html`${p.quality.effect}<small>${p.quality.source}</small>` : "nobody published one";
+    const latency = p.latency ? html`<p>${p.latency.effect}<small>${p.latency.source}</small></p>` : nothing;
+    return html`<tr role="row">
+      <th scope="row"><label class="pull"><input type="checkbox" .checked=${this.pulled.get(id) ?? false} @change=${(/** @type {any} */ e) => this.toggle(id, e.target.checked)}> ${p.label}</label></th>
+      ${columns.map(([, [, key, form]]) => html`<td class="n">${/** @type {any} */ (p.after)[key] == null ? "–" : number(a, `levers.${i}.after.${key}`, form)}</td>`)}
+      <td>${price}${latency}</td><td>${p.needs.join("; ") || "a flag"}</td>
+    </tr>`;
+  }
+
+  caption() {
+    const scale = doubling(this.rows, FAR) ? " Widths double rather than add." : "";
+    return `Each lever's share of the gain is what it adds on average over all orders in which they can be pulled, so that it does not hang on which comes first.${scale} Chosen beforehand: of each kind the best that keeps model and limit and whose cost in quality is published and small.`;
+  }
+
+  table() {
+    return {
+      head: ["lever", "requests", "seconds a step", "dollars a million tokens", "share of the gain together", "needs", "quality", "source"],
+      rows: [
+        ["as it is", this.a.before.requests ?? "", exact(this.a.before.step_s), exact(this.a.before.usd_per_million_output_tokens), "", "", "", ""],
+        ...this.a.levers.map((p) => [p.label, p.after.requests ?? "", exact(p.after.step_s), exact(p.after.usd_per_million_output_tokens), exact(this.data.steps.find((s) => s.id === p.id)?.requests ?? null), p.needs.join("; "), p.quality?.effect ?? "", p.quality?.source ?? ""]),
+        ["together", this.data.reached, exact(this.data.after.step_s), exact(this.data.after.usd_per_million_output_tokens), "", "", "", ""],
+      ],
+    };
+  }
+}
+
+const NOTE = 36;
+
+/** What a lever needs, in the width beside its bar. @param {Pulled | undefined} lever */
+function price(lever) {
+  const needs = lever?.one_flag ? "a flag away" : (lever?.needs[0] ?? "");
+  return needs.length > NOTE ? `${needs.slice(0, NOTE - 1)}…` : needs;
+}
+
+/** @param {number | null} value */
+const exact = (value) => (value == null ? "" : String(value));
+
+customElements.define("kv-levers", LeverWaterfall);

@@ -1,0 +1,86 @@
+/** Figures below the fold: each is loaded, and asks, when it comes near the screen. */
+
+/** @typedef {import("./types").Scenario} Scenario */
+
+const NEAR = "700px";
+
+/**
+ * Asks a section's question once it is near and whenever it changes; the latest answer wins.
+ * @template A
+ */
+export class Near {
+  /**
+   * @param {HTMLElement} element what must come near
+   * @param {{load: () => Promise<unknown>, ask: (asked: any, signal: AbortSignal) => Promise<A>, show: (answer: A) => void, rest?: number}} how
+   *   `load` its module, `ask` the server, `show` the answer; `rest` milliseconds that a question must stand
+   */
+  constructor(element, { load, ask, show, rest = 0 }) {
+    this.load = load;
+    this.ask = ask;
+    this.show = show;
+    this.rest = rest;
+    this.near = false;
+    /** @type {any} */
+    this.wanted = null;
+    this.asked = "";
+    this.timer = 0;
+    /** @type {AbortController | null} */
+    this.abort = null;
+    new IntersectionObserver(([entry]) => {
+      this.near = entry.isIntersecting;
+      this.go();
+    }, { rootMargin: NEAR }).observe(element);
+    // A page that is printed has everything near.
+    addEventListener("beforeprint", () => {
+      this.near = true;
+      this.go();
+    });
+  }
+
+  /** @param {any} question any JSON value */
+  want(question) {
+    this.wanted = question;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.go(), this.rest);
+  }
+
+  async go() {
+    const key = JSON.stringify(this.wanted);
+    if (!this.near || this.wanted == null || key === this.asked) return;
+    this.asked = key;
+    this.abort?.abort();
+    this.abort = new AbortController();
+    const { signal } = this.abort;
+    try {
+      const [answer] = await Promise.all([this.ask(this.wanted, signal), this.load()]);
+      if (!signal.aborted) this.show(answer);
+    } catch (error) {
+      if (!signal.aborted) this.asked = ""; // asked anew when it comes near again
+    }
+  }
+}
+
+/**
+ * Ask for JSON, or for lines of it of which the last is the answer.
+ * @param {string} path @param {unknown} body
+ * @param {{signal?: AbortSignal, type?: string, planned?: (n: number) => void}} [how]
+ */
+export async function ask(path, body, { signal, type = "application/json", planned } = {}) {
+  const reply = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": type, ...(planned ? { accept: "application/x-ndjson" } : {}) },
+    body: body instanceof Blob ? body : JSON.stringify(body),
+    signal,
+  });
+  if (!planned || !reply.body) return reply.json();
+  let text = "";
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    text += part.value;
+    const lines = text.split("\n");
+    const said = lines.slice(0, -1).findLast((line) => line.startsWith('{"planned"'));
+    if (said) planned(JSON.parse(said).planned);
+    text = lines.slice(-2).join("\n");
+  }
+  return JSON.parse(text.trim().split("\n").at(-1) ?? "null");
+}
