@@ -66,3 +66,8 @@ def test_the_page_says_what_it_rests_on(visit: Any) -> None:
     )
     told = v.page.inner_text("[aria-label='What this rests on']")
     assert "Graphs" in told and "an estimate" in told and "datasheet" in told
+
+
+def test_sections_come_in_the_order_of_the_story() -> None:
+    found = re.findall(r'<section id="(\w+)"', page.render()[1])
+    assert found == ["fill", "price", "lives", "moves", "levers", "reality", "replay", "take"]
