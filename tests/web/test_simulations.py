@@ -149,6 +149,17 @@ def test_reuse_is_what_the_command_prints(client: Any, tmp_path: Any) -> None:
     assert line["answer"] == said(f"kvroom reuse --workload {line['workload']} --json")
 
 
+def test_lines_come_packed_where_that_is_taken(client: Any) -> None:
+    body = {"scenario": REFERENCE.scenario, "replay": {"story": "prompt"}, "frames": True}
+    packed = client.post("/api/simulate", json=body)
+    assert packed.headers["content-encoding"] == "gzip"
+    plain = client.post("/api/simulate", json=body, headers={"accept-encoding": "identity"})
+    assert plain.headers["content-encoding"] == "identity"
+    told = [[x for x in r.text.splitlines() if '"progress"' not in x] for r in (packed, plain)]
+    assert told[0] == told[1]
+    assert packed.num_bytes_downloaded < 40_000 < plain.num_bytes_downloaded
+
+
 def test_what_is_refused(client: Any) -> None:
     own = {**SERVED, "workload": {**SERVED["workload"], "requests": 10**6}}  # type: ignore[dict-item]
     assert refused(client, {"scenario": own}) == "workload.requests"

@@ -6,9 +6,11 @@ A job is given ``say``, which sends one JSON line, and ``gone``, which tells whe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -111,16 +113,22 @@ class Workers:
             if refused:
                 return JSONResponse({"error": refused[0].as_dict()}, 422)
             return Response(status_code=499 if leaving.done() else 500)
-        # Sent as it is: packing would hold lines back.
+        packed = "gzip" in request.headers.get("accept-encoding", "")
+        lines = self._lines(talk, work, leaving, first)
         return StreamingResponse(
-            self._lines(talk, work, leaving, first),
+            _packed(lines) if packed else lines,
             media_type="application/x-ndjson",
-            headers={"content-encoding": "identity", "cache-control": "no-store"},
+            # Packed here, line by line: as answers are packed elsewhere lines would be held back.
+            headers={
+                "content-encoding": "gzip" if packed else "identity",
+                "cache-control": "no-store",
+                "vary": "accept-encoding",
+            },
         )
 
     async def _lines(
         self, talk: Talk, work: Future[None], leaving: asyncio.Future[None], line: str | None
-    ) -> AsyncIterator[str]:
+    ) -> AsyncGenerator[str]:
         try:
             while line is not None:
                 yield line
@@ -160,6 +168,15 @@ def _run(job: Job, talk: Talk, refused: list[KvroomError]) -> None:
         raise
     finally:
         talk.end()
+
+
+async def _packed(lines: AsyncGenerator[str]) -> AsyncIterator[bytes]:
+    """The lines gzipped, each whole as it is sent."""
+    pack = zlib.compressobj(6, wbits=zlib.MAX_WBITS | 16)
+    async with contextlib.aclosing(lines):
+        async for line in lines:
+            yield pack.compress(line.encode()) + pack.flush(zlib.Z_SYNC_FLUSH)
+    yield pack.flush()
 
 
 async def _next(talk: Talk, leaving: asyncio.Future[None]) -> str | None:
