@@ -266,14 +266,16 @@ def test_a_dropped_log_shows_the_measured_bar_and_names_the_difference(visit: An
     drop(v, "vllm.log", LOG.encode())
     assert v.page.locator("kv-reality .ladder .measured").count() == 1
     told = v.page.inner_text("kv-reality .off")
-    assert "The engine printed 55.2 where 54.1 was predicted: 2.0% more." in told
-    assert "inside the estimate's band" in told and "--gpu-memory-utilization" in told
+    answer = held(v, "reality-figure")
+    predicted = answer["reconciliation"]["predicted"]["max_concurrency"]
+    assert f"The engine printed 55.2 where {reality.requests(predicted)} was predicted:" in told
+    assert answer["file"]["difference"]["reason"] in told and "--gpu-memory-utilization" in told
     box = {
         kind: v.page.locator(f"kv-reality .ladder .{kind}").first.bounding_box()["width"]
         for kind in ("measured", "cache")
     }
     ratio = box["measured"] / box["cache"]
-    assert ratio == pytest.approx(55.23 / 54.14, rel=0.02)
+    assert ratio == pytest.approx(55.23 / predicted, rel=0.02)
     number = v.page.locator("kv-reality .key kv-n", has_text="55.2")
     number.click()
     assert "measured: the file dropped in" in v.page.inner_text("#explain")
@@ -310,6 +312,15 @@ def test_a_file_that_is_nothing_says_so(visit: Any) -> None:
     drop(v, "holiday.txt", b"nothing of the kind\n")
     assert "holds no line of an engine's start-up" in v.text("kv-reality .fault")
     assert v.page.locator("kv-reality .ladder .cache").count() > 0
+    v.complaints.clear()
+
+
+def test_a_file_that_no_server_takes_says_so(visit: Any) -> None:
+    v = visit()
+    v.page.route("**/api/reconcile*", lambda route: route.abort())
+    drop(v, "vllm.log", LOG.encode())
+    assert "server: does not answer" in v.text("kv-reality .fault")
+    assert "busy" not in v.page.get_attribute("#file-drop", "class")
     v.complaints.clear()
 
 

@@ -290,9 +290,11 @@ def test_a_log_is_reconciled_as_the_command_line_does(client: Any, tmp_path: Pat
     assert levels["measured"] == 55.23
     assert levels["engine"] == want["predicted"]["max_concurrency"]
     off = got["file"]["difference"]
-    assert "55.2 where 54.1 was predicted: 2.0% more" in off["sentence"]
+    ratio = 55.23 / levels["engine"]
+    predicted, how = reality.requests(levels["engine"]), "more" if ratio >= 1 else "fewer"
+    assert f"55.2 where {predicted} was predicted: {abs(ratio - 1):.1%} {how}" in off["sentence"]
     assert off["account"] == "kv" and "--gpu-memory-utilization" in off["flag"]
-    assert "inside the estimate's band" in off["reason"]
+    assert off["reason"] == f"cache: {want['accounts'][-1]['reason']}"
     assert any("gpu is not in the file" in n for n in got["file"]["notes"])
     assert got["asked"]["model"] == "Qwen/Qwen2.5-14B-Instruct"
     assert "known_bytes" not in got["asked"]

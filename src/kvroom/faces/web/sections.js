@@ -9,6 +9,9 @@ const MOST_BYTES = 2 ** 25;
 /** Levers wait until the question stands. */
 const REST_MS = 200;
 
+/** What is said when no answer comes at all. */
+const GONE = { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
+
 /** @param {string} id @returns {any} */
 const byId = (id) => document.getElementById(id);
 
@@ -81,7 +84,7 @@ function reality(store, speak) {
   const near = new Near(figure, {
     load: () => import("./stairs.js"),
     ask: ({ scenario, link, dropped }, signal) =>
-      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }) : ask("/api/reality", scenario, { signal }),
+      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask("/api/reality", scenario, { signal }),
     show: (answer) => {
       drop.classList.remove("busy");
       figure.error = answer.error ? refusal(answer.error) : "";

@@ -14,11 +14,11 @@ const ACCOUNTS = { visible: "memory seen", weights: "weights", activations: "act
 
 /** From the arithmetic ceiling to what engines give, what traffic makes of it, and what was measured. */
 export class Stairs extends WideFigure {
-  static properties = { ...WideFigure.properties, busy: { attribute: false }, error: { attribute: false } };
+  static properties = { ...WideFigure.properties, error: { attribute: false } };
 
   constructor() {
     super();
-    this.busy = "";
+    /** Why a file could not be read. */
     this.error = "";
   }
 
@@ -60,6 +60,11 @@ export class Stairs extends WideFigure {
     if (s.key === "measured") return "printed by the engine";
     if (s.low == null || s.high == null) return s.source;
     return `${s.source}, ${(s.level ? formats.requests : formats.change)(s.low)} to ${(s.level ? formats.requests : formats.change)(s.high)}`;
+  }
+
+  render() {
+    if (!this.answer && this.error) return html`<p class="fault" role="alert">${this.error}</p>`;
+    return super.render();
   }
 
   picture() {
