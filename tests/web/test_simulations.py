@@ -157,7 +157,7 @@ def test_lines_come_packed_where_that_is_taken(client: Any) -> None:
     assert plain.headers["content-encoding"] == "identity"
     told = [[x for x in r.text.splitlines() if '"progress"' not in x] for r in (packed, plain)]
     assert told[0] == told[1]
-    assert packed.num_bytes_downloaded < 40_000 < plain.num_bytes_downloaded
+    assert packed.num_bytes_downloaded < 25_000 < plain.num_bytes_downloaded
 
 
 def test_what_is_refused(client: Any) -> None:

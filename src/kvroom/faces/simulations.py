@@ -180,7 +180,7 @@ def simulate(given: Any, talk: Talk) -> None:
             "answer": answer,
             "explanations": [e.to_dict() for e in explanations(made, answer)],
             "command": command,
-            "worst_s": watched.worst.start_ps / PS_PER_S if watched.worst else None,
+            "worst_s": watched.worst.to_dict()["start_s"] if watched.worst else None,
         }
     )
 

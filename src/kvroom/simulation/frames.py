@@ -52,10 +52,9 @@ class Frame:
     gaps: list[tuple[int, int]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, seconds in place of picoseconds; lists that are empty are left out."""
+        """Plain values, in seconds to the microsecond; lists that are empty are left out."""
         found: dict[str, Any] = {
-            "start_s": self.start_ps / PS_PER_S,
-            "end_s": self.end_ps / PS_PER_S,
+            "start_s": _seconds(self.start_ps),
             "held": self.held,
             "shared": self.shared,
             "kept": self.kept,
@@ -71,10 +70,15 @@ class Frame:
             "preempted": self.preempted,
             "done": self.done,
             "dropped": self.dropped,
-            "first": [(number, ps / PS_PER_S) for number, ps in self.first],
-            "gaps": [(ps / PS_PER_S, count) for ps, count in self.gaps],
+            "first": [(number, _seconds(ps)) for number, ps in self.first],
+            "gaps": [(_seconds(ps), count) for ps, count in self.gaps],
         }
         return found | {name: value for name, value in lists.items() if value}
+
+
+def _seconds(ps: int) -> float:
+    """As fine as a picture shows; finer digits would be most of what is sent."""
+    return round(ps / PS_PER_S, 6)
 
 
 class Recording(Stepper):

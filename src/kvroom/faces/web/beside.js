@@ -2,7 +2,6 @@
  * Two questions side by side: the bar asks one of them (A or B), every figure has its twin for the other, and
  * what differs is marked. The address holds both.
  */
-import "./versus.js";
 import { Near, ask } from "./near.js";
 import { fromHash, post, refusal } from "./store.js";
 import { cards, modelName, said, tokens } from "./text.js";
@@ -146,6 +145,7 @@ export class Beside {
     if (!this.other && !root.classList.contains("comparing")) return;
     const { other, side } = this;
     const { answer } = this.store;
+    if (this.on) import("./versus.js");
     root.classList.toggle("comparing", this.on);
     byId("versus").hidden = !this.on;
     byId("compare-with").hidden = this.on;

@@ -66,7 +66,7 @@ export class Cliff extends WideFigure {
       <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 5} text-anchor="end">blocks in the pool</text>
       <text class="soft" x="0" y="11">p99 of the first token</text>
       ${broken == null ? nothing : svg`<rect class="beyond" x=${left} y=${PLOT.top - 8} width=${Math.max(0, x(broken) - left)} height=${base - PLOT.top + 8}/>
-        <text class="strong halo" x=${x(broken)} dx=${x(broken) - left > 200 ? -8 : 8} y=${base - 8} text-anchor=${x(broken) - left > 200 ? "end" : "start"}>breaks at ${grouped(broken)}</text>`}
+        <text class="strong halo" x=${x(broken)} dx=${x(broken) - left > 106 ? -4 : 8} y=${base - 8} text-anchor=${x(broken) - left > 106 ? "end" : "start"}>breaks at ${grouped(broken)}</text>`}
       <path class="line-total" d=${path}/>
       ${points.map((p) => svg`<circle class="point" cx=${x(p.value)} cy=${y(/** @type {number} */ (p.ttft_p99_s))} r="4"/><circle class="target" cx=${x(p.value)} cy=${y(/** @type {number} */ (p.ttft_p99_s))} r="14" @click=${() => choose(p.value)}><title>${grouped(p.value)} blocks: ${seconds(/** @type {number} */ (p.ttft_p99_s))}</title></circle>`)}
       ${this.here.map((value, i) => {

@@ -40,7 +40,7 @@ export interface Failure { error: { field: string; value: unknown; message: stri
 export interface Table { head: string[]; rows: (string | number)[][] }
 /** One pass of a simulation: what changed, as `/api/simulate` sends it. */
 export interface Frame {
-  start_s: number; end_s: number; held: number; shared: number; kept: number; free: number; running: number; waiting: number; preempted_waiting: number;
+  start_s: number; held: number; shared: number; kept: number; free: number; running: number; waiting: number; preempted_waiting: number;
   blocks?: number[]; came?: number[]; admitted?: number[]; preempted?: number[]; done?: number[]; dropped?: number[]; first?: [number, number][]; gaps?: [number, number][];
 }
 export interface CliffPoint {
