@@ -40,8 +40,14 @@ DRAG = """async ([moves, pause]) => {
 SENT = """performance.getEntriesByType('navigation')[0].transferSize + performance
     .getEntriesByType('resource').reduce((sum, r) => sum + r.transferSize, 0)"""
 """Bytes that came, compressed as they were."""
-FIGURES = ("tiers-figure", "levers-figure", "reality-figure")
-"""Figures below the fold, which load when they come near."""
+FIGURES = {
+    "tiers-figure": ".filled svg",
+    "levers-figure": ".filled svg",
+    "reality-figure": ".filled svg",
+    "replay-figure": " .strips",
+    "reuse": " figure",
+}
+"""Figures below the fold, which load when they come near, and what is there once they are drawn."""
 TOKENS = """async ([id, moves]) => {
   const figure = document.getElementById(id);
   const times = [];
@@ -128,10 +134,10 @@ def measure_sections(browser: Any, address: str) -> tuple[int, dict[str, float],
     page.wait_for_selector("html.ready")
     page.wait_for_load_state("networkidle")
     loads = {}
-    for name in FIGURES:
+    for name, drawn in FIGURES.items():
         start = time.perf_counter()
         page.evaluate("id => document.getElementById(id).scrollIntoView()", name)
-        page.wait_for_selector(f"#{name}.filled svg")
+        page.wait_for_selector(f"#{name}{drawn}")
         loads[name] = 1000 * (time.perf_counter() - start)
     page.wait_for_load_state("networkidle")
     whole = int(page.evaluate(SENT))

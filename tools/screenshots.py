@@ -13,7 +13,7 @@ from browser import NoBrowser, chromium, serving
 
 from kvroom.scenario import Scenario
 
-SECTIONS = ("fill", "price", "lives", "moves", "levers", "reality", "take")
+SECTIONS = ("fill", "price", "lives", "moves", "levers", "reality", "replay", "take")
 KINDS = (("light", 1080, "light"), ("dark", 1080, "dark"), ("narrow", 360, "light"))
 
 
@@ -48,8 +48,24 @@ def load(page: Any) -> None:
     page.wait_for_load_state("networkidle")
 
 
+TWO_RUNS = "() => document.querySelectorAll('kv-replay .results thead th').length === 3"
+
+
+def compared(browser: Any, address: str, folder: Path) -> None:
+    """Write ``beside-light.png``: two questions side by side."""
+    page = browser.new_page(viewport={"width": 1500, "height": 1180}, reduced_motion="reduce")
+    page.goto(address)
+    page.click("#skip-guess")
+    page.click("#compare-with")
+    page.select_option("#kv", "fp8")
+    page.wait_for_selector(".bar .differs")
+    page.wait_for_load_state("networkidle")
+    page.screenshot(path=folder / "beside-light.png")
+    page.close()
+
+
 def main(folder: Path) -> None:
-    """Write ``SECTION-KIND.png`` and ``top-KIND.png`` into ``folder``."""
+    """Write ``SECTION-KIND.png``, ``top-KIND.png`` and ``beside-light.png`` into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with serving() as address, chromium() as browser:
@@ -70,6 +86,10 @@ def main(folder: Path) -> None:
                 load(page)
                 page.evaluate("scrollTo(0, 0)")
                 page.screenshot(path=folder / f"top-{kind}.png")
+                page.locator("#replay").scroll_into_view_if_needed()
+                page.wait_for_selector("kv-reuse figure")
+                page.select_option("#beside", "seed")
+                page.wait_for_function(TWO_RUNS)
                 page.evaluate(BARE)
                 for section in SECTIONS:
                     page.locator(f"#{section}").screenshot(path=folder / f"{section}-{kind}.png")
@@ -82,6 +102,7 @@ def main(folder: Path) -> None:
                 page.evaluate(BARE)
                 page.locator("#reality").screenshot(path=folder / f"measured-{kind}.png")
                 context.close()
+            compared(browser, address, folder)
     except NoBrowser as e:
         print(f"skipped: {e}")
 

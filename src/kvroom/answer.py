@@ -7,6 +7,7 @@ or not modelled for that engine.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any
 
 from kvroom.scenario import Scenario
@@ -194,3 +195,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, keys as in the dataclasses."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """The Plan as notebooks show it. How that looks is a face's matter, asked only when it is shown."""
+        return str(import_module("kvroom.faces.notebook").html(self))

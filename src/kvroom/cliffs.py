@@ -6,7 +6,7 @@ is missed first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -127,17 +127,23 @@ def sweep(
     *,
     slo: Sequence[Objective] = (),
     watch: Watch | None = None,
+    paths: bool = True,
+    on_point: Callable[[Point], None] | None = None,
 ) -> list[Point]:
-    """Serve the requests at every point; fewer points where ``watch`` stops it."""
+    """Serve the requests at every point; fewer points where ``watch`` stops it.
+
+    ``on_point`` is told of each as it is done. Without ``paths`` models and machines are taken by name or
+    value only.
+    """
     usual = rate_of(source) if wanted.key == "rate" and isinstance(source, Trace) else 0.0
-    workings = work(scenario)
+    workings = work(scenario, paths=paths)
     points: list[Point] = []
     for value in wanted.values:
         asked: Iterable[Request] = source
         if wanted.key == "kv_blocks":
             # The null block comes on top of those that can be used.
             args = {**scenario.engine_args, "num_gpu_blocks_override": int(value) + 1}
-            workings = work(replace(scenario, engine_args=args))
+            workings = work(replace(scenario, engine_args=args), paths=paths)
         elif isinstance(source, Trace):
             asked = Hurried(source, usual, value)
         elif isinstance(source, Synthetic) and source.arrivals.rate_per_s:
@@ -149,6 +155,8 @@ def sweep(
         if made.fleet.stopped:
             break
         points.append(Point(value, made, made.to_dict()))
+        if on_point:
+            on_point(points[-1])
     return points
 
 

@@ -5,9 +5,7 @@ It takes the Plan's own deployment: its blocks, its engine's limits and rules, i
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +17,7 @@ from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes, Naming
 from kvroom.simulation.fleet import ROUTES, Engine, Fleet, Moment, Route, Watch
+from kvroom.simulation.frames import Frame, Recording
 from kvroom.simulation.live import Live
 from kvroom.simulation.outcome import Limits, Outcome
 from kvroom.simulation.sequence import Sequence as Served
@@ -167,8 +166,12 @@ def serve(
     slo: tuple[Objective, ...] = (),
     on_over: Callable[[Live, int | None], None] | None = None,
     watch: Watch | None = None,
+    tell: Callable[[Frame], None] | None = None,
 ) -> Simulated:
-    """``simulate`` on a deployment that is planned already."""
+    """``simulate`` on a deployment that is planned already.
+
+    ``tell`` is given a Frame a pass of the first replica, which is then stepped pass by pass.
+    """
     d = workings.deployment
     rules = played(d, workings.answer)
     if workings.timing is None:
@@ -184,10 +187,11 @@ def serve(
         naming = Naming(size, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
     replicas = workings.plan.scenario.replicas * d.layout.dp
-    engines = [_engine(rules, clock, outcome, feed) for _ in range(replicas)]
+    engines = [_engine(rules, clock, outcome, feed, None if i else tell) for i in range(replicas)]
     fleet = Fleet(engines, outcome, route=_route(workings.plan.scenario), watch=watch)
-    with _seldom_collected():
-        fleet.serve(feed)
+    fleet.serve(feed)
+    if isinstance(engines[0], Recording):
+        engines[0].rest()
     running = sum(e.running_count for e in engines)
     waiting = sum(e.waiting_count for e in engines)
     done = len(outcome.e2e_ps)
@@ -213,17 +217,6 @@ def _left_out(d: Deployment) -> tuple[str, ...]:
     if d.speculation is None:
         return ()
     return ("speculation: its memory is simulated, its time is not (kvroom plan has it)",)
-
-
-@contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Look for garbage in circles a hundred times less often: requests come and go without any."""
-    before = gc.get_threshold()
-    gc.set_threshold(100 * before[0], *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
@@ -274,12 +267,18 @@ def _route(scenario: Scenario) -> Route:
     return ROUTES[name]
 
 
-def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> Engine:
+def _engine(
+    rules: Played,
+    clock: StepClock,
+    outcome: Outcome,
+    feed: Feed,
+    tell: Callable[[Frame], None] | None,
+) -> Engine:
     """One replica: from event to event where its rules allow it, else step by step."""
     engine = rules.engine
     follow = feed.follow if feed.waits else None
-    if rules.jumps:
-        unit = feed.naming.unit if feed.naming else 1
+    unit = feed.naming.unit if feed.naming else 1
+    if rules.jumps and tell is None:
         return Server(
             engine.settings,
             ExtentPool(engine.num_gpu_blocks - 1, unit),
@@ -289,7 +288,6 @@ def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> En
             caching=engine.enable_prefix_caching,
             follow=follow,
         )
-    unit = feed.naming.unit if feed.naming else 1
 
     def sequence(live: Live) -> Served:
         return Served(
@@ -301,4 +299,9 @@ def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> En
             priority=live.priority,
         )
 
-    return Stepper(rules.rules(), clock, outcome, sequence, follow=follow)
+    if tell is None:
+        return Stepper(rules.rules(), clock, outcome, sequence, follow=follow)
+    if rules.own is not None:
+        fix = "Replay it with --engine vllm."
+        raise KvroomError("engine", None, "has rules of its own, without numbered blocks", fix)
+    return Recording(engine.scheduler(), clock, outcome, sequence, follow=follow, tell=tell)

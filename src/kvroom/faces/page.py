@@ -18,7 +18,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.explaining import explain
-from kvroom.faces import drawing, times
+from kvroom.faces import drawing, replays, times
 from kvroom.faces.derived import explanations
 from kvroom.faces.figures import figures
 from kvroom.faces.presets import COMPARED, PRESETS, REFERENCE
@@ -173,6 +173,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "variants": VARIANTS,
         "presets": [{"id": p.id, "says": p.says, "scenario": p.scenario} for p in PRESETS],
         "compared": COMPARED,
+        "replays": replays.catalogue(),
         "error": error,
     }
     verdict = found["verdict"]

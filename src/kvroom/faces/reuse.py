@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from kvroom.units import GIB, parse_bytes, parse_tokens, show_count, show_gib
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import fragmentation
-from kvroom.workloads.traces import Counts, Trace
+from kvroom.workloads.traces import Counts, Held, Trace
 
 ROWS, LEVELS = 8, " ▁▂▃▄▅▆▇█"
 MARGIN = 9
@@ -54,7 +54,7 @@ class Asked:
 
 def ask(
     *,
-    trace: str | None,
+    trace: str | Held | None,
     workload: str | None,
     block_tokens: str | None,
     hash_tokens: str | None,
@@ -66,8 +66,12 @@ def ask(
     host: str | None,
     nvme: str | None,
     skip_bad_lines: bool,
+    passing: Callable[[Iterable[Request]], Iterable[Request]] = lambda requests: requests,
 ) -> Asked:
-    """The answer to what the options ask; KvroomError names the option that is wrong."""
+    """The answer to what the options ask; KvroomError names the option that is wrong.
+
+    All requests go through ``passing``, which may end it.
+    """
     price = _price(model, kv_dtype) if model else None
     rooms = {
         name: parse_bytes(f"--{name}", size)
@@ -84,7 +88,7 @@ def ask(
     read = requests if isinstance(requests, Trace) else None
     usual = (read.hash_tokens if read else None) or BLOCK_TOKENS
     block = parse_tokens("--block-tokens", block_tokens) if block_tokens else usual
-    found = reuse(requests, block, policies or ("lru",), _capacities(capacity))
+    found = reuse(passing(requests), block, policies or ("lru",), _capacities(capacity))
     return Asked(
         name=name,
         reuse=found,
@@ -96,7 +100,7 @@ def ask(
 
 
 def _requests(
-    trace: str | None, workload: str | None, hash_tokens: int | None, skip_bad_lines: bool
+    trace: str | Held | None, workload: str | None, hash_tokens: int | None, skip_bad_lines: bool
 ) -> tuple[str, Iterable[Request]]:
     if (trace is None) == (workload is None):
         fix = "Give the path of a trace, or --workload SPEC in its place."

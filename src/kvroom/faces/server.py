@@ -34,12 +34,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvroom import __version__
 from kvroom.errors import KvroomError
-from kvroom.faces import codec, page
+from kvroom.faces import codec, page, simulations
 from kvroom.faces.answers import Answers, Asked, parts_of
+from kvroom.faces.streaming import Talk, Workers
 from kvroom.faces.watched import Board
 
 PORT = 8642
 MAX_BODY_BYTES = 2**20
+MAX_TRACE_BODY_BYTES = 12 * 2**20
+"""With a trace in it, in base64."""
 MAX_QUEUED = 32
 BODY_TIMEOUT_S = 10
 WEB = Path(__file__).with_name("web")
@@ -180,13 +183,13 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _too_long(size: int) -> Refused:
-    message = f"is longer than {MAX_BODY_BYTES:,} bytes"
+def _too_long(size: int, most: int) -> Refused:
+    message = f"is longer than {most:,} bytes"
     fix = "Ask with fewer or smaller questions."
     return Refused(413, KvroomError("body", size, message, fix))
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, most: int) -> bytes:
     """The body, unless it is longer than allowed or too slow in coming."""
     parts: list[bytes] = []
     size = 0
@@ -194,8 +197,8 @@ async def _body(request: Request) -> bytes:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             async for part in request.stream():
                 size += len(part)
-                if size > MAX_BODY_BYTES:
-                    raise _too_long(size)
+                if size > most:
+                    raise _too_long(size, most)
                 parts.append(part)
     except TimeoutError:
         raise Refused(
@@ -204,19 +207,16 @@ async def _body(request: Request) -> bytes:
     return b"".join(parts)
 
 
-async def _asked(request: Request) -> Any:
+async def _asked(request: Request, most: int = MAX_BODY_BYTES) -> Any:
     """The JSON that a client sent; Refused says what is wrong with it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         fix = "Send a Scenario as application/json."
         raise Refused(415, KvroomError("content-type", kind, "is not JSON", fix))
     length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > MAX_BODY_BYTES:
-        message = f"is longer than {MAX_BODY_BYTES:,} bytes"
-        raise Refused(
-            413, KvroomError("body", int(length), message, "Ask with fewer or smaller questions.")
-        )
-    body = await _body(request)
+    if length.isdecimal() and int(length) > most:
+        raise _too_long(int(length), most)
+    body = await _body(request, most)
     try:
         return codec.decode(body, "body")
     except KvroomError as e:
@@ -230,6 +230,7 @@ class Routes:
         self.board = board
         self.planner = Planner()
         self.long = Planner()
+        self.workers = Workers()
         self.answers = Answers()
         self.files = files()
 
@@ -254,6 +255,18 @@ class Routes:
             status, body = await self.planner.run(request, partial(self.answers.work, asked))
         return Response(body, status_code=status, media_type="application/json")
 
+    async def simulate(self, request: Request) -> Response:
+        """A simulation, line by line."""
+        return await self._long(request, simulations.simulate)
+
+    async def reuse(self, request: Request) -> Response:
+        """How much of a trace's prefixes could be used again."""
+        return await self._long(request, simulations.reuse)
+
+    async def _long(self, request: Request, answer: Callable[[Any, Talk], None]) -> Response:
+        given = await _asked(request, MAX_TRACE_BODY_BYTES)
+        return await self.workers.answer(request, partial(answer, given))
+
     async def schema(self, request: Request) -> Response:
         """The JSON schema of Scenario and Plan."""
         return JSONResponse(codec.schema())
@@ -267,8 +280,9 @@ class Routes:
         return JSONResponse(page.gpus())
 
     async def health(self, request: Request) -> Response:
-        """Alive."""
-        return JSONResponse({"status": "ok", "version": __version__})
+        """Alive, and how much is under way."""
+        told = {"status": "ok", "version": __version__, "long_answers": self.workers.counts()}
+        return JSONResponse(told)
 
     async def static(self, request: Request) -> Response:
         """A file of the table."""
@@ -288,6 +302,8 @@ class Routes:
         return [
             Route("/", self.index),
             Route("/api/plan", self.plan, methods=["POST"]),
+            Route("/api/simulate", self.simulate, methods=["POST"]),
+            Route("/api/reuse", self.reuse, methods=["POST"]),
             Route("/api/schema", self.schema),
             Route("/api/models", self.models),
             Route("/api/gpus", self.gpus),
@@ -334,6 +350,7 @@ def app(port: int = PORT, host: str = "127.0.0.1", board: Board | None = None) -
         yield
         routes.planner.pool.shutdown(wait=False, cancel_futures=True)
         routes.long.pool.shutdown(wait=False, cancel_futures=True)
+        routes.workers.pool.shutdown(wait=False, cancel_futures=True)
 
     return Starlette(
         routes=routes.table(),

@@ -16,7 +16,7 @@ from kvroom.faces.options import scenario_from
 from kvroom.faces.plain import ascii_only
 from kvroom.faces.rows import RowFile
 from kvroom.faces.simulated import cliff_text, describe_text, show
-from kvroom.faces.watching import Progress
+from kvroom.faces.watching import Progress, seldom_collected
 from kvroom.planning import work
 from kvroom.results import read_notes
 from kvroom.scenario import Scenario
@@ -84,7 +84,7 @@ def run(
     if many > 1 and not isinstance(source, Synthetic):
         why = "are drawn of made-up workloads only"
         raise KvroomError("--seeds", seeds, why, "Give --workload in place of --trace.")
-    with Progress(_expected(source)) as progress, RowFile(per_request) as rows:
+    with Progress(_expected(source)) as progress, RowFile(per_request) as rows, seldom_collected():
         made = serve(workings, source, slo=objectives, on_over=rows.on_over, watch=progress.watch)
         answer = replace(made, warnings=(*made.warnings, *read_notes(read))).to_dict()
         if many > 1 and isinstance(source, Synthetic):
@@ -113,7 +113,7 @@ def _cliff(
     as_json: bool,
 ) -> None:
     expected = _expected(source)
-    with Progress(expected) as progress:
+    with Progress(expected) as progress, seldom_collected():
         points = sweep(wanted, scenario, source, slo=slo, watch=progress.watch)
     if as_json:
         say(to_dict(wanted, points))

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.faces.assumptions import assumptions
 from kvroom.faces.options import FLAGS
 from kvroom.models import catalogue
 from kvroom.planning import Workings
@@ -108,4 +109,5 @@ def take_away(w: Workings) -> dict[str, Any]:
         "command": command(asked),
         "python": python(asked),
         "engines": engine_flags(w),
+        "assumptions": assumptions(w),
     }

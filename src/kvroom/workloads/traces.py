@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import os
 import zlib
@@ -48,8 +49,19 @@ class Counts:
     """Why lines were skipped, the first few."""
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A trace that lies in memory, under the ``name`` that it came with."""
+
+    name: str
+    data: bytes = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class Trace:
-    """A trace file; each iteration reads it anew and yields its Requests in file order.
+    """A trace, of a file or Held; each iteration reads it anew and yields its Requests in file order.
 
     ``hash_tokens`` is how many tokens one hash id stands for; where it is not given it is told from
     the lengths of the first rows. ``counts`` is what the latest iteration met. Arrivals count from the
@@ -58,9 +70,13 @@ class Trace:
     """
 
     def __init__(
-        self, path: str | Path, *, hash_tokens: int | None = None, skip_bad_lines: bool = False
+        self,
+        path: str | Path | Held,
+        *,
+        hash_tokens: int | None = None,
+        skip_bad_lines: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = path if isinstance(path, Held) else Path(path)
         self.skip_bad_lines = skip_bad_lines
         self.counts = Counts()
         self.format, self._header, self._columns = self._recognised()
@@ -236,8 +252,8 @@ def _cells(text: str) -> list[str]:
         raise KvroomError("row", text[:60], f"is not CSV ({e})", "Mend its quotes.") from None
 
 
-def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, gunzipped if need be, with their numbers from 1; blank ones left out.
+def numbered_lines(path: Path | Held) -> Iterator[tuple[int, bytes]]:
+    """The lines of a trace, gunzipped if need be, with their numbers from 1; blank ones left out.
 
     Of a line longer than MAX_LINE_BYTES only so much is given, which no parser takes.
     """
@@ -262,7 +278,10 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+def _opened(path: Path | Held) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    if isinstance(path, Held):
+        yield io.BytesIO(path.data)
+        return
     if not path.is_file():
         raise KvroomError("trace", str(path), "is not a file", "Give the path of a trace file.")
     with path.open("rb") as raw:

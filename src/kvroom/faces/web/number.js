@@ -63,7 +63,7 @@ class LiveName extends HTMLElement {
   }
 }
 
-/** @type {LiveNumber | null} */
+/** @type {HTMLElement | null} */
 let opened = null;
 
 /** @param {string} tag @param {string} text @param {string} [name] */
@@ -76,7 +76,6 @@ function make(tag, text, name) {
 
 /** @param {LiveNumber} target */
 function open(target) {
-  const box = panel();
   const answer = target.source;
   if (!answer) return;
   const figure = target.getAttribute("figure") ?? "";
@@ -97,12 +96,20 @@ function open(target) {
   if (found && found.numbers !== grouped(found.value)) row("with numbers", found.numbers);
   row("source", found?.source ?? (figure.startsWith("scenario.") ? "the question asked" : "the Plan"));
   row("key", figure);
+  const asked = target.getAttribute("of");
+  const parts = [make("h3", found?.label ?? figure.split(".").pop()?.replace(/_/g, " ") ?? ""), rows];
+  if (asked) parts.push(make("p", `Of a neighbouring question: ${answer.take_away.command}`, "soft"));
+  show(target, "Where this number comes from", parts);
+}
+
+/** Open the panel beside an element. @param {HTMLElement} target @param {string} name @param {HTMLElement[]} parts */
+export function show(target, name, parts) {
+  opened = target;
+  const box = panel();
   const close = make("button", "Close", "plain");
   close.addEventListener("click", () => box.hidePopover());
-  box.replaceChildren(make("h3", found?.label ?? figure.split(".").pop()?.replace(/_/g, " ") ?? ""), rows, close);
-  const asked = target.getAttribute("of");
-  if (asked) rows.after(make("p", `Of a neighbouring question: ${answer.take_away.command}`, "soft"));
-  opened = target;
+  box.setAttribute("aria-label", name);
+  box.replaceChildren(...parts, close);
   box.showPopover();
   place(box, target);
   close.focus({ preventScroll: true });
@@ -122,14 +129,13 @@ function panel() {
   if (old) return old;
   const box = Object.assign(document.createElement("div"), { id: "explain", popover: "auto" });
   box.setAttribute("role", "dialog");
-  box.setAttribute("aria-label", "Where this number comes from");
   box.addEventListener("toggle", (event) => {
     if (/** @type {ToggleEvent} */ (event).newState === "closed") {
       if (box.contains(document.activeElement) || document.activeElement === document.body) opened?.focus();
       opened = null;
     }
   });
-  document.body.append(box);
+  (opened?.closest(".kvroom") ?? document.body).append(box); // in a notebook its cell holds the sheet
   return box;
 }
 

@@ -4,8 +4,10 @@ import { sections } from "./sections.js";
 import "./token-price.js";
 import "./step-bar.js";
 import "./take-away.js";
+import "./terms.js";
 import { tell } from "./number.js";
-import { Store, fromHash, keyOf } from "./store.js";
+import { Beside } from "./beside.js";
+import { Store, keyOf } from "./store.js";
 import { grouped } from "./text.js";
 
 const root = document.documentElement;
@@ -212,6 +214,9 @@ function speak(text) {
   }, 1000);
 }
 
+/** Figures of which two questions show two. */
+const beside = new Beside(store, ["memory", "price-figure", "tiers-figure", "step", "levers-figure", "reality-figure"].map(byId), { speak, glide });
+
 const LAST = "Shown below is the last question that was answered.";
 
 /** @param {any} control @param {number} index @param {string} text */
@@ -229,7 +234,10 @@ function show() {
   clearTimeout(later);
   later = setTimeout(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
 
-  if (!store.error) controls(answer);
+  if (!store.error) {
+    controls(answer);
+    beside.show();
+  }
   fields(store.error ? { ...answer.scenario, ...scenario } : answer.scenario);
   byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
   const room = answer.figures.traits.includes("room");
@@ -298,6 +306,25 @@ function fault(text) {
   }
 }
 
+// ---- what is loaded when it comes near ----
+
+const NEAR = "700px";
+/** @param {string} id @param {() => Promise<void>} load */
+function near(id, load) {
+  const watch = new IntersectionObserver(([entry]) => {
+    if (!entry.isIntersecting) return;
+    watch.disconnect();
+    load();
+  }, { rootMargin: NEAR });
+  watch.observe(byId(id));
+}
+near("replay", async () => {
+  const { replaySection } = await import("./replay-section.js");
+  const section = replaySection({ catalogue: start.replays, scenario: () => store.scenario, other: () => beside.other?.scenario ?? null, speak });
+  section.follow();
+  store.addEventListener("answer", () => store.error || section.follow());
+});
+
 store.addEventListener("answer", show);
 store.addEventListener("neighbours", () => {
   tell(store.answers);
@@ -305,9 +332,9 @@ store.addEventListener("neighbours", () => {
 });
 store.addEventListener("address", () => byId("takeaway").requestUpdate());
 
-function fromAddress() {
+async function fromAddress() {
   try {
-    const asked = fromHash(location.hash);
+    const asked = await beside.from(location.hash);
     if (asked) reveal(false, false);
     store.replace(asked ?? start.scenario, false);
   } catch (error) {

@@ -41,9 +41,9 @@ export function changed(given, change) {
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value != null));
 }
 
-/** The question in an address's fragment. @param {string} hash @returns {Scenario | null} */
-export function fromHash(hash) {
-  const state = new URLSearchParams(hash.replace(/^#/, "")).get("s");
+/** The question in an address's fragment. @param {string} hash @param {string} [key] @returns {Scenario | null} */
+export function fromHash(hash, key = "s") {
+  const state = new URLSearchParams(hash.replace(/^#/, "")).get(key);
   if (!state) return null;
   const [version, packed = ""] = state.split(".", 2);
   if (version !== VERSION) throw new Error(`This link is of version ${version}; this page reads version ${VERSION}.`);
@@ -187,11 +187,16 @@ export class Store extends EventTarget {
     this.looking = false;
   }
 
+  /** What the address says of the question. */
+  fragment() {
+    return this.answer.take_away.link.replace(/^#/, "");
+  }
+
   saveAddress() {
     if (this.addressTimer) return;
     this.addressTimer = setTimeout(() => {
       this.addressTimer = 0;
-      history.replaceState(null, "", `#${this.answer.take_away.link.replace(/^#/, "")}`);
+      history.replaceState(null, "", `#${this.fragment()}`);
       this.dispatchEvent(new Event("address"));
     }, ADDRESS_MS);
   }

@@ -77,6 +77,13 @@ export class TakeAway extends LitElement {
       </div>
       ${this.a.warnings.length ? html`<div class="block"><h3>Said with a warning</h3><ul>${this.a.warnings.map((w) => html`<li>${w}</li>`)}</ul></div>` : nothing}
       <div class="block">
+        <h3>What this rests on</h3>
+        <div class="table" tabindex="0" role="region" aria-label="What this rests on"><table>
+          <thead><tr>${["taken", "as", "from"].map((h) => html`<th scope="col">${h}</th>`)}</tr></thead>
+          <tbody>${this.a.take_away.assumptions.map((x) => html`<tr><th scope="row">${x.what}</th><td>${x.taken}</td><td>${x.source}</td></tr>`)}</tbody>
+        </table></div>
+      </div>
+      <div class="block">
         <h3>Every figure and where it comes from</h3>
         ${this.fold("sources", `${this.a.explanations.length} figures with formula, numbers and source`, () => this.sources())}
       </div>`;

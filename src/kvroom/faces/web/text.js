@@ -52,6 +52,9 @@ export function seconds(value) {
   return `${three(value / 1e-9)} ns`;
 }
 
+/** A moment of simulated time. @param {number} value */
+export const clock = (value) => `${FIXED[2].format(value)} s`;
+
 /** Tokens: 32K or 1M where that is whole and short. @param {number} value */
 export function tokens(value) {
   if (value >= 1048576 && value % 1048576 === 0) return `${grouped(value / 1048576)}M`;
@@ -72,6 +75,8 @@ export const formats = {
   times: (v) => (v < 10 && v.toFixed(1) !== `${Math.round(v)}.0` ? v.toFixed(1) : grouped(Math.round(v))),
   usd: (v) => (v >= 1 ? `$${FIXED[2].format(v)}` : `$${three(v)}`),
   seconds,
+  percent: (v) => `${FIXED[1].format(v * 100)} %`,
+  rounded: (v) => FIXED[0].format(v),
   text: String,
 };
 

@@ -34,7 +34,18 @@ export interface Answer {
   warnings: string[];
   explanations: Explanation[];
   figures: { traits: string[]; memory: MemoryFigure; price: PriceFigure; step: StepFigure };
-  take_away: { link: string; command: string; python: string; engines: { [name: string]: string } };
+  take_away: { link: string; command: string; python: string; engines: { [name: string]: string }; assumptions: { what: string; taken: string; source: string }[] };
 }
 export interface Failure { error: { field: string; value: unknown; message: string; fix: string } }
 export interface Table { head: string[]; rows: (string | number)[][] }
+/** One pass of a simulation: what changed, as `/api/simulate` sends it. */
+export interface Frame {
+  start_s: number; held: number; shared: number; kept: number; free: number; running: number; waiting: number; preempted_waiting: number;
+  blocks?: number[]; came?: number[]; admitted?: number[]; preempted?: number[]; done?: number[]; dropped?: number[]; first?: [number, number][]; gaps?: [number, number][];
+}
+export interface CliffPoint {
+  value: number; ttft_p50_s: number | null; ttft_p99_s: number | null; tpot_p99_s: number | null; output_tokens_per_s: number; prefix_hit_ratio: number; preemptions: number;
+}
+export interface ReuseAnswer {
+  references: number; hit_blocks: number; token_hit_ratio: number; curve: { blocks: number; hit_ratio: number }[]; needs: { share: number; hit_ratio: number; blocks: number }[];
+}
