@@ -95,6 +95,7 @@ class Recording(Stepper):
         tell: Callable[[Frame], None],
     ) -> None:
         super().__init__(scheduler, clock, outcome, sequence, follow=follow)
+        self.glides = None  # every pass is a picture
         self.tell = tell
         self._scheduler = scheduler
         self._owners = [FREE] * scheduler.cache.pool.total
