@@ -37,6 +37,11 @@ class Live:
     preemptions = 0
     cached_tokens = 0
     session: Iterator[Request] | None = None  # those of it that are still to come
+    chat: int | str | None = None  # which session it is of
+    place = -1  # the replica that has it
+    owed = 0  # tokens of its prompt that a router takes as still to be computed
+    retries = 0  # times that it went elsewhere because its replica died
+    seen = False  # whether its prompt has been counted
 
     def __init__(
         self, index: int, arrival_ps: int, prompt: int, output: int, held: Holding | None = None
@@ -76,6 +81,18 @@ class Arrivals:
         if live.arrival_ps < self.next_ps:  # noqa: PLR1730 (a call costs more)
             self.next_ps = live.arrival_ps
 
+    def come(self, live: Live, time_ps: int) -> None:
+        """A request that comes at ``time_ps``, whenever it first arrived."""
+        heappush(self._later, (time_ps, live.index, live))
+        self.next_ps = min(self.next_ps, time_ps)
+
+    def take_coming(self) -> list[Live]:
+        """Those that were to come, taken away again."""
+        taken = []
+        while self.next_ps < FOREVER:
+            taken.append(self.next())
+        return taken
+
     def next(self) -> Live:
         """Take the request that comes first."""
         coming, later = self._coming, self._later
@@ -92,5 +109,4 @@ class Arrivals:
         """``live`` is done or dropped: whoever waited for that comes."""
         after = self.follow(live, now) if self.follow else None
         if after is not None:
-            heappush(self._later, (after.arrival_ps, after.index, after))
-            self.next_ps = min(self.next_ps, after.arrival_ps)
+            self.come(after, after.arrival_ps)

@@ -79,6 +79,12 @@ class Server(Arrivals):
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
 
     @property
+    def wakes_ps(self) -> int:
+        """When it next decides anything; FOREVER where it has nothing to do."""
+        busy = self.running or self.leaving or self.waiting or self.queue
+        return self.decide if busy else max(self.decide, self.next_ps)
+
+    @property
     def running_count(self) -> int:
         """Requests that hold blocks and are not done."""
         return len(self.running) - sum(live.number >= 0 for _, live in self.leaving)

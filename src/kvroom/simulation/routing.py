@@ -1,0 +1,309 @@
+"""Which replica takes a request: the policies of routers, and what a router knows when it decides.
+
+A router knows at once what it sends. What its replicas do (first tokens, answers, blocks cached and
+evicted) it learns every ``stale_ps``; between two looks it decides by what it saw last and what it has
+sent since.
+
+- ``round-robin``: one after the other.
+- ``least-loaded``: the fewest requests (or prompt tokens) sent and not yet answered.
+- ``prefix``: the least ``weight`` × (prompt tokens it has still to compute, this prompt's among them
+  without the leading ones that it has cached) + prompt tokens of all that it serves. That is the cost
+  function of NVIDIA Dynamo's KV router (docs.nvidia.com/dynamo, "Routing Concepts": overlap weight ×
+  prefill blocks + decode blocks), in tokens.
+- ``session``: all requests of a session to the same replica, by rendezvous hashing (Thaler and
+  Ravishankar, IEEE/ACM ToN 1998), so that only the sessions of a replica that goes have to move. A
+  request of no session is a session of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.simulation.extents import Extent, ExtentPool
+from kvroom.simulation.live import Live
+from kvroom.timing.ticks import PS_PER_S
+from kvroom.units import check_float
+from kvroom.workloads.distributions import parse_seconds
+
+POLICIES = ("round-robin", "least-loaded", "prefix", "session")
+"""By name; the first is what is done unless another is asked for."""
+COUNTED = ("requests", "tokens")
+_EXAMPLE = 'Write prefix, prefix:stale=50ms, or {"policy": "prefix", "stale_s": 0.05}.'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """A policy and its settings: how old its view may be, what of prompts weighs against load (prefix),
+    what is counted as load (least-loaded)."""
+
+    policy: str = POLICIES[0]
+    stale_s: float = 0.0
+    weight: float = 1.0
+    by: str = COUNTED[0]
+
+
+def parse_routing(value: Any, field: str = "routing") -> Routing:
+    """The Routing of a name, ``name:key=value…`` or an object; None is the usual one. KvroomError names
+    what is wrong."""
+    if value is None:
+        return Routing()
+    if isinstance(value, str):
+        name, *pairs = value.split(":")
+        given: dict[str, Any] = {"policy": name.strip()}
+        for pair in pairs:
+            key, equals, text = (part.strip() for part in pair.partition("="))
+            if not equals:
+                raise KvroomError(field, pair, "is no key=value", _EXAMPLE)
+            if key == "stale":
+                given["stale_s"] = parse_seconds(f"{field} stale", text) if text != "0" else 0.0
+            else:
+                given[key] = _number(f"{field} {key}", text) if key == "weight" else text
+    elif isinstance(value, Mapping):
+        given = dict(value)
+    else:
+        raise KvroomError(field, value, "is no way to spread requests", _EXAMPLE)
+    known = ("policy", "stale_s", "weight", "by")
+    for key in given:
+        if key not in known:
+            raise KvroomError(field, key, "is no known key", did_you_mean(key, known, _EXAMPLE))
+    return Routing(
+        policy=_word(field, given.get("policy"), POLICIES),
+        stale_s=check_float(f"{field}.stale_s", given.get("stale_s", 0.0), low=0, high=1e6),
+        weight=check_float(f"{field}.weight", given.get("weight", 1.0), low=0, high=1e6),
+        by=_word(f"{field}.by", given.get("by", COUNTED[0]), COUNTED),
+    )
+
+
+def _word(field: str, value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        fix = did_you_mean(str(value), known, f"Known: {', '.join(known)}.")
+        raise KvroomError(field, value, "is no known way to spread requests", fix)
+    return str(value)
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise KvroomError(field, text, "is no number", _EXAMPLE) from None
+
+
+class Books:
+    """What a router counts of each replica: requests and prompt tokens it serves (``requests``,
+    ``tokens``), and tokens of prompts whose first token has not come (``owed``)."""
+
+    def __init__(self, replicas: int) -> None:
+        self.requests = [0] * replicas
+        self.tokens = [0] * replicas
+        self.owed = [0] * replicas
+        self._news: list[tuple[int, Live, bool]] = []
+
+    def sent(self, live: Live, place: int, cached_tokens: int = 0) -> None:
+        """A request goes to the replica at ``place``, which is thought to have some of it cached."""
+        live.owed = live.known - cached_tokens
+        self.requests[place] += 1
+        self.tokens[place] += live.known
+        self.owed[place] += live.owed
+
+    def heard(self, time_ps: int, live: Live, *, over: bool) -> None:
+        """A replica computed a first token, or (``over``) is through with a request."""
+        self._news.append((time_ps, live, over))
+
+    def settle(self, now: int) -> None:
+        """Take in what happened up to ``now``."""
+        later = []
+        for one in self._news:
+            time_ps, live, over = one
+            if time_ps > now:
+                later.append(one)
+                continue
+            place = live.place
+            self.owed[place] -= live.owed
+            live.owed = 0
+            if over:
+                self.requests[place] -= 1
+                self.tokens[place] -= live.known
+        self._news = later
+
+    def clear(self, place: int) -> None:
+        """The replica at ``place`` is gone, with all that it served."""
+        self._news = [one for one in self._news if one[1].place != place]
+        self.requests[place] = self.tokens[place] = self.owed[place] = 0
+
+
+class PrefixIndex:
+    """Which replicas have which prefixes cached: for every block name a bit a replica.
+
+    Replicas tell what they cache and evict; ``settle`` takes it in.
+    """
+
+    def __init__(self, replicas: int) -> None:
+        self.replicas = replicas
+        self._holders: dict[int, int] = {}
+        self._news: list[tuple[int, bool, Iterable[int]]] = []
+
+    def told(self, place: int, names: Sequence[int], *, cached: bool) -> None:
+        """The replica at ``place`` has cached, or evicted, the blocks of ``names``."""
+        self._news.append((place, cached, names))
+
+    def settle(self) -> None:
+        """Take in what was told."""
+        holders = self._holders
+        get = holders.get
+        for place, cached, names in self._news:
+            bit = 1 << place
+            if cached:
+                for name in names:
+                    holders[name] = get(name, 0) | bit
+            else:
+                for name in names:
+                    left = get(name, 0) & ~bit
+                    if left:
+                        holders[name] = left
+                    else:
+                        holders.pop(name, None)
+        self._news.clear()
+
+    def clear(self, place: int) -> None:
+        """The replica at ``place`` has lost all it had."""
+        self.settle()
+        bit = 1 << place
+        mine = [name for name, mask in self._holders.items() if mask & bit]
+        self.told(place, mine, cached=False)
+        self.settle()
+
+    def matched(self, names: Sequence[int]) -> list[int]:
+        """How many leading ones of ``names`` each replica has."""
+        found = [0] * self.replicas
+        holders, have = self._holders, (1 << self.replicas) - 1
+        reached = len(names)
+        for place, name in enumerate(names):
+            now = have & holders.get(name, 0)
+            if now != have:
+                lost = have ^ now
+                while lost:
+                    low = lost & -lost
+                    found[low.bit_length() - 1] = place
+                    lost ^= low
+                have = now
+                if not have:
+                    break
+        while have:
+            low = have & -have
+            found[low.bit_length() - 1] = reached
+            have ^= low
+        return found
+
+
+class ToldPool(ExtentPool):
+    """An ExtentPool that tells what it caches and evicts."""
+
+    __slots__ = ("_tell",)
+
+    def __init__(
+        self, usable: int, unit: int, tell: Callable[[Sequence[int], bool], None]
+    ) -> None:
+        super().__init__(usable, unit)
+        self._tell = tell
+
+    def settle(self) -> None:
+        """Evict what is to be evicted: it is put off until somebody looks."""
+        if self._owed:
+            self._evict()
+
+    def _enter(self, extent: Extent, first: int, last: int) -> None:
+        super()._enter(extent, first, last)
+        self._tell(extent.names[first : last + 1], True)
+
+    def _shorten(self, extent: Extent, high: int) -> None:
+        before, names = extent.high, extent.names
+        super()._shorten(extent, high)
+        if names:
+            index = self._index
+            lost = names[high // self.unit : (before - 1) // self.unit + 1]
+            self._tell([name for name in lost if name not in index], False)
+
+
+class Router:
+    """Sends requests to the replicas of one pool, ``count`` of them.
+
+    ``name_tokens``: how many tokens of a prompt one block name stands for.
+    """
+
+    def __init__(self, routing: Routing, count: int, name_tokens: int = 1) -> None:
+        self.routing = routing
+        self.books = Books(count)
+        self.index = PrefixIndex(count) if routing.policy == "prefix" else None
+        self.name_tokens = name_tokens
+        self.stale_ps = round(routing.stale_s * PS_PER_S)
+        self.looks = routing.policy in ("least-loaded", "prefix")
+        """Whether it decides by what its replicas are doing."""
+        self.seen_ps = -1
+        self._choose: Callable[[Live, Sequence[int]], int] = {
+            "round-robin": self._in_turn,
+            "least-loaded": self._least,
+            "prefix": self._cheapest,
+            "session": self._sticky,
+        }[routing.policy]
+
+    def due(self, now: int) -> int:
+        """The last time up to ``now`` at which the router looks at its replicas."""
+        return now - now % self.stale_ps if self.stale_ps else now
+
+    def look(self, now: int) -> None:
+        """Take in what the replicas did up to ``now``, to where they were let go on."""
+        self.seen_ps = now
+        self.books.settle(now)
+        if self.index is not None:
+            self.index.settle()
+
+    def route(self, live: Live, up: Sequence[int]) -> int:
+        """Which of the replicas that are ``up`` takes ``live``; it counts as sent."""
+        return self._choose(live, up)
+
+    def lost(self, place: int) -> None:
+        """The replica at ``place`` is gone, and its cache with it."""
+        self.books.clear(place)
+        if self.index is not None:
+            self.index.clear(place)
+
+    def _in_turn(self, live: Live, up: Sequence[int]) -> int:
+        place = live.place if live.place in up else up[live.index % len(up)]
+        self.books.sent(live, place)
+        return place
+
+    def _least(self, live: Live, up: Sequence[int]) -> int:
+        books = self.books
+        load = books.requests if self.routing.by == "requests" else books.tokens
+        turn = live.index
+        place = min(up, key=lambda p: (load[p], (p - turn) % len(load)))
+        books.sent(live, place)
+        return place
+
+    def _cheapest(self, live: Live, up: Sequence[int]) -> int:
+        books, held, weight = self.books, live.held, self.routing.weight
+        assert self.index is not None
+        prompt, size = live.known, self.name_tokens
+        names = held.names[: prompt // size] if held is not None else ()
+        matched = self.index.matched(names)
+        owed, tokens, count, turn = books.owed, books.tokens, len(matched), live.index
+        best: tuple[float, int, int] | None = None
+        for place in up:
+            cost = weight * (owed[place] - matched[place] * size) + tokens[place]
+            found = (cost, (place - turn) % count, place)
+            if best is None or found < best:
+                best = found
+        assert best is not None
+        place = best[2]
+        books.sent(live, place, matched[place] * size)
+        return place
+
+    def _sticky(self, live: Live, up: Sequence[int]) -> int:
+        key = live.index if live.chat is None else live.chat
+        place = max(up, key=lambda p: crc32(f"{key}/{p}".encode()))
+        self.books.sent(live, place)
+        return place
