@@ -24,12 +24,12 @@ from kvroom.scenario import Scenario, check_keys
 from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes
-from kvroom.simulation.fleet import Watch
+from kvroom.simulation.fleet import Engine, Watch
 from kvroom.simulation.live import Follow, Live
 from kvroom.simulation.managed import Managed, Pool
 from kvroom.simulation.outcome import Limits, Outcome
-from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Made, Replica, seconds_ps
-from kvroom.simulation.routing import POLICIES, Router, ToldPool, parse_routing
+from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica, seconds_ps
+from kvroom.simulation.routing import POLICIES, Router, parse_routing
 from kvroom.simulation.sequence import Sequence as Served
 from kvroom.simulation.server import Server
 from kvroom.simulation.stepper import Stepper
@@ -73,24 +73,22 @@ class Group:
         outcome: Outcome,
         feed: Feed,
         follow: Follow | None,
-        tell: Callable[[Sequence[int], bool], None] | None = None,
-    ) -> Made:
+        make_pool: Callable[[int, int], ExtentPool] = ExtentPool,
+    ) -> Engine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step. It tells ``tell`` what it caches."""
+        step. ``make_pool`` makes the blocks of the former."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
         if rules.jumps:
-            told = None if tell is None else ToldPool(self.blocks, unit, tell)
-            made = Server(
+            return Server(
                 engine.settings,
-                told or ExtentPool(self.blocks, unit),
+                make_pool(self.blocks, unit),
                 self.clock,
                 outcome,
                 block_tokens=engine.groups[0].block_size,
                 caching=engine.enable_prefix_caching,
                 follow=follow,
             )
-            return Made(made, told)
 
         def sequence(live: Live) -> Served:
             served = Served(
@@ -104,7 +102,7 @@ class Group:
             served.known = live.known
             return served
 
-        return Made(Stepper(rules.rules(), self.clock, outcome, sequence, follow=follow))
+        return Stepper(rules.rules(), self.clock, outcome, sequence, follow=follow)
 
 
 def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
@@ -212,7 +210,7 @@ def managed(
     routing = parse_routing(scenario.routing)
     router = Router(
         routing,
-        sum(g.most for g in groups),
+        [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)],
         naming.unit * naming.block_tokens if naming else 1,
     )
     fleet: Managed
@@ -221,16 +219,10 @@ def managed(
         fleet.after(live, now)
         return None
 
-    def makes(group: Group) -> Callable[[int], Made]:
-        def make(place: int) -> Made:
-            index = router.index
-            tell = None
-            if index is not None:
-
-                def tell(names: Sequence[int], cached: bool) -> None:
-                    index.told(place, names, cached=cached)
-
-            return group.engine(ledger, feed, follow if feed.follows else None, tell)
+    def makes(group: Group) -> Callable[[int], Engine]:
+        def make(place: int) -> Engine:
+            pool = router.views[place].made_pool if routing.policy == "prefix" else ExtentPool
+            return group.engine(ledger, feed, follow if feed.follows else None, pool)
 
         return make
 

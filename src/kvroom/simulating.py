@@ -182,9 +182,7 @@ def serve(
     else:
         outcome = Outcome(limits=limits, on_over=on_over)
         follow = feed.follow if feed.waits else None
-        engines = [
-            g.engine(outcome, feed, follow).engine for g in groups for _ in range(g.replicas)
-        ]
+        engines = [g.engine(outcome, feed, follow) for g in groups for _ in range(g.replicas)]
         fleet = Fleet(engines, outcome, watch=watch)
     fleet.serve(feed)
     out = fleet.outcome

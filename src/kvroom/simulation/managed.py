@@ -191,9 +191,6 @@ class Managed:
                         return False
                     if self._coming and self._coming[0][0] < due:
                         return True
-                    for r in pool.replicas:
-                        if r.pool is not None:
-                            r.pool.settle()
                     router.look(due)
         return self._go(at) if self.linked or not look else True
 

@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import NamedTuple
 
 from kvroom.simulation.fleet import Engine
 from kvroom.simulation.live import Live
 from kvroom.simulation.outcome import Limits, Outcome
-from kvroom.simulation.routing import Router, ToldPool
+from kvroom.simulation.routing import Router
 from kvroom.timing.ticks import PS_PER_S
 
 
@@ -30,27 +29,19 @@ class State(Enum):
     DOWN = "down"
 
 
-class Made(NamedTuple):
-    """An engine, and its pool where that tells what it caches."""
-
-    engine: Engine
-    pool: ToldPool | None = None
-
-
 @dataclass(kw_only=True)
 class Replica:
     """One replica, by its ``place`` among all: how to make its engine (``make``, told the place), how
     long it takes to start, how many blocks it has, and what became of it."""
 
     place: int
-    make: Callable[[int], Made]
+    make: Callable[[int], Engine]
     blocks: int
     cold_ps: int = 0
     kind: str = ""
     gpus: int = 1
     state: State = State.OFF
     engine: Engine | None = None
-    pool: ToldPool | None = None
     requests: int = 0
     completed: int = 0
     prompt_tokens: int = 0
@@ -73,13 +64,13 @@ class Replica:
     def up(self) -> None:
         """It takes requests from now on, with an empty cache."""
         self.state = State.UP
-        self.engine, self.pool = self.make(self.place)
+        self.engine = self.make(self.place)
 
     def off(self, now: int, state: State = State.OFF) -> None:
         """It is gone: its engine and its cache are no more."""
         self.note()
         self.state = state
-        self.engine = self.pool = None
+        self.engine = None
         if self.since_ps >= 0:
             self.on_ps += max(0, now - self.since_ps)
         self.since_ps = -1

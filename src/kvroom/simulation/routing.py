@@ -17,10 +17,13 @@ sent since.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
+from math import inf
 from typing import Any
-from zlib import crc32
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.simulation.extents import Extent, ExtentPool
@@ -135,109 +138,97 @@ class Books:
         self.requests[place] = self.tokens[place] = self.owed[place] = 0
 
 
-class PrefixIndex:
-    """Which replicas have which prefixes cached: for every block name a bit a replica.
+class View:
+    """The block names that a router takes as cached on one replica, as of its last look.
 
-    Replicas tell what they cache and evict; ``settle`` takes it in.
+    A router that always looks sees the pool's own index; one that looks now and then is told what was
+    cached and evicted, and takes it in when it looks. Of an engine that does not tell, it takes what it
+    sent there as cached, the ``most`` latest names of it.
     """
 
-    def __init__(self, replicas: int) -> None:
-        self.replicas = replicas
-        self._holders: dict[int, int] = {}
-        self._news: list[tuple[int, bool, Iterable[int]]] = []
+    def __init__(self, *, stale: bool, most: int = 0) -> None:
+        self.names: Container[int] = set()
+        self.stale = stale
+        self.most = most
+        self._pool: ToldPool | ExtentPool | None = None
+        self._news: list[tuple[bool, Sequence[int]]] = []
 
-    def told(self, place: int, names: Sequence[int], *, cached: bool) -> None:
-        """The replica at ``place`` has cached, or evicted, the blocks of ``names``."""
-        self._news.append((place, cached, names))
+    def made_pool(self, usable: int, unit: int) -> ExtentPool:
+        """The pool of the replica's new engine, watched."""
+        if self.stale:
+            self._pool = ToldPool(usable, unit, self._news)
+        else:
+            self._pool = ExtentPool(usable, unit)
+            self.names = self._pool.names
+        return self._pool
 
-    def settle(self) -> None:
-        """Take in what was told."""
-        holders = self._holders
-        get = holders.get
-        for place, cached, names in self._news:
-            bit = 1 << place
-            if cached:
-                for name in names:
-                    holders[name] = get(name, 0) | bit
-            else:
-                for name in names:
-                    left = get(name, 0) & ~bit
-                    if left:
-                        holders[name] = left
-                    else:
-                        holders.pop(name, None)
-        self._news.clear()
+    def look(self) -> None:
+        """Take in what was cached and evicted up to now."""
+        if self._pool is None:
+            return
+        self._pool.settle()
+        names = self.names
+        if isinstance(names, set):
+            for cached, some in self._news:
+                if cached:
+                    names.update(some)
+                else:
+                    names.difference_update(some)
+            self._news.clear()
 
-    def clear(self, place: int) -> None:
-        """The replica at ``place`` has lost all it had."""
-        self.settle()
-        bit = 1 << place
-        mine = [name for name, mask in self._holders.items() if mask & bit]
-        self.told(place, mine, cached=False)
-        self.settle()
+    def sent(self, names: Sequence[int]) -> None:
+        """A prompt of these names goes to the replica."""
+        if self._pool is not None:
+            return
+        if not isinstance(self.names, OrderedDict):
+            self.names = OrderedDict()
+        kept = self.names
+        for name in reversed(names):  # its end goes first
+            kept[name] = None
+            kept.move_to_end(name)
+        while len(kept) > self.most:
+            kept.popitem(last=False)
 
-    def matched(self, names: Sequence[int]) -> list[int]:
-        """How many leading ones of ``names`` each replica has."""
-        found = [0] * self.replicas
-        holders, have = self._holders, (1 << self.replicas) - 1
-        reached = len(names)
-        for place, name in enumerate(names):
-            now = have & holders.get(name, 0)
-            if now != have:
-                lost = have ^ now
-                while lost:
-                    low = lost & -lost
-                    found[low.bit_length() - 1] = place
-                    lost ^= low
-                have = now
-                if not have:
-                    break
-        while have:
-            low = have & -have
-            found[low.bit_length() - 1] = reached
-            have ^= low
-        return found
+    def clear(self) -> None:
+        """The replica is gone, and its cache with it."""
+        self.names = set()
+        self._pool = None
+        self._news = []
 
 
 class ToldPool(ExtentPool):
-    """An ExtentPool that tells what it caches and evicts."""
+    """An ExtentPool that adds to ``news`` what it caches (True) and evicts (False)."""
 
-    __slots__ = ("_tell",)
+    __slots__ = ("_told",)
 
-    def __init__(
-        self, usable: int, unit: int, tell: Callable[[Sequence[int], bool], None]
-    ) -> None:
+    def __init__(self, usable: int, unit: int, news: list[tuple[bool, Sequence[int]]]) -> None:
         super().__init__(usable, unit)
-        self._tell = tell
-
-    def settle(self) -> None:
-        """Evict what is to be evicted: it is put off until somebody looks."""
-        if self._owed:
-            self._evict()
+        self._told = news
 
     def _enter(self, extent: Extent, first: int, last: int) -> None:
         super()._enter(extent, first, last)
-        self._tell(extent.names[first : last + 1], True)
+        self._told.append((True, extent.names[first : last + 1]))
 
     def _shorten(self, extent: Extent, high: int) -> None:
         before, names = extent.high, extent.names
         super()._shorten(extent, high)
         if names:
-            index = self._index
             lost = names[high // self.unit : (before - 1) // self.unit + 1]
-            self._tell([name for name in lost if name not in index], False)
+            self._told.append((False, [name for name in lost if name not in self._index]))
 
 
 class Router:
-    """Sends requests to the replicas of one pool, ``count`` of them.
+    """Sends requests to the replicas of one pool, whose caches hold ``room`` tokens each.
 
     ``name_tokens``: how many tokens of a prompt one block name stands for.
     """
 
-    def __init__(self, routing: Routing, count: int, name_tokens: int = 1) -> None:
+    def __init__(self, routing: Routing, room: Sequence[int], name_tokens: int = 1) -> None:
         self.routing = routing
-        self.books = Books(count)
-        self.index = PrefixIndex(count) if routing.policy == "prefix" else None
+        self.books = Books(len(room))
+        self.views = [
+            View(stale=routing.stale_s > 0, most=tokens // name_tokens) for tokens in room
+        ]
         self.name_tokens = name_tokens
         self.stale_ps = round(routing.stale_s * PS_PER_S)
         self.looks = routing.policy in ("least-loaded", "prefix")
@@ -258,8 +249,9 @@ class Router:
         """Take in what the replicas did up to ``now``, to where they were let go on."""
         self.seen_ps = now
         self.books.settle(now)
-        if self.index is not None:
-            self.index.settle()
+        if self.routing.policy == "prefix":
+            for view in self.views:
+                view.look()
 
     def route(self, live: Live, up: Sequence[int]) -> int:
         """Which of the replicas that are ``up`` takes ``live``; it counts as sent."""
@@ -268,8 +260,7 @@ class Router:
     def lost(self, place: int) -> None:
         """The replica at ``place`` is gone, and its cache with it."""
         self.books.clear(place)
-        if self.index is not None:
-            self.index.clear(place)
+        self.views[place].clear()
 
     def _in_turn(self, live: Live, up: Sequence[int]) -> int:
         place = live.place if live.place in up else up[live.index % len(up)]
@@ -285,25 +276,27 @@ class Router:
         return place
 
     def _cheapest(self, live: Live, up: Sequence[int]) -> int:
-        books, held, weight = self.books, live.held, self.routing.weight
-        assert self.index is not None
-        prompt, size = live.known, self.name_tokens
-        names = held.names[: prompt // size] if held is not None else ()
-        matched = self.index.matched(names)
-        owed, tokens, count, turn = books.owed, books.tokens, len(matched), live.index
-        best: tuple[float, int, int] | None = None
-        for place in up:
-            cost = weight * (owed[place] - matched[place] * size) + tokens[place]
-            found = (cost, (place - turn) % count, place)
-            if best is None or found < best:
-                best = found
-        assert best is not None
-        place = best[2]
-        books.sent(live, place, matched[place] * size)
+        books, views, weight, size = self.books, self.views, self.routing.weight, self.name_tokens
+        owed, tokens, held = books.owed, books.tokens, live.held
+        names = held.names[: live.known // size] if held is not None else ()
+        turn = live.index % len(up)
+        place, most, least = up[turn], 0, inf
+        for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
+            known = views[each].names
+            count = 0
+            for name in names:
+                if name not in known:
+                    break
+                count += 1
+            cost = weight * (owed[each] - count * size) + tokens[each]
+            if cost < least:
+                place, most, least = each, count, cost
+        books.sent(live, place, most * size)
+        views[place].sent(names)
         return place
 
     def _sticky(self, live: Live, up: Sequence[int]) -> int:
         key = live.index if live.chat is None else live.chat
-        place = max(up, key=lambda p: crc32(f"{key}/{p}".encode()))
+        place = max(up, key=lambda p: blake2b(f"{key}/{p}".encode(), digest_size=8).digest())
         self.books.sent(live, place)
         return place
