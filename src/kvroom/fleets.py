@@ -297,7 +297,7 @@ def _failures(asked: Mapping[str, Any], count: int, seed: int) -> Failures | Non
     keys = _object(field, given)
     check_keys(field, keys, ("at", "mtbf_s", "repair_s"))
     at = []
-    for n, one in enumerate(_list(f"{field}.at", keys.get("at") or [])):
+    for n, one in enumerate(_list(f"{field}.at", keys["at"]) if "at" in keys else ()):
         where = f"{field}.at[{n}]"
         check_keys(where, _object(where, one), ("s", "replica"))
         place = check_int(f"{where}.replica", one.get("replica", 0), low=0, high=count - 1)

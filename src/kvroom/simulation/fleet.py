@@ -21,6 +21,8 @@ class Engine(Protocol):
 
     decide: int
     end: int
+    strict: bool
+    """Whether nothing is decided beyond ``until``, though it does not matter to the engine itself."""
 
     def push(self, live: Live) -> None:
         """A request that comes."""
@@ -33,6 +35,10 @@ class Engine(Protocol):
 
     def come(self, live: Live, time_ps: int) -> None:
         """A request that comes at ``time_ps``, whenever it first arrived."""
+        ...
+
+    def gather(self, now: int) -> None:
+        """Queue all who have come by ``now``."""
         ...
 
     def advance(self, until: int, events: int) -> bool:

@@ -71,6 +71,7 @@ class Arrivals:
 
     def __init__(self, follow: Follow | None = None) -> None:
         self.follow = follow
+        self.decide = 0  # when the engine decides next
         self.next_ps = FOREVER  # when the next known request comes
         self._coming: deque[Live] = deque()
         self._later: list[tuple[int, int, Live]] = []
@@ -85,6 +86,15 @@ class Arrivals:
         """A request that comes at ``time_ps``, whenever it first arrived."""
         heappush(self._later, (time_ps, live.index, live))
         self.next_ps = min(self.next_ps, time_ps)
+
+    def gather(self, now: int) -> None:
+        """Queue all who have come by ``now``, if the next decision is no earlier: an engine at work may
+        leave that until somebody can start."""
+        while self.next_ps <= now <= self.decide:
+            self._queue(self.next())
+
+    def _queue(self, live: Live) -> None:
+        raise NotImplementedError
 
     def take_coming(self) -> list[Live]:
         """Those that were to come, taken away again."""

@@ -233,6 +233,8 @@ class Managed:
 
     def _happens(self, event: Event) -> None:
         now = event.time_ps
+        for engine in self.engines:
+            engine.gather(now)
         if event.what == "scale":
             self._scale(self.pools[event.place], now)
             self._plan(now + self._every(event.place), "scale", event.place)

@@ -65,6 +65,7 @@ class Replica:
         """It takes requests from now on, with an empty cache."""
         self.state = State.UP
         self.engine = self.make(self.place)
+        self.engine.strict = True
 
     def off(self, now: int, state: State = State.OFF) -> None:
         """It is gone: its engine and its cache are no more."""

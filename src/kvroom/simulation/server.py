@@ -56,8 +56,8 @@ class Server(Arrivals):
         self.by_priority = settings.policy == "priority"
         self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
         self.least_free = pool.free
+        self.strict = False  # whether no jump goes beyond ``until``, not even while nobody can start
         self.step = 0
-        self.decide = 0
         self.end = 0
         self.running: dict[Live, None] = {}  # in order of admission
         self.filling: list[Live] = []  # those whose prompt is not computed yet
@@ -197,13 +197,16 @@ class Server(Arrivals):
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if not self.blocked or self.by_priority:
-            coming = self.next_ps if self.next_ps < until else until
+        open_ = not self.blocked or self.by_priority
+        coming = until if open_ or self.strict else FOREVER
+        if open_ and self.next_ps < coming:
+            coming = self.next_ps
+        if coming < FOREVER:
             wait = coming - self.end
+            late = steps - lag
             if wait <= 0:
                 steps = lag
-            elif coming < FOREVER:
-                late = steps - lag
+            else:
                 if late * first + slope * (late * (late - 1) // 2) > wait:
                     steps = min(steps, steps_until(wait, first, slope) + lag)
         phases, size = self._phases, self.block_tokens

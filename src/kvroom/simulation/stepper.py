@@ -37,7 +37,7 @@ class Stepper(Arrivals):
         self.clock = clock
         self.outcome = outcome
         self.sequence = sequence
-        self.decide = 0
+        self.strict = True
         self.end = 0
         self.peak_blocks = 0
         self.running: dict[int, Live] = {}  # by index: those that the rules know
