@@ -59,6 +59,11 @@ def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
     return names
 
 
+PLACE_BITS = 40
+PLACES = (1 << PLACE_BITS) - 1
+"""The low bits of a block's name among ``LiveHashes``: its place in its request."""
+
+
 class LiveHashes(BlockHashes):
     """The names of a request's blocks one by one, as rules that go block by block take them: those that
     it shares, then its own."""
@@ -74,9 +79,9 @@ class LiveHashes(BlockHashes):
         named = held.named if held is not None else 0
         for place in range(len(made), count):
             if held is not None and place < named:
-                made.append(held.names[place // unit] << 40 | place)
+                made.append(held.names[place // unit] << PLACE_BITS | place)
             else:
-                made.append(-((self._live.index + 1) << 40 | place))
+                made.append(-((self._live.index + 1) << PLACE_BITS | place))
         return made
 
 

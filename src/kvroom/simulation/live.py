@@ -36,6 +36,7 @@ class Live:
     alone = 0
     preemptions = 0
     cached_tokens = 0
+    noted = 0  # pages of its blocks that an engine's ``notices`` were told of
     session: Iterator[Request] | None = None  # those of it that are still to come
     chat: int | str | None = None  # which session it is of
     place = -1  # the replica that has it
