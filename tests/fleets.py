@@ -40,16 +40,18 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
     def make(place):
         told = after if follow else None
         if jumps:
-            pool = router.views[place].made_pool if policy == "prefix" else ExtentPool
-            return Server(
+            server = Server(
                 engine.settings,
-                pool(usable, case.unit),
+                ExtentPool(usable, case.unit),
                 case.clock,
                 ledger,
                 block_tokens=size,
                 caching=engine.enable_prefix_caching,
                 follow=told,
             )
+            if policy == "prefix":
+                router.views[place].watch(server)
+            return server
 
         def sequence(live):
             made = Sequence(

@@ -21,6 +21,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.machines.machine import Machine
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario, check_keys
+from kvroom.simulation.bring import Bringer
 from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes
@@ -73,21 +74,22 @@ class Group:
         outcome: Outcome,
         feed: Feed,
         follow: Follow | None,
-        make_pool: Callable[[int, int], ExtentPool] = ExtentPool,
+        bringer: Bringer | None = None,
     ) -> Engine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step. ``make_pool`` makes the blocks of the former."""
+        step."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
         if rules.jumps:
             return Server(
                 engine.settings,
-                make_pool(self.blocks, unit),
+                ExtentPool(self.blocks, unit),
                 self.clock,
                 outcome,
                 block_tokens=engine.groups[0].block_size,
                 caching=engine.enable_prefix_caching,
                 follow=follow,
+                bringer=bringer,
             )
 
         def sequence(live: Live) -> Served:
@@ -221,8 +223,10 @@ def managed(
 
     def makes(group: Group) -> Callable[[int], Engine]:
         def make(place: int) -> Engine:
-            pool = router.views[place].made_pool if routing.policy == "prefix" else ExtentPool
-            return group.engine(ledger, feed, follow if feed.follows else None, pool)
+            made = group.engine(ledger, feed, follow if feed.follows else None)
+            if routing.policy == "prefix" and isinstance(made, Server):
+                router.views[place].watch(made)
+            return made
 
         return make
 

@@ -19,6 +19,7 @@ def evacuated(engine: Server | Stepper) -> list[Live]:
     for live in taken:
         live.number = -1
         live.computed = live.blocks = live.resumed_at = live.alone = 0
+        live.noted = 0
         live.last = -1
         live.decoding = False
         if live.held is not None:
@@ -35,6 +36,7 @@ def _running(server: Server) -> list[Live]:
         elif live.last >= 0:
             continue  # its last token is there
         taken.append(live)
+    taken += (live for *_, live in sorted(server.loading, key=lambda each: each[:2]))
     return [*taken, *server.waiting, *sorted(server.queue)]
 
 

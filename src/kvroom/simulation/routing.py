@@ -26,8 +26,9 @@ from math import inf
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.simulation.extents import Extent, ExtentPool
+from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.live import Live
+from kvroom.simulation.server import Server
 from kvroom.timing.ticks import PS_PER_S
 from kvroom.units import check_float
 from kvroom.workloads.distributions import parse_seconds
@@ -141,26 +142,33 @@ class Books:
 class View:
     """The block names that a router takes as cached on one replica, as of its last look.
 
-    A router that always looks sees the pool's own index; one that looks now and then is told what was
-    cached and evicted, and takes it in when it looks. Of an engine that does not tell, it takes what it
-    sent there as cached, the ``most`` latest names of it.
+    A router that always looks sees the pool's own index; one that looks now and then (``stale``) hears
+    what is cached and evicted (``bring.Notices``), and takes it in when it looks. Of an engine that does
+    not tell, it takes what it sent there as cached, the ``most`` latest names of it.
     """
 
     def __init__(self, *, stale: bool, most: int = 0) -> None:
         self.names: Container[int] = set()
         self.stale = stale
         self.most = most
-        self._pool: ToldPool | ExtentPool | None = None
+        self._pool: ExtentPool | None = None
         self._news: list[tuple[bool, Sequence[int]]] = []
 
-    def made_pool(self, usable: int, unit: int) -> ExtentPool:
-        """The pool of the replica's new engine, watched."""
+    def watch(self, server: Server) -> None:
+        """See what ``server``, which is new, caches."""
+        self._pool = server.pool
         if self.stale:
-            self._pool = ToldPool(usable, unit, self._news)
+            server.notices = server.pool.notices = self
         else:
-            self._pool = ExtentPool(usable, unit)
-            self.names = self._pool.names
-        return self._pool
+            self.names = server.pool.names
+
+    def filled(self, names: Sequence[int], blocks: int) -> None:
+        """The replica has cached these."""
+        self._news.append((True, names))
+
+    def evicted(self, names: Sequence[int], blocks: int) -> None:
+        """The replica no longer has these."""
+        self._news.append((False, names))
 
     def look(self) -> None:
         """Take in what was cached and evicted up to now."""
@@ -194,27 +202,6 @@ class View:
         self.names = set()
         self._pool = None
         self._news = []
-
-
-class ToldPool(ExtentPool):
-    """An ExtentPool that adds to ``news`` what it caches (True) and evicts (False)."""
-
-    __slots__ = ("_told",)
-
-    def __init__(self, usable: int, unit: int, news: list[tuple[bool, Sequence[int]]]) -> None:
-        super().__init__(usable, unit)
-        self._told = news
-
-    def _enter(self, extent: Extent, first: int, last: int) -> None:
-        super()._enter(extent, first, last)
-        self._told.append((True, extent.names[first : last + 1]))
-
-    def _shorten(self, extent: Extent, high: int) -> None:
-        before, names = extent.high, extent.names
-        super()._shorten(extent, high)
-        if names:
-            lost = names[high // self.unit : (before - 1) // self.unit + 1]
-            self._told.append((False, [name for name in lost if name not in self._index]))
 
 
 class Router:

@@ -91,7 +91,7 @@ class Server(Arrivals):
     @property
     def wakes_ps(self) -> int:
         """When it next decides anything; FOREVER where it has nothing to do."""
-        busy = self.running or self.leaving or self.waiting or self.queue
+        busy = self.running or self.leaving or self.waiting or self.queue or self.loading
         return self.decide if busy else max(self.decide, self.next_ps)
 
     @property
