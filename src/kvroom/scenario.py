@@ -106,6 +106,10 @@ def _model_or_gpu(name: str, value: Any) -> str | dict[str, Any]:
     return _text(name, value)
 
 
+def _text_or_object(name: str, value: Any) -> str | dict[str, Any]:
+    return _json_object(name, value) if isinstance(value, Mapping) else _text(name, value)
+
+
 def _rate(name: str, value: Any) -> float:
     return check_float(name, value, low=1e-9, high=1e9, unit="requests per second")
 
@@ -277,7 +281,8 @@ class Scenario:
     workload: Workload | None = None
     tiers: Any = None
     replicas: int = 1
-    routing: str | None = None
+    routing: str | dict[str, Any] | None = None
+    fleet: Any = None
     disaggregation: Any = None
     speculation: Any = None
     calibration: Any = None
@@ -304,7 +309,8 @@ class Scenario:
         "workload": _workload,
         "tiers": _json,
         "replicas": _count(MAX_GPUS),
-        "routing": _text,
+        "routing": _text_or_object,
+        "fleet": _json,
         "disaggregation": _json,
         "speculation": check_speculation,
         "calibration": _json,

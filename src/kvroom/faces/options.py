@@ -47,7 +47,13 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "Its version (default: the newest modelled).",
     ),
     ("--replicas", "replicas", _NUMBER, "Copies of the whole deployment."),
-    ("--routing", "routing", "NAME", "How requests are spread over replicas."),
+    (
+        "--routing",
+        "routing",
+        "NAME[:KEY=…]",
+        "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
+    ),
+    ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
     ("--tiers", "tiers", "JSON", "Memory tiers below the GPU."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
@@ -63,7 +69,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ("--rate", "workload.requests_per_s", _NUMBER, "Open arrivals, requests per second."),
     ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),
 )
-_JSON_KEYS = ("tiers", "disaggregation", "speculation", "workload.lengths")
+_JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
 _NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == _NUMBER)
 
 

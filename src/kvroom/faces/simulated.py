@@ -72,7 +72,7 @@ def lines(made: Simulated) -> str:
     moments = made.line
     if len(moments) < 2:
         return ""
-    total = made.blocks * len(made.fleet.engines)
+    total = made.blocks
     width = WIDTH - LABEL - 20
     start, end = moments[0].time_ps, moments[-1].time_ps
     cells: list[list[Any]] = [[] for _ in range(width)]

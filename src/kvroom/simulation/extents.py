@@ -10,6 +10,7 @@ hit and evicted in the same order.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from collections.abc import Sequence as Row
 
 from kvroom.simulation.bring import Notices
@@ -91,6 +92,16 @@ class ExtentPool:
     def in_use(self) -> int:
         """Blocks held by requests."""
         return self.usable - self.free
+
+    @property
+    def names(self) -> Container[int]:
+        """The names under which blocks are cached, as of the last lookup or ``settle``."""
+        return self._index
+
+    def settle(self) -> None:
+        """Evict what is to be evicted: it is put off until somebody looks."""
+        if self._owed:
+            self._evict()
 
     # Blocks out and in
 

@@ -106,8 +106,16 @@ class Feed:
 
     @property
     def waits(self) -> bool:
-        """Whether requests may come because others are answered."""
+        """Whether the source leaves open when requests come."""
         return isinstance(self._source, Synthetic)
+
+    @property
+    def follows(self) -> bool:
+        """Whether requests may come because others are answered."""
+        source = self._source
+        return isinstance(source, Synthetic) and (
+            self._users > 0 or source.turns != ONE or source.agent != ONE
+        )
 
     def __iter__(self) -> Iterator[Live]:
         if not self.waits:
@@ -125,11 +133,15 @@ class Feed:
         if request is not None:
             after = self._live(request, now + request.think_ps)
             after.session = rest
-            return after
-        if self._users:
+        elif self._users:
             session = next(self._sessions, None)
-            return None if session is None else self._begun(session, now)
-        return None
+            if session is None:
+                return None
+            after = self._begun(session, now)
+        else:
+            return None
+        after.place = live.place
+        return after
 
     def _begun(self, session: tuple[Request, ...], arrival_ps: int) -> Live:
         live = self._live(session[0], arrival_ps)
@@ -147,5 +159,6 @@ class Feed:
             naming.holding(request) if naming and request.prefix is not None else None,
         )
         live.priority = request.priority
+        live.chat = request.session
         self.count += 1
         return live

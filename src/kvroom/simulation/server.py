@@ -64,8 +64,8 @@ class Server(Arrivals):
         self.by_priority = settings.policy == "priority"
         self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
         self.least_free = pool.free
+        self.strict = False  # whether no jump goes beyond ``until``, not even while nobody can start
         self.step = 0
-        self.decide = 0
         self.end = 0
         self.running: dict[Live, None] = {}  # in order of admission
         self.filling: list[Live] = []  # those whose prompt is not computed yet
@@ -87,6 +87,12 @@ class Server(Arrivals):
         self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
         self._pairs_ps = sum(r.pairs_ps for r in clock.reaches if r.tokens is None)
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
+
+    @property
+    def wakes_ps(self) -> int:
+        """When it next decides anything; FOREVER where it has nothing to do."""
+        busy = self.running or self.leaving or self.waiting or self.queue or self.loading
+        return self.decide if busy else max(self.decide, self.next_ps)
 
     @property
     def running_count(self) -> int:
@@ -168,6 +174,12 @@ class Server(Arrivals):
         if self.follow:
             self.over(live, self.decide)
 
+    def gather(self, now: int) -> None:
+        """Queue all who have come by ``now``, and let go of those who are done by the next step."""
+        if self.leaving and self.leaving[0][0] <= self.step:
+            self._gone()
+        super().gather(now)
+
     def _gone(self) -> None:
         """Those whose last output has been taken give back their blocks and places."""
         leaving = self.leaving
@@ -210,7 +222,7 @@ class Server(Arrivals):
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if not self.blocked or self.by_priority or self.loading:
+        if self.strict or not self.blocked or self.by_priority or self.loading:
             coming = self._coming_ps(until)
             wait = coming - self.end
             if wait <= 0:
@@ -253,7 +265,7 @@ class Server(Arrivals):
 
     def _coming_ps(self, until: int) -> int:
         """When the next comes who may be let in, or somebody's cache is there."""
-        coming = FOREVER
+        coming = until if self.strict else FOREVER
         if not self.blocked or self.by_priority:
             coming = self.next_ps if self.next_ps < until else until
         if self.loading and self.loading[0][0] < coming:

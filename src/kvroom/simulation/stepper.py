@@ -102,10 +102,11 @@ class Stepper(Arrivals):
         self.clock = clock
         self.outcome = outcome
         self.sequence = sequence
-        self.decide = 0
+        self.strict = True
         self.end = 0
         self.peak_blocks = 0
         self.running: dict[int, Live] = {}  # by index: those that the rules know
+        self.sequences: dict[int, Sequence] = {}  # the same as the rules take them
         self._flying: deque[tuple[Pass, int]] = deque()
         self._carried: Carried | None = None
         self._loading: list[tuple[int, int, Sequence]] = []
@@ -115,6 +116,12 @@ class Stepper(Arrivals):
             self._carried = rules.seam = Carried(self, rules, unit, bringer, notices)
             self._loading = rules.loading
             self.block_tokens = rules.cache.block_tokens
+
+    @property
+    def wakes_ps(self) -> int:
+        """When it next decides anything; FOREVER where it has nothing to do."""
+        busy = self.running or self._flying
+        return self.decide if busy else max(self.decide, self.next_ps)
 
     @property
     def running_count(self) -> int:
@@ -165,15 +172,22 @@ class Stepper(Arrivals):
                     self._drop(stuck.index)
         return True
 
+    def land(self) -> None:
+        """Let the passes in flight come to their end."""
+        while self._flying:
+            done, over = self._flying.popleft()
+            self._delivered(done, self.rules.deliver(done), over)
+
     def _queue(self, live: Live) -> None:
         self.running[live.index] = live
-        sequence = self.sequence(live)
+        self.sequences[live.index] = sequence = self.sequence(live)
         if not self.rules.add(sequence):
             self._drop(live.index)
         live.total = live.prompt + max(1, sequence.output_tokens)
 
     def _drop(self, index: int) -> None:
         live = self.running.pop(index)
+        del self.sequences[index]
         self.outcome.drop(live, self.decide)
         if self.follow:
             self.over(live, self.decide)
@@ -209,6 +223,7 @@ class Stepper(Arrivals):
             self.outcome.gaps.add(gap, 0, 1, count, gap)
         for sequence in finished:
             live = self.running.pop(sequence.index)
+            del self.sequences[sequence.index]
             self.outcome.done(live, over)
             if self.follow:
                 self.over(live, over)

@@ -1,0 +1,118 @@
+"""Random fleets over the random engines of ``serving``, to be held against one engine or each other."""
+
+from kvroom.simulation.extents import ExtentPool
+from kvroom.simulation.feed import LiveHashes
+from kvroom.simulation.managed import Managed, Pool
+from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica
+from kvroom.simulation.routing import POLICIES, Router, Routing
+from kvroom.simulation.sequence import Sequence
+from kvroom.simulation.server import Server
+from kvroom.simulation.stepper import Stepper
+from serving import Noted
+
+
+class NotedLedger(Ledger, Noted):
+    """A Ledger that keeps what each request met."""
+
+    def __init__(self, replicas):
+        Noted.__init__(self)
+        self.replicas = replicas
+        self.tell = []
+
+
+def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **more):
+    """``count`` replicas of the engine of ``case`` behind a router, and their ledger.
+
+    ``more``: ``begin``, ``scale``, ``failures``, ``cold_ps``, ``follow``.
+    """
+    engine = case.engine
+    usable, size = engine.num_gpu_blocks - 1, engine.groups[0].block_size
+    replicas: list = []
+    ledger = NotedLedger(replicas)
+    follow = more.get("follow")
+    router = Router(
+        Routing(policy=policy, stale_s=stale_s), [usable * size] * count, case.unit * size
+    )
+
+    def after(live, now):
+        fleet.after(live, now)
+
+    def make(place):
+        told = after if follow else None
+        if jumps:
+            server = Server(
+                engine.settings,
+                ExtentPool(usable, case.unit),
+                case.clock,
+                ledger,
+                block_tokens=size,
+                caching=engine.enable_prefix_caching,
+                follow=told,
+            )
+            if policy == "prefix":
+                router.views[place].watch(server)
+            return server
+
+        def sequence(live):
+            made = Sequence(
+                live.index,
+                live.arrival_ps,
+                live.prompt,
+                live.total - live.prompt,
+                hashes=LiveHashes(live, case.unit),
+                priority=live.priority,
+            )
+            made.known = live.known
+            return made
+
+        return Stepper(engine.scheduler(), case.clock, ledger, sequence, follow=told)
+
+    replicas += [
+        Replica(place=p, make=make, blocks=usable, cold_ps=more.get("cold_ps", 0))
+        for p in range(count)
+    ]
+    ledger.tell = [None] * count
+    pool = Pool(
+        replicas=replicas,
+        router=router,
+        begin=more.get("begin", count),
+        scale=more.get("scale"),
+    )
+    fleet = Managed([pool], ledger, failures=more.get("failures"), linked=follow is not None)
+    fleet.follow = follow
+    return fleet, ledger
+
+
+def some_fleet(dice, case, **given):
+    """A fleet of a random size whose replicas die, start and drain at random."""
+    count = dice.randint(1, 5)
+    span = max(r[0] for r in case.requests) + 5000
+    deaths = [(dice.randrange(span), dice.randrange(count)) for _ in range(dice.randint(0, 4))]
+    failures = Failures(
+        at=sorted(deaths),
+        mtbf_ps=dice.choice([None, None, 20 * span]),
+        repair_ps=dice.choice([0, 100, span]),
+        seed=dice.randrange(9),
+    )
+    scale = None
+    begin = count
+    if dice.random() < 0.5:
+        begin = dice.randint(1, count)
+        scale = Autoscale(
+            least=1,
+            most=count,
+            every_ps=dice.choice([50, 1000]),
+            cool_down_ps=dice.choice([0, 500]),
+            queue=dice.choice([0.0, 2.0]),
+            high=0.8,
+            low=0.4,
+        )
+    settings = {
+        "policy": dice.choice(POLICIES),
+        "stale_s": dice.choice([0.0, 0.0, 3e-10, 1e-8]),
+        "begin": begin,
+        "scale": scale,
+        "failures": failures,
+        "cold_ps": dice.choice([0, 300, 3000]),
+    }
+    return fleet_of(case, count, **(settings | given))
