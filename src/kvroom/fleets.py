@@ -26,6 +26,7 @@ from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes
 from kvroom.simulation.fleet import Engine, Watch
+from kvroom.simulation.levels import Common, Plant
 from kvroom.simulation.live import Follow, Live
 from kvroom.simulation.managed import Managed, Pool
 from kvroom.simulation.outcome import Limits, Outcome
@@ -34,6 +35,7 @@ from kvroom.simulation.routing import POLICIES, Router, parse_routing
 from kvroom.simulation.sequence import Sequence as Served
 from kvroom.simulation.server import Server
 from kvroom.simulation.stepper import Stepper
+from kvroom.tiering import plant_of
 from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
 from kvroom.timing.tiers import BELOW, transfer_s
 from kvroom.units import check_float, check_int
@@ -49,7 +51,7 @@ _LAYOUT = ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """Equal replicas: their deployment, the rules and the clock they go by, how many there are at first
-    (``replicas``) and at most (data-parallel ranks counted), and how long one takes to start."""
+    (``replicas``) and at most (data-parallel ranks counted), how long one takes to start, and its tiers."""
 
     workings: Workings
     rules: Played
@@ -57,6 +59,7 @@ class Group:
     replicas: int
     most: int
     cold_ps: int = 0
+    plant: Plant | None = None
 
     @property
     def blocks(self) -> int:
@@ -75,12 +78,14 @@ class Group:
         feed: Feed,
         follow: Follow | None,
         bringer: Bringer | None = None,
+        place: int = 0,
     ) -> Engine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step."""
+        step. ``place`` is its number among all; a ``bringer`` is in the place of tiers."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
         if rules.jumps:
+            tiers = None if self.plant is None or bringer else self.plant.make(place)
             return Server(
                 engine.settings,
                 ExtentPool(self.blocks, unit),
@@ -89,7 +94,8 @@ class Group:
                 block_tokens=engine.groups[0].block_size,
                 caching=engine.enable_prefix_caching,
                 follow=follow,
-                bringer=bringer,
+                bringer=bringer or tiers,
+                notices=tiers,
             )
 
         def sequence(live: Live) -> Served:
@@ -191,7 +197,27 @@ def is_managed(scenario: Scenario, groups: Sequence[Group]) -> bool:
     """Whether replicas need a router that decides, or come and go."""
     routing = parse_routing(scenario.routing)
     several = sum(g.replicas for g in groups) > 1
-    return (several and routing.policy != POLICIES[0]) or bool(_fleet(scenario))
+    routed = several and (routing.policy != POLICIES[0] or shares(groups))
+    return routed or bool(_fleet(scenario))
+
+
+def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
+    """``groups`` with the tiers that their Scenarios ask for."""
+    common: Common = {}
+    unit = feed.naming.unit if feed.naming else 1
+    engines = sum(g.most for g in groups)
+    return [
+        replace(
+            g,
+            plant=plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common),
+        )
+        for g in groups
+    ]
+
+
+def shares(groups: Sequence[Group]) -> bool:
+    """Whether replicas have a tier in common."""
+    return any(g.plant is not None and g.plant.shared for g in groups)
 
 
 def managed(
@@ -223,7 +249,7 @@ def managed(
 
     def makes(group: Group) -> Callable[[int], Engine]:
         def make(place: int) -> Engine:
-            made = group.engine(ledger, feed, follow if feed.follows else None)
+            made = group.engine(ledger, feed, follow if feed.follows else None, place=place)
             if routing.policy == "prefix" and isinstance(made, Server):
                 router.views[place].watch(made)
             return made
@@ -250,7 +276,7 @@ def managed(
         [Pool(replicas=replicas, router=router, begin=begin, scale=scale)],
         ledger,
         failures=_failures(asked, len(replicas), seed),
-        linked=feed.follows,
+        linked=feed.follows or shares(groups),
         watch=watch,
     )
     fleet.follow = feed.follow
@@ -268,7 +294,9 @@ def _autoscale(asked: Mapping[str, Any], groups: Sequence[Group]) -> Autoscale |
         raise KvroomError(field, len(groups), "pools cannot be scaled by one rule", fix)
     dp = groups[0].workings.deployment.layout.dp
     if dp > 1:
-        raise KvroomError(field, dp, "data-parallel ranks cannot be started one by one", "Set dp 1.")
+        raise KvroomError(
+            field, dp, "data-parallel ranks cannot be started one by one", "Set dp 1."
+        )
     first = groups[0].replicas
     least = _count(f"{field}.min", keys.get("min", first))
     most = _count(f"{field}.max", keys.get("max", first))

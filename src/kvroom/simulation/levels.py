@@ -7,8 +7,8 @@ lies above it, as in ``timing.tiers``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 
@@ -17,7 +17,7 @@ from kvroom.machines.machine import Machine
 from kvroom.machines.spec import Tier
 from kvroom.memory.deployment import Deployment
 from kvroom.offload import TierAsked
-from kvroom.simulation.links import Link
+from kvroom.simulation.links import WRITE, Link
 from kvroom.simulation.tier_store import Store
 from kvroom.simulation.tiers import Level, Tiers
 from kvroom.timing.ticks import PS_PER_S, StepClock
@@ -93,9 +93,16 @@ def _sized(wanted: TierAsked, machine: Machine) -> Sized:
     return Sized(asked=wanted, tier=tier, bytes=size, warnings=tuple(said))
 
 
-@dataclass(frozen=True, kw_only=True)
+Common = dict[str, tuple[Store, Link]]
+"""By kind of tier: what all replicas share."""
+
+
+@dataclass(kw_only=True)
 class Plant:
-    """What the engines of a simulation share to make their ``Tiers``: sizes, rates, common stores."""
+    """What equal engines have in common to make their ``Tiers``: sizes, rates, shared stores.
+
+    ``engines`` is how many engines there are at most, of all plants that have ``common`` in common.
+    """
 
     tiers: tuple[Sized, ...]
     machine: Machine
@@ -104,55 +111,56 @@ class Plant:
     block_tokens: int
     unit: int
     batch_tokens: int
-    engines: int
+    engines: int = 1
+    common: Common = field(default_factory=dict)
+    made: list[Tiers] = field(default_factory=list)
 
     @property
     def block(self) -> BlockBytes:
         """Bytes of a block."""
         return BlockBytes.of(self.d, self.block_tokens)
 
-    def make(self) -> list[Tiers]:
-        """The tiers of each engine, those that are shared in common."""
-        common = {
-            t.asked.kind: (self._store(t, 1), self._own(t, 1)) for t in self.tiers if t.asked.shared
-        }
-        layers = sum(count for _, count in self.d.model.stores)
-        made: list[Tiers] = []
-        for engine in range(self.engines):
-            levels = self._levels(common)
-            made.append(
-                Tiers(
-                    levels,
-                    self.clock,
-                    block_tokens=self.block_tokens,
-                    unit=self.unit,
-                    batch_tokens=self.batch_tokens,
-                    layers=layers,
-                    engine=engine,
-                    engines=self.engines,
-                )
-            )
-        return made
+    @property
+    def shared(self) -> bool:
+        """Whether what one engine does matters to others."""
+        return any(t.asked.shared for t in self.tiers)
 
-    def _levels(self, common: dict[str, tuple[Store, Link]]) -> list[Level]:
+    def make(self, engine: int) -> Tiers:
+        """Empty tiers of one more engine, its number among all."""
+        tiers = Tiers(
+            self._levels(),
+            self.clock,
+            block_tokens=self.block_tokens,
+            unit=self.unit,
+            batch_tokens=self.batch_tokens,
+            layers=sum(count for _, count in self.d.model.stores),
+            engine=engine,
+            engines=self.engines,
+        )
+        self.made.append(tiers)
+        return tiers
+
+    def _levels(self) -> list[Level]:
         dp = self.d.layout.dp
         above = self._above()
         levels: list[Level] = []
         for t in self.tiers:
             kind = t.asked.kind
-            store, link = common.get(kind) or (self._store(t, dp), self._own(t, dp))
+            if t.asked.shared:
+                if kind not in self.common:
+                    self.common[kind] = self._store(t, 1), self._own(t, 1)
+                store, link = self.common[kind]
+            else:
+                store, link = self._store(t, dp), self._own(t, dp)
             if kind == "network":
                 link = self._own(t, 1)  # each engine has its own adapters
-            if kind == "host" and t.asked.bytes_per_s is not None:
-                above = []
             if kind == "host":
-                above = [*above, link]
-            links = above if kind == "host" else [*above, link]
+                above = [link] if t.asked.bytes_per_s is not None else [*above, link]
             levels.append(
                 Level(
                     name=kind,
                     store=store,
-                    links=tuple(links),
+                    links=tuple(above if kind == "host" else [*above, link]),
                     latency_ps=round(t.latency_s * PS_PER_S),
                     back=t.asked.write == "back",
                     inclusive=t.asked.inclusive,
@@ -194,17 +202,32 @@ class Plant:
         room = None if t.bytes is None else t.bytes // dp // (self.block.once * self.unit)
         return Store(room, t.asked.policy)
 
-    def warnings(self, made: Sequence[Tiers]) -> Iterable[str]:
+    def warnings(self) -> Iterable[str]:
         """What speaks against a tier, with its numbers."""
-        page = self.unit * self.block_tokens
         for t in self.tiers:
             yield from t.warnings
-        for level in made[0].levels if made else ():
+        if not self.made:
+            return
+        size = show_gib(self.block.once * self.unit)
+        for level in self.made[0].levels:
             if level.store.room == 0:
-                size = show_gib(self.block.once * self.unit)
-                yield f"{level.name}: not one page of {page:,} tokens ({size}) fits: it keeps nothing"
-        for level in made[0].levels if made else ():
-            yield from self._too_slow(made[0], level)
+                tokens = self.unit * self.block_tokens
+                yield f"{level.name}: not one page of {tokens:,} tokens ({size}) fits: it keeps nothing"
+            yield from self._too_slow(self.made[0], level)
+        yield from self._late()
+
+    def _late(self) -> Iterable[str]:
+        """Writes that a link was far behind with when the last request was let in."""
+        for place, level in enumerate(self.made[0].levels):
+            late = [
+                max(link.free_ps(WRITE) for link in tiers.levels[place].links) - tiers.last_ps
+                for tiers in self.made
+            ]
+            if max(late) > PS_PER_S:
+                yield (
+                    f"{level.name}: its writes end up to {show_seconds(max(late) / PS_PER_S)} late:"
+                    " more is written than its link carries, and a real engine would write less or wait"
+                )
 
     def _too_slow(self, tiers: Tiers, level: Level) -> Iterable[str]:
         page = self.unit * self.block_tokens

@@ -39,23 +39,38 @@ class Store:
 
     def used(self, names: Sequence[int]) -> None:
         """Those of a prompt's pages, first to last, that are held are used."""
-        order = reversed(names) if self.policy == "lru-tail" else names
-        for name in order:
+        for name in self.ordered(names):
             if name in self._ready:
                 self._use(name)
 
-    def add(self, names: Sequence[int], ready_ps: int) -> list[int]:
-        """Put pages in, first to last, none of which is held; gives those evicted for it, in that order."""
+    def ordered(self, names: Sequence[int]) -> Sequence[int]:
+        """A prompt's pages, first to last, in the order in which the policy takes them in."""
+        return names[::-1] if self.policy == "lru-tail" else names
+
+    def add(self, names: Sequence[int], ready_ps: int) -> tuple[list[int], list[int]]:
+        """Use pages in this order, each put in where it is not held, to be there at ``ready_ps``.
+
+        Gives those put in and those evicted for them, in that order.
+        """
+        fresh: list[int] = []
         gone: list[int] = []
-        for name in reversed(names) if self.policy == "lru-tail" else names:
-            if self.room == 0:
-                break
-            if self.room is not None and len(self._ready) >= self.room:
-                gone.append(self._evict())
-            self._ready[name] = ready_ps
-            self.put += 1
+        if self.room == 0:
+            return fresh, gone
+        for name in names:
+            if name not in self._ready:
+                if self.room is not None and len(self._ready) >= self.room:
+                    gone.append(self._evict())
+                self._ready[name] = ready_ps
+                self.put += 1
+                fresh.append(name)
             self._use(name)
-        return gone
+        return fresh, gone
+
+    def written(self, names: Sequence[int], ready_ps: int) -> None:
+        """Those of ``names`` that are held are written by ``ready_ps``."""
+        for name in names:
+            if name in self._ready:
+                self._ready[name] = ready_ps
 
     def take(self, names: Iterable[int]) -> None:
         """Take those of ``names`` out that are held."""

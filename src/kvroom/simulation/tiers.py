@@ -125,9 +125,7 @@ class Tiers:
         names, size = live.held.names, self.unit * self.block_tokens
         on_gpu = names[: found // size]
         if on_gpu:
-            for level in self.levels:
-                if not level.shared and level.inclusive:
-                    level.store.used(on_gpu)
+            self._through(on_gpu)  # what was evicted there meanwhile is written once more
         if brought is not None and isinstance(brought.note, list):
             ends = self._ends(brought.note, now, begin=True)
             for run in brought.note:
@@ -229,7 +227,7 @@ class Tiers:
             level.store.take(names)
         for above in range(place - 1, -1, -1):
             if self.levels[above].inclusive:
-                self._add(above, names, written=False)
+                self._add(above, self.levels[above].store.ordered(names), written=False)
 
     # What the engine's cache tells
 
@@ -239,11 +237,18 @@ class Tiers:
         self._filled += blocks
         pages = [*names, *self._pages(self._filled)] if self._filled >= self.unit else names
         self._filled %= self.unit
-        for place, level in enumerate(self.levels):
+        for level in self.levels:
             if not level.inclusive:
                 level.store.take(names)
-            elif not level.back:
-                self._add(place, pages)
+            elif level.back:
+                level.store.used(names)
+        self._through(pages)
+
+    def _through(self, names: Sequence[int]) -> None:
+        """Pages on the GPU are used: they are in all levels that are written through."""
+        for place, level in enumerate(self.levels):
+            if not level.back:
+                self._add(place, level.store.ordered(names))
 
     def evicted(self, names: Sequence[int], blocks: int) -> None:
         """As ``Notices.evicted``: they go to the first level if it is written back."""
@@ -251,8 +256,8 @@ class Tiers:
         pages = [*names, *self._pages(self._evicted)] if self._evicted >= self.unit else names
         self._evicted %= self.unit
         if self.levels[0].back:
-            # They come last page first, and are to be kept as if they came first page first.
-            self._add(0, pages[::-1])
+            for page in pages:  # each as it goes, however many are told of at once
+                self._add(0, (page,))
 
     def _pages(self, blocks: int) -> list[int]:
         """Names for the pages that so many unnamed blocks fill."""
@@ -262,22 +267,16 @@ class Tiers:
         return names
 
     def _add(self, place: int, names: Sequence[int], *, written: bool = True) -> None:
-        """Put into a level those of ``names`` that it does not hold. ``written``: over its links, not in
-        passing."""
-        level = self.levels[place]
-        store, now = level.store, self.last_ps
-        fresh = [name for name in names if store.ready_ps(name) is None]
-        if not fresh:
-            return
-        ready = now
-        if written:
+        """Put into a level those of ``names`` that it does not hold; the others are used. ``written``: over
+        its links, not in passing."""
+        level, now = self.levels[place], self.last_ps
+        fresh, gone = level.store.add(names, now)
+        if fresh and written:
             # From the tier above only its own link is crossed.
             links = level.links if place == 0 or not level.back else level.links[-1:]
-            for link in links:
-                ready = max(ready, link.carry(WRITE, now, len(fresh) * self.unit))
-            ready += level.latency_ps
+            ends = [link.carry(WRITE, now, len(fresh) * self.unit) for link in links]
+            level.store.written(fresh, max(ends) + level.latency_ps)
         level.written_pages += len(fresh)
-        gone = store.add(fresh, ready)
         below = place + 1
         if gone and below < len(self.levels) and self.levels[below].back:
             self._add(below, gone)
