@@ -79,6 +79,7 @@ class Managed:
         self.outcome = self.ledger = ledger
         self.replicas = ledger.replicas
         self.failures = failures or Failures()
+        self.follows = linked
         self.linked = linked or wire is not None
         self.wire = wire
         self._releases: list[tuple[int, int, Source]] = []
@@ -243,30 +244,49 @@ class Managed:
         return True
 
     def _in_order(self, until: int) -> bool:
+        """Decisions in the order of their times. An engine that nobody can notice for a while (it only
+        generates answers that nothing follows on) goes on by itself until others may do something."""
+        first_pool = len(self.pools[0].replicas)
+        there = [r for r in self.replicas if r.engine is not None]
         engines = self.engines
+        always = [self.follows or r.place < first_pool for r in there]
+        wakes, noticed = self._ahead(engines, always)
         taken = 0
         while engines:
             bound = min(until, self._coming[0][0]) if self._coming else until
             freed = self._releases[0][0] if self._releases else FOREVER
-            first = second = FOREVER
-            next_one = engines[0]
-            for engine in engines:
-                wakes = engine.wakes_ps
-                if wakes < first:
-                    first, second, next_one = wakes, first, engine
-                elif wakes < second:
-                    second = wakes
+            first = min(wakes)
             if min(first, freed) >= bound:
                 break
             if freed <= first:
                 self._release(freed)
+                wakes, noticed = self._ahead(engines, always)
                 continue
-            next_one.advance(min(bound, freed, max(second, first + 1)), 1)
+            place = wakes.index(first)
+            chosen = engines[place]
+            quiet = not always[place] and not chosen.waiting_count
+            noticed[place] = FOREVER
+            limit = max(min(bound, freed, min(noticed)), first + 1)
+            if quiet:
+                chosen.advance(min(limit, max(chosen.next_ps, first + 1)), EVENTS)
+            else:
+                chosen.advance(limit, 1)
+            (wakes[place],), (noticed[place],) = self._ahead((chosen,), (always[place],))
             taken += 1
             if taken % EVENTS == 0 and self.line.stops(engines):
                 self.stopped = True
                 return False
         return True
+
+    @staticmethod
+    def _ahead(engines: Sequence[Engine], always: Sequence[bool]) -> tuple[list[int], list[int]]:
+        """When each engine decides next, and when it next decides what others could notice."""
+        wakes = [engine.wakes_ps for engine in engines]
+        noticed = [
+            when if all_of_it or engine.waiting_count else max(when, engine.next_ps)
+            for engine, when, all_of_it in zip(engines, wakes, always, strict=True)
+        ]
+        return wakes, noticed
 
     # What happens to replicas
 
