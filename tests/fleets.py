@@ -17,7 +17,8 @@ class NotedLedger(Ledger, Noted):
     def __init__(self, replicas):
         Noted.__init__(self)
         self.replicas = replicas
-        self.tell = []
+        self.tell = {}
+        self.on_computed = None
 
 
 def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **more):
@@ -71,7 +72,6 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
         Replica(place=p, make=make, blocks=usable, cold_ps=more.get("cold_ps", 0))
         for p in range(count)
     ]
-    ledger.tell = [None] * count
     pool = Pool(
         replicas=replicas,
         router=router,

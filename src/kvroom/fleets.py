@@ -1,15 +1,5 @@
-"""Scenario → the replicas that serve it: pools of their own hardware, rules for more and fewer of them,
-failures.
-
-``fleet`` of a Scenario is an object of these keys, each optional:
-
-- ``pools``: replicas of their own hardware and layout in place of ``replicas``: each ``{"count": n, …}``
-  with Scenario keys that differ (POOL_KEYS);
-- ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}`` (``simulation.replicas``);
-- ``failures``: ``{"at": [{"s", "replica"}], "mtbf_s", "repair_s"}``;
-- ``start``: what a cold start takes: ``{"weights_from": "host"|"nvme"|"network", "seconds"}``, the
-  weights' way from that tier plus so many seconds.
-"""
+"""Scenario → the replicas that serve it: pools of their own hardware behind routers, and what became of
+them."""
 
 from __future__ import annotations
 
@@ -18,7 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.machines.machine import Machine
+from kvroom.fleet_keys import (
+    MAX_REPLICAS,
+    Split,
+    autoscale_of,
+    failures_of,
+    fleet_keys,
+    list_of,
+    object_of,
+    pool_of,
+    split_of,
+)
+from kvroom.machines.machine import NETWORK, Machine
+from kvroom.memory.deployment import Deployment
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario, check_keys
 from kvroom.simulation.bring import Bringer
@@ -26,11 +28,12 @@ from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes
 from kvroom.simulation.fleet import Engine, Watch
+from kvroom.simulation.handover import Receiver, Wire
 from kvroom.simulation.levels import Common, Plant
 from kvroom.simulation.live import Follow, Live
 from kvroom.simulation.managed import Managed, Pool
 from kvroom.simulation.outcome import Limits, Outcome
-from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica, seconds_ps
+from kvroom.simulation.replicas import Ledger, Replica, seconds_ps
 from kvroom.simulation.routing import POLICIES, Router, parse_routing
 from kvroom.simulation.sequence import Sequence as Served
 from kvroom.simulation.server import Server
@@ -40,12 +43,8 @@ from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
 from kvroom.timing.tiers import BELOW, transfer_s
 from kvroom.units import check_float, check_int
 
-MAX_REPLICAS = 10_000
-POOL_KEYS = (
-    "gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "weight_dtype", "kv_dtype", "engine_args",
-)  # fmt: skip
-KEYS = ("pools", "autoscale", "failures", "start")
-_LAYOUT = ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
+FAR = 2**20
+"""A length at which a cache that does not grow with every token is found out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,55 +130,51 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
 
 
 def groups_of(workings: Workings) -> list[Group]:
-    """The replicas of a planned Scenario, pool by pool."""
+    """The replicas of a planned Scenario, pool by pool; of a disaggregated one those that compute prompts
+    come first."""
     scenario = workings.plan.scenario
-    asked = _fleet(scenario)
-    if asked.get("pools") is None:
-        scale = asked.get("autoscale") or {}
-        first = check_int("replicas", scenario.replicas, low=1, high=MAX_REPLICAS)
-        most = _count("fleet.autoscale.max", scale.get("max", first))
-        groups = [group_of(workings, first, most)]
+    asked, split = fleet_keys(scenario), split_of(scenario)
+    field = "fleet.pools"
+    if split is not None:
+        field = "disaggregation"
+        groups = [group_of(work(own), count) for own, count in (split.prefill, split.decode)]
+        _check_split(groups)
+    elif "pools" in asked:
+        pools = enumerate(list_of(field, asked["pools"]))
+        owns = (pool_of(scenario, pool, f"{field}[{n}]") for n, pool in pools)
+        groups = [group_of(work(own), count) for own, count in owns]
+        if "autoscale" in asked and len(groups) > 1:
+            fix = "Give equal replicas (replicas in place of fleet.pools)."
+            why = "pools cannot be scaled by one rule"
+            raise KvroomError("fleet.autoscale", len(groups), why, fix)
     else:
-        groups = [
-            group_of(work(own), count)
-            for own, count in (
-                pool_of(scenario, pool, f"fleet.pools[{n}]")
-                for n, pool in enumerate(_list("fleet.pools", asked["pools"]))
-            )
-        ]
-    same_blocks(groups, "fleet.pools")
-    start = asked.get("start") or {}
-    check_keys("fleet.start", start, ("weights_from", "seconds"))
-    return [replace(g, cold_ps=cold_start_ps(g, start)) for g in groups]
-
-
-def same_blocks(groups: Sequence[Group], field: str) -> None:
-    """Refuse pools whose caches tell prompts apart in blocks of different sizes."""
+        first = check_int("replicas", scenario.replicas, low=1, high=MAX_REPLICAS)
+        scale = autoscale_of(asked, first, workings.deployment.layout.dp)
+        groups = [group_of(workings, first, scale.most if scale else first)]
     sizes = {g.rules.name_tokens for g in groups}
     if len(sizes) > 1:
         fix = "Give all pools the same engine, block_size and dcp."
-        why = "are the tokens of a block in different pools"
-        raise KvroomError(field, sorted(sizes), why, fix)
+        raise KvroomError(field, sorted(sizes), "tokens are in a block, pool by pool", fix)
+    return [replace(g, cold_ps=cold_start_ps(g, asked.get("start") or {})) for g in groups]
 
 
-def pool_of(scenario: Scenario, given: Any, field: str) -> tuple[Scenario, int]:
-    """The Scenario of one pool and how many replicas it has."""
-    pool = _object(field, given)
-    check_keys(field, pool, (*POOL_KEYS, "count"))
-    count = _count(f"{field}.count", pool.get("count", 1))
-    own = {key: value for key, value in pool.items() if key != "count"}
-    base = scenario.to_dict() | {"replicas": 1, "fleet": None, "disaggregation": None}
-    if set(own) & {"gpu", *_LAYOUT}:
-        base = {k: v for k, v in base.items() if k not in _LAYOUT}
-    if "engine_args" in own:
-        own["engine_args"] = {**scenario.engine_args, **_object(field, own["engine_args"])}
-    return Scenario.from_dict(base | own), count
+def _check_split(groups: Sequence[Group]) -> None:
+    for group in groups:
+        if not group.rules.jumps:
+            name = group.workings.deployment.model.name
+            why = "is handed over only with vLLM's rules and one group of full attention"
+            raise KvroomError("disaggregation", name, why, "Leave disaggregation out.")
+    widths = [g.workings.deployment.kv_name for g in groups]
+    if widths[0] != widths[1]:
+        fix = "Give both pools the same kv_dtype."
+        raise KvroomError("disaggregation", widths, "are the widths of the two caches", fix)
 
 
 def cold_start_ps(group: Group, start: Mapping[str, Any]) -> int:
     """Until a replica of ``group`` that starts serves: its weights from their tier (all GPUs at once,
     ``timing.tiers``), and so many seconds."""
     d = group.workings.deployment
+    check_keys("fleet.start", object_of("fleet.start", start), ("weights_from", "seconds"))
     name = start.get("weights_from", "nvme")
     if name not in BELOW:
         fix = did_you_mean(str(name), BELOW, f"One of: {', '.join(BELOW)}.")
@@ -194,11 +189,11 @@ def cold_start_ps(group: Group, start: Mapping[str, Any]) -> int:
 
 
 def is_managed(scenario: Scenario, groups: Sequence[Group]) -> bool:
-    """Whether replicas need a router that decides, or come and go."""
+    """Whether replicas need a router that decides, or are not all alike for ever."""
     routing = parse_routing(scenario.routing)
     several = sum(g.replicas for g in groups) > 1
-    routed = several and (routing.policy != POLICIES[0] or shares(groups))
-    return routed or bool(_fleet(scenario))
+    special = bool(fleet_keys(scenario)) or split_of(scenario) is not None
+    return (several and (routing.policy != POLICIES[0] or shares(groups))) or special
 
 
 def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
@@ -230,117 +225,97 @@ def managed(
     watch: Watch | None,
     seed: int,
 ) -> Managed:
-    """``groups`` behind the router that ``scenario`` asks for; failures are drawn by ``seed``."""
-    asked = _fleet(scenario)
+    """``groups`` behind the routers that ``scenario`` asks for; failures are drawn by ``seed``."""
+    asked, split = fleet_keys(scenario), split_of(scenario)
     replicas: list[Replica] = []
     ledger = Ledger(replicas, limits=limits, on_over=on_over)
+    routings = [parse_routing(scenario.routing), *([split.routing] if split else [])]
+    room = [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)]
     naming = feed.naming
-    routing = parse_routing(scenario.routing)
-    router = Router(
-        routing,
-        [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)],
-        naming.unit * naming.block_tokens if naming else 1,
-    )
+    size = naming.unit * naming.block_tokens if naming else 1
+    routers = [Router(routing, room, size) for routing in routings]
+    wire = _wire(split, groups) if split else None
     fleet: Managed
 
     def follow(live: Live, now: int) -> Live | None:
         fleet.after(live, now)
         return None
 
-    def makes(group: Group) -> Callable[[int], Engine]:
+    def makes(group: Group, router: Router, receives: bool) -> Callable[[int], Engine]:
         def make(place: int) -> Engine:
-            made = group.engine(ledger, feed, follow if feed.follows else None, place=place)
-            if routing.policy == "prefix" and isinstance(made, Server):
+            bringer = Receiver(wire, place, fleet.release) if wire and receives else None
+            made = group.engine(ledger, feed, follow if feed.follows else None, bringer, place)
+            if router.routing.policy == "prefix" and isinstance(made, Server):
                 router.views[place].watch(made)
             return made
 
         return make
 
-    for group in groups:
-        d = group.workings.deployment
+    for number, group in enumerate(groups):
+        make = makes(group, routers[number if split else 0], receives=number == 1)
         for _ in range(group.most):
             replicas.append(
                 Replica(
                     place=len(replicas),
-                    make=makes(group),
+                    make=make,
                     blocks=group.blocks,
                     cold_ps=group.cold_ps,
-                    kind=d.device.name,
+                    kind=group.workings.deployment.device.name,
                     gpus=group.gpus,
+                    role=("prefill", "decode")[number] if split else "",
                 )
             )
-    ledger.tell = [None] * len(replicas)
-    begin = sum(g.replicas for g in groups)
-    scale = _autoscale(asked, groups)
+    if split:
+        first = groups[0].most
+        pools = [
+            Pool(replicas=part, router=router, begin=len(part))
+            for part, router in zip((replicas[:first], replicas[first:]), routers, strict=True)
+        ]
+    else:
+        dp = groups[0].workings.deployment.layout.dp
+        scale = autoscale_of(asked, groups[0].replicas, dp)
+        begin = sum(g.replicas for g in groups)
+        pools = [Pool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
     fleet = Managed(
-        [Pool(replicas=replicas, router=router, begin=begin, scale=scale)],
+        pools,
         ledger,
-        failures=_failures(asked, len(replicas), seed),
+        failures=failures_of(asked, len(replicas), seed),
         linked=feed.follows or shares(groups),
+        wire=wire,
         watch=watch,
     )
     fleet.follow = feed.follow
     return fleet
 
 
-def _autoscale(asked: Mapping[str, Any], groups: Sequence[Group]) -> Autoscale | None:
-    field, given = "fleet.autoscale", asked.get("autoscale")
-    if given is None:
-        return None
-    keys = _object(field, given)
-    check_keys(field, keys, ("min", "max", "every_s", "cool_down_s", "queue", "high", "low"))
-    if len(groups) > 1:
-        fix = "Give equal replicas (replicas in place of fleet.pools)."
-        raise KvroomError(field, len(groups), "pools cannot be scaled by one rule", fix)
-    dp = groups[0].workings.deployment.layout.dp
-    if dp > 1:
-        raise KvroomError(
-            field, dp, "data-parallel ranks cannot be started one by one", "Set dp 1."
-        )
-    first = groups[0].replicas
-    least = _count(f"{field}.min", keys.get("min", first))
-    most = _count(f"{field}.max", keys.get("max", first))
-    if least > most:
-        raise KvroomError(f"{field}.min", least, f"is more than max, {most}", "Swap them.")
-    if not least <= first <= most:
-        why = f"is not between min, {least}, and max, {most}"
-        raise KvroomError("replicas", first, why, "Begin with a count between them.")
-    high, low = (
-        check_float(f"{field}.{k}", keys.get(k, usual), low=0, high=1)
-        for k, usual in (("high", 0.9), ("low", 0.3))
-    )
-    if low > high:
-        raise KvroomError(f"{field}.low", low, f"is more than high, {high}", "Swap them.")
-    return Autoscale(
-        least=least,
-        most=most,
-        every_ps=_seconds(field, keys, "every_s", 15.0, least=1e-3),
-        cool_down_ps=_seconds(field, keys, "cool_down_s", 60.0),
-        queue=check_float(f"{field}.queue", keys.get("queue", 4.0), low=0, high=1e9),
-        high=high,
-        low=low,
+def _wire(split: Split, groups: Sequence[Group]) -> Wire:
+    """What connects the pools: as asked, or a network adapter a GPU, of the pool that has fewer."""
+    rate = split.link_bytes_per_s
+    if rate is None:
+        adapter = NETWORK.bytes_per_s
+        assert adapter is not None
+        rate = adapter * min(g.gpus for g in groups)
+    d = groups[1].workings.deployment
+    each = fetched_bytes(d, 1)
+    linear = fetched_bytes(d, FAR) == FAR * each
+
+    def request_bytes(tokens: int) -> int:
+        return tokens * each if linear else fetched_bytes(d, tokens)
+
+    layers = sum(count for kind, count in d.model.stores if kind.growth(d.kv))
+    return Wire(
+        bytes_per_s=rate,
+        latency_s=split.latency_s,
+        layerwise=split.layerwise,
+        layers=max(1, layers),
+        request_bytes=request_bytes,
     )
 
 
-def _failures(asked: Mapping[str, Any], count: int, seed: int) -> Failures | None:
-    field, given = "fleet.failures", asked.get("failures")
-    if given is None:
-        return None
-    keys = _object(field, given)
-    check_keys(field, keys, ("at", "mtbf_s", "repair_s"))
-    at = []
-    for n, one in enumerate(_list(f"{field}.at", keys["at"]) if "at" in keys else ()):
-        where = f"{field}.at[{n}]"
-        check_keys(where, _object(where, one), ("s", "replica"))
-        place = check_int(f"{where}.replica", one.get("replica", 0), low=0, high=count - 1)
-        at.append((_seconds(where, one, "s", 0.0), place))
-    chance = keys.get("mtbf_s")
-    return Failures(
-        at=at,
-        mtbf_ps=None if chance is None else _seconds(field, keys, "mtbf_s", 0.0, least=1e-3),
-        repair_ps=_seconds(field, keys, "repair_s", 0.0),
-        seed=seed,
-    )
+def fetched_bytes(d: Deployment, tokens: int) -> int:
+    """What all ranks of one replica fetch for the cache of a request of ``tokens``: each its own share,
+    heads that several ranks keep once for each."""
+    return d.layout.tp * sum(r.request_bytes(tokens, d.kv, d.encoder_tokens) for r in d.ranks)
 
 
 def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
@@ -348,10 +323,11 @@ def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
     end = round(seconds * PS_PER_S)
     rows = []
     for r in fleet.replicas:
-        there = r.there_ps(end) / PS_PER_S
+        role = {"role": r.role} if r.role else {}
         rows.append(
             {
                 "replica": r.place,
+                **role,
                 "gpu": r.kind,
                 "gpus": r.gpus,
                 "requests": r.requests,
@@ -360,11 +336,11 @@ def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
                 "kv_blocks": {"total": r.blocks, "peak": r.peak_blocks},
                 "cold_starts": r.cold_starts,
                 "failures": r.failures,
-                "there_s": there,
+                "there_s": r.there_ps(end) / PS_PER_S,
             }
         )
     routing = fleet.pools[0].router.routing
-    return {
+    told: dict[str, Any] = {
         "routing": {"policy": routing.policy, "stale_s": routing.stale_s},
         "retries": fleet.retries,
         "cold_starts": sum(r.cold_starts for r in fleet.replicas),
@@ -375,34 +351,6 @@ def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
             {"t_s": t.time_ps / PS_PER_S, "what": t.what, "replica": t.place} for t in fleet.told
         ],
     }
-
-
-def _fleet(scenario: Scenario) -> Mapping[str, Any]:
-    if scenario.fleet is None:
-        return {}
-    given = _object("fleet", scenario.fleet)
-    check_keys("fleet", given, KEYS)
-    return given
-
-
-def _object(field: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise KvroomError(field, value, "is not an object", "Write it in braces: {…}.")
-    return value
-
-
-def _list(field: str, value: Any) -> Sequence[Any]:
-    if not isinstance(value, list | tuple) or not value:
-        raise KvroomError(field, value, "is not a list", "Write it in brackets, one or more.")
-    return value
-
-
-def _count(field: str, value: Any) -> int:
-    return check_int(field, value, low=1, high=MAX_REPLICAS)
-
-
-def _seconds(
-    field: str, keys: Mapping[str, Any], key: str, usual: float, *, least: float = 0.0
-) -> int:
-    value = check_float(f"{field}.{key}", keys.get(key, usual), low=least, high=1e9, unit="seconds")
-    return seconds_ps(value)
+    if fleet.wire is not None:
+        told["transfers"] = fleet.wire.dict(seconds)
+    return told

@@ -21,6 +21,7 @@ class Engine(Protocol):
 
     decide: int
     end: int
+    next_ps: int
     strict: bool
     """Whether nothing is decided beyond ``until``, though it does not matter to the engine itself."""
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 from kvroom.simulation.extents import Holding
 from kvroom.workloads.requests import Request
+
+if TYPE_CHECKING:
+    from kvroom.simulation.handover import Source
 
 FOREVER = 1 << 200
 """Later than anything happens (picoseconds)."""
@@ -43,6 +47,10 @@ class Live:
     owed = 0  # tokens of its prompt that a router takes as still to be computed
     retries = 0  # times that it went elsewhere because its replica died
     seen = False  # whether its prompt has been counted
+    goal = 0  # tokens that it ends with elsewhere, where only its prompt is computed here
+    kept = False  # whether its blocks are kept when it is done, for another engine to fetch
+    begun_ps = 0  # when its prompt was first computed, where that matters
+    source: Source | None = None  # who has its computed prompt
 
     def __init__(
         self, index: int, arrival_ps: int, prompt: int, output: int, held: Holding | None = None

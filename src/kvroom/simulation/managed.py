@@ -1,5 +1,8 @@
 """Replicas behind routers, in the order of events: what a router sees, replicas that come and go.
 
+Where prompts are computed in one pool and answers generated in another (``wire``), requests come to the
+first and go on to the second (``handover``).
+
 Replicas that share nothing go on by themselves, each up to the time at which somebody looks at it. Where
 requests may come because others are answered (``linked``), decisions of all replicas are taken in the
 order of their times: none is taken before all that could have led to a request before it.
@@ -14,9 +17,11 @@ from typing import NamedTuple
 
 from kvroom.simulation.evacuation import evacuated
 from kvroom.simulation.fleet import EVENTS, TOGETHER, Engine, Line, Watch
+from kvroom.simulation.handover import Source, Wire, continued
 from kvroom.simulation.live import FOREVER, Follow, Live
 from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica, State
 from kvroom.simulation.routing import Router
+from kvroom.simulation.server import Server
 
 
 class Event(NamedTuple):
@@ -67,13 +72,19 @@ class Managed:
         *,
         failures: Failures | None = None,
         linked: bool = False,
+        wire: Wire | None = None,
         watch: Watch | None = None,
     ) -> None:
         self.pools = pools
         self.outcome = self.ledger = ledger
         self.replicas = ledger.replicas
         self.failures = failures or Failures()
-        self.linked = linked
+        self.follows = linked
+        self.linked = linked or wire is not None
+        self.wire = wire
+        self._releases: list[tuple[int, int, Source]] = []
+        if wire is not None:
+            ledger.on_computed = self._hand_over
         self.follow: Follow | None = None
         self.line = Line(ledger, watch)
         self.stopped = False
@@ -92,6 +103,8 @@ class Managed:
 
     def after(self, live: Live, now: int) -> None:
         """An engine is through with ``live``: whoever waited for that comes, by way of the router."""
+        if live.goal:
+            return
         follower = self.follow(live, now) if self.follow else None
         if follower is not None:
             self.come(follower, follower.arrival_ps, 0)
@@ -99,6 +112,24 @@ class Managed:
     def come(self, live: Live, time_ps: int, pool: int) -> None:
         """``live`` comes to a pool at ``time_ps``."""
         heappush(self._coming, (time_ps, live.index, pool, live))
+
+    def _hand_over(self, live: Live, end: int) -> None:
+        """The prompt of ``live`` is computed: it goes on in the second pool."""
+        replica = self.replicas[live.place]
+        assert isinstance(replica.engine, Server)
+        source = Source(replica, replica.engine, live, live.begun_ps, end)
+        self.come(continued(live, source), end, 1)
+
+    def release(self, source: Source, time_ps: int) -> None:
+        """A transfer is over at ``time_ps``: its sender may give up the blocks."""
+        self._orders += 1
+        heappush(self._releases, (time_ps, self._orders, source))
+
+    def _release(self, until: int) -> None:
+        while self._releases and self._releases[0][0] <= until:
+            time_ps, _, source = heappop(self._releases)
+            if source.there:
+                source.engine.release(source.sent, time_ps)
 
     def _plan(self, time_ps: int, what: str, place: int) -> None:
         self._orders += 1
@@ -160,7 +191,7 @@ class Managed:
 
     def _quiet(self) -> bool:
         """Whether nobody is being served or waits."""
-        idle = all(e.wakes_ps == FOREVER for e in self.engines)
+        idle = all(e.wakes_ps == FOREVER for e in self.engines) and not self._releases
         return idle and not self._coming and not any(p.waiting for p in self.pools)
 
     def _send(self, live: Live, now: int, pool: int) -> None:
@@ -169,6 +200,11 @@ class Managed:
         if not group.up:
             group.waiting.append(live)
             return
+        if self.wire is not None and pool == 0:
+            live.total = live.goal or live.total
+            live.kept = live.total > live.known + 1
+            live.goal = live.total if live.kept else 0
+            live.total = min(live.total, live.known + 1)
         place = group.router.route(live, group.up)
         replica = self.replicas[place]
         live.place = place
@@ -208,26 +244,49 @@ class Managed:
         return True
 
     def _in_order(self, until: int) -> bool:
+        """Decisions in the order of their times. An engine that nobody can notice for a while (it only
+        generates answers that nothing follows on) goes on by itself until others may do something."""
+        first_pool = len(self.pools[0].replicas)
+        there = [r for r in self.replicas if r.engine is not None]
         engines = self.engines
+        always = [self.follows or r.place < first_pool for r in there]
+        wakes, noticed = self._ahead(engines, always)
         taken = 0
         while engines:
             bound = min(until, self._coming[0][0]) if self._coming else until
-            first = second = FOREVER
-            next_one = engines[0]
-            for engine in engines:
-                wakes = engine.wakes_ps
-                if wakes < first:
-                    first, second, next_one = wakes, first, engine
-                elif wakes < second:
-                    second = wakes
-            if first >= bound:
+            freed = self._releases[0][0] if self._releases else FOREVER
+            first = min(wakes)
+            if min(first, freed) >= bound:
                 break
-            next_one.advance(min(bound, max(second, first + 1)), 1)
+            if freed <= first:
+                self._release(freed)
+                wakes, noticed = self._ahead(engines, always)
+                continue
+            place = wakes.index(first)
+            chosen = engines[place]
+            quiet = not always[place] and not chosen.waiting_count
+            noticed[place] = FOREVER
+            limit = max(min(bound, freed, min(noticed)), first + 1)
+            if quiet:
+                chosen.advance(min(limit, max(chosen.next_ps, first + 1)), EVENTS)
+            else:
+                chosen.advance(limit, 1)
+            (wakes[place],), (noticed[place],) = self._ahead((chosen,), (always[place],))
             taken += 1
             if taken % EVENTS == 0 and self.line.stops(engines):
                 self.stopped = True
                 return False
         return True
+
+    @staticmethod
+    def _ahead(engines: Sequence[Engine], always: Sequence[bool]) -> tuple[list[int], list[int]]:
+        """When each engine decides next, and when it next decides what others could notice."""
+        wakes = [engine.wakes_ps for engine in engines]
+        noticed = [
+            when if all_of_it or engine.waiting_count else max(when, engine.next_ps)
+            for engine, when, all_of_it in zip(engines, wakes, always, strict=True)
+        ]
+        return wakes, noticed
 
     # What happens to replicas
 
@@ -291,7 +350,8 @@ class Managed:
             live.retries += 1
             live.place = -1
             self.retries += 1
-            self.come(live, max(again, live.arrival_ps), home)
+            # What is computed elsewhere still is; the rest begins anew.
+            self.come(live, max(again, live.arrival_ps), home if live.source else 0)
         if not drained:
             self._plan(now + self.failures.repair_ps, "start", replica.place)
 
@@ -331,7 +391,7 @@ class Managed:
     @property
     def waiting_count(self) -> int:
         """Requests that have come and hold none, those between two replicas among them."""
-        between = sum(live.place < 0 and live.retries > 0 for *_, live in self._coming)
+        between = sum(live.first_ps >= 0 or live.retries > 0 for *_, live in self._coming)
         stranded = sum(len(pool.waiting) for pool in self.pools)
         return sum(e.waiting_count for e in self.engines) + between + stranded
 

@@ -40,6 +40,7 @@ class Replica:
     cold_ps: int = 0
     kind: str = ""
     gpus: int = 1
+    role: str = ""
     state: State = State.OFF
     engine: Engine | None = None
     requests: int = 0
@@ -98,8 +99,10 @@ class Ledger(Outcome):
     ) -> None:
         super().__init__(limits=limits, on_over=on_over)
         self.replicas = replicas
-        self.tell: list[Router | None] = [None] * len(replicas)
+        self.tell: dict[int, Router] = {}
         """By place: the router that wants to know what goes on there."""
+        self.on_computed: Callable[[Live, int], None] | None = None
+        """Told of each request whose prompt is computed and which goes on elsewhere."""
 
     def admitted(self, live: Live, cached_tokens: int) -> None:
         """A request's first tokens are scheduled."""
@@ -107,28 +110,36 @@ class Ledger(Outcome):
             replica = self.replicas[live.place]
             replica.prompt_tokens += live.prompt
             replica.cached_tokens += cached_tokens
+        engine = self.replicas[live.place].engine
+        if live.goal and engine is not None:
+            live.begun_ps = max(engine.decide, engine.end)
         super().admitted(live, cached_tokens)
 
     def first(self, live: Live) -> None:
         """A request got its first token."""
         super().first(live)
-        router = self.tell[live.place]
+        router = self.tell.get(live.place)
         if router is not None:
             router.books.heard(live.first_ps, live, over=False)
 
     def done(self, live: Live, end: int) -> None:
-        """A request got its last token."""
-        super().done(live, end)
+        """A request got its last token, here at least."""
+        if live.goal and self.on_computed is not None:
+            self.on_computed(live, end)
+        else:
+            super().done(live, end)
         self.replicas[live.place].completed += 1
         self._over(live, end)
 
     def drop(self, live: Live, now: int) -> None:
         """A request can never be served."""
         super().drop(live, now)
+        if live.source is not None and live.source.there:
+            live.source.engine.release(live.source.sent, now)
         self._over(live, now)
 
     def _over(self, live: Live, end: int) -> None:
-        router = self.tell[live.place]
+        router = self.tell.get(live.place)
         if router is not None:
             router.books.heard(end, live, over=True)
 

@@ -76,6 +76,7 @@ class Server(Arrivals):
         self.leaving: deque[tuple[int, Live]] = (
             deque()
         )  # done, with the step at which they are gone
+        self.parked: set[Live] = set()  # done, their blocks kept for others to fetch
         self.loading: Loading = []
         self.loads = 0
         self.active = 0
@@ -93,8 +94,17 @@ class Server(Arrivals):
     @property
     def wakes_ps(self) -> int:
         """When it next decides anything; FOREVER where it has nothing to do."""
+        if self.stuck:
+            return FOREVER
         busy = self.running or self.leaving or self.waiting or self.queue or self.loading
         return self.decide if busy else max(self.decide, self.next_ps)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it can do nothing until others have fetched what it keeps for them."""
+        if not self.parked or not self.blocked or self.running or self.leaving or self.loading:
+            return False
+        return bool(self.waiting or self.queue)
 
     @property
     def running_count(self) -> int:
@@ -147,6 +157,8 @@ class Server(Arrivals):
             elif self.loading:
                 self.decide = max(self.end, min(self.loading[0][0], self.next_ps))
                 self.blocked = ""
+            elif self.stuck:
+                return True
             elif self.waiting or self.queue:
                 self.drop(self.pop())
                 self.blocked = ""
@@ -198,6 +210,22 @@ class Server(Arrivals):
     def _leave(self, live: Live) -> None:
         del self.running[live]
         self.blocked = ""
+        if live.kept:
+            self.parked.add(live)
+        else:
+            self._give_back(live)
+
+    def release(self, live: Live, now: int) -> None:
+        """Whoever fetched the cache of ``live``, which is done here, has it: its blocks are free."""
+        live.kept = False
+        if live in self.parked:
+            self.parked.remove(live)
+            self._give_back(live)
+            if self.stuck:
+                self.decide = max(self.decide, now)
+            self.blocked = ""
+
+    def _give_back(self, live: Live) -> None:
         computed = live.total - 1
         full = computed // self.block_tokens
         blocks = full + (computed % self.block_tokens > 0)
