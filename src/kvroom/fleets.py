@@ -280,7 +280,8 @@ def managed(
         pools,
         ledger,
         failures=failures_of(asked, len(replicas), seed),
-        linked=feed.follows or shares(groups),
+        linked=feed.follows,
+        shares=shares(groups),
         wire=wire,
         watch=watch,
     )

@@ -147,6 +147,8 @@ class View:
     not tell, it takes what it sent there as cached, the ``most`` latest names of it.
     """
 
+    hears_evictions = True
+
     def __init__(self, *, stale: bool, most: int = 0) -> None:
         self.names: Container[int] = set()
         self.stale = stale

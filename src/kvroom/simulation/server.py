@@ -51,7 +51,7 @@ class Server(Arrivals):
         super().__init__(follow)
         self.settings = settings
         self.bringer = bringer
-        self.notices = pool.notices = notices
+        self.notices: Notices | None = None
         self.pool = pool
         self.clock = clock
         self.outcome = outcome
@@ -90,6 +90,8 @@ class Server(Arrivals):
         self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
         self._pairs_ps = sum(r.pairs_ps for r in clock.reaches if r.tokens is None)
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
+        if notices is not None:
+            self.tell(notices)
 
     @property
     def wakes_ps(self) -> int:
@@ -130,7 +132,8 @@ class Server(Arrivals):
     def tell(self, notices: Notices) -> None:
         """Let one more hear what the pool holds."""
         both = notices if self.notices is None else Several(self.notices, notices)
-        self.notices = self.pool.notices = both
+        self.notices = both
+        self.pool.notices = both if both.hears_evictions else None
 
     def advance(self, until: int = FOREVER, events: int = 1 << 60) -> bool:
         """Take all scheduling decisions that fall before ``until``, by when later requests may come.
