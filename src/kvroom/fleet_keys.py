@@ -7,7 +7,8 @@
 - ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}`` (``simulation.replicas``);
 - ``failures``: ``{"at": [{"s", "replica"}], "mtbf_s", "repair_s"}``;
 - ``start``: what a cold start takes: ``{"weights_from": "host"|"nvme"|"network", "seconds"}``, the
-  weights' way from that tier plus so many seconds.
+  weights' way from that tier plus so many seconds;
+- ``lockstep``: true where data-parallel ranks step together (``simulation.lockstep``).
 
 ``disaggregation`` is ``{"prefill": {"count", …}, "decode": {"count", …}, "link_bytes_per_s",
 "latency_s", "layerwise", "routing"}``: two pools, each like one of ``fleet.pools``, what connects them
@@ -30,7 +31,7 @@ MAX_REPLICAS = 10_000
 POOL_KEYS = (
     "gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "weight_dtype", "kv_dtype", "engine_args",
 )  # fmt: skip
-KEYS = ("pools", "autoscale", "failures", "start")
+KEYS = ("pools", "autoscale", "failures", "start", "lockstep")
 _LAYOUT = ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
 
 
@@ -99,6 +100,19 @@ def failures_of(asked: Mapping[str, Any], count: int, seed: int) -> Failures | N
         repair_ps=_seconds(field, keys, "repair_s", 0.0),
         seed=seed,
     )
+
+
+def lockstep_of(asked: Mapping[str, Any], dp: Sequence[int]) -> bool:
+    """Whether data-parallel ranks, so many of them in each pool, step together."""
+    field, given = "fleet.lockstep", asked.get("lockstep", False)
+    if not isinstance(given, bool):
+        raise KvroomError(field, given, "is not true or false", "Write one.")
+    if given and min(dp) == 1:
+        raise KvroomError(field, given, "needs ranks that step together", "Set dp to 2 or more.")
+    if given and "failures" in asked:
+        why = "is not simulated together with failures of single ranks"
+        raise KvroomError(field, given, why, "Leave one of them out.")
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from kvroom.fleet_keys import (
     failures_of,
     fleet_keys,
     list_of,
+    lockstep_of,
     object_of,
     pool_of,
     split_of,
@@ -30,6 +31,7 @@ from kvroom.simulation.feed import Feed, LiveHashes
 from kvroom.simulation.fleet import Engine, Watch
 from kvroom.simulation.handover import Receiver, Wire
 from kvroom.simulation.live import Follow, Live
+from kvroom.simulation.lockstep import Lockstep, Rank
 from kvroom.simulation.managed import Managed, Pool
 from kvroom.simulation.outcome import Limits, Outcome
 from kvroom.simulation.replicas import Ledger, Replica, seconds_ps
@@ -56,6 +58,8 @@ class Group:
     replicas: int
     most: int
     cold_ps: int = 0
+    lockstep: bool = False
+    """Whether data-parallel ranks step together."""
 
     @property
     def blocks(self) -> int:
@@ -74,12 +78,13 @@ class Group:
         feed: Feed,
         follow: Follow | None,
         bringer: Bringer | None = None,
+        together: Lockstep | None = None,
     ) -> Engine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step."""
+        step, or ``together`` with others."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
-        if rules.jumps:
+        if rules.jumps and together is None:
             return Server(
                 engine.settings,
                 ExtentPool(self.blocks, unit),
@@ -103,7 +108,18 @@ class Group:
             served.known = live.known
             return served
 
+        if together is not None:
+            return Rank(together, rules.rules(), self.clock, outcome, sequence, follow=follow)
         return Stepper(rules.rules(), self.clock, outcome, sequence, follow=follow)
+
+    def engines(self, outcome: Outcome, feed: Feed, follow: Follow | None) -> list[Engine]:
+        """All that there are at first."""
+        dp = self.workings.deployment.layout.dp
+        groups = [Lockstep() if self.lockstep else None for _ in range(self.replicas // dp)]
+        return [
+            self.engine(outcome, feed, follow, together=groups[n // dp])
+            for n in range(self.replicas)
+        ]
 
 
 def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
@@ -149,7 +165,9 @@ def groups_of(workings: Workings) -> list[Group]:
     if len(sizes) > 1:
         fix = "Give all pools the same engine, block_size and dcp."
         raise KvroomError(field, sorted(sizes), "tokens are in a block, pool by pool", fix)
-    return [replace(g, cold_ps=cold_start_ps(g, asked.get("start") or {})) for g in groups]
+    start = asked.get("start") or {}
+    together = lockstep_of(asked, [g.workings.deployment.layout.dp for g in groups])
+    return [replace(g, cold_ps=cold_start_ps(g, start), lockstep=together) for g in groups]
 
 
 def _check_split(groups: Sequence[Group]) -> None:
@@ -217,9 +235,14 @@ def managed(
         return None
 
     def makes(group: Group, router: Router, receives: bool) -> Callable[[int], Engine]:
+        dp = group.workings.deployment.layout.dp
+        ranks: dict[int, Lockstep] = {}
+
         def make(place: int) -> Engine:
             bringer = Receiver(wire, place, fleet.release) if wire and receives else None
-            made = group.engine(ledger, feed, follow if feed.follows else None, bringer)
+            together = ranks.setdefault(place // dp, Lockstep()) if group.lockstep else None
+            told = follow if feed.follows else None
+            made = group.engine(ledger, feed, told, bringer, together)
             if router.routing.policy == "prefix" and isinstance(made, Server):
                 router.views[place].watch(made)
             return made

@@ -182,8 +182,7 @@ def serve(
     else:
         outcome = Outcome(limits=limits, on_over=on_over)
         follow = feed.follow if feed.waits else None
-        engines = [g.engine(outcome, feed, follow) for g in groups for _ in range(g.replicas)]
-        fleet = Fleet(engines, outcome, watch=watch)
+        fleet = Fleet(groups[0].engines(outcome, feed, follow), outcome, watch=watch)
     fleet.serve(feed)
     out = fleet.outcome
     running, waiting = fleet.running_count, fleet.waiting_count
