@@ -307,6 +307,7 @@ def _wire(split: Split, groups: Sequence[Group]) -> Wire:
         layerwise=split.layerwise,
         layers=max(1, layers),
         request_bytes=request_bytes,
+        longest_tokens=groups[1].rules.engine.settings.max_model_len,
     )
 
 

@@ -201,10 +201,10 @@ class Managed:
             group.waiting.append(live)
             return
         if self.wire is not None and pool == 0:
-            live.total = live.goal or live.total
+            live.total = min(live.goal or live.total, self.wire.longest_tokens)
             live.kept = live.total > live.known + 1
             live.goal = live.total if live.kept else 0
-            live.total = min(live.total, live.known + 1)
+            live.total = live.known + 1
         place = group.router.route(live, group.up)
         replica = self.replicas[place]
         live.place = place
