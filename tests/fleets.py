@@ -6,10 +6,32 @@ from kvroom.simulation.handover import Receiver, Wire
 from kvroom.simulation.managed import Managed, Pool
 from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica
 from kvroom.simulation.routing import POLICIES, Router, Routing
+from kvroom.simulation.scheduler import Settings
+from kvroom.simulation.script import Engine, Group
 from kvroom.simulation.sequence import Sequence
 from kvroom.simulation.server import Server
 from kvroom.simulation.stepper import Stepper
-from serving import Noted
+from kvroom.timing.ticks import Reach, StepClock
+from serving import Case, Noted
+
+S = 1000
+"""Picoseconds of a step of ``queue``."""
+
+
+def queue(places, clock=None):
+    """An engine with so many places whose steps take S whatever is in them."""
+    flat = StepClock(
+        step_ps=S, request_ps=0, token_ps=0, prompt_ps=0, reaches=(Reach(context_ps=0, pairs_ps=0),)
+    )
+    settings = Settings(max_num_batched_tokens=10**6, max_num_seqs=places, max_model_len=10**6)
+    engine = Engine(
+        num_gpu_blocks=10**6,
+        groups=(Group(type="full", block_size=16),),
+        enable_prefix_caching=False,
+        prefix_cache_retention_interval=0,
+        settings=settings,
+    )
+    return Case(engine, clock or flat, 1, [])
 
 
 class NotedLedger(Ledger, Noted):

@@ -4,7 +4,8 @@
 
 - ``pools``: replicas of their own hardware and layout in place of ``replicas``: each ``{"count": n, …}``
   with Scenario keys that differ (POOL_KEYS);
-- ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}`` (``simulation.replicas``);
+- ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}``
+  (``simulation.replicas.Autoscale``);
 - ``failures``: ``{"at": [{"s", "replica"}], "mtbf_s", "repair_s"}``;
 - ``start``: what a cold start takes: ``{"weights_from": "host"|"nvme"|"network", "seconds"}``, the
   weights' way from that tier plus so many seconds;
@@ -50,13 +51,16 @@ def pool_of(scenario: Scenario, given: Any, field: str) -> tuple[Scenario, int]:
 
 
 def autoscale_of(asked: Mapping[str, Any], first: int, dp: int) -> Autoscale | None:
+    """The rule by which ``first`` replicas (of ``dp`` ranks) become more or fewer; None: they stay."""
     field, given = "fleet.autoscale", asked.get("autoscale")
     if given is None:
         return None
     keys = object_of(field, given)
     check_keys(field, keys, ("min", "max", "every_s", "cool_down_s", "queue", "high", "low"))
     if dp > 1:
-        raise KvroomError(field, dp, "data-parallel ranks cannot be started one by one", "Set dp 1.")
+        raise KvroomError(
+            field, dp, "data-parallel ranks cannot be started one by one", "Set dp 1."
+        )
     least = count_of(f"{field}.min", keys.get("min", first))
     most = count_of(f"{field}.max", keys.get("max", first))
     if least > most:
@@ -82,6 +86,7 @@ def autoscale_of(asked: Mapping[str, Any], first: int, dp: int) -> Autoscale | N
 
 
 def failures_of(asked: Mapping[str, Any], count: int, seed: int) -> Failures | None:
+    """When which of ``count`` replicas die; None: they do not."""
     field, given = "fleet.failures", asked.get("failures")
     if given is None:
         return None
@@ -160,6 +165,7 @@ def split_of(scenario: Scenario) -> Split | None:
 
 
 def fleet_keys(scenario: Scenario) -> Mapping[str, Any]:
+    """The ``fleet`` object of a Scenario, empty where there is none."""
     if scenario.fleet is None:
         return {}
     given = object_of("fleet", scenario.fleet)
@@ -168,18 +174,21 @@ def fleet_keys(scenario: Scenario) -> Mapping[str, Any]:
 
 
 def object_of(field: str, value: Any) -> Mapping[str, Any]:
+    """``value``, which is to be an object."""
     if not isinstance(value, Mapping):
         raise KvroomError(field, value, "is not an object", "Write it in braces: {…}.")
     return value
 
 
 def list_of(field: str, value: Any) -> Sequence[Any]:
+    """``value``, which is to be a list of one or more."""
     if not isinstance(value, list | tuple) or not value:
         raise KvroomError(field, value, "is not a list", "Write it in brackets, one or more.")
     return value
 
 
 def count_of(field: str, value: Any) -> int:
+    """``value``, which is to be a number of replicas."""
     return check_int(field, value, low=1, high=MAX_REPLICAS)
 
 

@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from kvroom.simulation.bring import Bringer
 from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes
-from kvroom.simulation.fleet import Engine, Watch
+from kvroom.simulation.fleet import Engine, Fleet, Watch
 from kvroom.simulation.handover import Receiver, Wire
 from kvroom.simulation.live import Follow, Live
 from kvroom.simulation.lockstep import Lockstep, Rank
@@ -41,7 +41,7 @@ from kvroom.simulation.server import Server
 from kvroom.simulation.stepper import Stepper
 from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
 from kvroom.timing.tiers import BELOW, transfer_s
-from kvroom.units import check_float, check_int
+from kvroom.units import check_float, check_int, show_rate
 
 FAR = 2**20
 """A length at which a cache that does not grow with every token is found out."""
@@ -317,6 +317,31 @@ def fetched_bytes(d: Deployment, tokens: int) -> int:
     return d.layout.tp * sum(r.request_bytes(tokens, d.kv, d.encoder_tokens) for r in d.ranks)
 
 
+BUSY = 0.9
+"""A link that is busy for more of the time is what holds requests up."""
+
+
+def fleet_warnings(fleet: Managed | Fleet, groups: Sequence[Group], last_ps: int) -> Iterator[str]:
+    """What has to be said about a fleet that has served its requests until ``last_ps``."""
+    if not isinstance(fleet, Managed):
+        return
+    if fleet.wire is not None:
+        crossed = fleet.wire.dict(last_ps / PS_PER_S)
+        if crossed["link_busy"] > BUSY:
+            yield (
+                f"links of {show_rate(crossed['link_bytes_per_s'])} are busy "
+                f"{crossed['link_busy']:.0%} of the time: requests wait for their cache to cross"
+            )
+    for group in groups:
+        d = group.workings.deployment
+        if d.layout.dp > 1 and d.model.active_params < d.model.params and not group.lockstep:
+            yield (
+                f"the {d.layout.dp} data-parallel ranks of a mixture of experts step together; here "
+                "each has a clock of its own (fleet.lockstep)"
+            )
+            return
+
+
 def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
     """What became of each replica and what happened to them, as plain values."""
     end = round(seconds * PS_PER_S)
@@ -344,7 +369,7 @@ def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
         "retries": fleet.retries,
         "cold_starts": sum(r.cold_starts for r in fleet.replicas),
         "failures": sum(r.failures for r in fleet.replicas),
-        "gpu_hours": sum(row["there_s"] * row["gpus"] for row in rows) / 3600,
+        "gpu_hours": sum(r.there_ps(end) * r.gpus for r in fleet.replicas) / PS_PER_S / 3600,
         "replicas": rows,
         "timeline": [
             {"t_s": t.time_ps / PS_PER_S, "what": t.what, "replica": t.place} for t in fleet.told

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.fleets import fleet_dict, groups_of, is_managed, managed
+from kvroom.fleets import fleet_dict, fleet_warnings, groups_of, is_managed, managed
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 from kvroom.simulation.feed import Feed, Naming
@@ -201,7 +201,7 @@ def serve(
         },
         blocks=sum(g.blocks * g.most for g in groups),
         duration_s=last / PS_PER_S,
-        warnings=(*workings.plan.warnings, *rules.warnings),
+        warnings=(*workings.plan.warnings, *rules.warnings, *fleet_warnings(fleet, groups, last)),
     )
 
 

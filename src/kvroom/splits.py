@@ -151,9 +151,7 @@ def splits(
         pairs = [pairs[i * (len(pairs) - 1) // (MOST - 1)] for i in range(MOST)]
     hunt = _Hunt(scenario, source, slo, watch)
     together = hunt.together(total)
-    tried = [
-        hunt.split(n, m, n * prefill.gpu_count + m * decode.gpu_count) for n, m in pairs
-    ]
+    tried = [hunt.split(n, m, n * prefill.gpu_count + m * decode.gpu_count) for n, m in pairs]
     best = max(tried, key=lambda t: t.score)
     return Splits(
         by="goodput_requests_per_s" if slo else "e2e_mean_s",

@@ -1,4 +1,4 @@
-"""Laws of fleets: nobody is lost or served twice, whoever dies; one replica is no fleet; same seed, same run."""
+"""Laws of fleets: nobody is lost or served twice, whoever dies; one replica is no fleet."""
 
 import random
 from dataclasses import replace
@@ -28,7 +28,7 @@ def test_nobody_is_lost_whoever_dies(dice, make):
     case = make(dice)
     fleet, out = some_fleet(dice, case, jumps=dice.random() < 0.7)
     fleet.serve(case.lives())
-    asked = {index: request for index, request in enumerate(case.requests)}
+    asked = dict(enumerate(case.requests))
     assert set(out.done_ps) | out.gone == set(asked)
     assert len(out.e2e_ps) == len(out.done_ps)  # nobody is answered twice
     assert not set(out.done_ps) & out.gone
@@ -61,7 +61,9 @@ def test_jumps_are_steps_in_fleets_too(dice, make):
     for jumps in (True, False):
         fleet, out = some_fleet(random.Random(seed), case, jumps=jumps, policy=policy)
         fleet.serve(case.lives())
-        runs.append((met(out)[:5], fleet.retries, [(r.requests, r.failures) for r in fleet.replicas]))
+        runs.append(
+            (met(out)[:5], fleet.retries, [(r.requests, r.failures) for r in fleet.replicas])
+        )
     assert runs[0] == runs[1]
 
 
@@ -85,9 +87,7 @@ def test_in_turn_is_in_turn(dice, make, count):
     for r in parts.replicas:
         r.up()
         r.engine.outcome = plain
-    Fleet([r.engine for r in parts.replicas], plain).serve(case.lives())
-    for engine in parts.engines:
-        engine._gap = plain.gaps.add
+    Fleet(parts.engines, plain).serve(case.lives())
     assert (out.first_ps, out.done_ps, out.found) == (plain.first_ps, plain.done_ps, plain.found)
 
 
@@ -161,7 +161,7 @@ def test_the_same_seed_gives_the_same_run(dice, make):
 @settings(max_examples=150)
 @given(DICE)
 def test_a_closed_loop_is_served_in_the_order_of_events(dice):
-    """Whoever follows on an answer goes through the router; nobody is lost, and a fast engine is a slow one."""
+    """Whoever follows on an answer goes through the router; a fast engine is a slow one."""
     case = some_case(dice)
     seed = dice.randrange(2**32)
     think = dice.choice([0, 40, 3000])
@@ -186,14 +186,13 @@ def test_a_closed_loop_is_served_in_the_order_of_events(dice):
 
 @settings(max_examples=100)
 @given(DICE, CASES)
-def test_what_drains_takes_no_more_and_loses_nobody(dice, make):
+def test_what_drains_loses_nobody(dice, make):
     case = make(dice)
     fleet, out = some_fleet(dice, case, failures=None)
     fleet.serve(case.lives())
     assert fleet.retries == 0
+    assert len(out.done_ps) + len(out.gone) == len(case.requests)
+    went = [t.what for t in fleet.told if t.what in ("drains", "gone")]
+    assert went.count("gone") <= went.count("drains")
     for r in fleet.replicas:
-        assert r.state in (State.UP, State.OFF, State.STARTING, State.DRAINING)
-        assert r.completed <= r.requests
-    drains = [t for t in fleet.told if t.what == "drains"]
-    gone = [t for t in fleet.told if t.what == "gone"]
-    assert len(gone) <= len(drains)
+        assert (r.state is State.OFF) == (r.engine is None) or r.state is State.STARTING

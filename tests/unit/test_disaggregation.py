@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleets import split_fleet
+from fleets import S, queue, split_fleet
 from kvroom.simulation.replicas import Failures
-from test_routing import S, queue
 
 BYTE_PS = 1000  # at 1e9 bytes a second; a token is a byte
 

@@ -5,16 +5,11 @@ from math import factorial
 
 import pytest
 
-from fleets import fleet_of
+from fleets import S, fleet_of, queue
 from kvroom.errors import KvroomError
+from kvroom.simulation.extents import Holding
 from kvroom.simulation.live import Live
 from kvroom.simulation.routing import Books, Router, Routing, View, parse_routing
-from kvroom.simulation.scheduler import Settings
-from kvroom.simulation.script import Engine, Group
-from kvroom.timing.ticks import Reach, StepClock
-from serving import Case
-
-S = 1000  # picoseconds of a step
 
 
 @pytest.mark.parametrize(
@@ -55,22 +50,6 @@ def test_what_is_no_routing_is_refused(given, field):
 def test_the_nearest_name_is_offered():
     with pytest.raises(KvroomError, match="prefix"):
         parse_routing("prefx")
-
-
-def queue(places, clock=None):
-    """An engine with so many places whose steps take S whatever is in them."""
-    flat = StepClock(
-        step_ps=S, request_ps=0, token_ps=0, prompt_ps=0, reaches=(Reach(context_ps=0, pairs_ps=0),)
-    )
-    settings = Settings(max_num_batched_tokens=10**6, max_num_seqs=places, max_model_len=10**6)
-    engine = Engine(
-        num_gpu_blocks=10**6,
-        groups=(Group(type="full", block_size=16),),
-        enable_prefix_caching=False,
-        prefix_cache_retention_interval=0,
-        settings=settings,
-    )
-    return Case(engine, clock or flat, 1, [])
 
 
 def poisson(case, count, gap_ps, output, seed=7):
@@ -144,8 +123,6 @@ def test_the_least_loaded_waits_less_than_at_random_and_no_less_than_one_queue()
 
 
 def requests_of(names, prompt=64, index=0):
-    from kvroom.simulation.extents import Holding
-
     return Live(index, 0, prompt, 10, Holding(names, len(names)))
 
 

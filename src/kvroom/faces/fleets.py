@@ -68,7 +68,9 @@ def splits_text(found: Splits) -> str:
         said = f"The best split is {best}, and its {measure} is better than that of the same GPUs "
         said += "each doing both"
     else:
-        said = f"The best split is {best}, but the same GPUs each doing both do no worse ({measure})"
+        said = (
+            f"The best split is {best}, but the same GPUs each doing both do no worse ({measure})"
+        )
     link = found.needs_bytes_per_s
     if link is None:
         said += "; no link, however fast, would change that."

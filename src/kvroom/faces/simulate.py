@@ -12,10 +12,10 @@ import click
 from kvroom.cliffs import Sweep, parse_sweep, sweep, to_dict
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
+from kvroom.faces.fleets import fleet_text, splits_text
 from kvroom.faces.options import scenario_from
 from kvroom.faces.plain import ascii_only
 from kvroom.faces.rows import RowFile
-from kvroom.faces.fleets import fleet_text, splits_text
 from kvroom.faces.simulated import cliff_text, describe_text, show
 from kvroom.faces.watching import Progress
 from kvroom.planning import work

@@ -113,9 +113,7 @@ class Receiver:
         wire.waited_ps += ready - now
         self.release(source, over)
 
-    def _crossing(
-        self, source: Source, live: Live, now: int, found: int
-    ) -> tuple[int, int, int]:
+    def _crossing(self, source: Source, live: Live, now: int, found: int) -> tuple[int, int, int]:
         """When the cache is there, when the links are free again, how many bytes cross."""
         wire = self.wire
         size = wire.request_bytes(live.known - 1) - (wire.request_bytes(found) if found else 0)

@@ -167,10 +167,10 @@ class Managed:
                 ahead += 1
                 if ahead % TOGETHER == 0 and not self._go(at):
                     return
-        for pool in self.pools:  # no replica will ever be up for them
-            for late in pool.waiting:
+        for group in self.pools:  # no replica will ever be up for them
+            for late in group.waiting:
                 self.ledger.drop(late, self.last_ps)
-            pool.waiting.clear()
+            group.waiting.clear()
 
     def _begin(self) -> None:
         for number, pool in enumerate(self.pools):
@@ -266,7 +266,7 @@ class Managed:
             chosen = engines[place]
             quiet = not always[place] and not chosen.waiting_count
             noticed[place] = FOREVER
-            limit = max(min(bound, freed, min(noticed)), first + 1)
+            limit = max(min(bound, freed, *noticed), first + 1)
             if quiet:
                 chosen.advance(min(limit, max(chosen.next_ps, first + 1)), EVENTS)
             else:

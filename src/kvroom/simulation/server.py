@@ -64,7 +64,9 @@ class Server(Arrivals):
         self.by_priority = settings.policy == "priority"
         self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
         self.least_free = pool.free
-        self.strict = False  # whether no jump goes beyond ``until``, not even while nobody can start
+        self.strict = (
+            False  # whether no jump goes beyond ``until``, not even while nobody can start
+        )
         self.step = 0
         self.end = 0
         self.running: dict[Live, None] = {}  # in order of admission
