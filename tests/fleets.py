@@ -2,13 +2,36 @@
 
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import LiveHashes
+from kvroom.simulation.handover import Receiver, Wire
 from kvroom.simulation.managed import Managed, Pool
 from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica
 from kvroom.simulation.routing import POLICIES, Router, Routing
+from kvroom.simulation.scheduler import Settings
+from kvroom.simulation.script import Engine, Group
 from kvroom.simulation.sequence import Sequence
 from kvroom.simulation.server import Server
 from kvroom.simulation.stepper import Stepper
-from serving import Noted
+from kvroom.timing.ticks import Reach, StepClock
+from serving import Case, Noted
+
+S = 1000
+"""Picoseconds of a step of ``queue``."""
+
+
+def queue(places, clock=None):
+    """An engine with so many places whose steps take S whatever is in them."""
+    flat = StepClock(
+        step_ps=S, request_ps=0, token_ps=0, prompt_ps=0, reaches=(Reach(context_ps=0, pairs_ps=0),)
+    )
+    settings = Settings(max_num_batched_tokens=10**6, max_num_seqs=places, max_model_len=10**6)
+    engine = Engine(
+        num_gpu_blocks=10**6,
+        groups=(Group(type="full", block_size=16),),
+        enable_prefix_caching=False,
+        prefix_cache_retention_interval=0,
+        settings=settings,
+    )
+    return Case(engine, clock or flat, 1, [])
 
 
 class NotedLedger(Ledger, Noted):
@@ -80,6 +103,45 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
     )
     fleet = Managed([pool], ledger, failures=more.get("failures"), linked=follow is not None)
     fleet.follow = follow
+    return fleet, ledger
+
+
+def split_fleet(case, prefill, decode, *, rate, latency_s=0.0, layerwise=False, failures=None):
+    """``prefill`` replicas that compute prompts and ``decode`` that go on, over links of ``rate`` bytes a
+    second; a token is a byte of cache. Gives the fleet and its ledger."""
+    engine = case.engine
+    usable, size = engine.num_gpu_blocks - 1, engine.groups[0].block_size
+    replicas: list = []
+    ledger = NotedLedger(replicas)
+    wire = Wire(
+        bytes_per_s=rate,
+        latency_s=latency_s,
+        layerwise=layerwise,
+        layers=4,
+        request_bytes=lambda tokens: tokens,
+        longest_tokens=engine.settings.max_model_len,
+    )
+    room = [usable * size] * (prefill + decode)
+    routers = [Router(Routing(policy=p), room) for p in ("round-robin", "least-loaded")]
+
+    def make(place):
+        bringer = Receiver(wire, place, fleet.release) if place >= prefill else None
+        return Server(
+            engine.settings,
+            ExtentPool(usable, case.unit),
+            case.clock,
+            ledger,
+            block_tokens=size,
+            caching=engine.enable_prefix_caching,
+            bringer=bringer,
+        )
+
+    replicas += [Replica(place=p, make=make, blocks=usable) for p in range(prefill + decode)]
+    pools = [
+        Pool(replicas=replicas[:prefill], router=routers[0], begin=prefill),
+        Pool(replicas=replicas[prefill:], router=routers[1], begin=decode),
+    ]
+    fleet = Managed(pools, ledger, failures=failures, wire=wire)
     return fleet, ledger
 
 

@@ -4,10 +4,12 @@
 
 - ``pools``: replicas of their own hardware and layout in place of ``replicas``: each ``{"count": n, …}``
   with Scenario keys that differ (POOL_KEYS);
-- ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}`` (``simulation.replicas``);
+- ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}``
+  (``simulation.replicas.Autoscale``);
 - ``failures``: ``{"at": [{"s", "replica"}], "mtbf_s", "repair_s"}``;
 - ``start``: what a cold start takes: ``{"weights_from": "host"|"nvme"|"network", "seconds"}``, the
-  weights' way from that tier plus so many seconds.
+  weights' way from that tier plus so many seconds;
+- ``lockstep``: true where data-parallel ranks step together (``simulation.lockstep``).
 
 ``disaggregation`` is ``{"prefill": {"count", …}, "decode": {"count", …}, "link_bytes_per_s",
 "latency_s", "layerwise", "routing"}``: two pools, each like one of ``fleet.pools``, what connects them
@@ -30,7 +32,7 @@ MAX_REPLICAS = 10_000
 POOL_KEYS = (
     "gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "weight_dtype", "kv_dtype", "engine_args",
 )  # fmt: skip
-KEYS = ("pools", "autoscale", "failures", "start")
+KEYS = ("pools", "autoscale", "failures", "start", "lockstep")
 _LAYOUT = ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
 
 
@@ -49,6 +51,7 @@ def pool_of(scenario: Scenario, given: Any, field: str) -> tuple[Scenario, int]:
 
 
 def autoscale_of(asked: Mapping[str, Any], first: int, dp: int) -> Autoscale | None:
+    """The rule by which ``first`` replicas (of ``dp`` ranks) become more or fewer; None: they stay."""
     field, given = "fleet.autoscale", asked.get("autoscale")
     if given is None:
         return None
@@ -83,6 +86,7 @@ def autoscale_of(asked: Mapping[str, Any], first: int, dp: int) -> Autoscale | N
 
 
 def failures_of(asked: Mapping[str, Any], count: int, seed: int) -> Failures | None:
+    """When which of ``count`` replicas die; None: they do not."""
     field, given = "fleet.failures", asked.get("failures")
     if given is None:
         return None
@@ -101,6 +105,19 @@ def failures_of(asked: Mapping[str, Any], count: int, seed: int) -> Failures | N
         repair_ps=_seconds(field, keys, "repair_s", 0.0),
         seed=seed,
     )
+
+
+def lockstep_of(asked: Mapping[str, Any], dp: Sequence[int]) -> bool:
+    """Whether data-parallel ranks, so many of them in each pool, step together."""
+    field, given = "fleet.lockstep", asked.get("lockstep", False)
+    if not isinstance(given, bool):
+        raise KvroomError(field, given, "is not true or false", "Write one.")
+    if given and min(dp) == 1:
+        raise KvroomError(field, given, "needs ranks that step together", "Set dp to 2 or more.")
+    if given and "failures" in asked:
+        why = "is not simulated together with failures of single ranks"
+        raise KvroomError(field, given, why, "Leave one of them out.")
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +165,7 @@ def split_of(scenario: Scenario) -> Split | None:
 
 
 def fleet_keys(scenario: Scenario) -> Mapping[str, Any]:
+    """The ``fleet`` object of a Scenario, empty where there is none."""
     if scenario.fleet is None:
         return {}
     given = object_of("fleet", scenario.fleet)
@@ -156,18 +174,21 @@ def fleet_keys(scenario: Scenario) -> Mapping[str, Any]:
 
 
 def object_of(field: str, value: Any) -> Mapping[str, Any]:
+    """``value``, which is to be an object."""
     if not isinstance(value, Mapping):
         raise KvroomError(field, value, "is not an object", "Write it in braces: {…}.")
     return value
 
 
 def list_of(field: str, value: Any) -> Sequence[Any]:
+    """``value``, which is to be a list of one or more."""
     if not isinstance(value, list | tuple) or not value:
         raise KvroomError(field, value, "is not a list", "Write it in brackets, one or more.")
     return value
 
 
 def count_of(field: str, value: Any) -> int:
+    """``value``, which is to be a number of replicas."""
     return check_int(field, value, low=1, high=MAX_REPLICAS)
 
 

@@ -3,7 +3,7 @@ them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from kvroom.fleet_keys import (
     failures_of,
     fleet_keys,
     list_of,
+    lockstep_of,
     object_of,
     pool_of,
     split_of,
@@ -27,10 +28,11 @@ from kvroom.simulation.bring import Bringer
 from kvroom.simulation.engines import Played, played
 from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes
-from kvroom.simulation.fleet import Engine, Watch
+from kvroom.simulation.fleet import Engine, Fleet, Watch
 from kvroom.simulation.handover import Receiver, Wire
 from kvroom.simulation.levels import Common, Plant
 from kvroom.simulation.live import Follow, Live
+from kvroom.simulation.lockstep import Lockstep, Rank
 from kvroom.simulation.managed import Managed, Pool
 from kvroom.simulation.outcome import Limits, Outcome
 from kvroom.simulation.replicas import Ledger, Replica, seconds_ps
@@ -41,7 +43,7 @@ from kvroom.simulation.stepper import Stepper
 from kvroom.tiering import plant_of
 from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
 from kvroom.timing.tiers import BELOW, transfer_s
-from kvroom.units import check_float, check_int
+from kvroom.units import check_float, check_int, show_rate
 
 FAR = 2**20
 """A length at which a cache that does not grow with every token is found out."""
@@ -59,6 +61,8 @@ class Group:
     most: int
     cold_ps: int = 0
     plant: Plant | None = None
+    lockstep: bool = False
+    """Whether data-parallel ranks step together."""
 
     @property
     def blocks(self) -> int:
@@ -76,15 +80,18 @@ class Group:
         outcome: Outcome,
         feed: Feed,
         follow: Follow | None,
+        *,
         bringer: Bringer | None = None,
         place: int = 0,
+        together: Lockstep | None = None,
     ) -> Engine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step. ``place`` is its number among all; a ``bringer`` is in the place of tiers."""
+        step, or ``together`` with others. ``place`` is its number among all; a ``bringer`` takes the place
+        of tiers."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
-        if rules.jumps:
-            tiers = None if self.plant is None or bringer else self.plant.make(place)
+        tiers = None if self.plant is None or bringer else self.plant.make(place)
+        if rules.jumps and together is None:
             return Server(
                 engine.settings,
                 ExtentPool(self.blocks, unit),
@@ -109,7 +116,18 @@ class Group:
             served.known = live.known
             return served
 
+        if together is not None:
+            return Rank(together, rules.rules(), self.clock, outcome, sequence, follow=follow)
         return Stepper(rules.rules(), self.clock, outcome, sequence, follow=follow)
+
+    def engines(self, outcome: Outcome, feed: Feed, follow: Follow | None) -> list[Engine]:
+        """All that there are at first."""
+        dp = self.workings.deployment.layout.dp
+        groups = [Lockstep() if self.lockstep else None for _ in range(self.replicas // dp)]
+        return [
+            self.engine(outcome, feed, follow, place=n, together=groups[n // dp])
+            for n in range(self.replicas)
+        ]
 
 
 def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
@@ -155,7 +173,9 @@ def groups_of(workings: Workings) -> list[Group]:
     if len(sizes) > 1:
         fix = "Give all pools the same engine, block_size and dcp."
         raise KvroomError(field, sorted(sizes), "tokens are in a block, pool by pool", fix)
-    return [replace(g, cold_ps=cold_start_ps(g, asked.get("start") or {})) for g in groups]
+    start = asked.get("start") or {}
+    together = lockstep_of(asked, [g.workings.deployment.layout.dp for g in groups])
+    return [replace(g, cold_ps=cold_start_ps(g, start), lockstep=together) for g in groups]
 
 
 def _check_split(groups: Sequence[Group]) -> None:
@@ -201,13 +221,15 @@ def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
     common: Common = {}
     unit = feed.naming.unit if feed.naming else 1
     engines = sum(g.most for g in groups)
-    return [
-        replace(
-            g,
-            plant=plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common),
-        )
-        for g in groups
-    ]
+    made: list[Group] = []
+    for g in groups:
+        own = plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common)
+        if own is not None and g.lockstep:
+            dp = g.workings.deployment.layout.dp
+            why = "data-parallel ranks that step together are not simulated with tiers"
+            raise KvroomError("tiers", dp, why, "Leave the tiers out, or set dp 1.")
+        made.append(replace(g, plant=own))
+    return made
 
 
 def shares(groups: Sequence[Group]) -> bool:
@@ -242,9 +264,14 @@ def managed(
         return None
 
     def makes(group: Group, router: Router, receives: bool) -> Callable[[int], Engine]:
+        dp = group.workings.deployment.layout.dp
+        ranks: dict[int, Lockstep] = {}
+
         def make(place: int) -> Engine:
             bringer = Receiver(wire, place, fleet.release) if wire and receives else None
-            made = group.engine(ledger, feed, follow if feed.follows else None, bringer, place)
+            together = ranks.setdefault(place // dp, Lockstep()) if group.lockstep else None
+            told = follow if feed.follows else None
+            made = group.engine(ledger, feed, told, bringer=bringer, place=place, together=together)
             if router.routing.policy == "prefix" and isinstance(made, Server):
                 router.views[place].watch(made)
             return made
@@ -310,6 +337,7 @@ def _wire(split: Split, groups: Sequence[Group]) -> Wire:
         layerwise=split.layerwise,
         layers=max(1, layers),
         request_bytes=request_bytes,
+        longest_tokens=groups[1].rules.engine.settings.max_model_len,
     )
 
 
@@ -317,6 +345,31 @@ def fetched_bytes(d: Deployment, tokens: int) -> int:
     """What all ranks of one replica fetch for the cache of a request of ``tokens``: each its own share,
     heads that several ranks keep once for each."""
     return d.layout.tp * sum(r.request_bytes(tokens, d.kv, d.encoder_tokens) for r in d.ranks)
+
+
+BUSY = 0.9
+"""A link that is busy for more of the time is what holds requests up."""
+
+
+def fleet_warnings(fleet: Managed | Fleet, groups: Sequence[Group], last_ps: int) -> Iterator[str]:
+    """What has to be said about a fleet that has served its requests until ``last_ps``."""
+    if not isinstance(fleet, Managed):
+        return
+    if fleet.wire is not None:
+        crossed = fleet.wire.dict(last_ps / PS_PER_S)
+        if crossed["link_busy"] > BUSY:
+            yield (
+                f"links of {show_rate(crossed['link_bytes_per_s'])} are busy "
+                f"{crossed['link_busy']:.0%} of the time: requests wait for their cache to cross"
+            )
+    for group in groups:
+        d = group.workings.deployment
+        if d.layout.dp > 1 and d.model.active_params < d.model.params and not group.lockstep:
+            yield (
+                f"the {d.layout.dp} data-parallel ranks of a mixture of experts step together; here "
+                "each has a clock of its own (fleet.lockstep)"
+            )
+            return
 
 
 def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
@@ -346,7 +399,7 @@ def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
         "retries": fleet.retries,
         "cold_starts": sum(r.cold_starts for r in fleet.replicas),
         "failures": sum(r.failures for r in fleet.replicas),
-        "gpu_hours": sum(row["there_s"] * row["gpus"] for row in rows) / 3600,
+        "gpu_hours": sum(r.there_ps(end) * r.gpus for r in fleet.replicas) / PS_PER_S / 3600,
         "replicas": rows,
         "timeline": [
             {"t_s": t.time_ps / PS_PER_S, "what": t.what, "replica": t.place} for t in fleet.told

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.fleets import fleet_dict, groups_of, is_managed, managed, with_tiers
+from kvroom.fleets import fleet_dict, fleet_warnings, groups_of, is_managed, managed, with_tiers
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 from kvroom.simulation.feed import Feed, Naming
@@ -189,9 +189,7 @@ def serve(
     else:
         outcome = Outcome(limits=limits, on_over=on_over)
         follow = feed.follow if feed.waits else None
-        each = [g for g in groups for _ in range(g.replicas)]
-        engines = [g.engine(outcome, feed, follow, place=n) for n, g in enumerate(each)]
-        fleet = Fleet(engines, outcome, watch=watch)
+        fleet = Fleet(groups[0].engines(outcome, feed, follow), outcome, watch=watch)
     fleet.serve(feed)
     out = fleet.outcome
     running, waiting = fleet.running_count, fleet.waiting_count
@@ -210,7 +208,12 @@ def serve(
         },
         blocks=sum(g.blocks * g.most for g in groups),
         duration_s=last / PS_PER_S,
-        warnings=(*workings.plan.warnings, *rules.warnings, *warnings_of(scenario, plants)),
+        warnings=(
+            *workings.plan.warnings,
+            *rules.warnings,
+            *fleet_warnings(fleet, groups, last),
+            *warnings_of(scenario, plants),
+        ),
         plants=tuple(plants),
     )
 

@@ -44,13 +44,15 @@ class Source:
 @dataclass(kw_only=True)
 class Wire:
     """What connects two pools: ``bytes_per_s`` of one replica's link, ``latency_s``, whether layers
-    (``layers`` of them) cross one by one, and how many bytes so many tokens of a request are."""
+    (``layers`` of them) cross one by one, how many bytes so many tokens of a request are, and how many
+    tokens the receivers take at most."""
 
     bytes_per_s: float
     latency_s: float
     layerwise: bool
     layers: int
     request_bytes: Callable[[int], int]
+    longest_tokens: int
     free_ps: dict[int, int] = field(default_factory=dict)
     """By place: when that replica's link is free again."""
     transfers: int = 0

@@ -170,10 +170,10 @@ class Managed:
                 ahead += 1
                 if ahead % TOGETHER == 0 and not self._go(at):
                     return
-        for pool in self.pools:  # no replica will ever be up for them
-            for late in pool.waiting:
+        for group in self.pools:  # no replica will ever be up for them
+            for late in group.waiting:
                 self.ledger.drop(late, self.last_ps)
-            pool.waiting.clear()
+            group.waiting.clear()
 
     def _begin(self) -> None:
         for number, pool in enumerate(self.pools):
@@ -204,10 +204,10 @@ class Managed:
             group.waiting.append(live)
             return
         if self.wire is not None and pool == 0:
-            live.total = live.goal or live.total
+            live.total = min(live.goal or live.total, self.wire.longest_tokens)
             live.kept = live.total > live.known + 1
             live.goal = live.total if live.kept else 0
-            live.total = min(live.total, live.known + 1)
+            live.total = live.known + 1
         place = group.router.route(live, group.up)
         replica = self.replicas[place]
         live.place = place
@@ -270,7 +270,7 @@ class Managed:
             chosen = engines[place]
             quiet = not always[place] and not self._busy(chosen)
             noticed[place] = FOREVER
-            limit = max(min(bound, freed, min(noticed)), first + 1)
+            limit = max(min(bound, freed, *noticed), first + 1)
             if quiet:
                 chosen.advance(min(limit, max(chosen.next_ps, first + 1)), EVENTS)
             else:

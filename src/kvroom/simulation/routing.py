@@ -190,9 +190,10 @@ class View:
         """A prompt of these names goes to the replica."""
         if self._pool is not None:
             return
-        if not isinstance(self.names, OrderedDict):
-            self.names = OrderedDict()
-        kept = self.names
+        kept: OrderedDict[int, None] = OrderedDict()
+        if isinstance(self.names, OrderedDict):
+            kept = self.names
+        self.names = kept
         for name in reversed(names):  # its end goes first
             kept[name] = None
             kept.move_to_end(name)

@@ -222,10 +222,10 @@ class Server(Arrivals):
         """Whoever fetched the cache of ``live``, which is done here, has it: its blocks are free."""
         live.kept = False
         if live in self.parked:
-            self.parked.remove(live)
-            self._give_back(live)
             if self.stuck:
                 self.decide = max(self.decide, now)
+            self.parked.remove(live)
+            self._give_back(live)
             self.blocked = ""
 
     def _give_back(self, live: Live) -> None:

@@ -162,21 +162,19 @@ class Stepper(Arrivals):
             if len(flying) == rules.passes_in_flight or (flying and not made.work):
                 done, over = flying.popleft()
                 self.decide = max(self.decide, over)
-                self._delivered(done, rules.deliver(done), over)
+                self.delivered(done, rules.deliver(done), over)
             elif not made.work and not made.preempted and not made.dropped:
                 if self._loading:
                     self.decide = max(self.decide, min(self._loading[0][0], self.next_ps))
                     continue
-                stuck = rules.drop_stuck()
-                if stuck is not None:
-                    self._drop(stuck.index)
+                self.drop_stuck()
         return True
 
     def land(self) -> None:
         """Let the passes in flight come to their end."""
         while self._flying:
             done, over = self._flying.popleft()
-            self._delivered(done, self.rules.deliver(done), over)
+            self.delivered(done, self.rules.deliver(done), over)
 
     def _queue(self, live: Live) -> None:
         self.running[live.index] = live
@@ -192,8 +190,14 @@ class Stepper(Arrivals):
         if self.follow:
             self.over(live, self.decide)
 
-    def _scheduled(self, made: Pass) -> None:
-        rules = self.rules
+    def drop_stuck(self) -> None:
+        """Drop whoever keeps the rest waiting though nothing runs."""
+        stuck = self.rules.drop_stuck()
+        if stuck is not None:
+            self._drop(stuck.index)
+
+    def note(self, made: Pass) -> None:
+        """Report who was admitted, preempted and dropped in a pass."""
         for sequence, cached, _ in made.admitted:
             self.outcome.admitted(self.running[sequence.index], cached)
         for sequence in made.preempted:
@@ -202,12 +206,20 @@ class Stepper(Arrivals):
         for sequence in made.dropped:
             self._drop(sequence.index)
         if made.work:
-            work = [(w.sequence.computed - w.tokens, w.tokens) for w in made.work]
-            self.end = max(self.decide, self.end) + self.clock.ps(work)
-            self._flying.append((made, self.end))
-            self.peak_blocks = max(self.peak_blocks, rules.blocks_in_use)
+            self.peak_blocks = max(self.peak_blocks, self.rules.blocks_in_use)
 
-    def _delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
+    def spent_ps(self, made: Pass) -> int:
+        """How long a pass takes."""
+        return self.clock.ps([(w.sequence.computed - w.tokens, w.tokens) for w in made.work])
+
+    def _scheduled(self, made: Pass) -> None:
+        self.note(made)
+        if made.work:
+            self.end = max(self.decide, self.end) + self.spent_ps(made)
+            self._flying.append((made, self.end))
+
+    def delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
+        """Report the output of a pass that ended at ``over``."""
         gaps: Counter[int] = Counter()
         for sequence, _, samples in done.work:
             live = self.running.get(sequence.index)
