@@ -260,12 +260,17 @@ class Server(Arrivals):
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if self.strict or not self.blocked or self.by_priority or self.loading:
-            coming = self._coming_ps(until)
+        if not self.blocked or self.by_priority:
+            coming = self.next_ps if self.next_ps < until else until
+        else:
+            coming = until if self.strict else FOREVER
+        if self.loading and self.loading[0][0] < coming:
+            coming = self.loading[0][0]
+        if coming < FOREVER:
             wait = coming - self.end
             if wait <= 0:
                 steps = lag
-            elif coming < FOREVER:
+            else:
                 late = steps - lag
                 if late * first + slope * (late * (late - 1) // 2) > wait:
                     steps = min(steps, steps_until(wait, first, slope) + lag)
@@ -300,15 +305,6 @@ class Server(Arrivals):
         self.step = step = step + steps
         if last < step:
             self._finish(last)
-
-    def _coming_ps(self, until: int) -> int:
-        """When the next comes who may be let in, or somebody's cache is there."""
-        coming = until if self.strict else FOREVER
-        if not self.blocked or self.by_priority:
-            coming = self.next_ps if self.next_ps < until else until
-        if self.loading and self.loading[0][0] < coming:
-            coming = self.loading[0][0]
-        return coming
 
     def _next_finish(self) -> int:
         """The step that computes the next last token."""
