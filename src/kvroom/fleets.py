@@ -30,6 +30,7 @@ from kvroom.simulation.extents import ExtentPool
 from kvroom.simulation.feed import Feed, LiveHashes
 from kvroom.simulation.fleet import Engine, Fleet, Watch
 from kvroom.simulation.handover import Receiver, Wire
+from kvroom.simulation.levels import Common, Plant
 from kvroom.simulation.live import Follow, Live
 from kvroom.simulation.lockstep import Lockstep, Rank
 from kvroom.simulation.managed import Managed, Pool
@@ -39,6 +40,7 @@ from kvroom.simulation.routing import POLICIES, Router, parse_routing
 from kvroom.simulation.sequence import Sequence as Served
 from kvroom.simulation.server import Server
 from kvroom.simulation.stepper import Stepper
+from kvroom.tiering import plant_of
 from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
 from kvroom.timing.tiers import BELOW, transfer_s
 from kvroom.units import check_float, check_int, show_rate
@@ -50,7 +52,7 @@ FAR = 2**20
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """Equal replicas: their deployment, the rules and the clock they go by, how many there are at first
-    (``replicas``) and at most (data-parallel ranks counted), and how long one takes to start."""
+    (``replicas``) and at most (data-parallel ranks counted), how long one takes to start, and its tiers."""
 
     workings: Workings
     rules: Played
@@ -60,6 +62,7 @@ class Group:
     cold_ps: int = 0
     lockstep: bool = False
     """Whether data-parallel ranks step together."""
+    plant: Plant | None = None
 
     @property
     def blocks(self) -> int:
@@ -77,14 +80,18 @@ class Group:
         outcome: Outcome,
         feed: Feed,
         follow: Follow | None,
+        *,
         bringer: Bringer | None = None,
+        place: int = 0,
         together: Lockstep | None = None,
     ) -> Engine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step, or ``together`` with others."""
+        step, or ``together`` with others. ``place`` is its number among all; a ``bringer`` is in the
+        place of tiers."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
         if rules.jumps and together is None:
+            tiers = None if self.plant is None or bringer else self.plant.make(place)
             return Server(
                 engine.settings,
                 ExtentPool(self.blocks, unit),
@@ -93,7 +100,8 @@ class Group:
                 block_tokens=engine.groups[0].block_size,
                 caching=engine.enable_prefix_caching,
                 follow=follow,
-                bringer=bringer,
+                bringer=bringer or tiers,
+                notices=tiers,
             )
 
         def sequence(live: Live) -> Served:
@@ -111,15 +119,6 @@ class Group:
         if together is not None:
             return Rank(together, rules.rules(), self.clock, outcome, sequence, follow=follow)
         return Stepper(rules.rules(), self.clock, outcome, sequence, follow=follow)
-
-    def engines(self, outcome: Outcome, feed: Feed, follow: Follow | None) -> list[Engine]:
-        """All that there are at first."""
-        dp = self.workings.deployment.layout.dp
-        groups = [Lockstep() if self.lockstep else None for _ in range(self.replicas // dp)]
-        return [
-            self.engine(outcome, feed, follow, together=groups[n // dp])
-            for n in range(self.replicas)
-        ]
 
 
 def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
@@ -205,7 +204,26 @@ def is_managed(scenario: Scenario, groups: Sequence[Group]) -> bool:
     routing = parse_routing(scenario.routing)
     several = sum(g.replicas for g in groups) > 1
     special = bool(fleet_keys(scenario)) or split_of(scenario) is not None
-    return (several and routing.policy != POLICIES[0]) or special
+    return (several and (routing.policy != POLICIES[0] or shares(groups))) or special
+
+
+def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
+    """``groups`` with the tiers that their Scenarios ask for."""
+    common: Common = {}
+    unit = feed.naming.unit if feed.naming else 1
+    engines = sum(g.most for g in groups)
+    return [
+        replace(
+            g,
+            plant=plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common),
+        )
+        for g in groups
+    ]
+
+
+def shares(groups: Sequence[Group]) -> bool:
+    """Whether replicas have a tier in common."""
+    return any(g.plant is not None and g.plant.shared for g in groups)
 
 
 def managed(
@@ -224,6 +242,9 @@ def managed(
     ledger = Ledger(replicas, limits=limits, on_over=on_over)
     routings = [parse_routing(scenario.routing), *([split.routing] if split else [])]
     room = [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)]
+    if any(g.lockstep and g.plant for g in groups):
+        why = "is not simulated together with tiers"
+        raise KvroomError("fleet.lockstep", True, why, "Leave one of them out.")
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
     routers = [Router(routing, room, size) for routing in routings]
@@ -237,12 +258,15 @@ def managed(
     def makes(group: Group, router: Router, receives: bool) -> Callable[[int], Engine]:
         dp = group.workings.deployment.layout.dp
         ranks: dict[int, Lockstep] = {}
+        first = len(replicas)
 
         def make(place: int) -> Engine:
             bringer = Receiver(wire, place, fleet.release) if wire and receives else None
-            together = ranks.setdefault(place // dp, Lockstep()) if group.lockstep else None
+            together = (
+                ranks.setdefault((place - first) // dp, Lockstep()) if group.lockstep else None
+            )
             told = follow if feed.follows else None
-            made = group.engine(ledger, feed, told, bringer, together)
+            made = group.engine(ledger, feed, told, bringer=bringer, place=place, together=together)
             if router.routing.policy == "prefix" and isinstance(made, Server):
                 router.views[place].watch(made)
             return made
@@ -278,7 +302,7 @@ def managed(
         pools,
         ledger,
         failures=failures_of(asked, len(replicas), seed),
-        linked=feed.follows,
+        linked=feed.follows or shares(groups),
         wire=wire,
         watch=watch,
     )

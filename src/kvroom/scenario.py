@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.offload import check as check_tiers
 from kvroom.speculation import check as check_speculation
 from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
@@ -307,7 +308,7 @@ class Scenario:
         "engine_version": _version,
         "engine_args": _json_object,
         "workload": _workload,
-        "tiers": _json,
+        "tiers": check_tiers,
         "replicas": _count(MAX_GPUS),
         "routing": _text_or_object,
         "fleet": _json,

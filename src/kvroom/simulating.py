@@ -10,14 +10,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.fleets import fleet_dict, fleet_warnings, groups_of, is_managed, managed
+from kvroom.fleets import (
+    fleet_dict,
+    fleet_warnings,
+    groups_of,
+    is_managed,
+    managed,
+    with_tiers,
+)
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 from kvroom.simulation.feed import Feed, Naming
 from kvroom.simulation.fleet import Fleet, Moment, Watch
+from kvroom.simulation.levels import Plant
 from kvroom.simulation.live import Live
 from kvroom.simulation.managed import Managed
 from kvroom.simulation.outcome import Limits, Outcome
+from kvroom.tiering import told, warnings_of
 from kvroom.timing.ticks import PS_PER_S
 from kvroom.units import ceil_div
 from kvroom.workloads.distributions import parse_seconds
@@ -78,6 +87,7 @@ class Simulated:
     """Usable ones, all replicas together."""
     duration_s: float
     warnings: tuple[str, ...]
+    plants: tuple[Plant, ...] = ()
 
     @property
     def line(self) -> list[Moment]:
@@ -108,6 +118,8 @@ class Simulated:
         }
         if self.slo:
             answer["slo"] = {o.name: _kept(o, times) for o in self.slo}
+        if self.plants:
+            answer["tiers"] = told(self.plants, seconds)
         if isinstance(self.fleet, Managed):
             answer["fleet"] = fleet_dict(self.fleet, seconds)
         return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
@@ -175,6 +187,8 @@ def serve(
     if rules.engine.enable_prefix_caching:
         naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
+    groups = with_tiers(groups, feed)
+    plants = [g.plant for g in groups if g.plant is not None]
     fleet: Fleet | Managed
     if is_managed(scenario, groups):
         seed = getattr(source, "seed", 0)
@@ -182,7 +196,9 @@ def serve(
     else:
         outcome = Outcome(limits=limits, on_over=on_over)
         follow = feed.follow if feed.waits else None
-        fleet = Fleet(groups[0].engines(outcome, feed, follow), outcome, watch=watch)
+        each = [g for g in groups for _ in range(g.replicas)]
+        engines = [g.engine(outcome, feed, follow, place=n) for n, g in enumerate(each)]
+        fleet = Fleet(engines, outcome, watch=watch)
     fleet.serve(feed)
     out = fleet.outcome
     running, waiting = fleet.running_count, fleet.waiting_count
@@ -201,7 +217,13 @@ def serve(
         },
         blocks=sum(g.blocks * g.most for g in groups),
         duration_s=last / PS_PER_S,
-        warnings=(*workings.plan.warnings, *rules.warnings, *fleet_warnings(fleet, groups, last)),
+        warnings=(
+            *workings.plan.warnings,
+            *rules.warnings,
+            *warnings_of(scenario, plants),
+            *fleet_warnings(fleet, groups, last),
+        ),
+        plants=tuple(plants),
     )
 
 

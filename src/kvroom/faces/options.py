@@ -10,6 +10,7 @@ import click
 
 from kvroom.errors import KvroomError
 from kvroom.faces import codec, hub
+from kvroom.offload import line as tier_line
 from kvroom.scenario import Scenario
 
 _NUMBER = "NUMBER"
@@ -55,7 +56,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
-    ("--tiers", "tiers", "JSON", "Memory tiers below the GPU."),
+    ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
     ("--speculation", "speculation", "JSON", "Draft model or MTP."),
     ("--input-tokens", "workload.input_tokens", _TOKENS, "Prompt length of the workload."),
@@ -90,6 +91,12 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+        ),
+        click.option(
+            "--tier",
+            multiple=True,
+            metavar="KIND[:SIZE][:KEY=…]",
+            help="Cache below the GPU: host:512GiB, nvme:4TB:write=back, network (repeatable).",
         ),
         click.option(
             "--known-bytes",
@@ -215,6 +222,9 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
         workload.update(_spec(given["workload"]))
     if given.get("engine_arg"):
         found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
+    if given.get("tier"):
+        more = [tier_line(text) for text in given["tier"]]
+        found["tiers"] = [*(found.get("tiers") or []), *more]
     if given.get("known_bytes"):
         found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
     if given.get("allow_overcommit"):

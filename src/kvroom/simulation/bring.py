@@ -60,3 +60,20 @@ class Notices(Protocol):
     def evicted(self, names: Sequence[int], blocks: int) -> None:
         """Pages of which the engine no longer has all, in the order in which they went."""
         ...
+
+
+class Several:
+    """Notices passed on to several who want to know."""
+
+    def __init__(self, *told: Notices) -> None:
+        self.told = told
+
+    def filled(self, names: Sequence[int], blocks: int) -> None:
+        """As ``Notices.filled``."""
+        for each in self.told:
+            each.filled(names, blocks)
+
+    def evicted(self, names: Sequence[int], blocks: int) -> None:
+        """As ``Notices.evicted``."""
+        for each in self.told:
+            each.evicted(names, blocks)

@@ -158,7 +158,7 @@ class View:
         """See what ``server``, which is new, caches."""
         self._pool = server.pool
         if self.stale:
-            server.notices = server.pool.notices = self
+            server.tell(self)
         else:
             self.names = server.pool.names
 

@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from itertools import repeat
 
 from kvroom.simulation.admission import admit
-from kvroom.simulation.bring import Bringer, Notices
+from kvroom.simulation.bring import Bringer, Notices, Several
 from kvroom.simulation.crowding import crowded
 from kvroom.simulation.extents import ExtentPool, Holding
 from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
@@ -126,6 +126,11 @@ class Server(Arrivals):
     def blocks_in_use(self) -> int:
         """Blocks held by requests."""
         return self.pool.in_use
+
+    def tell(self, notices: Notices) -> None:
+        """Let one more hear what the pool holds."""
+        both = notices if self.notices is None else Several(self.notices, notices)
+        self.notices = self.pool.notices = both
 
     def advance(self, until: int = FOREVER, events: int = 1 << 60) -> bool:
         """Take all scheduling decisions that fall before ``until``, by when later requests may come.
