@@ -229,6 +229,8 @@ class Fickle:
     Some offers are there at once, some late, some hand over all but the last token.
     """
 
+    hears_evictions = True
+
     def __init__(self, block_tokens, salt, slowest):
         self.block_tokens = block_tokens
         self.salt = salt

@@ -90,8 +90,8 @@ class Group:
         place of tiers."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
+        tiers = None if self.plant is None or bringer else self.plant.make(place)
         if rules.jumps and together is None:
-            tiers = None if self.plant is None or bringer else self.plant.make(place)
             return Server(
                 engine.settings,
                 ExtentPool(self.blocks, unit),
@@ -212,13 +212,15 @@ def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
     common: Common = {}
     unit = feed.naming.unit if feed.naming else 1
     engines = sum(g.most for g in groups)
-    return [
-        replace(
-            g,
-            plant=plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common),
-        )
-        for g in groups
-    ]
+    made: list[Group] = []
+    for g in groups:
+        own = plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common)
+        if own is not None and g.lockstep:
+            dp = g.workings.deployment.layout.dp
+            why = "data-parallel ranks that step together are not simulated with tiers"
+            raise KvroomError("tiers", dp, why, "Leave the tiers out, or set dp 1.")
+        made.append(replace(g, plant=own))
+    return made
 
 
 def shares(groups: Sequence[Group]) -> bool:
@@ -242,9 +244,6 @@ def managed(
     ledger = Ledger(replicas, limits=limits, on_over=on_over)
     routings = [parse_routing(scenario.routing), *([split.routing] if split else [])]
     room = [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)]
-    if any(g.lockstep and g.plant for g in groups):
-        why = "is not simulated together with tiers"
-        raise KvroomError("fleet.lockstep", True, why, "Leave one of them out.")
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
     routers = [Router(routing, room, size) for routing in routings]
@@ -302,7 +301,8 @@ def managed(
         pools,
         ledger,
         failures=failures_of(asked, len(replicas), seed),
-        linked=feed.follows or shares(groups),
+        linked=feed.follows,
+        shares=shares(groups),
         wire=wire,
         watch=watch,
     )

@@ -52,6 +52,11 @@ class Notices(Protocol):
     is known. What is told of between two admissions comes in the engine's order.
     """
 
+    @property
+    def hears_evictions(self) -> bool:
+        """Whether ``evicted`` is wanted: finding out what went costs an engine time."""
+        ...
+
     def filled(self, names: Sequence[int], blocks: int) -> None:
         """Pages that can be found from now on: a prompt's when it is scheduled, an answer's when its
         request leaves."""
@@ -68,6 +73,11 @@ class Several:
     def __init__(self, *told: Notices) -> None:
         self.told = told
 
+    @property
+    def hears_evictions(self) -> bool:
+        """Whether any of them wants to know."""
+        return any(each.hears_evictions for each in self.told)
+
     def filled(self, names: Sequence[int], blocks: int) -> None:
         """As ``Notices.filled``."""
         for each in self.told:
@@ -76,4 +86,5 @@ class Several:
     def evicted(self, names: Sequence[int], blocks: int) -> None:
         """As ``Notices.evicted``."""
         for each in self.told:
-            each.evicted(names, blocks)
+            if each.hears_evictions:
+                each.evicted(names, blocks)

@@ -62,7 +62,8 @@ class Pool:
 class Managed:
     """Pools of replicas that report to one ``ledger``; requests come to the first of them.
 
-    ``linked``: requests may come because others are answered; ``follow`` makes them.
+    ``linked``: requests may come because others are answered; ``follow`` makes them. ``shares``: replicas
+    read from a store what others have computed.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Managed:
         *,
         failures: Failures | None = None,
         linked: bool = False,
+        shares: bool = False,
         wire: Wire | None = None,
         watch: Watch | None = None,
     ) -> None:
@@ -80,7 +82,8 @@ class Managed:
         self.replicas = ledger.replicas
         self.failures = failures or Failures()
         self.follows = linked
-        self.linked = linked or wire is not None
+        self.shares = shares
+        self.linked = linked or shares or wire is not None
         self.wire = wire
         self._releases: list[tuple[int, int, Source]] = []
         if wire is not None:
@@ -250,7 +253,8 @@ class Managed:
         first_pool = len(self.pools[0].replicas)
         there = [r for r in self.replicas if r.engine is not None]
         engines = self.engines
-        always = [self.follows or r.place < first_pool for r in there]
+        hands_over = self.wire is not None
+        always = [self.follows or (hands_over and r.place < first_pool) for r in there]
         wakes, noticed = self._ahead(engines, always)
         taken = 0
         while engines:
@@ -265,7 +269,7 @@ class Managed:
                 continue
             place = wakes.index(first)
             chosen = engines[place]
-            quiet = not always[place] and not chosen.waiting_count
+            quiet = not always[place] and not self._busy(chosen)
             noticed[place] = FOREVER
             limit = max(min(bound, freed, *noticed), first + 1)
             if quiet:
@@ -279,12 +283,17 @@ class Managed:
                 return False
         return True
 
-    @staticmethod
-    def _ahead(engines: Sequence[Engine], always: Sequence[bool]) -> tuple[list[int], list[int]]:
+    def _busy(self, engine: Engine) -> bool:
+        """Whether others may notice what it does next: let in who waits, or compute a prompt."""
+        return engine.waiting_count > 0 or (self.shares and bool(getattr(engine, "filling", ())))
+
+    def _ahead(
+        self, engines: Sequence[Engine], always: Sequence[bool]
+    ) -> tuple[list[int], list[int]]:
         """When each engine decides next, and when it next decides what others could notice."""
         wakes = [engine.wakes_ps for engine in engines]
         noticed = [
-            when if all_of_it or engine.waiting_count else max(when, engine.next_ps)
+            when if all_of_it or self._busy(engine) else max(when, engine.next_ps)
             for engine, when, all_of_it in zip(engines, wakes, always, strict=True)
         ]
         return wakes, noticed

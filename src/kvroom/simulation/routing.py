@@ -147,6 +147,8 @@ class View:
     not tell, it takes what it sent there as cached, the ``most`` latest names of it.
     """
 
+    hears_evictions = True
+
     def __init__(self, *, stale: bool, most: int = 0) -> None:
         self.names: Container[int] = set()
         self.stale = stale
@@ -203,6 +205,24 @@ class View:
         self.names = set()
         self._pool = None
         self._news = []
+
+
+def leading(names: Sequence[int], known: Container[int]) -> int:
+    """How many leading ones of ``names`` are ``known``, where none is without all before it."""
+    low, step, high = 0, 1, len(names)
+    while low + step <= high:
+        if names[low + step - 1] not in known:
+            high = low + step - 1
+            break
+        low += step
+        step *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if names[middle] in known:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 class Router:
@@ -270,12 +290,7 @@ class Router:
         turn = live.index % len(up)
         place, most, least = up[turn], 0, inf
         for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
-            known = views[each].names
-            count = 0
-            for name in names:
-                if name not in known:
-                    break
-                count += 1
+            count = leading(names, views[each].names)
             cost = weight * (owed[each] - count * size) + tokens[each]
             if cost < least:
                 place, most, least = each, count, cost

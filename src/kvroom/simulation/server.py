@@ -51,7 +51,7 @@ class Server(Arrivals):
         super().__init__(follow)
         self.settings = settings
         self.bringer = bringer
-        self.notices = pool.notices = notices
+        self.notices: Notices | None = None
         self.pool = pool
         self.clock = clock
         self.outcome = outcome
@@ -90,6 +90,8 @@ class Server(Arrivals):
         self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
         self._pairs_ps = sum(r.pairs_ps for r in clock.reaches if r.tokens is None)
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
+        if notices is not None:
+            self.tell(notices)
 
     @property
     def wakes_ps(self) -> int:
@@ -130,7 +132,8 @@ class Server(Arrivals):
     def tell(self, notices: Notices) -> None:
         """Let one more hear what the pool holds."""
         both = notices if self.notices is None else Several(self.notices, notices)
-        self.notices = self.pool.notices = both
+        self.notices = both
+        self.pool.notices = both if both.hears_evictions else None
 
     def advance(self, until: int = FOREVER, events: int = 1 << 60) -> bool:
         """Take all scheduling decisions that fall before ``until``, by when later requests may come.
@@ -257,12 +260,17 @@ class Server(Arrivals):
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if self.strict or not self.blocked or self.by_priority or self.loading:
-            coming = self._coming_ps(until)
+        if not self.blocked or self.by_priority:
+            coming = self.next_ps if self.next_ps < until else until
+        else:
+            coming = until if self.strict else FOREVER
+        if self.loading and self.loading[0][0] < coming:
+            coming = self.loading[0][0]
+        if coming < FOREVER:
             wait = coming - self.end
             if wait <= 0:
                 steps = lag
-            elif coming < FOREVER:
+            else:
                 late = steps - lag
                 if late * first + slope * (late * (late - 1) // 2) > wait:
                     steps = min(steps, steps_until(wait, first, slope) + lag)
@@ -297,15 +305,6 @@ class Server(Arrivals):
         self.step = step = step + steps
         if last < step:
             self._finish(last)
-
-    def _coming_ps(self, until: int) -> int:
-        """When the next comes who may be let in, or somebody's cache is there."""
-        coming = until if self.strict else FOREVER
-        if not self.blocked or self.by_priority:
-            coming = self.next_ps if self.next_ps < until else until
-        if self.loading and self.loading[0][0] < coming:
-            coming = self.loading[0][0]
-        return coming
 
     def _next_finish(self) -> int:
         """The step that computes the next last token."""

@@ -36,7 +36,7 @@ class Carried:
         self.unit = unit
         self.bringer = bringer
         self.notices = notices
-        if notices is not None:
+        if notices is not None and notices.hears_evictions:
             rules.cache.pool.on_gone = self._gone
 
     def offer(self, sequence: Sequence, found: int, limit: int) -> Brought | None:

@@ -92,6 +92,7 @@ class Tiers:
         self._engines = engines
         self._filled = self._evicted = 0  # unnamed blocks that make no page yet
         self._nothing = clock.mixed_ps(0, 0, 0)
+        self.hears_evictions = self.levels[0].back
 
     # Bringing
 
@@ -251,13 +252,12 @@ class Tiers:
                 self._add(place, level.store.ordered(names))
 
     def evicted(self, names: Sequence[int], blocks: int) -> None:
-        """As ``Notices.evicted``: they go to the first level if it is written back."""
+        """As ``Notices.evicted``: they go to the first level, which is written back."""
         self._evicted += blocks
         pages = [*names, *self._pages(self._evicted)] if self._evicted >= self.unit else names
         self._evicted %= self.unit
-        if self.levels[0].back:
-            for page in pages:  # each as it goes, however many are told of at once
-                self._add(0, (page,))
+        for page in pages:  # each as it goes, however many are told of at once
+            self._add(0, (page,))
 
     def _pages(self, blocks: int) -> list[int]:
         """Names for the pages that so many unnamed blocks fill."""
