@@ -5,8 +5,8 @@
 Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
 tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
 CPU time, without start-up and without drawing the requests. ``fleet`` rows are eight replicas behind a
-router that looks for prefixes (drawing included). ``--trace`` adds a trace on eight replicas (reading it included), by
-router and in two pools. ``--plot`` draws the scaling.
+router that looks for prefixes (drawing included). ``--trace`` adds a trace on eight replicas (reading it
+included), by router and in two pools. ``--plot`` draws the scaling.
 """
 
 from __future__ import annotations
