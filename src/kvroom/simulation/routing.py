@@ -287,10 +287,13 @@ class Router:
         books, views, weight, size = self.books, self.views, self.routing.weight, self.name_tokens
         owed, tokens, held = books.owed, books.tokens, live.held
         names = held.names[: live.known // size] if held is not None else ()
+        first, second = (*names[:2], None, None)[:2]
         turn = live.index % len(up)
         place, most, least = up[turn], 0, inf
         for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
-            count = leading(names, views[each].names)
+            known = views[each].names
+            # Most have no more than what all prompts begin with.
+            count = leading(names, known) if second in known else int(first in known)
             cost = weight * (owed[each] - count * size) + tokens[each]
             if cost < least:
                 place, most, least = each, count, cost
