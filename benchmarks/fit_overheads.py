@@ -5,9 +5,9 @@
 LOGS.jsonl holds one log a line: engine, engine_version, tp, pp, total_gpu_gib, gpu_memory_utilization,
 weights_gib, kv_available_gib, activation_peak_gib, non_torch_gib, cuda_graph_gib, other_flags, notes
 (any may be null). Each account is the exponential of a straight line in the logarithms of batch
-tokens, weight bytes and ranks, by least squares drawn towards the slopes that the physics suggests
-(few logs print everything). Bands are those that would have held 80 % of the logs, each predicted
-from the others. ``--write`` keeps the result beside the engine that reads it.
+tokens, weight bytes, ranks and captured sizes, by least squares drawn towards the slopes that the
+physics suggests (few logs print everything). Bands are those that would have held 80 % of the logs,
+each predicted from the others. ``--write`` keeps the result beside the engine that reads it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
+from kvroom.memory.engines.vllm.budget import USUAL_SHAPES
+from kvroom.memory.engines.vllm.graphs import capture_sizes, largest_capture
+
 GIB = 2**30
 OUT = Path(__file__).parents[1] / "src/kvroom/memory/engines/vllm/overheads.json"
 PRIORS: dict[str, dict[str, float]] = {
@@ -29,7 +32,8 @@ PRIORS: dict[str, dict[str, float]] = {
     "activations": {"batch": 0.4, "weights": 0.25, "moe": 0.8},
     # NCCL's buffers grow with the ranks
     "runtime": {"ranks": 0.8},
-    "graphs": {"weights": 0.25},
+    # each captured size is a graph of its own, but all share the working memory of the largest
+    "graphs": {"weights": 0.25, "shapes": 0.25},
 }
 STRENGTH = 4.0
 """How many logs a prior slope counts for."""
@@ -45,6 +49,19 @@ def batch_tokens(row: dict[str, Any]) -> float:
     return 8192.0 if (row.get("total_gpu_gib") or 0) >= 70 else 2048.0
 
 
+def shapes(row: dict[str, Any]) -> int:
+    """CUDA graphs captured: as the log counts them, else vLLM's sizes for so many requests at once."""
+    flags, notes = row.get("other_flags") or "", row.get("notes") or ""
+    if found := re.search(r"(\d+) capture shapes", notes):
+        return int(found[1])
+    if found := re.search(r"cudagraph sizes to (\d+)", flags):
+        return len(capture_sizes(int(found[1])))
+    seqs = re.search(r"max[-_ ](?:num[-_ ])?seqs[ =](\d+)", flags)
+    drafted = re.search(r"(?:MTP|EAGLE\w*) (\d+) tokens", flags)
+    most = int(seqs[1]) if seqs else 256
+    return len(capture_sizes(largest_capture(most, int(drafted[1]) if drafted else 0)))
+
+
 def ranks(row: dict[str, Any]) -> int:
     """GPUs of the deployment; 0 where the log leaves them open."""
     cut = (row.get("tp") or 0) * (row.get("pp") or 1)
@@ -57,6 +74,7 @@ def features(row: dict[str, Any]) -> dict[str, float]:
         "batch": log(batch_tokens(row) / 2048),
         "weights": log((row.get("weights_gib") or 8.0) / 8),
         "ranks": log(ranks(row) or 1),
+        "shapes": log(shapes(row) / USUAL_SHAPES),
         "moe": float("moe" in (row.get("arch") or "").lower()),
     }
 

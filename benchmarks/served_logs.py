@@ -132,11 +132,14 @@ def question_of(row: Row, configs: Path | None) -> Row:
         raise NotRecordedError("its draft model is not recorded")
     if row["engine"] == "vllm" and OLD.search(str(row.get("engine_version") or "")):
         raise NotRecordedError("its release is older than those modelled")
+    version = version_of(row)
+    if version is None and row["engine"] == "vllm" and re.search(r"\bV0\b", row.get("notes") or ""):
+        raise NotRecordedError("of V0, which was the default before 0.8, and no release is named")
     asked["engine"] = row["engine"]
     for key in ("tp", "pp", "dp", "ep"):
         if row.get(key):
             asked[key] = int(row[key])
-    if version := version_of(row):
+    if version:
         asked["engine_version"] = version
     if row.get("kv_dtype"):
         asked["kv_dtype"] = row["kv_dtype"]

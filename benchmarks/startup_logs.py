@@ -34,6 +34,8 @@ from kvroom.planning import deploy
 from kvroom.scenario import Scenario
 
 MIB, GIB = 2**20, 2**30
+FEW = 2
+"""So many figures have no worst but one: it would be the best."""
 HUGE = {"name": "any", "memory_bytes": 10**14, "memory_bytes_per_s": 10**12}
 
 
@@ -251,8 +253,8 @@ def main() -> None:
             errors = [abs(t.error) for t in trials]
             exact = sum(t.exact for t in trials)
             head = f"{engine:14} {logs:4} {what:28} {len(trials):3} {exact:10}"
-            second = sorted(errors)[-2] if len(errors) > 1 else errors[0]
-            print(f"{head} {statistics.median(errors):12.3%} {second:14.3%} {max(errors):8.3%}")
+            second = f"{sorted(errors)[-2]:.3%}" if len(errors) > FEW else "-"
+            print(f"{head} {statistics.median(errors):12.3%} {second:>14} {max(errors):8.3%}")
     for engine, kept in sorted(made.items()):
         for name, t in kept.trials:
             if asked.verbose or not t.exact:

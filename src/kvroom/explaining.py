@@ -95,7 +95,7 @@ def _cache(w: Workings) -> Iterator[Explanation]:
     )
     yield Explanation(
         figure="kv.bytes_per_request",
-        label=f"Cache of one request of {d.context_tokens:,} tokens",
+        label=f"Cache of one request of {d.context_tokens:,} token{'s' if d.context_tokens != 1 else ''}",
         value=plan.kv.bytes_per_request,
         unit="bytes",
         formula="for each kind of layer: layers × entries held × bytes an entry",

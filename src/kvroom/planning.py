@@ -28,11 +28,12 @@ from kvroom.machines.reader import resolve
 from kvroom.memory import engines
 from kvroom.memory.adapters import adapters
 from kvroom.memory.adapters import asked as lora
+from kvroom.memory.adapters import notes as lora_notes
 from kvroom.memory.calibration import corrected
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.drafts import drafts
 from kvroom.memory.extras import Extras, together
-from kvroom.memory.layout import Layout, Rank, WeightMap, check_layout
+from kvroom.memory.layout import Layout, Rank, WeightMap, check_layout, context_ranks
 from kvroom.memory.ledger import ceiling
 from kvroom.models import quantisation
 from kvroom.models.dtypes import BF16, Dtype, cache_dtype
@@ -156,6 +157,11 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     context, warnings = context_of(scenario, model)
     encoder = scenario.encoder_tokens
     ranks = weights.ranks(layout)
+    if (shared := context_ranks(model, layout)) < layout.dcp:
+        notes += (
+            f"dcp {layout.dcp} shares a request's tokens among {shared}: it needs as many tensor ranks "
+            f"with copies of one KV head, and tp {layout.tp} over {model.kv_heads} heads makes no more",
+        )
     args, extras = beside(scenario, weights, layout, ranks, paths=paths)
     return Deployment(
         model=model,
@@ -190,6 +196,7 @@ def beside(
     found = together(
         (
             adapters(asked, weights.model, layout, ranks),
+            Extras(warnings=lora_notes(engine, args)),
             drafts(
                 drafting,
                 weights,

@@ -120,6 +120,51 @@ def flags(s: Speculation, engine: str) -> dict[str, Any]:
     return {}
 
 
+def from_flags(
+    engine: str, args: Mapping[str, Any], model: Any, load: Callable[[Any], Any]
+) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+    """(a Scenario's ``speculation``, the flags without those that it says) of an engine's flags.
+
+    None, and all flags, where they say more than a Scenario can, or name a draft that ``load`` does not
+    know: as flags they are followed as far as they go. ``load`` reads ``model`` and drafts.
+    """
+    every = dict(args)
+    found = _FROM_FLAGS[engine](args) if engine in _FROM_FLAGS else None
+    if found is None:
+        return None, every
+    again = flags(found, engine)
+    given = {k: _parsed(v) for k, v in every.items() if k in again or k.startswith("spec")}
+    if engine == "vllm" and isinstance(given.get("speculative_config"), Mapping):
+        config = dict(given["speculative_config"])
+        given["speculative_config"] = config | {"method": found.method}
+    if engine == "sglang":
+        given["speculative_algorithm"] = again.get("speculative_algorithm")
+    if given != again or not _readable(found, model, load):
+        return None, every
+    said = {"method": found.method, "num_speculative_tokens": found.tokens}
+    kept = {k: v for k, v in every.items() if k not in again}
+    return said | ({"model": found.model} if found.model is not None else {}), kept
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _readable(s: Speculation, model: Any, load: Callable[[Any], Any]) -> bool:
+    """Whether what ``s`` drafts with is known: the model's own layers, or a model named."""
+    try:
+        if s.method == "mtp":
+            return s.model is None and bool(load(model).mtp)
+        return s.method == "ngram" or (s.model is not None and load(s.model) is not None)
+    except KvroomError:
+        return False
+
+
 def _vllm(args: Mapping[str, Any]) -> Speculation | None:
     config = args.get("speculative_config")
     if isinstance(config, str):

@@ -154,6 +154,11 @@ def show_tokens(value: int) -> str:
     return f"{value:,}"
 
 
+def say_tokens(value: int) -> str:
+    """A length in words: ``1 token``, ``32K tokens``."""
+    return f"{show_tokens(value)} token{'s' if value != 1 else ''}"
+
+
 def show_seconds(value: float) -> str:
     """Seconds to three figures: ``24.1 ms``, ``1.2 s``, ``3 min`` from 100 s on."""
     if value >= 100:

@@ -9,7 +9,7 @@ from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.layout import Layout
 from kvroom.models import quantisation
 from kvroom.scenario import Scenario
-from kvroom.units import show_gib, show_tokens
+from kvroom.units import say_tokens, show_gib
 
 
 def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int | None:
@@ -57,7 +57,7 @@ def judge(
         return Verdict(fits=False, binding=_account(d, answer), sentence=_too_long(d, answer))
     return Verdict(
         fits=fits,
-        binding="max_num_seqs" if held < stored else _account(d, answer),
+        binding="max_num_seqs" if held < stored else answer.binding or _account(d, answer),
         sentence=_room(d, answer, held, stored, scenario.concurrency),
     )
 
@@ -75,7 +75,7 @@ def _cards(d: Deployment) -> str:
 
 
 def _a_request(d: Deployment) -> str:
-    return f"a request of {show_tokens(d.context_tokens)} tokens"
+    return f"a request of {say_tokens(d.context_tokens)}"
 
 
 SCHEDULER_FLAGS = {
@@ -91,15 +91,13 @@ def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: in
     each = show_gib(d.request_bytes(answer.rank))
     left = show_gib(answer.kv_bytes)
     where = "a GPU" if d.layout.gpus > 1 else "the GPU"
-    what = f"{show_tokens(d.context_tokens)} tokens on {_cards(d)}"
+    what = f"{say_tokens(d.context_tokens)} on {_cards(d)}"
     why = f"{_a_request(d)} takes {each} on {where}, and {left} is left beside the weights"
     if not d.request_bytes(answer.rank):
         why = f"{_a_request(d)} keeps nothing on {where}"
     elif d.request_bytes(answer.rank) * (held // d.layout.dp + 1) <= answer.kv_bytes:
-        why = (
-            f"{_a_request(d)} stores {each} on {where}, but as {d.engine} shares out its {left} "
-            "of cache no more fit"
-        )
+        limit = answer.limit or f"as {d.engine} shares out its {left} of cache no more fit"
+        why = f"{_a_request(d)} stores {each} on {where}, but {limit}"
     if held < stored:
         flag = SCHEDULER_FLAGS.get(d.engine)
         limit = f" ({flag})" if flag else ""

@@ -155,10 +155,10 @@ def test_a_calibration_that_is_none(content: str, tmp_path: Path) -> None:
     assert "calibration" in done.stderr
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp"])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "tensorrt-llm", "llama.cpp", "ollama"])
 def test_launch_and_back(engine: str) -> None:
     question = ["llama-3-8b", "--gpu", "L40S:2", "--context", "16K", "--engine", engine]
-    if engine == "llama.cpp":
+    if engine in ("llama.cpp", "ollama"):
         question[2] = "L40S"
     made = answer("launch", *question)
     plan = answer("plan", *question)
@@ -190,3 +190,33 @@ def test_helm() -> None:
     assert typed("launch", "llama-3-8b", "--gpu", "L40S", "--format", "tarball").exit_code == 2
     other = typed("launch", "llama-3-8b", "--gpu", "L40S", "--engine", "sglang", "--format", "helm")
     assert other.exit_code == 2
+
+
+@pytest.mark.parametrize("form", ["shell", "helm"])
+def test_a_file_that_holds_the_command(form: str, tmp_path: Path) -> None:
+    question = (
+        "llama-3-8b",
+        "--gpu",
+        "H100-SXM",
+        "--engine-version",
+        "0.33.0",
+        "--kv-dtype",
+        "fp8",
+    )
+    path = tmp_path / "start"
+    path.write_text(typed("launch", *question, "--format", form).output, "utf-8")
+    back = answer("plan", "--from-command", str(path))
+    first = answer("plan", *question)
+    assert back["capacity"] == first["capacity"]
+    assert back["memory"] == first["memory"]
+    assert back["verdict"] == first["verdict"]
+
+
+def test_a_command_that_lacks_its_model() -> None:
+    command = ("plan", "--gpu", "H100-SXM", "--from-command", "vllm serve $MODEL --max-num-seqs 8")
+    refused = typed(*command)
+    assert refused.exit_code == 2
+    assert "$MODEL" in refused.stderr
+    assert "--model" in refused.stderr
+    told = answer(*command, "--model", "llama-3-8b")
+    assert told["scenario"]["engine_args"] == {"max_num_seqs": 8}

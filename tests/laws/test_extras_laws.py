@@ -8,6 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kvroom.answer import Plan
+from kvroom.memory.adapters import VLLM_RANKS
 from kvroom.planning import plan
 from kvroom.scenario import Scenario
 
@@ -36,15 +37,23 @@ def room(made: Plan) -> float:
 
 
 @settings(max_examples=40)
-@given(model=models, engine=engines, tp=degrees, slots=st.integers(1, 32), rank=st.integers(1, 256))
-def test_an_adapter_never_adds_room(
-    model: str, engine: str, tp: int, slots: int, rank: int
-) -> None:
+@given(
+    model=models,
+    engine=engines,
+    tp=degrees,
+    slots=st.integers(1, 32),
+    at=st.integers(0, len(VLLM_RANKS) - 2),
+)
+def test_an_adapter_never_adds_room(model: str, engine: str, tp: int, slots: int, at: int) -> None:
     check_steady(model, engine)
     names = VLLM if engine == "vllm" else SGLANG
     sizes = []
     for more in (0, 1):
-        args = {"enable_lora": True, names["slots"]: slots + more, names["rank"]: rank + more}
+        args = {
+            "enable_lora": True,
+            names["slots"]: slots + more,
+            names["rank"]: VLLM_RANKS[at + more],
+        }
         sizes.append(planned(model, engine, tp, engine_args=args))
     plain = planned(model, engine, tp)
     assert room(plain) >= room(sizes[0]) >= room(sizes[1])

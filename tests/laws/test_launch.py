@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from kvroom.decisions.commands import read_command
 from kvroom.decisions.helm import values, yaml
 from kvroom.decisions.launch import launch, shell, stated
+from kvroom.decisions.yaml_reader import read_yaml
 from kvroom.errors import KvroomError
 from kvroom.planning import work
 from kvroom.scenario import Scenario
 
 CARDS = ("H100-SXM", "A100-SXM-80", "L40S", "RTX-4090", "B200-SXM")
 MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b", "gemma-3-27b", "mistral-7b", "gpt-oss-20b")
+DRAFT = {"method": "draft", "model": "llama-3.2-1b", "num_speculative_tokens": 3}
 LAYOUTS = st.sampled_from(
     [{}, {"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 2, "dp": 2}, {"tp": 4, "ep": 4}]
 )
@@ -66,12 +68,27 @@ ARGS = {
         },
     ),
 }
+ARGS["ollama"] = st.fixed_dictionaries(
+    {},
+    optional={
+        "num_parallel": st.integers(1, 16),
+        "num_gpu": st.integers(1, 99),
+        "num_batch": st.sampled_from([256, 512]),
+        "flash_attention": st.booleans(),
+        "gpu_overhead": st.integers(0, 2**31),
+        "OLLAMA_SCHED_SPREAD": st.booleans(),
+        "keep_alive": st.just("24h"),
+    },
+)
 DTYPES = {
     "vllm": ("auto", "fp8", "bf16"),
     "sglang": ("auto", "fp8", "bf16"),
     "tensorrt-llm": ("auto", "fp8"),
     "llama.cpp": ("auto", "q8_0", "q4_0"),
+    "ollama": ("auto", "q8_0", "fp16"),
 }
+BY_FILE = ("llama.cpp", "ollama")
+"""Engines that cut no matrices and load GGUF files."""
 
 
 @st.composite
@@ -83,7 +100,7 @@ def questions(draw: st.DrawFn, engine: str) -> Scenario:
         "context_tokens": draw(st.sampled_from([2048, 8192, 12345])),
         "kv_dtype": draw(st.sampled_from(DTYPES[engine])),
         "engine_args": draw(ARGS[engine]),
-        **draw(LAYOUTS if engine != "llama.cpp" else st.just({})),
+        **draw(LAYOUTS if engine not in BY_FILE else st.just({})),
     }
     if asked["model"] not in EXPERTS:
         asked.pop("ep", None)
@@ -92,8 +109,17 @@ def questions(draw: st.DrawFn, engine: str) -> Scenario:
         ("weight_dtype", "fp8"),
         ("known_bytes", {"runtime": 5}),
     ):
-        if draw(st.booleans()) and not (key == "weight_dtype" and engine == "llama.cpp"):
+        if draw(st.booleans()) and not (key == "weight_dtype" and engine in BY_FILE):
             asked[key] = value
+    drafts = {
+        "vllm": [{"method": "ngram", "num_speculative_tokens": 2}, DRAFT],
+        "sglang": [DRAFT],
+        "llama.cpp": [DRAFT],
+    }
+    if engine in drafts and asked["model"] == "llama-3-70b" and draw(st.booleans()):
+        asked["speculation"] = draw(st.sampled_from(drafts[engine]))
+    if engine == "ollama" and draw(st.booleans()):
+        asked["weight_dtype"] = draw(st.sampled_from(["q4_k_m", "q8_0"]))
     return Scenario.from_dict(asked)
 
 
@@ -108,8 +134,11 @@ def test_round_trip(engine: str, data: st.DataObject) -> None:
     assert not read.warnings
     again = Scenario.from_dict(read.keys)
     assert again == stated(w)
+    if question.speculation:
+        words = ("--speculative-config", "--speculative-algorithm", "--spec-type")
+        assert any(word in text for word in words)
     then = work(again)
-    if engine == "llama.cpp":  # as many slots as have room are now a number of slots
+    if engine in BY_FILE:  # as many slots as have room are now a number of slots
         for name in ("kv_tokens", "max_concurrency", "max_running_requests"):
             assert getattr(then.plan.capacity.engine, name) == getattr(w.plan.capacity.engine, name)
     else:
@@ -138,6 +167,7 @@ def test_helm_values_hold_every_flag(question: Scenario) -> None:
     w = work(question)
     made = launch(w)
     read = yaml_reader.safe_load(values(made, w.plan.weights.bytes))
+    assert read_yaml(values(made, w.plan.weights.bytes)) == read
     spec = read["servingEngineSpec"]["modelSpec"][0]
     config = spec["vllmConfig"]
     words = [*config["extraArgs"], *map(str, config.values())]
@@ -146,6 +176,22 @@ def test_helm_values_hold_every_flag(question: Scenario) -> None:
     assert spec["requestGPU"] == question.gpu_count
 
 
+@settings(max_examples=40, deadline=None)
+@given(question=questions("vllm"))
+def test_helm_values_are_read_back(question: Scenario) -> None:
+    w = work(question)
+    text = values(launch(w), w.plan.weights.bytes)
+    read = read_command(text)
+    assert not read.warnings
+    again = Scenario.from_dict(read.keys)
+    assert again == stated(w)
+    assert work(again).plan.memory == w.plan.memory
+
+
+PIECES = (
+    "\n", "  ", "- ", "a: ", "image: vllm/vllm-openai:v0.9.2", "args: ", "[", "]", "{", "}", ",", "'", '"',
+    "|", ">", "#", "&", "--model=m", "\t", "\\", "command:", "vllmConfig:", "modelURL: m", ": ",
+)  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | WORDS,
     lambda inner: (
@@ -165,6 +211,18 @@ VALUES = st.recursive(
 def test_yaml_is_well_formed(value: dict[str, object]) -> None:
     yaml_reader = pytest.importorskip("yaml")
     assert yaml_reader.safe_load(yaml(value)) == value
+    assert read_yaml(yaml(value)) == value
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=60), st.lists(st.sampled_from(PIECES), max_size=20))
+def test_any_manifest_is_read_or_an_error(text: str, pieces: list[str]) -> None:
+    for manifest in (f"spec: {text}", "image: x\n" + text, "spec:" + "".join(pieces)):
+        try:
+            read_command(manifest)
+        except KvroomError as e:
+            assert e.field
+            assert e.fix
 
 
 @settings(max_examples=150, deadline=None)

@@ -1,12 +1,14 @@
 # ruff: noqa: E501 - lines as engines print them and people paste them
 """Commands as people paste them."""
 
+import json
 from typing import Any
 
 import pytest
 
 from kvroom.decisions.commands import read_command
 from kvroom.decisions.launch import launch
+from kvroom.decisions.ollama_commands import library_name
 from kvroom.errors import KvroomError
 from kvroom.planning import work
 from kvroom.scenario import Scenario
@@ -41,10 +43,8 @@ PASTED: dict[str, tuple[str, dict[str, Any]]] = {
         "--speculative-config.method ngram --speculative-config.num_speculative_tokens 3",
         {
             "engine": "vllm", "model": "m", "tp": 4, "ep": 4,
-            "engine_args": {
-                "enable_prefix_caching": False,
-                "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
-            },
+            "engine_args": {"enable_prefix_caching": False},
+            "speculation": {"method": "ngram", "num_speculative_tokens": 3},
         },
     ),
     "several lines with variables": (
@@ -101,16 +101,290 @@ def test_pasted(name: str) -> None:
 
 
 def test_what_is_left_out_is_named() -> None:
-    read = read_command("vllm serve m --no-such-flag 5 --max-num-seqs 8 stray")
+    read = read_command("vllm serve m --no-such-flag $X --max-num-seqs 8 stray")
     assert read.keys["engine_args"] == {"max_num_seqs": 8}
     assert any("--no-such-flag" in w for w in read.warnings)
     assert any("stray" in w for w in read.warnings)
 
 
-def test_an_unset_variable_is_asked_for() -> None:
-    read = read_command("vllm serve $MODEL")
+@pytest.mark.parametrize("model", ["$MODEL", "${MODEL}", "$(cat model.txt)", "/models/$NAME"])
+def test_an_unset_model_is_asked_for(model: str) -> None:
+    read = read_command(f'vllm serve "{model}" --max-num-seqs 8')
     assert "model" not in read.keys
-    assert "--model" in read.warnings[0]
+    with pytest.raises(KvroomError, match="is not set by the command") as e:
+        read.check_model()
+    assert e.value.value == model
+    assert "--model" in e.value.fix
+    read_command(f"MODEL=m; NAME=x; vllm serve {model}")
+
+
+def test_a_command_without_a_model_says_so() -> None:
+    with pytest.raises(KvroomError, match="not named by the command"):
+        read_command("vllm serve --max-num-seqs 8").check_model()
+    read_command("vllm serve m").check_model()
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [
+        ("vllm serve m --max-model-len", "--max-model-len"),
+        (
+            "vllm serve m --gpu-memory-utilization --tensor-parallel-size 2",
+            "--gpu-memory-utilization",
+        ),
+        ("vllm serve m -tp --enforce-eager", "-tp"),
+        ("vllm serve --model --enforce-eager", "--model"),
+        (
+            "python -m sglang.launch_server --model-path m --mem-fraction-static",
+            "--mem-fraction-static",
+        ),
+        ("trtllm-serve m --max_batch_size", "--max_batch_size"),
+        ("llama-server -m m.gguf -np", "-np"),
+        ("llama-server -m m.gguf -c -fa", "-c"),
+    ],
+)
+def test_a_flag_without_its_value(text: str, flag: str) -> None:
+    with pytest.raises(KvroomError, match="wants a value") as e:
+        read_command(text)
+    assert e.value.field == flag
+
+
+@pytest.mark.parametrize(
+    ("text", "flag", "value"),
+    [
+        ("trtllm-serve m --tp_size two", "--tp_size", "two"),
+        ("vllm serve m --tensor-parallel-size=2.5", "--tensor-parallel-size", "2.5"),
+        ("vllm serve m -tp $(nvidia-smi -L | wc -l)", "-tp", "$(nvidia-smi -L | wc -l)"),
+        ("vllm serve m --max-num-seqs $SEQS", "--max-num-seqs", "$SEQS"),
+    ],
+)
+def test_a_value_that_is_none(text: str, flag: str, value: str) -> None:
+    with pytest.raises(KvroomError) as e:
+        read_command(text)
+    assert (e.value.field, e.value.value) == (flag, value)
+
+
+def test_switches_and_what_is_not_kept_need_no_value() -> None:
+    read = read_command("vllm serve m --enforce-eager --async-scheduling --port $PORT --host")
+    assert read.keys["engine_args"] == {"enforce_eager": True, "async_scheduling": True}
+    assert read_command("llama-server -m m.gguf -fa").keys["engine_args"] == {"flash_attn": True}
+
+
+SAME = "vllm serve m -tp 2 --max-model-len 8192"
+WRAPPED = {
+    "bash -c": f"bash -c '{SAME}'",
+    "nested": f"""ssh host "bash -lc '{SAME}'" """.replace("ssh host ", "srun bash -c "),
+    "cd first": f'sh -c "cd /srv && exec {SAME}"',
+    "docker and a shell": f"docker run --rm --name vllm vllm/vllm-openai:v0.9.2 /bin/bash -c '{SAME}'",
+    "docker's name": "docker run -d --name vllm -e A=1 vllm/vllm-openai:v0.9.2 --model m -tp 2 --max-model-len 8192",
+    "a variable within": "docker run -e TP=2 vllm/vllm-openai:v0.9.2 sh -c 'vllm serve m -tp $TP --max-model-len 8192'",
+    "older module": "python3 -m vllm.entrypoints.api_server --model m -tp 2 --max-model-len 8192",
+    "newer module": "python -m vllm.entrypoints.cli.main serve m -tp 2 --max-model-len 8192",
+    "continued": "vllm serve m \\\n  -tp 2 \\\n  --max-model-len 8192",
+    "PowerShell": "vllm serve m `\n  -tp 2 `\n  --max-model-len 8192",
+    "Kubernetes": """
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+        - name: vllm
+          image: vllm/vllm-openai:v0.9.2  # pinned
+          command: ["vllm", "serve"]
+          args:
+            - m
+            - "-tp"
+            - "2"
+            - --max-model-len=8192
+          resources: {limits: {nvidia.com/gpu: 2}}
+""",
+    "Kubernetes and a shell": """
+kind: Pod
+spec:
+  containers:
+  - image: vllm/vllm-openai:v0.9.2
+    env:
+    - name: LENGTH
+      value: '8192'
+    command: [/bin/sh, -c]
+    args:
+    - |
+      vllm serve m \\
+        -tp 2 --max-model-len $LENGTH
+""",
+    "Kubernetes' own variables": """
+kind: Pod
+spec:
+  containers:
+  - image: vllm/vllm-openai:v0.9.2
+    env: [{name: LENGTH, value: "8192"}]
+    args: [--model, m, --max-model-len, $(LENGTH), '-tp=2']
+""",
+    "compose": """
+services:
+  web:
+    image: nginx
+  llm:
+    image: vllm/vllm-openai:v0.9.2
+    environment:
+      - A=2
+    command: >
+      --model m -tp ${TP:-2}
+      --max-model-len 8192
+""",
+    "Helm": """
+servingEngineSpec:
+  modelSpec:
+  - name: "m"
+    repository: "vllm/vllm-openai"
+    tag: "v0.9.2"
+    modelURL: "m"
+    vllmConfig:
+      tensorParallelSize: 2
+      maxModelLen: 8192
+      v1: 1
+      extraArgs: []
+""",
+    "JSON": '{"spec": {"containers": [{"image": "vllm/vllm-openai:v0.9.2", "args": ["--model", "m", "-tp=2", "--max-model-len", "8192"]}]}}',
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_wrapped(name: str) -> None:
+    read = read_command(WRAPPED[name])
+    keys = dict(read.keys)
+    version = keys.pop("engine_version", None)
+    assert keys == {"engine": "vllm", "model": "m", "tp": 2, "context_tokens": 8192}
+    assert version == ("0.9.2" if "0.9.2" in WRAPPED[name] else None)
+    assert read.warnings == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spec:\n  containers: [",
+        "spec:\n\t- image: vllm/vllm-openai",
+        "spec:\n  image: {{ .Values.image }}",
+        "a: 1\n   b: 2\n c",
+        "a: &x\n  b: 1",
+        "kind: Pod\nspec:\n  containers:\n  - image: nginx\n",
+        '{"spec": ',
+        "a: " + "[" * 100,
+        "".join(f"{'  ' * i}a:\n" for i in range(90)),
+    ],
+)
+def test_a_manifest_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(KvroomError) as e:
+        read_command(text)
+    assert e.value.field == "--from-command"
+
+
+DRAFTING = {
+    """vllm serve deepseek-ai/DeepSeek-V3 --speculative-config '{"method": "deepseek_mtp", "num_speculative_tokens": 2}'""": {
+        "method": "mtp", "num_speculative_tokens": 2,
+    },
+    """vllm serve qwen3-32b --speculative-config '{"model": "qwen3-0.6b", "method": "draft_model", "num_speculative_tokens": 4}'""": {
+        "method": "draft", "num_speculative_tokens": 4, "model": "qwen3-0.6b",
+    },
+    "python -m sglang.launch_server --model-path deepseek-v3 --speculative-algorithm NEXTN "
+    "--speculative-num-steps 2 --speculative-eagle-topk 1 --speculative-num-draft-tokens 3": {
+        "method": "mtp", "num_speculative_tokens": 2,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", DRAFTING)
+def test_drafting_is_the_scenarios_own_word(text: str) -> None:
+    read = read_command(text)
+    assert read.keys["speculation"] == DRAFTING[text]
+    assert "engine_args" not in read.keys
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        '{"method": "eagle3", "model": "nobody/knows", "num_speculative_tokens": 2}',
+        '{"method": "mtp", "num_speculative_tokens": 2}',  # of a model without such layers
+        '{"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 4}',
+        '{"method": "medusa", "model": "x", "num_speculative_tokens": 2}',
+    ],
+)
+def test_drafting_that_a_scenario_cannot_say_stays_a_flag(config: str) -> None:
+    read = read_command(f"vllm serve llama-3-8b --speculative-config '{config}'")
+    assert "speculation" not in read.keys
+    assert read.keys["engine_args"]["speculative_config"] == json.loads(config)
+    work(Scenario.from_dict({**read.keys, "gpu": "H100-SXM"}))
+
+
+OLLAMA = {
+    "one line": (
+        "OLLAMA_CONTEXT_LENGTH=8192 OLLAMA_NUM_PARALLEL=4 OLLAMA_KV_CACHE_TYPE=q8_0 OLLAMA_FLASH_ATTENTION=1 "
+        "OLLAMA_GPU_OVERHEAD=1073741824 ollama serve & ollama run llama3.1:8b-instruct-q8_0 hello",
+        {
+            "model": "llama-3.1-8b", "weight_dtype": "q8_0", "kv_dtype": "q8_0",
+            "engine_args": {
+                "context_length": 8192, "num_parallel": 4, "flash_attention": 1, "gpu_overhead": 2**30,
+            },
+        },
+    ),
+    "a Modelfile": (
+        "cat > Modelfile <<EOF\nFROM ./q.gguf\nPARAMETER num_ctx 16384\nPARAMETER num_gpu 20\nEOF\n"
+        "ollama create mine -f Modelfile && ollama run mine",
+        {"model": "./q.gguf", "engine_args": {"num_ctx": 16384, "num_gpu": 20}},
+    ),
+    "docker": (
+        "docker run -d --gpus=all -v ollama:/root/.ollama -e OLLAMA_NUM_PARALLEL=2 --name ollama "
+        "ollama/ollama:0.12.5\ndocker exec -it ollama ollama run gpt-oss:20b --verbose",
+        {"model": "gpt-oss-20b", "engine_version": "0.12.5", "engine_args": {"num_parallel": 2}},
+    ),
+    "compose": (
+        "services:\n  o:\n    image: ollama/ollama:0.12.5\n    entrypoint: ollama run\n    command: gemma3:27b-it-qat-q4_0\n",
+        {"model": "gemma-3-27b", "weight_dtype": "q4_0", "engine_version": "0.12.5"},
+    ),
+    "from the hub": (
+        "ollama run hf.co/bartowski/Llama-3.2-3B-Instruct-GGUF:Q5_K_M",
+        {"model": "bartowski/Llama-3.2-3B-Instruct", "weight_dtype": "q5_k_m"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OLLAMA)
+def test_ollama(name: str) -> None:
+    text, expected = OLLAMA[name]
+    read = read_command(text)
+    assert read.keys == {"engine": "ollama", **expected}
+    assert read.warnings == ()
+
+
+def test_ollama_says_what_it_takes_a_name_for() -> None:
+    read = read_command("OLLAMA_NUMPARALLEL=3 ollama run gemma3")
+    assert read.keys == {"engine": "ollama", "model": "gemma-3-4b", "weight_dtype": "q4_k_m"}
+    assert [w.split()[0] for w in read.warnings] == ["OLLAMA_NUMPARALLEL", "gemma3", "weights"]
+    unknown = read_command("ollama run deepseek-r1:7b")
+    assert "not in the catalogue" in unknown.warnings[0]
+    with pytest.raises(KvroomError, match="not named"):
+        unknown.check_model()
+    with pytest.raises(KvroomError, match="not named"):
+        read_command("OLLAMA_NUM_PARALLEL=3 ollama serve").check_model()
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("llama-3.1-8b", "llama3.1:8b"),
+        ("meta-llama/Meta-Llama-3-70B", "llama3:70b"),
+        ("gemma-3-27b", "gemma3:27b"),
+        ("qwen3-30b-a3b", "qwen3:30b-a3b"),
+        ("gpt-oss-20b", "gpt-oss:20b"),
+        ("phi-4", "phi4"),
+        ("mixtral-8x7b", "mixtral:8x7b"),
+        ("someone/Model", "hf.co/someone/Model"),
+        ("/models/a.gguf", "/models/a.gguf"),
+    ],
+)
+def test_what_ollama_calls_a_model(model: str, name: str) -> None:
+    assert library_name(model) == name
 
 
 def test_quantised_at_load() -> None:

@@ -84,6 +84,34 @@ def test_sglang_keeps_adapters_too_and_says_what_it_assumes() -> None:
     assert capacity(made).kv_tokens < capacity(plain).kv_tokens  # type: ignore[operator]
 
 
+def test_adapter_flags_without_adapters_are_told() -> None:
+    made = asked("llama-3-8b", engine_args={"max_loras": 4, "max_lora_rank": 64})
+    assert "no effect without enable_lora: max_loras, max_lora_rank" in made.warnings
+    assert accounts(made) == accounts(asked("llama-3-8b"))
+    on = asked("llama-3-8b", engine_args={"enable_lora": True, "max_loras": 4})
+    assert not any("enable_lora" in w for w in on.warnings)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_vllm_knows_some_ranks_only(on: bool) -> None:
+    with pytest.raises(KvroomError, match="one of 1, 8, 16, 32, 64, 128, 256, 320, 512") as e:
+        asked("llama-3-8b", engine_args={"enable_lora": on, "max_lora_rank": 24})
+    check_told(e.value)
+    assert e.value.field == "engine_args.max_lora_rank"
+    asked("llama-3-8b", engine_args={"enable_lora": on, "max_lora_rank": "320"})
+    asked("llama-3-8b", engine="sglang", engine_args={"enable_lora": on, "max_lora_rank": 24})
+
+
+@pytest.mark.parametrize(
+    ("engine", "args"),
+    [("llama.cpp", {"lora": "a.gguf"}), ("tensorrt-llm", {"enable_lora": True})],
+)
+def test_adapters_of_engines_whose_buffers_are_not_known(engine: str, args: dict[str, Any]) -> None:
+    made = asked("llama-3-8b", engine=engine, engine_args=args)
+    assert any(f"not known for {engine}" in w for w in made.warnings)
+    assert not any("adapters" in w for w in asked("llama-3-8b", engine=engine).warnings)
+
+
 def test_prediction_layers_of_deepseek_add_one_layer_of_cache() -> None:
     """DeepSeek-V3 keeps 61 × 1,152 B a token, with its prediction layer 62 × 1,152 = 71,424 (SGLang
     0.5.23's own sum)."""

@@ -72,8 +72,25 @@ def test_decode_context_ranks_share_a_request_out():
     assert four.kv.bytes_per_request == one.kv.bytes_per_request
 
 
+@pytest.mark.parametrize(
+    ("model", "tp", "dcp", "shared"),
+    [
+        ("llama-3-70b", 4, 4, 1),  # two of the eight KV heads on each rank: no copies
+        ("llama-3-70b", 8, 2, 1),
+        ("llama-3-70b", 16, 2, 2),
+        ("llama-3-70b", 32, 8, 4),
+        ("deepseek-v3", 8, 8, 8),  # each rank holds the whole latent
+    ],
+)
+def test_only_copies_of_a_head_share_a_requests_tokens(model, tp, dcp, shared):
+    """vLLM's rule: context ranks reuse the tensor ranks beyond the KV heads."""
+    plain, split = (ask(model, "B300", tp=tp, dcp=n, context_tokens=8192) for n in (1, dcp))
+    assert plain.kv.bytes_per_request_per_gpu == shared * split.kv.bytes_per_request_per_gpu
+    assert any(f"dcp {dcp}" in w for w in split.warnings) == (shared < dcp)
+
+
 def test_state_is_not_shared_out_over_context_ranks():
-    one, two = (asked("jamba-v0.1", "H200", tp=8, dcp=n, context_tokens=8192) for n in (1, 2))
+    one, two = (asked("jamba-v0.1", "H200", tp=16, dcp=n, context_tokens=8192) for n in (1, 2))
     stored = [
         {k.kind: k.stored_bytes(w.answer.rank.held(k, 8192), BF16) for k, _ in w.answer.rank.stores}
         for w in (one, two)

@@ -57,9 +57,13 @@ def test_parallel_multiplies_the_context() -> None:
 
 
 def test_some_models_are_served_one_at_a_time() -> None:
-    made = planned(m.QWEN35_9B, args={"num_ctx": 4096, "num_parallel": 4}).capacity.engine
-    assert made is not None
-    assert made.max_running_requests == 1
+    made = planned(m.QWEN35_9B, args={"num_ctx": 4096, "num_parallel": 4})
+    assert made.capacity.engine is not None
+    assert made.capacity.engine.max_running_requests == 1
+    assert any("num_parallel 4 is not used" in w for w in made.warnings)
+    plain = planned(m.QWEN35_9B, args={"num_ctx": 4096, "num_parallel": 1})
+    assert plain.capacity == made.capacity
+    assert not any("num_parallel" in w for w in plain.warnings)
 
 
 def test_its_own_engine_had_one_row_of_cells() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from support import ask, asked
+from support import ask, asked, check_told
 
 SMALL = {"name": "small", "memory_bytes": 17 * 10**9, "memory_bytes_per_s": 1e12}
 
@@ -165,3 +165,46 @@ def test_a_remedy_holds():
 def test_every_engine_answers_below_the_ceiling(engine):
     plan = ask("llama-3-8b", "H100", engine=engine, context_tokens=8192)
     assert 0 < plan.capacity.engine.max_concurrency < plan.capacity.ceiling.exact
+
+
+@pytest.mark.parametrize(
+    "asks", [{"kv_dtype": "nvfp4_ds_mla"}, {"engine_args": {"kv_cache_dtype": "nvfp4_ds_mla"}}]
+)
+def test_a_layout_of_latents_without_known_bytes_is_refused(asks):
+    with pytest.raises(KvroomError, match="no bytes for") as e:
+        ask("deepseek-v3", "B200", engine="vllm", tp=8, **asks)
+    check_told(e.value)
+    assert "fp8_ds_mla" in e.value.fix
+
+
+def test_one_token_is_no_plural():
+    made = ask("llama-3-8b", context_tokens=1)
+    assert "requests of 1 token on" in made.verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "says", "binding"),
+    [
+        ("qwen3-next-80b-a3b", {"engine": "sglang", "tp": 4, "context_tokens": 2048},
+         "its 699 slots of state, 5 a request, run out first (mamba_full_memory_ratio)", "state"),
+        ("qwen3-next-80b-a3b", {"engine": "sglang", "tp": 4, "context_tokens": 32768},
+         "tokens for full attention is full first (mamba_full_memory_ratio)", "kv_memory"),
+        ("gpt-oss-20b", {"engine": "sglang", "context_tokens": 32768},
+         "tokens for full attention is full first (swa_full_tokens_ratio)", "kv_memory"),
+        ("gemma-3-27b", {"engine": "vllm", "engine_version": "0.33.0"},
+         "vllm counts 10.48 GiB for it: a window keeps the 16,384 tokens of a batch in flight too",
+         "kv_memory"),
+        ("gemma-3-27b", {"engine": "vllm", "engine_version": "0.9.0"},
+         "a window is kept at full length", "kv_memory"),
+        ("qwen3-next-80b-a3b", {"engine": "vllm", "engine_version": "0.33.0", "tp": 4},
+         "state and attention take pages of one size", "kv_memory"),
+    ],
+)  # fmt: skip
+def test_a_verdict_says_which_pool_is_full_first(model, keys, says, binding):
+    version = {"engine_version": "0.5.23"} if keys["engine"] == "sglang" else {}
+    made = ask(model, "H100-SXM", **{"context_tokens": 32768, **version, **keys})
+    assert says in made.verdict.sentence
+    assert made.verdict.binding == binding
+    plain = ask("llama-3-8b", "H100-SXM", engine=keys["engine"], context_tokens=8192, **version)
+    assert "counts" not in plain.verdict.sentence
+    assert "full first" not in plain.verdict.sentence

@@ -151,6 +151,57 @@ def test_weights_that_fill_the_static_part_are_refused() -> None:
     assert "mem_fraction_static" in told.verdict.sentence
 
 
+def outside(**more: Any) -> tuple[bool, str, str]:
+    """(starts, the verdict's sentence, the warnings) of an 8B model on an H100."""
+    made = plan(scenario("llama-3-8b", "H100-SXM", context_tokens=8192, **more))
+    return made.verdict.fits, made.verdict.sentence, " ".join(made.warnings)
+
+
+@pytest.mark.parametrize(
+    ("args", "starts", "warns"),
+    [
+        ({}, True, False),
+        ({"mem_fraction_static": 0.9}, True, False),
+        ({"mem_fraction_static": 0.985}, True, True),
+        ({"mem_fraction_static": 0.99}, False, False),
+        # without graphs nothing fails before the first prompt
+        ({"mem_fraction_static": 0.99, "disable_cuda_graph": True}, True, True),
+        # a pool that is bounded anyway leaves room
+        ({"mem_fraction_static": 0.99, "max_total_tokens": 100_000}, True, False),
+    ],
+)
+def test_a_static_part_that_leaves_no_room_for_graphs(
+    args: dict[str, Any], starts: bool, warns: bool
+) -> None:
+    """SGLang measures nothing before its pools: graph capture, then prefill, runs out of memory."""
+    fits, sentence, warnings = outside(engine_args=args)
+    assert fits == starts
+    assert ("CUDA graphs alone take about 976 MiB" in sentence) != starts
+    assert ("--mem-fraction-static" in sentence) != starts
+    assert ("out of memory at graph capture" in warnings) == warns
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "starts"), [("activations", 20, True), ("graphs", 14, False)]
+)
+def test_measured_bytes_that_the_static_part_leaves_no_room_for(
+    name: str, size: int, starts: bool
+) -> None:
+    fits, sentence, warnings = outside(known_bytes={name: size * GIB})
+    assert fits == starts
+    assert f"{size} GiB" in (warnings if starts else sentence)
+
+
+def test_measured_runtime_is_not_free() -> None:
+    """What the driver was measured to hold comes off what SGLang finds free."""
+    one, three = (
+        plan(scenario("llama-3-8b", known_bytes={"runtime": n * GIB}, context_tokens=8192))
+        for n in (1, 3)
+    )
+    assert one.memory.kv_bytes - three.memory.kv_bytes == pytest.approx(2 * GIB * 0.83, rel=1e-3)
+    assert sum(a.bytes for a in three.memory.accounts) == three.memory.gpu_bytes
+
+
 def test_state_that_serves_no_request_is_refused() -> None:
     told = answered("nemotron-nano-9b-v2", weights=129 * GIB // 2)
     assert not told.verdict.fits

@@ -54,6 +54,37 @@ def of(text: str | bytes) -> StartupLog:
     return read(io.BytesIO(text.encode() if isinstance(text, str) else text))
 
 
+def test_a_start_over_and_over_is_read_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvroom.evidence.lines.MOST_HITS", 100)
+    monkeypatch.setattr("kvroom.evidence.lines.TAIL_BYTES", 20_000)
+    last = V1.replace("394,633", "111,111")
+    text = V1 * 1000 + last + "x" * 500
+    log = of(text)
+    assert log.printed["kv_tokens"] == 111_111
+    assert log.question["engine_args"]["max_num_seqs"] == 128
+    assert any("passed over" in n for n in log.notes)
+    whole = of(gzip.compress(text.encode()))  # an archive is read through
+    assert whole.printed == log.printed
+    assert not any("passed over" in n for n in whole.notes)
+
+
+def test_drafting_and_adapters_are_read() -> None:
+    flags = "'max_num_seqs': 128"
+    lora = of(
+        V1.replace(flags, f"{flags}, 'enable_lora': True, 'max_loras': 4, 'max_lora_rank': 64")
+    )
+    args = lora.question["engine_args"]
+    assert (args["enable_lora"], args["max_loras"], args["max_lora_rank"]) == (True, 4, 64)
+    config = {"method": "mtp", "num_speculative_tokens": 2}
+    by_flag = of(V1.replace(flags, f"{flags}, 'speculative_config': {config}"))
+    assert by_flag.question["engine_args"]["speculative_config"] == config
+    said = "SpeculativeConfig(method='mtp', model='acme/big', num_spec_tokens=2)"
+    by_setting = of(V1.replace("pooler_config", f"speculative_config={said}, pooler_config"))
+    assert by_setting.question["engine_args"]["speculative_config"] == config
+    off = of(V1.replace("pooler_config", "speculative_config=None, pooler_config"))
+    assert "speculative_config" not in off.question["engine_args"]
+
+
 def gib(value: float) -> int:
     return round(value * GIB)
 

@@ -62,6 +62,13 @@ def test_what_is_no_count_of_tokens(bad):
 
 
 @pytest.mark.parametrize(
+    ("tokens", "said"), [(1, "1 token"), (2, "2 tokens"), (32768, "32K tokens"), (0, "0 tokens")]
+)
+def test_a_length_in_words(tokens, said):
+    assert units.say_tokens(tokens) == said
+
+
+@pytest.mark.parametrize(
     "bad", [True, "1", None, math.nan, math.inf, -0.1, 1.1, 10**400], ids=lambda v: str(v)[:9]
 )
 def test_what_is_no_ratio(bad):

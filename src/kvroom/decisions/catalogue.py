@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -12,12 +12,12 @@ from kvroom.decisions.support import CACHE, NAMES, WEIGHTS, Need, listed, refusa
 from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.releases import shown
-from kvroom.memory.layout import most_experts
+from kvroom.memory.layout import context_ranks, most_experts
 from kvroom.models import catalogue
 from kvroom.models.dtypes import cache_dtype
 from kvroom.planning import Workings
 from kvroom.scenario import Scenario
-from kvroom.units import show_count, show_tokens
+from kvroom.units import say_tokens, show_count
 
 SAME = Effect(
     effect="none: the same numbers are computed", source="by construction", loss_ratio=0.0
@@ -153,7 +153,7 @@ def _flags(made: Workings) -> Iterator[Lever]:
     if s.engine == "vllm":
         for tokens in (2048, 4096, 16384):
             if args.get("max_num_batched_tokens") != tokens:
-                words = f"{show_tokens(tokens)} tokens in a step at most"
+                words = f"{say_tokens(tokens)} in a step at most"
                 yield _flag("max_num_batched_tokens", tokens, words, "budget", SAME)
         if not args.get("enforce_eager"):
             yield _flag("enforce_eager", True, "no CUDA graphs", "graphs", SAME)
@@ -212,11 +212,9 @@ def _layouts(s: Scenario, d: Deployment) -> Iterator[Lever]:
     if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
         yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
     if s.dcp == 1 and s.engine in ("arithmetic", "vllm"):
-        copies = s.tp // max((getattr(k, "kv_heads", 1) for k, _ in d.model.stores), default=s.tp)
         for dcp in (2, 4, 8):
-            if (
-                dcp <= copies and copies % dcp == 0
-            ):  # ranks that hold the same heads share their tokens
+            # ranks that hold the same heads share their tokens
+            if s.tp % dcp == 0 and context_ranks(d.model, replace(d.layout, dcp=dcp)) == dcp:
                 yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
 
 
@@ -277,7 +275,7 @@ def _limit(s: Scenario) -> Iterator[Lever]:
             tokens = limit // part
             yield Lever(
                 id=f"context_tokens={tokens}",
-                label=f"requests of at most {show_tokens(tokens)} tokens",
+                label=f"requests of at most {say_tokens(tokens)}",
                 family="limit",
                 patch={"context_tokens": tokens},
                 keeps=("model", "cards"),

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 
+from kvroom.memory.engines.flags import switch
+
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
@@ -66,6 +68,9 @@ _LISTS = """
     cuda_graph_sizes served_model_name lora_modules lora_paths allowed_origins middleware
     piecewise_cuda_graph_tokens lora_target_modules
 """
+_DOCKER_SWITCHES = """
+    -d -i -t -it -ti -dit -itd -P --rm --init --privileged --detach --interactive --tty
+"""
 _UNSAID = """
     host port api_key hf_token served_model_name uvicorn_log_level log_level ssl_keyfile
     ssl_certfile ssl_ca_certs root_path download_dir chat_template tool_call_parser
@@ -79,7 +84,12 @@ VLLM = Dialect(
     engine="vllm",
     label="vLLM",
     package="vllm",
-    programs=(("vllm", "serve"), ("-m", "vllm.entrypoints.openai.api_server")),
+    programs=(
+        ("vllm", "serve"),
+        ("-m", "vllm.entrypoints.openai.api_server"),
+        ("-m", "vllm.entrypoints.api_server"),
+        ("-m", "vllm.entrypoints.cli.main", "serve"),
+    ),
     image=re.compile(r"(?:^|/)vllm(?:-openai)?(?:-rocm)?(?::v?([\w.+-]+))?$"),
     default_image="vllm/vllm-openai",
     keys={
@@ -147,13 +157,37 @@ LLAMA_CPP = Dialect(
     model_flags=("model", "m", "hf_repo", "hf", "hfr"),
     switches=frozenset(_LLAMA_SWITCHES.split()),
 )
-DIALECTS = {d.engine: d for d in (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP)}
+OLLAMA = Dialect(
+    engine="ollama",
+    label="Ollama",
+    package="llama_cpp",
+    programs=(("ollama", "serve"), ("ollama", "start"), ("ollama", "run"), ("ollama", "create")),
+    image=re.compile(r"(?:^|/)ollama(?::v?([\w.+-]+))?$"),
+    default_image="ollama/ollama",
+    keys={},
+)
+"""Its settings are environment variables and a Modelfile's parameters (``ollama_commands``)."""
+DIALECTS = {d.engine: d for d in (VLLM, SGLANG, TENSORRT_LLM, LLAMA_CPP, OLLAMA)}
 SWITCH = re.compile(r"(enable|disable|no|skip|use|trust|enforce|return|allow|show|keep|ignore)_")
 """How the names of switches begin, by and large."""
 VALUED = frozenset(_VALUED.split())
 """Names that begin so and take a value."""
 LISTS = frozenset(_LISTS.split())
 """Flags that take several values."""
+_ALWAYS_VALUED = frozenset(
+    (
+        "quantization",
+        "speculative_config",
+        "max_loras",
+        "max_lora_rank",
+        "parallel",
+        "num_speculative_tokens",
+    )
+)
+OPTIONAL = frozenset(("flash_attn", "use_kv_cache_manager_v2"))
+"""Switches that may be given a word too."""
+DOCKER_SWITCHES = frozenset(_DOCKER_SWITCHES.split())
+"""Options of ``docker run`` that take no value: the word behind any other is its value."""
 UNSAID = frozenset(_UNSAID.split())
 """What a command says of serving and not of memory (or should not be repeated): it is not kept."""
 
@@ -163,6 +197,15 @@ def is_switch(dialect: Dialect, name: str) -> bool:
     return name in dialect.switches or (
         name not in VALUED and SWITCH.match(name) is not None and name not in dialect.names
     )
+
+
+def takes_value(dialect: Dialect, name: str) -> bool:
+    """Whether a flag of that name says nothing without a value."""
+    if name in dialect.names or name in dialect.model_flags or name in _ALWAYS_VALUED:
+        return True
+    module = import_module(f"kvroom.memory.engines.{dialect.package}.flags")
+    found = module.READERS.get(name)
+    return found is not None and found[1] is not switch and name not in OPTIONAL
 
 
 def known_flags(dialect: Dialect) -> frozenset[str]:

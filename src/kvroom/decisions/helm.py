@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from kvroom.decisions.dialects import VLLM
-from kvroom.decisions.launch import Launch
+from kvroom.decisions.launch import Launch, stated_rest
 from kvroom.units import GIB, ceil_div
 
 OWN_KEYS = {
@@ -48,7 +48,7 @@ def values(made: Launch, weight_bytes: int) -> str:
         "requestGPU": s.gpu_count,
         "vllmConfig": config,
     }
-    head = [f"# {note}" for note in made.notes]
+    head = [*(f"# {note}" for note in made.notes), stated_rest(made)]
     body = yaml({"servingEngineSpec": {"modelSpec": [spec]}})
     return "\n".join([*head, body])
 

@@ -13,14 +13,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from kvroom.decisions.dialects import DIALECTS, LLAMA_CPP, TENSORRT_LLM, VLLM, Dialect
+from kvroom import speculation
+from kvroom.decisions.dialects import DIALECTS, LLAMA_CPP, OLLAMA, TENSORRT_LLM, VLLM, Dialect
+from kvroom.decisions.ollama_commands import (
+    CREATED,
+    LIBRARY_WEIGHTS,
+    MODELFILE,
+    library_name,
+    settings,
+)
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.memory.engines.llama_cpp.ollama import named
 from kvroom.models import catalogue
+from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.models.load import load
 from kvroom.planning import Workings
 from kvroom.scenario import Scenario
 
 REST = "# kvroom: "
 """What the comment begins with."""
+CACHE_WORDS = {"fp16": "f16", "fp32": "f32"}
+"""Ollama's words for cache widths, where they differ."""
 CONFIG_FILE = "trtllm.yaml"
 _ON_LINE = """
     max_batch_size max_num_tokens max_beam_width kv_cache_free_gpu_memory_fraction backend
@@ -34,8 +47,9 @@ _CLI_ONLY = frozenset(_ON_LINE.split())
 class Launch:
     """How to start an engine: ``program`` and its ``flags`` (typed names with values, None for a switch).
 
-    ``files`` are texts to write first, ``scenario`` what is started, ``rest`` its keys that the command
-    does not say, ``notes`` what to know.
+    ``env`` are variables set in front, ``files`` texts to write first, ``after`` commands to give once it
+    runs, ``scenario`` what is started, ``rest`` its keys that the command does not say, ``notes`` what to
+    know.
     """
 
     dialect: Dialect
@@ -43,13 +57,16 @@ class Launch:
     flags: tuple[tuple[str, str | None], ...]
     scenario: Scenario
     rest: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    after: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def argv(self) -> list[str]:
         """The command word by word."""
-        words = [*self.program]
+        words = ["env", *(f"{k}={v}" for k, v in self.env.items())] if self.env else []
+        words += self.program
         for name, value in self.flags:
             words += [name] if value is None else [name, value]
         return words
@@ -66,6 +83,8 @@ def launch(w: Workings) -> Launch:
             did_you_mean(s.engine, DIALECTS, f"One of: {known}."),
         )  # fmt: skip
     s = stated(w)
+    if dialect is OLLAMA:
+        return _ollama(w, s)
     flags, said = _flags(w, s, dialect)
     model = model_word(s.model)
     files: dict[str, str] = {}
@@ -85,8 +104,43 @@ def launch(w: Workings) -> Launch:
         program=program,
         flags=tuple(_typed(dialect, n, v) for n, v in flags.items()),
         scenario=s,
-        rest={k: v.to_dict() if hasattr(v, "to_dict") else v for k, v in rest.items()},
+        rest=_plain(rest),
         files=files,
+        notes=_notes(w, s),
+    )
+
+
+def _plain(rest: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v.to_dict() if hasattr(v, "to_dict") else v for k, v in rest.items()}
+
+
+def _ollama(w: Workings, s: Scenario) -> Launch:
+    """The server with its variables, then the model; a Modelfile where it takes parameters."""
+    args = dict(s.engine_args)
+    if s.kv_dtype != "auto":
+        args["kv_cache_type"] = CACHE_WORDS.get(s.kv_dtype, s.kv_dtype)
+    env, parameters = settings(args)
+    name = library_name(s.model if isinstance(s.model, str) else model_word(s.model))
+    files: dict[str, str] = {}
+    after: tuple[tuple[str, ...], ...] = (("ollama", "run", name),)
+    if parameters or name.endswith(".gguf"):
+        lines = [f"FROM {name}", *(f"PARAMETER {k} {v}" for k, v in parameters.items())]
+        files[MODELFILE] = "\n".join(lines) + "\n"
+        after = (
+            ("ollama", "create", CREATED, "-f", MODELFILE),
+            ("ollama", "run", CREATED),
+        )
+    said = {"engine", "engine_args", "kv_dtype"}
+    rest = {k: v for k, v in s.differences().items() if k not in said}
+    return Launch(
+        dialect=OLLAMA,
+        program=OLLAMA.programs[0],
+        flags=(),
+        scenario=s,
+        rest=_plain(rest | {"model": s.model, "weight_dtype": s.weight_dtype}),
+        env=env,
+        files=files,
+        after=after,
         notes=_notes(w, s),
     )
 
@@ -103,9 +157,26 @@ def stated(w: Workings) -> Scenario:
         args.setdefault(*share)
     if s.engine in ("llama.cpp", "ik_llama.cpp"):
         args = _cells(w, args)
+    if s.engine == "ollama":
+        return _ollama_stated(w, s, args)
+    drafting, args = speculation.from_flags(s.engine, args, s.model, load)
+    if drafting is not None:
+        s = replace(s, speculation=drafting)
     if s.engine == "sglang":
         args = {k: v for k, v in args.items() if v is not False}  # its switches have no negative
     return replace(s, engine_args=args)
+
+
+def _ollama_stated(w: Workings, s: Scenario, args: dict[str, Any]) -> Scenario:
+    """Ollama's settings by their plain names, the context of one request and the slots among them."""
+    args = {k: v for k, v in named(args).items() if v is not None}
+    c = w.plan.capacity.engine
+    if not args.keys() & {"num_ctx", "context_length"}:
+        args["context_length"] = w.deployment.context_tokens
+    args.setdefault("num_parallel", (c.max_running_requests if c else None) or 1)
+    kind = args.pop("kv_cache_type", None)
+    kv = s.kv_dtype if kind is None else CACHE_ALIASES.get(str(kind).lower(), str(kind).lower())
+    return replace(s, engine_args=args, kv_dtype=kv)
 
 
 def default_share(w: Workings) -> tuple[str, float] | None:
@@ -171,6 +242,9 @@ def _flags(w: Workings, s: Scenario, d: Dialect) -> tuple[dict[str, Any], set[st
         widths = {"bf16": "bfloat16", "fp16": "float16"}
         own = w.deployment.model.dtype
         flags["dtype"] = widths.get(s.weight_dtype or own, widths.get(own, "auto"))
+    drafting = speculation.asked(s.speculation, s.engine, s.engine_args)
+    if drafting is not None and drafting.field == "speculation":
+        flags |= speculation.flags(drafting, d.engine)
     flags |= {k.strip().lstrip("-").replace("-", "_"): v for k, v in s.engine_args.items()}
     return {k: v for k, v in flags.items() if v is not None}, said
 
@@ -229,12 +303,20 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
         notes.append(w.plan.verdict.sentence)
     plain = w.deployment.model.quantisation is None
     narrow = s.weight_dtype not in (None, "bf16", "fp16")
-    if narrow and not (plain and s.weight_dtype == "fp8" and s.engine in ("vllm", "sglang")):
+    by_library = s.engine == "ollama" and s.weight_dtype == LIBRARY_WEIGHTS
+    by_engine = plain and s.weight_dtype == "fp8" and s.engine in ("vllm", "sglang")
+    if narrow and not (by_library or by_engine):
         notes.append(f"needs a checkpoint of this model in {s.weight_dtype}")
     if s.engine in ("llama.cpp", "ik_llama.cpp") and not str(s.model).endswith(".gguf"):
         notes.append(
             "llama.cpp loads GGUF files: name one (--model), or a repository that holds one"
         )
+    if s.engine == "ollama" and not str(s.model).endswith(".gguf"):
+        notes.append("the name is what Ollama's library should call this model: check it there")
+        if s.weight_dtype is None and plain:
+            notes.append(
+                f"the library's default weights are {LIBRARY_WEIGHTS}, this plan's are not"
+            )
     if s.replicas > 1:
         notes.append(f"start {s.replicas} of these")
     return tuple(notes)
@@ -247,13 +329,20 @@ def shell(made: Launch) -> str:
     version = s.engine_version or ""
     lines = [f"# {s.gpu_count} × {cards}, {made.dialect.label} {version}".rstrip()]
     lines += [f"# {note}" for note in made.notes]
-    lines.append(REST + json.dumps(made.rest, separators=(",", ":"), sort_keys=True))
+    lines.append(stated_rest(made))
     for name, text in made.files.items():
         lines += [f"cat > {shlex.quote(name)} <<'EOF'", text.rstrip("\n"), "EOF"]
-    parts = [shlex.join(made.program)]
+    parts = [f"{name}={shlex.quote(value)}" for name, value in made.env.items()]
+    parts.append(shlex.join(made.program) + (" &" if made.after else ""))
     for name, value in made.flags:
         parts.append(name if value is None else f"{name} {shlex.quote(value)}")
-    return "\n".join([*lines, " \\\n  ".join(parts)])
+    lines.append(" \\\n  ".join(parts))
+    return "\n".join([*lines, *map(shlex.join, made.after)])
+
+
+def stated_rest(made: Launch) -> str:
+    """The comment that holds what the command does not say."""
+    return REST + json.dumps(made.rest, separators=(",", ":"), sort_keys=True)
 
 
 __all__ = ["Launch", "default_share", "launch", "shell"]

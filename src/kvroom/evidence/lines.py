@@ -22,6 +22,11 @@ MAX_LINE_BYTES = 2**18
 MAX_READ_BYTES = 2**34
 """Nothing is read beyond this; an archive may unfold to any size."""
 
+MOST_HITS = 40_000
+"""Lines of interest after which the rest is the same over and over, as a start that fails again and again
+prints it: only the end is read on from there."""
+TAIL_BYTES = 2**23
+
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][AB012])")
 _TEXT_KEYS = ("message", "msg", "log", "text", "line", "textPayload", "event", "body", "MESSAGE")
 _NESTED_KEYS = ("jsonPayload", "record", "fields")
@@ -29,25 +34,45 @@ _BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
 class Log:
-    """A log being read: iterate for its lines; ``cut_short`` is why it ended early, or empty."""
+    """A log being read: iterate for its lines; ``cut_short`` is why it ended early, or empty,
+    ``passed_over`` how many bytes before its end were not read."""
 
     def __init__(self, stream: IO[bytes], needles: Sequence[str]) -> None:
         self._stream = stream
         self._needles = {n: n.encode() for n in needles}
         self.bytes_read = 0
         self.cut_short = ""
+        self.passed_over = 0
+        self._plain_text = False
 
     def __iter__(self) -> Iterator[tuple[str, list[str]]]:
         """Every line that holds a needle, cleaned, in order, with the needles that it holds."""
+        hits = 0
         for block in self._blocks():
             for raw, needles in _hits(block, self._needles):
+                hits += 1
                 for text in clean(raw.decode("utf-8", "replace")):
                     yield text, needles
+            if hits > MOST_HITS and not self.passed_over:
+                self._to_the_end()
+
+    def _to_the_end(self) -> None:
+        """Go on near the end of the file, where it can be moved about in."""
+        if not self._plain_text or not self._stream.seekable():
+            return
+        here = self._stream.tell()
+        tail = self._stream.seek(0, io.SEEK_END) - TAIL_BYTES
+        self._stream.seek(max(here, tail))
+        self.passed_over = max(0, tail - here)
 
     def _blocks(self) -> Iterator[bytes]:
         """Whole lines, about BLOCK_BYTES at a time."""
         kept, inside_long = b"", False
+        passed_over = 0
         for read in self._decoded():
+            if self.passed_over != passed_over:  # what is read now begins within some line
+                passed_over = self.passed_over
+                kept, inside_long = b"", True
             block = read.replace(b"\r", b"\n") if b"\r" in read else read
             if inside_long:  # the rest of a line that was cut
                 end = block.find(b"\n")
@@ -89,6 +114,7 @@ class Log:
                 name = next((n for bom, n in _BOMS if block.startswith(bom)), None)
                 decoder = codecs.getincrementaldecoder(name)("replace") if name else None
                 first = False
+                self._plain_text = not packed and decoder is None
             yield decoder.decode(block).encode("utf-8", "replace") if decoder else block
         self.cut_short = f"nothing is read beyond {MAX_READ_BYTES:,} bytes"
 

@@ -20,6 +20,7 @@ from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
+from kvroom.speculation import from_flags
 from kvroom.units import MAX_BYTES
 
 PRINTED_AS = {
@@ -162,6 +163,10 @@ def complete(log: StartupLog, given: dict[str, Any]) -> tuple[dict[str, Any], li
         spec = _known(asked, given, notes)
         if spec is None:
             missing.insert(0, "model")
+    if spec is not None and "speculation" not in asked:
+        drafting, asked["engine_args"] = from_flags(asked["engine"], args, asked["model"], load)
+        if drafting is not None:
+            asked["speculation"] = drafting
     if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
         word = log.quantisation
         stored = NARROW.get(word.lower()) if word else None

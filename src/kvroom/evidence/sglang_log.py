@@ -7,6 +7,7 @@ from typing import Any
 
 from kvroom.evidence.reprs import read_keywords
 from kvroom.evidence.shapes import Figures, Record, Shape, shape, size, whole
+from kvroom.memory.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.memory.engines.sglang.flags import MEMORY_FLAGS
 
 ENGINE = "sglang"
@@ -123,7 +124,7 @@ def question(r: Record) -> dict[str, Any]:
     asked["engine_args"] = {
         k: v
         for k, v in given.items()
-        if k in MEMORY_FLAGS and v is not None and v is not False and v != "auto"
+        if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v is not False and v != "auto"
     }
     if within and isinstance(given.get("dp_size"), int):
         asked["engine_args"]["dp_size"] = given["dp_size"]

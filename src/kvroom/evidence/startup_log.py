@@ -98,6 +98,10 @@ def read(stream: IO[bytes]) -> StartupLog:
                 for of, shape in by_needle[needle]:
                     of.take(line, shape)
     notes = [log.cut_short] if log.cut_short else []
+    if log.passed_over:
+        notes.append(
+            f"the engine starts over and over: {log.passed_over:,} bytes in the middle are passed over"
+        )
     kept = {name: s.best() for name, s in starts.items()}
     found = {name: figures_of(r) for name, r in kept.items()}
     ranked = sorted(
@@ -110,7 +114,8 @@ def read(stream: IO[bytes]) -> StartupLog:
     record, module = kept[name], ENGINES[name]
     if starts[name].count > 1:
         notes.append(
-            f"{starts[name].count} starts are in the file: the last that printed its cache"
+            f"{'more than ' if log.passed_over else ''}{starts[name].count} starts are in the file: "
+            "the last that printed its cache"
         )
     others = [n for n in ranked[1:] if len(found[n]) > 1 or starts[n].count]
     if others:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kvroom.evidence.reprs import read_dict, read_keywords
 from kvroom.evidence.shapes import Figures, Record, Shape, shape, size
+from kvroom.memory.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.memory.engines.vllm.flags import MEMORY_FLAGS
 
 ENGINE = "vllm"
@@ -226,7 +227,7 @@ def _flags(given: Mapping[str, Any], config: Mapping[str, Any], r: Record) -> di
     args = {
         k: v
         for k, v in given.items()
-        if k in MEMORY_FLAGS and v is not None and v not in ("auto", -1)
+        if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v not in ("auto", -1)
     }
     for name, flag in _ENGINE_WORDS.items():
         if isinstance(config.get(name), bool) and (config[name] or name == "enable_prefix_caching"):
@@ -237,13 +238,28 @@ def _flags(given: Mapping[str, Any], config: Mapping[str, Any], r: Record) -> di
     batch = r.last("max_num_batched_tokens")
     if batch:
         args.setdefault("max_num_batched_tokens", batch)
-    speculation = given.get("speculative_config")
-    if isinstance(speculation, Mapping):
-        args["speculative_config"] = dict(speculation)
+    speculation = _speculation(given.get("speculative_config"), config.get("speculative_config"))
+    if speculation:
+        args["speculative_config"] = speculation
     cache = r.settings.get("cpu_cache_bytes")
     if cache:
         args.setdefault("kv_cache_memory_bytes", cache)
     return args
+
+
+def _speculation(given: Any, config: Any) -> dict[str, Any]:
+    """How it drafts: as the flags say, else ``SpeculativeConfig(method=…, model=…)`` of the settings."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    word, bracket, rest = str(config or "").partition("(")
+    if not bracket or not word.endswith("SpeculativeConfig"):
+        return {}
+    said = read_keywords(rest)
+    said["num_speculative_tokens"] = said.pop("num_spec_tokens", said.get("num_speculative_tokens"))
+    if str(said.get("method")).endswith("mtp"):
+        said.pop("model", None)  # the model itself
+    known = ("method", "model", "num_speculative_tokens")
+    return {k: v for k, v in said.items() if k in known and v is not None}
 
 
 def quantisation(r: Record) -> str | None:

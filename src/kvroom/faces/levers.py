@@ -11,7 +11,7 @@ from kvroom.decisions.levers import Levers, Pulled
 from kvroom.decisions.report import number
 from kvroom.faces.plain import ascii_only, spelled
 from kvroom.faces.text import WIDTH, paragraph, warnings
-from kvroom.units import show_tokens
+from kvroom.units import say_tokens
 
 MOST = 16
 """Levers shown unless all are asked for."""
@@ -44,7 +44,7 @@ def _head(found: Levers) -> str:
     model = s.model if isinstance(s.model, str) else "a model by value"
     gpu = s.gpu if isinstance(s.gpu, str) else str(s.gpu.get("name", "a card by value"))
     cards = gpu if s.gpu_count == 1 else f"{s.gpu_count} × {gpu}"
-    limit = f" of {show_tokens(s.context_tokens)} tokens" if s.context_tokens else ""
+    limit = f" of {say_tokens(s.context_tokens)}" if s.context_tokens else ""
     has = "–" if found.before.requests is None else f"{found.before.requests:,.4g}"
     line = f"{model} on {cards}, {s.engine}: {has} requests at once{limit}"
     return click.style(paragraph(line, ""), bold=True)

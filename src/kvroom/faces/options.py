@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -113,7 +114,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--from-command",
             metavar="COMMAND",
-            help="Take the question from an engine's command line (-: stdin).",
+            help="Take the question from an engine's command line, or a file that holds it (-: stdin).",
         ),
     ]
     for decorator in reversed(decorate):
@@ -121,13 +122,22 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _command(text: str, said: list[str]) -> dict[str, Any]:
-    """The Scenario keys of an engine's command line."""
-    from kvroom.decisions.commands import read_command
+def _command(text: str, said: list[str], *, model_given: bool) -> dict[str, Any]:
+    """The Scenario keys of an engine's command line; of a file's text where ``text`` names one."""
+    from kvroom.decisions.commands import MAX_CHARACTERS, read_command
 
     if text == "-":
-        text = sys.stdin.read(200_001)
+        text = sys.stdin.read(MAX_CHARACTERS + 1)
+    elif "\n" not in text:
+        try:
+            if Path(text).is_file():
+                with Path(text).open(encoding="utf-8", errors="replace") as file:
+                    text = file.read(MAX_CHARACTERS + 1)
+        except (OSError, ValueError):  # no path, or one that cannot be read: a command then
+            pass
     read = read_command(text)
+    if not model_given:
+        read.check_model()
     said += read.warnings
     return read.keys
 
@@ -178,7 +188,11 @@ def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scena
     if model and ("#s=" in model or model.startswith(("http://", "https://"))):
         base, model = Scenario.from_link(model).differences(), None
     if given.get("from_command"):
-        base |= _command(given["from_command"], [] if said is None else said)
+        base |= _command(
+            given["from_command"],
+            [] if said is None else said,
+            model_given=bool(model or given.get("scenario_file")),
+        )
     if given.get("scenario_file"):
         read = codec.read_json(given["scenario_file"], "--scenario")
         if not isinstance(read, dict):

@@ -14,7 +14,7 @@ from kvroom.evidence.startup_log import read_file
 from kvroom.faces import codec, hub
 from kvroom.faces.options import keys_from
 from kvroom.faces.text import NAMES, paragraph
-from kvroom.units import show_gib, show_tokens
+from kvroom.units import say_tokens, show_gib
 
 FIGURES = (
     ("kv_tokens", "cache tokens", "{:,}"),
@@ -78,7 +78,7 @@ def head(r: Reconciliation) -> str:
         many = s.get("gpu_count", 1)
         what += f": {model} on {many} × {card}" if many > 1 else f": {model} on {card}"
         length = s.get("context_tokens")
-        what += f", {show_tokens(length)} tokens" if length else ""
+        what += f", {say_tokens(length)}" if length else ""
     return click.style(paragraph(what, ""), bold=True)
 
 

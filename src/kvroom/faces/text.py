@@ -12,7 +12,7 @@ from kvroom.explanation import Explanation
 from kvroom.faces.plain import ascii_only, spelled
 from kvroom.faces.times import times
 from kvroom.planning import Workings
-from kvroom.units import GB, show_count, show_gb, show_gib, show_tokens
+from kvroom.units import GB, say_tokens, show_count, show_gb, show_gib
 
 WIDTH = 80
 BAR = WIDTH - 4
@@ -74,9 +74,7 @@ def head(w: Workings) -> str:
     layout = f" ({', '.join(degrees)})" if degrees else ""
     rule = d.weights.quantisation.name
     what = f"{d.model.name}: {show_count(plan.weights.params)} parameters in {rule}"
-    how = (
-        f"{cards}{layout}, {s.engine}, cache in {d.kv_name}, {show_tokens(d.context_tokens)} tokens"
-    )
+    how = f"{cards}{layout}, {s.engine}, cache in {d.kv_name}, {say_tokens(d.context_tokens)}"
     return click.style(paragraph(what, ""), bold=True) + "\n" + paragraph(how, "")
 
 
@@ -154,7 +152,7 @@ def request(w: Workings) -> str:
     lines = ["One request"]
     if kv.bytes_per_token:
         lines.append(f"  {'a token adds':14}{show_gib(kv.bytes_per_token):>12}")
-    tokens = f"{show_tokens(d.context_tokens)} tokens"
+    tokens = f"{say_tokens(d.context_tokens)}"
     lines.append(f"  {tokens:14}{show_gib(kv.bytes_per_request):>12}")
     if kv.state_bytes_per_request:
         lines.append(f"  {'of it state':14}{show_gib(kv.state_bytes_per_request):>12}")

@@ -9,12 +9,12 @@ from kvroom.planning import Workings
 from kvroom.tiering import holdings
 from kvroom.timing.tiers import crossings, ladder
 from kvroom.units import (
+    say_tokens,
     show_count,
     show_gb,
     show_gib,
     show_rate,
     show_seconds,
-    show_tokens,
     show_usd,
 )
 
@@ -66,7 +66,7 @@ def _serving(w: Workings) -> list[str]:
         else f"{load.users:,} user{'s' if load.users != 1 else ''}"
     )
     first = "no end" if s.ttft_s is None else show_seconds(s.ttft_s)
-    lengths = f"{show_tokens(load.input_tokens)} in, {show_tokens(load.output_tokens)} out"
+    lengths = f"{say_tokens(load.input_tokens)} in, {say_tokens(load.output_tokens)} out"
     return [
         f"Under load: {who}, {lengths}",
         f"  {'first token':14}{first:>12}{_band(s.ttft_low_s, s.ttft_high_s)}",
@@ -148,13 +148,17 @@ def _tiers(w: Workings) -> list[str]:
         slower = f"÷ {t['times_slower']:,.3g}" if t["times_slower"] else ""
         lines.append(f"  {t['name']:14}{size:>12}{larger:>10}{rate:>12}{slower:>9}".rstrip())
     if found["crossings"]:
-        tokens = show_tokens(found["prompt_tokens"])
+        tokens = say_tokens(found["prompt_tokens"])
         again = show_seconds(found["recompute_s"])
-        lines.append(f"Loading all weights, fetching {tokens} tokens of cache (anew: {again})")
+        lines.append(f"Loading all weights, fetching {tokens} of cache (anew: {again})")
     for c in found["crossings"]:
         load, fetch = show_seconds(c["load_weights_s"]), show_seconds(c["fetch_s"])
         least = c["crossover_tokens"]
-        wins = f"quicker than anew from {least:,} tokens" if least else "never quicker than anew"
+        wins = (
+            f"quicker than anew from {least:,} token{'s' if least != 1 else ''}"
+            if least
+            else "never quicker than anew"
+        )
         lines.append(f"  {c['name']:14}{load:>12}{fetch:>10}  {wins}")
     return lines + _holds(found.get("holds", []))
 

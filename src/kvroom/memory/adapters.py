@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kvroom.errors import KvroomError
 from kvroom.memory.engines import flags as read
 from kvroom.memory.engines.vllm.versions import parse_release, rules_of
 from kvroom.memory.extras import NONE, Extra, Extras
@@ -22,10 +23,28 @@ from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
 from kvroom.units import ceil_div
 
+MODELLED = ("vllm", "sglang")
+"""Engines whose buffers are known."""
 VLLM_SLOTS, VLLM_RANK = 1, 16
+VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM's ``max_lora_rank`` takes."""
 SGLANG_SLOTS, ASSUMED_RANK = 8, 16
 """SGLang takes the rank from the adapters it is started with, which are not seen here."""
 ELEMENT_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
+ONLY_WITH = (
+    "max_loras",
+    "max_lora_rank",
+    "max_loras_per_batch",
+    "max_cpu_loras",
+    "fully_sharded_loras",
+    "lora_target_modules",
+    "lora_dtype",
+)
+"""Flags that do nothing unless adapters are enabled."""
+ASKING = ("enable_lora", "lora", "lora_scaled", "lora_config", "lora_paths", "lora_modules")
+"""Flags by which one engine or another is asked for adapters."""
+FLAGS = frozenset((*ASKING, *ONLY_WITH))
+"""All that bear on adapters."""
 NARROW = ("state", "attention", "mlp", "expert", "shared_expert", "router")
 """Parts with linear layers; embedding and head come apart."""
 SLICES = {"mamba1": (2, 1), "mamba2": (5, 3)}
@@ -87,11 +106,14 @@ class Adapters:
 def asked(
     engine: str, version: str | None, args: Mapping[str, Any], model: ModelSpec
 ) -> Adapters | None:
-    """The adapters that the engine's flags make room for; None without them."""
-    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
-    named = given.get("lora_paths") or given.get("lora_modules")
-    on = read.switch("engine_args.enable_lora", given.get("enable_lora", bool(named)))
-    if not on or engine not in ("vllm", "sglang"):
+    """The adapters that the engine's flags make room for; None without them.
+
+    KvroomError where vLLM has no such rank, adapters or not.
+    """
+    given = _given(args)
+    if engine == "vllm" and "max_lora_rank" in given:
+        _rank(given["max_lora_rank"])
+    if engine not in MODELLED or not _enabled(given):
         return None
 
     def number(name: str, default: int) -> int:
@@ -110,12 +132,45 @@ def asked(
     dtype = str(given.get("lora_dtype", "auto"))
     return Adapters(
         slots=number("max_loras", VLLM_SLOTS),
-        rank=number("max_lora_rank", VLLM_RANK),
+        rank=_rank(given.get("max_lora_rank", VLLM_RANK)),
         element_bytes=ELEMENT_BYTES.get(dtype, 2),
         targets=chosen,
         sharded=read.switch("engine_args.fully_sharded_loras", given.get("fully_sharded_loras", 0)),
         embedding=model.model_type in WITH_EMBEDDING,
         experts=rules_of(parse_release(version)[0]).expert_adapters,
+    )
+
+
+def _given(args: Mapping[str, Any]) -> dict[str, Any]:
+    return {read.plain_name(k): v for k, v in args.items() if v is not None}
+
+
+def _enabled(given: Mapping[str, Any]) -> bool:
+    named = given.get("lora_paths") or given.get("lora_modules")
+    return read.switch("engine_args.enable_lora", given.get("enable_lora", bool(named)))
+
+
+def _rank(value: Any) -> int:
+    field = "engine_args.max_lora_rank"
+    rank = read.number(field, value, 1, 100_000)
+    if rank not in VLLM_RANKS:
+        fix = f"Use one of {', '.join(map(str, VLLM_RANKS))}: the first that holds your adapters."
+        raise KvroomError(field, value, "is no rank that vLLM makes buffers of", fix)
+    return rank
+
+
+def notes(engine: str, args: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is asked about adapters and changes nothing in the answer."""
+    given = _given(args)
+    if engine in MODELLED:
+        idle = [] if _enabled(given) else [name for name in ONLY_WITH if name in given]
+        return (f"no effect without enable_lora: {', '.join(idle)}",) if idle else ()
+    asks = [n for n in ASKING if given.get(n) not in (None, False, "false", 0, "", [], {})]
+    if engine == "arithmetic" or not asks:
+        return ()
+    return (
+        f"adapters ({', '.join(asks)}) take memory beside the weights: how much is not known for "
+        f"{engine}, and none is counted",
     )
 
 

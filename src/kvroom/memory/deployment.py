@@ -71,6 +71,8 @@ class EngineAnswer:
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
+    ``limit`` says in a clause what keeps a request out that the bytes alone would admit, ``binding`` is
+    the verdict's word for it where it is not the larger share of a request.
     """
 
     rank: Rank
@@ -83,6 +85,8 @@ class EngineAnswer:
     cache_given: bool = False
     context_tokens: int | None = None
     pools: int = 1
+    limit: str = ""
+    binding: str = ""
     warnings: tuple[str, ...] = ()
 
 

@@ -81,6 +81,18 @@ def uneven_heads(model: ModelSpec, tp: int) -> str | None:
     return None
 
 
+def context_ranks(model: ModelSpec, layout: Layout) -> int:
+    """Decode-context ranks that a request's tokens are shared out among, at most ``layout.dcp``.
+
+    Only tensor ranks that would hold the same share: copies of a KV head where there are more ranks
+    than heads, and every rank of a latent. Without copies there is one.
+    """
+    heads = [
+        k.kv_heads for k, _ in model.stores if isinstance(k, HeadedAttention) and k.context_parallel
+    ]
+    return min(layout.dcp, *(max(1, layout.tp // n) for n in heads)) if heads else layout.dcp
+
+
 def most_experts(model: ModelSpec) -> int:
     """Routed experts of the layer that has most (0: a dense model)."""
     return max(
@@ -132,8 +144,9 @@ class Rank:
     """One GPU of a pipeline stage: its weights, and its share of every request's cache.
 
     ``layers`` are the indices that it holds; ``stores`` the cache kinds as this rank sees them, with
-    how many of its layers keep each. ``read_bytes`` are the weights that a decode step reads whatever
-    its batch; ``experts`` those of routed experts as (bytes, experts, active) a group.
+    how many of its layers keep each; ``dcp`` ranks share a request's tokens out. ``read_bytes`` are the
+    weights that a decode step reads whatever its batch; ``experts`` those of routed experts as
+    (bytes, experts, active) a group.
     """
 
     stage: int
@@ -303,7 +316,7 @@ class WeightMap:
             read_bytes=round(read * ratio),
             experts=tuple((round(b * ratio), n, k) for b, n, k in experts),
             stores=stores_of(layers, layout.tp),
-            dcp=layout.dcp,
+            dcp=context_ranks(model, layout),
         )
 
     def _experts(

@@ -103,6 +103,9 @@ def cache_dtype(name: str, field: str = "kv_dtype") -> Dtype:
         key, value = (cache_dtype(n.strip(), field) for n in low.split("/"))
         return _mean(key, value)
     found = CACHE_DTYPES.get(CACHE_ALIASES.get(low, low))
+    if low.endswith("_ds_mla") and found is None:
+        fix = "Take fp8_ds_mla, or a plain width (nvfp4) and engine_args.kv_cache_memory_bytes."
+        raise KvroomError(field, name, "is a layout of latents that kvroom has no bytes for", fix)
     if found is None:
         known = ["auto", *CACHE_DTYPES]
         fix = did_you_mean(name, known, f"One of: {', '.join(known)}.")

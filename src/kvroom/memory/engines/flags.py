@@ -6,7 +6,9 @@ line. Every refusal is a KvroomError whose field is ``engine_args.NAME``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -99,6 +101,18 @@ def counts(field: str, value: Any) -> tuple[int, ...]:
     if not listed:
         raise KvroomError(field, value, "is empty", "Give one number at least.")
     return tuple(count(field, v) for v in listed)
+
+
+def mapping(field: str, value: Any) -> Mapping[str, Any]:
+    """An object, or JSON of one; nothing is an empty one."""
+    if isinstance(value, str):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(value)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise KvroomError(field, value, "is not an object", 'Write it as {"name": value}.')
+    return value
 
 
 def one_of(*words: str) -> Reader:

@@ -74,7 +74,14 @@ def cache_sizes(d: Deployment) -> CacheSizes:
 
 def _chosen(d: Deployment) -> tuple[Chosen, tuple[str, ...]]:
     s, warnings = setup(d.engine, d.version, d.args, d.model, d.kv_asked, cpu=is_cpu(d.device))
-    return _choose(_machine(d, s)), warnings
+    chosen = _choose(_machine(d, s))
+    if d.engine == "ollama" and chosen.by_kvroom:
+        # its batch and GPUs follow the tokens of all slots, which are known only now
+        slots = chosen.context.slots
+        settled = _choose(_machine(d, replace(s, slots=slots, total=slots * d.context_tokens)))
+        if settled.all_on_gpu or not chosen.all_on_gpu:
+            chosen = replace(settled, by_kvroom=True)
+    return chosen, warnings
 
 
 def answer(d: Deployment) -> EngineAnswer:

@@ -58,7 +58,7 @@ def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> Flags:
     given = named(args)
     read.check_known(engine, given, KNOWN_FLAGS)
     found: dict[str, Any] = {}
-    for name, (field, reader) in _READERS.items():
+    for name, (field, reader) in READERS.items():
         if given.get(name) is not None:
             found[field] = reader(f"engine_args.{name}", given[name])
     for name, field in _NEGATIVES.items():
@@ -144,7 +144,7 @@ def _shares(field: str, value: Any) -> tuple[float, ...]:
     return found
 
 
-_READERS: dict[str, tuple[str, read.Reader]] = {
+READERS: dict[str, tuple[str, read.Reader]] = {
     "ctx_size": ("total", _context),
     "kv_unified": ("unified", read.switch),
     "kv_unified_per_slot": ("slot_tokens", read.count),
@@ -180,5 +180,5 @@ _SPECIAL = (
     "spec_draft_n_max",
     "draft_max",
 )
-KNOWN_FLAGS = frozenset((*_READERS, *_NEGATIVES, *_SPECIAL, *SHORT, *OTHERS))
+KNOWN_FLAGS = frozenset((*READERS, *_NEGATIVES, *_SPECIAL, *SHORT, *OTHERS))
 """Every flag that a Scenario may carry."""

@@ -82,6 +82,13 @@ KNOWN = (
     "gpu_overhead",
     "sched_spread",
 )
+_VARIABLES = """
+    context_length num_parallel kv_cache_type flash_attention gpu_overhead sched_spread keep_alive
+    max_loaded_models max_queue load_timeout host models debug origins noprune nohistory tmpdir
+    new_engine multiuser_cache llm_library intel_gpu
+"""
+ENVIRONMENT = frozenset(_VARIABLES.split())
+"""Settings of the server's environment, without OLLAMA_; every other is a Modelfile's parameter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,7 @@ class Options:
     batch_asked: bool
     overhead_bytes: int
     spread: bool
+    warnings: tuple[str, ...] = ()
 
 
 @lru_cache(maxsize=64)
@@ -123,7 +131,13 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
 
     found: dict[str, Any] = {}
     slots = number("num_parallel", 1, 100_000) if "num_parallel" in value else None
+    warnings: tuple[str, ...] = ()
     if model.model_type.startswith(ONE_SLOT):
+        if slots not in (None, 1):
+            warnings = (
+                f"num_parallel {slots} is not used: Ollama serves {model.model_type} models one "
+                "request at a time",
+            )
         slots = 1
     length = next((number(n, 1) for n in ("num_ctx", "context_length") if n in value), None)
     if length is not None:
@@ -144,6 +158,7 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
         batch_asked="num_batch" in value,
         overhead_bytes=number("gpu_overhead", 0, 10**15) if "gpu_overhead" in value else 0,
         spread=read.switch("engine_args.sched_spread", value.get("sched_spread", False)),
+        warnings=warnings,
     )
 
 

@@ -130,7 +130,7 @@ def _ollama(
         made,
         spread="all" if options.spread else spread,
         auto_batch=release.server and not options.batch_asked,
-    ), (note,) if note else ()
+    ), (*((note,) if note else ()), *options.warnings)
 
 
 def _built(

@@ -25,6 +25,8 @@ CONTEXT_BYTES = (600 * MIB, 300 * MIB, 1200 * MIB)
 """What the driver's context takes before SGLang looks at free memory: estimate, least, most."""
 LINKS_BYTES = (700 * MIB, 200 * MIB, 1800 * MIB)
 """What NCCL takes besides where a replica has several GPUs."""
+LEAST_SHARE = 4
+"""SGLang's own guess at activations and graphs is at most so many times what they come to."""
 LOAD_SLACK = (1.0, 1.0, 1.03)
 """Weights as loaded over weights as stored."""
 
@@ -81,9 +83,11 @@ def answer(d: Deployment) -> EngineAnswer:
             pools=s.flags.attention_dp,
             warnings=warnings,
         )
+    too_little, more = _outside(s, share, frees[0], pools.cache_bytes)
     best, worst = (_pools_or_none(s, stages, share, f) for f in frees[1:])
     ends = [p.cache_bytes if p else 0 for p in (pools, worst, best)]
     tokens = d.context_tokens
+    rooms = pools.rooms(tokens)
     return EngineAnswer(
         rank=ranks[pools.stage],
         gpu_bytes=gpu,
@@ -101,8 +105,44 @@ def answer(d: Deployment) -> EngineAnswer:
             state_slots=pools.slots,
             max_running_requests=pools.requests,
         ),
+        starts=not too_little,
+        reason=too_little and f"SGLang {shown(s.rules.release)}: {too_little}",
         pools=s.flags.attention_dp,
-        warnings=warnings,
+        limit=pools.limit(tokens),
+        binding="state" if rooms.get("state") == min(rooms.values()) else "",
+        warnings=warnings + more,
+    )
+
+
+def _outside(
+    s: Settings, share: StaticShare, free: Free, cache: int
+) -> tuple[str, tuple[str, ...]]:
+    """(why it fails at the start, warnings) where the static part leaves too little beside it.
+
+    Nothing is measured before the pools are laid out: what comes after them, the capture of CUDA graphs
+    and then prefill, runs out of memory. It is a refusal where not even the graphs have room, a warning
+    where all is less than the low end of its band.
+    """
+    known = s.d.known_bytes
+    left = free.before - free.loaded - cache
+    guessed = share.graphs if s.flags.decode_graphs else 0
+    graphs = known.get("graphs", guessed)
+    activations = known.get("activations", share.activations)
+    flags = "--mem-fraction-static, --chunked-prefill-size or --cuda-graph-max-bs"
+    asked = (
+        f"mem_fraction_static {share.fraction:.3f} leaves {show_gib(max(0, left))} beside the pools"
+    )
+    if left < graphs:
+        return f"{asked}, and CUDA graphs alone take about {show_gib(graphs)} (lower {flags})", ()
+    least = sum(
+        known.get(name, size // LEAST_SHARE)
+        for name, size in (("activations", share.activations), ("graphs", guessed))
+    )
+    if left >= least:
+        return "", ()
+    return "", (
+        f"{asked}, and prefill may take {show_gib(activations)} and CUDA graphs {show_gib(graphs)}: "
+        f"out of memory at graph capture or in the first long prompt (lower {flags})",
     )
 
 
@@ -124,9 +164,8 @@ def _pools_or_none(
 
 def _free(d: Deployment, rank: Rank, gpu: int, which: int) -> Free:
     """Free memory and weights: as estimated (0), at best (1), at worst (2); known bytes as they are."""
-    taken = CONTEXT_BYTES[which]
-    if d.layout.tp * d.layout.pp > 1:
-        taken += LINKS_BYTES[which]
+    links = LINKS_BYTES[which] if d.layout.tp * d.layout.pp > 1 else 0
+    taken = d.known_bytes.get("runtime", CONTEXT_BYTES[which] + links)
     return Free(
         before=d.known_bytes.get("free_before_load", max(0, gpu - taken)),
         weights=d.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),
@@ -159,7 +198,7 @@ def _accounts(
     graphs = known.get("graphs", min(share.graphs, max(0, kept - activations)))
     runtime = max(0, gpu - free.before)
     spent = free.loaded + activations + graphs + runtime + cache[0]
-    source = "measured" if "free_before_load" in known else "assumed"
+    source = "measured" if {"free_before_load", "runtime"} & set(known) else "assumed"
     band = (max(0, gpu - best.before), max(0, gpu - worst.before))
     return (
         account(
@@ -169,22 +208,19 @@ def _accounts(
             (best.weights, worst.weights),
         ),
         *d.extras.accounts(rank.stage),
-        account(
-            "activations",
-            activations,
-            "measured" if "activations" in known else "engine rule",
-            (min(activations, kept // 4), max(activations, kept)),
-        ),
+        _fitted(d, "activations", activations, kept),
         account("runtime", runtime, source, band),
-        account(
-            "graphs",
-            graphs,
-            "measured" if "graphs" in known else "engine rule",
-            (graphs // 4, max(graphs, kept)),
-        ),
+        _fitted(d, "graphs", graphs, kept),
         account("kv", cache[0], "engine rule", (min(cache), max(cache))),
         account("unused", gpu - spent, "engine rule"),
     )
+
+
+def _fitted(d: Deployment, name: str, size: int, kept: int) -> Account:
+    """An account of the ``kept`` part: as measured, else SGLang's own guess, which it may fill."""
+    if name in d.known_bytes:
+        return account(name, size, "measured")
+    return account(name, size, "engine rule", (min(size, kept) // LEAST_SHARE, max(size, kept)))
 
 
 def _static_part(share: StaticShare, free: Free) -> str:

@@ -71,7 +71,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     read.check_known("SGLang", args, KNOWN_FLAGS)
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
     found: dict[str, Any] = {}
-    for name, (field, reader) in _READERS.items():
+    for name, (field, reader) in READERS.items():
         if name in given:
             found[field] = reader(f"engine_args.{name}", given[name])
     for name, field in _OFF.items():
@@ -191,7 +191,7 @@ def _ratio(field: str, value: Any) -> float:
     return read.fraction(field, value, 1.0)
 
 
-_READERS: dict[str, tuple[str, read.Reader]] = {
+READERS: dict[str, tuple[str, read.Reader]] = {
     "mem_fraction_static": ("static_share", read.share),
     "chunked_prefill_size": ("chunk", read.count_or_off),
     "max_prefill_tokens": ("prefill_tokens", read.count),
@@ -271,7 +271,7 @@ _DERIVED = (
     "speculative_draft_model_path",
 )
 """Known names that no reader of one field takes."""
-MEMORY_FLAGS = frozenset((*_READERS, *_DERIVED)) - frozenset(_DEGREES)
+MEMORY_FLAGS = frozenset((*READERS, *_DERIVED)) - frozenset(_DEGREES)
 """The flags that bear on memory here."""
 KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(_DEGREES)
 """Every flag that a Scenario may carry."""

@@ -50,14 +50,33 @@ class Pools:
         """``tokens`` rounded up to whole pages."""
         return ceil_div(tokens, self.page) * self.page
 
+    def rooms(self, tokens: int) -> dict[str, float]:
+        """Requests of ``tokens`` that each pool holds at once."""
+        found = {"full": self.tokens / self.pages(tokens + self.encoder_tokens)}
+        if self.window_tokens is not None:
+            near = self.pages(min(tokens, self.window_reach + 1))
+            found["window"] = self.window_tokens / near
+        if self.slots is not None:
+            found["state"] = float(self.slots // self.slots_each)
+        return found
+
     def concurrency(self, tokens: int) -> float:
         """Requests of ``tokens`` that the pools hold at once."""
-        most = self.tokens / self.pages(tokens + self.encoder_tokens)
-        if self.window_tokens is not None:
-            most = min(most, self.window_tokens / self.pages(min(tokens, self.window_reach + 1)))
-        if self.slots is not None:
-            most = min(most, float(self.slots // self.slots_each))
-        return most
+        return min(self.rooms(tokens).values())
+
+    def limit(self, tokens: int) -> str:
+        """Which of several pools is full first at ``tokens``, and the flag that shares them out."""
+        rooms = self.rooms(tokens)
+        ratios = {"window": "swa_full_tokens_ratio", "state": "mamba_full_memory_ratio"}
+        flags = " and ".join(flag for name, flag in ratios.items() if name in rooms)
+        match min(rooms, key=lambda name: rooms[name]):
+            case "state":
+                first = f"its {self.slots:,} slots of state, {self.slots_each} a request, run out"
+            case "window":
+                first = f"its window pool of {self.window_tokens:,} tokens is full"
+            case _:
+                first = f"its pool of {self.tokens:,} tokens for full attention is full"
+        return f"{first} first ({flags})" if flags else ""
 
     def longest(self) -> int:
         """The longest single request: a token less than the pool, and what its window pool admits."""

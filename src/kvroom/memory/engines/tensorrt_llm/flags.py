@@ -56,7 +56,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
         if name in given:
             read.check_agrees(name, given[name], key, getattr(layout, key))
     found: dict[str, Any] = {}
-    for name, (field, reader) in _READERS.items():
+    for name, (field, reader) in READERS.items():
         if name in given:
             found[field] = reader(f"engine_args.{name}", given[name])
     return Flags(**found)
@@ -93,7 +93,7 @@ def _auto(field: str, value: Any) -> bool | None:
 
 
 _BACKENDS = read.one_of("pytorch", "tensorrt", "trt", "_autodeploy", "autodeploy")
-_READERS: dict[str, tuple[str, read.Reader]] = {
+READERS: dict[str, tuple[str, read.Reader]] = {
     "free_gpu_memory_fraction": ("share", read.share),
     "kv_cache_free_gpu_memory_fraction": ("share", read.share),
     "kv_cache_free_gpu_mem_fraction": ("share", read.share),
@@ -155,5 +155,5 @@ _NAMES = """
 """
 OTHERS = frozenset(_NAMES.split())
 """Names that kvroom passes over: known, but with no bearing on the pool."""
-KNOWN_FLAGS = frozenset((*_READERS, *_DEGREES, *_CONFIGS)) | OTHERS
+KNOWN_FLAGS = frozenset((*READERS, *_DEGREES, *_CONFIGS)) | OTHERS
 """Every flag that a Scenario may carry."""

@@ -19,11 +19,15 @@ from typing import Any
 from kvroom.answer import Account
 from kvroom.memory.deployment import Deployment, account
 from kvroom.memory.encoders import encoder_band
+from kvroom.memory.engines import flags as read
 from kvroom.memory.engines.vllm.defaults import Batching
+from kvroom.memory.engines.vllm.graphs import captured
 from kvroom.memory.engines.vllm.setup import Setup
 from kvroom.memory.layout import Rank, most_experts
 from kvroom.units import GIB
 
+USUAL_SHAPES = 51
+"""Sizes captured by default: what the fit counts from."""
 Band = tuple[int, int, int]
 """(estimate, low, high) in bytes."""
 
@@ -83,7 +87,7 @@ def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
         weights=known.get("weights", rank.weight_bytes),
         beside=d.extras.accounts(rank.stage),
         overheads=found,
-        graphs_subtracted=rules.graphs_subtracted and not _eager(s),
+        graphs_subtracted=_estimated(s) and graph_count(s, batch) > 0,
         taken_by_others=max(0, gpu - free) if not rules.start_snapshot else 0,
     )
 
@@ -95,12 +99,14 @@ def _fitted() -> dict[str, Any]:
     return found
 
 
-def features(d: Deployment, rank: Rank, batch: Batching) -> dict[str, float]:
+def features(s: Setup, rank: Rank, batch: Batching) -> dict[str, float]:
     """What the overheads are lines in, as ``benchmarks/fit_overheads.py`` takes it from logs."""
+    d = s.d
     return {
         "batch": log(batch.tokens / 2048),
         "weights": log(max(rank.weight_bytes, 1) / (8 * GIB)),
         "ranks": log(d.layout.gpus),
+        "shapes": log(max(graph_count(s, batch), 1) / USUAL_SHAPES),
         "moe": float(most_experts(d.model) > 0),
     }
 
@@ -111,12 +117,12 @@ def estimates(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
     Where the engine takes its own estimate of the graphs off the cache, that estimate is meant, which
     runs above what the graphs come to.
     """
-    x, kept = features(s.d, rank, batch), _fitted()
+    x, kept = features(s, rank, batch), _fitted()
     made: dict[str, Band] = {}
     for name, fit in kept["accounts"].items():
         middle = fit["log_bytes"] + sum(c * x[k] for k, c in fit["slopes"].items())
         low, high = fit["low"], fit["high"]
-        if name == "graphs" and s.rules.graphs_subtracted:
+        if name == "graphs" and _estimated(s):
             more = kept["graph_estimate"]
             middle += more["log_ratio"]
             low, high = -hypot(low, more["low"]), hypot(high, more["high"])
@@ -125,14 +131,22 @@ def estimates(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
             round(exp(middle + low)),
             round(exp(middle + high)),
         )
-    if _eager(s):
+    if not graph_count(s, batch):
         made["graphs"] = (0, 0, 0)
     return made
 
 
-def _eager(s: Setup) -> bool:
-    """No CUDA graphs are captured."""
-    return s.flags.eager or s.platform.cpu
+def _estimated(s: Setup) -> bool:
+    """Whether the engine estimates its graphs and takes that off the cache: not on ROCm."""
+    return s.rules.graphs_subtracted and not s.platform.hip
+
+
+def graph_count(s: Setup, batch: Batching) -> int:
+    """CUDA graphs that are captured; 0 where they are off, or the device has none."""
+    if s.flags.eager or not s.platform.graphs:
+        return 0
+    args = {read.plain_name(k): v for k, v in s.d.args.items()}
+    return captured(args, batch.sequences, batch.tokens, s.flags.speculative_tokens)
 
 
 def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]:

@@ -12,14 +12,14 @@ from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
 from kvroom.memory.engines.vllm.defaults import Batching, batching
 from kvroom.memory.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
-from kvroom.memory.engines.vllm.notes import notes
+from kvroom.memory.engines.vllm.notes import limit_of, notes
 from kvroom.memory.engines.vllm.packed import packed_groups
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup, setup
 from kvroom.memory.engines.vllm.specs import LayerSpec, Spec
 from kvroom.memory.layout import Rank, uneven_heads
 from kvroom.memory.ledger import binding_rank
-from kvroom.units import show_gib, show_tokens
+from kvroom.units import say_tokens, show_gib
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,7 @@ def answer(d: Deployment) -> EngineAnswer:
         starts=starts,
         reason=reason,
         cache_given=w.flags.cache_bytes is not None,
+        limit=limit_of(w.pages, pool, at, hybrid=w.hybrid, tokens=tokens),
         warnings=warnings,
     )
 
@@ -198,7 +199,7 @@ def _check(w: Workings, budgets: list[ledger.Budget], pool: Pool, tokens: int) -
     if have <= 0:
         return False, f"nothing is left for cache ({show_gib(have)})"
     return False, (
-        f"one request of {show_tokens(tokens)} tokens needs {show_gib(need)} of cache by "
+        f"one request of {say_tokens(tokens)} needs {show_gib(need)} of cache by "
         f"vLLM {shown(w.rules.release)}'s count, and {show_gib(have)} are there"
     )
 

@@ -62,7 +62,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
         if name in given:
             read.check_agrees(name, given[name], degree, getattr(layout, degree))
     found: dict[str, Any] = {}
-    for name, (field, reader) in _READERS.items():
+    for name, (field, reader) in READERS.items():
         if given.get(name) is not None:
             found[field] = reader(f"engine_args.{name}", given[name])
     if "max_model_len" in given:
@@ -112,7 +112,7 @@ def _speculative(given: Mapping[str, Any]) -> int:
     return read.number("engine_args.speculative_config.num_speculative_tokens", tokens, 0, 1000)
 
 
-_READERS: dict[str, tuple[str, read.Reader]] = {
+READERS: dict[str, tuple[str, read.Reader]] = {
     "gpu_memory_utilization": ("utilisation", read.share),
     "kv_cache_memory_bytes": ("cache_bytes", parse_bytes),
     "kv_cache_memory": ("cache_bytes", parse_bytes),
@@ -132,9 +132,9 @@ _READERS: dict[str, tuple[str, read.Reader]] = {
     "enable_chunked_prefill": ("chunked_prefill", read.switch),
 }
 _SWITCHES = frozenset(
-    [name for name, (_, reader) in _READERS.items() if reader is read.switch] + sorted(OTHERS)
+    [name for name, (_, reader) in READERS.items() if reader is read.switch] + sorted(OTHERS)
 )
-MEMORY_FLAGS = frozenset(_READERS) | {"max_model_len"}
+MEMORY_FLAGS = frozenset(READERS) | {"max_model_len"}
 """The flags that bear on memory here."""
 KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(PARALLEL)
 """Every flag that a Scenario may carry."""

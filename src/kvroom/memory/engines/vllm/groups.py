@@ -13,6 +13,7 @@ from functools import cached_property
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.vllm.specs import FULL, LayerSpec, Spec
 from kvroom.memory.engines.vllm.versions import Rules
+from kvroom.memory.layout import context_ranks
 from kvroom.units import ceil_div
 
 
@@ -65,8 +66,8 @@ def check_context_ranks(d: Deployment, specs: Sequence[LayerSpec]) -> None:
         return
     if any(s.type == "window" for _, s in specs):
         raise CannotStart("decode context parallelism does not share windows out")
-    heads = d.model.kv_heads
-    if any(s.type == "full" for _, s in specs) and tp // max(heads, 1) < ranks:
+    if context_ranks(d.model, d.layout) < ranks:
+        heads = d.model.kv_heads
         raise CannotStart(
             f"dcp {ranks} needs {ranks} copies of each of {heads} KV heads, and tp {tp} makes "
             f"{tp // heads if tp > heads else 'none'}"

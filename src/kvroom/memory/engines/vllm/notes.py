@@ -7,6 +7,7 @@ from kvroom.memory.engines.vllm.capacity import Pool
 from kvroom.memory.engines.vllm.pages import Pages
 from kvroom.memory.engines.vllm.setup import Setup
 from kvroom.memory.engines.vllm.versions import since
+from kvroom.units import show_gib
 
 
 def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> tuple[str, ...]:
@@ -44,3 +45,22 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
     if pages.narrowed and not pages.fp8:
         made.append(f"vLLM {release} stores this model's latents in FP8 unless asked for bfloat16")
     return tuple(made)
+
+
+def limit_of(pages: Pages, pool: Pool, stage: int, *, hybrid: bool, tokens: int) -> str:
+    """What vLLM counts for one request of ``tokens`` on that stage, and why that is more than it stores."""
+    types = {spec.type for _, spec in pages.specs}
+    size = pool.stages[stage].block_bytes * pool.request_blocks(tokens)
+    near = "window" if "window" in types else "chunk" if "chunked" in types else ""
+    if near and "full" in types and not hybrid:
+        why = f"a {near} is kept at full length"
+    elif near and pool.in_flight:
+        why = (
+            f"a {near} keeps the {pool.in_flight:,} tokens of a batch in flight too "
+            "(max_num_batched_tokens)"
+        )
+    elif "state" in types:
+        why = "state and attention take pages of one size"
+    else:
+        return ""
+    return f"vllm counts {show_gib(size)} for it: {why}"

@@ -1,0 +1,102 @@
+"""CUDA graphs: how many sizes are captured, what they take, and where there are none."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import pytest
+
+from kvroom.errors import KvroomError
+from kvroom.memory.engines.vllm.graphs import capture_sizes
+from kvroom.planning import plan
+from kvroom.scenario import Scenario
+
+OVERHEADS = files("kvroom.memory.engines.vllm").joinpath("overheads.json").read_text("utf-8")
+
+
+def graph_bytes(gpu: str = "H100-SXM", version: str = "0.33.0", **args: Any) -> tuple[int, int]:
+    """(the account of graphs, cache bytes) of an 8B model."""
+    made = plan(
+        Scenario.from_dict(
+            {
+                "model": "llama-3-8b", "gpu": gpu, "engine": "vllm", "engine_version": version,
+                "context_tokens": 8192, "engine_args": args,
+            }
+        )
+    )  # fmt: skip
+    return next(a.bytes for a in made.memory.accounts if a.name == "graphs"), made.memory.kv_bytes
+
+
+@pytest.mark.parametrize(
+    ("largest", "sizes"), [(512, 51), (128, 19), (64, 11), (16, 5), (2, 2), (1, 1), (256, 35)]
+)
+def test_the_sizes_captured(largest: int, sizes: int) -> None:
+    """A log of a GB300 with 64 requests counts 19 piecewise graphs (to 128) and 11 whole ones (to 64)."""
+    assert len(capture_sizes(largest)) == sizes
+
+
+@pytest.mark.parametrize(
+    ("args", "count"),
+    [
+        ({}, 51),
+        ({"max_num_seqs": 8}, 5),
+        (
+            {
+                "max_num_seqs": 8,
+                "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
+            },
+            11,
+        ),
+        ({"max_num_seqs": 8, "max_cudagraph_capture_size": 128}, 19),
+        ({"max_num_batched_tokens": 64}, 11),
+        ({"cudagraph_capture_sizes": [1, 2, 8]}, 3),
+        ({"cudagraph_capture_sizes": "1 2 8"}, 3),
+        ({"cuda_graph_sizes": 64}, 11),
+        ({"cuda_graph_sizes": [1, 64]}, 2),
+        ({"compilation_config": '{"cudagraph_capture_sizes": [4]}'}, 1),
+        ({"compilation_config": 3}, 51),
+    ],
+)
+def test_more_sizes_take_more_memory(args: dict[str, Any], count: int) -> None:
+    usual, _ = graph_bytes()
+    slope = json.loads(OVERHEADS)["accounts"]["graphs"]["slopes"]["shapes"]
+    assert 0 < slope < 1
+    assert graph_bytes(**args)[0] == pytest.approx(usual * (count / 51) ** slope, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"enforce_eager": True},
+        {"compilation_config": {"cudagraph_mode": "NONE"}},
+        {"compilation_config": 0},
+        {"cudagraph_capture_sizes": []},
+    ],
+)
+def test_no_graphs(args: dict[str, Any]) -> None:
+    none, cache = graph_bytes(**args)
+    some, less = graph_bytes()
+    assert none == 0
+    assert cache == less + some
+
+
+def test_only_gpus_capture_graphs_and_only_cuda_estimates_them() -> None:
+    assert graph_bytes("Apple-M1-Max")[0] == graph_bytes("TPU-v6e")[0] == 0
+    same = {"gpu_memory_utilization": 0.9, "max_num_batched_tokens": 8192, "max_num_seqs": 256}
+    before, since = (graph_bytes("MI300X", v, **same) for v in ("0.19.0", "0.33.0"))
+    assert before[0] == since[0] > 0
+    cuda = [graph_bytes(version=v, **same) for v in ("0.19.0", "0.33.0")]
+    assert cuda[0][1] > cuda[1][1]
+    assert before[1] == pytest.approx(since[1], abs=2**20)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [{"compilation_config": "x"}, {"cudagraph_capture_sizes": ["a"]}, {"cuda_graph_sizes": -1}],
+)
+def test_graph_flags_that_cannot_be(args: dict[str, Any]) -> None:
+    with pytest.raises(KvroomError) as e:
+        graph_bytes(**args)
+    assert e.value.field.startswith("engine_args.")
