@@ -90,8 +90,8 @@ class Group:
         place of tiers."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
-        tiers = None if self.plant is None or bringer else self.plant.make(place)
         if rules.jumps and together is None:
+            tiers = None if self.plant is None or bringer else self.plant.make(place)
             return Server(
                 engine.settings,
                 ExtentPool(self.blocks, unit),

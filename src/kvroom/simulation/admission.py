@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.simulation.bring import Brought
 from kvroom.simulation.extents import Hits
+from kvroom.simulation.growing import catch_up, owner
 from kvroom.simulation.live import Live
 from kvroom.simulation.loading import load
 
@@ -34,7 +35,7 @@ def admit(  # noqa: PLR0915 (calls would cost more than what they do)
         limit = (live.known - 1) // size
         if held is not None:
             hits, cached, unheld = pool.lookup(held, limit)
-            while server.growing and server.catch_up(held, min(cached, limit)):
+            while server.growing and catch_up(server, held, min(cached, limit)):
                 hits, cached, unheld = pool.lookup(held, limit)
         start, late, brought = cached * size, False, None
         if bringer is not None:
@@ -87,7 +88,7 @@ def _may_need_less(server: Server, live: Live, cached: int, chunks: list[tuple[L
             server.active or chunks
         )  # what is brought takes more at once than a chunk, or less
     # Another may have generated more of what it begins with.
-    return bool(server.growing and live.held is not None and server.owner(live.held, cached))
+    return bool(server.growing and live.held is not None and owner(server, live.held, cached))
 
 
 def _load(server: Server, live: Live, blocks: int, brought: Brought) -> None:

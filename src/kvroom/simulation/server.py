@@ -18,7 +18,8 @@ from itertools import repeat
 from kvroom.simulation.admission import admit
 from kvroom.simulation.bring import Bringer, Notices, Several
 from kvroom.simulation.crowding import crowded
-from kvroom.simulation.extents import ExtentPool, Holding
+from kvroom.simulation.extents import ExtentPool
+from kvroom.simulation.growing import register
 from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
 from kvroom.simulation.loading import Loading, arrived, left, noted
 from kvroom.simulation.outcome import Outcome
@@ -381,41 +382,15 @@ class Server(Arrivals):
         live.blocks += blocks
         if live.held is not None:
             full = (live.computed + tokens) // self.block_tokens
-            self.register(live, full)
+            register(self, live, full)
             if self.notices is not None:
                 noted(self, live, min(full, live.prompt // self.block_tokens))
-
-    def register(self, live: Live, full: int, *, ahead: int = 1) -> None:
-        """Let the first ``full`` blocks of ``live`` be found, in the midst of the next step or (``ahead``
-        is 0) before it."""
-        assert live.held is not None
-        if self.growing:
-            for place in range(live.held.covered, full):
-                self.catch_up(live.held, place, ahead)  # who got there first is found first
-        self.pool.register(live.held, full)
 
     def start(self, live: Live) -> None:
         """``live`` runs from now on, behind those that do."""
         live.number = self._numbers
         self._numbers += 1
         self.running[live] = None
-
-    def owner(self, wanted: Holding, place: int) -> Live | None:
-        """Who is generating the block of ``wanted`` at ``place``."""
-        if place >= wanted.named:
-            return None
-        return self.growing.get(wanted.names[place // self.pool.unit])
-
-    def catch_up(self, wanted: Holding, place: int, ahead: int = 1) -> bool:
-        """Let what a decoding request has generated so far be found, if it gets to what ``wanted`` misses
-        at ``place``; whether there is more to find now."""
-        live = self.owner(wanted, place)
-        if live is None or live.held is None:
-            return False
-        before = live.held.covered
-        computed = self.step + ahead - live.base - self.lag
-        self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
-        return live.held.covered > before
 
     def run(self, chunks: list[tuple[Live, int]]) -> None:
         """One step: all decoding requests a token each, and ``chunks`` of prompts."""
