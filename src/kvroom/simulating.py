@@ -10,20 +10,26 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.memory.deployment import Deployment
+from kvroom.fleets import (
+    fleet_dict,
+    fleet_warnings,
+    groups_of,
+    is_managed,
+    managed,
+    passage_of,
+    with_tiers,
+)
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
-from kvroom.simulation.engines import Played, played
-from kvroom.simulation.extents import ExtentPool
-from kvroom.simulation.feed import Feed, LiveHashes, Naming
-from kvroom.simulation.fleet import ROUTES, Engine, Fleet, Moment, Route, Watch
+from kvroom.simulation.feed import Feed, Naming
+from kvroom.simulation.fleet import Fleet, Moment, Watch
 from kvroom.simulation.frames import Frame, Recording
+from kvroom.simulation.levels import Plant
 from kvroom.simulation.live import Live
+from kvroom.simulation.managed import Managed
 from kvroom.simulation.outcome import Limits, Outcome
-from kvroom.simulation.sequence import Sequence as Served
-from kvroom.simulation.server import Server
-from kvroom.simulation.stepper import Stepper
-from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
+from kvroom.tiering import told, warnings_of
+from kvroom.timing.ticks import PS_PER_S
 from kvroom.units import ceil_div
 from kvroom.workloads.distributions import parse_seconds
 from kvroom.workloads.requests import Request
@@ -76,17 +82,19 @@ class Simulated:
     """What happened to the requests of one simulation."""
 
     workings: Workings
-    fleet: Fleet
+    fleet: Fleet | Managed
     slo: tuple[Objective, ...]
     counts: Mapping[str, int]
     blocks: int
+    """Usable ones, all replicas together."""
     duration_s: float
     warnings: tuple[str, ...]
+    plants: tuple[Plant, ...] = ()
 
     @property
     def line(self) -> list[Moment]:
         """How things stood over time."""
-        return sorted(self.fleet.line)
+        return sorted(self.fleet.line.moments)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as ``kvroom simulate --json`` prints them."""
@@ -105,13 +113,17 @@ class Simulated:
             "prefix_hit_ratio": out.cached_tokens / out.prompt_tokens if out.prompt_tokens else 0.0,
             "preemptions": out.preempted,
             "kv_blocks": {
-                "total": self.blocks * len(self.fleet.engines),
-                "peak": sum(e.peak_blocks for e in self.fleet.engines),
+                "total": self.blocks,
+                "peak": self.fleet.peak_blocks,
             },
             "duration_s": seconds,
         }
         if self.slo:
             answer["slo"] = {o.name: _kept(o, times) for o in self.slo}
+        if self.plants:
+            answer["tiers"] = told(self.plants, seconds)
+        if isinstance(self.fleet, Managed):
+            answer["fleet"] = fleet_dict(self.fleet, seconds)
         return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
 
 
@@ -172,51 +184,62 @@ def serve(
 
     ``tell`` is given a Frame a pass of the first replica, which is then stepped pass by pass.
     """
-    d = workings.deployment
-    rules = played(d, workings.answer)
-    if workings.timing is None:
-        fix = "Name a card of the catalogue, or give its flops_per_s."
-        raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
-    clock = step_clock(workings.timing.clock.plain)
-    passage = clock.passage_ps if clock.stages > 1 else None
-    outcome = Outcome(limits=limits_of(slo), on_over=on_over, passage_ps=passage)
-    size = rules.name_tokens
+    scenario = workings.plan.scenario
+    groups = groups_of(workings)
+    rules = groups[0].rules
+    limits = limits_of(slo)
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
     if rules.engine.enable_prefix_caching:
-        naming = Naming(size, hashed, numbered=isinstance(source, Synthetic))
+        naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
-    replicas = workings.plan.scenario.replicas * d.layout.dp
-    engines = [_engine(rules, clock, outcome, feed, None if i else tell) for i in range(replicas)]
-    fleet = Fleet(engines, outcome, route=_route(workings.plan.scenario), watch=watch)
+    groups = with_tiers(groups, feed)
+    plants = [g.plant for g in groups if g.plant is not None]
+    fleet: Fleet | Managed
+    if is_managed(scenario, groups):
+        if tell is not None:
+            fix = "Leave routing, tiers, fleet and disaggregation out."
+            raise KvroomError("frames", None, "show one replica, not a fleet", fix)
+        seed = getattr(source, "seed", 0)
+        fleet = managed(scenario, groups, feed, limits, on_over=on_over, watch=watch, seed=seed)
+    else:
+        each = [g for g in groups for _ in range(g.replicas)]
+        passage = passage_of([g.clock for g in each])
+        outcome = Outcome(limits=limits, on_over=on_over, passage_ps=passage)
+        follow = feed.follow if feed.waits else None
+        engines = [
+            g.engine(outcome, feed, follow, place=n, tell=None if n else tell)
+            for n, g in enumerate(each)
+        ]
+        fleet = Fleet(engines, outcome, watch=watch)
     fleet.serve(feed)
-    if isinstance(engines[0], Recording):
-        engines[0].rest()
-    running = sum(e.running_count for e in engines)
-    waiting = sum(e.waiting_count for e in engines)
-    done = len(outcome.e2e_ps)
-    last = outcome.last_ps if not fleet.stopped else max(e.decide for e in engines)
+    if isinstance(fleet, Fleet) and isinstance(fleet.engines[0], Recording):
+        fleet.engines[0].rest()
+    out = fleet.outcome
+    running, waiting = fleet.running_count, fleet.waiting_count
+    done = len(out.e2e_ps)
+    last = out.last_ps if not fleet.stopped else fleet.last_ps
     return Simulated(
         workings=workings,
         fleet=fleet,
         slo=slo,
         counts={
-            "arrived": done + running + waiting + outcome.dropped,
+            "arrived": done + running + waiting + out.dropped,
             "completed": done,
             "running": running,
             "waiting": waiting,
-            "dropped": outcome.dropped,
+            "dropped": out.dropped,
         },
-        blocks=rules.engine.num_gpu_blocks - 1,
+        blocks=sum(g.blocks * g.most for g in groups),
         duration_s=last / PS_PER_S,
-        warnings=(*workings.plan.warnings, *rules.warnings, *_left_out(d)),
+        warnings=(
+            *workings.plan.warnings,
+            *rules.warnings,
+            *warnings_of(scenario, plants),
+            *fleet_warnings(fleet, groups, last),
+        ),
+        plants=tuple(plants),
     )
-
-
-def _left_out(d: Deployment) -> tuple[str, ...]:
-    if d.speculation is None:
-        return ()
-    return ("speculation: its memory is simulated, its time is not (kvroom plan has it)",)
 
 
 BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
@@ -256,52 +279,3 @@ def over_seeds(
         made = serve(made.workings, again, slo=slo, watch=watch)
         answers += [] if made.fleet.stopped else [made.to_dict()]
     return made, bands(answers)
-
-
-def _route(scenario: Scenario) -> Route:
-    """How requests are spread over replicas."""
-    name = scenario.routing or next(iter(ROUTES))
-    if name not in ROUTES:
-        fix = did_you_mean(name, tuple(ROUTES), f"Known: {', '.join(ROUTES)}.")
-        raise KvroomError("routing", name, "is no known way to spread requests", fix)
-    return ROUTES[name]
-
-
-def _engine(
-    rules: Played,
-    clock: StepClock,
-    outcome: Outcome,
-    feed: Feed,
-    tell: Callable[[Frame], None] | None,
-) -> Engine:
-    """One replica: from event to event where its rules allow it, else step by step."""
-    engine = rules.engine
-    follow = feed.follow if feed.waits else None
-    unit = feed.naming.unit if feed.naming else 1
-    if rules.jumps and tell is None:
-        return Server(
-            engine.settings,
-            ExtentPool(engine.num_gpu_blocks - 1, unit),
-            clock,
-            outcome,
-            block_tokens=engine.groups[0].block_size,
-            caching=engine.enable_prefix_caching,
-            follow=follow,
-        )
-
-    def sequence(live: Live) -> Served:
-        return Served(
-            live.index,
-            live.arrival_ps,
-            live.prompt,
-            live.total - live.prompt,
-            hashes=LiveHashes(live, unit),
-            priority=live.priority,
-        )
-
-    if tell is None:
-        return Stepper(rules.rules(), clock, outcome, sequence, follow=follow)
-    if rules.own is not None:
-        fix = "Replay it with --engine vllm."
-        raise KvroomError("engine", None, "has rules of its own, without numbered blocks", fix)
-    return Recording(engine.scheduler(), clock, outcome, sequence, follow=follow, tell=tell)

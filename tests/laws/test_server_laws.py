@@ -11,7 +11,7 @@ from kvroom.simulation.scheduler import Settings
 from kvroom.simulation.script import Engine, Group
 from kvroom.simulation.spans import steps_until
 from kvroom.timing.ticks import PAIRS, Reach, StepClock
-from serving import Case, jumped, same, same_gliding, some_case, some_chats, some_groups
+from serving import Case, Fickle, jumped, same, same_gliding, some_case, some_chats, some_groups
 
 SEEDS = st.integers(0, 2**32)
 
@@ -75,6 +75,34 @@ def test_who_comes_first_in_a_step_is_found_first():
     requests = [(0, 10, 3, child, 6, 0), (0, 3, 4, parent, 3, 0)]
     out = same(Case(engine, clock, 1, requests))
     assert out.preempted > 0
+
+
+@settings(max_examples=400)
+@given(SEEDS)
+def test_jumps_are_steps_where_cache_is_brought(seed):
+    """The same to the tick and the block, and notices tell of the same pages in the same order.
+
+    But not in chats: an answer that another prompt already begins with is found by both before it is done,
+    and the Server enters it only when somebody asks.
+    """
+    dice = random.Random(seed)
+    case = (some_case if seed % 2 else some_chats)(dice)
+    size, slowest = case.engine.groups[0].block_size, dice.choice([10, 1000, 30_000])
+    fast, slow = (Fickle(size, seed, slowest) for _ in range(2))
+    same(case, dice, (fast, slow))
+    if seed % 2:
+        assert fast.heard == slow.heard
+
+
+def test_some_wait_for_what_is_brought():
+    """The law above is about something: in a good part of its cases somebody waits."""
+    late = 0
+    for seed in range(1, 60, 2):
+        case = some_case(random.Random(seed))
+        bringer = Fickle(case.engine.groups[0].block_size, seed, 30_000)
+        jumped(case, None, bringer)
+        late += bringer.late
+    assert late > 20
 
 
 @given(SEEDS)

@@ -72,7 +72,8 @@ def test_the_layout_is_filled_in(keys, layout):
         ),
         ({"engine_args": ["x"]}, "engine_args", "braces"),
         ({"engine_args": {"a": math.nan}}, "engine_args.a", "finite"),
-        ({"tiers": {"a": {1, 2}}}, "tiers", "plain"),
+        ({"tiers": {"a": {1, 2}}}, "tiers", "list"),
+        ({"disaggregation": {"a": {1, 2}}}, "disaggregation", "plain"),
         ({"routing": "\ud800"}, "routing", "UTF-8"),
         ({"allow_overcommit": 1}, "allow_overcommit", "true or false"),
         ({"model": ""}, "model", "word"),
@@ -100,7 +101,8 @@ def test_what_goes_too_deep_is_told():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    assert refused(tiers=deep).field == "tiers"
+    assert refused(tiers=deep).field == "tiers[0]"
+    assert refused(disaggregation=deep).field == "disaggregation"
     assert refused(model={"config": {"x": deep}}).field == "model"
 
 

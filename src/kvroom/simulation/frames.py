@@ -128,7 +128,8 @@ class Recording(Stepper):
             frame.start_ps, frame.end_ps = start, self.end
             self._tell()
 
-    def _delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
+    def delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
+        """Note who got a token in a pass, and who is done."""
         frame = self._frame
         gaps: Counter[int] = Counter()
         for sequence, _, samples in done.work:
@@ -142,7 +143,7 @@ class Recording(Stepper):
         frame.gaps += sorted(gaps.items())
         frame.done += [sequence.index + 1 for sequence in finished]
         self._again.difference_update(sequence.index for sequence in finished)
-        super()._delivered(done, finished, over)
+        super().delivered(done, finished, over)
 
     def _tell(self) -> None:
         frame, scheduler = self._frame, self._scheduler

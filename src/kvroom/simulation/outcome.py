@@ -140,7 +140,7 @@ class Outcome:
         *,
         limits: Limits | None = None,
         on_over: Callable[[Live, int | None], None] | None = None,
-        passage_ps: Callable[[int], int] | None = None,
+        passage_ps: Callable[[Live], int] | None = None,
     ) -> None:
         self.gaps = Gaps()
         self.ttft_ps = array("q")
@@ -149,7 +149,7 @@ class Outcome:
         self.limits = limits
         self.on_over = on_over
         self.passage_ps = (
-            passage_ps  # by tokens: what a prompt takes beyond its step, in a pipeline
+            passage_ps  # of a request: what a prompt takes beyond its step, in a pipeline
         )
         self.preempted = 0
         self.dropped = 0
@@ -161,7 +161,8 @@ class Outcome:
 
     def admitted(self, live: Live, cached_tokens: int) -> None:
         """A request's first tokens are scheduled, so many of its prompt found cached."""
-        if not live.preemptions:
+        if not live.seen:
+            live.seen = True
             live.cached_tokens = cached_tokens
             self.prompt_tokens += live.prompt
             self.cached_tokens += cached_tokens
@@ -169,7 +170,7 @@ class Outcome:
     def first(self, live: Live) -> None:
         """A request got its first token."""
         if self.passage_ps:
-            live.late_ps = self.passage_ps(live.prompt - live.cached_tokens)
+            live.late_ps = self.passage_ps(live)
             live.first_ps += live.late_ps
         self.ttft_ps.append(live.first_ps - live.arrival_ps)
 
