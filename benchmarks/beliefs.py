@@ -11,14 +11,14 @@ from kvroom.timing.steps import Coefficients
 
 START = Coefficients(
     wide_eta=0.85, narrow_eta=0.80, expert_eta=1.15, cache_eta=0.85,
-    wide_mu=0.75, narrow_mu=0.50, attention_mu=0.45, expert_mu=0.8,
+    wide_mu=0.85, narrow_mu=0.55, attention_mu=0.45, expert_mu=0.8,
     layer_s=45e-6, layer_width=0.25, expert_layer_s=25e-6, latent_layer_s=20e-6, indexer_layer_s=25e-6,
     state_layer_s=15e-6, reduce_s=5e-6, link_eta=0.5, exchange_s=15e-6, stage_s=100e-6,
     request_s=15e-6, token_s=0.5e-6, step_s=0.3e-3, routing=0.85, expert_width=150.0, scale=1.0,
     first_s=30e-3, first_scale=1.0, alone=0.3, burst=0.15, wait=1.0, room=1.0,
 )  # fmt: skip
 OVERALL = dict.fromkeys(NAMES, 0.4) | {
-    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.2, "first_scale": 0.2,
+    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4, "first_scale": 0.4,
     "wide_mu": 0.15, "narrow_mu": 0.15, "room": 0.1, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
     "alone": 1.0, "burst": 1.0, "wait": 0.7, "first_s": 0.7, "step_s": 0.7, "request_s": 0.7, "token_s": 0.7,
 }  # fmt: skip
@@ -30,12 +30,12 @@ EFFECTS: dict[str, dict[str, float]] = {
         "attention_mu": 0.1, "expert_mu": 0.1, "reduce_s": 0.1,
     },
     "chip": {"wide_eta": 0.05, "narrow_eta": 0.05, "layer_s": 0.2, "narrow_mu": 0.1, "scale": 0.05},
-    "gpu": {"wide_eta": 0.05, "layer_s": 0.1, "scale": 0.05},
+    "gpu": {"wide_eta": 0.05, "layer_s": 0.1, "scale": 0.03},
     "engine": {
-        "layer_s": 0.3, "expert_layer_s": 0.3, "request_s": 0.5, "step_s": 0.5, "token_s": 0.5,
+        "layer_s": 0.6, "expert_layer_s": 0.3, "request_s": 0.5, "step_s": 0.5, "token_s": 0.5,
         "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "wide_mu": 0.2, "narrow_mu": 0.2,
         "reduce_s": 0.1, "stage_s": 0.5, "first_s": 1.0, "alone": 1.0, "burst": 0.5, "wait": 0.5,
-        "attention_mu": 0.2, "expert_mu": 0.2, "room": 0.3, "scale": 0.1, "first_scale": 0.3,
+        "attention_mu": 0.2, "expert_mu": 0.2, "room": 0.3, "scale": 0.3, "first_scale": 0.4,
     },
     "kind": {"burst": 0.1},
     "weights": {
@@ -45,13 +45,14 @@ EFFECTS: dict[str, dict[str, float]] = {
     "cache": {"cache_eta": 0.1},
     "tp": {"reduce_s": 0.1},
     "link": {"reduce_s": 0.8, "link_eta": 0.3},
-    "model": {"scale": 0.1, "first_scale": 0.1},
+    "model": {"scale": 0.05, "first_scale": 0.05},
     "engine era": {
-        "layer_s": 0.3, "step_s": 0.8, "request_s": 0.5, "wide_mu": 0.2, "first_s": 0.3, "scale": 0.1,
+        "layer_s": 0.6, "step_s": 0.8, "request_s": 0.5, "wide_mu": 0.5, "first_s": 0.3, "scale": 0.4,
         "first_scale": 0.2,
     },
-    "engine kind": {"first_scale": 0.2, "burst": 0.5, "scale": 0.05},
-    "engine version": {"first_s": 0.8, "first_scale": 0.1, "burst": 0.5},
+    "engine kind": {"first_scale": 0.3, "burst": 0.8, "scale": 0.3},
+    "engine version": {"first_s": 0.5, "first_scale": 0.05, "burst": 0.3},
+    "link tp": {"reduce_s": 0.3, "link_eta": 0.3},
     "engine era tp": {"reduce_s": 0.7},
     "engine link": {"reduce_s": 0.8},
     "engine vendor": {"layer_s": 0.3, "wide_eta": 0.05, "narrow_eta": 0.1, "narrow_mu": 0.3},
@@ -63,28 +64,34 @@ EFFECTS: dict[str, dict[str, float]] = {
     "engine weights kind": {"layer_s": 0.1, "expert_layer_s": 0.5, "expert_mu": 0.2},
     "weights vendor": {"narrow_eta": 0.1, "narrow_mu": 0.3},
     "weights generation": {"narrow_mu": 0.15},
-    "engine model": {"scale": 0.05, "first_scale": 0.1},
+    "engine model": {"scale": 0.03, "first_scale": 0.1},
     "model weights": {"scale": 0.05},
-    "engine generation model weights": {"scale": 0.07, "first_scale": 0.15},
-    "engine gpu model weights tp ep": {"scale": 0.07, "first_scale": 0.15},
-    "engine version model weights generation": {"scale": 0.25, "first_scale": 0.2},
+    "engine generation model weights": {"scale": 0.02, "first_scale": 0.05},
+    "engine gpu model weights tp ep": {"scale": 0.04, "first_scale": 0.05},
+    "engine version model weights generation": {"scale": 0.05, "first_scale": 0.1},
 }
 # fmt: on
-"""Kind of level → coefficients it may move, each with the spread expected of it."""
+"""Kind of level → coefficients it may move, each with the spread expected of it.
+
+Narrow levels are held: what many of them would say alike belongs to those that they share, or a card or
+a model that is left out loses it.
+"""
 FP8_CACHE = {"cache_eta": log(1.8), "room": log(1.8)}
 KNOWN: dict[str, dict[str, float]] = {
     # From operators.json: floors of small GEMMs and of decode attention, shares of memory and arithmetic
     # rates, each against a Hopper's.
     "chip=8.0": {"layer_s": 0.25},
-    "generation=blackwell": {
-        "layer_s": -0.2, "wide_eta": -0.08, "narrow_eta": -0.12, "wide_mu": -0.15, "narrow_mu": -0.1,
-        "attention_mu": -0.1,
-    },
-    "chip=10.3": {"wide_mu": 0.1, "attention_mu": 0.25, "narrow_mu": 0.05},
-    "chip=8.9": {"wide_mu": -0.25, "narrow_mu": -0.1},
+    "generation=blackwell": {"layer_s": -0.2, "wide_eta": -0.08, "narrow_eta": -0.12},
+    # All-reduces over a bus: the geometric mean of L40S and RTX PRO 6000.
+    "link=bus": {"link_eta": log(0.23 / 0.36), "reduce_s": log(7 / 5)},
+    "link=bus tp=4": {"link_eta": log(0.13 / 0.23), "reduce_s": log(13.3 / 7)},
+    "link=bus tp=8": {"link_eta": log(0.08 / 0.23), "reduce_s": log(25 / 7)},
+    "chip=10.3": {"attention_mu": 0.2},
     "chip=12.0": {"wide_eta": 0.05, "narrow_mu": 0.25},
     "gpu=H200-SXM": {"wide_eta": -0.06, "narrow_eta": -0.06, "cache_eta": -0.07},
-    "chip=10.3 weights=nvfp4": {"narrow_mu": -0.35},
+    "chip=10.3 weights=nvfp4": {"narrow_mu": -0.25},
+    # Prompts of that time reach a third to a half of the peak, the GEMMs of today nine tenths.
+    "engine=vllm era=old": {"wide_mu": -0.4},
     "weights=fp8 kind=moe": {"expert_mu": -0.7, "expert_layer_s": 0.3},
     "weights=int4 kind=moe": {"expert_mu": -1.0, "expert_layer_s": 0.9, "expert_eta": -0.4},
     # Checkpoints of these widths are mostly served with an FP8 cache, whatever they say themselves.

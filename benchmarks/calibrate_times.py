@@ -26,7 +26,7 @@ PROVENANCE = (
     "lhl (Strix Halo), MLC, exllamav2, gpt-fast, lmdeploy and NVIDIA NIM"
 )
 ROUNDS = 10
-REFIT = 0.012
+REFIT = 0.05
 """Groups with a larger share of the points are fitted anew when they are left out."""
 SMALLEST_BAND = 0.05
 USUAL_NOVELTY = 0.3

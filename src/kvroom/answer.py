@@ -123,7 +123,10 @@ class StepBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decode step of ``batch`` requests of ``context_tokens``; times are 80 % bands."""
+    """One decode step of ``batch`` requests of ``context_tokens``; times are 80 % bands.
+
+    ``tokens_per_request`` is what each gains by it: more than one, as expected, where tokens are drafted.
+    """
 
     batch: int
     bytes: StepBytes
@@ -133,6 +136,7 @@ class Step:
     seconds_high: float | None = None
     bound: str | None = None
     crossover_batch: int | None = None
+    tokens_per_request: float = 1.0
     tokens_per_s: float | None = None
 
 

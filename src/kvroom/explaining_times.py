@@ -19,6 +19,7 @@ TERMS = (
     ("links_s", "all-reduces and what they send"),
     ("requests_s", "each request's own"),
     ("step_s", "the step's own"),
+    ("draft_s", "the draft's passes"),
 )
 SOURCE = "calibration: published measurements"
 
@@ -39,18 +40,36 @@ def times(w: Workings) -> Iterator[Explanation]:
             numbers=_terms(terms),
             source=SOURCE,
         )
+    yield from _speculation(w)
+    gained = " × tokens that each gains" if w.deployment.speculation else ""
+    times_over = f" × {step.tokens_per_request!r}" if gained else ""
     if step.tokens_per_s is not None:
         yield Explanation(
             figure="step.tokens_per_s",
             label="Tokens a second of such steps",
             value=step.tokens_per_s,
             unit="tokens/s",
-            formula="requests / the step",
-            numbers=f"{step.batch} / {step.seconds!r}",
+            formula=f"requests{gained} / the step",
+            numbers=f"{step.batch}{times_over} / {step.seconds!r}",
             source=SOURCE,
         )
     yield from _serving(w)
     yield from _cost(w)
+
+
+def _speculation(w: Workings) -> Iterator[Explanation]:
+    asked = w.deployment.speculation
+    if asked is None:
+        return
+    yield Explanation(
+        figure="step.tokens_per_request",
+        label="Tokens that a request gains by a step",
+        value=w.plan.step.tokens_per_request,
+        unit="tokens",
+        formula=f"1 + a + a² + … + a^{asked.tokens}, each of {asked.tokens} drafts kept with chance a",
+        numbers=" + ".join(f"{asked.acceptance!r}**{i}" for i in range(asked.tokens + 1)),
+        source="assumed" if asked.acceptance_assumed else "speculation.acceptance_rate",
+    )
 
 
 def _terms(terms: Terms) -> str:
@@ -69,8 +88,11 @@ def _serving(w: Workings) -> Iterator[Explanation]:
             value=serving.tpot_s,
             unit="s",
             formula=f"a decode step of {t.decoding:,.1f} requests"
-            + (" + prompts begun in a step × what one adds" if others else ""),
-            numbers=f"{t.step_s!r}{others}",
+            + (" + prompts begun in a step × what one adds" if others else "")
+            + (", over the tokens that it gains each" if t.tokens_a_step != 1 else ""),
+            numbers=f"{t.step_s!r}{others}"
+            if t.tokens_a_step == 1
+            else f"({t.step_s!r}{others}) / {t.tokens_a_step!r}",
             source=SOURCE,
         )
     if serving.ttft_s is not None:

@@ -43,7 +43,9 @@ from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
 from kvroom.simulation.occupancy import expected_room
+from kvroom.speculation import Speculation
 from kvroom.timing.answers import cost_of, load_of, serving_of, step_of, timing_of
+from kvroom.timing.drafting import traffic_of
 from kvroom.timing.estimate import Timing
 from kvroom.timing.serving import Load, Times
 from kvroom.timing.traffic import Traffic
@@ -79,7 +81,7 @@ def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
 def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     """``plan`` with its intermediate objects."""
     deployment, warnings = deploy(scenario, paths=paths)
-    model, layout = deployment.model, deployment.layout
+    model = deployment.model
     answer = engines.answer(deployment)
     if scenario.calibration is not None:
         deployment, answer, said = corrected(
@@ -91,13 +93,7 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     warnings += answer.warnings
     limit = ceiling(deployment, answer.gpu_bytes) if model.generates else None
     held = requests_held(deployment, answer, limit)
-    traffic = Traffic(
-        model=model,
-        layout=layout,
-        ranks=deployment.own_ranks,
-        kv=deployment.kv,
-        encoder_tokens=deployment.encoder_tokens,
-    )
+    traffic = traffic_of(deployment)
     batch = scenario.concurrency or max(1, int(held or 0))
     timing = timing_of(deployment, scenario) if model.generates else None
     w = scenario.workload
@@ -105,6 +101,12 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     serving, times = serving_of(timing, load)
     if times is not None and times.saturated:
         warnings += ("more requests arrive than the deployment can serve: they queue without end",)
+    if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
+        rate = deployment.speculation.acceptance
+        warnings += (
+            f"how many drafted tokens are kept is assumed: {rate:g} of them"
+            " (speculation.acceptance_rate)",
+        )
     step = step_of(traffic, deployment, timing, batch)
     alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
@@ -162,7 +164,8 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
             f"dcp {layout.dcp} shares a request's tokens among {shared}: it needs as many tensor ranks "
             f"with copies of one KV head, and tp {layout.tp} over {model.kv_heads} heads makes no more",
         )
-    args, extras = beside(scenario, weights, layout, ranks, paths=paths)
+    drafting = speculation.asked(scenario.speculation, scenario.engine, scenario.engine_args)
+    args, extras = beside(scenario, drafting, weights, layout, ranks, paths=paths)
     return Deployment(
         model=model,
         weights=weights,
@@ -181,15 +184,21 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         known_bytes=scenario.known_bytes or {},
         concurrency=scenario.concurrency,
         extras=extras,
+        speculation=drafting,
     ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)
 
 
 def beside(
-    scenario: Scenario, weights: WeightMap, layout: Layout, ranks: tuple[Rank, ...], *, paths: bool
+    scenario: Scenario,
+    drafting: Speculation | None,
+    weights: WeightMap,
+    layout: Layout,
+    ranks: tuple[Rank, ...],
+    *,
+    paths: bool,
 ) -> tuple[Mapping[str, Any], Extras]:
     """The engine's flags, drafting included, and what adapters and a draft take beside the model."""
     engine, args = scenario.engine, scenario.engine_args
-    drafting = speculation.asked(scenario.speculation, engine, args)
     if drafting is not None and drafting.field == "speculation":
         args = {**speculation.flags(drafting, engine), **args}
     asked = lora(engine, scenario.engine_version, args, weights.model)

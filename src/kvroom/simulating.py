@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.memory.deployment import Deployment
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 from kvroom.simulation.engines import Played, played
@@ -171,7 +172,7 @@ def serve(
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
-    clock = step_clock(workings.timing.clock)
+    clock = step_clock(workings.timing.clock.plain)
     outcome = Outcome(limits=limits_of(slo), on_over=on_over)
     size = rules.name_tokens
     hashed: int | None = getattr(source, "hash_tokens", None)
@@ -200,8 +201,14 @@ def serve(
         },
         blocks=rules.engine.num_gpu_blocks - 1,
         duration_s=last / PS_PER_S,
-        warnings=(*workings.plan.warnings, *rules.warnings),
+        warnings=(*workings.plan.warnings, *rules.warnings, *_left_out(d)),
     )
+
+
+def _left_out(d: Deployment) -> tuple[str, ...]:
+    if d.speculation is None:
+        return ()
+    return ("speculation: its memory is simulated, its time is not (kvroom plan has it)",)
 
 
 BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")

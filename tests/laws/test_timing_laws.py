@@ -108,3 +108,27 @@ def test_a_run_of_steps_is_affine_between_windows(name, batch, start, steps):
         return
     a, b, c = (clock.decode_s(batch, start + i) for i in (0, steps, 2 * steps))
     assert b - a == pytest.approx(c - b, rel=1e-6, abs=1e-12)
+
+
+DRAFTED = st.integers(1, 8)
+KEPT = st.floats(0.0, 1.0)
+
+
+@given(NAMES, CARDS, USERS, LENGTHS, DRAFTED, KEPT, KEPT)
+def test_more_drafts_kept_never_give_fewer_tokens(name, card, batch, tokens, drafted, one, other):
+    def tokens_per_s(rate):
+        asked_so = {"method": "ngram", "num_speculative_tokens": drafted, "acceptance_rate": rate}
+        keys = {"concurrency": batch, "context_tokens": tokens, "speculation": asked_so}
+        return ask(name, card, **keys).step.tokens_per_s
+
+    few, many = sorted((one, other))
+    assert tokens_per_s(few) <= tokens_per_s(many) * (1 + 1e-12)
+
+
+@given(NAMES, USERS, USERS, LENGTHS, DRAFTED)
+def test_a_larger_batch_that_speculates_never_takes_less(name, one, other, tokens, drafted):
+    few, many = sorted((one, other))
+    draft = {"method": "draft", "model": "llama-3-8b", "num_speculative_tokens": drafted}
+    keys = {"tp": 8, "speculation": draft}
+    times = [seconds(name, "H100-SXM", "vllm", n, tokens, **keys) for n in (few, many)]
+    assert times[0] <= times[1] * (1 + 1e-12)

@@ -9,6 +9,20 @@ from support import asked
 DEPLOYMENTS = {
     "dense": {"model": "llama-3-70b", "gpu": "H100-SXM", "tp": 4},
     "experts and latents": {"model": "deepseek-v3", "gpu": "B200", "tp": 8},
+    "prediction layers with experts": {
+        "model": "deepseek-v3",
+        "gpu": "B200",
+        "tp": 8,
+        "speculation": {"method": "mtp", "num_speculative_tokens": 2},
+    },
+    "a draft over two stages": {
+        "model": "llama-3-70b",
+        "gpu": "H100-SXM",
+        "tp": 2,
+        "pp": 2,
+        "speculation": {"method": "draft", "model": "llama-3-8b", "num_speculative_tokens": 4},
+    },
+    "context ranks": {"model": "deepseek-v3", "gpu": "B200", "tp": 8, "dcp": 8},
     "windows, two stages": {"model": "gemma-3-27b", "gpu": "H100-SXM", "tp": 2, "pp": 2},
 }
 
@@ -19,12 +33,12 @@ def test_ticks_are_the_step_model_rounded(keys):
     ticks, work, stages = step_clock(clock), clock.work, keys.get("pp", 1)
     for requests, tokens in ((1, 100), (16, 1000), (256, 30_000)):
         want = clock.step(
-            requests / stages, [a.times(requests / stages) for a in work.decoding(tokens)]
+            requests / stages, [a.times(requests / stages) for a in clock.decoding(tokens)]
         ).seconds
         got = ticks.ps([(tokens - 1, 1)] * requests) / PS_PER_S
         assert got == pytest.approx(want, rel=1e-4)
     for tokens in (100, 2000, 8000):
-        prompt = [a.times(1 / stages) for a in work.prefilling(tokens)]
+        prompt = [a.times(1 / stages) for a in clock.prefilling(tokens)]
         want = clock.step(0, prompt, tokens=tokens / stages, prompts=1 / stages).seconds
         assert ticks.ps([(0, tokens)]) / PS_PER_S == pytest.approx(want, rel=2e-3)
     assert none(work)

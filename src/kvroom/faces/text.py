@@ -210,7 +210,7 @@ def step(w: Workings) -> str:
             drawn = _glyph(style) * max(1, round(size / most * 40)) if size > most / 80 else ""
             lines.append(f"  {name:14}{show_gb(size):>12}  {drawn}".rstrip())
     total = sum(size for _, size, _ in parts)
-    lines.append(f"  {'a token':14}{show_gb(total / s.batch):>12}")
+    lines.append(f"  {'a token':14}{show_gb(total / s.batch / s.tokens_per_request):>12}")
     notes = []
     if s.crossover_batch is not None:
         notes.append(f"Cache outweighs weights from batch {s.crossover_batch:,}.")

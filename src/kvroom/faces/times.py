@@ -34,15 +34,24 @@ def _step(w: Workings) -> list[str]:
         "arithmetic": terms.compute_s,
         "launches": terms.layers_s + terms.step_s + terms.requests_s,
         "links": terms.links_s,
+        "drafting": terms.draft_s,
     }
     largest = sorted(parts.items(), key=lambda p: -p[1])[:3]
     shares = ", ".join(f"{n} {100 * v / s.seconds:.0f} %" for n, v in largest if v)
-    return [
+    lines = [
         "The step takes",
         f"  {'step':14}{show_seconds(s.seconds):>12}{_band(s.seconds_low, s.seconds_high)}",
         f"  {'of it':14}  {shares}",
         f"  {'tokens a s':14}{s.tokens_per_s:>12,.0f}  of all requests",
     ]
+    if w.deployment.speculation is not None:
+        plain = w.timing.clock.plain.decode_s(s.batch, w.deployment.context_tokens)
+        gain = s.tokens_per_request * plain / s.seconds
+        lines.append(
+            f"  {'speculation':14}{'× ' + format(gain, '.2f'):>12}  of what it makes without"
+            f"; {s.tokens_per_request:.2f} tokens each a step"
+        )
+    return lines
 
 
 def _serving(w: Workings) -> list[str]:

@@ -16,6 +16,7 @@ from kvroom.memory.extras import Extras
 from kvroom.memory.layout import Layout, Rank, WeightMap
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
+from kvroom.speculation import Speculation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,8 @@ class Deployment:
     most one request may hold (``context_given``: by the question, not as the model's own limit).
     ``extras`` are what is loaded beside the model. ``args`` are the engine's own flags, ``known_bytes``
     what was measured on one GPU in place of an estimate. ``kv_asked`` is the cache dtype as asked,
-    ``kv_name`` the same with ``auto`` resolved.
+    ``kv_name`` the same with ``auto`` resolved. ``speculation`` is how tokens are drafted, None where
+    they are not.
     """
 
     model: ModelSpec
@@ -46,6 +48,7 @@ class Deployment:
     known_bytes: Mapping[str, int] = field(default_factory=dict)
     concurrency: int | None = None
     extras: Extras = field(default_factory=Extras)
+    speculation: Speculation | None = None
 
     @property
     def own_ranks(self) -> Sequence[Rank]:

@@ -65,7 +65,7 @@ def drafts(
     size = _on_rank(alone, layout)
     if s.method != "draft":
         size += _spare_table(weights, layout)
-    return _extras(size, own, layout)
+    return _extras(size, own, layout, runs=_running(s.method, alone, weights))
 
 
 def _prediction(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
@@ -87,7 +87,10 @@ def _prediction(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
         for _ in range(run.count):
             size += sum(weights.bytes_on(t, index, layout) for t in run.layer.tensors)
             index += 1
-    return _extras(size, replace(model, layers=model.mtp), layout)
+    own = WeightMap(model=_trimmed("mtp", model, model), quantisation=weights.quantisation)
+    return _extras(
+        size, replace(model, layers=model.mtp), layout, runs=_running("mtp", own, weights)
+    )
 
 
 def _spare_table(weights: WeightMap, layout: Layout) -> int:
@@ -103,7 +106,7 @@ def _head(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
     own = _trimmed(s.method, like, weights.model)
     alone = WeightMap(model=own, quantisation=quantisation.named("bf16"))
     size = _on_rank(alone, layout) + _spare_table(weights, layout)
-    found = _extras(size, own, layout, ASSUMED_BAND)
+    found = _extras(size, own, layout, ASSUMED_BAND, runs=_running(s.method, alone, weights))
     said = (
         f"no {s.method} head given: one layer like the model's own is assumed (speculation.model)"
     )
@@ -169,10 +172,25 @@ def _on_rank(weights: WeightMap, layout: Layout) -> int:
     return weights.ranks(Layout(tp=layout.tp, ep=layout.ep))[0].weight_bytes
 
 
+def _running(method: str, alone: WeightMap, target: WeightMap) -> WeightMap:
+    """The draft as it runs: with the target's head where it has none of its own."""
+    if method in ("draft", "eagle3"):
+        return alone
+    model = target.model
+    head = parts.lm_head(model.vocab_size, model.hidden_size) if model.tied else model.head
+    own = alone.model
+    return replace(alone, model=replace(own, head=(*own.head, *head)))
+
+
 def _extras(
-    size: int, own: ModelSpec, layout: Layout, band: tuple[float, float] = (1.0, 1.0)
+    size: int,
+    own: ModelSpec,
+    layout: Layout,
+    band: tuple[float, float] = (1.0, 1.0),
+    *,
+    runs: WeightMap,
 ) -> Extras:
     source = "config" if band == (1.0, 1.0) else "assumed"
     stages = (*(0 for _ in range(layout.pp - 1)), size)
     part = Extra(name="draft", stages=stages, source=source, low=band[0], high=band[1])
-    return Extras(parts=(part,), draft_layers=tuple(own.each_layer()))
+    return Extras(parts=(part,), draft_layers=tuple(own.each_layer()), draft=runs)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kvroom.answer import Account
-from kvroom.memory.layout import Rank, stores_of
+from kvroom.memory.layout import Rank, WeightMap, stores_of
 from kvroom.models.spec import Layer
 
 
@@ -44,11 +44,13 @@ class Extra:
 class Extras:
     """All of a deployment's, and the layers by which a draft's cache adds to the model's.
 
-    The draft's layers lie on the last stage, after the model's own.
+    The draft's layers lie on the last stage, after the model's own. ``draft`` is the draft as it runs,
+    with the head that it may share with the model.
     """
 
     parts: tuple[Extra, ...] = ()
     draft_layers: tuple[Layer, ...] = ()
+    draft: WeightMap | None = field(default=None, compare=False)
     warnings: tuple[str, ...] = field(default=(), compare=False)
 
     def loaded_bytes(self, stage: int) -> int:
@@ -84,5 +86,6 @@ def together(found: Iterable[Extras]) -> Extras:
     return Extras(
         parts=tuple(p for e in listed for p in e.parts),
         draft_layers=tuple(x for e in listed for x in e.draft_layers),
+        draft=next((e.draft for e in listed if e.draft is not None), None),
         warnings=tuple(w for e in listed for w in e.warnings),
     )

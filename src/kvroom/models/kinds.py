@@ -75,6 +75,11 @@ class LayerKind:
         """The same summed over a prompt of ``tokens`` tokens."""
         return 0
 
+    def exchanged(self) -> int:
+        """Numbers that a token's queries, outputs and their normalisers (two numbers' width a head)
+        come to: what decode-context-parallel ranks exchange, each its share."""
+        return 0
+
     def on_rank(self, tp: int) -> LayerKind:
         """What is left of this on one of ``tp`` tensor-parallel ranks."""
         return self
@@ -98,6 +103,9 @@ class HeadedAttention(LayerKind):
             return f"({k} + {v})"
         dims = f"2 × {self.k_dim}" if self.k_dim == self.v_dim else f"({self.k_dim} + {self.v_dim})"
         return f"{self.kv_heads} × {dims} × {kv.factor}"
+
+    def exchanged(self) -> int:
+        return self.q_heads * (self.k_dim + self.v_dim + 2)
 
     def _flops(self, pairs: int) -> int:
         # query·key and weight·value, a multiply and an add each
@@ -235,6 +243,9 @@ class Latent(LayerKind):
         near = min(tokens, self.sparse_read or tokens)
         pairs = triangle(near) + (tokens - near) * near
         return 2 * self.q_heads * (self.k_dim + self.v_dim) * pairs
+
+    def exchanged(self) -> int:
+        return self.q_heads * (2 * self.latent_dim + self.rope_dim + 2)
 
     def on_rank(self, tp: int) -> LayerKind:
         return replace(self, q_heads=ceil_div(self.q_heads, tp))

@@ -89,10 +89,11 @@ def levels(d: Deployment, *, auto_cache: bool = False) -> tuple[str, ...]:
         (engine, gpu, shape, width, tp, f"ep={layout.ep}"),
         (engine, version, shape, width, generation),
     ]
-    # All-reduces over a scale-up link take what operators measure; over a bus, or of old, they vary.
+    # All-reduces over a scale-up link take what operators measure; over a bus they take far more, the
+    # more cards there are, and they vary, as those of old did.
     if device.scale_up is None:
         found.append("link=bus")
-        pairs.append((engine, "link=bus"))
+        pairs += [(engine, "link=bus"), ("link=bus", tp)]
     if auto_cache:
         pairs.append((width, "cache=auto"))
     if old:

@@ -14,6 +14,7 @@ from typing import Any
 
 from kvroom.memory.deployment import Deployment
 from kvroom.timing import calibration
+from kvroom.timing.drafting import drafting_of
 from kvroom.timing.steps import Clock, Rates, Terms
 from kvroom.timing.work import Work
 
@@ -48,7 +49,12 @@ class Timing:
         table = calibration.shipped()
         found = calibration.levels(d, auto_cache=auto_cache)
         return cls(
-            clock=Clock(work=Work.of(d), rates=rates, k=calibration.coefficients(found, table)),
+            clock=Clock(
+                work=Work.of(d),
+                rates=rates,
+                k=calibration.coefficients(found, table),
+                drafting=drafting_of(d),
+            ),
             levels=found,
             kind=calibration.kind_of(d.model),
             table=table,
@@ -70,15 +76,16 @@ class Timing:
         if wide is None:
             widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
             wide = hypot(widths["known"], *(widths[u] for u in self.unseen))
+        if metric == "tpot" and self.clock.drafting is not None:
+            wide = hypot(wide, self.clock.drafting.spread)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))
 
     def step(self, requests: int, tokens: int) -> tuple[Terms, Span]:
         """A decode step of ``requests`` of ``tokens`` tokens each, by term and as a whole."""
-        terms = self.clock.decode(requests, self.clock.work.decoding(tokens))
+        terms = self.clock.decode(requests, self.clock.decoding(tokens))
         return terms, self.span("step", terms.seconds)
 
     def prefill_s(self, tokens: int) -> float:
         """Seconds to compute a prompt of ``tokens`` by itself, no request waiting before it."""
-        work = self.clock.work
         chunks = ceil(tokens / CHUNK_TOKENS)
-        return self.clock.prefill(tokens, work.prefilling(tokens), chunks=chunks).seconds
+        return self.clock.prefill(tokens, self.clock.prefilling(tokens), chunks=chunks).seconds

@@ -4,7 +4,8 @@ A closed loop: each of ``users`` sends a prompt, reads its answer, sends the nex
 decodes, others' prompts are computed in between, so TPOT is a decode step plus its share of their
 prefill; TTFT is a request's own prefill plus what it waits behind others. When more users come than the
 cache holds, those without room wait a whole answer of somebody else's. Open arrivals below saturation
-hold as many requests at once as come while one is served (Little's law).
+hold as many requests at once as come while one is served (Little's law). Where tokens are drafted, a step
+gains each request several (``Clock.tokens_a_step``), so an answer takes so many fewer steps.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ class Load:
 class Times:
     """Seconds a token after the first (``tpot_s``) and to the first (``ttft_s``), with their parts.
 
-    ``tpot_s`` = ``step_s`` + ``prompts_a_step`` × ``prompt_s``; ``ttft_s`` = ``own_s`` + ``queued_s`` +
-    ``no_room_s``. ``decoding`` requests decode at once; ``requests_per_s`` are finished by the whole
-    deployment; ``saturated`` where more come than it can serve, so that ``ttft_s`` has no end.
+    ``tpot_s`` = (``step_s`` + ``prompts_a_step`` × ``prompt_s``) / ``tokens_a_step``; ``ttft_s`` =
+    ``own_s`` + ``queued_s`` + ``no_room_s``. ``decoding`` requests decode at once; ``requests_per_s`` are
+    finished by the whole deployment; ``saturated`` where more come than it can serve, so that ``ttft_s``
+    has no end.
     """
 
     tpot_s: float
@@ -56,6 +58,7 @@ class Times:
     no_room_s: float
     decoding: float
     requests_per_s: float
+    tokens_a_step: float
     saturated: bool = False
 
 
@@ -72,16 +75,17 @@ def static_batch(clock: Clock, load: Load) -> Times:
     """One batch, no arrivals: TTFT is when the batch's prefill is done."""
     k, layout = clock.k, clock.work.layout
     each = load.users / layout.dp
-    tpot = clock.decode_s(load.users, load.input_tokens + load.output_tokens // 2)
+    step = clock.decode_s(load.users, load.input_tokens + load.output_tokens // 2)
+    tpot = step / clock.tokens_a_step
     tokens = each * load.input_tokens
-    prompt = [a.times(each) for a in clock.work.prefilling(load.input_tokens)]
+    prompt = [a.times(each) for a in clock.prefilling(load.input_tokens)]
     chunks = ceil(tokens / load.chunk_tokens)
     own = clock.prefill(tokens, prompt, chunks=chunks, prompts=each).seconds
     ttft = k.first_scale * own + k.first_s
     return Times(
         tpot_s=tpot,
         ttft_s=ttft,
-        step_s=tpot,
+        step_s=step,
         prompts_a_step=0.0,
         prompt_s=0.0,
         own_s=ttft,
@@ -89,6 +93,7 @@ def static_batch(clock: Clock, load: Load) -> Times:
         no_room_s=0.0,
         decoding=load.users,
         requests_per_s=load.users / (ttft + tpot * max(1, load.output_tokens - 1)),
+        tokens_a_step=clock.tokens_a_step,
     )
 
 
@@ -105,15 +110,15 @@ class _Replica:
 
     @classmethod
     def of(cls, clock: Clock, load: Load) -> _Replica:
-        k, work = clock.k, clock.work
-        prompt = work.prefilling(load.input_tokens)
+        k = clock.k
+        prompt = clock.prefilling(load.input_tokens)
         chunks = ceil(load.input_tokens / load.chunk_tokens)
         own = clock.prefill(load.input_tokens, prompt, chunks=chunks).seconds
         empty = clock.prefill(0.0, [a.times(0) for a in prompt], chunks=chunks).seconds
         return cls(
             clock=clock,
             load=load,
-            each=work.decoding(load.input_tokens + load.output_tokens // 2),
+            each=clock.decoding(load.input_tokens + load.output_tokens // 2),
             prompt=prompt,
             own_s=k.first_s + k.first_scale * own,
             alone_s=k.alone * empty,
@@ -144,14 +149,14 @@ def closed_loop(clock: Clock, load: Load) -> Times:
     users, slots = load.users / dp, slots_of(clock, load) / dp
     room = min(users, slots)
     steps = max(1, load.output_tokens - 1)
-    r = _Replica.of(clock, load)
+    r, gained = _Replica.of(clock, load), clock.tokens_a_step
     decoding = room
     for _ in range(ROUNDS):
         step = r.step_s(decoding)
         prompt = r.prompt_s(decoding, step)
         # Others' prompts: a loop of one user never meets one.
-        prompts = max(0.0, users - 1) / users * decoding / load.output_tokens
-        tpot = step + prompts * prompt
+        prompts = max(0.0, users - 1) / users * decoding * gained / load.output_tokens
+        tpot = (step + prompts * prompt) / gained
         queued = k.wait * step + k.burst * max(0.0, room - 1) / 2 * prompt
         service = steps * tpot
         settled = max(min(1.0, room), room * service / (service + r.own_s + queued))
@@ -171,6 +176,7 @@ def closed_loop(clock: Clock, load: Load) -> Times:
         no_room_s=no_room,
         decoding=decoding * dp,
         requests_per_s=room * dp / cycle,
+        tokens_a_step=gained,
     )
 
 
@@ -178,13 +184,14 @@ def open_arrivals(clock: Clock, load: Load, requests_per_s: float) -> Times:
     """Arrivals at ``requests_per_s`` (whole deployment), independent of one another.
 
     Each takes ``prompt_s`` of the steps' time, so ρ = rate × ``prompt_s`` of it goes to prompts, TPOT is
-    a step over 1 − ρ, and a prompt waits ρ / (2·(1 − ρ)) of another (M/D/1). Where that has no steady
-    state, or not enough room, the deployment is saturated: it runs as a loop that fills it.
+    a step over 1 − ρ (and over the tokens that it gains), and a prompt waits ρ / (2·(1 − ρ)) of another
+    (M/D/1). Where that has no steady state, or not enough room, the deployment is saturated: it runs as a
+    loop that fills it.
     """
     k, dp = clock.k, clock.work.layout.dp
     rate, slots = requests_per_s / dp, slots_of(clock, load) / dp
     steps = max(1, load.output_tokens - 1)
-    r = _Replica.of(clock, load)
+    r, gained = _Replica.of(clock, load), clock.tokens_a_step
     decoding = 1.0
     for _ in range(ROUNDS):
         step = r.step_s(decoding)
@@ -192,7 +199,7 @@ def open_arrivals(clock: Clock, load: Load, requests_per_s: float) -> Times:
         busy = rate * prompt
         if busy >= 1:
             return _full(clock, load)
-        tpot = step / (1 - busy)
+        tpot = step / (1 - busy) / gained
         settled = max(1.0, rate * steps * tpot)
         if settled > slots:
             return _full(clock, load)
@@ -204,13 +211,14 @@ def open_arrivals(clock: Clock, load: Load, requests_per_s: float) -> Times:
         tpot_s=tpot,
         ttft_s=r.own_s + queued,
         step_s=step,
-        prompts_a_step=rate * tpot,
+        prompts_a_step=rate * tpot * gained,
         prompt_s=prompt,
         own_s=r.own_s,
         queued_s=queued,
         no_room_s=0.0,
         decoding=decoding * dp,
         requests_per_s=requests_per_s,
+        tokens_a_step=gained,
     )
 
 

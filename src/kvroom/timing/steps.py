@@ -5,16 +5,19 @@
 fits published measurements far better than the larger of memory and arithmetic time does: kernels of
 one layer wait for one another, so what one waits for is not hidden behind another. Every term is
 linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
-(``calibration.py``); a step of several stages passes one after another.
+(``calibration.py``); a step of several stages passes one after another. Where tokens are drafted a step
+verifies all drafts of a request, and the draft's passes are a term of their own (``drafting.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import exp, log1p
 
 from kvroom.machines.spec import Device
+from kvroom.timing.drafting import Drafting
 from kvroom.timing.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
 
 HOST_LINK_BYTES_PER_S = 25e9
@@ -23,6 +26,21 @@ HOST_LINK_BYTES_PER_S = 25e9
 FLOPS_PER_BYTE = {"apple": 33.0}
 """16-bit FLOPs for each byte of memory traffic where a vendor publishes no peak: its other chips' usual
 ratio (Apple's M1 to M4: 26 to 38)."""
+SUSTAINED_FLOPS_PER_J = {
+    "8.0": 0.78e12,
+    "8.9": 0.75e12,
+    "9.0": 1.42e12,
+    "10.0": 1.92e12,
+    "10.3": 1.92e12,
+    "12.0": 0.78e12,
+}
+"""16-bit FLOPs for each joule of a card's power limit that its chip, by compute capability, keeps up.
+
+Peak rates are those of the boost clock; power holds large products below it on cards with much
+arithmetic for their watts (L40S, B200), and not on those with little (GeForce, whose products that
+accumulate in 32 bits run at half rate). From NVIDIA's operators (``benchmarks/operators.json``): their
+GEMMs reach 0.9 of a peak that power allows, and so much less where it does not; for chips that power
+held nowhere there, the most that was seen."""
 USUAL_WIDTH = 4096
 """The hidden size at which a layer costs ``layer_s``."""
 
@@ -80,7 +98,8 @@ class Coefficients:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """A device's peaks as a step meets them: bytes and FLOPs a second, and its link to its peers."""
+    """A device's peaks as a step meets them: bytes and FLOPs a second (as far as its power allows), and
+    its link to its peers."""
 
     memory_bytes_per_s: float
     wide_flops_per_s: float
@@ -97,12 +116,21 @@ class Rates:
         if wide is None:
             return None
         link = device.peer_link
+        share = _powered(device, wide)
         return cls(
             memory_bytes_per_s=device.memory_bytes_per_s,
-            wide_flops_per_s=wide,
-            narrow_flops_per_s=device.flops(narrow_dtype) or wide,
+            wide_flops_per_s=share * wide,
+            narrow_flops_per_s=share * (device.flops(narrow_dtype) or wide),
             link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
         )
+
+
+def _powered(device: Device, wide_flops_per_s: float) -> float:
+    """The share of its peaks that the card's power limit allows; numbers half as wide take half."""
+    each = SUSTAINED_FLOPS_PER_J.get(device.compute_capability or "")
+    if each is None or not device.tdp_w:
+        return 1.0
+    return min(1.0, each * device.tdp_w / wide_flops_per_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +144,7 @@ class Terms:
     links_s: float
     requests_s: float
     step_s: float
+    draft_s: float
 
     @property
     def seconds(self) -> float:
@@ -128,16 +157,61 @@ class Terms:
             + self.links_s
             + self.requests_s
             + self.step_s
+            + self.draft_s
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Times the steps of one deployment."""
+    """Times the steps of one deployment; ``drafting`` is how it speculates, if it does."""
 
     work: Work
     rates: Rates
     k: Coefficients
+    drafting: Drafting | None = None
+
+    @property
+    def plain(self) -> Clock:
+        """The same deployment without speculation."""
+        return replace(self, drafting=None)
+
+    @property
+    def width(self) -> int:
+        """Tokens of each request that a decode step computes: one, and the drafts that it verifies."""
+        return 1 + (self.drafting.drafted if self.drafting else 0)
+
+    @property
+    def tokens_a_step(self) -> float:
+        """Tokens that each request gains by a decode step, as expected."""
+        return self.drafting.expected_tokens if self.drafting else 1.0
+
+    @cached_property
+    def draft(self) -> Clock | None:
+        """Times the draft's passes: at the deployment's coefficients, without what a step takes but
+        once. None where no draft runs."""
+        if self.drafting is None or self.drafting.work is None:
+            return None
+        k = replace(self.k, step_s=0.0, request_s=0.0, token_s=0.0)
+        return Clock(work=self.drafting.work, rates=self.rates, k=k)
+
+    def decoding(self, tokens: int) -> list[Attention]:
+        """One decode step's attention of a request of ``tokens``, stage by stage: the cache read once
+        for all tokens that are verified, and on the last stage once for each of the draft's passes."""
+        own = self.work.decoding(tokens)
+        if self.drafting is None:
+            return list(own)
+        made = [replace(a, flops=a.flops * self.width) for a in own]
+        if self.draft is not None:
+            (passed,) = self.draft.work.decoding(tokens)
+            made[-1] = made[-1].plus(passed.times(self.drafting.drafted))
+        return made
+
+    def prefilling(self, tokens: int) -> list[Attention]:
+        """The attention of a whole prompt of ``tokens``, the draft's pass over it included."""
+        made = list(self.work.prefilling(tokens))
+        if self.draft is not None:
+            made[-1] = made[-1].plus(self.draft.work.prefilling(tokens)[0])
+        return made
 
     def decode(self, requests: float, attention: Sequence[Attention]) -> Terms:
         """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``."""
@@ -146,7 +220,7 @@ class Clock:
 
     def decode_s(self, requests: float, tokens: int) -> float:
         """Seconds of a decode step of ``requests`` of ``tokens`` tokens each."""
-        return self.decode(requests, self.work.decoding(tokens)).seconds
+        return self.decode(requests, self.decoding(tokens)).seconds
 
     def step(
         self,
@@ -179,14 +253,7 @@ class Clock:
         prompt: Sequence[Attention],
     ) -> Terms:
         """One step that decodes ``requests`` of a replica and computes ``tokens`` of a prompt."""
-        both = [
-            Attention(
-                cache_bytes=a.cache_bytes * requests + p.cache_bytes,
-                state_bytes=a.state_bytes * requests + p.state_bytes,
-                flops=a.flops * requests + p.flops,
-            )
-            for a, p in zip(attention, prompt, strict=True)
-        ]
+        both = [a.times(requests).plus(p) for a, p in zip(attention, prompt, strict=True)]
         return self._terms(requests, tokens, both)
 
     def _terms(
@@ -199,8 +266,9 @@ class Clock:
         prompts: float = 1.0,
     ) -> Terms:
         k, w = self.k, self.work
-        tokens = requests + prompt_tokens
-        sampled = requests + (prompts if prompt_tokens else 0.0)
+        verified = requests * self.width
+        tokens = verified + prompt_tokens
+        sampled = verified + (prompts if prompt_tokens else 0.0)
         weights = cache = compute = layers = 0.0
         for stage, a in zip(w.stages, attention, strict=True):
             weights += chunks * self._read_s(stage, tokens / chunks)
@@ -212,10 +280,21 @@ class Clock:
             cache_s=k.scale * cache,
             compute_s=k.scale * compute,
             layers_s=k.scale * layers,
-            links_s=k.scale * self._links_s(tokens, chunks),
+            links_s=k.scale * self._links_s(tokens, verified, chunks),
             requests_s=k.scale * (k.request_s * requests + k.token_s * prompt_tokens),
             step_s=k.scale * k.step_s * chunks,
+            draft_s=self._draft_s(requests, prompt_tokens, chunks),
         )
+
+    def _draft_s(self, requests: float, prompt_tokens: float, chunks: float) -> float:
+        """The draft's passes but for their attention: the first also takes in what was computed of
+        prompts, those that follow a token of each request."""
+        if self.drafting is None or self.draft is None:
+            return 0.0
+        off = none(self.draft.work)
+        first = self.draft._terms(requests, prompt_tokens, off, chunks=chunks, prompts=0.0)
+        later = self.draft._terms(requests, 0.0, off, chunks=chunks)
+        return first.seconds + (self.drafting.drafted - 1) * later.seconds
 
     def _domain(self, tokens: float) -> float:
         """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""
@@ -270,7 +349,7 @@ class Clock:
             + k.state_layer_s * s.state_layers
         )
 
-    def _links_s(self, tokens: float, chunks: float) -> float:
+    def _links_s(self, tokens: float, decoded: float, chunks: float) -> float:
         k, w = self.k, self.work
         layout = w.layout
         rate = k.link_eta * self.rates.link_bytes_per_s
@@ -281,6 +360,13 @@ class Clock:
             # A ring sends 2·(n − 1)/n of the vector; two all-reduces a layer.
             sent += 2 * layers * 2 * (layout.tp - 1) / layout.tp * vector * tokens
             calls += 2 * layers * k.reduce_s
+        if layout.dcp > 1:
+            # Queries are gathered, outputs and normalisers reduced: each rank sends its own share of
+            # either to every other, in three calls a layer.
+            for s in w.stages:
+                shared, numbers = s.rank.exchanges()
+                sent += (layout.dcp - 1) * numbers * ACTIVATION_BYTES * decoded
+                calls += 3 * shared * k.reduce_s
         if layout.ep > layout.tp:
             routed = sum(s.expert_layers for s in w.stages)
             copies = min(w.active_experts, layout.ep)

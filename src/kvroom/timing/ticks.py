@@ -4,6 +4,11 @@ A step's time is a fixed part, which depends on how many requests and prompt tok
 attention adds: so much for each token that a decoding request looks back on, so much for each pair of
 tokens in a prompt. While the requests stay the same the second part grows by the same amount each
 step, so the time of a run of steps is an exact sum.
+
+Where a deployment speculates (``drafting.py``), ``decode_ps`` and ``context_ps`` are those of a step that
+drafts for each request and verifies ``verified`` tokens of it; ``tokens_a_step`` are what it gains of
+them, as expected. An engine that steps by it lets each decoding request advance that many tokens a step,
+as an average or by a draw: the next token, then each draft with chance ``acceptance`` until one fails.
 """
 
 from __future__ import annotations
@@ -23,10 +28,18 @@ PAIRS = 2**16
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertReads:
     """Experts of one kind that a step reads: ``all_ps`` for all of them, of which ``n`` tokens leave a
-    share of ``exp(−n · decay)`` untouched."""
+    share of ``exp(−n · decay)`` untouched. A decoding request brings ``each`` tokens to them, a token of a
+    prompt one where ``of_prompts``."""
 
     all_ps: float
     decay: float
+    each: int = 1
+    of_prompts: bool = True
+
+    def ps(self, requests: float, tokens: float) -> float:
+        """What a step of so many decoding requests and prompt tokens reads of them."""
+        met = self.each * requests + (tokens if self.of_prompts else 0)
+        return self.all_ps * (1.0 - exp(-self.decay * met))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +78,9 @@ class StepClock:
     prompt_ps: int
     reaches: tuple[Reach, ...]
     experts: tuple[ExpertReads, ...] = ()
+    verified: int = 1
+    tokens_a_step: float = 1.0
+    acceptance: float = 0.0
     decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """``decode_ps`` of the batches that were asked for so far."""
 
@@ -79,11 +95,11 @@ class StepClock:
         """The same with ``tokens`` of ``prompts`` prompts."""
         spent = self.step_ps + self.request_ps * requests + self.token_ps * tokens
         for e in self.experts:
-            spent += round(e.all_ps * (1.0 - exp(-e.decay * (requests + tokens))))
+            spent += round(e.ps(requests, tokens))
         return spent + self.prompt_ps * prompts
 
     def context_ps(self, tokens: int) -> int:
-        """Attention of one request whose next token is its ``tokens``-th."""
+        """Attention of one request whose next token is its ``tokens``-th, in a step."""
         return sum(r.context_ps * r.read(tokens) for r in self.reaches)
 
     def chunk_ps(self, start: int, tokens: int) -> int:
@@ -124,20 +140,26 @@ def step_clock(clock: Clock) -> StepClock:
     """The clock of one data-parallel replica of ``clock``'s deployment.
 
     Chunked attention counts as a window of half a chunk, what it reads on average. A pipeline's stages
-    each work on their share of the requests: a step is one passage of such a share.
+    each work on their share of the requests: a step is one passage of such a share. The later tokens
+    that a step verifies, and the passes that draft them, are timed as if they looked back as far as its
+    first.
     """
-    work = clock.work
+    work, draft = clock.work, clock.draft
     k, stages = clock.k, work.layout.pp
+    drafted = clock.width - 1
     byte_s = k.scale / (k.cache_eta * clock.rates.memory_bytes_per_s)
     flop_s = k.scale / (k.attention_mu * clock.rates.wide_flops_per_s)
     rates: dict[int | None, _Rate] = {}
     request_s = token_s = chunk_s = 0.0
-    for stage in work.stages:
-        rank = stage.rank
+    # (rank, how often a step reads its cache, how many tokens of a request look back on it)
+    parts = [(s.rank, 1, clock.width) for s in work.stages]
+    parts += [(s.rank, drafted, drafted) for s in draft.work.stages] if draft else []
+    for rank, reads, looks in parts:
         for kind, count in rank.stores:
             if kind.kind in FIXED_KINDS:
                 read = kind.read_bytes(1, work.kv, work.encoder_tokens) * count * byte_s
-                request_s += read + kind.decode_flops(1, work.encoder_tokens) * count * flop_s
+                computed = kind.decode_flops(1, work.encoder_tokens) * count * flop_s
+                request_s += reads * read + looks * computed
                 chunk_s += read
                 token_s += kind.prefill_flops(1, work.encoder_tokens) * count * flop_s
                 continue
@@ -145,27 +167,21 @@ def step_clock(clock: Clock) -> StepClock:
             rate = rates.setdefault(reach, _Rate())
             length = reach or FAR
             read = kind.read_bytes(rank.held(kind, length), work.kv, work.encoder_tokens)
-            rate.read_bytes += count * read / length
-            rate.decode_flops += count * kind.decode_flops(length) / length
+            rate.read_bytes += reads * count * read / length
+            rate.decode_flops += looks * count * kind.decode_flops(length) / length
             rate.pair_flops += count * kind.prefill_flops(length) / (length * (length + 1) / 2)
             token_s += float(kind.growth(work.kv)) * count * byte_s  # written once
-    off = none(work)
-    experts = [
-        ExpertReads(
-            all_ps=clock.expert_read_s(e) * PS_PER_S,
-            decay=clock.expert_decay(e) / stages,
-        )
-        for stage in work.stages
-        for e in stage.experts
-    ]
+    off, experts = none(work), _experts(clock, stages, each=clock.width)
+    if draft is not None:
+        experts += _experts(draft, stages)
+        experts += _experts(draft, stages, times=drafted - 1, of_prompts=False)
 
     def seconds(requests: int, tokens: int, prompts: int) -> float:
         base = clock.step(
             requests / stages, off, tokens=tokens / stages, prompts=prompts / stages
         ).seconds
         base += (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
-        touched = sum(e.all_ps * (1 - exp(-e.decay * (requests + tokens))) for e in experts)
-        return base - touched / PS_PER_S
+        return base - sum(e.ps(requests, tokens) for e in experts) / PS_PER_S
 
     nothing = seconds(0, 0, 0)
     each = [seconds(*one) - nothing for one in ((1, 0, 0), (0, 1, 0), (0, 1, 1))]
@@ -175,6 +191,9 @@ def step_clock(clock: Clock) -> StepClock:
         token_ps=round(each[1] * PS_PER_S),
         prompt_ps=round((each[2] - each[1]) * PS_PER_S),
         experts=tuple(experts),
+        verified=clock.width,
+        tokens_a_step=clock.tokens_a_step,
+        acceptance=clock.drafting.acceptance if clock.drafting else 0.0,
         reaches=tuple(
             Reach(
                 tokens=reach,
@@ -186,6 +205,23 @@ def step_clock(clock: Clock) -> StepClock:
             for reach, r in sorted(rates.items(), key=lambda item: (item[0] is not None, item[0]))
         ),
     )
+
+
+def _experts(
+    clock: Clock, stages: int, *, each: int = 1, times: int = 1, of_prompts: bool = True
+) -> list[ExpertReads]:
+    """What a step reads of experts, ``times`` over, its requests spread over ``stages``."""
+    return [
+        ExpertReads(
+            all_ps=times * clock.expert_read_s(e) * PS_PER_S,
+            decay=clock.expert_decay(e) / stages,
+            each=each,
+            of_prompts=of_prompts,
+        )
+        for stage in clock.work.stages
+        for e in stage.experts
+        if times
+    ]
 
 
 def _reach(kind: LayerKind) -> int | None:

@@ -7,7 +7,7 @@ weights are shared by the batch and cache is not: past the crossover batch, cach
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 from kvroom.answer import StepBytes
@@ -23,13 +23,19 @@ MAX_BATCH = 2**40
 
 @dataclass(frozen=True, kw_only=True)
 class Traffic:
-    """A model in a layout: what its steps move (bytes summed over all GPUs) and compute."""
+    """A model in a layout: what its steps move (bytes summed over all GPUs) and compute.
+
+    ``drafted`` tokens of each request are verified beside the next one; ``draft`` is the traffic of one
+    pass of what drafts them, if anything on the GPU does.
+    """
 
     model: ModelSpec
     layout: Layout
     ranks: Sequence[Rank]
     kv: Dtype
     encoder_tokens: int = 0
+    drafted: int = 0
+    draft: Traffic | None = None
 
     def weight_bytes(self, batch: float) -> int:
         """Weights that a decode step of ``batch`` requests reads.
@@ -39,7 +45,7 @@ class Traffic:
         """
         per_replica = batch / self.layout.dp
         # Expert ranks that span replicas serve the tokens of all of them.
-        tokens = batch if self.layout.ep > self.layout.tp else per_replica
+        tokens = (1 + self.drafted) * (batch if self.layout.ep > self.layout.tp else per_replica)
         read = 0.0
         for rank in self.ranks:
             read += rank.read_bytes
@@ -56,14 +62,23 @@ class Traffic:
         return cache * self.layout.tp, state * self.layout.tp
 
     def step_bytes(self, batch: int, tokens: int) -> StepBytes:
-        """What a decode step of ``batch`` requests at ``tokens`` tokens each moves."""
+        """What a decode step of ``batch`` requests at ``tokens`` tokens each moves, drafting included."""
         cache, state = self.request_bytes(tokens)
-        return StepBytes(
+        own = StepBytes(
             weights=self.weight_bytes(batch),
             kv=batch * cache,
             state=batch * state,
-            activations=batch * self._activation_bytes,
-            links=batch * self._link_bytes(batch),
+            activations=batch * (1 + self.drafted) * self._activation_bytes,
+            links=batch * (1 + self.drafted) * self._link_bytes(),
+        )
+        if self.draft is None:
+            return own
+        one = self.draft.step_bytes(batch, tokens)
+        return StepBytes(
+            **{
+                f.name: getattr(own, f.name) + self.drafted * getattr(one, f.name)
+                for f in fields(StepBytes)
+            }
         )
 
     @cached_property
@@ -87,28 +102,34 @@ class Traffic:
             for r in self.model.layers
         )
 
-    def _link_bytes(self, batch: int) -> int:
+    def _link_bytes(self) -> int:
         """What one token sends between GPUs.
 
         Two all-reduces a layer over tensor ranks (a ring sends 2·(n − 1)/n of the vector from each
-        of n ranks), one hand-over a stage, and a dispatch and a combine of the vector to each of k
+        of n ranks), one hand-over a stage, what context-parallel ranks exchange of queries and outputs
+        (each its share to every other), and a dispatch and a combine of the vector to each of k
         experts where those lie on other ranks.
         """
         vector = self.model.hidden_size * ACTIVATION_BYTES
         tp, ep = self.layout.tp, self.layout.ep
         sent = 2 * 2 * (tp - 1) * vector * self.model.num_layers
         sent += (self.layout.pp - 1) * tp * vector
+        numbers = sum(rank.exchanges()[1] for rank in self.ranks)
+        sent += (self.layout.dcp - 1) * numbers * ACTIVATION_BYTES * tp
         if ep > 1:
             sent += 2 * self._expert_hops * vector * (ep - 1) // ep
         return sent
 
     def decode_flops(self, batch: int, tokens: int) -> int:
         """Floating-point operations of a decode step: a multiply and an add for each weight used,
-        and the attention over what each request holds."""
+        and the attention over what each request holds; of all tokens drafted and verified."""
         attention = sum(
             k.decode_flops(tokens, self.encoder_tokens) * n for k, n in self.model.stores
         )
-        return batch * (2 * self._matrix_params() + attention)
+        own = batch * (1 + self.drafted) * (2 * self._matrix_params() + attention)
+        if self.draft is None:
+            return own
+        return own + self.drafted * self.draft.decode_flops(batch, tokens)
 
     def prefill_flops(self, tokens: int) -> int:
         """Floating-point operations of a prompt of ``tokens`` tokens (its last one sampled)."""

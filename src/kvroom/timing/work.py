@@ -77,6 +77,14 @@ class Attention:
             flops=self.flops * requests,
         )
 
+    def plus(self, other: Attention) -> Attention:
+        """Both together."""
+        return Attention(
+            cache_bytes=self.cache_bytes + other.cache_bytes,
+            state_bytes=self.state_bytes + other.state_bytes,
+            flops=self.flops + other.flops,
+        )
+
 
 NO_ATTENTION = Attention(cache_bytes=0.0, state_bytes=0.0, flops=0.0)
 
