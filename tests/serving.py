@@ -1,7 +1,9 @@
 """Random engines and requests, served from event to event and step by step, to be compared."""
 
 from dataclasses import dataclass
+from random import Random
 
+from kvroom.simulation.bring import Brought
 from kvroom.simulation.extents import ExtentPool, Holding
 from kvroom.simulation.feed import LiveHashes
 from kvroom.simulation.live import Live
@@ -67,7 +69,7 @@ class Case:
             yield live
 
 
-def jumped(case, random=None):
+def jumped(case, random=None, bringer=None):
     """The Server and its Noted outcome once all are served; pushed piecemeal where ``random`` says so."""
     out, engine = Noted(), case.engine
     server = Server(
@@ -77,6 +79,8 @@ def jumped(case, random=None):
         out,
         block_tokens=engine.groups[0].block_size,
         caching=engine.enable_prefix_caching,
+        bringer=bringer,
+        notices=bringer,
     )
     for live in case.lives():
         server.push(live)
@@ -86,7 +90,7 @@ def jumped(case, random=None):
     return server, out
 
 
-def stepped(case):
+def stepped(case, bringer=None):
     """The Stepper and its Noted outcome once all are served."""
     out = Noted()
 
@@ -97,17 +101,25 @@ def stepped(case):
             live.index, live.arrival_ps, live.prompt, tokens, hashes=hashes, priority=live.priority
         )
 
-    stepper = Stepper(case.engine.scheduler(), case.clock, out, sequence)
+    stepper = Stepper(
+        case.engine.scheduler(),
+        case.clock,
+        out,
+        sequence,
+        unit=case.unit,
+        bringer=bringer,
+        notices=bringer,
+    )
     for live in case.lives():
         stepper.push(live)
     assert stepper.advance()
     return stepper, out
 
 
-def same(case, random=None):
+def same(case, random=None, bringers=(None, None)):
     """Serve ``case`` both ways and hold one against the other; gives the Server's outcome."""
-    server, fast = jumped(case, random)
-    stepper, slow = stepped(case)
+    server, fast = jumped(case, random, bringers[0])
+    stepper, slow = stepped(case, bringers[1])
     assert fast.first_ps == slow.first_ps
     assert fast.done_ps == slow.done_ps
     assert fast.gone == slow.gone
@@ -209,3 +221,42 @@ def some_chats(random):
         names = [hash(tuple(whole[:end])) & 0xFFFFFFFFFF for end in ends]
         requests.append((now, len(prompt), output, names, len(names), random.randint(0, 2)))
     return Case(engine, some_clock(random), 1, requests)
+
+
+class Fickle:
+    """A Bringer whose offers depend on who asks and what it finds, and Notices that keep what they hear.
+
+    Some offers are there at once, some late, some hand over all but the last token.
+    """
+
+    hears_evictions = True
+
+    def __init__(self, block_tokens, salt, slowest):
+        self.block_tokens = block_tokens
+        self.salt = salt
+        self.slowest = slowest
+        self.heard = [([], [], [])]  # by admission: it, the pages filled since, those evicted
+        self.late = 0
+
+    def offer(self, live, now, found, limit):
+        dice = Random(f"{self.salt} {live.index} {live.preemptions} {found}")
+        if dice.random() < 0.4 or live.known <= found + 1:
+            return None
+        blocks = (limit - found) // self.block_tokens
+        tokens = found + dice.randint(0, blocks) * self.block_tokens
+        if dice.random() < 0.3:
+            tokens = live.known - 1
+        if tokens <= found:
+            return None
+        wait = dice.choice([0, dice.randint(0, self.slowest)])
+        return Brought(tokens, now + wait, "note")
+
+    def admitted(self, live, now, found, brought):
+        self.late += brought is not None and brought.ready_ps > now
+        self.heard.append(([now, live.index, found, brought], [], []))
+
+    def filled(self, names, blocks):
+        self.heard[-1][1].extend([*names, *["unnamed"] * blocks])
+
+    def evicted(self, names, blocks):
+        self.heard[-1][2].extend([*names, *["unnamed"] * blocks])

@@ -105,19 +105,23 @@ class Point:
 
     def to_dict(self) -> dict[str, Any]:
         """The figures that matter, plain."""
-        a = self.answer
-        return {
-            "value": self.value,
-            "ttft_p50_s": a["ttft_s"]["p50"],
-            "ttft_p99_s": a["ttft_s"]["p99"],
-            "tpot_p99_s": a["tpot_s"]["p99"],
-            "output_tokens_per_s": a["output_tokens_per_s"],
-            "goodput_requests_per_s": a["goodput_requests_per_s"],
-            "prefix_hit_ratio": a["prefix_hit_ratio"],
-            "preemptions": a["preemptions"],
-            "completed": a["requests"]["completed"],
-            "dropped": a["requests"]["dropped"],
-        }
+        return {"value": self.value} | figures(self.answer)
+
+
+def figures(answer: dict[str, Any]) -> dict[str, Any]:
+    """Of a simulation's answer what a sweep compares."""
+    a = answer
+    return {
+        "ttft_p50_s": a["ttft_s"]["p50"],
+        "ttft_p99_s": a["ttft_s"]["p99"],
+        "tpot_p99_s": a["tpot_s"]["p99"],
+        "output_tokens_per_s": a["output_tokens_per_s"],
+        "goodput_requests_per_s": a["goodput_requests_per_s"],
+        "prefix_hit_ratio": a["prefix_hit_ratio"],
+        "preemptions": a["preemptions"],
+        "completed": a["requests"]["completed"],
+        "dropped": a["requests"]["dropped"],
+    }
 
 
 def sweep(

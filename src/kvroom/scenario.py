@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.offload import check as check_tiers
 from kvroom.speculation import check as check_speculation
 from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
@@ -104,6 +105,10 @@ def _model_or_gpu(name: str, value: Any) -> str | dict[str, Any]:
     if isinstance(value, Mapping):
         return dict(_json(name, dict(value), finite=False))  # published configs have Infinity
     return _text(name, value)
+
+
+def _text_or_object(name: str, value: Any) -> str | dict[str, Any]:
+    return _json_object(name, value) if isinstance(value, Mapping) else _text(name, value)
 
 
 def _rate(name: str, value: Any) -> float:
@@ -277,7 +282,8 @@ class Scenario:
     workload: Workload | None = None
     tiers: Any = None
     replicas: int = 1
-    routing: str | None = None
+    routing: str | dict[str, Any] | None = None
+    fleet: Any = None
     disaggregation: Any = None
     speculation: Any = None
     calibration: Any = None
@@ -302,9 +308,10 @@ class Scenario:
         "engine_version": _version,
         "engine_args": _json_object,
         "workload": _workload,
-        "tiers": _json,
+        "tiers": check_tiers,
         "replicas": _count(MAX_GPUS),
-        "routing": _text,
+        "routing": _text_or_object,
+        "fleet": _json,
         "disaggregation": _json,
         "speculation": check_speculation,
         "calibration": _json,

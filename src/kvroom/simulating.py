@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.memory.deployment import Deployment
+from kvroom.fleets import fleet_dict, fleet_warnings, groups_of, is_managed, managed, with_tiers
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
-from kvroom.simulation.engines import Played, played
-from kvroom.simulation.extents import ExtentPool
-from kvroom.simulation.feed import Feed, LiveHashes, Naming
-from kvroom.simulation.fleet import ROUTES, Engine, Fleet, Moment, Route, Watch
+from kvroom.simulation.feed import Feed, Naming
+from kvroom.simulation.fleet import Fleet, Moment, Watch
+from kvroom.simulation.levels import Plant
 from kvroom.simulation.live import Live
+from kvroom.simulation.managed import Managed
 from kvroom.simulation.outcome import Limits, Outcome
-from kvroom.simulation.sequence import Sequence as Served
-from kvroom.simulation.server import Server
-from kvroom.simulation.stepper import Stepper
-from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
+from kvroom.tiering import told, warnings_of
+from kvroom.timing.ticks import PS_PER_S
 from kvroom.units import ceil_div
 from kvroom.workloads.distributions import parse_seconds
 from kvroom.workloads.requests import Request
@@ -75,17 +73,19 @@ class Simulated:
     """What happened to the requests of one simulation."""
 
     workings: Workings
-    fleet: Fleet
+    fleet: Fleet | Managed
     slo: tuple[Objective, ...]
     counts: Mapping[str, int]
     blocks: int
+    """Usable ones, all replicas together."""
     duration_s: float
     warnings: tuple[str, ...]
+    plants: tuple[Plant, ...] = ()
 
     @property
     def line(self) -> list[Moment]:
         """How things stood over time."""
-        return sorted(self.fleet.line)
+        return sorted(self.fleet.line.moments)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as ``kvroom simulate --json`` prints them."""
@@ -104,13 +104,17 @@ class Simulated:
             "prefix_hit_ratio": out.cached_tokens / out.prompt_tokens if out.prompt_tokens else 0.0,
             "preemptions": out.preempted,
             "kv_blocks": {
-                "total": self.blocks * len(self.fleet.engines),
-                "peak": sum(e.peak_blocks for e in self.fleet.engines),
+                "total": self.blocks,
+                "peak": self.fleet.peak_blocks,
             },
             "duration_s": seconds,
         }
         if self.slo:
             answer["slo"] = {o.name: _kept(o, times) for o in self.slo}
+        if self.plants:
+            answer["tiers"] = told(self.plants, seconds)
+        if isinstance(self.fleet, Managed):
+            answer["fleet"] = fleet_dict(self.fleet, seconds)
         return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
 
 
@@ -167,48 +171,51 @@ def serve(
     watch: Watch | None = None,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already."""
-    d = workings.deployment
-    rules = played(d, workings.answer)
-    if workings.timing is None:
-        fix = "Name a card of the catalogue, or give its flops_per_s."
-        raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
-    clock = step_clock(workings.timing.clock.plain)
-    outcome = Outcome(limits=limits_of(slo), on_over=on_over)
-    size = rules.name_tokens
+    scenario = workings.plan.scenario
+    groups = groups_of(workings)
+    rules = groups[0].rules
+    limits = limits_of(slo)
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
     if rules.engine.enable_prefix_caching:
-        naming = Naming(size, hashed, numbered=isinstance(source, Synthetic))
+        naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
-    replicas = workings.plan.scenario.replicas * d.layout.dp
-    engines = [_engine(rules, clock, outcome, feed) for _ in range(replicas)]
-    fleet = Fleet(engines, outcome, route=_route(workings.plan.scenario), watch=watch)
+    groups = with_tiers(groups, feed)
+    plants = [g.plant for g in groups if g.plant is not None]
+    fleet: Fleet | Managed
+    if is_managed(scenario, groups):
+        seed = getattr(source, "seed", 0)
+        fleet = managed(scenario, groups, feed, limits, on_over=on_over, watch=watch, seed=seed)
+    else:
+        outcome = Outcome(limits=limits, on_over=on_over)
+        follow = feed.follow if feed.waits else None
+        fleet = Fleet(groups[0].engines(outcome, feed, follow), outcome, watch=watch)
     fleet.serve(feed)
-    running = sum(e.running_count for e in engines)
-    waiting = sum(e.waiting_count for e in engines)
-    done = len(outcome.e2e_ps)
-    last = outcome.last_ps if not fleet.stopped else max(e.decide for e in engines)
+    out = fleet.outcome
+    running, waiting = fleet.running_count, fleet.waiting_count
+    done = len(out.e2e_ps)
+    last = out.last_ps if not fleet.stopped else fleet.last_ps
     return Simulated(
         workings=workings,
         fleet=fleet,
         slo=slo,
         counts={
-            "arrived": done + running + waiting + outcome.dropped,
+            "arrived": done + running + waiting + out.dropped,
             "completed": done,
             "running": running,
             "waiting": waiting,
-            "dropped": outcome.dropped,
+            "dropped": out.dropped,
         },
-        blocks=rules.engine.num_gpu_blocks - 1,
+        blocks=sum(g.blocks * g.most for g in groups),
         duration_s=last / PS_PER_S,
-        warnings=(*workings.plan.warnings, *rules.warnings, *_left_out(d)),
+        warnings=(
+            *workings.plan.warnings,
+            *rules.warnings,
+            *fleet_warnings(fleet, groups, last),
+            *warnings_of(scenario, plants),
+        ),
+        plants=tuple(plants),
     )
-
-
-def _left_out(d: Deployment) -> tuple[str, ...]:
-    if d.speculation is None:
-        return ()
-    return ("speculation: its memory is simulated, its time is not (kvroom plan has it)",)
 
 
 BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
@@ -229,42 +236,3 @@ def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
         found[name] = band(a[name] for a in answers)
     return found
-
-
-def _route(scenario: Scenario) -> Route:
-    """How requests are spread over replicas."""
-    name = scenario.routing or next(iter(ROUTES))
-    if name not in ROUTES:
-        fix = did_you_mean(name, tuple(ROUTES), f"Known: {', '.join(ROUTES)}.")
-        raise KvroomError("routing", name, "is no known way to spread requests", fix)
-    return ROUTES[name]
-
-
-def _engine(rules: Played, clock: StepClock, outcome: Outcome, feed: Feed) -> Engine:
-    """One replica: from event to event where its rules allow it, else step by step."""
-    engine = rules.engine
-    follow = feed.follow if feed.waits else None
-    if rules.jumps:
-        unit = feed.naming.unit if feed.naming else 1
-        return Server(
-            engine.settings,
-            ExtentPool(engine.num_gpu_blocks - 1, unit),
-            clock,
-            outcome,
-            block_tokens=engine.groups[0].block_size,
-            caching=engine.enable_prefix_caching,
-            follow=follow,
-        )
-    unit = feed.naming.unit if feed.naming else 1
-
-    def sequence(live: Live) -> Served:
-        return Served(
-            live.index,
-            live.arrival_ps,
-            live.prompt,
-            live.total - live.prompt,
-            hashes=LiveHashes(live, unit),
-            priority=live.priority,
-        )
-
-    return Stepper(rules.rules(), clock, outcome, sequence, follow=follow)

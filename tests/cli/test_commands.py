@@ -61,6 +61,7 @@ VALUES = {
     "--engine-version": ("0.33.0", "engine_version", "0.33.0"),
     "--replicas": ("2", "replicas", 2),
     "--routing": ("round-robin", "routing", "round-robin"),
+    "--fleet": ('{"start": {"seconds": 20}}', "fleet", {"start": {"seconds": 20}}),
     "--calibration": ("mine.json", "calibration", "mine.json"),
     "--tiers": ('[{"name": "host"}]', "tiers", [{"name": "host"}]),
     "--disaggregation": ("{}", "disaggregation", {}),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvroom.simulation.outcome import Gaps
 from kvroom.simulation.spans import steps_until
-from serving import jumped, same, some_case, some_chats
+from serving import Fickle, jumped, same, some_case, some_chats
 
 SEEDS = st.integers(0, 2**32)
 
@@ -25,6 +25,34 @@ def test_jumps_are_steps(seed):
 def test_jumps_are_steps_in_chats(seed):
     dice = random.Random(seed)
     same(some_chats(dice), dice)
+
+
+@settings(max_examples=400)
+@given(SEEDS)
+def test_jumps_are_steps_where_cache_is_brought(seed):
+    """The same to the tick and the block, and notices tell of the same pages in the same order.
+
+    But not in chats: an answer that another prompt already begins with is found by both before it is done,
+    and the Server enters it only when somebody asks.
+    """
+    dice = random.Random(seed)
+    case = (some_case if seed % 2 else some_chats)(dice)
+    size, slowest = case.engine.groups[0].block_size, dice.choice([10, 1000, 30_000])
+    fast, slow = (Fickle(size, seed, slowest) for _ in range(2))
+    same(case, dice, (fast, slow))
+    if seed % 2:
+        assert fast.heard == slow.heard
+
+
+def test_some_wait_for_what_is_brought():
+    """The law above is about something: in a good part of its cases somebody waits."""
+    late = 0
+    for seed in range(1, 60, 2):
+        case = some_case(random.Random(seed))
+        bringer = Fickle(case.engine.groups[0].block_size, seed, 30_000)
+        jumped(case, None, bringer)
+        late += bringer.late
+    assert late > 20
 
 
 @given(SEEDS)

@@ -11,6 +11,7 @@ import click
 
 from kvroom.errors import KvroomError
 from kvroom.faces import codec, hub
+from kvroom.offload import line as tier_line
 from kvroom.scenario import Scenario
 
 _NUMBER = "NUMBER"
@@ -48,9 +49,15 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "Its version (default: the newest modelled).",
     ),
     ("--replicas", "replicas", _NUMBER, "Copies of the whole deployment."),
-    ("--routing", "routing", "NAME", "How requests are spread over replicas."),
+    (
+        "--routing",
+        "routing",
+        "NAME[:KEY=…]",
+        "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
+    ),
+    ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
-    ("--tiers", "tiers", "JSON", "Memory tiers below the GPU."),
+    ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
     ("--speculation", "speculation", "JSON", "Draft model or MTP."),
     ("--input-tokens", "workload.input_tokens", _TOKENS, "Prompt length of the workload."),
@@ -64,7 +71,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ("--rate", "workload.requests_per_s", _NUMBER, "Open arrivals, requests per second."),
     ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),
 )
-_JSON_KEYS = ("tiers", "disaggregation", "speculation", "workload.lengths")
+_JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
 _NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == _NUMBER)
 
 
@@ -85,6 +92,12 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+        ),
+        click.option(
+            "--tier",
+            multiple=True,
+            metavar="KIND[:SIZE][:KEY=…]",
+            help="Cache below the GPU: host:512GiB, nvme:4TB:write=back, network (repeatable).",
         ),
         click.option(
             "--known-bytes",
@@ -223,6 +236,9 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
         workload.update(_spec(given["workload"]))
     if given.get("engine_arg"):
         found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
+    if given.get("tier"):
+        more = [tier_line(text) for text in given["tier"]]
+        found["tiers"] = [*(found.get("tiers") or []), *more]
     if given.get("known_bytes"):
         found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
     if given.get("allow_overcommit"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -50,6 +50,9 @@ class Asked:
             for need in answer["needs"]:
                 size = price.bytes(need["tokens"])
                 need |= {"bytes": size, "gib": size / GIB, "tiers": placed(size, self.rooms)}
+            if self.rooms:
+                found = self.reuse.by_tier(self.rooms, price)
+                answer["tiers"] = [asdict(t) | {"gib": t.bytes / GIB} for t in found]
         return answer | {"warnings": list(self.warnings)}
 
 
@@ -166,9 +169,9 @@ def show(asked: Asked) -> str:
                 f" ({best.hit_blocks / total:.1%}): {found.token_hit_ratio:.1%} of all prompt tokens."
             )
         )
-        blocks += [curve(found), policies(found), needs(asked), lives(found)]
+        blocks += [curve(found), policies(found), needs(asked), by_tier(asked), lives(found)]
     blocks += [waste(found), *(paragraph(f"Note: {w}.") for w in asked.warnings)]
-    return "\n\n".join(blocks)
+    return "\n\n".join(block for block in blocks if block)
 
 
 def curve(found: Reuse) -> str:
@@ -212,6 +215,18 @@ def needs(asked: Asked) -> str:
     rows = [["of best", "hits", *_columns(asked)], *(_need(n, asked) for n in asked.reuse.needs())]
     what = f" for {price.name} in {price.kv.name}" if price else ""
     return f"How large an LRU cache must be{what}\n" + table(rows)
+
+
+def by_tier(asked: Asked) -> str:
+    """The hits that each tier adds."""
+    if asked.price is None or not asked.rooms:
+        return ""
+    rows = [["", "size", "tokens", "hits", "with those above"]]
+    for tier in asked.reuse.by_tier(asked.rooms, asked.price):
+        tokens = show_count(tier.blocks * asked.reuse.refs.block_tokens)
+        ratios = (f"{tier.hit_ratio:.2%}", f"{tier.total_ratio:.2%}")
+        rows.append([tier.tier, show_gib(tier.bytes), tokens, *ratios])
+    return "Hits of each tier, LRU through all of them, each block kept once\n" + table(rows)
 
 
 def _columns(asked: Asked) -> list[str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from kvroom.cliffs import Sweep, parse_sweep, sweep, to_dict
 from kvroom.errors import KvroomError
 from kvroom.faces import codec
+from kvroom.faces.fleets import fleet_text, splits_text
 from kvroom.faces.options import scenario_from
 from kvroom.faces.plain import ascii_only
 from kvroom.faces.rows import RowFile
@@ -22,6 +23,8 @@ from kvroom.scenario import Scenario
 from kvroom.simulating import Objective, bands, parse_slo, serve
 from kvroom.simulation.results import Played
 from kvroom.simulation.script import Script
+from kvroom.splits import Stopped
+from kvroom.splits import splits as try_splits
 from kvroom.units import check_int, parse_tokens
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import describe
@@ -57,6 +60,7 @@ def run(
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
+    splits: bool,
     describe_only: bool,
     **given: Any,
 ) -> None:
@@ -79,6 +83,9 @@ def run(
     if cliff is not None:
         _cliff(parse_sweep(cliff), scenario, source, objectives, as_json=as_json)
         return
+    if splits:
+        _splits(scenario, source, objectives, as_json=as_json)
+        return
     many = 1 if seeds is None else _count(seeds)
     if many > 1 and not isinstance(source, Synthetic):
         why = "are drawn of made-up workloads only"
@@ -97,11 +104,13 @@ def run(
         say(answer)
     else:
         click.echo(show(made, answer))
+        if "fleet" in answer:
+            click.echo("\n" + fleet_text(answer["fleet"]))
     if made.fleet.stopped:
         _stopped()
 
 
-def _stopped() -> None:
+def _stopped() -> NoReturn:
     click.echo("kvroom: stopped; this is what was done until then", err=True)
     sys.exit(STOPPED)
 
@@ -123,6 +132,24 @@ def _cliff(
         click.echo(cliff_text(wanted, points))
     if len(points) < len(wanted.values):
         _stopped()
+
+
+def _splits(
+    scenario: Scenario,
+    source: Iterable[Request],
+    slo: tuple[Objective, ...],
+    *,
+    as_json: bool,
+) -> None:
+    with Progress(_expected(source)) as progress:
+        try:
+            found = try_splits(scenario, source, slo=slo, watch=progress.watch)
+        except Stopped:
+            _stopped()
+    if as_json:
+        say(found.to_dict())
+    else:
+        click.echo(splits_text(found))
 
 
 def _count(text: str) -> int:

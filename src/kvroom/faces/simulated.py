@@ -9,7 +9,7 @@ from kvroom.cliffs import Point, Sweep, breaks_at
 from kvroom.faces.reuse import LEVELS, table
 from kvroom.faces.text import WIDTH, _plain, head, paragraph
 from kvroom.simulating import Simulated
-from kvroom.units import show_count
+from kvroom.units import show_count, show_gb
 
 LABEL = 15
 TIMES = (
@@ -24,7 +24,7 @@ def show(made: Simulated, answer: Mapping[str, Any]) -> str:
     """The whole answer, of which ``answer`` holds the figures."""
     blocks = [head(made.workings), paragraph(sentence(made, answer)), times(answer)]
     notes = (paragraph(f"Note: {w}.") for w in answer["warnings"])
-    blocks += [lines(made), slo(answer), band(answer), *notes]
+    blocks += [tiers(answer), lines(made), slo(answer), band(answer), *notes]
     return "\n\n".join(b for b in blocks if b)
 
 
@@ -58,6 +58,22 @@ def times(answer: Mapping[str, Any]) -> str:
     return table(rows) if len(rows) > 1 else ""
 
 
+def tiers(answer: Mapping[str, Any]) -> str:
+    """What each tier gave: hits, bytes, how long reading it took."""
+    if "tiers" not in answer:
+        return ""
+    rows = [["", "hits", "read", "written", "reads", "mean", "p99", "busy"]]
+    for tier in answer["tiers"]:
+        cells = [tier["tier"], f"{tier['hit_ratio']:.1%}"]
+        if "reads" in tier:
+            cells += [show_gb(tier["read_bytes"]), show_gb(tier["written_bytes"])]
+            waits = (tier["read_s"]["mean"], tier["read_s"]["p99"])
+            cells += [f"{tier['reads']:,}", *("none" if w is None else span(w) for w in waits)]
+            cells.append(f"{tier['busy']:.1%}")
+        rows.append([*cells, *[""] * (len(rows[0]) - len(cells))])
+    return "Where prompts are found, and what it takes to read them\n" + table(rows)
+
+
 def span(seconds: float) -> str:
     """``seconds`` with three figures and a unit that suits."""
     for unit, size, upto in (("ms", 1e-3, 1.0), ("s", 1.0, 600.0), ("min", 60.0, 7200.0)):
@@ -72,7 +88,7 @@ def lines(made: Simulated) -> str:
     moments = made.line
     if len(moments) < 2:
         return ""
-    total = made.blocks * len(made.fleet.engines)
+    total = made.blocks
     width = WIDTH - LABEL - 20
     start, end = moments[0].time_ps, moments[-1].time_ps
     cells: list[list[Any]] = [[] for _ in range(width)]

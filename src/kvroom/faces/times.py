@@ -6,8 +6,17 @@ from typing import Any
 
 from kvroom.machines.reader import resolve_machine
 from kvroom.planning import Workings
+from kvroom.tiering import holdings
 from kvroom.timing.tiers import crossings, ladder
-from kvroom.units import say_tokens, show_gb, show_rate, show_seconds, show_usd
+from kvroom.units import (
+    say_tokens,
+    show_count,
+    show_gb,
+    show_gib,
+    show_rate,
+    show_seconds,
+    show_usd,
+)
 
 GPUS_A_MACHINE = 8
 
@@ -119,6 +128,8 @@ def tiers(w: Workings) -> dict[str, Any]:
         ],
         "links": [{"name": k.name, "bytes_per_s": k.bytes_per_s} for k in machine.links],
     }
+    if w.plan.scenario.tiers:
+        found["holds"] = holdings(w.plan.scenario, d)
     if w.timing is not None:
         found["prompt_tokens"] = tokens
         found["recompute_s"] = w.timing.prefill_s(tokens)
@@ -158,4 +169,17 @@ def _tiers(w: Workings) -> list[str]:
             else "never quicker than anew"
         )
         lines.append(f"  {c['name']:14}{load:>12}{fetch:>10}  {wins}")
+    return lines + _holds(found.get("holds", []))
+
+
+def _holds(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["Of cached prefixes, for each copy of the deployment"] if rows else []
+    for row in rows:
+        if row["bytes"] is None:
+            lines.append(f"  {row['tier']:14}{'no limit':>12}")
+            continue
+        tokens, requests = row["tokens"], row["requests"]
+        told = "" if tokens is None else f"{show_count(tokens)} tokens"
+        told += "" if requests is None else f", {requests:,} requests of the longest context"
+        lines.append(f"  {row['tier']:14}{show_gib(row['bytes']):>12}  {told}")
     return lines

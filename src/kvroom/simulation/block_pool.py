@@ -8,7 +8,7 @@ are given away last (LRU). Free blocks without a key are used again at once, the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class BlockPool:
@@ -29,6 +29,7 @@ class BlockPool:
         "_previous",
         "key_tokens",
         "keys",
+        "on_gone",
         "references",
         "total",
     )
@@ -47,6 +48,8 @@ class BlockPool:
         self._first: dict[int, int] = {}
         self._others: dict[int, list[int]] = {}
         self._extra_keys: dict[int, list[int]] = {}
+        self.on_gone: Callable[[int], None] | None = None
+        """Told of each key that no block carries any more because its last one was handed out."""
 
     @property
     def free(self) -> int:
@@ -95,7 +98,11 @@ class BlockPool:
             for _ in range(missing - new):
                 block = self._next[0]
                 self._unlink(block)
-                self.forget(block)
+                gone = self.forget(block)
+                if self.on_gone is not None:
+                    for key in gone:
+                        if key not in self._first:
+                            self.on_gone(key)
                 taken.append(block)
         references = self.references
         for block in taken:

@@ -6,8 +6,10 @@ from collections import deque
 from heapq import heappush
 from typing import TYPE_CHECKING
 
+from kvroom.simulation.admission import admit
 from kvroom.simulation.extents import Holding
 from kvroom.simulation.live import Live
+from kvroom.simulation.loading import noted
 from kvroom.simulation.scheduler import ALONE_AT_MOST
 
 if TYPE_CHECKING:
@@ -59,11 +61,11 @@ def crowded(server: Server) -> None:
     if preempted:
         server.blocked = ""
     else:
-        server.admit(chunks, budget, longest)
+        admit(server, chunks, budget, longest)
     if chunks or any(live.decoding for live in given):
         server.run(chunks)
     elif server.lag:
-        server.decide = server.end
+        server.decide = max(server.decide, server.end)
         server.leaving = deque((0, live) for _, live in server.leaving)
 
 
@@ -105,6 +107,7 @@ def _preempt(server: Server, live: Live, given: int) -> bool:
         registered = (live.computed + given) // size
         blocks = live.blocks
     live.number = -1
+    noted(server, live, registered)
     if live.held is None and server.caching:
         live.held = Holding()
     if live.held is None:
@@ -114,7 +117,11 @@ def _preempt(server: Server, live: Live, given: int) -> bool:
     finishing = live.last >= 0 and not delivered
     if not finishing:
         live.last = -1
-        live.alone = 0 if delivered and server.lag else live.alone + (not server.running)
+        live.alone = (
+            0
+            if delivered and server.lag
+            else live.alone + (not server.running and not server.loading)
+        )
         if live.alone > ALONE_AT_MOST:
             server.drop(live)
             return False

@@ -10,7 +10,10 @@ hit and evicted in the same order.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from collections.abc import Sequence as Row
+
+from kvroom.simulation.bring import Notices
 
 Names = Row[int]
 
@@ -66,6 +69,7 @@ class ExtentPool:
         "_plain",
         "_queue",
         "free",
+        "notices",
         "unit",
         "usable",
     )
@@ -73,6 +77,7 @@ class ExtentPool:
     def __init__(self, usable: int, unit: int = 1) -> None:
         self.usable = usable
         self.unit = unit
+        self.notices: Notices | None = None
         self.free = usable
         self._plain = usable  # never used, or freed without a key: used first
         self._dead = 0  # cached blocks at the head of the queue that nobody can hit
@@ -88,6 +93,16 @@ class ExtentPool:
         """Blocks held by requests."""
         return self.usable - self.free
 
+    @property
+    def names(self) -> Container[int]:
+        """The names under which blocks are cached, as of the last lookup or ``settle``."""
+        return self._index
+
+    def settle(self) -> None:
+        """Evict what is to be evicted: it is put off until somebody looks."""
+        if self._owed:
+            self._evict()
+
     # Blocks out and in
 
     def take(self, count: int) -> None:
@@ -98,12 +113,16 @@ class ExtentPool:
             self._plain = left
             return
         self._plain = 0
+        if self.notices is not None and self._dead:
+            self.notices.evicted((), min(self._dead, -left))
         left += self._dead
         if left >= 0:
             self._dead = left
             return
         self._dead = 0
         self._owed -= left
+        if self.notices is not None:
+            self._evict()  # it is to be known when they went
 
     def _evict(self) -> None:
         """Take what is owed from the head of the queue: it is put off until somebody looks."""
@@ -113,6 +132,8 @@ class ExtentPool:
             entry = queue[0]
             if isinstance(entry, int):
                 queue.popleft()
+                if self.notices is not None:
+                    self.notices.evicted((), min(entry, count))
                 if entry > count:
                     self._dead = entry - count
                     return
@@ -309,6 +330,8 @@ class ExtentPool:
         before, extent.high = extent.high, high
         unit, names = self.unit, extent.names
         if not names:
+            if self.notices is not None:
+                self.notices.evicted((), before - high)
             return
         start = high // unit if high == extent.low else -(-high // unit)
         index = self._index
@@ -322,6 +345,25 @@ class ExtentPool:
                 if len(found) == 1:
                     index[name] = found[0]
                     self._overlapping.discard(name)
+        if self.notices is not None:
+            self._note_gone(names, high, before)
+
+    def _note_gone(self, names: Names, low: int, high: int) -> None:
+        """Tell of the pages that ended in the blocks ``low … high``, the last first, unless another
+        extent still has their ends."""
+        assert self.notices is not None
+        unit = self.unit
+        gone = []
+        for page in range(high // unit - 1, low // unit - 1, -1):
+            last = (page + 1) * unit - 1
+            if last < low:
+                break
+            found = self._index.get(names[page])
+            others = found if isinstance(found, list) else [found] if found is not None else []
+            if not any(other.low <= last < other.high for other in others):
+                gone.append(names[page])
+        if gone:
+            self.notices.evicted(gone, 0)
 
     def _split(self, extent: Extent, at: int) -> Extent:
         """Cut ``extent`` at a block; gives the further part, which has the same holders."""

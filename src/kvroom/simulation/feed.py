@@ -59,6 +59,11 @@ def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
     return names
 
 
+PLACE_BITS = 40
+PLACES = (1 << PLACE_BITS) - 1
+"""The low bits of a block's name among ``LiveHashes``: its place in its request."""
+
+
 class LiveHashes(BlockHashes):
     """The names of a request's blocks one by one, as rules that go block by block take them: those that
     it shares, then its own."""
@@ -74,9 +79,9 @@ class LiveHashes(BlockHashes):
         named = held.named if held is not None else 0
         for place in range(len(made), count):
             if held is not None and place < named:
-                made.append(held.names[place // unit] << 40 | place)
+                made.append(held.names[place // unit] << PLACE_BITS | place)
             else:
-                made.append(-((self._live.index + 1) << 40 | place))
+                made.append(-((self._live.index + 1) << PLACE_BITS | place))
         return made
 
 
@@ -101,8 +106,16 @@ class Feed:
 
     @property
     def waits(self) -> bool:
-        """Whether requests may come because others are answered."""
+        """Whether the source leaves open when requests come."""
         return isinstance(self._source, Synthetic)
+
+    @property
+    def follows(self) -> bool:
+        """Whether requests may come because others are answered."""
+        source = self._source
+        return isinstance(source, Synthetic) and (
+            self._users > 0 or source.turns != ONE or source.agent != ONE
+        )
 
     def __iter__(self) -> Iterator[Live]:
         if not self.waits:
@@ -120,11 +133,15 @@ class Feed:
         if request is not None:
             after = self._live(request, now + request.think_ps)
             after.session = rest
-            return after
-        if self._users:
+        elif self._users:
             session = next(self._sessions, None)
-            return None if session is None else self._begun(session, now)
-        return None
+            if session is None:
+                return None
+            after = self._begun(session, now)
+        else:
+            return None
+        after.place = live.place
+        return after
 
     def _begun(self, session: tuple[Request, ...], arrival_ps: int) -> Live:
         live = self._live(session[0], arrival_ps)
@@ -142,5 +159,6 @@ class Feed:
             naming.holding(request) if naming and request.prefix is not None else None,
         )
         live.priority = request.priority
+        live.chat = request.session
         self.count += 1
         return live

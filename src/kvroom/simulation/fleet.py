@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from kvroom.simulation.feed import Feed
 from kvroom.simulation.live import FOREVER, Live
 from kvroom.simulation.outcome import Outcome
 
@@ -21,9 +20,26 @@ class Engine(Protocol):
     """What serves: ``server.Server`` or ``stepper.Stepper``."""
 
     decide: int
+    end: int
+    next_ps: int
+    strict: bool
+    """Whether nothing is decided beyond ``until``, though it does not matter to the engine itself."""
 
     def push(self, live: Live) -> None:
         """A request that comes."""
+        ...
+
+    @property
+    def wakes_ps(self) -> int:
+        """When it next decides anything; FOREVER where it has nothing to do."""
+        ...
+
+    def come(self, live: Live, time_ps: int) -> None:
+        """A request that comes at ``time_ps``, whenever it first arrived."""
+        ...
+
+    def gather(self, now: int) -> None:
+        """Queue all who have come by ``now``."""
         ...
 
     def advance(self, until: int, events: int) -> bool:
@@ -64,72 +80,31 @@ class Moment(NamedTuple):
     done: int
 
 
-Route = Callable[[Live, Sequence[Engine]], int]
-"""(request, engines) → which of them takes it."""
 Watch = Callable[[Moment], bool]
 """Told how things stand from time to time; True ends the simulation there."""
 
 
-def round_robin(live: Live, engines: Sequence[Engine]) -> int:
-    """One after the other."""
-    return live.index % len(engines)
+class Line:
+    """How things stood over time: looks at ``engines`` every so often."""
 
-
-ROUTES: dict[str, Route] = {"round-robin": round_robin}
-"""By name; the first is what is done unless another is asked for."""
-
-
-class Fleet:
-    """``engines`` that report to one ``outcome``, and the ``line`` of moments they went through."""
-
-    def __init__(
-        self,
-        engines: Sequence[Engine],
-        outcome: Outcome,
-        *,
-        route: Route = round_robin,
-        watch: Watch | None = None,
-    ) -> None:
-        self.engines = engines
+    def __init__(self, outcome: Outcome, watch: Watch | None) -> None:
         self.outcome = outcome
-        self.route = route
         self.watch = watch
-        self.line: list[Moment] = []
-        self.stopped = False
+        self.moments: list[Moment] = []
         self._every = self._skip = 1
         self._seen = 0
 
-    def serve(self, feed: Feed) -> None:
-        """All requests of ``feed``, to the end or until ``watch`` stops it (``stopped``)."""
-        engines, route = self.engines, self.route
-        alone = engines[0] if len(engines) == 1 else None
-        for count, live in enumerate(feed, 1):
-            (alone or engines[route(live, engines)]).push(live)
-            if count % TOGETHER == 0 and not self._advance(live.arrival_ps):
-                return
-        self._advance(FOREVER)
-
-    def _advance(self, until: int) -> bool:
-        """Let all go on to ``until``; False where it was stopped."""
-        late = list(self.engines)
-        while late:
-            late = [engine for engine in late if not engine.advance(until, EVENTS)]
-            if self._stops():
-                self.stopped = True
-                return False
-        return True
-
-    def _stops(self) -> bool:
+    def stops(self, engines: Sequence[Engine]) -> bool:
         """Note how things stand; whether the watcher has had enough."""
         self._skip -= 1
         if self._skip:
             return False
         self._skip = self._every
-        engines, outcome = self.engines, self.outcome
+        outcome = self.outcome
         fresh = outcome.ttft_ps[self._seen :]
         self._seen = len(outcome.ttft_ps)
         moment = Moment(
-            max(e.decide for e in engines),
+            max((e.decide for e in engines), default=0),
             sum(e.running_count for e in engines),
             sum(e.waiting_count for e in engines),
             sum(e.blocks_in_use for e in engines),
@@ -138,8 +113,60 @@ class Fleet:
             sum(fresh) // len(fresh) if fresh else 0,
             len(outcome.e2e_ps),
         )
-        self.line.append(moment)
-        if len(self.line) >= LONGEST_LINE:
-            del self.line[::2]
+        self.moments.append(moment)
+        if len(self.moments) >= LONGEST_LINE:
+            del self.moments[::2]
             self._every *= 2
         return self.watch is not None and self.watch(moment)
+
+
+class Fleet:
+    """``engines`` that take requests in turn, share nothing and report to one ``outcome``: each runs
+    ahead by itself."""
+
+    def __init__(
+        self, engines: Sequence[Engine], outcome: Outcome, *, watch: Watch | None = None
+    ) -> None:
+        self.engines = engines
+        self.outcome = outcome
+        self.line = Line(outcome, watch)
+        self.stopped = False
+
+    def serve(self, feed: Iterable[Live]) -> None:
+        """All requests of ``feed``, to the end or until ``watch`` stops it (``stopped``)."""
+        engines, many = self.engines, len(self.engines)
+        for count, live in enumerate(feed, 1):
+            engines[live.index % many].push(live)
+            if count % TOGETHER == 0 and not self.advance(live.arrival_ps):
+                return
+        self.advance(FOREVER)
+
+    def advance(self, until: int) -> bool:
+        """Let all go on to ``until``; False where it was stopped."""
+        late = list(self.engines)
+        while late:
+            late = [engine for engine in late if not engine.advance(until, EVENTS)]
+            if self.line.stops(self.engines):
+                self.stopped = True
+                return False
+        return True
+
+    @property
+    def running_count(self) -> int:
+        """Requests that hold blocks."""
+        return sum(e.running_count for e in self.engines)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that have come and hold none."""
+        return sum(e.waiting_count for e in self.engines)
+
+    @property
+    def peak_blocks(self) -> int:
+        """The most blocks held at once, each engine's own most together."""
+        return sum(e.peak_blocks for e in self.engines)
+
+    @property
+    def last_ps(self) -> int:
+        """How far it got."""
+        return max((e.decide for e in self.engines), default=0)

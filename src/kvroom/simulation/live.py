@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 from kvroom.simulation.extents import Holding
 from kvroom.workloads.requests import Request
+
+if TYPE_CHECKING:
+    from kvroom.simulation.handover import Source
 
 FOREVER = 1 << 200
 """Later than anything happens (picoseconds)."""
@@ -36,7 +40,17 @@ class Live:
     alone = 0
     preemptions = 0
     cached_tokens = 0
+    noted = 0  # pages of its blocks that an engine's ``notices`` were told of
     session: Iterator[Request] | None = None  # those of it that are still to come
+    chat: int | str | None = None  # which session it is of
+    place = -1  # the replica that has it
+    owed = 0  # tokens of its prompt that a router takes as still to be computed
+    retries = 0  # times that it went elsewhere because its replica died
+    seen = False  # whether its prompt has been counted
+    goal = 0  # tokens that it ends with elsewhere, where only its prompt is computed here
+    kept = False  # whether its blocks are kept when it is done, for another engine to fetch
+    begun_ps = 0  # when its prompt was first computed, where that matters
+    source: Source | None = None  # who has its computed prompt
 
     def __init__(
         self, index: int, arrival_ps: int, prompt: int, output: int, held: Holding | None = None
@@ -66,6 +80,7 @@ class Arrivals:
 
     def __init__(self, follow: Follow | None = None) -> None:
         self.follow = follow
+        self.decide = 0  # when the engine decides next
         self.next_ps = FOREVER  # when the next known request comes
         self._coming: deque[Live] = deque()
         self._later: list[tuple[int, int, Live]] = []
@@ -75,6 +90,27 @@ class Arrivals:
         self._coming.append(live)
         if live.arrival_ps < self.next_ps:  # noqa: PLR1730 (a call costs more)
             self.next_ps = live.arrival_ps
+
+    def come(self, live: Live, time_ps: int) -> None:
+        """A request that comes at ``time_ps``, whenever it first arrived."""
+        heappush(self._later, (time_ps, live.index, live))
+        self.next_ps = min(self.next_ps, time_ps)
+
+    def gather(self, now: int) -> None:
+        """Queue all who have come by ``now``, if the next decision is no earlier: an engine at work may
+        leave that until somebody can start."""
+        while self.next_ps <= now <= self.decide:
+            self._queue(self.next())
+
+    def _queue(self, live: Live) -> None:
+        raise NotImplementedError
+
+    def take_coming(self) -> list[Live]:
+        """Those that were to come, taken away again."""
+        taken = []
+        while self.next_ps < FOREVER:
+            taken.append(self.next())
+        return taken
 
     def next(self) -> Live:
         """Take the request that comes first."""
@@ -92,5 +128,4 @@ class Arrivals:
         """``live`` is done or dropped: whoever waited for that comes."""
         after = self.follow(live, now) if self.follow else None
         if after is not None:
-            heappush(self._later, (after.arrival_ps, after.index, after))
-            self.next_ps = min(self.next_ps, after.arrival_ps)
+            self.come(after, after.arrival_ps)

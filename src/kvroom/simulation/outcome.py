@@ -157,7 +157,8 @@ class Outcome:
 
     def admitted(self, live: Live, cached_tokens: int) -> None:
         """A request's first tokens are scheduled, so many of its prompt found cached."""
-        if not live.preemptions:
+        if not live.seen:
+            live.seen = True
             live.cached_tokens = cached_tokens
             self.prompt_tokens += live.prompt
             self.cached_tokens += cached_tokens

@@ -6,6 +6,7 @@ each other kind may only shorten the candidate, until all agree. Rules of vLLM 0
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Row
 from dataclasses import dataclass
 from math import gcd, lcm
@@ -143,10 +144,14 @@ class PrefixCache:
         *,
         whole: bool = False,
         headroom: int = 0,
+        stored: bool = True,
+        fits: Callable[[], None] | None = None,
     ) -> bool:
         """Give a request the blocks for ``new_tokens`` more, a ``hit`` shared first; False: no room.
 
         ``whole`` asks that all its known tokens fit, ``headroom`` that so many blocks stay free.
+        What is not ``stored`` by the end of the pass is on its way from elsewhere: nobody finds it yet.
+        ``fits`` is called when there is room, before any block is taken.
         """
         if hit is None and sequence.computed + new_tokens <= sequence.quiet_tokens:
             return True
@@ -163,13 +168,16 @@ class PrefixCache:
             group.trim(sequence, processed)
         if self._need(sequence, tokens, blocks, computed, capped=False) > self.pool.free - headroom:
             return False
+        if fits is not None:
+            fits()
         if any(blocks):
             for group, shared in zip(self.groups, blocks, strict=True):
                 group.adopt(sequence, shared, computed)
         for group in self.groups:
             group.grow(sequence, tokens, self._copies)
         # Tokens count as cached once scheduled: a request later in the same pass may hit them.
-        self.register(sequence, min(computed + new_tokens, sequence.known))
+        if stored:
+            self.register(sequence, min(computed + new_tokens, sequence.known))
         if self._plain:
             # Until the last block is full there is nothing to take and nothing to cache.
             held = (

@@ -67,6 +67,18 @@ class Price:
         return ceil(self.bytes_per_token * tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class TierHits:
+    """What one of several tiers adds: ``blocks`` it holds, and the hits that need it, over all
+    references. ``total_ratio``: with all tiers above it."""
+
+    tier: str
+    bytes: int
+    blocks: int
+    hit_ratio: float
+    total_ratio: float
+
+
 def placed(size_bytes: int, rooms: Mapping[str, int]) -> dict[str, int]:
     """``size_bytes`` put into the ``rooms`` (bytes by tier, the fastest first); ``missing`` is the rest."""
     found: dict[str, int] = {}
@@ -104,6 +116,19 @@ class Reuse:
             blocks = self.lru.blocks_for(-int(-share * reached[-1] // 1))
             ratio = self.lru.ratio(blocks)
             made.append(Need(share, ratio, blocks, blocks * self.refs.block_tokens))
+        return made
+
+    def by_tier(self, rooms: Mapping[str, int], price: Price) -> list[TierHits]:
+        """The hits of each of ``rooms`` (bytes by tier, the fastest first), each block kept once, in the
+        nearest tier that holds as many blocks as were used since: from the one pass of reuse distances."""
+        made: list[TierHits] = []
+        above = 0
+        size = price.bytes(self.refs.block_tokens)
+        for name, room in rooms.items():
+            blocks = room // size if size else 0
+            before, after = self.lru.ratio(above), self.lru.ratio(above + blocks)
+            made.append(TierHits(name, room, blocks, after - before, after))
+            above += blocks
         return made
 
     def curve(self, points: int) -> list[tuple[int, float]]:

@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
+from kvroom.simulation.bring import Brought
 from kvroom.simulation.prefix_cache import PrefixCache
 from kvroom.simulation.rules import Admitted, Pass, Work
 from kvroom.simulation.sequence import Sequence, State
@@ -34,6 +37,24 @@ class Settings:
     scheduler_reserve_full_isl: bool = True
     async_scheduling: bool = False
     policy: str = "fcfs"
+
+
+class Seam(Protocol):
+    """How a ``bring.Bringer`` and ``bring.Notices`` reach these rules, which know no time but ``now``."""
+
+    now: int
+
+    def offer(self, sequence: Sequence, found: int, limit: int) -> Brought | None:
+        """What can be brought to it, as ``Bringer.offer``."""
+        ...
+
+    def admitted(self, sequence: Sequence, found: int, brought: Brought | None) -> None:
+        """It has its place, as ``Bringer.admitted``."""
+        ...
+
+    def stored(self, sequence: Sequence, blocks: int, *, left: bool = False) -> None:
+        """Its first ``blocks`` blocks are in the cache; ``left``: it is done."""
+        ...
 
 
 class Waiting:
@@ -89,11 +110,14 @@ class Scheduler:
         self.waiting = Waiting(settings.policy == "priority")
         self.running: list[Sequence] = []
         self.watermark_blocks = int(settings.watermark * cache.pool.total)
+        self.seam: Seam | None = None
+        self.loading: list[tuple[int, int, Sequence]] = []  # a heap: when its cache is there, order
+        self._loads = 0
 
     @property
     def running_count(self) -> int:
         """Requests that hold blocks."""
-        return len(self.running)
+        return len(self.running) + len(self.loading)
 
     @property
     def waiting_count(self) -> int:
@@ -128,8 +152,10 @@ class Scheduler:
         """The next pass: blocks are given out and tokens counted as computed."""
         made = Pass()
         self.cache.begin_pass()
+        if self.loading and self.seam is not None:
+            self._arrived(self.seam.now)
         # A long prompt is held back only where somebody else could be served.
-        several = len(self.running) + len(self.waiting) > 1
+        several = self.running_count + len(self.waiting) > 1
         longest = self.settings.long_prefill_token_threshold if several else 0
         budget = self.settings.max_num_batched_tokens
         given = self._schedule_running(made, budget, longest)
@@ -161,6 +187,7 @@ class Scheduler:
                 if victim is sequence:
                     break
             if fits:
+                self._note(sequence)
                 given[sequence] = tokens
                 budget -= tokens
                 place += 1
@@ -187,11 +214,13 @@ class Scheduler:
         return self.running[-1]
 
     def _preempt(self, sequence: Sequence, made: Pass) -> None:
+        if self.seam is not None:
+            self.seam.stored(sequence, sequence.registered[0])
         self.cache.free(sequence)
         sequence.computed = 0
         sequence.stale = sequence.in_flight
         sequence.placeholders = 0
-        sequence.alone_preempted += 0 if self.running else 1
+        sequence.alone_preempted += 0 if self.running_count else 1
         if sequence.alone_preempted > ALONE_AT_MOST:
             sequence.state = State.DROPPED
             made.dropped.append(sequence)
@@ -205,37 +234,65 @@ class Scheduler:
     ) -> None:
         settings, cache = self.settings, self.cache
         skipped: list[Sequence] = []
-        while budget > 0 and self.waiting and len(self.running) < settings.max_num_seqs:
+        while budget > 0 and self.waiting and self.running_count < settings.max_num_seqs:
             sequence = self.waiting.head()
             if sequence.stale:
                 skipped.append(self.waiting.pop())  # output of before its preemption is on its way
                 continue
             hit = cache.lookup(sequence)
             sequence.junction = hit.junction
-            tokens = sequence.known - hit.tokens
+            start, late, brought = hit.tokens, False, None
+            if self.seam is not None:
+                limit = (sequence.known - 1) // cache.block_tokens * cache.block_tokens
+                brought = self.seam.offer(sequence, start, limit)
+                if brought is not None:
+                    start, late = brought.tokens, brought.ready_ps > self.seam.now
+            tokens = 0 if late else sequence.known - start
             if 0 < longest < tokens:
                 tokens = longest
             if tokens > budget and not settings.enable_chunked_prefill:
                 break
             tokens = min(tokens, budget)
             if cache.aligned:
-                tokens = self._aligned(sequence, hit.tokens, tokens)
-            if tokens == 0 or not cache.allocate(
+                tokens = self._aligned(sequence, start, tokens)
+            if (tokens == 0 and not late) or not cache.allocate(
                 sequence,
-                tokens,
+                start - hit.tokens + tokens,
                 hit,
                 whole=settings.scheduler_reserve_full_isl,
                 headroom=self.watermark_blocks if self.running else 0,
+                stored=not late,
+                fits=partial(self.seam.admitted, sequence, hit.tokens, brought)
+                if self.seam
+                else None,
             ):
                 break  # nobody overtakes the head of the queue
             self.waiting.pop()
-            self.running.append(sequence)
-            made.admitted.append(Admitted(sequence, hit.tokens, sequence.state is State.PREEMPTED))
+            made.admitted.append(Admitted(sequence, start, sequence.state is State.PREEMPTED))
             sequence.state = State.RUNNING
-            sequence.computed = hit.tokens
+            sequence.computed = start
+            if late and brought is not None:
+                heappush(self.loading, (brought.ready_ps, self._loads, sequence))
+                self._loads += 1
+                continue
+            self._note(sequence)
+            self.running.append(sequence)
             given[sequence] = tokens
             budget -= tokens
         self.waiting.put_back(skipped)
+
+    def _arrived(self, now: int) -> None:
+        """Those whose cache is there by ``now`` run from now on."""
+        while self.loading and self.loading[0][0] <= now:
+            sequence = heappop(self.loading)[2]
+            self.cache.register(sequence, sequence.computed)
+            self.running.append(sequence)
+
+    def _note(self, sequence: Sequence) -> None:
+        """Tell of the blocks of its prompt that are cached by now."""
+        if self.seam is not None:
+            whole = sequence.prompt_tokens // self.cache.block_tokens
+            self.seam.stored(sequence, min(sequence.registered[0], whole))
 
     def _aligned(self, sequence: Sequence, start: int, tokens: int) -> int:
         """``tokens`` from ``start`` on, cut where a recurrent state must be written to be reused."""
@@ -299,6 +356,8 @@ class Scheduler:
     def _finish(self, sequence: Sequence) -> None:
         if sequence.state is State.RUNNING:
             self.running.remove(sequence)
+            if self.seam is not None:
+                self.seam.stored(sequence, sequence.registered[0], left=True)
             self.cache.free(sequence)
         else:
             self.waiting.remove(sequence)

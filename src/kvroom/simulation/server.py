@@ -15,9 +15,12 @@ from collections import deque
 from heapq import heappop, heappush
 from itertools import repeat
 
+from kvroom.simulation.admission import admit
+from kvroom.simulation.bring import Bringer, Notices, Several
 from kvroom.simulation.crowding import crowded
-from kvroom.simulation.extents import ExtentPool, Hits, Holding
+from kvroom.simulation.extents import ExtentPool, Holding
 from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
+from kvroom.simulation.loading import Loading, arrived, left, noted
 from kvroom.simulation.outcome import Outcome
 from kvroom.simulation.scheduler import Settings
 from kvroom.simulation.spans import Span, steps_until
@@ -27,6 +30,7 @@ from kvroom.timing.ticks import PAIRS, StepClock
 class Server(Arrivals):
     """One engine: hand it requests in order of arrival (``push``), then let it ``advance``.
 
+    ``bringer`` may bring requests part of their cache from elsewhere, ``notices`` hears what the pool holds.
     ``decide`` is when the next step is scheduled: when the step before ends, or, with asynchronous
     scheduling, when the step before starts. ``end`` is when the steps scheduled so far end.
     """
@@ -41,9 +45,13 @@ class Server(Arrivals):
         block_tokens: int,
         caching: bool,
         follow: Follow | None = None,
+        bringer: Bringer | None = None,
+        notices: Notices | None = None,
     ) -> None:
         super().__init__(follow)
         self.settings = settings
+        self.bringer = bringer
+        self.notices: Notices | None = None
         self.pool = pool
         self.clock = clock
         self.outcome = outcome
@@ -56,8 +64,10 @@ class Server(Arrivals):
         self.by_priority = settings.policy == "priority"
         self.watermark_blocks = int(settings.watermark * (pool.usable + 1))
         self.least_free = pool.free
+        self.strict = (
+            False  # whether no jump goes beyond ``until``, not even while nobody can start
+        )
         self.step = 0
-        self.decide = 0
         self.end = 0
         self.running: dict[Live, None] = {}  # in order of admission
         self.filling: list[Live] = []  # those whose prompt is not computed yet
@@ -66,22 +76,43 @@ class Server(Arrivals):
         self.leaving: deque[tuple[int, Live]] = (
             deque()
         )  # done, with the step at which they are gone
+        self.parked: set[Live] = set()  # done, their blocks kept for others to fetch
+        self.loading: Loading = []
+        self.loads = 0
         self.active = 0
         self._bases = 0
         self._phases = [0] * 2 * block_tokens  # by step: how many then need a block; twice over
         self._finishing: list[tuple[int, int, Live]] = []
-        self._growing: dict[int, Live] = {}  # by the names of answers that are being generated
+        self.growing: dict[int, Live] = {}  # by the names of answers that are being generated
         self.blocked = ""  # why the head of the queue has to wait, until that changes
         self._numbers = 0
         self._last_decoding = -1
         self._context_ps = sum(r.context_ps for r in clock.reaches if r.tokens is None)
         self._pairs_ps = sum(r.pairs_ps for r in clock.reaches if r.tokens is None)
         self._spans = [Span(r.tokens, r.context_ps) for r in clock.reaches if r.tokens is not None]
+        if notices is not None:
+            self.tell(notices)
+
+    @property
+    def wakes_ps(self) -> int:
+        """When it next decides anything; FOREVER where it has nothing to do."""
+        if self.stuck:
+            return FOREVER
+        busy = self.running or self.leaving or self.waiting or self.queue or self.loading
+        return self.decide if busy else max(self.decide, self.next_ps)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it can do nothing until others have fetched what it keeps for them."""
+        if not self.parked or not self.blocked or self.running or self.leaving or self.loading:
+            return False
+        return bool(self.waiting or self.queue)
 
     @property
     def running_count(self) -> int:
         """Requests that hold blocks and are not done."""
-        return len(self.running) - sum(live.number >= 0 for _, live in self.leaving)
+        going = sum(live.number >= 0 for _, live in self.leaving)
+        return len(self.running) + len(self.loading) - going
 
     @property
     def waiting_count(self) -> int:
@@ -98,6 +129,12 @@ class Server(Arrivals):
         """Blocks held by requests."""
         return self.pool.in_use
 
+    def tell(self, notices: Notices) -> None:
+        """Let one more hear what the pool holds."""
+        both = notices if self.notices is None else Several(self.notices, notices)
+        self.notices = both
+        self.pool.notices = both if both.hears_evictions else None
+
     def advance(self, until: int = FOREVER, events: int = 1 << 60) -> bool:
         """Take all scheduling decisions that fall before ``until``, by when later requests may come.
 
@@ -111,15 +148,22 @@ class Server(Arrivals):
                 return True
             while self.next_ps <= decide:
                 self._queue(self.next())
+            if self.loading and self.loading[0][0] <= decide:
+                arrived(self)
             if self.filling or ((self.waiting or self.queue) and not self.blocked):
                 self._mixed()
             elif self.active:
                 self._jump(until)
             elif self.leaving:
-                self.decide = self.end
+                self.decide = max(decide, self.end)
                 self.leaving = deque((0, live) for _, live in self.leaving)
+            elif self.loading:
+                self.decide = max(self.end, min(self.loading[0][0], self.next_ps))
+                self.blocked = ""
+            elif self.stuck:
+                return True
             elif self.waiting or self.queue:
-                self.drop(self._pop())
+                self.drop(self.pop())
                 self.blocked = ""
             elif self.next_ps < FOREVER:
                 self.decide = max(self.end, self.next_ps)
@@ -142,7 +186,8 @@ class Server(Arrivals):
         else:
             self.waiting.append(live)
 
-    def _pop(self) -> Live:
+    def pop(self) -> Live:
+        """Take who is next out of the queue."""
         return heappop(self.queue) if self.by_priority else self.waiting.popleft()
 
     def drop(self, live: Live) -> None:
@@ -150,6 +195,12 @@ class Server(Arrivals):
         self.outcome.drop(live, self.decide)
         if self.follow:
             self.over(live, self.decide)
+
+    def gather(self, now: int) -> None:
+        """Queue all who have come by ``now``, and let go of those who are done by the next step."""
+        if self.leaving and self.leaving[0][0] <= self.step:
+            self._gone()
+        super().gather(now)
 
     def _gone(self) -> None:
         """Those whose last output has been taken give back their blocks and places."""
@@ -162,9 +213,27 @@ class Server(Arrivals):
     def _leave(self, live: Live) -> None:
         del self.running[live]
         self.blocked = ""
+        if live.kept:
+            self.parked.add(live)
+        else:
+            self._give_back(live)
+
+    def release(self, live: Live, now: int) -> None:
+        """Whoever fetched the cache of ``live``, which is done here, has it: its blocks are free."""
+        live.kept = False
+        if live in self.parked:
+            if self.stuck:
+                self.decide = max(self.decide, now)
+            self.parked.remove(live)
+            self._give_back(live)
+            self.blocked = ""
+
+    def _give_back(self, live: Live) -> None:
         computed = live.total - 1
         full = computed // self.block_tokens
         blocks = full + (computed % self.block_tokens > 0)
+        if self.notices is not None and self.caching:
+            left(self, live, full)
         if not self.caching:
             self.pool.release(blocks, 0)
         elif live.held is None:
@@ -191,8 +260,8 @@ class Server(Arrivals):
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if not self.blocked or self.by_priority:
-            coming = self.next_ps if self.next_ps < until else until
+        if self.strict or not self.blocked or self.by_priority or self.loading:
+            coming = self._coming_ps(until)
             wait = coming - self.end
             if wait <= 0:
                 steps = lag
@@ -231,6 +300,15 @@ class Server(Arrivals):
         self.step = step = step + steps
         if last < step:
             self._finish(last)
+
+    def _coming_ps(self, until: int) -> int:
+        """When the next comes who may be let in, or somebody's cache is there."""
+        coming = until if self.strict else FOREVER
+        if not self.blocked or self.by_priority:
+            coming = self.next_ps if self.next_ps < until else until
+        if self.loading and self.loading[0][0] < coming:
+            coming = self.loading[0][0]
+        return coming
 
     def _next_finish(self) -> int:
         """The step that computes the next last token."""
@@ -290,14 +368,14 @@ class Server(Arrivals):
         for place, (live, tokens) in enumerate(chunks):
             self.grow(live, tokens, grown[place])
         if self.waiting or self.queue:
-            self.admit(chunks, budget, longest)
+            admit(self, chunks, budget, longest)
         if chunks or self.active:
             self.run(chunks)
 
     def longest(self) -> int:
         """What a prompt computes in one step at most, 0 for no such limit."""
         longest = self.settings.long_prefill_token_threshold
-        if longest and len(self.running) + self.waiting_count > 1:
+        if longest and len(self.running) + len(self.loading) + self.waiting_count > 1:
             return longest
         return 0
 
@@ -307,81 +385,39 @@ class Server(Arrivals):
         live.blocks += blocks
         if live.held is not None:
             full = (live.computed + tokens) // self.block_tokens
-            if self._growing:
-                for place in range(live.held.covered, full):
-                    self._catch_up(live.held, place)  # who got there first is found first
-            self.pool.register(live.held, full)
+            self.register(live, full)
+            if self.notices is not None:
+                noted(self, live, min(full, live.prompt // self.block_tokens))
 
-    def admit(self, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
-        """Let those who wait start, as far as blocks, places and tokens go: more of ``chunks``."""
-        settings, pool, size = self.settings, self.pool, self.block_tokens
-        before = len(chunks)
-        while self.waiting or self.queue:
-            if len(self.running) >= settings.max_num_seqs:
-                self.blocked = "places"
-                return
-            if budget <= 0:
-                # Next step prompts may leave more; those who decode will not.
-                self.blocked = "" if chunks else "tokens"
-                return
-            live = self.queue[0] if self.by_priority else self.waiting[0]
-            held = live.held
-            hits: Hits = []
-            cached = unheld = 0
-            if held is not None:
-                limit = (live.known - 1) // size
-                hits, cached, unheld = pool.lookup(held, limit)
-                while self._growing and self._catch_up(held, min(cached, limit)):
-                    hits, cached, unheld = pool.lookup(held, limit)
-            start = cached * size
-            tokens = live.known - start
-            if 0 < longest < tokens:
-                tokens = longest
-            if tokens > budget:
-                if not settings.enable_chunked_prefill:
-                    self.blocked = "" if chunks else "tokens"
-                    return
-                tokens = budget
-            room = pool.free - unheld - (self.watermark_blocks if self.running else 0)
-            more = -(-(start + tokens) // size) - cached
-            whole = -(-live.known // size) - cached
-            if more > room or (settings.scheduler_reserve_full_isl and whole > room):
-                # It may need less once another has generated more of what it begins with.
-                hoping = self._growing and held is not None and self._owner(held, cached)
-                self.blocked = "" if hoping else "room"
-                return
-            self._pop()
-            if hits:
-                assert held is not None
-                pool.adopt(held, hits)
-            live.computed = start
-            live.blocks = cached
-            self.grow(live, tokens, more)
-            live.number = self._numbers
-            self._numbers += 1
-            self.running[live] = None
-            if start + tokens < live.known:
-                self.filling.append(live)
-            self.outcome.admitted(live, start)
-            chunks.append((live, tokens))
-            budget -= tokens
-        if len(chunks) > before:
-            self.blocked = ""
+    def register(self, live: Live, full: int, *, ahead: int = 1) -> None:
+        """Let the first ``full`` blocks of ``live`` be found, in the midst of the next step or (``ahead``
+        is 0) before it."""
+        assert live.held is not None
+        if self.growing:
+            for place in range(live.held.covered, full):
+                self.catch_up(live.held, place, ahead)  # who got there first is found first
+        self.pool.register(live.held, full)
 
-    def _owner(self, wanted: Holding, place: int) -> Live | None:
+    def start(self, live: Live) -> None:
+        """``live`` runs from now on, behind those that do."""
+        live.number = self._numbers
+        self._numbers += 1
+        self.running[live] = None
+
+    def owner(self, wanted: Holding, place: int) -> Live | None:
         """Who is generating the block of ``wanted`` at ``place``."""
         if place >= wanted.named:
             return None
-        return self._growing.get(wanted.names[place // self.pool.unit])
+        return self.growing.get(wanted.names[place // self.pool.unit])
 
-    def _catch_up(self, wanted: Holding, place: int) -> bool:
+    def catch_up(self, wanted: Holding, place: int, ahead: int = 1) -> bool:
         """Let what a decoding request has generated so far be found, if it gets to what ``wanted`` misses
         at ``place``; whether there is more to find now."""
-        live = self._owner(wanted, place)
+        live = self.owner(wanted, place)
         if live is None or live.held is None:
             return False
         before = live.held.covered
-        computed = self.step + 1 - live.base - self.lag
+        computed = self.step + ahead - live.base - self.lag
         self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
         return live.held.covered > before
 
@@ -430,7 +466,7 @@ class Server(Arrivals):
     def _begin(self, live: Live, step: int) -> None:
         """``live`` got its next token in ``step`` and decodes from now on."""
         live.alone = 0
-        computed = live.known
+        computed = live.resumed_at = live.known
         live.last = step + live.total - computed - 1
         heappush(self._finishing, (live.last, live.number, live))
         if live.first_ps < 0:
@@ -443,7 +479,6 @@ class Server(Arrivals):
             return
         live.decoding = True
         live.base = base = step + 1 - computed
-        live.resumed_at = computed
         self.active += 1
         self._bases += base
         self._count(base, 1)
@@ -451,7 +486,7 @@ class Server(Arrivals):
             span.enter(live, step + 1)
         held = live.held
         if held is not None and held.named > held.covered:  # its answer is known too
-            self._growing.update(dict.fromkeys(held.names[held.covered : held.named], live))
+            self.growing.update(dict.fromkeys(held.names[held.covered : held.named], live))
             self.blocked = ""  # whoever waits may begin like it
         if live.number > self._last_decoding:  # noqa: PLR1730
             self._last_decoding = live.number
@@ -461,9 +496,9 @@ class Server(Arrivals):
         for span in self._spans:
             span.leave(live, step)
         held = live.held
-        if self._growing and held is not None:
+        if self.growing and held is not None:
             for name in held.names[live.resumed_at // self.block_tokens : held.named]:
-                self._growing.pop(name, None)
+                self.growing.pop(name, None)
         live.decoding = False
         self.active -= 1
         self._bases -= live.base

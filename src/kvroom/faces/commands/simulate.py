@@ -22,6 +22,9 @@ from kvroom.faces.shell import answers_errors, json_option
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
+@click.option(
+    "--splits", is_flag=True, help="Try every prefill:decode split of --disaggregation's GPUs."
+)
 @click.option("--cliff", metavar="KEY=FROM..TO", help="Sweep rate or kv_blocks; where p99 breaks.")
 @click.option(
     "--describe",

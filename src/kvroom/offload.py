@@ -1,0 +1,178 @@
+"""Offload tiers as a question: which memory below the GPUs keeps cache, how much, how fast, by which rules.
+
+A Scenario's ``tiers`` is a list of objects; the command line says the same in one line each. What is left
+out is the machine's own figure, or what engines do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.units import check_float, parse_bytes
+
+KINDS = ("host", "nvme", "network")
+"""From near to far."""
+POLICIES = ("lru", "lru-tail", "lfu-da")
+WRITES = {"through": "through", "back": "back", "write-through": "through", "write-back": "back"}
+KEYS = (
+    "kind",
+    "bytes",
+    "bytes_per_s",
+    "latency_s",
+    "write",
+    "inclusive",
+    "policy",
+    "pinned_bytes",
+    "layerwise",
+    "shared",
+)
+MOST_BYTES_PER_S = 10**18
+EXAMPLE = "Write it like host:512GiB or nvme:4TB:write=back:policy=lru-tail."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierAsked:
+    """One tier. ``bytes``, ``bytes_per_s`` and ``latency_s`` are None where the machine's own are taken.
+
+    ``write``: ``through``, a page is written when it is computed (as vLLM's offloading and LMCache do), or
+    ``back``, when the tier above evicts it. ``inclusive``: it keeps what is read from it. ``pinned_bytes``:
+    so much of host memory can be locked for transfers, the rest keeps nothing. ``layerwise``: a layer is
+    computed while the next comes in. ``shared``: all replicas use one.
+    """
+
+    kind: str
+    bytes: int | None = None
+    bytes_per_s: int | None = None
+    latency_s: float | None = None
+    write: str = "through"
+    inclusive: bool = True
+    policy: str = "lru"
+    pinned_bytes: int | None = None
+    layerwise: bool = False
+    shared: bool = False
+
+
+def check(field: str, value: Any) -> list[dict[str, Any]]:
+    """A Scenario's ``tiers``, checked and kept as it was asked; KvroomError names the key that is wrong."""
+    if not isinstance(value, list | tuple):
+        fix = 'Write a list: [{"kind": "host", "bytes": "512GiB"}].'
+        raise KvroomError(field, value, "is not a list of tiers", fix)
+    kept: list[dict[str, Any]] = []
+    for place, each in enumerate(value):
+        name = f"{field}[{place}]"
+        given = line(each, name) if isinstance(each, str) else each
+        tier = _tier(name, given)
+        if any(k["kind"] == tier.kind for k in kept):
+            raise KvroomError(f"{name}.kind", tier.kind, "is named twice", "Name each tier once.")
+        said = {k for k, v in given.items() if v is not None}
+        kept.append({key: getattr(tier, key) for key in KEYS if key in said})
+    return kept
+
+
+def asked(value: Any, field: str = "tiers") -> tuple[TierAsked, ...]:
+    """The tiers of a Scenario's ``tiers``, from near to far."""
+    found = [_tier(f"{field}[{i}]", each) for i, each in enumerate(check(field, value or ()))]
+    return tuple(sorted(found, key=lambda tier: KINDS.index(tier.kind)))
+
+
+def line(text: str, field: str = "--tier") -> dict[str, Any]:
+    """``host:512GiB:write=back`` as an object: its kind, its size where one is given, its keys."""
+    kind, *parts = (part.strip() for part in text.split(":"))
+    given: dict[str, Any] = {"kind": kind}
+    for part in parts:
+        key, equals, value = (x.strip() for x in part.partition("="))
+        key = key.replace("-", "_")
+        if not equals and "bytes" not in given:
+            key, value = "bytes", key
+        elif not equals or not value or key in given:
+            raise KvroomError(field, part, "is no KEY=VALUE of a tier, once", EXAMPLE)
+        given[key] = value
+    return given
+
+
+def _tier(field: str, given: Any) -> TierAsked:
+    if not isinstance(given, Mapping):
+        raise KvroomError(field, given, "is not an object", 'Write {"kind": "host"}.')
+    for key in given:
+        if key not in KEYS:
+            fix = did_you_mean(str(key), KEYS, f"Known keys: {', '.join(KEYS)}.")
+            raise KvroomError(field, key, "is no known key", fix)
+    said = {key: value for key, value in given.items() if value is not None}
+    kind = _word(f"{field}.kind", said.pop("kind", None), {k: k for k in KINDS})
+    made: dict[str, Any] = {"kind": kind, "shared": kind == "network"}
+    for key, value in said.items():
+        made[key] = _read(f"{field}.{key}", key, value)
+    tier = TierAsked(**made)
+    if not tier.inclusive and (tier.write == "through" or tier.shared):
+        what = "written through" if tier.write == "through" else "shared"
+        why = f"cannot be exclusive: a page {what} is in two places"
+        raise KvroomError(f"{field}.inclusive", False, why, "Add write=back and shared=false.")
+    if tier.pinned_bytes is not None and kind != "host":
+        why = "is a limit of host memory only"
+        raise KvroomError(f"{field}.pinned_bytes", tier.pinned_bytes, why, "Give it to host.")
+    if tier.pinned_bytes == 0:
+        why = (
+            "leaves nothing that a GPU can read: only pinned memory is reached by its copy engines"
+        )
+        fix = "Raise the limit (ulimit -l, or the container's memlock), or leave the tier out."
+        raise KvroomError(f"{field}.pinned_bytes", 0, why, fix)
+    return tier
+
+
+def _read(name: str, key: str, value: Any) -> Any:
+    match key:
+        case "bytes" | "pinned_bytes":
+            return parse_bytes(name, value)
+        case "bytes_per_s":
+            return _rate(name, value)
+        case "latency_s":
+            return check_float(name, _number(name, value), low=0.0, high=1e4, unit="seconds")
+        case "write":
+            return _word(name, value, WRITES)
+        case "policy":
+            return _word(name, value, {p: p for p in POLICIES})
+        case _:
+            return _flag(name, value)
+
+
+def _rate(name: str, value: Any) -> int:
+    if isinstance(value, str) and not _plain(value):
+        value = parse_bytes(name, value.removesuffix("/s"))
+    number = _number(name, value)
+    if number < 1:
+        why = "carries nothing: whatever is kept there can never be read"
+        raise KvroomError(name, value, why, "Write bytes per second, such as 50e9 or 50GB.")
+    return int(check_float(name, number, low=1, high=MOST_BYTES_PER_S, unit="bytes per second"))
+
+
+def _plain(text: str) -> bool:
+    try:
+        return isfinite(float(text))
+    except ValueError:
+        return False
+
+
+def _number(name: str, value: Any) -> Any:
+    """A number, written as text or not; anything else is left for the checks to refuse."""
+    return float(value) if isinstance(value, str) and _plain(value) else value
+
+
+def _word(name: str, value: Any, known: Mapping[str, str]) -> str:
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in known:
+        fix = did_you_mean(word, known, f"One of: {', '.join(dict.fromkeys(known.values()))}.")
+        raise KvroomError(name, value, "is no such thing", fix)
+    return known[word]
+
+
+def _flag(name: str, value: Any) -> bool:
+    word = str(value).strip().lower() if isinstance(value, bool | str) else ""
+    if word in ("true", "yes", "on"):
+        return True
+    if word in ("false", "no", "off"):
+        return False
+    raise KvroomError(name, value, "is not true or false", "Write true or false.")

@@ -1,0 +1,180 @@
+"""Random fleets over the random engines of ``serving``, to be held against one engine or each other."""
+
+from kvroom.simulation.extents import ExtentPool
+from kvroom.simulation.feed import LiveHashes
+from kvroom.simulation.handover import Receiver, Wire
+from kvroom.simulation.managed import Managed, Pool
+from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica
+from kvroom.simulation.routing import POLICIES, Router, Routing
+from kvroom.simulation.scheduler import Settings
+from kvroom.simulation.script import Engine, Group
+from kvroom.simulation.sequence import Sequence
+from kvroom.simulation.server import Server
+from kvroom.simulation.stepper import Stepper
+from kvroom.timing.ticks import Reach, StepClock
+from serving import Case, Noted
+
+S = 1000
+"""Picoseconds of a step of ``queue``."""
+
+
+def queue(places, clock=None):
+    """An engine with so many places whose steps take S whatever is in them."""
+    flat = StepClock(
+        step_ps=S, request_ps=0, token_ps=0, prompt_ps=0, reaches=(Reach(context_ps=0, pairs_ps=0),)
+    )
+    settings = Settings(max_num_batched_tokens=10**6, max_num_seqs=places, max_model_len=10**6)
+    engine = Engine(
+        num_gpu_blocks=10**6,
+        groups=(Group(type="full", block_size=16),),
+        enable_prefix_caching=False,
+        prefix_cache_retention_interval=0,
+        settings=settings,
+    )
+    return Case(engine, clock or flat, 1, [])
+
+
+class NotedLedger(Ledger, Noted):
+    """A Ledger that keeps what each request met."""
+
+    def __init__(self, replicas):
+        Noted.__init__(self)
+        self.replicas = replicas
+        self.tell = {}
+        self.on_computed = None
+
+
+def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **more):
+    """``count`` replicas of the engine of ``case`` behind a router, and their ledger.
+
+    ``more``: ``begin``, ``scale``, ``failures``, ``cold_ps``, ``follow``.
+    """
+    engine = case.engine
+    usable, size = engine.num_gpu_blocks - 1, engine.groups[0].block_size
+    replicas: list = []
+    ledger = NotedLedger(replicas)
+    follow = more.get("follow")
+    router = Router(
+        Routing(policy=policy, stale_s=stale_s), [usable * size] * count, case.unit * size
+    )
+
+    def after(live, now):
+        fleet.after(live, now)
+
+    def make(place):
+        told = after if follow else None
+        if jumps:
+            server = Server(
+                engine.settings,
+                ExtentPool(usable, case.unit),
+                case.clock,
+                ledger,
+                block_tokens=size,
+                caching=engine.enable_prefix_caching,
+                follow=told,
+            )
+            if policy == "prefix":
+                router.views[place].watch(server)
+            return server
+
+        def sequence(live):
+            made = Sequence(
+                live.index,
+                live.arrival_ps,
+                live.prompt,
+                live.total - live.prompt,
+                hashes=LiveHashes(live, case.unit),
+                priority=live.priority,
+            )
+            made.known = live.known
+            return made
+
+        return Stepper(engine.scheduler(), case.clock, ledger, sequence, follow=told)
+
+    replicas += [
+        Replica(place=p, make=make, blocks=usable, cold_ps=more.get("cold_ps", 0))
+        for p in range(count)
+    ]
+    pool = Pool(
+        replicas=replicas,
+        router=router,
+        begin=more.get("begin", count),
+        scale=more.get("scale"),
+    )
+    fleet = Managed([pool], ledger, failures=more.get("failures"), linked=follow is not None)
+    fleet.follow = follow
+    return fleet, ledger
+
+
+def split_fleet(case, prefill, decode, *, rate, latency_s=0.0, layerwise=False, failures=None):
+    """``prefill`` replicas that compute prompts and ``decode`` that go on, over links of ``rate`` bytes a
+    second; a token is a byte of cache. Gives the fleet and its ledger."""
+    engine = case.engine
+    usable, size = engine.num_gpu_blocks - 1, engine.groups[0].block_size
+    replicas: list = []
+    ledger = NotedLedger(replicas)
+    wire = Wire(
+        bytes_per_s=rate,
+        latency_s=latency_s,
+        layerwise=layerwise,
+        layers=4,
+        request_bytes=lambda tokens: tokens,
+        longest_tokens=engine.settings.max_model_len,
+    )
+    room = [usable * size] * (prefill + decode)
+    routers = [Router(Routing(policy=p), room) for p in ("round-robin", "least-loaded")]
+
+    def make(place):
+        bringer = Receiver(wire, place, fleet.release) if place >= prefill else None
+        return Server(
+            engine.settings,
+            ExtentPool(usable, case.unit),
+            case.clock,
+            ledger,
+            block_tokens=size,
+            caching=engine.enable_prefix_caching,
+            bringer=bringer,
+        )
+
+    replicas += [Replica(place=p, make=make, blocks=usable) for p in range(prefill + decode)]
+    pools = [
+        Pool(replicas=replicas[:prefill], router=routers[0], begin=prefill),
+        Pool(replicas=replicas[prefill:], router=routers[1], begin=decode),
+    ]
+    fleet = Managed(pools, ledger, failures=failures, wire=wire)
+    return fleet, ledger
+
+
+def some_fleet(dice, case, **given):
+    """A fleet of a random size whose replicas die, start and drain at random."""
+    count = dice.randint(1, 5)
+    span = max(r[0] for r in case.requests) + 5000
+    deaths = [(dice.randrange(span), dice.randrange(count)) for _ in range(dice.randint(0, 4))]
+    failures = Failures(
+        at=sorted(deaths),
+        mtbf_ps=dice.choice([None, None, 20 * span]),
+        repair_ps=dice.choice([0, 100, span]),
+        seed=dice.randrange(9),
+    )
+    scale = None
+    begin = count
+    if dice.random() < 0.5:
+        begin = dice.randint(1, count)
+        scale = Autoscale(
+            least=1,
+            most=count,
+            every_ps=dice.choice([50, 1000]),
+            cool_down_ps=dice.choice([0, 500]),
+            queue=dice.choice([0.0, 2.0]),
+            high=0.8,
+            low=0.4,
+        )
+    settings = {
+        "policy": dice.choice(POLICIES),
+        "stale_s": dice.choice([0.0, 0.0, 3e-10, 1e-8]),
+        "begin": begin,
+        "scale": scale,
+        "failures": failures,
+        "cold_ps": dice.choice([0, 300, 3000]),
+    }
+    return fleet_of(case, count, **(settings | given))
