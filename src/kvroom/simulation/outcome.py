@@ -153,7 +153,16 @@ class Outcome:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
+        self.verifying = 0  # steps of a request that checked drafts
+        self.drafted_tokens = 0
+        self.gained_tokens = 0  # in those steps
         self.last_ps = 0
+
+    def verified(self, drafts: int, gained: int) -> None:
+        """A step checked so many drafts of a request, and gave it so many tokens."""
+        self.verifying += 1
+        self.drafted_tokens += drafts
+        self.gained_tokens += gained
 
     def admitted(self, live: Live, cached_tokens: int) -> None:
         """A request's first tokens are scheduled, so many of its prompt found cached."""

@@ -29,6 +29,8 @@ class Sequence:
         "alone_preempted",
         "arrival",
         "computed",
+        "drafts",
+        "gained",
         "hashes",
         "in_flight",
         "index",
@@ -65,6 +67,8 @@ class Sequence:
         self.hashes = hashes or BlockHashes((), 1)
         self.state = State.WAITING
         self.known = prompt_tokens  # prompt and the output delivered so far
+        self.drafts = 0  # tokens drafted for its next pass
+        self.gained = 0  # tokens that its last pass gave
         self.computed = 0  # tokens with stored keys and values, those being computed among them
         self.in_flight = 0  # tokens of passes whose output is not there yet
         self.placeholders = 0  # output tokens on their way (asynchronous scheduling)
@@ -84,6 +88,11 @@ class Sequence:
     def rank(self) -> tuple[int, int, int]:
         """Its place under the priority policy: the smallest goes first."""
         return (self.priority, self.arrival, self.index)
+
+    @property
+    def left(self) -> int:
+        """Output tokens that are still to come."""
+        return self.prompt_tokens + self.output_tokens - self.known
 
     @property
     def finished(self) -> bool:

@@ -7,7 +7,7 @@ gives the same, block for block and tick for tick.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kvroom.simulation.bring import Bringer, Brought, Notices
 from kvroom.simulation.feed import PLACE_BITS, PLACES
@@ -82,7 +82,8 @@ class Stepper(Arrivals):
 
     What has come by the time of a scheduling pass is queued before it. Where two passes may be in
     flight the next is scheduled when the one before starts. ``bringer`` and ``notices`` (vLLM's rules with
-    one group only) as in ``Server``; ``unit`` is how many blocks one name stands for.
+    one group only) as in ``Server``; ``unit`` is how many blocks one name stands for. ``clock`` is that of
+    passes with all their drafts, ``clocks`` those with fewer, by how many.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Stepper(Arrivals):
         sequence: Callable[[Live], Sequence],
         *,
         follow: Follow | None = None,
+        clocks: Mapping[int, StepClock] | None = None,
         unit: int = 1,
         bringer: Bringer | None = None,
         notices: Notices | None = None,
@@ -100,6 +102,8 @@ class Stepper(Arrivals):
         super().__init__(follow)
         self.rules = rules
         self.clock = clock
+        self.drafted = clock.verified - 1
+        self.clocks = clocks or {}
         self.outcome = outcome
         self.sequence = sequence
         self.strict = True
@@ -209,8 +213,9 @@ class Stepper(Arrivals):
             self.peak_blocks = max(self.peak_blocks, self.rules.blocks_in_use)
 
     def spent_ps(self, made: Pass) -> int:
-        """How long a pass takes."""
-        return self.clock.ps([(w.sequence.computed - w.tokens, w.tokens) for w in made.work])
+        """How long a pass takes. Whoever decodes costs as much as all that are drafted in it."""
+        clock = self.clock if made.drafted == self.drafted else self.clocks[made.drafted]
+        return clock.ps([(w.sequence.computed - w.tokens, w.tokens - w.drafts) for w in made.work])
 
     def _scheduled(self, made: Pass) -> None:
         self.note(made)
@@ -221,7 +226,7 @@ class Stepper(Arrivals):
     def delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
         """Report the output of a pass that ended at ``over``."""
         gaps: Counter[int] = Counter()
-        for sequence, _, samples in done.work:
+        for sequence, _, samples, drafts in done.work:
             live = self.running.get(sequence.index)
             if not samples or live is None:
                 continue
@@ -231,6 +236,8 @@ class Stepper(Arrivals):
             else:
                 gaps[over - live.token_ps] += 1
             live.token_ps = over
+            if drafts:
+                self.outcome.verified(drafts, sequence.gained)
         for gap, count in gaps.items():
             self.outcome.gaps.add(gap, 0, 1, count, gap)
         for sequence in finished:
