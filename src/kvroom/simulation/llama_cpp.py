@@ -94,7 +94,9 @@ class Slots:
         while self.waiting and len(self._of) < self.settings.slots:
             self._seat(self.waiting.popleft(), made)
         budget = self.settings.batch_tokens
-        drafted = made.drafted = self.drafts.at(len(self._of)) if self.drafts else 0
+        drafted = 0
+        if self.drafts is not None:
+            drafted = made.drafted = self.drafts.at(len(self._of))
         busy = [slot for slot in self.slots if slot.sequence is not None]
         # Those who generate first, then prompts.
         for prompts in (False, True):

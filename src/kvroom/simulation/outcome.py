@@ -70,7 +70,7 @@ class Gaps:
             return []
         most = max(map(mul, self.slope, self.steps))
         low, high = min(self.first), max(self.first)
-        width = max(1, (high - low) // BINS)
+        width = max(1, (high - low + most) // BINS)
         places = [(first - low) // width for first in self.first]
         bins = [0] * ((high - low) // width + 1)
         for place, gaps in zip(places, map(mul, self.steps, self.weight), strict=True):

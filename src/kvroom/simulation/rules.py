@@ -40,8 +40,8 @@ class Pass:
     preempted: list[Sequence] = field(default_factory=list)
     dropped: list[Sequence] = field(default_factory=list)
     step: int = -1
-    drafted: int = 0
-    """Tokens that its decoding requests have drafted."""
+    drafted: int | None = None
+    """Tokens that each decoding request may have drafted; None: nothing is drafted, or nobody decodes."""
 
     @property
     def tokens(self) -> int:

@@ -161,7 +161,9 @@ class Sglang:
         self.ratio = max(
             FIRST_RATIO * LEAST_SHARE, self.ratio - FIRST_RATIO * (1 - LEAST_SHARE) / DECAY_STEPS
         )
-        drafted = made.drafted = self.drafts.at(len(self.running)) if self.drafts else 0
+        drafted = 0
+        if self.drafts is not None:
+            drafted = made.drafted = self.drafts.at(len(self.running))
         retracted = False
         while not self._room_for_all(1 + drafted):
             victim = min(

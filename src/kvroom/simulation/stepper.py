@@ -102,7 +102,6 @@ class Stepper(Arrivals):
         super().__init__(follow)
         self.rules = rules
         self.clock = clock
-        self.drafted = clock.verified - 1
         self.clocks = clocks or {}
         self.outcome = outcome
         self.sequence = sequence
@@ -214,7 +213,7 @@ class Stepper(Arrivals):
 
     def spent_ps(self, made: Pass) -> int:
         """How long a pass takes. Whoever decodes costs as much as all that are drafted in it."""
-        clock = self.clock if made.drafted == self.drafted else self.clocks[made.drafted]
+        clock = self.clock if made.drafted is None else self.clocks.get(made.drafted, self.clock)
         return clock.ps([(w.sequence.computed - w.tokens, w.tokens - w.drafts) for w in made.work])
 
     def _scheduled(self, made: Pass) -> None:
