@@ -4,8 +4,9 @@
 
 Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
 tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
-CPU time, without start-up and without drawing the requests. ``--trace`` adds a trace on eight replicas
-(reading it included). ``--plot`` draws the scaling.
+CPU time, without start-up and without drawing the requests. ``fleet`` rows are eight replicas behind a
+router that looks for prefixes. ``--trace`` adds a trace on eight replicas (reading it included), by
+router and in two pools. ``--plot`` draws the scaling.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import pairwise
 from math import log10
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
@@ -31,11 +33,11 @@ Row = tuple[str, float, float, float]
 """(what is varied, its value, requests that run on average, CPU microseconds a request)"""
 
 
-def workings(replicas: int = 1) -> Workings:
+def workings(replicas: int = 1, model: str = "llama-3-70b", **more: Any) -> Workings:
     return work(
         Scenario.from_dict(
             {
-                "model": "llama-3-70b",
+                "model": model,
                 "gpu": "H100-SXM",
                 "gpu_count": 4,
                 "tp": 4,
@@ -43,6 +45,7 @@ def workings(replicas: int = 1) -> Workings:
                 "engine_version": "0.33.0",
                 "context_tokens": 131072,
                 "replicas": replicas,
+                **more,
             }
         )
     )
@@ -90,6 +93,50 @@ def scaling(w: Workings) -> list[Row]:
     return rows
 
 
+FLEET = 8
+ROUTINGS = ("round-robin", "least-loaded", "prefix", "prefix:stale=50ms", "session")
+
+
+def fleets() -> None:
+    """The same on eight replicas behind a router that looks for prefixes: linear in requests?"""
+    spec = f"arrivals=poisson:16/s,input={INPUT},output={OUTPUT.format(190)},prefix=shared:50x512"
+    w = workings(FLEET, routing="prefix")
+    for count in (2_500, 5_000, 10_000, 20_000, 40_000):
+        made_up = list(parse(f"{spec},requests={count},seed=42"))
+        seconds, made = timed(w, lambda made_up=made_up: made_up)
+        cost = seconds / count * 1e6
+        print(
+            f"{'fleet requests':>14} {count:>9,g} {running(made):>9.1f} {cost:>9.1f}"
+            f" {count / seconds:>12,.0f}",
+            flush=True,
+        )
+
+
+def traced(path: str) -> None:
+    """A trace on eight replicas, by router, and in two pools."""
+    splits = {"prefill": {"count": 5}, "decode": {"count": 3}}
+    cases = [(name, workings(FLEET, "llama-3.1-70b", routing=name)) for name in ROUTINGS]
+    two = workings(1, "llama-3.1-70b", routing="prefix", disaggregation=splits)
+    for name, w in (*cases, ("prefill 5, decode 3", two)):
+        seconds, made = timed(w, lambda: Trace(path))
+        told = made.to_dict()
+        print(
+            f"{name:>20}: {made.counts['arrived'] / seconds:>8,.0f} requests per CPU second,"
+            f" {told['prefix_hit_ratio']:.1%} found cached, TTFT {told['ttft_s']['mean']:.2f} s"
+        )
+
+
+def speed_of_python() -> float:
+    """Nanoseconds of an empty loop's turn: how fast this machine is just now."""
+    best = float("inf")
+    for _ in range(10):
+        started = process_time()
+        for _ in range(10**6):
+            pass
+        best = min(best, process_time() - started)
+    return best * 1e3
+
+
 def plot(rows: list[Row], path: str) -> None:
     """CPU time a request over what is varied, both axes logarithmic."""
     width, height, margin = 300, 220, 40
@@ -130,14 +177,12 @@ def main() -> None:
     rows = scaling(w)
     if asked.plot:
         plot(rows, asked.plot)
+    fleets()
     if asked.trace:
-        fleet = workings(8)
-        seconds, made = timed(fleet, lambda: Trace(asked.trace))
-        count = made.counts["arrived"]
-        name = Path(asked.trace).name
         print(
-            f"{name}, eight replicas, prefix caching: {count / seconds:,.0f} requests per CPU second"
+            f"{Path(asked.trace).name}, {FLEET} replicas (an empty loop: {speed_of_python():.1f} ns)"
         )
+        traced(asked.trace)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ class NotedLedger(Ledger, Noted):
         Noted.__init__(self)
         self.replicas = replicas
         self.tell = {}
-        self.on_computed = None
+        self.on_computed = self.release = None
 
 
 def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **more):

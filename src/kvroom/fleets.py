@@ -60,9 +60,9 @@ class Group:
     replicas: int
     most: int
     cold_ps: int = 0
-    plant: Plant | None = None
     lockstep: bool = False
     """Whether data-parallel ranks step together."""
+    plant: Plant | None = None
     clocks: Mapping[int, StepClock] = field(default_factory=dict)
     """Those of steps with fewer drafts than ``clock`` has, by how many."""
     prompts_only: bool = False
@@ -90,8 +90,8 @@ class Group:
         together: Lockstep | None = None,
     ) -> Engine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step, or ``together`` with others. ``place`` is its number among all; a ``bringer`` takes the place
-        of tiers."""
+        step, or ``together`` with others. ``place`` is its number among all; a ``bringer`` is in the
+        place of tiers."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
         tiers = None if self.plant is None or bringer else self.plant.make(place)
@@ -142,15 +142,6 @@ class Group:
             bringer=bringer or tiers,
             notices=tiers,
         )
-
-    def engines(self, outcome: Outcome, feed: Feed, follow: Follow | None) -> list[Engine]:
-        """All that there are at first."""
-        dp = self.workings.deployment.layout.dp
-        groups = [Lockstep() if self.lockstep else None for _ in range(self.replicas // dp)]
-        return [
-            self.engine(outcome, feed, follow, place=n, together=groups[n // dp])
-            for n in range(self.replicas)
-        ]
 
 
 def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
@@ -280,6 +271,9 @@ def managed(
     ledger = Ledger(replicas, limits=limits, on_over=on_over)
     routings = [parse_routing(scenario.routing), *([split.routing] if split else [])]
     room = [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)]
+    if any(g.lockstep and g.plant for g in groups):
+        why = "is not simulated together with tiers"
+        raise KvroomError("fleet.lockstep", True, why, "Leave one of them out.")
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
     routers = [Router(routing, room, size) for routing in routings]
@@ -293,10 +287,13 @@ def managed(
     def makes(group: Group, router: Router, receives: bool) -> Callable[[int], Engine]:
         dp = group.workings.deployment.layout.dp
         ranks: dict[int, Lockstep] = {}
+        first = len(replicas)
 
         def make(place: int) -> Engine:
             bringer = Receiver(wire, place, fleet.release) if wire and receives else None
-            together = ranks.setdefault(place // dp, Lockstep()) if group.lockstep else None
+            together = (
+                ranks.setdefault((place - first) // dp, Lockstep()) if group.lockstep else None
+            )
             told = follow if feed.follows else None
             made = group.engine(ledger, feed, told, bringer=bringer, place=place, together=together)
             if router.routing.policy == "prefix" and isinstance(made, Server):

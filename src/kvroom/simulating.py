@@ -10,7 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.fleets import fleet_dict, fleet_warnings, groups_of, is_managed, managed, with_tiers
+from kvroom.fleets import (
+    fleet_dict,
+    fleet_warnings,
+    groups_of,
+    is_managed,
+    managed,
+    with_tiers,
+)
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 from kvroom.simulation.feed import Feed, Naming
@@ -204,7 +211,9 @@ def serve(
     else:
         outcome = Outcome(limits=limits, on_over=on_over)
         follow = feed.follow if feed.waits else None
-        fleet = Fleet(groups[0].engines(outcome, feed, follow), outcome, watch=watch)
+        each = [g for g in groups for _ in range(g.replicas)]
+        engines = [g.engine(outcome, feed, follow, place=n) for n, g in enumerate(each)]
+        fleet = Fleet(engines, outcome, watch=watch)
     fleet.serve(feed)
     out = fleet.outcome
     running, waiting = fleet.running_count, fleet.waiting_count
@@ -226,8 +235,8 @@ def serve(
         warnings=(
             *workings.plan.warnings,
             *rules.warnings,
-            *fleet_warnings(fleet, groups, last),
             *warnings_of(scenario, plants),
+            *fleet_warnings(fleet, groups, last),
         ),
         plants=tuple(plants),
     )

@@ -142,7 +142,7 @@ def test_a_slow_link_is_told():
 def test_every_split_is_tried_and_the_link_found():
     load = LOAD.replace("poisson:20/s", "poisson:40/s")
     args = ("--workload", load, "--disaggregation", json.dumps(POOLS), "--splits")
-    told = answer(*args, "--slo", "ttft_p95=500ms,tpot_p95=12ms")
+    told = answer(*args, "--slo", "ttft_p95=500ms,tpot_p95=8ms")
     assert [(s["prefill"], s["decode"]) for s in told["splits"]] == [(1, 3), (2, 2), (3, 1)]
     assert told["aggregated"]["replicas"] == 4
     best = max(told["splits"], key=lambda s: s["goodput_requests_per_s"])
@@ -152,7 +152,7 @@ def test_every_split_is_tried_and_the_link_found():
     link = told["needs_link_bytes_per_s"]
     if link is not None:
         split = {"prefill": {"count": best["prefill"]}, "decode": {"count": best["decode"]}}
-        slo = ("--slo", "ttft_p95=500ms,tpot_p95=12ms")
+        slo = ("--slo", "ttft_p95=500ms,tpot_p95=8ms")
         goods = [
             answer(
                 "--workload",

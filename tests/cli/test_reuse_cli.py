@@ -58,14 +58,33 @@ def test_sizes_in_bytes_and_where_they_lie(trace):
     need = told["needs"][-1]
     assert need["bytes"] == need["tokens"] * 163_840
     assert need["tiers"] == {"hbm": 2**20, "nvme": need["bytes"] - 2**20}
+    hbm, nvme = told["tiers"]
+    assert (hbm["tier"], hbm["blocks"], nvme["gib"]) == ("hbm", 0, 10**12 / 2**30)
+    assert nvme["total_ratio"] == told["needs"][-1]["hit_ratio"]
 
 
 def test_text_fits_a_terminal(trace):
     done = typed(trace, "--model", "gemma-3-27b", "--hbm", "80GB", "--host", "1TB", "--nvme", "4TB")
     assert done.exit_code == 0
     assert max(map(len, done.output.splitlines())) <= 80
-    for part in ("█", "LRU: hit ratio by cache size", "of best", "missing", "windows and state"):
+    for part in (
+        "█",
+        "LRU: hit ratio by cache size",
+        "of best",
+        "missing",
+        "windows and state",
+        "Hits of each tier",
+    ):
         assert part in done.output
+
+
+def test_text_tells_the_hits_of_each_tier(trace):
+    done = typed(trace, "--model", "llama-3-8b", "--hbm", "2MiB", "--host", "1GB")
+    assert "Hits of each tier" in done.output
+    assert [line.split()[0] for line in done.output.splitlines() if "MiB" in line][-2:] == [
+        "hbm",
+        "host",
+    ]
 
 
 def test_text_in_plain_ascii(trace):

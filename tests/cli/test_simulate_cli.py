@@ -239,3 +239,32 @@ def test_an_interrupt_gives_what_is_done():
     assert 0 < n["completed"] < 10**6
     assert n["arrived"] == n["completed"] + n["running"] + n["waiting"] + n["dropped"]
     assert "stopped" in err
+
+
+def test_tiers_are_typed_one_by_one():
+    shared = "arrivals=poisson:5/s,input=400,output=20,prefix=shared:30x2000,requests=200"
+    tight = [*HARDWARE, "--workload", shared, "--engine-arg", "num_gpu_blocks_override=1000"]
+    told = answer(*tight, "--tier", "host:1GB", "--tier", "nvme:4TB:write=back")
+    assert [row["tier"] for row in told["tiers"]] == ["gpu", "host", "nvme"]
+    assert set(told["tiers"][1]) == {
+        "tier", "hit_tokens", "hit_ratio", "bytes", "room_tokens", "held_tokens", "read_bytes",
+        "written_bytes", "evicted_bytes", "reads", "read_s", "busy",
+    }  # fmt: skip
+    same = answer(
+        *tight, "--tiers", '["host:1GB", {"kind": "nvme", "bytes": "4TB", "write": "back"}]'
+    )
+    assert same == told
+    text = typed(*tight, "--tier", "host:1GB", "--tier", "nvme:4TB:write=back").output
+    assert "Where prompts are found" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_tier_of_no_bytes_leaves_the_same_bytes():
+    args = [*HARDWARE, "--workload", LOAD, "--json"]
+    assert typed(*args, "--tier", "host:0", "--tier", "network:0").stdout == typed(*args).stdout
+
+
+def test_a_wrong_tier_is_refused():
+    error = refused(*HARDWARE, "--workload", LOAD, "--tier", "host:1GB:wrte=back")
+    assert (error["field"], error["value"]) == ("tiers[0]", "wrte")
+    assert "write" in error["fix"]

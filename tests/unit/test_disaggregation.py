@@ -46,6 +46,9 @@ def test_a_link_carries_one_at_a_time():
     assert out.done_ps[1] == S + 96 * BYTE_PS + S
     _, apart = served([(0, 32, 2, []), (0, 64, 2, [])], prefill=2, decode=2)
     assert apart.done_ps[1] == S + 64 * BYTE_PS + S
+    # Two senders to one receiver: its link is the queue.
+    _, joined = served([(0, 32, 2, []), (0, 64, 2, [])], prefill=2, decode=1)
+    assert joined.done_ps[1] == S + 96 * BYTE_PS + S
 
 
 def test_layers_cross_while_the_prompt_is_computed():

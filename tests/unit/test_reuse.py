@@ -1,6 +1,7 @@
 """Cache policies and their figures on traces small enough to follow by hand."""
 
 from array import array
+from fractions import Fraction
 
 import pytest
 
@@ -184,3 +185,14 @@ def test_bad_questions(block, policy, capacity, field):
     with pytest.raises(KvroomError) as caught:
         reuse(prompts([1]), block, [policy], [capacity])
     assert caught.value.field == field
+
+
+def test_hits_by_tier_come_from_one_pass():
+    found = reuse(prompts((1, 2, 3, 4), (1, 2, 3, 4), (9, 8, 7, 6), (1, 2, 3, 4)), 10)
+    price = Price("toy", BF16, Fraction(100), 0)  # a block of 10 tokens is 1,000 bytes
+    rows = found.by_tier({"hbm": 3_999, "host": 2_000, "nvme": 10**6}, price)
+    assert [row.blocks for row in rows] == [3, 2, 1000]
+    # Four references come back after 4 blocks, four after 8, of sixteen.
+    assert [row.hit_ratio for row in rows] == [0, 0.25, 0.25]
+    assert [row.total_ratio for row in rows] == [0, 0.25, 0.5]
+    assert rows[-1].total_ratio == found.lru.ratio(10**6)

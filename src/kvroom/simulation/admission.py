@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kvroom.simulation.bring import Brought
 from kvroom.simulation.extents import Hits
+from kvroom.simulation.growing import catch_up, owner
 from kvroom.simulation.live import Live
 from kvroom.simulation.loading import load
 
@@ -13,7 +14,9 @@ if TYPE_CHECKING:
     from kvroom.simulation.server import Server
 
 
-def admit(server: Server, chunks: list[tuple[Live, int]], budget: int, longest: int) -> None:
+def admit(  # noqa: PLR0915 (calls would cost more than what they do)
+    server: Server, chunks: list[tuple[Live, int]], budget: int, longest: int
+) -> None:
     """Let those who wait start, as far as blocks, places and tokens go: more of ``chunks``."""
     settings, pool, size = server.settings, server.pool, server.block_tokens
     bringer = server.bringer
@@ -26,8 +29,14 @@ def admit(server: Server, chunks: list[tuple[Live, int]], budget: int, longest: 
             server.blocked = "" if chunks else "tokens"
             return
         live = server.queue[0] if server.by_priority else server.waiting[0]
+        held = live.held
+        hits: Hits = []
+        cached = unheld = 0
         limit = (live.known - 1) // size
-        hits, cached, unheld = _found(server, live, limit)
+        if held is not None:
+            hits, cached, unheld = pool.lookup(held, limit)
+            while server.growing and catch_up(server, held, min(cached, limit)):
+                hits, cached, unheld = pool.lookup(held, limit)
         start, late, brought = cached * size, False, None
         if bringer is not None:
             brought = bringer.offer(live, server.decide, start, limit * size)
@@ -50,11 +59,16 @@ def admit(server: Server, chunks: list[tuple[Live, int]], budget: int, longest: 
             server.blocked = "" if _may_need_less(server, live, cached, chunks) else "room"
             return
         server.pop()
-        if hits and live.held is not None:
-            pool.adopt(live.held, hits)
+        if hits:
+            assert held is not None
+            pool.adopt(held, hits)
         if bringer is not None:
             bringer.admitted(live, server.decide, cached * size, brought)
-        _place(server, live, start, cached)
+        if server.notices is not None:
+            live.noted = start // size // pool.unit
+        live.computed = start
+        live.blocks = cached
+        server.outcome.admitted(live, start)
         server.blocked = ""
         if brought is not None and late:
             _load(server, live, more, brought)
@@ -67,17 +81,6 @@ def admit(server: Server, chunks: list[tuple[Live, int]], budget: int, longest: 
         budget -= tokens
 
 
-def _found(server: Server, live: Live, limit: int) -> tuple[Hits, int, int]:
-    """What of its first ``limit`` blocks is cached: extents, blocks, free ones of them."""
-    held = live.held
-    if held is None:
-        return [], 0, 0
-    found = server.pool.lookup(held, limit)
-    while server.growing and server.catch_up(held, min(found[1], limit)):
-        found = server.pool.lookup(held, limit)
-    return found
-
-
 def _may_need_less(server: Server, live: Live, cached: int, chunks: list[tuple[Live, int]]) -> bool:
     """Whether the next step may find less to be needed though nothing is given back until then."""
     if server.bringer is not None and not server.settings.scheduler_reserve_full_isl:
@@ -85,15 +88,7 @@ def _may_need_less(server: Server, live: Live, cached: int, chunks: list[tuple[L
             server.active or chunks
         )  # what is brought takes more at once than a chunk, or less
     # Another may have generated more of what it begins with.
-    return bool(server.growing and live.held is not None and server.owner(live.held, cached))
-
-
-def _place(server: Server, live: Live, start: int, cached: int) -> None:
-    """``live`` begins with ``start`` tokens, of which it found ``cached`` blocks."""
-    live.noted = start // server.block_tokens // server.pool.unit
-    live.computed = start
-    live.blocks = cached
-    server.outcome.admitted(live, start)
+    return bool(server.growing and live.held is not None and owner(server, live.held, cached))
 
 
 def _load(server: Server, live: Live, blocks: int, brought: Brought) -> None:

@@ -96,7 +96,7 @@ class Receiver:
         source = live.source
         if source is None or not source.there:
             return None
-        ready, _, _ = self._crossing(source, live, now, found)
+        ready, _, _, _ = self._crossing(source, live, now, found)
         return Brought(live.known - 1, ready)
 
     def admitted(self, live: Live, now: int, found: int, brought: Brought | None) -> None:
@@ -105,23 +105,28 @@ class Receiver:
         live.source = None
         if source is None or brought is None:
             return
-        ready, over, size = self._crossing(source, live, now, found)
+        over, sent_ps, got_ps, size = self._crossing(source, live, now, found)
         if size:
-            wire.free_ps[source.replica.place] = wire.free_ps[self.place] = over
+            wire.free_ps[source.replica.place] = sent_ps
+            wire.free_ps[self.place] = got_ps
         wire.transfers += 1
         wire.moved_bytes += size
-        wire.waited_ps += ready - now
+        wire.waited_ps += over - now
         self.release(source, over)
 
-    def _crossing(self, source: Source, live: Live, now: int, found: int) -> tuple[int, int, int]:
-        """When the cache is there, when the links are free again, how many bytes cross."""
+    def _crossing(
+        self, source: Source, live: Live, now: int, found: int
+    ) -> tuple[int, int, int, int]:
+        """When the cache is there, when the sender's and the receiver's links are free again, how many
+        bytes cross."""
         wire = self.wire
         size = wire.request_bytes(live.known - 1) - (wire.request_bytes(found) if found else 0)
         if size <= 0:
-            return now, now, 0
-        ends = (wire.free_ps.get(source.replica.place, 0), wire.free_ps[self.place])
-        over = max(now, *ends) + wire.left_ps(source, size)
-        return over + round(wire.latency_s * PS_PER_S), over, size
+            return now, now, now, 0
+        left = wire.left_ps(source, size)
+        sent = max(now, wire.free_ps.get(source.replica.place, 0)) + left
+        got = max(now, wire.free_ps[self.place]) + left
+        return max(sent, got) + round(wire.latency_s * PS_PER_S), sent, got, size
 
 
 def continued(live: Live, source: Source) -> Live:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from kvroom.simulation.growing import register
 from kvroom.simulation.live import Live
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def arrived(server: Server) -> None:
     while loading and loading[0][0] <= server.decide:
         live = heappop(loading)[2]
         if live.held is not None:
-            server.register(live, live.computed // server.block_tokens, ahead=0)
+            register(server, live, live.computed // server.block_tokens, ahead=0)
         server.start(live)
         server.filling.append(live)
     server.blocked = ""

@@ -88,6 +88,7 @@ class Managed:
         self._releases: list[tuple[int, int, Source]] = []
         if wire is not None:
             ledger.on_computed = self._hand_over
+            ledger.release = self.release
         self.follow: Follow | None = None
         self.line = Line(ledger, watch)
         self.stopped = False

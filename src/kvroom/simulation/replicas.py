@@ -11,12 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from typing import TYPE_CHECKING
 
 from kvroom.simulation.fleet import Engine
 from kvroom.simulation.live import Live
 from kvroom.simulation.outcome import Limits, Outcome
 from kvroom.simulation.routing import Router
 from kvroom.timing.ticks import PS_PER_S
+
+if TYPE_CHECKING:
+    from kvroom.simulation.handover import Source
 
 
 class State(Enum):
@@ -103,6 +107,8 @@ class Ledger(Outcome):
         """By place: the router that wants to know what goes on there."""
         self.on_computed: Callable[[Live, int], None] | None = None
         """Told of each request whose prompt is computed and which goes on elsewhere."""
+        self.release: Callable[[Source, int], None] | None = None
+        """Told of each computed prompt that nobody will fetch."""
 
     def admitted(self, live: Live, cached_tokens: int) -> None:
         """A request's first tokens are scheduled."""
@@ -134,8 +140,8 @@ class Ledger(Outcome):
     def drop(self, live: Live, now: int) -> None:
         """A request can never be served."""
         super().drop(live, now)
-        if live.source is not None and live.source.there:
-            live.source.engine.release(live.source.sent, now)
+        if live.source is not None and self.release is not None:
+            self.release(live.source, now)
         self._over(live, now)
 
     def _over(self, live: Live, end: int) -> None:

@@ -18,7 +18,8 @@ from itertools import repeat
 from kvroom.simulation.admission import admit
 from kvroom.simulation.bring import Bringer, Notices, Several
 from kvroom.simulation.crowding import crowded
-from kvroom.simulation.extents import ExtentPool, Holding
+from kvroom.simulation.extents import ExtentPool
+from kvroom.simulation.growing import register
 from kvroom.simulation.live import FOREVER, Arrivals, Follow, Live
 from kvroom.simulation.loading import Loading, arrived, left, noted
 from kvroom.simulation.outcome import Outcome
@@ -260,12 +261,17 @@ class Server(Arrivals):
             steps = min(steps, span.cross(step) - step)
             slope += span.context_ps * span.growing
             first += span.attention(step, active)
-        if self.strict or not self.blocked or self.by_priority or self.loading:
-            coming = self._coming_ps(until)
+        if not self.blocked or self.by_priority:
+            coming = self.next_ps if self.next_ps < until else until
+        else:
+            coming = until if self.strict else FOREVER
+        if self.loading and self.loading[0][0] < coming:
+            coming = self.loading[0][0]
+        if coming < FOREVER:
             wait = coming - self.end
             if wait <= 0:
                 steps = lag
-            elif coming < FOREVER:
+            else:
                 late = steps - lag
                 if late * first + slope * (late * (late - 1) // 2) > wait:
                     steps = min(steps, steps_until(wait, first, slope) + lag)
@@ -300,15 +306,6 @@ class Server(Arrivals):
         self.step = step = step + steps
         if last < step:
             self._finish(last)
-
-    def _coming_ps(self, until: int) -> int:
-        """When the next comes who may be let in, or somebody's cache is there."""
-        coming = until if self.strict else FOREVER
-        if not self.blocked or self.by_priority:
-            coming = self.next_ps if self.next_ps < until else until
-        if self.loading and self.loading[0][0] < coming:
-            coming = self.loading[0][0]
-        return coming
 
     def _next_finish(self) -> int:
         """The step that computes the next last token."""
@@ -385,41 +382,15 @@ class Server(Arrivals):
         live.blocks += blocks
         if live.held is not None:
             full = (live.computed + tokens) // self.block_tokens
-            self.register(live, full)
+            register(self, live, full)
             if self.notices is not None:
                 noted(self, live, min(full, live.prompt // self.block_tokens))
-
-    def register(self, live: Live, full: int, *, ahead: int = 1) -> None:
-        """Let the first ``full`` blocks of ``live`` be found, in the midst of the next step or (``ahead``
-        is 0) before it."""
-        assert live.held is not None
-        if self.growing:
-            for place in range(live.held.covered, full):
-                self.catch_up(live.held, place, ahead)  # who got there first is found first
-        self.pool.register(live.held, full)
 
     def start(self, live: Live) -> None:
         """``live`` runs from now on, behind those that do."""
         live.number = self._numbers
         self._numbers += 1
         self.running[live] = None
-
-    def owner(self, wanted: Holding, place: int) -> Live | None:
-        """Who is generating the block of ``wanted`` at ``place``."""
-        if place >= wanted.named:
-            return None
-        return self.growing.get(wanted.names[place // self.pool.unit])
-
-    def catch_up(self, wanted: Holding, place: int, ahead: int = 1) -> bool:
-        """Let what a decoding request has generated so far be found, if it gets to what ``wanted`` misses
-        at ``place``; whether there is more to find now."""
-        live = self.owner(wanted, place)
-        if live is None or live.held is None:
-            return False
-        before = live.held.covered
-        computed = self.step + ahead - live.base - self.lag
-        self.pool.register(live.held, max(live.resumed_at, computed) // self.block_tokens)
-        return live.held.covered > before
 
     def run(self, chunks: list[tuple[Live, int]]) -> None:
         """One step: all decoding requests a token each, and ``chunks`` of prompts."""

@@ -60,6 +60,15 @@ class Run(NamedTuple):
     ready_ps: int
 
 
+Wanted = dict[int, tuple[int, int]]
+"""By level: blocks to read, and when the last of them is written."""
+
+
+def _want(wanted: Wanted, run: Run) -> None:
+    blocks, written = wanted.get(run.level, (0, 0))
+    wanted[run.level] = (blocks + run.blocks, max(written, run.ready_ps))
+
+
 class Tiers:
     """``bring.Bringer`` and ``bring.Notices`` of one engine over ``levels``, the nearest first.
 
@@ -104,10 +113,11 @@ class Tiers:
         end = runs[-1].tokens
         best, chosen = self.computing_ps(found, end), 0
         ready = now
-        for count in range(1, len(runs) + 1):
-            tokens = runs[count - 1].tokens
-            waited = self._hidden(live, self._ends(runs[:count], now), now, tokens)
-            cost = waited - now + self.computing_ps(tokens, end)
+        wanted: Wanted = {}
+        for count, run in enumerate(runs, 1):
+            _want(wanted, run)
+            waited = self._hidden(live, self._ends(wanted, now), now, run.tokens)
+            cost = waited - now + self.computing_ps(run.tokens, end)
             if cost <= best:
                 best, chosen, ready = cost, count, waited
         if not chosen:
@@ -128,7 +138,10 @@ class Tiers:
         if on_gpu:
             self._through(on_gpu)  # what was evicted there meanwhile is written once more
         if brought is not None and isinstance(brought.note, list):
-            ends = self._ends(brought.note, now, begin=True)
+            wanted: Wanted = {}
+            for run in brought.note:
+                _want(wanted, run)
+            ends = self._ends(wanted, now, begin=True)
             for run in brought.note:
                 level = self.levels[run.level]
                 level.read_blocks += run.blocks
@@ -172,16 +185,12 @@ class Tiers:
                 return place, written
         return -1, 0
 
-    def _ends(self, runs: Sequence[Run], now: int, *, begin: bool = False) -> dict[int, int]:
-        """By level, when all that ``runs`` read of it is there; ``begin``: the transfers are queued."""
-        wanted: dict[int, tuple[int, int]] = {}
-        for run in runs:
-            blocks, ready = wanted.get(run.level, (0, now))
-            wanted[run.level] = (blocks + run.blocks, max(ready, run.ready_ps))
+    def _ends(self, wanted: Wanted, now: int, *, begin: bool = False) -> dict[int, int]:
+        """By level, when all that is ``wanted`` of it is there; ``begin``: the transfers are queued."""
         queued: dict[int, int] = {}
         ends: dict[int, int] = {}
-        for place, (blocks, ready) in wanted.items():
-            level, end = self.levels[place], ready
+        for place, (blocks, written) in wanted.items():
+            level, end = self.levels[place], (ready := max(now, written))
             for link in level.links:
                 if begin:
                     there = link.carry(READ, ready, blocks)
