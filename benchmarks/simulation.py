@@ -5,8 +5,8 @@
 Llama 3 70B on four H100, vLLM's rules with prefix caching on; made-up prompts of 950 and answers of 190
 tokens on average (lognormal), Poisson arrivals. Each figure is the best of three runs of one process:
 CPU time, without start-up and without drawing the requests. ``fleet`` rows are eight replicas behind a
-router that looks for prefixes. ``--trace`` adds a trace on eight replicas (reading it included), by
-router and in two pools. ``--plot`` draws the scaling.
+router that looks for prefixes (drawing included). ``--trace`` adds a trace on eight replicas (reading it
+included), by router and in two pools. ``--plot`` draws the scaling.
 """
 
 from __future__ import annotations
@@ -102,8 +102,7 @@ def fleets() -> None:
     spec = f"arrivals=poisson:16/s,input={INPUT},output={OUTPUT.format(190)},prefix=shared:50x512"
     w = workings(FLEET, routing="prefix")
     for count in (2_500, 5_000, 10_000, 20_000, 40_000):
-        made_up = list(parse(f"{spec},requests={count},seed=42"))
-        seconds, made = timed(w, lambda made_up=made_up: made_up)
+        seconds, made = timed(w, lambda count=count: parse(f"{spec},requests={count},seed=42"))
         cost = seconds / count * 1e6
         print(
             f"{'fleet requests':>14} {count:>9,g} {running(made):>9.1f} {cost:>9.1f}"

@@ -77,11 +77,15 @@ def main() -> None:
     alone = reuse(Trace(trace), 512).lru
     local, whole = (alone.ratio(n * TOKENS // 512) for n in (1, NODES))
     print("One LRU cache, block-weighted")
-    print(f"  3M tokens {local:.1%}, 30M tokens {whole:.1%}: {whole / local:.2f} times as many hits")
+    print(
+        f"  3M tokens {local:.1%}, 30M tokens {whole:.1%}: {whole / local:.2f} times as many hits"
+    )
     nearer = (whole + HALF_BLOCK) / (local + HALF_BLOCK)
     print(f"  with the half block that 512-token ids lose: {nearer:.2f} times (the paper: 2.22)")
 
-    print(f"{NODES} nodes, hits over prompt tokens{'':12}{'hits':>7}{'TTFT mean':>12}{'req/CPU s':>11}")
+    print(
+        f"{NODES} nodes, hits over prompt tokens{'':12}{'hits':>7}{'TTFT mean':>12}{'req/CPU s':>11}"
+    )
     cases = {
         "no tier, in turn": ([], "round-robin"),
         "own memory, in turn": ([host()], "round-robin"),
@@ -92,7 +96,9 @@ def main() -> None:
     for name, (tiers, routing) in cases.items():
         told(name, run(trace, tiers, routing))
 
-    print(f"One store over a network of so many Gb/s a node; the last column: {PREFIX:,} tokens anew")
+    print(
+        f"One store over a network of so many Gb/s a node; the last column: {PREFIX:,} tokens anew"
+    )
     print(
         f"  {'Gb/s':>6}{'hits':>8}{'TTFT mean':>11}{'p90':>9}{'reads':>8}{'mean read':>11}{'p99':>9}"
         f"{'8K read':>9}{'anew':>9}"
@@ -112,9 +118,7 @@ def main() -> None:
 def told(name: str, answer: dict[str, Any]) -> None:
     rate = answer["requests"]["arrived"] / answer["cpu_s"]
     mean = answer["ttft_s"]["mean"]
-    print(
-        f"  {name:42}{answer['prefix_hit_ratio']:>7.1%}{mean:>10.2f} s{rate:>11,.0f}", flush=True
-    )
+    print(f"  {name:42}{answer['prefix_hit_ratio']:>7.1%}{mean:>10.2f} s{rate:>11,.0f}", flush=True)
 
 
 if __name__ == "__main__":

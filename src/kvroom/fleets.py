@@ -271,9 +271,6 @@ def managed(
     ledger = Ledger(replicas, limits=limits, on_over=on_over)
     routings = [parse_routing(scenario.routing), *([split.routing] if split else [])]
     room = [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)]
-    if any(g.lockstep and g.plant for g in groups):
-        why = "is not simulated together with tiers"
-        raise KvroomError("fleet.lockstep", True, why, "Leave one of them out.")
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
     routers = [Router(routing, room, size) for routing in routings]

@@ -9,7 +9,7 @@ from fleets import S, fleet_of, queue
 from kvroom.errors import KvroomError
 from kvroom.simulation.extents import Holding
 from kvroom.simulation.live import Live
-from kvroom.simulation.routing import Books, Router, Routing, View, parse_routing
+from kvroom.simulation.routing import Books, Router, Routing, View, leading, parse_routing
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_the_prefix_weighs_against_load():
     assert [weighty.route(requests_of([1, 2, 3, 4], index=i), [0, 1]) for i in (0, 1)] == [1, 1]
 
 
-def test_a_gap_ends_a_prefix():
-    router = Router(Routing(policy="prefix"), [1000, 1000], 16)
-    router.views[0].names = {2, 3, 4}
-    router.views[1].names = {1}
-    assert router.route(requests_of([1, 2, 3, 4]), [0, 1]) == 1
+@pytest.mark.parametrize("length", range(12))
+def test_leading_names_are_counted(length):
+    names = list(range(100, 100 + length))
+    for known in range(length + 1):
+        assert leading(names, set(names[:known])) == known
 
 
 def test_sessions_stay_and_only_those_of_a_lost_replica_move():

@@ -38,9 +38,10 @@ def fleet_text(fleet: Mapping[str, Any]) -> str:
         parts.append(f"  … and {len(fleet['replicas']) - ROWS:,} more")
     sums = [f"{fleet['gpu_hours']:,.3g} GPU hours"]
     if fleet["failures"]:
-        sums.append(f"{fleet['failures']:,} failures, {fleet['retries']:,} requests tried again")
+        again = _many(fleet["retries"], "request")
+        sums.append(f"{_many(fleet['failures'], 'failure')}, {again} tried again")
     if fleet["cold_starts"]:
-        sums.append(f"{fleet['cold_starts']:,} cold starts")
+        sums.append(_many(fleet["cold_starts"], "cold start"))
     crossed = fleet.get("transfers")
     if crossed:
         sums.append(
@@ -54,6 +55,10 @@ def fleet_text(fleet: Mapping[str, Any]) -> str:
     if len(line) > ROWS:
         told.append(f"  … and {len(line) - ROWS:,} more")
     return _plain("\n\n".join([*parts, *(["\n".join(told)] if told else [])]))
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def splits_text(found: Splits) -> str:

@@ -116,9 +116,10 @@ class Ledger(Outcome):
             replica = self.replicas[live.place]
             replica.prompt_tokens += live.prompt
             replica.cached_tokens += cached_tokens
-        engine = self.replicas[live.place].engine
-        if live.goal and engine is not None:
-            live.begun_ps = max(engine.decide, engine.end)
+        if live.goal:
+            engine = self.replicas[live.place].engine
+            if engine is not None:
+                live.begun_ps = max(engine.decide, engine.end)
         super().admitted(live, cached_tokens)
 
     def first(self, live: Live) -> None:

@@ -207,6 +207,24 @@ class View:
         self._news = []
 
 
+def leading(names: Sequence[int], known: Container[int]) -> int:
+    """How many leading ones of ``names`` are ``known``, where none is without all before it."""
+    low, step, high = 0, 1, len(names)
+    while low + step <= high:
+        if names[low + step - 1] not in known:
+            high = low + step - 1
+            break
+        low += step
+        step *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if names[middle] in known:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 class Router:
     """Sends requests to the replicas of one pool, whose caches hold ``room`` tokens each.
 
@@ -269,15 +287,13 @@ class Router:
         books, views, weight, size = self.books, self.views, self.routing.weight, self.name_tokens
         owed, tokens, held = books.owed, books.tokens, live.held
         names = held.names[: live.known // size] if held is not None else ()
+        first, second = (*names[:2], None, None)[:2]
         turn = live.index % len(up)
         place, most, least = up[turn], 0, inf
         for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
             known = views[each].names
-            count = 0
-            for name in names:
-                if name not in known:
-                    break
-                count += 1
+            # Most have no more than what all prompts begin with.
+            count = leading(names, known) if second in known else int(first in known)
             cost = weight * (owed[each] - count * size) + tokens[each]
             if cost < least:
                 place, most, least = each, count, cost
