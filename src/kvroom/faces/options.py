@@ -62,7 +62,7 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     (
         "--speculation",
         "speculation",
-        "METHOD[:TOKENS][:KEY=…]",
+        "METHOD[:KEY=…]",
         "Drafted tokens: mtp:1:acceptance=0.8, eagle3:3, ngram, or JSON.",
     ),
     ("--input-tokens", "workload.input_tokens", _TOKENS, "Prompt length of the workload."),
