@@ -162,3 +162,9 @@ def test_the_command_shows_and_writes_them(tmp_path):
     rows = json.loads(told.stdout)["served"]
     assert {"tiers=host", "disaggregation=1:1"} <= {x["id"] for x in rows["levers"]}
     assert rows["before"]["tpot_s"] > 0
+
+
+def test_a_first_lever_says_what_it_assumes():
+    found = levers(question(engine_args={"kv_cache_dtype": "fp8"}, weight_dtype="fp8"), by="step")
+    assert found.first.lever.id == "speculation=ngram"
+    assert "ms a token" in found.sentence and "0.4 of them kept (assumed)" in found.sentence

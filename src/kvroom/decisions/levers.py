@@ -188,7 +188,8 @@ class Levers:
         )
         quality = p.lever.quality
         price = f"{quality.effect} ({quality.source})" if quality else "not published"
-        return f"Pull {p.lever.id} first: {brings}. Its price in quality: {price}."
+        said = f"Pull {p.lever.id} first: {brings}. Its price in quality: {price}."
+        return said + (f" That is {p.lever.label}." if p.lever.family == "speculation" else "")
 
 
 _COLUMNS = (
