@@ -160,7 +160,9 @@ class PrefixCache:
         ``fits`` is called when there is room, before any block is taken.
         """
         if hit is None and sequence.computed + new_tokens + ahead <= sequence.quiet_tokens:
-            return True
+            known = min(sequence.computed + new_tokens, sequence.known)
+            if not self.caching or known <= sequence.quiet_known:
+                return True
         blocks = self._none.blocks if hit is None else hit.blocks
         computed = sequence.computed + (0 if hit is None else hit.tokens)
         free = self.pool.free - headroom
@@ -185,15 +187,14 @@ class PrefixCache:
         if stored:
             self.register(sequence, min(computed + new_tokens, sequence.known))
         if self._plain:
-            # Until the last block is full there is nothing to take and nothing to cache.
-            held = (
+            # Until more than it has room for is asked, or a block is full, there is nothing to do.
+            rooms = (
                 len(t) * g.block_tokens for t, g in zip(sequence.tables, self.groups, strict=True)
             )
-            sequence.quiet_tokens = min(held) - 1
+            sequence.quiet_tokens = min(rooms)
             if self.caching:
                 full = zip(sequence.registered, self.groups, strict=True)
-                unfilled = min((n + 1) * g.block_tokens for n, g in full) - 1
-                sequence.quiet_tokens = min(sequence.quiet_tokens, unfilled)
+                sequence.quiet_known = min((n + 1) * g.block_tokens for n, g in full) - 1
         return True
 
     def _need(

@@ -41,6 +41,7 @@ class Sequence:
         "placeholders",
         "priority",
         "prompt_tokens",
+        "quiet_known",
         "quiet_tokens",
         "registered",
         "stale",
@@ -75,7 +76,8 @@ class Sequence:
         self.stale = 0  # in-flight tokens of before a preemption
         self.junction = 0  # where a prefix shared with others ends that not every group has cached
         self.alone_preempted = 0  # times it gave up its blocks to itself since its last token
-        self.quiet_tokens = 0  # up to so many tokens its blocks stay as they are
+        self.quiet_tokens = 0  # up to so many tokens its blocks have room for
+        self.quiet_known = 0  # up to so many known tokens fill no more of them
         self.tables: list[list[int]] = []  # by layer group: the block of each stretch of tokens
         self.registered: list[int] = []  # by layer group: leading blocks looked at for caching
         self.partial: dict[int, tuple[int, int]] = {}  # by group: place and block shared in part
@@ -103,7 +105,7 @@ class Sequence:
         """Empty tables for ``groups`` layer groups."""
         self.tables = [[] for _ in range(groups)]
         self.registered = [0] * groups
-        self.quiet_tokens = 0
+        self.quiet_tokens = self.quiet_known = 0
         self.partial.clear()
         self.state_tables.clear()
 
