@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from kvroom.errors import KvroomError
+from kvroom.explaining import explain
 from kvroom.planning import Workings
 from kvroom.timing.drafting import expected_tokens
 from kvroom.timing.steps import Terms
-from support import ask, asked
+from support import ask, asked, evaluated
 
 EAGLE = {"method": "eagle3", "num_speculative_tokens": 3, "acceptance_rate": 0.75}
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "acceptance_rate": 0.4}
@@ -233,3 +234,22 @@ def test_context_ranks_pay_for_long_contexts_only():
 
     assert seconds(8, 500) > seconds(1, 500)
     assert seconds(8, 100_000) < seconds(1, 100_000)
+
+
+def test_context_ranks_without_copies_exchange_nothing():
+    """Eight KV heads on eight ranks: no rank holds another's share."""
+    one, eight = (terms(asked("llama-3-70b", "H100-SXM", tp=8, dcp=n)) for n in (1, 8))
+    assert eight.links_s == one.links_s
+
+
+def test_what_is_explained_comes_to_the_figures():
+    load = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 16}
+    w = dense(speculation=EAGLE, workload=load)
+    found = {e.figure: e for e in explain(w)}
+    for figure in ("tokens_per_request", "tokens_per_s", "seconds"):
+        e = found[f"step.{figure}"]
+        assert float(evaluated(e.numbers)) == pytest.approx(e.value, rel=1e-9)
+        assert e.value == getattr(w.plan.step, figure)
+    assert float(evaluated(found["serving.tpot_s"].numbers)) == pytest.approx(
+        w.plan.serving.tpot_s, rel=1e-3
+    )

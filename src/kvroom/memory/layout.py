@@ -179,12 +179,14 @@ class Rank:
         return cache, state
 
     def exchanges(self) -> tuple[int, int]:
-        """(layers whose cache context-parallel ranks share, numbers that each rank sends to each other
-        for one decoded token, all of them together)."""
+        """(layers whose cache context-parallel ranks share, numbers that this rank sends the others for
+        one decoded token): its own share of queries, outputs and normalisers to each of them."""
         if self.dcp == 1:
             return 0, 0
-        shared = [(k, n) for k, n in self.stores if k.context_parallel and k.exchanged()]
-        return sum(n for _, n in shared), sum(k.exchanged() * n for k, n in shared)
+        shared = [
+            (k.exchanged(), n) for k, n in self.stores if k.context_parallel and k.exchanged()
+        ]
+        return sum(n for _, n in shared), (self.dcp - 1) * sum(x * n for x, n in shared)
 
     def token_bytes(self, kv: Dtype) -> float:
         """What one more token adds on this rank, growing layers only."""

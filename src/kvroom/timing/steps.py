@@ -369,13 +369,11 @@ class Clock:
             # A ring sends 2·(n − 1)/n of the vector; two all-reduces a layer.
             sent += 2 * layers * 2 * (layout.tp - 1) / layout.tp * vector * tokens
             calls += 2 * layers * k.reduce_s
-        if layout.dcp > 1:
-            # Queries are gathered, outputs and normalisers reduced: each rank sends its own share of
-            # either to every other, in three calls a layer.
-            for s in w.stages:
-                shared, numbers = s.rank.exchanges()
-                sent += (layout.dcp - 1) * numbers * ACTIVATION_BYTES * decoded
-                calls += 3 * shared * k.reduce_s
+        for s in w.stages:
+            # Context ranks gather queries, reduce outputs and normalisers: three calls a layer.
+            shared, numbers = s.rank.exchanges()
+            sent += numbers * ACTIVATION_BYTES * decoded
+            calls += 3 * shared * k.reduce_s
         if layout.ep > layout.tp:
             routed = sum(s.expert_layers for s in w.stages)
             copies = min(w.active_experts, layout.ep)

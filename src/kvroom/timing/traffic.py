@@ -115,7 +115,7 @@ class Traffic:
         sent = 2 * 2 * (tp - 1) * vector * self.model.num_layers
         sent += (self.layout.pp - 1) * tp * vector
         numbers = sum(rank.exchanges()[1] for rank in self.ranks)
-        sent += (self.layout.dcp - 1) * numbers * ACTIVATION_BYTES * tp
+        sent += numbers * ACTIVATION_BYTES * tp
         if ep > 1:
             sent += 2 * self._expert_hops * vector * (ep - 1) // ep
         return sent
