@@ -101,7 +101,8 @@ def test_what_goes_too_deep_is_told():
     deep = []
     for _ in range(100_000):
         deep = [deep]
-    assert refused(tiers=deep).field == "tiers"
+    assert refused(tiers=deep).field == "tiers[0]"
+    assert refused(disaggregation=deep).field == "disaggregation"
     assert refused(model={"config": {"x": deep}}).field == "model"
 
 

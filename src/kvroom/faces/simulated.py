@@ -77,7 +77,8 @@ def tiers(answer: Mapping[str, Any]) -> str:
             cells += [f"{tier['reads']:,}", *("none" if w is None else span(w) for w in waits)]
             cells.append(f"{tier['busy']:.1%}")
         rows.append([*cells, *[""] * (len(rows[0]) - len(cells))])
-    return "Where prompts are found, and what it takes to read them\n" + table(rows)
+    drawn = "\n".join(line.rstrip() for line in table(rows).split("\n"))
+    return "Where prompts are found, and what it takes to read them\n" + drawn
 
 
 def span(seconds: float) -> str:

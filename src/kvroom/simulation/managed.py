@@ -165,12 +165,14 @@ class Managed:
                 _, _, pool, late = heappop(self._coming)
                 self._send(late, at, pool)
             else:
-                assert live is not None
-                self._send(live, at, 0)
-                live = next(source, None)
-                ahead += 1
-                if ahead % TOGETHER == 0 and not self._go(at):
-                    return
+                while live is not None and live.arrival_ps == at:
+                    self._send(live, at, 0)
+                    live = next(source, None)
+                    ahead += 1
+                if ahead >= TOGETHER:
+                    ahead = 0
+                    if not self._go(at):
+                        return
         for group in self.pools:  # no replica will ever be up for them
             for late in group.waiting:
                 self.ledger.drop(late, self.last_ps)
