@@ -48,11 +48,13 @@ def levers(
     *,
     by: str = "requests",
     together: Sequence[str] | None = None,
+    simulate: bool = False,
     **keys: Any,
 ) -> Levers:
     """Every lever of a question, ranked ``by`` requests, step, ttft or cost.
 
-    Arguments are those of ``plan``; ``together`` names levers to combine. The answer has ``before``,
+    Arguments are those of ``plan``; ``together`` names levers to combine, ``simulate`` serves the workload
+    with those that only serving shows (``served``). The answer has ``before``,
     ``levers``, ``together``, ``waterfall`` and ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars
     or pandas) and ``to_html()`` turn it into other shapes. Raises KvroomError as ``plan`` does.
 
@@ -65,7 +67,7 @@ def levers(
     from kvroom.decisions.levers import levers as ranked
 
     asked = Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys})
-    return ranked(asked, by=by, together=together)
+    return ranked(asked, by=by, together=together, simulate=simulate)
 
 
 def search(

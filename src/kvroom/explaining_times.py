@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from kvroom.explanation import Explanation
 from kvroom.planning import Workings
+from kvroom.timing.drafting import at_batch
 from kvroom.timing.steps import Terms
 
 TERMS = (
@@ -58,16 +59,24 @@ def times(w: Workings) -> Iterator[Explanation]:
 
 
 def _speculation(w: Workings) -> Iterator[Explanation]:
-    asked = w.deployment.speculation
+    asked = at_batch(w.deployment, w.plan.step.batch).speculation
     if asked is None:
         return
+    if isinstance(asked.acceptance_rate, tuple):
+        formula = f"1 + the share of {asked.tokens} drafts that is kept, position by position"
+        numbers = " + ".join(map(repr, (1, *asked.kept)))
+    else:
+        formula = (
+            f"1 + a + a² + … + a^{asked.tokens}, each of {asked.tokens} drafts kept with chance a"
+        )
+        numbers = " + ".join(f"{asked.kept[0]!r}**{i}" for i in range(asked.tokens + 1))
     yield Explanation(
         figure="step.tokens_per_request",
         label="Tokens that a request gains by a step",
         value=w.plan.step.tokens_per_request,
         unit="tokens",
-        formula=f"1 + a + a² + … + a^{asked.tokens}, each of {asked.tokens} drafts kept with chance a",
-        numbers=" + ".join(f"{asked.acceptance!r}**{i}" for i in range(asked.tokens + 1)),
+        formula=formula,
+        numbers=numbers,
         source="assumed" if asked.acceptance_assumed else "speculation.acceptance_rate",
     )
 

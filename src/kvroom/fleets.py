@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -64,6 +64,10 @@ class Group:
     lockstep: bool = False
     """Whether data-parallel ranks step together."""
     plant: Plant | None = None
+    clocks: Mapping[int, StepClock] = field(default_factory=dict)
+    """Those of steps with fewer drafts than ``clock`` has, by how many."""
+    prompts_only: bool = False
+    """Whether answers are generated elsewhere, so that nothing is ever drafted here."""
 
     @property
     def blocks(self) -> int:
@@ -92,8 +96,9 @@ class Group:
         place of tiers; ``tell`` is given a Frame a pass, of an engine that is then stepped."""
         rules, engine = self.rules, self.rules.engine
         unit = feed.naming.unit if feed.naming else 1
-        if rules.jumps and together is None and tell is None:
-            tiers = None if self.plant is None or bringer else self.plant.make(place)
+        tiers = None if self.plant is None or bringer else self.plant.make(place)
+        drafts = engine.drafts is not None and not self.prompts_only
+        if rules.jumps and together is None and tell is None and not drafts:
             return Server(
                 engine.settings,
                 ExtentPool(self.blocks, unit),
@@ -119,14 +124,39 @@ class Group:
             return served
 
         if together is not None:
-            return Rank(together, rules.rules(), self.clock, outcome, sequence, follow=follow)
-        if tell is None:
-            return Stepper(rules.rules(), self.clock, outcome, sequence, follow=follow)
-        if rules.own is not None:
-            fix = "Replay it with --engine vllm."
-            raise KvroomError("engine", None, "has rules of its own, without numbered blocks", fix)
-        return Recording(
-            engine.scheduler(), self.clock, outcome, sequence, follow=follow, tell=tell
+            return Rank(
+                together,
+                rules.rules(),
+                self.clock,
+                outcome,
+                sequence,
+                follow=follow,
+                clocks=self.clocks,
+            )
+        if tell is not None:
+            if rules.own is not None:
+                fix = "Replay it with --engine vllm."
+                why = "has rules of its own, without numbered blocks"
+                raise KvroomError("engine", None, why, fix)
+            return Recording(
+                engine.scheduler(),
+                self.clock,
+                outcome,
+                sequence,
+                follow=follow,
+                clocks=self.clocks,
+                tell=tell,
+            )
+        return Stepper(
+            rules.rules(),
+            self.clock,
+            outcome,
+            sequence,
+            follow=follow,
+            clocks=self.clocks,
+            unit=unit,
+            bringer=bringer or tiers,
+            notices=tiers,
         )
 
 
@@ -146,10 +176,13 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
+    clock = workings.timing.clock
+    fewer = {tokens for _, tokens in clock.drafting.schedule} if clock.drafting else ()
     return Group(
         workings=workings,
         rules=rules,
-        clock=step_clock(workings.timing.clock),
+        clock=step_clock(clock),
+        clocks={n: step_clock(clock.drafts(n)) for n in fewer},
         replicas=replicas * d.layout.dp,
         most=max(replicas, most) * d.layout.dp,
     )
@@ -164,6 +197,7 @@ def groups_of(workings: Workings) -> list[Group]:
     if split is not None:
         field = "disaggregation"
         groups = [group_of(work(own), count) for own, count in (split.prefill, split.decode)]
+        groups[0] = replace(groups[0], prompts_only=True)
         _check_split(groups)
     elif "pools" in asked:
         pools = enumerate(list_of(field, asked["pools"]))

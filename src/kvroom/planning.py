@@ -47,7 +47,7 @@ from kvroom.scenario import Scenario
 from kvroom.simulation.occupancy import expected_room
 from kvroom.speculation import Speculation
 from kvroom.timing.answers import cost_of, load_of, serving_of, step_of, timing_of
-from kvroom.timing.drafting import traffic_of
+from kvroom.timing.drafting import at_batch, traffic_of
 from kvroom.timing.estimate import Timing
 from kvroom.timing.serving import Load, Times
 from kvroom.timing.traffic import Traffic
@@ -121,20 +121,21 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     deployment, answer, timing = placed.deployment, placed.answer, placed.timing
     model, warnings, limit = deployment.model, placed.warnings, placed.limit
     held = requests_held(deployment, answer, limit)
-    traffic = traffic_of(deployment)
     batch = scenario.concurrency or max(1, int(held or 0))
+    stepping = at_batch(deployment, batch)
+    traffic = traffic_of(stepping)
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w else None
     serving, times = serving_of(timing, load)
     if times is not None and times.saturated:
         warnings += ("more requests arrive than the deployment can serve: they queue without end",)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
-        rate = deployment.speculation.acceptance
+        rate = deployment.speculation.kept[0]
         warnings += (
             f"how many drafted tokens are kept is assumed: {rate:g} of them"
             " (speculation.acceptance_rate)",
         )
-    step = step_of(traffic, deployment, timing, batch)
+    step = step_of(traffic, stepping, timing, batch)
     alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
@@ -199,6 +200,9 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
             f"with copies of one KV head, and tp {layout.tp} over {model.kv_heads} heads makes no more",
         )
     drafting = speculation.asked(scenario.speculation, scenario.engine, scenario.engine_args)
+    if drafting is not None and drafting.schedule and layout.dp > 1 and scenario.engine == "vllm":
+        # its ranks would draft different numbers: it falls back to the most (Dynamic Speculative Decoding)
+        drafting = replace(drafting, schedule=())
     args, extras = beside(scenario, drafting, weights, layout, ranks, paths=paths)
     return Deployment(
         model=model,

@@ -120,11 +120,26 @@ class Simulated:
         }
         if self.slo:
             answer["slo"] = {o.name: _kept(o, times) for o in self.slo}
+        if out.verifying:
+            answer["speculation"] = drafted_dict(out)
         if self.plants:
             answer["tiers"] = told(self.plants, seconds)
         if isinstance(self.fleet, Managed):
             answer["fleet"] = fleet_dict(self.fleet, seconds)
         return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
+
+
+def drafted_dict(out: Outcome) -> dict[str, float]:
+    """What came of drafts: steps of a request that checked some, tokens drafted, kept (of an answer's last
+    step those beyond its end are not) and wasted, tokens that such a step gave."""
+    kept = out.gained_tokens - out.verifying
+    return {
+        "steps": out.verifying,
+        "drafted_tokens": out.drafted_tokens,
+        "accepted_tokens": kept,
+        "wasted_tokens": out.drafted_tokens - kept,
+        "tokens_per_step": out.gained_tokens / out.verifying,
+    }
 
 
 def _kept(o: Objective, times: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
@@ -193,14 +208,14 @@ def serve(
     if rules.engine.enable_prefix_caching:
         naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
-    groups = with_tiers(groups, feed)
+    seed = getattr(source, "seed", 0)
+    groups = [replace(g, rules=g.rules.seeded(seed)) for g in with_tiers(groups, feed)]
     plants = [g.plant for g in groups if g.plant is not None]
     fleet: Fleet | Managed
     if is_managed(scenario, groups):
         if tell is not None:
             fix = "Leave routing, tiers, fleet and disaggregation out."
             raise KvroomError("frames", None, "show one replica, not a fleet", fix)
-        seed = getattr(source, "seed", 0)
         fleet = managed(scenario, groups, feed, limits, on_over=on_over, watch=watch, seed=seed)
     else:
         each = [g for g in groups for _ in range(g.replicas)]

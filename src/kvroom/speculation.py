@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -29,7 +30,10 @@ ALIASES = {
     "prompt_lookup": "ngram",
     "suffix": "ngram",
 }
-KEYS = ("method", "model", "num_speculative_tokens", "acceptance_rate")
+KEYS = ("method", "model", "num_speculative_tokens", "acceptance_rate", "max_concurrency")
+SPELLED = {"acceptance": "acceptance_rate", "tokens": "num_speculative_tokens"}
+"""Shorter words for some of them."""
+EXAMPLE = "Write it like mtp:1:acceptance=0.8 or eagle3:3:acceptance=0.8/0.6/0.5."
 DEFAULT_TOKENS = {"mtp": 1}
 """Drafted a step where nobody says; else 3."""
 USUAL_ACCEPTANCE = {"mtp": 0.8, "eagle3": 0.75, "eagle": 0.65, "draft": 0.65, "ngram": 0.4}
@@ -38,56 +42,118 @@ it depends on the text. DeepSeek-V3 reports 0.85 to 0.90 for one token of its pr
 2412.19437, 5.4.3); it falls where one layer drafts several."""
 WITH_MODEL = ("eagle", "eagle3", "draft")
 MOST_TOKENS = 1000
+MOST_REQUESTS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speculation:
     """``method`` drafts ``tokens`` a step; ``model`` names or holds the draft's own config, if it has one.
 
-    ``acceptance`` is the chance that a drafted token is kept, given all before it were
-    (``acceptance_assumed``: the usual one of the method, not asked). ``field`` is where drafting was asked
-    for, for errors.
+    ``acceptance_rate`` is the chance that a drafted token is kept, given all before it were; or, position
+    by position, the share of all drafts that are kept there, as engines print it; None: the usual chance
+    of the method. ``schedule``: from so many requests in a step on (the first figure) so many tokens are
+    drafted. ``field`` is where drafting was asked for, for errors.
     """
 
     method: str
     tokens: int
     model: str | Mapping[str, Any] | None = None
     field: str = "speculation"
-    acceptance_rate: float | None = None
-
-    @property
-    def acceptance(self) -> float:
-        """The chance, as asked or usual."""
-        rate = self.acceptance_rate
-        return USUAL_ACCEPTANCE[self.method] if rate is None else rate
+    acceptance_rate: float | tuple[float, ...] | None = None
+    schedule: tuple[tuple[int, int], ...] = ()
 
     @property
     def acceptance_assumed(self) -> bool:
         """Whether nobody said the chance."""
         return self.acceptance_rate is None
 
+    @property
+    def kept(self) -> tuple[float, ...]:
+        """By position: the chance that this draft and all before it are kept."""
+        rate = self.acceptance_rate
+        if isinstance(rate, tuple):
+            return rate[: self.tokens]
+        each = USUAL_ACCEPTANCE[self.method] if rate is None else rate
+        return tuple(each**n for n in range(1, self.tokens + 1))
+
+
+def drafted_at(tokens: int, schedule: tuple[tuple[int, int], ...], requests: float) -> int:
+    """Tokens drafted for each of ``requests`` in a step: ``tokens``, or what the schedule has."""
+    for first, fewer in schedule:
+        if requests >= first:
+            tokens = fewer
+    return tokens
+
 
 def check(field: str, value: Any) -> dict[str, Any]:
     """A Scenario's ``speculation``, checked: KvroomError names the key that is wrong."""
+    if isinstance(value, str):
+        value = line(value, field)
     how = 'Write {"method": "mtp", "num_speculative_tokens": 1}.'
     if not isinstance(value, Mapping):
         raise KvroomError(field, value, "is not an object", how)
-    for key in value:
-        if key not in KEYS:
+    given: dict[str, Any] = {}
+    for key, each in value.items():
+        name = SPELLED.get(key, key)
+        if name not in KEYS:
             fix = did_you_mean(str(key), KEYS, f"Known keys: {', '.join(KEYS)}.")
             raise KvroomError(field, key, "is no known key", fix)
-    made: dict[str, Any] = {"method": method_of(f"{field}.method", value.get("method"))}
-    if (model := value.get("model")) is not None:
+        if name in given:
+            raise KvroomError(field, key, f"is {name} once more", "Say it once.")
+        given[name] = each
+    made: dict[str, Any] = {"method": method_of(f"{field}.method", given.get("method"))}
+    if (model := given.get("model")) is not None:
         if not (isinstance(model, Mapping) or (isinstance(model, str) and model.strip())):
             fix = 'Give a name, a path or {"config": {…}}.'
             raise KvroomError(f"{field}.model", model, "names no model", fix)
         made["model"] = json.loads(json.dumps(model)) if isinstance(model, Mapping) else model
-    if (tokens := value.get("num_speculative_tokens")) is not None:
-        name = f"{field}.num_speculative_tokens"
-        made["num_speculative_tokens"] = check_int(name, tokens, low=1, high=MOST_TOKENS)
-    if (rate := value.get("acceptance_rate")) is not None:
-        made["acceptance_rate"] = check_float(f"{field}.acceptance_rate", rate, low=0.0, high=1.0)
+    for key, high in (("num_speculative_tokens", MOST_TOKENS), ("max_concurrency", MOST_REQUESTS)):
+        if (number := given.get(key)) is not None:
+            made[key] = check_int(f"{field}.{key}", number, low=1, high=high)
+    if (rate := given.get("acceptance_rate")) is not None:
+        made["acceptance_rate"] = _acceptance(f"{field}.acceptance_rate", rate)
     return made
+
+
+def _acceptance(field: str, value: Any) -> float | list[float]:
+    """One chance, or the shares kept by position, which never rise."""
+    if not isinstance(value, list | tuple):
+        return check_float(field, value, low=0.0, high=1.0)
+    shares = [check_float(field, each, low=0.0, high=1.0) for each in value]
+    if not shares:
+        raise KvroomError(field, value, "holds no share", "Write one for each position.")
+    for before, after in pairwise(shares):
+        if after > before:
+            why = f"rises to {after:g}: a draft counts only where all before it are kept"
+            fix = "Give shares of all drafts, as engines print them by position."
+            raise KvroomError(field, before, why, fix)
+    return shares
+
+
+def line(text: str, field: str = "--speculation") -> dict[str, Any]:
+    """``mtp:1:acceptance=0.8`` as an object: the method, how many tokens it drafts, keys.
+
+    Shares by position are joined by slashes.
+    """
+    method, *parts = (part.strip() for part in text.split(":"))
+    given: dict[str, Any] = {"method": method}
+    for part in parts:
+        key, equals, value = (x.strip() for x in part.partition("="))
+        key = key.replace("-", "_")
+        key = SPELLED.get(key, key)
+        if not equals and "num_speculative_tokens" not in given:
+            key, value = "num_speculative_tokens", key
+        elif not equals or not value or key in given:
+            raise KvroomError(field, part, "is no KEY=VALUE of it, once", EXAMPLE)
+        if key == "model":
+            given[key] = value
+            continue
+        try:
+            numbers = [int(x) if x.isdecimal() else float(x) for x in value.split("/")]
+        except ValueError:
+            raise KvroomError(field, part, "is no number", EXAMPLE) from None
+        given[key] = numbers if "/" in value else numbers[0]
+    return given
 
 
 def method_of(field: str, value: Any) -> str:
@@ -111,15 +177,21 @@ def asked(
     if speculation is None:
         return found
     rate = speculation.get("acceptance_rate")
-    if found is not None:
-        return replace(found, acceptance_rate=rate)
-    method = speculation["method"]
-    return Speculation(
-        method=method,
-        tokens=speculation.get("num_speculative_tokens") or DEFAULT_TOKENS.get(method, 3),
-        model=speculation.get("model"),
-        acceptance_rate=rate,
-    )
+    rate = tuple(rate) if isinstance(rate, list | tuple) else rate
+    if found is None:
+        method = speculation["method"]
+        usual = len(rate) if isinstance(rate, tuple) else DEFAULT_TOKENS.get(method, 3)
+        found = Speculation(
+            method=method,
+            tokens=speculation.get("num_speculative_tokens") or usual,
+            model=speculation.get("model"),
+        )
+    if isinstance(rate, tuple) and len(rate) < found.tokens:
+        why = f"has {len(rate)} positions of the {found.tokens} tokens drafted"
+        raise KvroomError("speculation.acceptance_rate", list(rate), why, "Give all of them.")
+    most = speculation.get("max_concurrency")
+    schedule = found.schedule if most is None else (*found.schedule, (most + 1, 0))
+    return replace(found, acceptance_rate=rate, schedule=schedule)
 
 
 def flags(s: Speculation, engine: str) -> dict[str, Any]:
@@ -216,7 +288,25 @@ def _vllm(args: Mapping[str, Any]) -> Speculation | None:
         tokens=_tokens(config.get("num_speculative_tokens")),
         model=model if isinstance(model, str) and method_of(field, word) != "ngram" else None,
         field=field,
+        schedule=_by_batch(field, config.get("num_speculative_tokens_per_batch_size")),
     )
+
+
+def _by_batch(field: str, rows: Any) -> tuple[tuple[int, int], ...]:
+    """vLLM's table of [first batch, last batch, tokens]: from which batch on so many are drafted."""
+    field += ".num_speculative_tokens_per_batch_size"
+    if rows is None:
+        return ()
+    made: list[tuple[int, int]] = []
+    for row in rows if isinstance(rows, list | tuple) else [rows]:
+        if not isinstance(row, list | tuple) or len(row) != 3:
+            fix = "Write rows of [first batch, last batch, tokens]."
+            raise KvroomError(field, row, "is no row of three numbers", fix)
+        first, last, tokens = row
+        first = check_int(field, first, low=1, high=MOST_REQUESTS)
+        check_int(field, last, low=first, high=MOST_REQUESTS)
+        made.append((first, check_int(field, tokens, low=0, high=MOST_TOKENS)))
+    return tuple(sorted(made))
 
 
 def _guess(model: str) -> str:

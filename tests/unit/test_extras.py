@@ -228,7 +228,7 @@ def test_a_drafts_name_in_a_flag_need_not_be_known_here() -> None:
         ({"methods": "mtp"}, "speculation"),
         ({"method": "mtp", "num_speculative_tokens": 0}, "speculation.num_speculative_tokens"),
         ({"method": "eagle", "model": 7}, "speculation.model"),
-        ("mtp", "speculation"),
+        (7, "speculation"),
     ],
 )
 def test_what_cannot_draft_is_named(speculation: Any, field: str) -> None:

@@ -154,7 +154,7 @@ def test_every_published_effect_and_need_has_a_source():
 def test_json_holds_what_scripts_rely_on(reference):
     told = json.loads(json.dumps(reference.to_dict()))
     assert {"before", "levers", "together", "waterfall"} <= set(told)
-    figures = {"requests", "step_s", "ttft_s", "usd_per_million_output_tokens"}
+    figures = {"requests", "step_s", "token_s", "ttft_s", "usd_per_million_output_tokens"}
     assert set(told["before"]) == figures
     for lever in told["levers"]:
         assert {"id", "label", "changes", "after", "needs", "quality", "moves_binding"} <= set(

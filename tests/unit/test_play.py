@@ -41,7 +41,7 @@ class Slots:
         return made
 
     def deliver(self, done):
-        for sequence, _, _ in done.work:
+        for sequence, *_ in done.work:
             sequence.known += 1
             sequence.placeholders -= 1
         finished = [s for s in self.running if s.finished]

@@ -141,6 +141,71 @@ def test_bytes_and_flops_of_a_step_that_speculates():
     assert draft.bytes.weights == plain.bytes.weights + 4 * own.bytes.weights
 
 
+def test_shares_by_position_are_summed():
+    shares = [0.8, 0.6, 0.1]
+    told = dense(speculation={**EAGLE, "acceptance_rate": shares})
+    assert told.plan.step.tokens_per_request == pytest.approx(1 + sum(shares))
+    assert told.plan.step.seconds == dense(speculation=EAGLE).plan.step.seconds
+    # Where nobody says how many are drafted there are as many as shares.
+    few = dense(speculation={"method": "eagle3", "acceptance_rate": [0.8, 0.6]})
+    assert few.plan.step.tokens_per_request == pytest.approx(2.4)
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [([0.5, 0.6, 0.1], 0.5), ([0.5, 0.4], [0.5, 0.4]), ([], []), ([0.5, 1.2, 0.1], 1.2)],
+)
+def test_shares_that_cannot_be_are_refused(said, value):
+    with pytest.raises(KvroomError) as e:
+        dense(speculation={**EAGLE, "acceptance_rate": said})
+    assert (e.value.field, e.value.value) == ("speculation.acceptance_rate", value)
+
+
+def test_beyond_its_most_requests_a_step_drafts_nothing():
+    limited = {**EAGLE, "max_concurrency": 16}
+    for batch, like in ((16, EAGLE), (17, None)):
+        with_it, without = dense(batch, speculation=limited), dense(batch, speculation=like)
+        assert with_it.plan.step.seconds == without.plan.step.seconds
+        assert with_it.plan.step.flops == without.plan.step.flops
+        assert with_it.plan.step.tokens_per_request == without.plan.step.tokens_per_request
+    for users, like in ((4, EAGLE), (64, None)):
+        load = {"input_tokens": 1000, "output_tokens": 200, "concurrency": users}
+        plans = [dense(workload=load, speculation=s).plan for s in (limited, like)]
+        assert plans[0].serving.tpot_s == plans[1].serving.tpot_s
+
+
+def test_a_table_of_vllm_says_how_many_are_drafted_at_which_batch():
+    """Its documentation: [first batch, last batch, tokens] (Dynamic Speculative Decoding)."""
+    table = [[1, 8, 3], [9, 32, 1], [33, 512, 0]]
+    config = {"method": "ngram", "num_speculative_tokens": 3}
+    flags = {"speculative_config": config | {"num_speculative_tokens_per_batch_size": table}}
+    for batch, drafted in ((8, 3), (9, 1), (32, 1), (33, 0)):
+        step = dense(batch, engine="vllm", engine_args=flags).plan.step
+        assert step.tokens_per_request == pytest.approx(expected_tokens(drafted, 0.4))
+    two = {"gpu_count": 8, "dp": 2, "engine": "vllm", "engine_args": flags}
+    assert dense(66, **two).plan.step.tokens_per_request == pytest.approx(expected_tokens(3, 0.4))
+    bad = {"speculative_config": config | {"num_speculative_tokens_per_batch_size": [[1, 8]]}}
+    with pytest.raises(KvroomError) as e:
+        dense(engine="vllm", engine_args=bad)
+    assert e.value.value == [1, 8]
+
+
+def test_the_short_form_says_the_same():
+    from kvroom.speculation import check, line
+
+    for short, long in (
+        ("mtp", {"method": "mtp"}),
+        ("nextn:1:acceptance=0.8", {"method": "mtp", "num_speculative_tokens": 1, "acceptance_rate": 0.8}),
+        ("eagle3:acceptance=0.8/0.5", {"method": "eagle3", "acceptance_rate": [0.8, 0.5]}),
+        ("draft:4:model=llama-3-8b:max-concurrency=32", {**DRAFT, "max_concurrency": 32}),
+    ):  # fmt: skip
+        assert check("speculation", line(short)) == check("speculation", short) == long
+    for wrong in ("mtp:1:2", "mtp:1:acceptance", "mtp:x", "mtp:1:acceptance=a/b", "mtp:1:color=2",
+                  "clairvoyance"):  # fmt: skip
+        with pytest.raises(KvroomError):
+            check("speculation", wrong)
+
+
 def latent(dcp: int) -> Workings:
     return asked("deepseek-v3", "H200-SXM", tp=8, dcp=dcp, concurrency=64, context_tokens=30_000)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
+from kvroom.decisions import serving_levers
+from kvroom.decisions.lever import SAME, Lever
 from kvroom.decisions.published import CACHE_QUALITY, LATENCY, WEIGHT_QUALITY, Effect
 from kvroom.decisions.support import CACHE, CONTEXT_RANKS, NAMES, WEIGHTS, Need, listed, refusal
 from kvroom.errors import KvroomError
@@ -19,49 +20,11 @@ from kvroom.planning import Workings
 from kvroom.scenario import Scenario
 from kvroom.units import say_tokens, show_count
 
-SAME = Effect(
-    effect="none: the same numbers are computed", source="by construction", loss_ratio=0.0
-)
 MOST_TENSOR_RANKS = 8
 """Tensor ranks stay within one machine, which joins so many."""
 LIKE_PARAMS = 0.25
 """Models whose parameters differ by at most so large a share are of one class."""
 MOST_MODELS = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lever:
-    """One change of a Scenario.
-
-    ``family``: levers of one family exclude each other. ``patch``: the keys to set, objects merged into
-    what they hold. ``keeps``: which of model, cards, limit stay as they are. ``one_flag``: nothing but a
-    flag of the engine is needed. ``reading``: how its requests are counted (``cost.STAIRS``).
-    """
-
-    id: str
-    label: str
-    family: str
-    patch: Mapping[str, Any] = field(default_factory=dict)
-    needs: tuple[str, ...] = ()
-    quality: Effect | None = None
-    latency: Effect | None = None
-    keeps: tuple[str, ...] = ("model", "cards", "limit")
-    one_flag: bool = True
-    reading: str = "held"
-    refusal: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unmodelled:
-    """A lever that a Plan says nothing of yet, and why."""
-
-    id: str
-    label: str
-    why: str
-
-    def to_dict(self) -> dict[str, str]:
-        """Plain JSON values."""
-        return {"id": self.id, "label": self.label, "why": self.why}
 
 
 def levers_of(made: Workings) -> list[Lever]:
@@ -73,23 +36,10 @@ def levers_of(made: Workings) -> list[Lever]:
         *_stairs(made),
         *_weights(made),
         *_layouts(s, d),
+        *serving_levers.drafting(s, d),
         *_version(s),
         *_limit(s),
         *_models(s, d),
-    ]
-
-
-def unmodelled(s: Scenario) -> list[Unmodelled]:
-    """What people also ask about and a Plan has no figure for."""
-    why = "a Plan has no figure for it; `kvroom simulate` may"
-    return [
-        Unmodelled(id="tiers", label="offload the cache to host memory or disk", why=why),
-        Unmodelled(id="disaggregation", label="prefill and decode on cards of their own", why=why),
-        Unmodelled(
-            id="speculation",
-            label="a draft model or MTP",
-            why="what it gains hangs on how many drafts are kept: ask with `--speculation`",
-        ),
     ]
 
 

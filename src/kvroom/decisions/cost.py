@@ -18,11 +18,13 @@ same with the shared prefix stored once."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Requests at once (whole deployment, replicas in), seconds of a decode step and to the first token,
-    dollars for a million output tokens; None is not known or not asked."""
+    """Requests at once (whole deployment, replicas in); seconds of a decode step, of it for each token
+    that it gives a request (several where tokens are drafted), and to the first token; dollars for a
+    million output tokens. None is not known or not asked."""
 
     requests: float | None = None
     step_s: float | None = None
+    token_s: float | None = None
     ttft_s: float | None = None
     usd_per_million_output_tokens: float | None = None
 
@@ -33,7 +35,7 @@ class Figures:
 
 ORDERS: Mapping[str, Callable[[Figures], float]] = {
     "requests": lambda f: -inf if f.requests is None else f.requests,
-    "step": lambda f: -(f.step_s or inf),
+    "step": lambda f: -(f.token_s or inf),
     "ttft": lambda f: -(f.ttft_s or inf),
     "cost": lambda f: -(f.usd_per_million_output_tokens or inf),
 }
@@ -46,6 +48,7 @@ def figures_of(made: Workings, stair: str = "held") -> Figures:
     return Figures(
         requests=_requests(made, stair),
         step_s=plan.step.seconds,
+        token_s=plan.step.seconds / plan.step.tokens_per_request if plan.step.seconds else None,
         ttft_s=plan.serving.ttft_s,
         usd_per_million_output_tokens=plan.cost.usd_per_million_output_tokens,
     )

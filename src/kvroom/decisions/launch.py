@@ -317,6 +317,8 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
             notes.append(
                 f"the library's default weights are {LIBRARY_WEIGHTS}, this plan's are not"
             )
+    if s.speculation and "max_concurrency" in s.speculation:
+        notes.append("no flag here says speculation's max_concurrency: set the engine's own")
     if s.replicas > 1:
         notes.append(f"start {s.replicas} of these")
     return tuple(notes)

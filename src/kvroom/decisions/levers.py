@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from kvroom.decisions import report
-from kvroom.decisions.catalogue import Lever, Unmodelled, levers_of, unmodelled
+from kvroom.decisions import report, serving_levers
+from kvroom.decisions.catalogue import levers_of
 from kvroom.decisions.cost import ORDERS, STAIRS, Figures, binding_figure, figures_of
+from kvroom.decisions.lever import Lever, Unmodelled
+from kvroom.decisions.served import Served, ServedFigures, each_served, served
 from kvroom.decisions.waterfall import EXACT, shapley
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 
+UNSERVED = "what it brings depends on who comes: `--simulate` serves the workload with it"
 MERGED = ("engine_args", "workload")
 """Keys that hold objects: a lever sets some of their keys and leaves the others."""
 SHOWN_SETS = 8
@@ -45,8 +48,8 @@ class Pulled:
             "changes": dict(self.changes),
             "after": self.after.to_dict(),
             "needs": list(x.needs),
-            "quality": _effect(x.quality),
-            "latency": _effect(x.latency),
+            "quality": x.quality.to_dict() if x.quality else None,
+            "latency": x.latency.to_dict() if x.latency else None,
             "moves_binding": self.moves_binding,
             "keeps": list(x.keeps),
             "one_flag": x.one_flag,
@@ -67,7 +70,8 @@ class Together:
 class Levers:
     """The answer of ``levers``: ranked levers, the best sets of them, the first set's gain split.
 
-    ``waterfall`` splits ``together[0]``'s requests less ``before``'s over its levers.
+    ``waterfall`` splits ``together[0]``'s requests less ``before``'s over its levers. ``served``, where a
+    simulation is asked for: the workload's requests served with a lever, ``served_before`` without any.
     """
 
     scenario: Scenario
@@ -77,6 +81,8 @@ class Levers:
     together: tuple[Together, ...]
     waterfall: tuple[tuple[str, float], ...]
     left_out: tuple[Unmodelled, ...] = ()
+    served_before: ServedFigures | None = None
+    served: tuple[Served, ...] = ()
     ranked_by: str = "requests"
     warnings: tuple[str, ...] = ()
 
@@ -96,6 +102,12 @@ class Levers:
             "waterfall": [{"id": i, "requests": r} for i, r in self.waterfall],
             "first": self.first.lever.id if self.first else None,
             "left_out": [x.to_dict() for x in self.left_out],
+            "served": {
+                "before": self.served_before.to_dict(),
+                "levers": [x.to_dict() for x in self.served],
+            }
+            if self.served_before
+            else None,
             "ranked_by": self.ranked_by,
             "scenario": self.scenario.to_dict(),
             "warnings": list(self.warnings),
@@ -143,6 +155,11 @@ class Levers:
             ]
             parts += [report.bars(steps, "Waterfall of requests at once")]
         parts += [report.heading("Every lever"), report.table(_COLUMNS, self.rows())]
+        if self.served_before is not None:
+            rows = [{"id": "as it is"} | self.served_before.to_dict()]
+            rows += [{"id": x.lever.id} | x.after.to_dict() for x in self.served]
+            parts += [report.heading("The workload's requests, served with each alone")]
+            parts += [report.table(_SERVED, rows)]
         left = [x.to_dict() for x in self.left_out]
         parts += [report.heading("Left out"), report.table(_LEFT, left)]
         return report.page("Which lever to pull", parts)
@@ -156,7 +173,7 @@ class Levers:
         b, a, key = self.before, p.after, self.ranked_by
         told = {
             "requests": (b.requests, a.requests, "requests", 1.0),
-            "step": (b.step_s, a.step_s, "ms a step", 1e3),
+            "step": (b.token_s, a.token_s, "ms a token", 1e3),
             "ttft": (b.ttft_s, a.ttft_s, "ms to the first token", 1e3),
             "cost": (
                 b.usd_per_million_output_tokens,
@@ -171,32 +188,35 @@ class Levers:
         )
         quality = p.lever.quality
         price = f"{quality.effect} ({quality.source})" if quality else "not published"
-        return f"Pull {p.lever.id} first: {brings}. Its price in quality: {price}."
+        said = f"Pull {p.lever.id} first: {brings}. Its price in quality: {price}."
+        return said + (f" That is {p.lever.label}." if p.lever.family == "speculation" else "")
 
 
 _COLUMNS = (
     report.Column(title="lever", key="id"),
     report.Column(title="what it is", key="label"),
     report.Column(title="requests", key="requests", number=True),
-    report.Column(title="step, s", key="step_s", number=True, decimals=4),
+    report.Column(title="step, s a token", key="token_s", number=True, decimals=4),
     report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
     report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
     report.Column(title="needs", key="needs"),
     report.Column(title="quality", key="quality"),
     report.Column(title="source", key="source"),
 )
+_SERVED = (
+    report.Column(title="lever", key="id"),
+    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
+    report.Column(title="its p95", key="ttft_p95_s", number=True, decimals=3),
+    report.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
+    report.Column(title="tokens/s", key="output_tokens_per_s", number=True),
+    report.Column(title="hits", key="prefix_hit_ratio", number=True, decimals=3),
+    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
+)
 _LEFT = (
     report.Column(title="lever", key="id"),
     report.Column(title="what it is", key="label"),
     report.Column(title="why", key="why"),
 )
-
-
-def _effect(effect: Any) -> dict[str, Any] | None:
-    if effect is None:
-        return None
-    told: dict[str, Any] = {"effect": effect.effect, "source": effect.source}
-    return told | ({"loss_ratio": effect.loss_ratio} if effect.loss_ratio is not None else {})
 
 
 def changed(scenario: Scenario, levers: Iterable[Lever]) -> dict[str, Any]:
@@ -249,6 +269,7 @@ def levers(
     *,
     by: str = "requests",
     together: Sequence[str] | None = None,
+    simulate: bool = False,
     seed: int = 0,
     paths: bool = True,
     before_each: Callable[[], None] | None = None,
@@ -256,9 +277,10 @@ def levers(
     """Every lever of ``scenario``, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names the levers to combine (default: of each family the best that keeps model and limit
-    and whose cost in quality, if any, is published and small). ``before_each`` is called before each
-    Plan, to count them or, by raising, to end the work. Raises KvroomError for a question that cannot
-    be asked.
+    and whose cost in quality, if any, is published and small). ``simulate`` serves the workload's requests
+    as it is and with the levers that only serving shows: drafts, tiers, pools, and the first.
+    ``before_each`` is called before each Plan, to count them or, by raising, to end the work. Raises
+    KvroomError for a question that cannot be asked.
     """
     if by not in ORDERS:
         fix = did_you_mean(by, ORDERS, f"One of: {', '.join(ORDERS)}.")
@@ -271,17 +293,37 @@ def levers(
     players = _named(together, found) if together else _best_of_each(found, before, by)
     sets = _sets(bench, players, before, by)
     first = [x for x in players if sets and x.id in sets[0].ids]
-    return Levers(
+    made = Levers(
         scenario=base.plan.scenario,
         before=before,
         binding=base.plan.verdict.binding,
         levers=tuple(found),
         together=tuple(sets),
         waterfall=tuple(_split(bench, first, seed)),
-        left_out=(*left_out, *unmodelled(scenario)),
+        left_out=tuple(left_out),
         ranked_by=by,
         warnings=base.plan.warnings,
     )
+    return _with_served(made, bench, base, simulate=simulate)
+
+
+def _with_served(made: Levers, bench: Bench, base: Workings, *, simulate: bool) -> Levers:
+    """``made`` with the levers that only serving shows: served where asked, else left out."""
+    s, d = base.plan.scenario, base.deployment
+    found = [*serving_levers.tiers(s, d), *serving_levers.pools(s, d)]
+    if not simulate:
+        out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in found]
+        return replace(made, left_out=(*made.left_out, *out))
+    known = [made.first.lever] if made.first else []
+    drafts = [p.lever for p in made.levers if p.lever.family == "speculation"]
+    every = {x.id: x for x in (*known, *drafts, *found) if x.reading == "held"}
+    after, out = each_served(
+        every.values(),
+        lambda lever: bench.work((lever,)),
+        lambda lever: changed(bench.scenario, (lever,)),
+    )
+    left = (*made.left_out, *out)
+    return replace(made, served_before=served(base), served=tuple(after), left_out=left)
 
 
 def _alone(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 SMALL_LOSS = 0.02
 """A published loss of at most so large a share of the score counts as small."""
@@ -21,6 +22,11 @@ class Effect:
     effect: str
     source: str
     loss_ratio: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        told: dict[str, Any] = {"effect": self.effect, "source": self.source}
+        return told | ({"loss_ratio": self.loss_ratio} if self.loss_ratio is not None else {})
 
     @property
     def small(self) -> bool:
@@ -102,6 +108,14 @@ LATENCY: Mapping[str, Effect] = {
     "max_num_batched_tokens": Effect(
         effect="A smaller budget betters the gap between tokens, a larger one the first token",
         source=_VLLM_TUNING,
+    ),
+    "speculation": Effect(
+        effect="Pays at low and middling rates, while steps wait for memory",
+        source="vLLM documentation, Speculative Decoding",
+    ),
+    "disaggregation": Effect(
+        effect="Prompts no longer hold up answers; throughput does not improve",
+        source="vLLM documentation, Disaggregated Prefilling",
     ),
     "enforce_eager": Effect(
         effect="CUDA graphs speed inference up; without them steps take longer",

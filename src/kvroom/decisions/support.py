@@ -169,6 +169,46 @@ WEIGHTS: Mapping[str, Mapping[str, Need]] = {
 """Engine → weight dtype → what it needs."""
 
 
+_HEAD = "an EAGLE-3 head trained for this model"
+_SPEC_VLLM = "vLLM documentation, Speculative Decoding"
+_SPEC_SGLANG = "SGLang documentation, Speculative Decoding"
+_SPEC_TRT = "TensorRT-LLM documentation, Speculative Decoding"
+_SPEC_LLAMA = "llama.cpp, --spec-type"
+
+
+def _drafts(source: str, *methods: str) -> Mapping[str, Need]:
+    heads = Need(source=source, flag=False, checkpoint=_HEAD)
+    return {m: heads if m == "eagle3" else Need(source=source) for m in methods}
+
+
+DRAFTING: Mapping[str, Mapping[str, Need]] = {
+    "arithmetic": _drafts(_SPEC_VLLM, "mtp", "eagle3", "ngram"),
+    "vllm": _drafts(_SPEC_VLLM, "mtp", "eagle3", "ngram"),
+    "sglang": _drafts(_SPEC_SGLANG, "mtp", "eagle3", "ngram"),
+    "tensorrt-llm": _drafts(_SPEC_TRT, "mtp", "eagle3", "ngram"),
+    "llama.cpp": _drafts(_SPEC_LLAMA, "mtp", "eagle3"),
+}
+"""Engine → way of drafting → what it needs."""
+
+OFFLOAD: Mapping[str, Need] = {
+    "arithmetic": Need(source="vLLM documentation, engine arguments, --kv-offloading-size"),
+    "vllm": Need(source="vLLM documentation, engine arguments, --kv-offloading-size"),
+    "sglang": Need(source="SGLang documentation, HiCache Best Practices"),
+    "tensorrt-llm": Need(source="TensorRT-LLM documentation, KvCacheConfig.host_cache_size"),
+}
+"""Engine → what it needs to keep cached prefixes in host memory."""
+
+SPLIT: Mapping[str, Need] = {
+    name: Need(source=source, flag=False, checkpoint=f"{library}, and a router before the pools")
+    for name, source, library in (
+        ("arithmetic", "vLLM documentation, NixlConnector Usage Guide", "a transfer library"),
+        ("vllm", "vLLM documentation, NixlConnector Usage Guide", "the NIXL library"),
+        ("sglang", "SGLang documentation, PD Disaggregation", "Mooncake or the NIXL library"),
+    )
+}
+"""Engine → what it needs to compute prompts in one place and answers in another."""
+
+
 def listed(need: Need, engine: str) -> Iterator[str]:
     """``need`` in words, an item each."""
     if need.since is not None:

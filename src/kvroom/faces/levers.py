@@ -9,6 +9,7 @@ import click
 from kvroom.decisions.cost import ORDERS, Figures
 from kvroom.decisions.levers import Levers, Pulled
 from kvroom.decisions.report import number
+from kvroom.decisions.served import ServedFigures
 from kvroom.faces.plain import ascii_only, spelled
 from kvroom.faces.text import WIDTH, paragraph, warnings
 from kvroom.units import say_tokens
@@ -16,6 +17,7 @@ from kvroom.units import say_tokens
 MOST = 16
 """Levers shown unless all are asked for."""
 ID = 30
+SERVED_ID = 23
 BY = {
     "requests": "requests at once",
     "step": "the time of a step",
@@ -31,6 +33,7 @@ def show(found: Levers, *, everything: bool = False) -> str:
         paragraph(found.sentence),
         _table(found, everything),
         _together(found),
+        _served(found),
         _details(found),
         _left_out(found),
         warnings(found.warnings) if found.warnings else "",
@@ -78,7 +81,7 @@ def _columns(figures: Iterable[Figures]) -> list[Column]:
     """Heading, field, scale and decimals of the columns that hold anything."""
     made = list(figures)
     columns: tuple[Column, ...] = (
-        ("step ms", "step_s", 1e3, 1),
+        ("ms/token", "token_s", 1e3, 1),
         ("TTFT ms", "ttft_s", 1e3, 0),
         ("$/M", "usd_per_million_output_tokens", 1.0, 2),
     )
@@ -90,7 +93,7 @@ def _row(name: str, f: Figures, columns: Sequence[Column], far: float, mark: str
     cells = ""
     for _, key, scale, decimals in columns:
         value = getattr(f, key)
-        cells += f"{'–' if value is None else format(value * scale, f',.{decimals}f'):>10}"
+        cells += f"{_cell(value, scale, decimals):>10}"
     room = WIDTH - 6 - ID - 9 - 10 * len(columns)
     count = "–" if f.requests is None else f"{f.requests:,.5g}"
     bar = "█" * round((f.requests or 0) / far * room)
@@ -114,6 +117,33 @@ def _together(found: Levers) -> str:
     for t in others:
         lines.append(paragraph(f"{number(t.after.requests)}: {' + '.join(t.ids)}"))
     return "\n".join(lines)
+
+
+def _served(found: Levers) -> str:
+    """The workload served with each lever that only serving shows."""
+    if found.served_before is None:
+        return ""
+    rows: list[tuple[str, ServedFigures]] = [("as it is", found.served_before)]
+    rows += [(x.lever.id, x.after) for x in found.served]
+    heads = ("TTFT ms", "p95", "ms/token", "tokens/s", "hits", "$/M")
+    lines = ["The workload's requests, served with each alone"]
+    lines.append(f"  {'':{SERVED_ID}}" + "".join(f"{h:>9}" for h in heads))
+    for name, f in rows:
+        said = name if len(name) <= SERVED_ID - 1 else name[: SERVED_ID - 2] + "…"
+        cells = (
+            _cell(f.ttft_s, 1e3, 0),
+            _cell(f.ttft_p95_s, 1e3, 0),
+            _cell(f.tpot_s, 1e3, 1),
+            _cell(f.output_tokens_per_s, 1, 0),
+            f"{f.prefix_hit_ratio:.1%}",
+            _cell(f.usd_per_million_output_tokens, 1, 2),
+        )
+        lines.append(f"  {said:{SERVED_ID}}" + "".join(f"{c:>9}" for c in cells))
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, scale: float, decimals: int) -> str:
+    return "–" if value is None else format(value * scale, f",.{decimals}f")
 
 
 def _details(found: Levers) -> str:

@@ -59,7 +59,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
     ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
-    ("--speculation", "speculation", "JSON", "Draft model or MTP."),
+    (
+        "--speculation",
+        "speculation",
+        "METHOD[:KEY=…]",
+        "Drafted tokens: mtp:1:acceptance=0.8, eagle3:3, ngram, or JSON.",
+    ),
     ("--input-tokens", "workload.input_tokens", _TOKENS, "Prompt length of the workload."),
     ("--output-tokens", "workload.output_tokens", _TOKENS, "Answer length of the workload."),
     (
@@ -251,7 +256,7 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
 def _value(key: str, text: str) -> Any:
     if key == "calibration":
         return codec.read_json(text, "--calibration")
-    if key in _JSON_KEYS:
+    if key in _JSON_KEYS and not (key == "speculation" and text.lstrip()[:1] not in "{["):
         return codec.decode(text, key)
     if key in _NUMERIC:
         try:

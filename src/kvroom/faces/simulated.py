@@ -42,6 +42,12 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
     parts.append(f"the cache is {peak:.0%} full at most")
     if answer["prefix_hit_ratio"]:
         parts.append(f"{answer['prefix_hit_ratio']:.1%} of the prompts' tokens are found cached")
+    if "speculation" in answer:
+        s = answer["speculation"]
+        parts.append(
+            f"a step gives a request {s['tokens_per_step']:.2f} tokens, and "
+            f"{s['wasted_tokens'] / s['drafted_tokens']:.0%} of the drafts are wasted"
+        )
     if answer["preemptions"]:
         parts.append(f"{show_count(answer['preemptions'])} times a request loses its blocks")
     return "; ".join(parts) + "."

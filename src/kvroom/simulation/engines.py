@@ -11,6 +11,7 @@ from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines.flags import count, one_of, plain_name, share, switch
 from kvroom.memory.engines.sglang.engine import chunk_tokens
 from kvroom.memory.engines.vllm.engine import paging
+from kvroom.simulation.drafts import Drafts
 from kvroom.simulation.llama_cpp import Slots, SlotSettings
 from kvroom.simulation.rules import RuleSet
 from kvroom.simulation.scheduler import Settings
@@ -24,6 +25,9 @@ SEQUENCES, BATCH_TOKENS = 256, 8192
 OWN_RULES = ("arithmetic", "sglang", "llama.cpp", "ollama")
 """Engines that need no word about whose rules they are played by."""
 ASYNC_SINCE = (0, 14, 0)
+SYNC_ONLY = ("ngram",)
+"""Drafts that vLLM looks up on the CPU once a pass is done: the next is not scheduled before."""
+STATES = "the spare states that recurrent layers keep of a request that drafts are not simulated"
 RESERVE_SINCE = (0, 19, 0)
 SPARSE_SINCE = (0, 33, 0)
 KINDS = {"full": "full", "latent": "full", "window": "sliding_window", "chunked": "chunked_local"}
@@ -35,21 +39,28 @@ class Played:
     """The engine of a deployment as the rules take it, and what has to be said about it."""
 
     engine: Engine
-    own: Callable[[], RuleSet] | None = None
+    own: Callable[[Drafts | None], RuleSet] | None = None
     """Makes the rules of an engine that does not go by vLLM's, of which ``engine`` holds the sizes."""
     warnings: tuple[str, ...] = ()
 
     @property
     def jumps(self) -> bool:
-        """Whether it can be served from event to event."""
+        """Whether it can be served from event to event, while nothing is drafted."""
         groups = self.engine.groups
         return self.own is None and len(groups) == 1 and groups[0].type == "full"
+
+    def seeded(self, seed: int) -> Played:
+        """The same with drafts drawn by ``seed``."""
+        e = self.engine
+        if e.drafts is None:
+            return self
+        return replace(self, engine=replace(e, drafts=replace(e.drafts, seed=seed)))
 
     @property
     def passes_in_flight(self) -> int:
         """Passes that may be scheduled before the output of the first is there."""
         if self.own is not None:
-            return self.own().passes_in_flight
+            return self.rules().passes_in_flight
         return 2 if self.engine.settings.async_scheduling else 1
 
     @property
@@ -61,7 +72,7 @@ class Played:
 
     def rules(self) -> RuleSet:
         """The rules, to be stepped."""
-        return self.own() if self.own else self.engine.scheduler()
+        return self.own(self.engine.drafts) if self.own else self.engine.scheduler()
 
 
 def played(d: Deployment, answer: EngineAnswer) -> Played:
@@ -101,6 +112,7 @@ def _vllm(d: Deployment) -> Played:
     if "prefix_cache_retention_interval" in args:
         given = args["prefix_cache_retention_interval"]
         interval = None if given is None else count("engine_args.prefix_cache_…", given)
+    method = d.speculation.method if d.speculation else ""
     settings = Settings(
         max_num_batched_tokens=p.batch_tokens,
         max_num_seqs=p.sequences,
@@ -111,7 +123,9 @@ def _vllm(d: Deployment) -> Played:
         scheduler_reserve_full_isl=_switch(
             args, "scheduler_reserve_full_isl", p.release >= RESERVE_SINCE
         ),
-        async_scheduling=_switch(args, "async_scheduling", p.release >= ASYNC_SINCE),
+        async_scheduling=_switch(
+            args, "async_scheduling", p.release >= ASYNC_SINCE and method not in SYNC_ONLY
+        ),
         policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
         if args.get("scheduling_policy")
         else "fcfs",
@@ -123,8 +137,14 @@ def _vllm(d: Deployment) -> Played:
             enable_prefix_caching=caching,
             prefix_cache_retention_interval=interval,
             settings=settings,
-        )
+            drafts=_drafts(d),
+        ),
+        warnings=(STATES,) if d.speculation and any(g.type == "mamba" for g in groups) else (),
     )
+
+
+def _drafts(d: Deployment) -> Drafts | None:
+    return Drafts.of(d.speculation) if d.speculation else None
 
 
 def _other(d: Deployment, answer: EngineAnswer) -> Played:
@@ -148,6 +168,7 @@ def _other(d: Deployment, answer: EngineAnswer) -> Played:
         enable_prefix_caching=True,
         prefix_cache_retention_interval=0,
         settings=settings,
+        drafts=_drafts(d),
     )
     said = (f"requests of {d.engine} are scheduled by vLLM's rules over its {tokens:,} tokens",)
     return Played(engine=engine, warnings=said if d.engine not in OWN_RULES else ())
@@ -168,7 +189,7 @@ def _sglang(d: Deployment, found: Played) -> Played:
         caching=not _switch(args, "disable_radix_cache", False),
     )
     limits = replace(e.settings, max_num_batched_tokens=s.chunked_prefill_size)
-    return Played(engine=replace(e, settings=limits), own=lambda: Sglang(s))
+    return Played(engine=replace(e, settings=limits), own=lambda drafts: Sglang(s, drafts))
 
 
 def _slots(d: Deployment, answer: EngineAnswer, found: Played) -> Played:
@@ -183,7 +204,7 @@ def _slots(d: Deployment, answer: EngineAnswer, found: Played) -> Played:
         batch_tokens=_number(args, "batch_size") or SLOT_BATCH_TOKENS,
         stretch=size,
     )
-    return Played(engine=e, own=lambda: Slots(s))
+    return Played(engine=e, own=lambda drafts: Slots(s, drafts))
 
 
 def _number(args: Mapping[str, Any], name: str) -> int:

@@ -6,7 +6,7 @@ Frames are told as differences from the one before, read off the block pool and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,9 +92,10 @@ class Recording(Stepper):
         sequence: Callable[[Live], Sequence],
         *,
         follow: Follow | None = None,
+        clocks: Mapping[int, StepClock] | None = None,
         tell: Callable[[Frame], None],
     ) -> None:
-        super().__init__(scheduler, clock, outcome, sequence, follow=follow)
+        super().__init__(scheduler, clock, outcome, sequence, follow=follow, clocks=clocks)
         self.glides = None  # every pass is a picture
         self.tell = tell
         self._scheduler = scheduler
@@ -132,18 +133,20 @@ class Recording(Stepper):
         """Note who got a token in a pass, and who is done."""
         frame = self._frame
         gaps: Counter[int] = Counter()
-        for sequence, _, samples in done.work:
-            live = self.running.get(sequence.index)
-            if not samples or live is None:
+        begun: list[Live] = []
+        for work in done.work:
+            live = self.running.get(work.sequence.index)
+            if not work.samples or live is None:
                 continue
             if live.first_ps < 0:
-                frame.first.append((live.index + 1, over - live.arrival_ps))
+                begun.append(live)
             else:
                 gaps[over - live.token_ps] += 1
         frame.gaps += sorted(gaps.items())
         frame.done += [sequence.index + 1 for sequence in finished]
         self._again.difference_update(sequence.index for sequence in finished)
         super().delivered(done, finished, over)
+        frame.first += [(live.index + 1, live.first_ps - live.arrival_ps) for live in begun]
 
     def _tell(self) -> None:
         frame, scheduler = self._frame, self._scheduler

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from kvroom.simulation.drafts import Drafts
 from kvroom.simulation.rules import Admitted, Pass, Work
 from kvroom.simulation.sequence import Sequence, State
 
@@ -48,8 +49,9 @@ class Slots:
 
     passes_in_flight = 1
 
-    def __init__(self, settings: SlotSettings) -> None:
+    def __init__(self, settings: SlotSettings, drafts: Drafts | None = None) -> None:
         self.settings = settings
+        self.drafts = drafts
         self.slots = [Slot() for _ in range(settings.slots)]
         self.waiting: deque[Sequence] = deque()
         self._of: dict[Sequence, Slot] = {}
@@ -92,6 +94,9 @@ class Slots:
         while self.waiting and len(self._of) < self.settings.slots:
             self._seat(self.waiting.popleft(), made)
         budget = self.settings.batch_tokens
+        drafted = 0
+        if self.drafts is not None:
+            drafted = made.drafted = self.drafts.at(len(self._of))
         busy = [slot for slot in self.slots if slot.sequence is not None]
         # Those who generate first, then prompts.
         for prompts in (False, True):
@@ -102,13 +107,17 @@ class Slots:
                 tokens = min(sequence.known - sequence.computed, budget)
                 if not tokens:
                     continue
+                drafts = 0
+                if drafted and not prompts and sequence.known > sequence.prompt_tokens:
+                    drafts = min(drafted, budget - tokens, sequence.left - 1)
+                    tokens += drafts
                 if not self._grow(slot, sequence.computed + tokens):
                     self._fail(sequence, made)
                     continue
                 budget -= tokens
                 sequence.computed += tokens
-                samples = sequence.computed == sequence.known
-                made.work.append(Work(sequence, tokens, samples))
+                samples = sequence.computed == sequence.known + drafts
+                made.work.append(Work(sequence, tokens, samples, drafts))
         return made
 
     def _seat(self, sequence: Sequence, made: Pass) -> None:
@@ -162,10 +171,13 @@ class Slots:
     def deliver(self, done: Pass) -> list[Sequence]:
         """Take the output of a batch; a slot keeps what its request computed."""
         finished: list[Sequence] = []
-        for sequence, _, samples in done.work:
+        for sequence, _, samples, drafts in done.work:
             if not samples or sequence.state is not State.RUNNING:
                 continue
-            sequence.known += 1
+            kept = self.drafts.kept(sequence.index, sequence.known, drafts) if self.drafts else 0
+            sequence.gained = 1 + kept
+            sequence.known += sequence.gained
+            sequence.computed = sequence.known - 1
             if sequence.finished:
                 finished.append(sequence)
         for sequence in finished:

@@ -70,7 +70,7 @@ class Gaps:
             return []
         most = max(map(mul, self.slope, self.steps))
         low, high = min(self.first), max(self.first)
-        width = max(1, (high - low) // BINS)
+        width = max(1, (high - low + most) // BINS)
         places = [(first - low) // width for first in self.first]
         bins = [0] * ((high - low) // width + 1)
         for place, gaps in zip(places, map(mul, self.steps, self.weight), strict=True):
@@ -157,7 +157,16 @@ class Outcome:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.output_tokens = 0
+        self.verifying = 0  # steps of a request that checked drafts
+        self.drafted_tokens = 0
+        self.gained_tokens = 0  # in those steps
         self.last_ps = 0
+
+    def verified(self, drafts: int, gained: int) -> None:
+        """A step checked so many drafts of a request, and gave it so many tokens."""
+        self.verifying += 1
+        self.drafted_tokens += drafts
+        self.gained_tokens += gained
 
     def admitted(self, live: Live, cached_tokens: int) -> None:
         """A request's first tokens are scheduled, so many of its prompt found cached."""

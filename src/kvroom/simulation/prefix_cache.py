@@ -64,6 +64,7 @@ class PrefixCache:
             hash_tokens = self.hash_tokens if caching else group.block_tokens
             group.join(self.pool, len(sizes), hash_tokens, self.hit_tokens, interval)
             group.most_blocks = group.bound(in_flight_tokens, context_tokens)
+        self.rereads = False  # whether the last block of a hit is computed anew
         self._none = Hit(tuple(() for _ in groups))
         self._kinds = self._by_kind()
         self._copies: list[int] = []
@@ -103,7 +104,10 @@ class PrefixCache:
         """
         if not self.caching:
             return self._none
-        limit = sequence.known - 1
+        hit = self._lookup(sequence, sequence.known - 1)
+        return self._lookup(sequence, hit.tokens - 1) if self.rereads and hit.tokens else hit
+
+    def _lookup(self, sequence: Sequence, limit: int) -> Hit:
         hashes = sequence.hashes.first(limit // self.hash_tokens)
         if len(self.groups) == 1:
             blocks, tokens = self.groups[0].longest_hit(hashes, limit, (0,))
@@ -144,6 +148,7 @@ class PrefixCache:
         new_tokens: int,
         hit: Hit | None = None,
         *,
+        ahead: int = 0,
         whole: bool = False,
         headroom: int = 0,
         stored: bool = True,
@@ -151,11 +156,12 @@ class PrefixCache:
     ) -> bool:
         """Give a request the blocks for ``new_tokens`` more, a ``hit`` shared first; False: no room.
 
-        ``whole`` asks that all its known tokens fit, ``headroom`` that so many blocks stay free.
+        ``ahead`` is how many tokens beyond them it gets room for. ``whole`` asks that all its known tokens
+        fit, ``headroom`` that so many blocks stay free.
         What is not ``stored`` by the end of the pass is on its way from elsewhere: nobody finds it yet.
         ``fits`` is called when there is room, before any block is taken.
         """
-        if hit is None and sequence.computed + new_tokens <= sequence.quiet_tokens:
+        if hit is None and sequence.computed + new_tokens + ahead <= sequence.quiet_tokens:
             return True
         blocks = self._none.blocks if hit is None else hit.blocks
         computed = sequence.computed + (0 if hit is None else hit.tokens)
@@ -164,7 +170,7 @@ class PrefixCache:
             known = min(sequence.known, self.context_tokens)
             if self._need(sequence, known, blocks, computed, capped=True) > free:
                 return False
-        tokens = min(computed + new_tokens, self.context_tokens)
+        tokens = min(computed + new_tokens + ahead, self.context_tokens)
         processed = max(0, computed - sequence.in_flight)
         for group in self.groups:
             group.trim(sequence, processed)

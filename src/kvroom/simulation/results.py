@@ -79,7 +79,7 @@ class Played:
 
     def delivered(self, done: Pass, finished: list[int]) -> None:
         """Note the output of a pass, and which requests it finished."""
-        for sequence, _, samples in done.work:
+        for sequence, _, samples, _ in done.work:
             record = self.requests[sequence.index]
             if samples and record.first_token_step is None:
                 record.first_token_step = done.step

@@ -14,11 +14,13 @@ from kvroom.simulation.sequence import Sequence
 
 
 class Work(NamedTuple):
-    """Tokens that one request computes in a pass; ``samples``: the pass gives its next token."""
+    """Tokens that one request computes in a pass, the last ``drafts`` of them drafted; ``samples``: the
+    pass gives its next token."""
 
     sequence: Sequence
     tokens: int
     samples: bool
+    drafts: int = 0
 
 
 class Admitted(NamedTuple):
@@ -38,6 +40,8 @@ class Pass:
     preempted: list[Sequence] = field(default_factory=list)
     dropped: list[Sequence] = field(default_factory=list)
     step: int = -1
+    drafted: int | None = None
+    """Tokens that each decoding request may have drafted; None: nothing is drafted, or nobody decodes."""
 
     @property
     def tokens(self) -> int:

@@ -4,6 +4,8 @@ There are no phases: a request computes tokens until it has caught up with those
 one token a pass. Running requests come first, in the order of their admission; then waiting ones,
 unless a running one had to be preempted. A request that gets no block preempts the last admitted one
 (by priority: the least important), which starts again from its cached blocks, its output kept.
+With ``Drafts`` a decoding request also computes its drafted tokens; those refused count as not computed,
+their blocks stay its own.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 from kvroom.simulation.bring import Brought
+from kvroom.simulation.drafts import Drafts
 from kvroom.simulation.prefix_cache import PrefixCache
 from kvroom.simulation.rules import Admitted, Pass, Work
 from kvroom.simulation.sequence import Sequence, State
@@ -103,9 +106,15 @@ class Waiting:
 class Scheduler:
     """vLLM's rules over a ``PrefixCache``."""
 
-    def __init__(self, settings: Settings, cache: PrefixCache) -> None:
+    def __init__(
+        self, settings: Settings, cache: PrefixCache, drafts: Drafts | None = None
+    ) -> None:
         self.settings = settings
         self.cache = cache
+        self.drafts = drafts
+        self._drafted = 0  # tokens that a request may have drafted in this pass
+        self._ahead_tokens = drafts.ahead_tokens if drafts else 0
+        cache.rereads = drafts is not None and drafts.rereads
         self.passes_in_flight = 2 if settings.async_scheduling else 1
         self.waiting = Waiting(settings.policy == "priority")
         self.running: list[Sequence] = []
@@ -151,6 +160,8 @@ class Scheduler:
     def schedule(self) -> Pass:
         """The next pass: blocks are given out and tokens counted as computed."""
         made = Pass()
+        if self.drafts is not None:
+            made.drafted = self._drafted = self.drafts.at(self.running_count)
         self.cache.begin_pass()
         if self.loading and self.seam is not None:
             self._arrived(self.seam.now)
@@ -176,8 +187,10 @@ class Scheduler:
             if tokens == 0:
                 place += 1
                 continue
-            fits = sequence.computed + tokens <= sequence.quiet_tokens
-            while not fits and not (fits := self.cache.allocate(sequence, tokens)):
+            fits = sequence.computed + tokens + self._ahead_tokens <= sequence.quiet_tokens
+            while not fits and not (
+                fits := self.cache.allocate(sequence, tokens, ahead=self._ahead_tokens)
+            ):
                 victim = self._victim()
                 where = self.running.index(victim)
                 del self.running[where]
@@ -204,6 +217,8 @@ class Scheduler:
         ):
             return 0  # its last token is on its way
         tokens = sequence.known + sequence.placeholders - sequence.computed
+        if sequence.drafts:
+            tokens += min(sequence.drafts, self._drafted)
         if 0 < longest < tokens:
             tokens = longest
         tokens = min(tokens, budget, self.settings.max_model_len - sequence.computed - 1)
@@ -220,7 +235,7 @@ class Scheduler:
         self.cache.free(sequence)
         sequence.computed = 0
         sequence.stale = sequence.in_flight
-        sequence.placeholders = 0
+        sequence.placeholders = sequence.drafts = 0
         sequence.alone_preempted += 0 if self.running_count else 1
         if sequence.alone_preempted > ALONE_AT_MOST:
             sequence.state = State.DROPPED
@@ -327,25 +342,41 @@ class Scheduler:
     def _advanced(self, sequence: Sequence, tokens: int) -> Work:
         sequence.computed += tokens
         sequence.in_flight += tokens
-        samples = sequence.computed >= sequence.known + sequence.placeholders
-        if samples and self.settings.async_scheduling:
-            sequence.placeholders += 1
-        return Work(sequence, tokens, samples)
+        beyond = sequence.computed - sequence.known - sequence.placeholders
+        drafts = beyond if sequence.drafts and beyond > 0 else 0
+        sequence.drafts = 0
+        if beyond >= 0 and self.settings.async_scheduling:
+            sequence.placeholders += 1 + drafts
+            self._draft(sequence)
+        return Work(sequence, tokens, beyond >= 0, drafts)
+
+    def _draft(self, sequence: Sequence) -> None:
+        if self.drafts is not None:
+            sequence.drafts = len(self.drafts.chances)
 
     def deliver(self, done: Pass) -> list[Sequence]:
         """Take the output of a pass; finished requests give their blocks back."""
         finished: list[Sequence] = []
-        for sequence, tokens, samples in done.work:
+        for sequence, tokens, samples, drafts in done.work:
             sequence.in_flight -= tokens
             stale = sequence.stale > 0
             if stale:
                 sequence.stale -= tokens
             if not samples or sequence.state in (State.FINISHED, State.DROPPED):
                 continue
-            sequence.known += 1
+            gained = 1
+            if self.drafts is not None:
+                kept = self.drafts.kept(sequence.index, sequence.known, drafts)
+                if not stale:
+                    sequence.computed -= drafts - kept
+                gained = min(1 + kept, sequence.left)
+                if not self.settings.async_scheduling:
+                    self._draft(sequence)
+            sequence.gained = gained
+            sequence.known += gained
             sequence.alone_preempted = 0
             if not stale and sequence.placeholders:
-                sequence.placeholders -= 1
+                sequence.placeholders -= 1 + drafts
                 if sequence.state is State.RUNNING:
                     self.cache.register(sequence, sequence.computed - sequence.in_flight)
             if sequence.finished:

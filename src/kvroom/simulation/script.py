@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.simulation.drafts import Drafts
 from kvroom.simulation.groups import ChunkGroup, FullGroup, LayerGroup, WindowGroup
 from kvroom.simulation.play import MAX_STEPS, play
 from kvroom.simulation.prefix_cache import PrefixCache
@@ -46,6 +47,7 @@ class Engine:
     enable_prefix_caching: bool
     prefix_cache_retention_interval: int | None
     settings: Settings
+    drafts: Drafts | None = None
 
     def scheduler(self) -> Scheduler:
         """vLLM's rules with an empty pool."""
@@ -60,7 +62,7 @@ class Engine:
             in_flight_tokens=passes * settings.max_num_batched_tokens,
             interval=self.prefix_cache_retention_interval,
         )
-        return Scheduler(settings, cache)
+        return Scheduler(settings, cache, self.drafts)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -29,6 +29,8 @@ class Sequence:
         "alone_preempted",
         "arrival",
         "computed",
+        "drafts",
+        "gained",
         "hashes",
         "in_flight",
         "index",
@@ -65,13 +67,15 @@ class Sequence:
         self.hashes = hashes or BlockHashes((), 1)
         self.state = State.WAITING
         self.known = prompt_tokens  # prompt and the output delivered so far
+        self.drafts = 0  # tokens drafted for its next pass
+        self.gained = 0  # tokens that its last pass gave
         self.computed = 0  # tokens with stored keys and values, those being computed among them
         self.in_flight = 0  # tokens of passes whose output is not there yet
         self.placeholders = 0  # output tokens on their way (asynchronous scheduling)
         self.stale = 0  # in-flight tokens of before a preemption
         self.junction = 0  # where a prefix shared with others ends that not every group has cached
         self.alone_preempted = 0  # times it gave up its blocks to itself since its last token
-        self.quiet_tokens = 0  # up to so many tokens its blocks stay as they are
+        self.quiet_tokens = 0  # up to so many tokens its blocks have room for
         self.tables: list[list[int]] = []  # by layer group: the block of each stretch of tokens
         self.registered: list[int] = []  # by layer group: leading blocks looked at for caching
         self.partial: dict[int, tuple[int, int]] = {}  # by group: place and block shared in part
@@ -84,6 +88,11 @@ class Sequence:
     def rank(self) -> tuple[int, int, int]:
         """Its place under the priority policy: the smallest goes first."""
         return (self.priority, self.arrival, self.index)
+
+    @property
+    def left(self) -> int:
+        """Output tokens that are still to come."""
+        return self.prompt_tokens + self.output_tokens - self.known
 
     @property
     def finished(self) -> bool:

@@ -3,7 +3,7 @@
 A batch is either prompts or decodes. Prompts are taken as long as what they and the running requests are
 thought to need still fits; how much of their longest answers that is (the new-token ratio) falls while
 all goes well and is set anew when requests have to be retracted. Not modelled: the overlap of one
-batch's scheduling with the one before it.
+batch's scheduling with the one before it. Room of refused drafts stays with the request.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from kvroom.simulation.drafts import Drafts
 from kvroom.simulation.radix import Node, RadixCache
 from kvroom.simulation.rules import Admitted, Pass, Work
 from kvroom.simulation.sequence import Sequence, State
@@ -41,8 +42,9 @@ class Sglang:
 
     passes_in_flight = 1
 
-    def __init__(self, settings: SglangSettings) -> None:
+    def __init__(self, settings: SglangSettings, drafts: Drafts | None = None) -> None:
         self.settings = settings
+        self.drafts = drafts
         self.cache = RadixCache()
         self.free = settings.tokens  # neither held by a request nor in the tree
         self.ratio = FIRST_RATIO
@@ -159,8 +161,11 @@ class Sglang:
         self.ratio = max(
             FIRST_RATIO * LEAST_SHARE, self.ratio - FIRST_RATIO * (1 - LEAST_SHARE) / DECAY_STEPS
         )
+        drafted = 0
+        if self.drafts is not None:
+            drafted = made.drafted = self.drafts.at(len(self.running))
         retracted = False
-        while not self._room_for_all():
+        while not self._room_for_all(1 + drafted):
             victim = min(
                 self.running, key=lambda q: (q.known - q.prompt_tokens, -q.prompt_tokens, -q.index)
             )
@@ -179,13 +184,12 @@ class Sglang:
             longest = sum(q.output_tokens for q in self.running)
             self.ratio = min(1.0, (decoded + RETRACTED_TOKENS * len(self.running)) / (longest + 1))
         for sequence in self.running:
-            self._allocate(sequence, sequence.computed + 1)
-            sequence.computed += 1
-            made.work.append(Work(sequence, 1, True))
+            self._allocate(sequence, sequence.computed + 1 + drafted)
+            sequence.computed += 1 + drafted
+            made.work.append(Work(sequence, 1 + drafted, True, drafted))
 
-    def _room_for_all(self) -> bool:
-        page = self.settings.page
-        need = page * sum(q.computed % page == 0 for q in self.running)
+    def _room_for_all(self, tokens: int) -> bool:
+        need = sum(max(0, self._more(q, q.computed + tokens)) for q in self.running)
         return need <= self.free + self.cache.evictable * self.settings.stretch
 
     # Tokens
@@ -193,11 +197,15 @@ class Sglang:
     def _paged(self, tokens: int) -> int:
         return -(-tokens // self.settings.page) * self.settings.page
 
+    def _more(self, sequence: Sequence, tokens: int) -> int:
+        """What ``sequence`` lacks to hold ``tokens``."""
+        held = len(self._paths[sequence]) * self.settings.stretch + self._own[sequence]
+        return self._paged(tokens) - held
+
     def _allocate(self, sequence: Sequence, tokens: int) -> bool:
         """Have ``sequence`` hold ``tokens``, leaves evicted as need be; False where there is no room."""
         stretch = self.settings.stretch
-        held = len(self._paths[sequence]) * stretch + self._own[sequence]
-        more = self._paged(tokens) - held
+        more = self._more(sequence, tokens)
         if more <= 0:
             return True
         if more > self.free:
@@ -236,12 +244,15 @@ class Sglang:
     def deliver(self, done: Pass) -> list[Sequence]:
         """Take the output of a batch; finished requests leave their tokens to the tree."""
         finished: list[Sequence] = []
-        for sequence, tokens, samples in done.work:
-            if tokens > 1 or not samples:
+        for sequence, tokens, samples, drafts in done.work:
+            if tokens - drafts > 1 or not samples:
                 self._share(sequence)
             if not samples:
                 continue
-            sequence.known += 1
+            kept = self.drafts.kept(sequence.index, sequence.known, drafts) if self.drafts else 0
+            sequence.gained = min(1 + kept, sequence.left)
+            sequence.known += sequence.gained
+            sequence.computed = sequence.known - 1
             if sequence.finished:
                 finished.append(sequence)
         for sequence in finished:

@@ -42,7 +42,7 @@ class AlignedStateGroup(StateGroup):
         if hits and pool.keys[hits[-1]] in self.keys_of_pass:
             return pool.total + 1  # that state is written in this very pass: wait for the next
         table = sequence.tables[self.index]
-        new = -(-tokens // self.block_tokens) - len(hits) - len(table)
+        new = max(0, -(-tokens // self.block_tokens) - len(hits) - len(table))
         part = bool(hits) and computed % self.block_tokens != 0
         part = part or self.index in sequence.partial
         if part:

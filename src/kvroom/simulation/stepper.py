@@ -7,7 +7,7 @@ gives the same, block for block and tick for tick.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kvroom.simulation.bring import Bringer, Brought, Notices
 from kvroom.simulation.feed import PLACE_BITS, PLACES
@@ -83,7 +83,8 @@ class Stepper(Arrivals):
 
     What has come by the time of a scheduling pass is queued before it. Where two passes may be in
     flight the next is scheduled when the one before starts. ``bringer`` and ``notices`` (vLLM's rules with
-    one group only) as in ``Server``; ``unit`` is how many blocks one name stands for.
+    one group only) as in ``Server``; ``unit`` is how many blocks one name stands for. ``clock`` is that of
+    passes with all their drafts, ``clocks`` those with fewer, by how many.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Stepper(Arrivals):
         sequence: Callable[[Live], Sequence],
         *,
         follow: Follow | None = None,
+        clocks: Mapping[int, StepClock] | None = None,
         unit: int = 1,
         bringer: Bringer | None = None,
         notices: Notices | None = None,
@@ -101,6 +103,7 @@ class Stepper(Arrivals):
         super().__init__(follow)
         self.rules = rules
         self.clock = clock
+        self.clocks = clocks or {}
         self.outcome = outcome
         self.sequence = sequence
         self.strict = True
@@ -108,7 +111,8 @@ class Stepper(Arrivals):
         self.peak_blocks = 0
         self.running: dict[int, Live] = {}  # by index: those that the rules know
         self.sequences: dict[int, Sequence] = {}  # the same as the rules take them
-        self.glides = rules if isinstance(rules, Scheduler) else None
+        # Where drafts are kept or not, no two passes are alike.
+        self.glides = rules if isinstance(rules, Scheduler) and rules.drafts is None else None
         self._flying: deque[tuple[Pass, int]] = deque()
         self._carried: Carried | None = None
         self._loading: list[tuple[int, int, Sequence]] = []
@@ -247,8 +251,9 @@ class Stepper(Arrivals):
             self.peak_blocks = max(self.peak_blocks, self.rules.blocks_in_use)
 
     def spent_ps(self, made: Pass) -> int:
-        """How long a pass takes."""
-        return self.clock.ps([(w.sequence.computed - w.tokens, w.tokens) for w in made.work])
+        """How long a pass takes. Whoever decodes costs as much as all that are drafted in it."""
+        clock = self.clock if made.drafted is None else self.clocks.get(made.drafted, self.clock)
+        return clock.ps([(w.sequence.computed - w.tokens, w.tokens - w.drafts) for w in made.work])
 
     def _scheduled(self, made: Pass) -> None:
         self.note(made)
@@ -259,7 +264,7 @@ class Stepper(Arrivals):
     def delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
         """Report the output of a pass that ended at ``over``."""
         gaps: Counter[int] = Counter()
-        for sequence, _, samples in done.work:
+        for sequence, _, samples, drafts in done.work:
             live = self.running.get(sequence.index)
             if not samples or live is None:
                 continue
@@ -269,6 +274,8 @@ class Stepper(Arrivals):
             else:
                 gaps[over - live.token_ps] += 1
             live.token_ps = over
+            if drafts:
+                self.outcome.verified(drafts, sequence.gained)
         for gap, count in gaps.items():
             self.outcome.gaps.add(gap, 0, 1, count, gap)
         for sequence in finished:

@@ -7,7 +7,6 @@ from math import inf
 from kvroom.answer import Cost, EngineCapacity, Serving, Step
 from kvroom.memory.deployment import Deployment
 from kvroom.scenario import Scenario, Workload
-from kvroom.timing.drafting import expected_tokens
 from kvroom.timing.estimate import CHUNK_TOKENS, Timing
 from kvroom.timing.own_points import drawn_to, points_for
 from kvroom.timing.serving import Load, Times, served
@@ -70,9 +69,7 @@ def step_of(traffic: Traffic, d: Deployment, timing: Timing | None, batch: int) 
     tokens = d.context_tokens
     moved, flops = traffic.step_bytes(batch, tokens), traffic.decode_flops(batch, tokens)
     span = timing.step(batch, tokens)[1] if timing else None
-    gained = (
-        expected_tokens(d.speculation.tokens, d.speculation.acceptance) if d.speculation else 1.0
-    )
+    gained = sum((1.0, *d.speculation.kept)) if d.speculation else 1.0
     return Step(
         batch=batch,
         bytes=moved,

@@ -8,8 +8,8 @@ and heads read their few layers and the vocabulary's head, a draft model all of 
 the text repeats costs the GPU nothing. So speculation pays while steps wait for memory, and loses where
 they wait for arithmetic: k + 1 tokens are then computed to keep fewer.
 
-A simulator makes ``expected_tokens`` of a request's tokens in a step that ``StepClock`` times
-(``ticks.py``), with drafting and verifying in that time.
+A simulator draws which drafts are kept (``simulation/drafts.py``); ``StepClock`` (``ticks.py``) times its
+steps, drafting and verifying included.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from math import log
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.extras import Extras
 from kvroom.memory.layout import Layout
+from kvroom.speculation import drafted_at
 from kvroom.timing.traffic import Traffic
 from kvroom.timing.work import Work
 
@@ -34,18 +35,32 @@ def expected_tokens(drafted: int, acceptance: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafting:
-    """``drafted`` tokens a request and step, each kept with chance ``acceptance`` (``assumed``: nobody
-    said it); ``work`` is what one pass of the draft does, None where none runs on the GPU."""
+    """A request's drafts in a step: ``kept`` is, by position, the chance that it and all before it are kept
+    (``assumed``: nobody said it); ``schedule`` as in ``Speculation``; ``work`` is what one pass of the draft
+    does, None where none runs on the GPU."""
 
-    drafted: int
-    acceptance: float
+    kept: tuple[float, ...]
     assumed: bool
     work: Work | None
+    schedule: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def drafted(self) -> int:
+        """Tokens drafted."""
+        return len(self.kept)
 
     @property
     def expected_tokens(self) -> float:
         """Tokens that a request gains by a step."""
-        return expected_tokens(self.drafted, self.acceptance)
+        return sum((1.0, *self.kept))
+
+    def of(self, drafted: int) -> Drafting | None:
+        """The same with only ``drafted`` tokens; None where there are none."""
+        return replace(self, kept=self.kept[:drafted]) if drafted else None
+
+    def at(self, requests: float) -> Drafting | None:
+        """How a step of so many requests drafts."""
+        return self.of(drafted_at(self.drafted, self.schedule, requests))
 
     @property
     def spread(self) -> float:
@@ -53,7 +68,7 @@ class Drafting:
         if not self.assumed:
             return 0.0
         most, least = (
-            expected_tokens(self.drafted, min(1.0, max(0.0, self.acceptance + by)))
+            expected_tokens(self.drafted, min(1.0, max(0.0, self.kept[0] + by)))
             for by in (ASSUMED_WITHIN, -ASSUMED_WITHIN)
         )
         return log(most / least) / 2
@@ -66,9 +81,9 @@ def drafting_of(d: Deployment) -> Drafting | None:
         return None
     alone = draft_of(d)
     return Drafting(
-        drafted=asked.tokens,
-        acceptance=asked.acceptance,
+        kept=asked.kept,
         assumed=asked.acceptance_assumed,
+        schedule=asked.schedule,
         work=None if alone is None else Work.of(alone),
     )
 
@@ -89,6 +104,15 @@ def draft_of(d: Deployment) -> Deployment | None:
         extras=Extras(),
         speculation=None,
     )
+
+
+def at_batch(d: Deployment, requests: float) -> Deployment:
+    """``d`` as it drafts in steps of so many requests (whole deployment)."""
+    s = d.speculation
+    if s is None or not s.schedule:
+        return d
+    tokens = drafted_at(s.tokens, s.schedule, requests / d.layout.dp)
+    return replace(d, speculation=replace(s, tokens=tokens) if tokens else None)
 
 
 def traffic_of(d: Deployment) -> Traffic:

@@ -82,7 +82,8 @@ class Timing:
 
     def step(self, requests: int, tokens: int) -> tuple[Terms, Span]:
         """A decode step of ``requests`` of ``tokens`` tokens each, by term and as a whole."""
-        terms = self.clock.decode(requests, self.clock.decoding(tokens))
+        clock = self.clock.at(requests / self.clock.work.layout.dp)
+        terms = clock.decode(requests, clock.decoding(tokens))
         return terms, self.span("step", terms.seconds)
 
     def prefill_s(self, tokens: int) -> float:

@@ -20,6 +20,8 @@ from kvroom.timing.work import Attention
 ROUNDS = 60
 """Steps of the fixed point between TPOT and how many decode at once; it settles within a few."""
 CLOSE = 1e-4
+SCHEDULES = 4
+"""How often drafting is fitted to how many decode: at a threshold of the schedule it may go to and fro."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,21 @@ class Times:
 
 
 def served(clock: Clock, load: Load) -> Times:
-    """The times of ``load``, static, open or closed."""
+    """The times of ``load``, static, open or closed.
+
+    Where fewer tokens are drafted in larger steps, as many as in steps of those who then decode.
+    """
+    dp = clock.work.layout.dp
+    times = _served(clock, load)
+    for _ in range(SCHEDULES if clock.drafting and clock.drafting.schedule else 0):
+        here = clock.at(times.decoding / dp)
+        if here.tokens_a_step == times.tokens_a_step:
+            break
+        times = _served(here, load)
+    return times
+
+
+def _served(clock: Clock, load: Load) -> Times:
     if load.static:
         return static_batch(clock, load)
     if load.requests_per_s is not None:

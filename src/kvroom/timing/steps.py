@@ -175,6 +175,15 @@ class Clock:
         """The same deployment without speculation."""
         return replace(self, drafting=None)
 
+    def at(self, requests: float) -> Clock:
+        """The clock of steps of so many requests of a replica: engines may draft less in larger ones."""
+        d = self.drafting
+        return self if d is None or not d.schedule else replace(self, drafting=d.at(requests))
+
+    def drafts(self, tokens: int) -> Clock:
+        """The clock of steps that draft only so many tokens of each request."""
+        return replace(self, drafting=self.drafting.of(tokens) if self.drafting else None)
+
     @property
     def width(self) -> int:
         """Tokens of each request that a decode step computes: one, and the drafts that it verifies."""

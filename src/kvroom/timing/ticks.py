@@ -6,9 +6,7 @@ tokens in a prompt. While the requests stay the same the second part grows by th
 step, so the time of a run of steps is an exact sum.
 
 Where a deployment speculates (``drafting.py``), ``decode_ps`` and ``context_ps`` are those of a step that
-drafts for each request and verifies ``verified`` tokens of it; ``tokens_a_step`` are what it gains of
-them, as expected. An engine that steps by it lets each decoding request advance that many tokens a step,
-as an average or by a draw: the next token, then each draft with chance ``acceptance`` until one fails.
+drafts for each request and verifies ``verified`` tokens of it.
 """
 
 from __future__ import annotations
@@ -80,7 +78,6 @@ class StepClock:
     experts: tuple[ExpertReads, ...] = ()
     verified: int = 1
     tokens_a_step: float = 1.0
-    acceptance: float = 0.0
     stages: int = 1
     decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """``decode_ps`` of the batches that were asked for so far."""
@@ -199,7 +196,6 @@ def step_clock(clock: Clock) -> StepClock:
         experts=tuple(experts),
         verified=clock.width,
         tokens_a_step=clock.tokens_a_step,
-        acceptance=clock.drafting.acceptance if clock.drafting else 0.0,
         stages=stages,
         reaches=tuple(
             Reach(

@@ -19,6 +19,11 @@ from kvroom.faces.shell import answers_errors, json_option, say
     "--by", default="requests", metavar="FIGURE", help="Rank by requests, step, ttft or cost."
 )
 @click.option("--together", metavar="ID,ID,…", help="Levers to combine (default: the best).")
+@click.option(
+    "--simulate",
+    is_flag=True,
+    help="Serve the workload with drafts, tiers and split pools too (takes longer).",
+)
 @click.option("--all", "everything", is_flag=True, help="Show those that do not help too.")
 @file_options
 @json_option
@@ -27,6 +32,7 @@ def levers(
     *,
     by: str,
     together: str | None,
+    simulate: bool,
     everything: bool,
     csv: str | None,
     parquet: str | None,
@@ -42,7 +48,7 @@ def levers(
     from kvroom.decisions.levers import levers as ranked
 
     ids = _ids(together) if together else None
-    found = ranked(scenario_from(given), by=by, together=ids)
+    found = ranked(scenario_from(given), by=by, together=ids, simulate=simulate)
     write(found, csv, parquet, html)
     if as_json:
         say(found.to_dict())
