@@ -274,3 +274,12 @@ def test_replicas_that_die_lose_no_drafted_answer():
     made = told(eagle(0.75), **failing)
     assert made["requests"]["completed"] == 60
     assert made["fleet"]["retries"] > 0
+
+
+@pytest.mark.parametrize("model", ["qwen3-next-80b-a3b", "gemma-3-27b"])
+def test_states_and_windows(model):
+    made = told({"method": "ngram", "acceptance_rate": 0.5}, model=model, gpu="H200-SXM")
+    assert made["requests"]["completed"] == 60
+    want = expected_tokens(3, 0.5)
+    assert made["speculation"]["tokens_per_step"] == pytest.approx(want, rel=0.03)
+    assert any("spare states" in w for w in made["warnings"]) is (model == "qwen3-next-80b-a3b")
