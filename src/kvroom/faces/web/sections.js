@@ -3,6 +3,7 @@ import { Near, ask } from "./near.js";
 import { refusal } from "./store.js";
 
 /** @typedef {import("./store.js").Store} Store */
+/** @typedef {import("./types").Scenario} Scenario */
 
 /** Longest file sent; of a model's file its first bytes hold the header. */
 const MOST_BYTES = 2 ** 25;
@@ -15,9 +16,14 @@ const GONE = { error: { field: "server", value: null, message: "does not answer"
 /** @param {string} id @returns {any} */
 const byId = (id) => document.getElementById(id);
 
-/** @param {Store} store @param {(text: string) => void} speak */
-export function sections(store, speak) {
-  const follow = [tiers(store), levers(store), reality(store, speak)];
+/**
+ * @typedef {{speak: (text: string) => void, replays: any, other: () => Scenario | null}} Page
+ *   `replays` are the stories that can be played, `other` the question beside the page's own, if there is one
+ */
+
+/** @param {Store} store @param {Page} page */
+export function sections(store, page) {
+  const follow = [tiers(store), levers(store), reality(store, page.speak), replay(store, page)];
   const go = () => {
     if (!store.error) for (const want of follow) want(store.scenario);
   };
@@ -140,6 +146,20 @@ function reality(store, speak) {
   });
   figure.addEventListener("lengths", (/** @type {CustomEvent} */ event) => store.change({ workload: event.detail }, "lengths"));
   return want;
+}
+
+/** @param {Store} store @param {Page} page */
+function replay(store, { speak, replays, other }) {
+  /** @type {{follow: () => void} | null} */
+  let section = null;
+  const near = new Near(byId("replay"), {
+    load: () => import("./replay-section.js"),
+    show: (_, { replaySection }) => {
+      section ??= replaySection({ catalogue: replays, scenario: () => store.scenario, other, speak });
+      section.follow();
+    },
+  });
+  return (/** @type {object} */ scenario) => near.want({ scenario, beside: other() });
 }
 
 /** Give a figure its answer. @param {any} figure @param {unknown} answer */
