@@ -323,6 +323,16 @@ async function fromAddress() {
   }
 }
 addEventListener("popstate", fromAddress);
+// The address holds the question: a link within the page goes there and leaves it alone.
+document.addEventListener("click", (event) => {
+  const link = /** @type {Element} */ (event.target).closest?.('a[href^="#"]:not(.term)');
+  const to = link && document.getElementById(/** @type {HTMLAnchorElement} */ (link).hash.slice(1));
+  if (!to) return;
+  event.preventDefault();
+  to.tabIndex = -1;
+  to.focus({ preventScroll: true });
+  to.scrollIntoView();
+});
 
 show();
 if (start.error) fault(start.error);

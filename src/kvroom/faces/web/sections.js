@@ -72,8 +72,24 @@ function levers(store) {
     named = event.detail;
     want();
   });
+  let serving = new AbortController();
+  figure.servable = true;
+  figure.addEventListener("serve", async () => {
+    serving.abort();
+    const { signal } = (serving = new AbortController());
+    figure.serving = "Serving requests with each…";
+    const planned = (/** @type {number} */ n) => signal.aborted || (figure.serving = `Serving requests with each: ${n} plans made…`);
+    const found = await ask("/api/levers?simulate=1&explain=1", store.scenario, { signal, planned }).catch(() => GONE);
+    if (signal.aborted) return;
+    figure.serving = found.error ? refusal(found.error) : "";
+    figure.served = found.error ? null : found;
+  });
   return (/** @type {object} */ scenario) => {
-    if (JSON.stringify(scenario) !== question) named = null;
+    if (JSON.stringify(scenario) !== question) {
+      named = null;
+      serving.abort();
+      Object.assign(figure, { served: null, serving: "" });
+    }
     question = JSON.stringify(scenario);
     want();
   };
@@ -87,10 +103,11 @@ function reality(store, speak) {
   /** @type {Blob | null} */
   let file = null;
   let cut = "";
+  let says = "";
   const near = new Near(figure, {
     load: () => import("./stairs.js"),
-    ask: ({ scenario, link, dropped }, signal) =>
-      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask("/api/reality", scenario, { signal }),
+    ask: ({ scenario, link, dropped, said }, signal) =>
+      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask(`/api/reality${said ? `?says=${encodeURIComponent(said)}` : ""}`, scenario, { signal }),
     show: (answer) => {
       drop.classList.remove("busy");
       figure.error = answer.error ? refusal(answer.error) : "";
@@ -106,7 +123,7 @@ function reality(store, speak) {
   let dropped = 0;
   const want = () => {
     const link = store.answer.take_away.link.replace(/^.*s=/, "");
-    near.want(file ? { link, dropped } : { scenario: store.scenario });
+    near.want(file ? { link, dropped } : { scenario: store.scenario, said: says });
   };
   /** @param {File | undefined} given */
   const take = (given) => {
@@ -134,6 +151,10 @@ function reality(store, speak) {
   input.addEventListener("change", () => {
     take(input.files[0]);
     input.value = "";
+  });
+  figure.addEventListener("says", (/** @type {CustomEvent} */ event) => {
+    says = event.detail;
+    want();
   });
   figure.addEventListener("away", () => {
     file = null;
