@@ -27,7 +27,7 @@ MOST_SERVED = 200
 MOST_CPU_S = 60.0
 """A job that has taken so much of a processor is ended."""
 
-RANKINGS = {"requests": "requests", "step": "step_s", "cost": "usd_per_million_output_tokens"}
+RANKINGS = {"requests": "requests", "step": "token_s", "cost": "usd_per_million_output_tokens"}
 """What levers are ranked by on the page, and the key of that figure."""
 
 
@@ -212,6 +212,7 @@ def ranking(found: Levers, by: str) -> list[str]:
 _UNITS = {
     "requests": ("Requests at once", "requests"),
     "step_s": ("A decode step", "s"),
+    "token_s": ("A decode step for each token that it gives a request", "s"),
     "usd_per_million_output_tokens": ("A million output tokens", "USD"),
 }
 

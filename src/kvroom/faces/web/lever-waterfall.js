@@ -8,7 +8,7 @@ import { formats, grouped } from "./text.js";
 /** The rankings: their name, the key of their figure, how it is written. @type {Record<string, [string, string, string]>} */
 const RANKINGS = {
   requests: ["requests", "requests", "requests"],
-  step: ["step time", "step_s", "seconds"],
+  step: ["time a token", "token_s", "seconds"],
   cost: ["dollars", "usd_per_million_output_tokens", "usd"],
 };
 const MOST = 8;
@@ -178,8 +178,8 @@ export class LeverWaterfall extends WideFigure {
 
   /** What else the levers change. */
   after() {
-    const { step_s: step, usd_per_million_output_tokens: usd } = this.data.after;
-    return `${step == null ? "" : `; a step of ${formats.seconds(step)}`}${usd == null ? "" : `; ${formats.usd(usd)} a million tokens`}`;
+    const { token_s: step, usd_per_million_output_tokens: usd } = this.data.after;
+    return `${step == null ? "" : `; ${formats.seconds(step)} a token`}${usd == null ? "" : `; ${formats.usd(usd)} a million tokens`}`;
   }
 
   key() {
@@ -229,11 +229,11 @@ export class LeverWaterfall extends WideFigure {
 
   table() {
     return {
-      head: ["lever", "requests", "seconds a step", "dollars a million tokens", "share of the gain together", "needs", "quality", "source"],
+      head: ["lever", "requests", "seconds a token", "dollars a million tokens", "share of the gain together", "needs", "quality", "source"],
       rows: [
-        ["as it is", this.a.before.requests ?? "", exact(this.a.before.step_s), exact(this.a.before.usd_per_million_output_tokens), "", "", "", ""],
-        ...this.a.levers.map((p) => [p.label, p.after.requests ?? "", exact(p.after.step_s), exact(p.after.usd_per_million_output_tokens), exact(this.data.steps.find((s) => s.id === p.id)?.requests ?? null), p.needs.join("; "), p.quality?.effect ?? "", p.quality?.source ?? ""]),
-        ["together", this.data.reached, exact(this.data.after.step_s), exact(this.data.after.usd_per_million_output_tokens), "", "", "", ""],
+        ["as it is", this.a.before.requests ?? "", exact(this.a.before.token_s), exact(this.a.before.usd_per_million_output_tokens), "", "", "", ""],
+        ...this.a.levers.map((p) => [p.label, p.after.requests ?? "", exact(p.after.token_s), exact(p.after.usd_per_million_output_tokens), exact(this.data.steps.find((s) => s.id === p.id)?.requests ?? null), p.needs.join("; "), p.quality?.effect ?? "", p.quality?.source ?? ""]),
+        ["together", this.data.reached, exact(this.data.after.token_s), exact(this.data.after.usd_per_million_output_tokens), "", "", "", ""],
       ],
     };
   }

@@ -13,7 +13,7 @@ export interface TiersAnswer extends Sectioned {
   tiers: { tiers: Tier[]; crossings?: { name: string; load_weights_s: number; fetch_s: number; crossover_tokens: number | null }[] };
   figures: { tiers: TiersFigure };
 }
-export interface LeverFigures { requests: number | null; step_s: number | null; ttft_s: number | null; usd_per_million_output_tokens: number | null }
+export interface LeverFigures { requests: number | null; step_s: number | null; token_s: number | null; ttft_s: number | null; usd_per_million_output_tokens: number | null }
 export interface Effect { effect: string; source: string }
 export interface Pulled { id: string; label: string; after: LeverFigures; needs: string[]; one_flag: boolean; easy: boolean; quality: Effect | null; latency: Effect | null }
 export interface LeversAnswer extends Sectioned {
