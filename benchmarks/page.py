@@ -40,9 +40,14 @@ DRAG = """async ([moves, pause]) => {
 }"""
 """Moves the slider; milliseconds from each move to the figure laid out. It waits without spinning,
 which would take a core from browser and server."""
-SENT = """performance.getEntriesByType('navigation')[0].transferSize + performance
-    .getEntriesByType('resource').reduce((sum, r) => sum + r.transferSize, 0)"""
-"""Bytes that came, compressed as they were."""
+SENT = """(() => {
+  const sent = { files: performance.getEntriesByType('navigation')[0].transferSize, answers: 0 };
+  for (const r of performance.getEntriesByType('resource')) {
+    sent[r.name.includes('/api/') ? 'answers' : 'files'] += r.transferSize;
+  }
+  return sent;
+})()"""
+"""Bytes that came, compressed as they were: the page's own, and the answers to its questions."""
 FIGURES = {
     "tiers-figure": ".filled svg",
     "levers-figure": ".filled svg",
@@ -87,8 +92,12 @@ def main() -> None:
         )
     print(f"page's own work a move   {work:.1f} ms of CPU")
     print(f"load of the machine      {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"transferred at first     {sent / 1000:.1f} kB compressed")
-    print(f"with every section       {whole / 1000:.1f} kB compressed     wanted under 150 kB")
+    for when, size in (("at first", sent), ("with every section", whole)):
+        files, answers = size["files"] / 1000, size["answers"] / 1000
+        print(
+            f"sent {when:19} {files:.1f} kB of files compressed, {answers:.1f} kB of answers"
+            "   wanted under 150 kB of files"
+        )
     for name, ms in loads.items():
         print(f"{name:24} {ms:.0f} ms from coming near to being drawn")
 
@@ -102,7 +111,7 @@ def measure_paint(browser: Any, address: str) -> float:
     return float(found)
 
 
-def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], int, float]:
+def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], dict[str, int], float]:
     """Times of moves never asked before, of moves by a hand that rested on the slider first; bytes
     sent to load the page; CPU milliseconds that the page works for one move."""
     page = browser.new_page()
@@ -126,10 +135,10 @@ def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], 
         page.wait_for_timeout(400)
         foreseen += page.evaluate(DRAG, [STEPS[len(STEPS) // 2 :], 30])
     page.close()
-    return first, foreseen, int(sent), 1000 * work / len(first)
+    return first, foreseen, sent, 1000 * work / len(first)
 
 
-def measure_sections(browser: Any, address: str) -> tuple[int, dict[str, float], list[float]]:
+def measure_sections(browser: Any, address: str) -> tuple[dict[str, int], dict[str, float], list[float]]:
     """Bytes sent with every section loaded; milliseconds from a figure's coming near to its being
     drawn; and those of the tiers' own slider, on the page's default question."""
     page = browser.new_page()
@@ -143,7 +152,7 @@ def measure_sections(browser: Any, address: str) -> tuple[int, dict[str, float],
         page.wait_for_selector(f"#{name}{drawn}")
         loads[name] = 1000 * (time.perf_counter() - start)
     page.wait_for_load_state("networkidle")
-    whole = int(page.evaluate(SENT))
+    whole = page.evaluate(SENT)
     tokens = page.evaluate(TOKENS, ["tiers-figure", STEPS])
     page.close()
     return whole, loads, tokens
