@@ -99,13 +99,13 @@ def written(fit: Fit, effects: Any, inside: Residuals, out: dict[str, Residuals]
 def fitted(points: Sequence[Point]) -> tuple[Fit, Any, Linear]:
     """The fit of all points, and the problem linearised there."""
     fit, every = Fit(points, BELIEFS), list(range(len(points)))
-    effects = fit.run(every, fit.mean.copy(), ROUNDS, say=True)
+    effects = fit.run(every, fit.mean.copy(), ROUNDS, chords=1, say=True)
     return fit, effects, fit.linear(effects, every)
 
 
 def left_out(fit: Fit, lin: Linear, of: str) -> Residuals:
     """Residuals of every point by effects fitted without its ``gpu`` (``model``, ``setting``)."""
-    return fit.left_out(lin, [getattr(p, of) for p in fit.points], refit=REFIT, rounds=1)
+    return fit.left_out(lin, [getattr(p, of) for p in fit.points], refit=REFIT, rounds=2)
 
 
 LEFT_OUT = {"gpu": "gpu", "model": "model", "setting": SETTING}
