@@ -44,6 +44,8 @@ EFFECTS: dict[str, dict[str, float]] = {
         "reduce_s": 0.1, "stage_s": 0.5, "first_s": 0.5, "alone": 0.5, "burst": 0.3, "wait": 1.5,
         "attention_mu": 0.2, "expert_mu": 0.2, "room": 0.3, "scale": 0.06, "first_scale": 0.2,
     },
+    "served chip": {"layer_s": 0.2, "scale": 0.05},
+    "served gpu": {"layer_s": 0.1, "scale": 0.03},
     "kind": {"burst": 0.1},
     "weights": {
         "narrow_eta": 0.1, "narrow_mu": 0.2, "expert_eta": 0.1, "expert_mu": 0.2,
@@ -58,7 +60,7 @@ EFFECTS: dict[str, dict[str, float]] = {
         "first_scale": 0.2,
     },
     "engine kind": {"first_scale": 0.2, "burst": 0.5, "scale": 0.05},
-    "engine version": {"first_s": 0.3, "first_scale": 0.05, "burst": 0.3, "wait": 0.8},
+    "engine version": {"first_s": 0.5, "first_scale": 0.05, "burst": 0.4, "wait": 0.8},
     "link tp": {"reduce_s": 0.3, "link_eta": 0.3},
     "chip link tp": {"reduce_s": 0.1, "link_eta": 0.1},
     "engine era tp": {"reduce_s": 0.7},

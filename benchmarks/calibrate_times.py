@@ -25,7 +25,7 @@ PROVENANCE = (
     "Splitwise's performance model, AccelMark, llama.cpp scoreboards and the tables of XiongjieDai, "
     "lhl (Strix Halo), MLC, exllamav2, gpt-fast, lmdeploy and NVIDIA NIM"
 )
-ROUNDS = 10
+ROUNDS = 8
 REFIT = 0.05
 """Groups with a larger share of the points are fitted anew when they are left out."""
 SMALLEST_BAND = 0.05
@@ -86,10 +86,10 @@ def table(fit: Fit, effects: Any) -> dict[str, Any]:
     return {"overall": overall, "effects": {x: e for x, e in rounded.items() if e}}
 
 
-def written(fit: Fit, effects: Any, inside: Residuals, out: dict[str, Residuals]) -> str:
+def written(fit: Fit, effects: Any, widths: dict[str, dict[str, float]]) -> str:
     """The text of the package's table."""
     made = table(fit, effects) | {
-        "bands": bands(fit, inside, out),
+        "bands": widths,
         "measured": measured(fit.points),
         "provenance": PROVENANCE,
     }
@@ -130,15 +130,13 @@ def main() -> None:
     given = arguments(__doc__)
     fit, effects, lin = fitted(read(given.data, given.configs))
     inside = dict(zip(lin.keys, map(float, lin.r), strict=True))
-    show("in sample", fit, inside)
-    out: dict[str, Residuals] = {}
-    if given.out:  # with bands for what was measured; leaving out takes a while
-        given.out.write_text(written(fit, effects, inside, out))
+    out = {kind: left_out(fit, lin, of) for of, kind in LEFT_OUT.items()}
+    widths = bands(fit, inside, out)
+    show("in sample", fit, inside, widths)
     for of, kind in LEFT_OUT.items():
-        out[kind] = left_out(fit, lin, of)
-        show(f"one {of} left out", fit, out[kind])
+        show(f"one {of} left out", fit, out[kind], widths, (of, kind))
     if given.out:
-        given.out.write_text(written(fit, effects, inside, out))
+        given.out.write_text(written(fit, effects, widths))
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ def kind_of_level(level: str) -> str:
 NEW_SINCE = {"vllm": (0, 8), "tensorrt-llm": (1, 0), "sglang": (0, 4)}
 """Servers of many users, and the release that brought the loop and the kernels of today; what these have
 in common is a level of its own, for it is what one of them tells of another."""
+SERVERS = ("arithmetic", *NEW_SINCE)
+"""Whose times are those of such servers: theirs, and a ceiling's, which names no engine."""
 NAMES = tuple(f.name for f in fields(Coefficients))
 
 
@@ -100,8 +102,10 @@ def levels(d: Deployment, *, auto_cache: bool = False) -> tuple[str, ...]:
         pairs.append((width, "cache=auto"))
     if old:
         pairs += [(engine, "era=old"), (engine, "era=old", tp)]
-    elif d.engine in NEW_SINCE:
+    if d.engine in SERVERS and not old:
         found.append("served=new")
+    else:  # what others make of a card says little of what today's servers do
+        pairs += [("served=other", chip), ("served=other", gpu)]
     return (*found, *(" ".join(p) for p in pairs))
 
 
