@@ -111,7 +111,9 @@ def measure_paint(browser: Any, address: str) -> float:
     return float(found)
 
 
-def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], dict[str, int], float]:
+def measure_drag(
+    browser: Any, address: str
+) -> tuple[list[float], list[float], dict[str, int], float]:
     """Times of moves never asked before, of moves by a hand that rested on the slider first; bytes
     sent to load the page; CPU milliseconds that the page works for one move."""
     page = browser.new_page()
@@ -138,7 +140,9 @@ def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], 
     return first, foreseen, sent, 1000 * work / len(first)
 
 
-def measure_sections(browser: Any, address: str) -> tuple[dict[str, int], dict[str, float], list[float]]:
+def measure_sections(
+    browser: Any, address: str
+) -> tuple[dict[str, int], dict[str, float], list[float]]:
     """Bytes sent with every section loaded; milliseconds from a figure's coming near to its being
     drawn; and those of the tiers' own slider, on the page's default question."""
     page = browser.new_page()
