@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from time import sleep
 
 import pytest
@@ -302,6 +303,39 @@ def test_no_count_of_requests_no_trace(tmp_path):
     r = recorded(tmp_path / "r.jsonl", step, step)
     with pytest.raises(KvroomError, match="no count of requests"):
         list(r.requests())
+
+
+def without(reading_, *names):
+    """An answer that lacks some counters."""
+    return replace(
+        reading_, counters={k: v for k, v in reading_.counters.items() if k not in names}
+    )
+
+
+def test_a_counter_left_out_once_is_not_set_to_zero(tmp_path):
+    figures = {
+        "request_success_total": 5000, "num_preemptions_total": 70, "num_requests_running": 0,
+        "prefix_cache_queries_total": 900, "prefix_cache_hits_total": 400,
+    }  # fmt: skip
+    later = {**figures, "request_success_total": 5003}
+    lacking = without(reading(**figures), "finished", "preemptions", "hits", "queries")
+    steps = [reading(**figures), lacking, reading(**later)]
+    samples = taken(*steps)
+    assert [s.preemptions_lately for s in samples] == [None, 0, 0]
+    assert not any(s.restarted or s.warnings for s in samples)
+    assert samples[-1].requests_per_s == pytest.approx(1.5)
+    r = recorded(tmp_path / "r.jsonl", *steps)
+    assert len(list(r.requests())) == 3
+    assert r.hit_ratio() is None  # nothing was looked up meanwhile
+
+
+def test_observations_left_out_once_are_not_counted_again(tmp_path):
+    told = buckets("request_prompt_tokens", {"100": 5000, "+Inf": 5000}, 250_000)
+    more = buckets("request_prompt_tokens", {"100": 5002, "+Inf": 5002}, 250_100)
+    r = recorded(tmp_path / "r.jsonl", reading(told), reading(), reading(more))
+    counts = [line["prompt_lengths"] for line in r.samples()]
+    assert counts[:2] == [None, None]
+    assert sum(n for _, _, n in counts[2]["steps"]) == 2
 
 
 def test_a_recording_cut_short_is_read_up_to_there(tmp_path):

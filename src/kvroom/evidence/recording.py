@@ -24,7 +24,7 @@ from kvroom.errors import KvroomError
 from kvroom.evidence.histogram import Histogram
 from kvroom.evidence.prometheus import Reading
 from kvroom.evidence.shared_prefixes import BLOCK_TOKENS, Sharing
-from kvroom.evidence.watch import Sample, began_anew, observed
+from kvroom.evidence.watch import Sample, began_anew, observed, remembering
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.requests import PS_PER_S, Request
 
@@ -101,7 +101,7 @@ class Recorder:
             for name in OBSERVED:
                 lengths = observed(reading, before, name) if before is not None else None
                 line[name] = _told(lengths) if lengths and lengths.count else None
-            self._before = reading
+            self._before = remembering(before, reading)
         self._line(line)
 
     def _line(self, value: Mapping[str, Any]) -> None:
@@ -170,6 +170,12 @@ class Recording:
             if isinstance(line.get("t_s"), int | float):
                 yield line
 
+    def _counting(self, *names: str) -> Iterator[dict[str, Any]]:
+        """The samples whose counters hold all of ``names``: an answer may lack some."""
+        for line in self.samples():
+            if all(n in (line.get("counters") or {}) for n in names):
+                yield line
+
     def _lines(self) -> Iterator[dict[str, Any]]:
         fix = "Give a file that kvroom watch --record wrote."
         try:
@@ -200,20 +206,17 @@ class Recording:
         """
         lengths = [self._lengths(name) for name in LENGTHS]
         draws = Draws(seed, "recording")
+        if not any(self._counting("finished")):
+            why = "holds no count of requests, so no trace can be made of it"
+            fix = "Its engine does not count them: record the clients' requests instead."
+            raise KvroomError("recording", str(self.path), why, fix)
         ratio = self.hit_ratio()
         size = (self.header.get("cache") or {}).get("block_size") or BLOCK_TOKENS
         sharing = Sharing(ratio, size) if ratio else None
         before: dict[str, Any] | None = None
         owed = 0.0
         start = None
-        for line in self.samples():
-            counters = line.get("counters")
-            if counters is None:
-                continue
-            if "finished" not in counters:
-                why = "holds no count of requests, so no trace can be made of it"
-                fix = "Its engine does not count them: record the clients' requests instead."
-                raise KvroomError("recording", str(self.path), why, fix)
+        for line in self._counting("finished"):
             if before is not None:
                 start = before["t_s"] if start is None else start
                 came = _rise(before, line, "finished") + _inside(line) - _inside(before) + owed
@@ -232,9 +235,7 @@ class Recording:
         counts neither."""
         hits = queries = 0.0
         before: dict[str, Any] | None = None
-        for line in self.samples():
-            if "counters" not in line:
-                continue
+        for line in self._counting("hits", "queries"):
             if before is not None:
                 hits += _rise(before, line, "hits")
                 queries += _rise(before, line, "queries")
@@ -253,11 +254,11 @@ class Recording:
                 low = float(above or 0.0)
                 key = (low, float(most if most is not None else max(1.0, 2 * low)))
                 steps[key] = steps.get(key, 0.0) + count
-            if "counters" in line:
-                if before is not None:
-                    tokens += _rise(before, line, _TOKENS[name])
-                    ended += _rise(before, line, "finished")
-                before = line
+        for line in self._counting("finished", _TOKENS[name]):
+            if before is not None:
+                tokens += _rise(before, line, _TOKENS[name])
+                ended += _rise(before, line, "finished")
+            before = line
         counted = sum(steps.values())
         mean = total / counted if counted and total else tokens / ended if ended else 1.0
         return _Lengths(sorted(steps.items()), mean)
