@@ -84,6 +84,19 @@ def test_requests_together_are_sent_at_their_times():
     assert sorted(seen) == [(i, n) for i in range(3) for n in (1, 2, 3)]
 
 
+@pytest.mark.parametrize("told", ['["x"]', "[null]", '"7"', "[1.5]", "{}", "[[1]]"])
+def test_ids_that_are_none_are_an_error_of_the_request(told, monkeypatch):
+    real = json.dumps
+    monkeypatch.setattr(
+        completions_server.json, "dumps",
+        lambda v: '{"choices": [{"token_ids": ' + told + "}]}" if "choices" in v else real(v),
+    )  # fmt: skip
+    with completions_server.serving() as server:
+        engine = Engine.at(server.address)
+        heard = engine.together([Ask([11, 12], 3)])
+    assert [h.error for h in heard] == ["0 of 3 tokens came"]
+
+
 @pytest.mark.parametrize("broken", ["status", "cut"])
 def test_an_engine_that_fails_is_told(broken):
     with completions_server.serving() as server:
@@ -256,4 +269,33 @@ def test_nothing_there_is_told():
     told = CliRunner().invoke(main, ["prove", "http://u:secret@127.0.0.1:9", *asked])
     assert told.exit_code == 2
     assert "secret" not in told.output
-    assert "nothing listens there" in told.output
+    assert "'http://127.0.0.1:9/metrics' gave no answer: nothing listens there" in told.output
+
+
+def refused(*more):
+    """What stands in the way before a server is asked for minutes."""
+    asked = ["prove", "http://127.0.0.1:9", "llama-3-8b", "--gpu", "H100-SXM", "--engine", "vllm"]
+    told = CliRunner().invoke(main, [*asked, *more])
+    assert told.exit_code == 2, told.output
+    return told.output
+
+
+@pytest.mark.parametrize("flag", ["--record", "--html"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_asked(tmp_path, flag):
+    assert f"{flag}: " in refused(flag, str(tmp_path / "nowhere" / "x"))
+    assert "nothing listens" in refused(flag, str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "mine").write_text("mine")
+    refused(flag, str(tmp_path / "mine"))
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_process_that_is_none_and_another_engine_are_refused():
+    assert "--pid: 4194999 is no process here" in refused("--pid", "4194999")
+    assert "engine: 'sglang' is not asked in token ids" in refused("--engine", "sglang")
+
+
+def test_no_line_is_wider_than_a_terminal():
+    about = {"times": "the engine's own: " + "by the clock, less what others took, " * 4}
+    text = face.show([], about)
+    assert max(map(len, text.splitlines())) <= 80
