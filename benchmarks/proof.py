@@ -7,8 +7,10 @@ exit status says whether what must come out exactly did:
 
     0   blocks of both caches, and hits of requests one by one, were measured and are as predicted
     1   one of them is not
-    2   it was not measured: the engine or the probe failed, or the record is none
+    2   there is nothing to judge: the engine or the probe failed, or the record is none
     124, 143   it was ended before it was done, by its time limit (PROOF_S) or otherwise; so was the engine
+
+(make itself answers 2 for all but 0, and prints the number.)
 
     python benchmarks/proof.py OUT [--judge]
 
@@ -131,7 +133,8 @@ def holds(proofs: Sequence[Proof]) -> bool:
 
 
 def end(number: int, frame: object) -> None:
-    """What a time limit sends ends the engine too."""
+    """What a time limit sends ends the engine too; it may send it twice."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
@@ -163,7 +166,13 @@ def carry_out() -> int:
     (given.out / "proof.txt").write_text(click.unstyle(text) + "\n", "utf-8")
     click.echo(text)
     print(f"\nThe report: {given.out / 'proof.html'}")
-    return 0 if holds(proofs) else 1
+    if holds(proofs):
+        print("Exact: blocks of both caches, and hits of requests one by one.")
+        return 0
+    print(
+        "NOT EXACT: blocks of a cache, or hits of requests one by one, or they were not measured."
+    )
+    return 1
 
 
 if __name__ == "__main__":
