@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +25,7 @@ from support import check_told
 
 pytest.importorskip("prometheus_client")
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "proof_vllm_0.32.0.json.gz"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -262,6 +265,35 @@ def test_a_wrong_record_is_told(tmp_path, text):
     with pytest.raises(KvroomError) as e:
         face.read(str(path))
     check_told(e.value)
+
+
+ODD = ("x", -1, 0, None, [], {}, 1e300, 10**12)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_record_of_odd_values_is_told(tmp_path, odd):
+    real = json.loads(gzip.decompress(GOLDEN.read_bytes()))
+    path = tmp_path / "r.json"
+    places = [
+        (part, key)
+        for part in ("steps", "firsts", "workloads")
+        for key in real["runs"][0]["measured"][part][0]
+    ]
+    for part, key in [*places, *(("served", k) for k in ("at_s", "prompt", "answer", "e2e_s"))]:
+        if (
+            key == "one_by_one"
+            or (key in ("cached_tokens", "at_s", "disturbed") and not odd)
+            or (key == "name" and odd == "x")
+        ):
+            continue  # it may be so
+        record = json.loads(json.dumps(real))
+        run = record["runs"][0]["measured"]
+        place = run["workloads"][0]["requests"][0] if part == "served" else run[part][0]
+        place[key] = odd
+        path.write_text(json.dumps({**record, "runs": record["runs"][:1]}))
+        with pytest.raises(KvroomError) as e:
+            face.read(str(path))
+        check_told(e.value)
 
 
 def test_nothing_there_is_told():

@@ -34,6 +34,8 @@ LENGTHS = ("prompt_lengths", "output_lengths")
 OBSERVED = (*LENGTHS, "ttft", "itl")
 """The histograms whose observations are kept, a sample's since the one before."""
 MOST_LINE = 4_000_000
+MOST_NUMBER = 1e15
+MOST_ARRIVALS = 10_000_000
 _TOKENS = {"prompt_lengths": "prompt_tokens", "output_lengths": "generation_tokens"}
 
 
@@ -144,6 +146,13 @@ def cache_of(reading: Reading) -> dict[str, int]:
     return found
 
 
+_NUMBERS = (
+    *("t_s", "kv_usage", "running", "waiting", "preemptions", "hit_ratio", "window_s"),
+    *("requests_per_s", "prompt_tokens_per_s", "generation_tokens_per_s"),
+    *("preemptions_lately", "full_in_s"),
+)
+
+
 @dataclass
 class Recording:
     """A recording's file: what it tells at its head, and its samples, read anew each time."""
@@ -159,16 +168,26 @@ class Recording:
         if first is None or first.get(KEY) != FORMAT:
             fix = "Give a file that kvroom watch --record wrote."
             raise KvroomError("recording", str(path), "is no recording", fix)
-        found.header = first
+        told = {k: v for k, v in first.items() if not isinstance(v, str) or v.isprintable()}
+        texts = {k: str(told.get(k) or "unknown") for k in ("engine", "address", "began")}
+        maps = {
+            k: v if isinstance(v := told.get(k), dict) else {}
+            for k in ("cache", "info", "scenario")
+        }
+        found.header = {**told, **texts, **maps}
         return found
 
     def samples(self) -> Iterator[dict[str, Any]]:
-        """The samples in order; a last line that was cut short is left out."""
+        """The samples in order; a last line that was cut short is left out, and so is any value that
+        is not of its kind."""
         lines = self._lines()
         next(lines, None)
+        last: float = 0.0
         for line in lines:
-            if isinstance(line.get("t_s"), int | float):
-                yield line
+            at = _number(line.get("t_s"))
+            if at is not None and at >= last:
+                last = at
+                yield _cleaned(line)
 
     def _counting(self, *names: str) -> Iterator[dict[str, Any]]:
         """The samples whose counters hold all of ``names``: an answer may lack some."""
@@ -221,6 +240,10 @@ class Recording:
                 start = before["t_s"] if start is None else start
                 came = _rise(before, line, "finished") + _inside(line) - _inside(before) + owed
                 count = max(0, round(came))
+                if count > MOST_ARRIVALS:
+                    why = f"tells of {count:,} requests between two samples"
+                    fix = "Give a file that kvroom watch --record wrote, as it wrote it."
+                    raise KvroomError("recording", str(self.path), why, fix)
                 owed = min(0.0, came - count)
                 span = line["t_s"] - before["t_s"]
                 for i in range(count):
@@ -262,6 +285,54 @@ class Recording:
         counted = sum(steps.values())
         mean = total / counted if counted and total else tokens / ended if ended else 1.0
         return _Lengths(sorted(steps.items()), mean)
+
+
+def _cleaned(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A sample with all values of their kinds: what another hand wrote in is as if it were not told."""
+    found: dict[str, Any] = {name: _number(line.get(name)) for name in _NUMBERS}
+    told = line.get("warnings")
+    error = line.get("error")
+    found |= {
+        "restarted": line.get("restarted") is True,
+        "warnings": [w for w in told if isinstance(w, str)] if isinstance(told, list) else [],
+        "error": error if isinstance(error, str) else None,
+    }
+    for name in ("ttft_s", "itl_s"):
+        found[name] = line.get(name) if _is_spread(line.get(name)) else None
+    counters = line.get("counters")
+    if isinstance(counters, dict):
+        kept = ((name, _number(value)) for name, value in counters.items())
+        found["counters"] = {name: value for name, value in kept if value is not None}
+    found |= {name: line[name] for name in OBSERVED if _is_histogram(line.get(name))}
+    return found
+
+
+def _number(value: object) -> int | float | None:
+    """A number that can be counted with, else None."""
+    whole = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if whole and 0 <= value <= MOST_NUMBER else None  # type: ignore[operator, return-value]
+
+
+def _is_spread(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    figures = ("mean", "count", "p50", "p95") if "p50" in value else ("mean", "count")
+    marked = value.get("at_least", [])
+    fine = all(_number(value.get(f)) is not None for f in figures)
+    return fine and isinstance(marked, list)
+
+
+def _is_histogram(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
+        return False
+    total = value.get("total")
+    return (total is None or _number(total) is not None) and all(
+        isinstance(step, list)
+        and len(step) == 3
+        and all(edge is None or _number(edge) is not None for edge in step[:2])
+        and _number(step[2]) is not None
+        for step in value["steps"]
+    )
 
 
 def _rise(before: Mapping[str, Any], line: Mapping[str, Any], name: str) -> float:

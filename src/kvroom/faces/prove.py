@@ -156,14 +156,14 @@ def read(path: str) -> tuple[list[Proof], dict[str, Any]]:
         raise KvroomError("record", path, "is no record of experiments", fix)
     try:
         return [proof_of(run) for run in value["runs"]], dict(value["about"])
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, AttributeError):
         raise KvroomError("record", path, "is no record of experiments", fix) from None
 
 
 def proof_of(run: dict[str, Any]) -> Proof:
     """One engine's record, judged."""
     scenario = Scenario.from_dict(run["scenario"])
-    return prove(run["title"], scenario, run["printed"], Measured.from_dict(run["measured"]))
+    return prove(str(run["title"]), scenario, run["printed"], Measured.from_dict(run["measured"]))
 
 
 def about(scenario: Scenario, pid: int | None) -> dict[str, Any]:
