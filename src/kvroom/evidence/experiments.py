@@ -116,8 +116,9 @@ class Measured:
             _within(1, f.input_tokens)
             _within(0, f.cached_tokens)
             _within(SHORTEST_S, f.ttft_s, f.wall_s)
-        for disturbed in (m.disturbed for m in (*self.steps, *self.firsts, *self.workloads)):
-            _within(0, disturbed or 0)
+        of_all: list[Step | First | Workload] = [*self.steps, *self.firsts, *self.workloads]
+        for m in of_all:
+            _within(0, m.disturbed or 0)
         for w in self.workloads:
             if not isinstance(w.name, str):
                 raise TypeError
