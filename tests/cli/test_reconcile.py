@@ -220,3 +220,44 @@ def test_a_command_that_lacks_its_model() -> None:
     assert "--model" in refused.stderr
     told = answer(*command, "--model", "llama-3-8b")
     assert told["scenario"]["engine_args"] == {"max_num_seqs": 8}
+
+
+@pytest.mark.parametrize(
+    ("command", "gpu", "layout"),
+    [
+        ("vllm serve deepseek-ai/DeepSeek-V3 -tp 16", "H200-SXM:8", None),
+        ("vllm serve llama-3-8b -tp 4", "L40S:8", None),
+        ("vllm serve llama-3-8b", "L40S:4", None),
+        ("python -m sglang.launch_server --model-path llama-3-8b --tp 1", "L40S:8", None),
+        ("vllm serve deepseek-v3 -tp 8 -dcp 8", "H200-SXM:8", {"tp": 8, "dcp": 8}),
+        ("vllm serve llama-3-70b -tp 4 -pp 2", "H100-SXM:8", {"tp": 4, "pp": 2}),
+        (
+            "vllm serve mixtral-8x7b --enable-expert-parallel -tp 4",
+            "H100-SXM:4",
+            {"tp": 4, "ep": 4},
+        ),
+        ("llama-server -m llama-3-8b", "L40S:2", {"gpu_count": 2}),
+    ],
+)
+def test_the_commands_layout_stands_beside_a_count(
+    command: str, gpu: str, layout: dict[str, int] | None
+) -> None:
+    asked = ("plan", "--from-command", command, "--gpu", gpu)
+    if layout is None:
+        refused = typed(*asked)
+        assert refused.exit_code == 2
+        assert "gpu_count" in refused.stderr
+        return
+    found = answer(*asked)["scenario"]
+    assert {k: found[k] for k in layout} == layout
+
+
+def test_ranks_given_beside_a_command() -> None:
+    command = "vllm serve mixtral-8x7b --enable-expert-parallel -tp 4 -pp 2"
+    found = answer("plan", "--from-command", command, "--gpu", "H100-SXM:16", "--tp", "8")[
+        "scenario"
+    ]
+    assert (found["tp"], found["pp"], found["ep"], found["gpu_count"]) == (8, 2, 8, 16)
+    dp = ("--gpu", "L40S:4", "--dp", "4")
+    found = answer("plan", "--from-command", "vllm serve llama-3-8b", *dp)["scenario"]
+    assert (found["tp"], found["dp"]) == (1, 4)

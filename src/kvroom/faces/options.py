@@ -212,12 +212,31 @@ def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scena
     if "engine_args" in flags and given.get("from_command"):
         flags["engine_args"] = {**base.get("engine_args", {}), **flags["engine_args"]}
     anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
-    if anew or ("gpu" in flags and not given.get("from_command")):
+    if given.get("from_command"):
+        base = _laid_out(base, flags)
+    elif anew or "gpu" in flags:
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
             k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
         }
     return Scenario.from_dict(base | flags)
+
+
+def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """A command's keys, whose layout stands but for the ranks that ``flags`` give anew.
+
+    An engine that is told no tensor-parallel ranks has one, however many cards there are.
+    """
+    if not {"tp", "pp", "dp", "gpu_count"} & set(flags):
+        return base
+    base = {k: v for k, v in base.items() if k != "gpu_count"}
+    if base.get("engine") in ("vllm", "sglang", "tensorrt-llm"):
+        base.setdefault("tp", 1)
+    all_ranks = base.get("tp", 1) * base.get("dp", 1)
+    if base.get("ep", 1) == all_ranks > 1:
+        made = base | flags
+        base["ep"] = made.get("tp", 1) * made.get("dp", 1)
+    return base
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:
