@@ -75,6 +75,12 @@ FLAGS: dict[str, dict[str, str]] = {
         "activations": "--ubatch-size",
         "kv": "--ctx-size, --parallel, --cache-type-k, --cache-type-v",
     },
+    "ollama": {
+        "visible": "--gpu",
+        "weights": "num_gpu",
+        "activations": "num_batch",
+        "kv": "num_ctx, OLLAMA_NUM_PARALLEL, OLLAMA_KV_CACHE_TYPE",
+    },
 }
 
 

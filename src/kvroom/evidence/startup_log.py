@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,6 +53,14 @@ class StartupLog:
     notes: tuple[str, ...] = ()
     cpu: bool = False
     padding: tuple[str, ...] = ()
+    devices: tuple[Figures, ...] = ()
+    """What each GPU holds, where an engine prints it by device; ``printed`` is of the fullest."""
+
+    def on_device(self, at: int) -> StartupLog:
+        """The same with the figures of that GPU, where there are several."""
+        if len(self.devices) < 2 or at >= len(self.devices):
+            return self
+        return replace(self, printed={**self.printed, **self.devices[at]})
 
     @property
     def version(self) -> str | None:
@@ -143,7 +151,7 @@ def read(stream: IO[bytes]) -> StartupLog:
         if isinstance(f.low, int | float) and f.low != f.high and n in found[name]
     }
     return StartupLog(
-        engine=name,
+        engine=question["engine"],
         printed=found[name],
         question=question,
         quantisation=module.quantisation(record),
@@ -152,6 +160,7 @@ def read(stream: IO[bytes]) -> StartupLog:
         notes=tuple(notes),
         cpu=bool(record.settings.get("cpu")),
         padding=tuple(record.parts.get("padding", ())),
+        devices=module.devices(record) if module is llama_cpp_log else (),
     )
 
 
@@ -178,7 +187,8 @@ class _Starts:
         if shape.opens and (self._closed() or not self.count):
             if self._closed():
                 self.ended = self.current
-                self.current = Record(self.engine)
+                kept = {k: v for k, v in self.ended.settings.items() if k in llama_cpp_log.KEPT}
+                self.current = Record(self.engine, settings=kept)
             self.count += 1
         take(self.current, found, shape)
 
