@@ -284,3 +284,23 @@ def test_newer_ollama_describes_its_cards() -> None:
     log = of(card.format("a", 0) + card.format("b", 1) + OLLAMA_LOAD)
     assert log.question["gpu"] == "NVIDIA GeForce RTX 4090"
     assert log.question["pp"] == 2
+
+
+SGLANG_HYBRID = """\
+[2026-08-18 19:50:58] server_args=ServerArgs(model_path='qwen3.5-27b', context_length=40960, kv_cache_dtype='auto', mem_fraction_static=0.85, max_running_requests=32, tp_size=1, dp_size=1, quantization='fp8', device='cuda')
+[2026-08-18 19:51:00] Load weight begin. avail mem=78.48 GB
+[2026-08-18 19:51:58] Load weight end. type=Qwen3_5, dtype=torch.bfloat16, avail mem=50.01 GB, mem usage=28.47 GB.
+[2026-08-18 19:51:59] Mamba Cache is allocated. max_mamba_cache_size: 124, conv_state size: 0.34GB, ssm_state size: 17.58GB
+[2026-08-18 19:51:59] KV Cache is allocated. #tokens: 330323, K size: 10.08 GB, V size: 10.08 GB
+[2026-08-18 19:52:10] max_total_num_tokens=330323, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=32, context_len=40960, available_gpu_mem=11.0 GB
+"""
+
+
+def test_state_is_cache_in_a_hybrids_log_too() -> None:
+    # qwen38-27b-fp8-h100-sglang: 124 slots beside 330,323 tokens.
+    told = reconcile(of(SGLANG_HYBRID), {"gpu": "H100-SXM"})
+    kv = next(a for a in told.accounts if a.name == "kv")
+    assert kv.printed_bytes == gib(0.34) + gib(17.58) + 2 * gib(10.08)
+    assert kv.predicted_bytes is not None
+    assert abs(kv.predicted_bytes / kv.printed_bytes - 1) < 0.1
+    assert abs(told.given_bytes["kv_tokens"] / 330_323 - 1) < 0.005

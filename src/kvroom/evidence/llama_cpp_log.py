@@ -176,7 +176,9 @@ def figures(r: Record) -> Figures:
     state = r.parts.get("state") or r.parts.get("states") or {}
     found["state_bytes"] = sum(state.values()) if state else None
     parts = _accounts(r)
-    found |= max(devices(r), key=lambda f: sum(f.values()), default={})
+    if by_gpu := devices(r):
+        fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
+        found |= fullest
     for key, held in parts.items():
         if host := [v for d, v in held.items() if _HOST.search(d)]:
             found[key.replace("_bytes", "_host_bytes")] = sum(host)

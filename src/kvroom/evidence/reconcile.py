@@ -318,6 +318,8 @@ def _given_bytes(
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures that follow from the printed cache bytes."""
     size = log.printed.get("kv_available_bytes")
+    if size is not None and log.engine == "sglang":
+        size -= log.printed.get("state_bytes", 0)
     if size is None or size <= 0 or "model" not in asked:
         return {}, []
     if w is None and not no_card:
