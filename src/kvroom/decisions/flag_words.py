@@ -195,6 +195,8 @@ class Reading:
             self.args["dp_size"] = self.keys.pop("dp")
         if self.d is LLAMA_CPP:
             self._cache_types()
+            if not self.args.keys() & {"parallel", "ctx_size", "kv_unified_per_slot"}:
+                self.args["parallel"] = -1  # a server's own number of slots
         if self.keys.get("ep") == 0:
             self.keys["ep"] = self.keys.get("tp", 1) * self.keys.get("dp", 1)
         stored = _STORED.get(self.quantisation or "")

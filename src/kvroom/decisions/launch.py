@@ -170,10 +170,9 @@ def stated(w: Workings) -> Scenario:
 def _ollama_stated(w: Workings, s: Scenario, args: dict[str, Any]) -> Scenario:
     """Ollama's settings by their plain names, the context of one request and the slots among them."""
     args = {k: v for k, v in named(args).items() if v is not None}
-    c = w.plan.capacity.engine
     if not args.keys() & {"num_ctx", "context_length"}:
         args["context_length"] = w.deployment.context_tokens
-    args.setdefault("num_parallel", (c.max_running_requests if c else None) or 1)
+    args.setdefault("num_parallel", _slots(w))
     kind = args.pop("kv_cache_type", None)
     kv = s.kv_dtype if kind is None else CACHE_ALIASES.get(str(kind).lower(), str(kind).lower())
     return replace(s, engine_args=args, kv_dtype=kv)
@@ -202,12 +201,19 @@ def default_share(w: Workings) -> tuple[str, float] | None:
     return None
 
 
+def _slots(w: Workings) -> int:
+    """The requests that are asked for, else as many slots as the plan has."""
+    c, asked = w.plan.capacity.engine, w.plan.scenario.concurrency
+    most = (c.max_running_requests if c else None) or 1
+    return min(asked, most) if asked else most
+
+
 def _cells(w: Workings, args: dict[str, Any]) -> dict[str, Any]:
     """llama.cpp's context is that of all slots together."""
     c = w.plan.capacity.engine
-    slots = args.get("parallel") or (c.max_running_requests if c else None) or 1
+    slots = args.get("parallel") or _slots(w)
     if "ctx_size" not in args and "c" not in args:
-        held = c.kv_tokens if c else None
+        held = c.kv_tokens if c and c.max_running_requests == slots else None
         args["ctx_size"] = held or w.deployment.context_tokens * slots
     args.setdefault("parallel", slots)
     return args

@@ -63,6 +63,8 @@ def read_ollama(
     if "kv_cache_type" in args:
         kind = str(args.pop("kv_cache_type")).lower()
         keys["kv_dtype"] = CACHE_ALIASES.get(kind, kind)
+    if not args.keys() & {"num_parallel", "num_ctx", "context_length"}:
+        args["num_parallel"] = 1  # its own default; with a length it is taken so anyway
     if args:
         keys["engine_args"] = args
     if is_open(model):
