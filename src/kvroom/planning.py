@@ -180,11 +180,11 @@ _WEIGHTS: Kept[WeightMap] = Kept(64)
 
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
     """The Deployment that a Scenario describes, and the warnings that came up on the way."""
+    by_name = isinstance(scenario.gpu, str) and not paths
+    device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
     engine, flags = scenario.engine, scenario.engine_args
     model = overrides.model_of(scenario.model, engine, flags, paths=paths)
     model = engines.taken(engine, model)
-    by_name = isinstance(scenario.gpu, str) and not paths
-    device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
     scenario, notes = engines.prepared(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     on_host = overrides.host_weight_bytes(engine, flags)

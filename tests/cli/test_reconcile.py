@@ -297,3 +297,60 @@ def test_a_reason_says_how_much_it_leaves(tmp_path: Path) -> None:
     kv = next(a for a in told["accounts"] if a["name"] == "kv")
     assert "partly weights, 555.5 MiB more than predicted" in kv["reason"]
     assert "stays unexplained" in kv["reason"]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--from-command", "ollama run nosuchmodel:1b"), ("nosuchmodel:1b", "--model")),
+        (
+            ("--from-command", "OLLAMA_NUM_PARALLEL=abc ollama run llama3:8b"),
+            ("OLLAMA_NUM_PARALLEL", "abc"),
+        ),
+        (
+            ("--from-command", "OLLAMA_KV_CACHE_TYPE=fp9 ollama run llama3:8b"),
+            ("OLLAMA_KV_CACHE_TYPE",),
+        ),
+        (
+            ("--from-command", "OLLAMA_FLASH_ATTENTION=perhaps ollama run llama3:8b"),
+            ("OLLAMA_FLASH_ATTENTION",),
+        ),
+        (("--from-command", "vllm serve /models/nothing-known"), ("is not there", "--model")),
+    ],
+)
+def test_refusals_name_what_was_typed(args: tuple[str, ...], told: tuple[str, ...]) -> None:
+    refused = typed("plan", *args, "--gpu", "L40S")
+    assert refused.exit_code == 2
+    assert all(word in refused.stderr for word in told)
+
+
+def test_a_path_of_another_machine_is_taken_by_its_name() -> None:
+    back = answer("plan", "--from-command", "vllm serve /models/Llama-3-8B", "--gpu", "L40S")
+    assert back["scenario"]["model"].lower() == "llama-3-8b"
+    assert any("/models/Llama-3-8B is not here" in w for w in back["warnings"])
+
+
+def test_a_name_of_ollamas_library_beside_ollama() -> None:
+    for args in (("--engine", "ollama"), ("--from-command", "ollama serve")):
+        back = answer("plan", "--model", "qwen3:8b-q8_0", "--gpu", "L40S", *args)
+        assert back["scenario"]["model"] == "qwen3-8b"
+        assert back["scenario"]["weight_dtype"] == "q8_0"
+    own = answer(
+        "plan",
+        "--model",
+        "qwen3:8b",
+        "--gpu",
+        "L40S",
+        "--engine",
+        "ollama",
+        "--weight-dtype",
+        "q4_0",
+    )
+    assert own["scenario"]["weight_dtype"] == "q4_0"
+
+
+def test_an_unknown_card_is_refused_before_the_model_is_looked_for(log: str) -> None:
+    assert "gpu" in typed("plan", "nosuch/model", "--gpu", "H1000").stderr
+    refused = typed("reconcile", log, "--gpu", "H1000")
+    assert refused.exit_code == 2
+    assert "H1000" in refused.stderr

@@ -16,6 +16,7 @@ from kvroom.errors import KvroomError
 from kvroom.evidence.reasons import Facts, reason_for
 from kvroom.evidence.startup_log import StartupLog
 from kvroom.machines import catalogue as cards
+from kvroom.machines.reader import resolve
 from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.load import load
 from kvroom.models.quantisation import named
@@ -94,6 +95,10 @@ def reconcile(
     lacks is told in ``missing``.
     """
     given = dict(given or {})
+    if "gpu" in given:
+        (resolve if paths else cards.find)(
+            given["gpu"]
+        )  # refused before anything is read of the log
     if log.engine is None:
         return _nothing(log)
     asked, notes, missing = complete(log, given, paths=paths)
@@ -225,7 +230,7 @@ def _known(
         if "model" in given:
             raise
         why = e.message
-    for name in _names(str(model)):
+    for name in names_of_path(str(model)):
         try:
             spec = load(name, paths=False)
         except KvroomError:
@@ -237,7 +242,7 @@ def _known(
     return None
 
 
-def _names(path: str) -> list[str]:
+def names_of_path(path: str) -> list[str]:
     """What a path of another machine calls its model: a hub cache's id, a folder's name."""
     cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)
     if cached:

@@ -48,7 +48,10 @@ def load(model: object, *, paths: bool = True) -> ModelSpec:
             return found
         if _PATH.fullmatch(name):
             raise KvroomError(
-                "model", name, "is not there", "Give the path of a config.json, or a model's name."
+                "model",
+                name,
+                "is not there",
+                "Give the path of a config.json, or a model's name (--model NAME).",
             )
     return _by_name(name, ask_hub=paths)
 
