@@ -472,3 +472,15 @@ def test_a_launch_for_so_many_users_has_so_many_slots(engine: str, flag: str) ->
     assert back.capacity.engine.max_running_requests == 4
     assert back.scenario.context_tokens == 8192
     assert back.verdict.fits
+
+
+def test_a_command_that_is_started_for_each_rank_says_so() -> None:
+    asked = {"model": "llama-3-8b", "gpu": "L40S", "engine": "tensorrt-llm", "tp": 2, "dp": 2}
+    made = launch(work(Scenario.from_dict(asked)))
+    text = shell(made)
+    assert text.startswith("# 2 × L40S, TensorRT-LLM")
+    assert any("start 2 of these, each on 2 GPUs" in n for n in made.notes)
+    assert work(Scenario.from_dict(read_command(text).keys)).plan.scenario.dp == 2
+    own = launch(work(Scenario.from_dict({**asked, "engine": "vllm"})))
+    assert shell(own).startswith("# 4 × L40S, vLLM")
+    assert not any("start" in n for n in own.notes)

@@ -303,6 +303,12 @@ def _typed(d: Dialect, name: str, value: Any) -> tuple[str, str | None]:
     return d.written(name), str(value) if isinstance(value, str | int) else repr(value)
 
 
+def _times(s: Scenario) -> int:
+    """How many of the commands make the deployment: data-parallel ranks where no flag starts them."""
+    engine = "llama.cpp" if s.engine == "ik_llama.cpp" else s.engine
+    return s.replicas * (1 if "dp" in DIALECTS[engine].keys else s.dp)
+
+
 def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
     notes = []
     if not w.plan.verdict.fits:
@@ -325,8 +331,10 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
             )
     if s.speculation and "max_concurrency" in s.speculation:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
-    if s.replicas > 1:
-        notes.append(f"start {s.replicas} of these")
+    if (times := _times(s)) > 1:
+        each = s.gpu_count * s.replicas // times
+        by = "" if s.replicas > 1 else f": {s.engine} has no data-parallel flag"
+        notes.append(f"start {times} of these, each on {each} GPU{'s' if each > 1 else ''}{by}")
     return tuple(notes)
 
 
@@ -335,7 +343,8 @@ def shell(made: Launch) -> str:
     s = made.scenario
     cards = s.gpu if isinstance(s.gpu, str) else str(s.gpu.get("name", "the card given"))
     version = s.engine_version or ""
-    lines = [f"# {s.gpu_count} × {cards}, {made.dialect.label} {version}".rstrip()]
+    count = s.gpu_count * s.replicas // _times(s)
+    lines = [f"# {count} × {cards}, {made.dialect.label} {version}".rstrip()]
     lines += [f"# {note}" for note in made.notes]
     lines.append(stated_rest(made))
     for name, text in made.files.items():

@@ -175,7 +175,8 @@ def read(stream: IO[bytes]) -> StartupLog:
 
 
 _PREFIX = re.compile(
-    r"(?!(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|[\d.-]+) )([\w.-]{1,64}) +\| |\[(?:pod/)?([\w./-]{1,120}/[\w.-]+)\] ",
+    r"(?!(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|[\d.-]+) )([\w.-]{1,64}) +\| "
+    r"|\[(?:pod/)?([\w./-]{1,120}/[\w.-]+)\] ",
     re.IGNORECASE,
 )
 MOST_SERVERS = 16
