@@ -111,7 +111,7 @@ def as_json(w: Workings) -> dict[str, Any]:
 def tiers(w: Workings) -> dict[str, Any]:
     """The machine's tiers, each against the one above it, and what crossing them costs."""
     d = w.deployment
-    machine = resolve_machine(w.plan.scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
+    machine = resolve_machine(w.own.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
     tokens = w.load.input_tokens if w.load else d.context_tokens
     found: dict[str, Any] = {
         "tiers": [
@@ -128,8 +128,8 @@ def tiers(w: Workings) -> dict[str, Any]:
         ],
         "links": [{"name": k.name, "bytes_per_s": k.bytes_per_s} for k in machine.links],
     }
-    if w.plan.scenario.tiers:
-        found["holds"] = holdings(w.plan.scenario, d)
+    if w.own.tiers:
+        found["holds"] = holdings(w.own, d)
     if w.timing is not None:
         found["prompt_tokens"] = tokens
         found["recompute_s"] = w.timing.prefill_s(tokens)
