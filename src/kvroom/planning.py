@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from kvroom import speculation
@@ -98,6 +98,12 @@ class Workings:
     def own(self) -> Scenario:
         """The Scenario of ``deployment``: that of one replica of the second pool where there are pools."""
         return self.split.decode.plan.scenario if self.split else self.plan.scenario
+
+    @property
+    def asked_tokens(self) -> int:
+        """The prompt's length where a workload says one, else the longest request's."""
+        load = self.split.pools.prefill if self.split and self.split.pools else self.load
+        return load.input_tokens if load else self.deployment.context_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -302,6 +308,7 @@ def _both(prefill: Workings, decode: Workings) -> tuple[str, ...]:
 
 
 def _pool(w: Workings, replicas: int, rate: float | None) -> Pool:
+    rate = None if rate == inf else rate
     return Pool(
         gpu=w.deployment.device.name,
         gpus=w.deployment.layout.gpus,
