@@ -52,10 +52,12 @@ def test_the_closed_form_is_near_the_simulation(rate, split, lengths):
     told = simulate(asked, parse(line, "--workload")).to_dict()
     # Simulated first tokens have no way to the engine and back: Coefficients.first_s.
     first = w.plan.serving.ttft_s - w.split.pools.first.k.first_s
-    assert first == pytest.approx(told["ttft_s"]["mean"], rel=0.15)
+    calm = rate < 0.8 * w.split.pools.most
+    assert first == pytest.approx(told["ttft_s"]["mean"], rel=0.15 if calm else 0.25)
     assert w.plan.serving.tpot_s == pytest.approx(told["tpot_s"]["mean"], rel=0.06)
     crossed = told["fleet"]["transfers"]["mean_s"]
-    assert w.plan.pools.handover_s == pytest.approx(crossed, rel=0.25)
+    # In full steps prompts end together, and their caches cross one after the other.
+    assert w.plan.pools.handover_s == pytest.approx(crossed, rel=0.25 if calm else 0.5)
 
 
 @pytest.mark.parametrize(("users", "binds"), [(8, "prefill"), (128, "prefill")])
