@@ -6,6 +6,7 @@ import math
 import pytest
 from click.testing import CliRunner
 
+from kvroom.decisions.launch import launch
 from kvroom.errors import KvroomError
 from kvroom.explaining import explain
 from kvroom.faces.cli import main
@@ -210,3 +211,10 @@ def test_pools_in_text_fit_a_terminal():
     assert made.exit_code == 0, made.output
     assert "16 of 8 x H100-SXM" in made.output
     assert max(map(len, made.output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("keys", [{"split": TWO}, {"split": None, "fleet": {"pools": [{}]}}])
+def test_a_launch_says_what_it_does_not_write(keys):
+    made = launch(scenario(**keys))
+    assert [note for note in made.notes if "is not written: this starts one copy" in note]
+    assert not [n for n in launch(scenario(None)).notes if "is not written" in n]

@@ -321,6 +321,9 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
     if s.replicas > 1:
         notes.append(f"start {s.replicas} of these")
+    for key in ("disaggregation", "fleet"):
+        if getattr(s, key) is not None:
+            notes.append(f"{key} is not written: this starts one copy of the deployment")
     return tuple(notes)
 
 
