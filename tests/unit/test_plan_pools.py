@@ -215,6 +215,6 @@ def test_pools_in_text_fit_a_terminal():
 
 @pytest.mark.parametrize("keys", [{"split": TWO}, {"split": None, "fleet": {"pools": [{}]}}])
 def test_a_launch_says_what_it_does_not_write(keys):
-    made = launch(scenario(**keys))
+    made = launch(work(scenario(**keys)))
     assert [note for note in made.notes if "is not written: this starts one copy" in note]
-    assert not [n for n in launch(scenario(None)).notes if "is not written" in n]
+    assert not [n for n in launch(work(scenario(None))).notes if "is not written" in n]
