@@ -155,6 +155,35 @@ class Serving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """One pool of a disaggregated deployment: ``replicas`` of ``gpus`` cards each; ``fits`` where one
+    starts. ``requests_per_s`` of the workload is what all of them keep up with."""
+
+    gpu: str
+    gpus: int
+    replicas: int
+    fits: bool
+    requests_per_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """Prompts computed in one pool, answers generated in another. The link is that of one replica;
+    ``handed_bytes`` cross for a request of the workload (else of ``context_tokens``), ``handover_s``
+    after its first token. ``binding`` (prefill, link, decode) keeps up with the fewest requests; a link of
+    ``needs_link_bytes_per_s`` would hold up neither pool."""
+
+    prefill: Pool
+    decode: Pool
+    handed_bytes: int
+    link_bytes_per_s: float
+    handover_s: float | None = None
+    link_requests_per_s: float | None = None
+    needs_link_bytes_per_s: float | None = None
+    binding: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
     """Money, where the hardware's price is known, and energy, an estimate from thermal limits."""
 
@@ -190,6 +219,7 @@ class Plan:
     serving: Serving
     cost: Cost
     verdict: Verdict
+    pools: Pools | None = None
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvroom.answer import Serving
 from kvroom.explanation import Explanation
-from kvroom.planning import Workings
+from kvroom.planning import Divided, Workings
 from kvroom.timing.drafting import at_batch
+from kvroom.timing.handing import Handed, Pools
 from kvroom.timing.steps import Terms
 
 TERMS = (
@@ -54,6 +56,9 @@ def times(w: Workings) -> Iterator[Explanation]:
             numbers=f"{step.batch}{times_over} / {step.seconds!r}",
             source=SOURCE,
         )
+    if w.split is not None:
+        yield from _pools(w, w.split)
+        return
     yield from _serving(w)
     yield from _cost(w)
 
@@ -130,6 +135,82 @@ def _serving(w: Workings) -> Iterator[Explanation]:
             numbers=f"{t.requests_per_s!r} × {load.output_tokens}",
             source=SOURCE,
         )
+
+
+def _pools(w: Workings, split: Divided) -> Iterator[Explanation]:
+    """Times and price of two pools."""
+    if split.pools is not None and split.times is not None:
+        yield from _handed(w.plan.serving, split.pools, split.times)
+    hour, pools = w.plan.cost.usd_per_hour, w.plan.pools
+    if hour is None or pools is None:
+        return
+    both = ((split.prefill.deployment, pools.prefill), (split.decode.deployment, pools.decode))
+    yield Explanation(
+        figure="cost.usd_per_hour",
+        label="Price of an hour",
+        value=hour,
+        unit="USD",
+        formula="a GPU's hour × GPUs × replicas, of both pools",
+        numbers=" + ".join(f"{d.device.usd_per_hour!r} × {p.gpus} × {p.replicas}" for d, p in both),
+        source="; ".join(dict.fromkeys(str(d.device.source("usd_per_hour")) for d, _ in both)),
+    )
+
+
+def _handed(serving: Serving, pools: Pools, t: Handed) -> Iterator[Explanation]:
+    steps = max(1, pools.steps)
+    waits = [(" + prompts before it", t.queued_s), (" + room in the first pool", t.no_room_s)]
+    waits = [(words, s) for words, s in waits if s]
+    first = "the prompt's own prefill" + "".join(words for words, _ in waits)
+    rows: list[tuple[str, str, float | None, str, str]] = [
+        (
+            "serving.tpot_s",
+            "A token after the first",
+            serving.tpot_s,
+            "a decode step of a replica + the hand-over / tokens after the first",
+            f"{t.token_s!r} + {t.handover_s!r} / {steps}",
+        ),
+        (
+            "serving.ttft_s",
+            "The first token",
+            serving.ttft_s,
+            first,
+            " + ".join(repr(s) for s in (t.own_s, *(s for _, s in waits))),
+        ),
+        (
+            "serving.output_tokens_per_s",
+            "Output of all users",
+            serving.output_tokens_per_s,
+            "requests finished a second × tokens each",
+            f"{t.requests_per_s!r} × {pools.decode.output_tokens}",
+        ),
+        (
+            "pools.prefill.requests_per_s",
+            "What the prefill pool keeps up with",
+            pools.prefill_rate,
+            "engines × stages / a prompt's part of a full step",
+            f"{pools.first_engines} × {pools.first.work.layout.pp} / {pools.full_s!r}",
+        ),
+        (
+            "pools.decode.requests_per_s",
+            "What the decode pool keeps up with",
+            pools.decode_rate if pools.steps else None,
+            "engines × requests at once / (tokens after the first × the time of one)",
+            f"{pools.second_engines} × {pools.slots!r} / ({steps} × {pools.token_s(pools.slots)!r})",
+        ),
+    ]
+    units = {"_s": "s", "tokens_per_s": "tokens/s", "requests_per_s": "requests/s"}
+    for name, label, value, formula, numbers in rows:
+        if value is not None:
+            unit = next(units[end] for end in reversed(units) if name.endswith(end))
+            yield Explanation(
+                figure=name,
+                label=label,
+                value=value,
+                unit=unit,
+                formula=formula,
+                numbers=numbers,
+                source=SOURCE,
+            )
 
 
 def _cost(w: Workings) -> Iterator[Explanation]:

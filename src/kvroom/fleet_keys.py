@@ -18,7 +18,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +43,25 @@ def pool_of(scenario: Scenario, given: Any, field: str) -> tuple[Scenario, int]:
     check_keys(field, pool, (*POOL_KEYS, "count"))
     count = count_of(f"{field}.count", pool.get("count", 1))
     own = {key: value for key, value in pool.items() if key != "count"}
-    base = scenario.to_dict() | {"replicas": 1, "fleet": None, "disaggregation": None}
+    alone = {"replicas": 1, "routing": None, "fleet": None, "disaggregation": None}
+    base = scenario.to_dict() | alone
     if set(own) & {"gpu", *_LAYOUT}:
         base = {k: v for k, v in base.items() if k not in _LAYOUT}
     if "engine_args" in own:
         own["engine_args"] = {**scenario.engine_args, **object_of(field, own["engine_args"])}
-    return Scenario.from_dict(base | own), count
+    with within(field):
+        return Scenario.from_dict(base | own), count
+
+
+@contextmanager
+def within(field: str) -> Iterator[None]:
+    """What is refused of a pool's keys is told as that pool's, ``field``."""
+    try:
+        yield
+    except KvroomError as e:
+        if e.field.partition(".")[0] not in POOL_KEYS:
+            raise
+        raise KvroomError(f"{field}.{e.field}", e.value, e.message, e.fix) from None
 
 
 def autoscale_of(asked: Mapping[str, Any], first: int, dp: int) -> Autoscale | None:
@@ -126,6 +140,7 @@ class Split:
 
     prefill: tuple[Scenario, int]
     decode: tuple[Scenario, int]
+    """Of each pool the Scenario of one replica, and how many there are."""
     link_bytes_per_s: float | None
     latency_s: float
     layerwise: bool
@@ -135,7 +150,7 @@ class Split:
 def split_of(scenario: Scenario) -> Split | None:
     """The pools that ``disaggregation`` asks for; KvroomError names what is wrong."""
     field = "disaggregation"
-    if not scenario.disaggregation:
+    if scenario.disaggregation is None:
         return None
     keys = object_of(field, scenario.disaggregation)
     known = ("prefill", "decode", "link_bytes_per_s", "latency_s", "layerwise", "routing")
@@ -162,6 +177,38 @@ def split_of(scenario: Scenario) -> Split | None:
         layerwise=layerwise,
         routing=parse_routing(keys.get("routing", "least-loaded:by=tokens"), f"{field}.routing"),
     )
+
+
+def check_widths(names: Sequence[str]) -> None:
+    """Refuse caches of two widths: what one pool computes the other could not read."""
+    if len(set(names)) > 1:
+        fix = "Give both pools the same kv_dtype."
+        raise KvroomError("disaggregation", list(names), "are the widths of the two caches", fix)
+
+
+def check_fleet(scenario: Scenario) -> tuple[str, ...]:
+    """Which keys of ``routing`` and ``fleet`` are asked for, all of them read; KvroomError names what is
+    wrong."""
+    parse_routing(scenario.routing)
+    asked = fleet_keys(scenario)
+    owns = [(scenario, scenario.replicas)]
+    if "pools" in asked:
+        owns = pools_of(scenario, asked["pools"])
+    count = sum(n * own.dp for own, n in owns)
+    scale = autoscale_of(asked, count, owns[0][0].dp)
+    failures_of(asked, max(count, scale.most if scale else 0), 0)
+    lockstep_of(asked, [own.dp for own, _ in owns])
+    return (*(["routing"] if scenario.routing is not None else []), *(f"fleet.{k}" for k in asked))
+
+
+def pools_of(scenario: Scenario, given: Any) -> list[tuple[Scenario, int]]:
+    """Of each of ``fleet.pools`` the Scenario of one replica, and how many there are."""
+    field = "fleet.pools"
+    if scenario.replicas > 1:
+        fix = f"Say how many replicas each pool has: {field}[0].count."
+        raise KvroomError("replicas", scenario.replicas, "do not say which pool is meant", fix)
+    pools = list_of(field, given)
+    return [pool_of(scenario, pool, f"{field}[{n}]") for n, pool in enumerate(pools)]
 
 
 def fleet_keys(scenario: Scenario) -> Mapping[str, Any]:

@@ -12,16 +12,16 @@ from kvroom.fleet_keys import (
     MAX_REPLICAS,
     Split,
     autoscale_of,
+    check_widths,
     failures_of,
     fleet_keys,
-    list_of,
     lockstep_of,
     object_of,
-    pool_of,
+    pools_of,
     split_of,
+    within,
 )
-from kvroom.machines.machine import NETWORK, Machine
-from kvroom.memory.deployment import Deployment
+from kvroom.machines.machine import Machine
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario, check_keys
 from kvroom.simulation.bring import Bringer
@@ -42,6 +42,7 @@ from kvroom.simulation.sequence import Sequence as Served
 from kvroom.simulation.server import Server
 from kvroom.simulation.stepper import Stepper
 from kvroom.tiering import plant_of
+from kvroom.timing.handing import adapters_bytes_per_s, crossing_layers, fetched_bytes
 from kvroom.timing.ticks import PS_PER_S, StepClock, step_clock
 from kvroom.timing.tiers import BELOW, transfer_s
 from kvroom.units import check_float, check_int, show_rate
@@ -196,13 +197,13 @@ def groups_of(workings: Workings) -> list[Group]:
     field = "fleet.pools"
     if split is not None:
         field = "disaggregation"
-        groups = [group_of(work(own), count) for own, count in (split.prefill, split.decode)]
+        pools = {f"{field}.{name}": getattr(split, name) for name in ("prefill", "decode")}
+        groups = [_pool_group(name, *pool) for name, pool in pools.items()]
         groups[0] = replace(groups[0], prompts_only=True)
         _check_split(groups)
     elif "pools" in asked:
-        pools = enumerate(list_of(field, asked["pools"]))
-        owns = (pool_of(scenario, pool, f"{field}[{n}]") for n, pool in pools)
-        groups = [group_of(work(own), count) for own, count in owns]
+        owns = pools_of(scenario, asked["pools"])
+        groups = [_pool_group(f"{field}[{n}]", *pool) for n, pool in enumerate(owns)]
         if "autoscale" in asked and len(groups) > 1:
             fix = "Give equal replicas (replicas in place of fleet.pools)."
             why = "pools cannot be scaled by one rule"
@@ -220,16 +221,18 @@ def groups_of(workings: Workings) -> list[Group]:
     return [replace(g, cold_ps=cold_start_ps(g, start), lockstep=together) for g in groups]
 
 
+def _pool_group(field: str, own: Scenario, count: int) -> Group:
+    with within(field):
+        return group_of(work(own), count)
+
+
 def _check_split(groups: Sequence[Group]) -> None:
     for group in groups:
         if not group.rules.jumps:
             name = group.workings.deployment.model.name
             why = "is handed over only with vLLM's rules and one group of full attention"
             raise KvroomError("disaggregation", name, why, "Leave disaggregation out.")
-    widths = [g.workings.deployment.kv_name for g in groups]
-    if widths[0] != widths[1]:
-        fix = "Give both pools the same kv_dtype."
-        raise KvroomError("disaggregation", widths, "are the widths of the two caches", fix)
+    check_widths([g.workings.deployment.kv_name for g in groups])
 
 
 def cold_start_ps(group: Group, start: Mapping[str, Any]) -> int:
@@ -366,9 +369,7 @@ def _wire(split: Split, groups: Sequence[Group]) -> Wire:
     """What connects the pools: as asked, or a network adapter a GPU, of the pool that has fewer."""
     rate = split.link_bytes_per_s
     if rate is None:
-        adapter = NETWORK.bytes_per_s
-        assert adapter is not None
-        rate = adapter * min(g.gpus for g in groups)
+        rate = adapters_bytes_per_s(*(g.workings.deployment for g in groups))
     d = groups[1].workings.deployment
     each = fetched_bytes(d, 1)
     linear = fetched_bytes(d, FAR) == FAR * each
@@ -376,21 +377,14 @@ def _wire(split: Split, groups: Sequence[Group]) -> Wire:
     def request_bytes(tokens: int) -> int:
         return tokens * each if linear else fetched_bytes(d, tokens)
 
-    layers = sum(count for kind, count in d.model.stores if kind.growth(d.kv))
     return Wire(
         bytes_per_s=rate,
         latency_s=split.latency_s,
         layerwise=split.layerwise,
-        layers=max(1, layers),
+        layers=crossing_layers(d),
         request_bytes=request_bytes,
         longest_tokens=groups[1].rules.engine.settings.max_model_len,
     )
-
-
-def fetched_bytes(d: Deployment, tokens: int) -> int:
-    """What all ranks of one replica fetch for the cache of a request of ``tokens``: each its own share,
-    heads that several ranks keep once for each."""
-    return d.layout.tp * sum(r.request_bytes(tokens, d.kv, d.encoder_tokens) for r in d.ranks)
 
 
 BUSY = 0.9

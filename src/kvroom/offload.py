@@ -85,10 +85,11 @@ def line(text: str, field: str = "--tier") -> dict[str, Any]:
     given: dict[str, Any] = {"kind": kind}
     for part in parts:
         key, equals, value = (x.strip() for x in part.partition("="))
-        key = key.replace("-", "_")
         if not equals and "bytes" not in given:
-            key, value = "bytes", key
-        elif not equals or not value or key in given:
+            given["bytes"] = key
+            continue
+        key = key.replace("-", "_")
+        if not equals or not value or key in given:
             raise KvroomError(field, part, "is no KEY=VALUE of a tier, once", EXAMPLE)
         given[key] = value
     return given

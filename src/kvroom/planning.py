@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import ceil
+from math import ceil, inf
 from typing import Any
 
 from kvroom import speculation
@@ -20,10 +20,14 @@ from kvroom.answer import (
     LayerGroup,
     Memory,
     Plan,
+    Pool,
+    Pools,
     Room,
+    Verdict,
     Weights,
 )
 from kvroom.errors import KvroomError
+from kvroom.fleet_keys import Split, check_fleet, check_widths, split_of, within
 from kvroom.kept import Kept
 from kvroom.machines import catalogue as cards
 from kvroom.machines.reader import resolve
@@ -48,9 +52,25 @@ from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
 from kvroom.simulation.occupancy import expected_room
 from kvroom.speculation import Speculation
-from kvroom.timing.answers import cost_of, load_of, serving_of, step_of, timing_of
+from kvroom.timing.answers import (
+    cost_of,
+    cost_of_pools,
+    handed_serving,
+    load_of,
+    pool_notes,
+    serving_of,
+    step_of,
+    timing_of,
+)
 from kvroom.timing.drafting import at_batch, traffic_of
 from kvroom.timing.estimate import Timing
+from kvroom.timing.handing import (
+    Handed,
+    adapters_bytes_per_s,
+    crossing_layers,
+    fetched_bytes,
+)
+from kvroom.timing.handing import Pools as HandedPools
 from kvroom.timing.serving import Load, Times
 from kvroom.timing.traffic import Traffic
 from kvroom.units import MAX_BYTES, parse_tokens
@@ -71,6 +91,31 @@ class Workings:
     timing: Timing | None
     load: Load | None
     times: Times | None
+    beyond: tuple[str, ...] = ()
+    """Those of the Plan's warnings that a simulation of the same Scenario answers."""
+    split: Divided | None = None
+    """The pools of a disaggregated Scenario, of whose second one replica is the deployment."""
+
+    @property
+    def own(self) -> Scenario:
+        """The Scenario of ``deployment``: that of one replica of the second pool where there are pools."""
+        return self.split.decode.plan.scenario if self.split else self.plan.scenario
+
+    @property
+    def asked_tokens(self) -> int:
+        """The prompt's length where a workload says one, else the longest request's."""
+        load = self.split.pools.prefill if self.split and self.split.pools else self.load
+        return load.input_tokens if load else self.deployment.context_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divided:
+    """Two pools as they are planned one by one, and what they make of a load (None: nothing is timed)."""
+
+    prefill: Workings
+    decode: Workings
+    pools: HandedPools | None
+    times: Handed | None
 
 
 def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
@@ -119,6 +164,28 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
 
 def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     """``plan`` with its intermediate objects."""
+    split = split_of(scenario)
+    if split is not None:
+        return _divided(scenario, split, paths=paths)
+    asked = check_fleet(scenario)
+    made = _single(scenario, paths=paths)
+    if not asked:
+        return made
+    keys = ", ".join(asked)
+    left = (
+        f"{keys}: left out here, where one copy of the deployment serves the workload alone;"
+        " kvroom simulate serves it by them",
+    )
+    unlike = tuple(w for w in made.plan.warnings if w == QUEUE_WITHOUT_END)
+    plan = replace(made.plan, warnings=made.plan.warnings + left)
+    return replace(made, plan=plan, beyond=left + unlike)
+
+
+QUEUE_WITHOUT_END = "more requests arrive than the deployment can serve: they queue without end"
+
+
+def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings:
+    """One copy of a deployment; not ``loaded``: its workload is not timed."""
     placed = place(scenario, paths=paths)
     deployment, answer, timing = placed.deployment, placed.answer, placed.timing
     model, warnings, limit = deployment.model, placed.warnings, placed.limit
@@ -127,10 +194,10 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
     w = scenario.workload
-    load = load_of(w, deployment, answer.capacity) if w else None
+    load = load_of(w, deployment, answer.capacity) if w and loaded else None
     serving, times = serving_of(timing, load)
     if times is not None and times.saturated:
-        warnings += ("more requests arrive than the deployment can serve: they queue without end",)
+        warnings += (QUEUE_WITHOUT_END,)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
         rate = deployment.speculation.kept[0]
         warnings += (
@@ -173,6 +240,91 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
         load=load,
         times=times,
     )
+
+
+def _divided(scenario: Scenario, split: Split, *, paths: bool) -> Workings:
+    """Two pools: memory, requests and the step are those of one replica of the second, where requests
+    stay; times, price and verdict are of both."""
+    (first, count), (second, others) = split.prefill, split.decode
+    with within("disaggregation.prefill"):
+        prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
+    users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
+    with within("disaggregation.decode"):
+        decode = _single(replace(second, concurrency=users), paths=paths, loaded=False)
+    one, two = prefill.deployment, decode.deployment
+    check_widths((one.kv_name, two.kv_name))
+    link = split.link_bytes_per_s
+    if link is None:
+        link = adapters_bytes_per_s(one, two)
+    w, warnings = scenario.workload, _both(prefill, decode)
+    pools, times = None, None
+    if w is not None and prefill.timing is not None and decode.timing is not None:
+        loads = [load_of(w, x.deployment, x.plan.capacity.engine) for x in (prefill, decode)]
+        if w.static:
+            warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
+        elif loads[0] is not None and loads[1] is not None:
+            prompt, answer = (replace(load, users=w.concurrency or 1) for load in loads if load)
+            pools = HandedPools(
+                first=prefill.timing.clock.plain,
+                second=decode.timing.clock,
+                prefill=prompt,
+                decode=answer,
+                first_engines=count * one.layout.dp,
+                second_engines=others * two.layout.dp,
+                handed_bytes=fetched_bytes(two, prompt.input_tokens),
+                link_bytes_per_s=link,
+                latency_s=split.latency_s,
+                layers=crossing_layers(two) if split.layerwise else 1,
+            )
+            times = pools.served()
+    made = decode.plan
+    if pools is not None and times is not None:
+        warnings += tuple(pool_notes(pools, times))
+    told = Pools(
+        prefill=_pool(prefill, count, pools.prefill_rate if pools else None),
+        decode=_pool(decode, others, pools.decode_rate if pools else None),
+        handed_bytes=pools.handed_bytes if pools else fetched_bytes(two, two.context_tokens),
+        link_bytes_per_s=link,
+        handover_s=times.handover_s if times else None,
+        link_requests_per_s=pools.link_rate if pools and pools.occupied_s else None,
+        needs_link_bytes_per_s=pools.needed_bytes_per_s if pools else None,
+        binding=pools.binding if pools else None,
+    )
+    return replace(
+        decode,
+        plan=replace(
+            made,
+            scenario=replace(scenario, context_tokens=two.context_tokens),
+            serving=handed_serving(prefill.timing, decode.timing, pools, times),
+            cost=cost_of_pools([(one, count), (two, others)], made.step, pools, times),
+            verdict=_verdict(prefill, decode),
+            pools=told,
+            warnings=warnings,
+        ),
+        split=Divided(prefill=prefill, decode=decode, pools=pools, times=times),
+    )
+
+
+def _both(prefill: Workings, decode: Workings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*prefill.plan.warnings, *decode.plan.warnings)))
+
+
+def _pool(w: Workings, replicas: int, rate: float | None) -> Pool:
+    rate = None if rate == inf else rate
+    return Pool(
+        gpu=w.deployment.device.name,
+        gpus=w.deployment.layout.gpus,
+        replicas=replicas,
+        fits=w.plan.verdict.fits,
+        requests_per_s=rate,
+    )
+
+
+def _verdict(prefill: Workings, decode: Workings) -> Verdict:
+    """That of the second pool, where requests stay; of the first where it does not fit."""
+    binds, name = (decode, "decode") if prefill.plan.verdict.fits else (prefill, "prefill")
+    found = binds.plan.verdict
+    return replace(found, sentence=f"A replica of the {name} pool: {found.sentence}")
 
 
 _WEIGHTS: Kept[WeightMap] = Kept(64)

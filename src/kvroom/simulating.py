@@ -248,7 +248,7 @@ def serve(
         blocks=sum(g.blocks * g.most for g in groups),
         duration_s=last / PS_PER_S,
         warnings=(
-            *workings.plan.warnings,
+            *(w for w in workings.plan.warnings if w not in workings.beyond),
             *rules.warnings,
             *warnings_of(scenario, plants),
             *fleet_warnings(fleet, groups, last),

@@ -105,7 +105,7 @@ def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
                     "mean": sum(waits) / len(waits) / PS_PER_S if waits else None,
                     "p99": nearest_rank(waits, 99) / PS_PER_S if waits else None,
                 },
-                "busy": busy / PS_PER_S / seconds if seconds else 0.0,
+                "busy": min(1.0, busy / PS_PER_S / seconds) if seconds else 0.0,
             }
         )
     return rows

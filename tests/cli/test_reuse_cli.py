@@ -63,6 +63,16 @@ def test_sizes_in_bytes_and_where_they_lie(trace):
     assert nvme["total_ratio"] == told["needs"][-1]["hit_ratio"]
 
 
+def test_tiers_are_asked_for_as_in_simulate(trace):
+    model = (trace, "--model", "llama-3-70b")
+    told = answer(*model, "--hbm", "1MiB", "--tier", "nvme:1TB", "--tier", "host:20MiB")
+    assert [t["tier"] for t in told["tiers"]] == ["hbm", "host", "nvme"]
+    plain = answer(*model, "--hbm", "1MiB", "--host", "20MiB", "--nvme", "1TB")
+    assert told["tiers"] == plain["tiers"]
+    (far,) = answer(*model, "--tier", "network:1TB")["tiers"]
+    assert far["total_ratio"] == told["needs"][-1]["hit_ratio"]
+
+
 def test_text_fits_a_terminal(trace):
     done = typed(trace, "--model", "gemma-3-27b", "--hbm", "80GB", "--host", "1TB", "--nvme", "4TB")
     assert done.exit_code == 0
@@ -127,6 +137,10 @@ def test_a_trace_that_says_nothing_of_its_prompts(tmp_path):
         (["--capacity", "10,x"], "--capacity: 'x' is no number of blocks"),
         (["--capacity", "0"], "--capacity: 0 is below 1 blocks"),
         (["--hbm", "80GB"], "Give --model."),
+        (["--tier", "host:80GB"], "Give --model."),
+        (["--tier", "host"], "Write host:512GiB."),
+        (["--host", "1GB", "--tier", "host:80GB"], "Leave --host out."),
+        (["--tier", "hots:80GB"], "Did you mean host"),
         (["--model", "llama-3-70b", "--hbm", "80G"], "ambiguous"),
         (["--model", "llama-3-70b", "--kv-dtype", "fp9"], "--kv-dtype"),
         (["--block-tokens", "-1"], "--block-tokens"),

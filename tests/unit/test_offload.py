@@ -63,6 +63,7 @@ def test_a_scenario_keeps_its_tiers_through_a_link():
         ("host:1GB:polcy=lru", "tiers[0]", "Did you mean policy"),
         ("host:1GB:2GB", "tiers[0]", "KEY=VALUE"),
         ("host:1G", "tiers[0].bytes", "ambiguous"),
+        ("host:-5GiB", "tiers[0].bytes", "'-5GiB' is not a size"),
         ("host:1GB:bytes_per_s=0", "tiers[0].bytes_per_s", "carries nothing"),
         ("host:1GB:pinned_bytes=0", "tiers[0].pinned_bytes", "pinned memory"),
         ("nvme:1GB:pinned_bytes=1GB", "tiers[0].pinned_bytes", "host memory only"),
@@ -141,6 +142,7 @@ def test_a_slow_tier_a_small_one_and_a_pinned_one_are_warned_of():
 def test_writes_that_a_link_cannot_carry_are_told():
     told = answer("nvme:10TB:bytes_per_s=150MB")
     assert any("nvme: its writes end up to" in w for w in told["warnings"])
+    assert told["tiers"][1]["busy"] == 1.0  # a share of the time, however much is still queued
 
 
 def test_replicas_share_a_store():

@@ -335,6 +335,9 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
         each = s.gpu_count * s.replicas // times
         by = "" if s.replicas > 1 else f": {s.engine} has no data-parallel flag"
         notes.append(f"start {times} of these, each on {each} GPU{'s' if each > 1 else ''}{by}")
+    for key in ("disaggregation", "fleet"):
+        if getattr(s, key) is not None:
+            notes.append(f"{key} is not written: this starts one copy of the deployment")
     return tuple(notes)
 
 

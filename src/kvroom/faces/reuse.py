@@ -10,6 +10,8 @@ from kvroom.errors import KvroomError
 from kvroom.faces.text import WIDTH, _plain, paragraph
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
+from kvroom.offload import KINDS
+from kvroom.offload import asked as asked_tiers
 from kvroom.results import reuse_notes
 from kvroom.simulation.reuse import BLOCK_TOKENS, Need, Price, Reuse, ages, placed, reuse
 from kvroom.units import GIB, parse_bytes, parse_tokens, show_count, show_gib
@@ -69,6 +71,7 @@ def ask(
     host: str | None,
     nvme: str | None,
     skip_bad_lines: bool,
+    tiers: Sequence[str] = (),
     passing: Callable[[Iterable[Request]], Iterable[Request]] = lambda requests: requests,
 ) -> Asked:
     """The answer to what the options ask; KvroomError names the option that is wrong.
@@ -81,11 +84,12 @@ def ask(
         for name, size in (("hbm", hbm), ("host", host), ("nvme", nvme))
         if size is not None
     }
+    rooms = _rooms(rooms, tiers)
     if rooms and price is None:
         why = "is room for a cache of no known size"
-        raise KvroomError(
-            f"--{next(iter(rooms))}", next(iter(rooms.values())), why, "Give --model."
-        )
+        room, size = next(iter(rooms.items()))
+        field = "--tier" if tiers else f"--{room}"
+        raise KvroomError(field, size, why, "Give --model.")
     ids = parse_tokens("--hash-tokens", hash_tokens) if hash_tokens else None
     name, requests = _requests(trace, workload, ids, skip_bad_lines)
     read = requests if isinstance(requests, Trace) else None
@@ -100,6 +104,20 @@ def ask(
         rooms=rooms,
         warnings=tuple(_warnings(found, read, price)),
     )
+
+
+def _rooms(rooms: dict[str, int], tiers: Sequence[str]) -> dict[str, int]:
+    """``rooms`` and those of ``tiers``, from near to far."""
+    found = dict(rooms)
+    for tier in asked_tiers(list(tiers), "--tier"):
+        name = tier.kind
+        if name in rooms:
+            raise KvroomError("--tier", name, "is named twice", f"Leave --{name} out.")
+        if tier.bytes is None:
+            why = "has no size: reuse is asked of no machine"
+            raise KvroomError("--tier", name, why, f"Write {name}:512GiB.")
+        found[name] = tier.bytes
+    return {name: found[name] for name in ("hbm", *KINDS) if name in found}
 
 
 def _requests(

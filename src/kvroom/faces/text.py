@@ -64,7 +64,7 @@ def show(w: Workings) -> str:
 def head(w: Workings) -> str:
     """One line: what is served, on what, how."""
     d, plan = w.deployment, w.plan
-    s = plan.scenario
+    s = w.own
     cards = d.device.name if s.gpu_count == 1 else f"{s.gpu_count} × {d.device.name}"
     degrees = [
         f"{name} {value}"

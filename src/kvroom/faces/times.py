@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvroom.answer import Pool
 from kvroom.machines.reader import resolve_machine
 from kvroom.planning import Workings
 from kvroom.tiering import holdings
@@ -23,7 +24,11 @@ GPUS_A_MACHINE = 8
 
 def times(w: Workings) -> list[str]:
     """The seconds of the step and under load, what they cost, and what lies below the GPU."""
-    return [x for x in ("\n".join(b) for b in (_step(w), _serving(w), _cost(w), _tiers(w))) if x]
+    return [
+        x
+        for x in ("\n".join(b) for b in (_step(w), _serving(w), _pools(w), _cost(w), _tiers(w)))
+        if x
+    ]
 
 
 def _band(low: float | None, high: float | None) -> str:
@@ -64,7 +69,9 @@ def _step(w: Workings) -> list[str]:
 
 
 def _serving(w: Workings) -> list[str]:
-    s, load, t = w.plan.serving, w.load, w.times
+    s = w.plan.serving
+    load = w.split.pools.prefill if w.split and w.split.pools else w.load
+    t = w.split.times if w.split else w.times
     if s.tpot_s is None or load is None or t is None:
         return []
     who = (
@@ -83,6 +90,38 @@ def _serving(w: Workings) -> list[str]:
         f"  {'output':14}{s.output_tokens_per_s or 0:>12,.0f}  tokens a second",
         f"  {'decoding':14}{t.decoding:>12,.1f}  at once",
     ]
+
+
+def _pools(w: Workings) -> list[str]:
+    """Two pools and the links between them, and what each keeps up with."""
+    p = w.plan.pools
+    if p is None:
+        return []
+    link = f"{show_rate(p.link_bytes_per_s)} a replica"
+    rows = [
+        ("prefill", _replicas(p.prefill), p.prefill.requests_per_s),
+        ("link", link, p.link_requests_per_s),
+        ("decode", _replicas(p.decode), p.decode.requests_per_s),
+    ]
+    lines = ["Prompts and answers in pools, and the requests a second that they keep up with"]
+    for name, what, rate in rows:
+        told = "" if rate is None else f"{rate:>12,.1f}"
+        told += "  binds" if name == p.binding else ""
+        lines.append(f"  {name:14}{what:>22}{told}".rstrip())
+    crossing = (
+        "" if p.handover_s is None else f", {show_seconds(p.handover_s)} after the first token"
+    )
+    lines.append(f"  {'hand-over':14}{show_gb(p.handed_bytes):>22}  a request{crossing}")
+    if p.needs_link_bytes_per_s is not None:
+        lines.append(
+            f"  {'link needed':14}{show_rate(p.needs_link_bytes_per_s):>22}  to hold up neither pool"
+        )
+    return lines
+
+
+def _replicas(p: Pool) -> str:
+    cards = p.gpu if p.gpus == 1 else f"{p.gpus} x {p.gpu}"
+    return f"{p.replicas:,} of {cards}" + ("" if p.fits else ", too small")
 
 
 def _cost(w: Workings) -> list[str]:
@@ -111,8 +150,8 @@ def as_json(w: Workings) -> dict[str, Any]:
 def tiers(w: Workings) -> dict[str, Any]:
     """The machine's tiers, each against the one above it, and what crossing them costs."""
     d = w.deployment
-    machine = resolve_machine(w.plan.scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
-    tokens = w.load.input_tokens if w.load else d.context_tokens
+    machine = resolve_machine(w.own.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
+    tokens = w.asked_tokens
     found: dict[str, Any] = {
         "tiers": [
             {
@@ -128,8 +167,8 @@ def tiers(w: Workings) -> dict[str, Any]:
         ],
         "links": [{"name": k.name, "bytes_per_s": k.bytes_per_s} for k in machine.links],
     }
-    if w.plan.scenario.tiers:
-        found["holds"] = holdings(w.plan.scenario, d)
+    if w.own.tiers:
+        found["holds"] = holdings(w.own, d)
     if w.timing is not None:
         found["prompt_tokens"] = tokens
         found["recompute_s"] = w.timing.prefill_s(tokens)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import inf
 
 from kvroom.answer import Cost, EngineCapacity, Serving, Step
 from kvroom.memory.deployment import Deployment
 from kvroom.scenario import Scenario, Workload
 from kvroom.timing.estimate import CHUNK_TOKENS, Timing
+from kvroom.timing.handing import Handed, Pools
 from kvroom.timing.own_points import drawn_to, points_for
 from kvroom.timing.serving import Load, Times, served
 from kvroom.timing.steps import Rates
 from kvroom.timing.traffic import Traffic, compute_dtype
-from kvroom.units import check_int
+from kvroom.units import check_int, show_rate
 
 AUTO = "auto"
 """The cache width that leaves it to the engine."""
@@ -120,7 +123,6 @@ def cost_of(
     """Money and energy at the plan's load, else at its step: dollars an hour of all replicas, for a
     million output and input tokens, and for an hour of one user; joules an output token by the card's
     thermal limit."""
-    device, gpus = d.device, d.layout.gpus
     output = step.tokens_per_s
     entering = users = None
     if load is not None and times is not None:
@@ -129,11 +131,25 @@ def cost_of(
         users = times.decoding if load.requests_per_s is not None else load.users
     elif output is not None:
         users = step.batch
-    hour = None if device.usd_per_hour is None else device.usd_per_hour * gpus
-    watts = None if device.tdp_w is None else device.tdp_w * gpus
+    made = price_of([(d, 1)], output, entering, users)
+    whole = made.usd_per_hour
+    return replace(made, usd_per_hour=None if whole is None else whole * replicas)
+
+
+def price_of(
+    parts: Sequence[tuple[Deployment, int]],
+    output: float | None,
+    entering: float | None,
+    users: float | None,
+) -> Cost:
+    """Money and energy of so many copies of each deployment that together make ``output`` tokens a
+    second, take in ``entering`` and serve ``users`` at once."""
+    hours = [(d.device.usd_per_hour, d.layout.gpus * n) for d, n in parts]
+    limits = [(d.device.tdp_w, d.layout.gpus * n) for d, n in parts]
+    hour, watts = _summed(hours), _summed(limits)
     joules = [watts * s / output if watts and output else None for s in ENERGY_SHARES]
     return Cost(
-        usd_per_hour=None if hour is None else hour * replicas,
+        usd_per_hour=hour,
         usd_per_million_output_tokens=_a_million(hour, output),
         usd_per_million_input_tokens=_a_million(hour, entering),
         usd_per_user_hour=hour / users if hour is not None and users else None,
@@ -143,7 +159,63 @@ def cost_of(
     )
 
 
+def _summed(each: Sequence[tuple[float | None, int]]) -> float | None:
+    """The sum of figures times their counts; None where one is not known."""
+    known = [value * count for value, count in each if value is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
 def _a_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float | None:
     if usd_per_hour is None or not tokens_per_s:
         return None
     return usd_per_hour / 3600 / tokens_per_s * 1e6
+
+
+def handed_serving(
+    first: Timing | None, second: Timing | None, pools: Pools | None, times: Handed | None
+) -> Serving:
+    """The times of two pools: the first token by the first one's band, the others by the second's."""
+    if first is None or second is None or pools is None or times is None:
+        return Serving()
+    tpot = second.span("tpot", times.tpot_s)
+    ttft = None if times.ttft_s is None else first.span("ttft", times.ttft_s)
+    return Serving(
+        tpot_s=tpot.seconds,
+        tpot_low_s=tpot.low,
+        tpot_high_s=tpot.high,
+        ttft_s=ttft.seconds if ttft else None,
+        ttft_low_s=ttft.low if ttft else None,
+        ttft_high_s=ttft.high if ttft else None,
+        output_tokens_per_s=times.requests_per_s * pools.decode.output_tokens,
+    )
+
+
+def cost_of_pools(
+    parts: Sequence[tuple[Deployment, int]], step: Step, pools: Pools | None, times: Handed | None
+) -> Cost:
+    """Money and energy of two pools at their load, else at the second one's step."""
+    if pools is None or times is None:
+        many = parts[1][1]
+        made = None if step.tokens_per_s is None else step.tokens_per_s * many
+        return price_of(parts, made, None, None if made is None else step.batch * many)
+    rate = times.requests_per_s
+    users = times.decoding if pools.prefill.requests_per_s is not None else pools.prefill.users
+    return price_of(
+        parts, rate * pools.decode.output_tokens, rate * pools.prefill.input_tokens, users
+    )
+
+
+def pool_notes(pools: Pools, times: Handed) -> Iterator[str]:
+    """What speaks against two pools, with the numbers."""
+    most = f"{pools.most:,.3g} requests a second"
+    what = {"prefill": "the prefill pool", "link": "the links", "decode": "the decode pool"}
+    if times.saturated:
+        yield (
+            f"more requests arrive than the pools can serve, {most} ({what[pools.binding]}):"
+            " they queue without end"
+        )
+    if pools.binding == "link":
+        yield (
+            f"links of {show_rate(pools.link_bytes_per_s)} a replica hold up both pools at {most}:"
+            f" {show_rate(pools.needed_bytes_per_s)} would not"
+        )

@@ -30,6 +30,13 @@ from kvroom.faces.shell import answers_errors, json_option
 @click.option("--hbm", metavar="SIZE", help="Room for prefixes in GPU memory.")
 @click.option("--host", metavar="SIZE", help="Room for prefixes in host memory.")
 @click.option("--nvme", metavar="SIZE", help="Room for prefixes on NVMe.")
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="KIND:SIZE",
+    help="The same as simulate's: host:512GiB, nvme:4TB, network:20TB (repeatable).",
+)
 @click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
 @json_option
 @answers_errors

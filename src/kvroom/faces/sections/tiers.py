@@ -68,7 +68,7 @@ def data(w: Workings) -> dict[str, Any]:
     """
     machine = machine_of(w)
     link = machine.device.host_link
-    tokens = w.load.input_tokens if w.load else w.deployment.context_tokens
+    tokens = w.asked_tokens
     reachable = [n for n in BELOW if transfer_s(machine, n, 1) is not None]
     return {
         "machine": machine.device.name,
@@ -86,7 +86,7 @@ def data(w: Workings) -> dict[str, Any]:
 
 def machine_of(w: Workings) -> Machine:
     """The machine whose tiers the Plan tells."""
-    return resolve_machine(w.plan.scenario.gpu, min(w.deployment.layout.gpus, times.GPUS_A_MACHINE))
+    return resolve_machine(w.own.gpu, min(w.deployment.layout.gpus, times.GPUS_A_MACHINE))
 
 
 def rungs(machine: Machine) -> list[dict[str, Any]]:
