@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvroom.answer import Plan
 from kvroom.errors import KvroomError
 from kvroom.planning import plan as answer
 from kvroom.scenario import Scenario
+from kvroom.units import check_int
+
+MOST_ASKED, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kvroom.decisions.found import Found
     from kvroom.decisions.levers import Levers
     from kvroom.results import Comparison, Reused, Simulation
@@ -66,6 +67,7 @@ def levers(
     """
     from kvroom.decisions.levers import levers as ranked
 
+    together = [together] if isinstance(together, str) else together
     asked = Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys})
     return ranked(asked, by=by, together=together, simulate=simulate)
 
@@ -106,18 +108,22 @@ def search(
     from kvroom.decisions.space import Space
     from kvroom.decisions.workers import processes
 
-    workload = dict(keys.pop("workload", None) or {})
+    given = keys.pop("workload", None) or {}
+    if not isinstance(given, Mapping):
+        raise KvroomError("workload", given, "is not an object", "Write {'input': …, 'output': …}.")
+    workload = dict(given)
     workload |= {"concurrency": users} if users is not None else {}
     workload |= {"requests_per_s": rate} if rate is not None else {}
     asked = {"model": _given(model), "gpu": "H100-SXM", "workload": workload or None, **keys}
+    usual = {"gpus": [_given(keys["gpu"])]} if "gpu" in keys else {}
     return hunt(
         Scenario.from_dict(asked),
-        slo,
-        space=Space.from_dict(space or {}),
-        simulate=simulate,
+        slo or "",
+        space=Space.from_dict(usual if space is None else space),
+        simulate=check_int("simulate", simulate, low=0, high=MOST_ASKED),
         seed=seed,
         journal=journal,
-        pool=processes(jobs),
+        pool=processes(check_int("jobs", jobs, low=1, high=MOST_ASKED)),
     )
 
 
@@ -137,8 +143,7 @@ def compare(*questions: Scenario | Mapping[str, Any]) -> Comparison:
     if len(questions) < 2:
         fix = "Give two or more questions."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
-    asked = (q if isinstance(q, Scenario) else Scenario.from_dict(dict(q)) for q in questions)
-    return Comparison(plans=tuple(answer(q) for q in asked))
+    return Comparison(plans=tuple(answer(_question(q)) for q in questions))
 
 
 def simulate(
@@ -177,6 +182,7 @@ def simulate(
     from kvroom.simulating import over_seeds, parse_slo, serve
     from kvroom.workloads.synthetic import Synthetic, of_workload
 
+    seeds = check_int("seeds", seeds, low=1, high=MOST_SEEDS)
     scenario = Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys})
     source: Iterable[Request]
     if trace is not None:
@@ -189,7 +195,7 @@ def simulate(
     if seeds > 1 and not isinstance(source, Synthetic):
         fix = "Give a workload in place of a trace."
         raise KvroomError("seeds", seeds, "are drawn of made-up workloads only", fix)
-    objectives = parse_slo(slo, "slo") if slo.strip() else ()
+    objectives = parse_slo(slo, "slo") if (slo or "").strip() else ()
     rows: list[Mapping[str, Any]] = []
     made = serve(
         work(scenario),
@@ -233,9 +239,10 @@ def reuse(
     from kvroom.simulation.reuse import BLOCK_TOKENS
     from kvroom.simulation.reuse import reuse as held
 
+    policies = [policies] if isinstance(policies, str) else policies
     source = _trace(trace, hash_tokens, skip_bad_lines=skip_bad_lines)
     usual = getattr(source, "hash_tokens", None) or BLOCK_TOKENS
-    found = held(source, block_tokens or usual, policies, capacities)
+    found = held(source, usual if block_tokens is None else block_tokens, policies, capacities)
     return Reused(reuse=found, warnings=tuple(reuse_notes(found, source)))
 
 
@@ -249,8 +256,18 @@ def _trace(
     from kvroom.workloads.traces import Trace
 
     if isinstance(trace, str | os.PathLike):
+        if hash_tokens is not None:
+            hash_tokens = check_int("hash_tokens", hash_tokens, low=1, high=MAX_HASH_TOKENS)
         return Trace(os.fspath(trace), hash_tokens=hash_tokens, skip_bad_lines=skip_bad_lines)
+    if not isinstance(trace, Iterable):
+        raise KvroomError("trace", trace, "is no trace", "Give a file's path, or Request objects.")
     return trace
+
+
+def _question(q: Scenario | Mapping[str, Any]) -> Scenario:
+    if not isinstance(q, Scenario | Mapping):
+        raise KvroomError("compare", q, "is no question", "Give a Scenario or its keys.")
+    return q if isinstance(q, Scenario) else Scenario.from_dict(dict(q))
 
 
 def _given(value: Any) -> Any:

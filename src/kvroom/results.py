@@ -40,15 +40,19 @@ def request_row(live: Live, end_ps: int | None) -> dict[str, Any]:
     }
 
 
+def _counted(n: int, what: str) -> str:
+    return f"{n:,} {what}{'s' if n != 1 else ''}"
+
+
 def read_notes(read: Iterable[Request] | None) -> Iterator[str]:
     """What is to be said of a trace that was read."""
     if not isinstance(read, Trace):
         return
     if read.counts.skipped_lines:
         reasons = "; ".join(read.counts.reasons)
-        yield f"{read.counts.skipped_lines:,} bad lines skipped ({reasons})"
+        yield f"{_counted(read.counts.skipped_lines, 'bad line')} skipped ({reasons})"
     if read.counts.unordered:
-        yield f"{read.counts.unordered:,} requests came out of order and were sorted"
+        yield f"{_counted(read.counts.unordered, 'request')} came out of order, now sorted"
 
 
 def reuse_notes(found: Reuse, source: Iterable[Request] | None) -> Iterator[str]:
@@ -69,7 +73,7 @@ def reuse_notes(found: Reuse, source: Iterable[Request] | None) -> Iterator[str]
         yield f"{read.counts.unordered:,} requests come out of order; taken in file order"
     if read is not None and read.counts.skipped_lines:
         reasons = "; ".join(read.counts.reasons)
-        yield f"{read.counts.skipped_lines:,} bad lines skipped ({reasons})"
+        yield f"{_counted(read.counts.skipped_lines, 'bad line')} skipped ({reasons})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,8 @@ def parse_slo(text: str, field: str = "--slo") -> tuple[Objective, ...]:
             fix = did_you_mean(name, known, "Write it like ttft_p95=2s,tpot_p95=50ms.")
             raise KvroomError(field, part.strip(), "is no objective", fix)
         limit = parse_seconds(f"{field} {name}", value)
+        if not limit:
+            raise KvroomError(f"{field} {name}", value, "can never be met", "Write such as 200ms.")
         metric, _, at = name.rpartition("_")
         found.append(Objective(name, metric, at, limit))
     return tuple(found)

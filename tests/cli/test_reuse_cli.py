@@ -118,7 +118,7 @@ def test_wrong_lines_are_named_or_counted(trace):
     assert "trace line 4, timestamp: -1 is negative." in done.stderr
     told = answer(trace, "--skip-bad-lines")
     assert told["skipped_lines"] == 1
-    assert told["warnings"] == ["1 bad lines skipped (line 4: timestamp -1 is negative)"]
+    assert told["warnings"] == ["1 bad line skipped (line 4: timestamp -1 is negative)"]
 
 
 def test_a_trace_that_says_nothing_of_its_prompts(tmp_path):

@@ -76,14 +76,6 @@ def test_wrong_questions_are_one_sentence(words):
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_lengths_alone_are_refused_with_what_to_add():
-    result = run(
-        "search", "llama-3-8b", "--workload", "input=800,output=100", "--slo", "tpot_p95=1s"
-    )
-    assert result.exit_code == 2
-    assert "--users" in result.stderr
-
-
 def test_without_ray_the_cluster_is_refused(monkeypatch):
     def missing(name):
         raise ImportError(name)
@@ -108,3 +100,29 @@ def test_an_address_where_no_cluster_answers_is_refused(monkeypatch):
 def test_questions_travel_as_plain_values():
     question = Question(keys={"model": "llama-3-8b"}, workload={}, slo="", seed=0, max_gpus=8)
     assert Question(**json.loads(json.dumps(question.to_dict()))) == question
+
+
+def test_lengths_in_a_line_with_a_rate_users_or_neither():
+    words = ["search", "llama-3-8b", "--workload", "input=800,output=100", "--gpus", "L4"]
+    words += ["--counts", "1", "--simulate", "0", "--jobs", "1", "--json"]
+    for load, users, rate in (
+        (["--rate", "2"], None, 2.0),
+        (["--users", "8"], 8, None),
+        ([], None, None),
+    ):
+        objective = json.loads(run(*words, *load).stdout)["objective"]
+        assert (objective["users"], objective["requests_per_s"]) == (users, rate)
+    result = run(*words[:-1], "--users", "0")
+    assert result.exit_code == 2
+    assert "0 is below 1" in result.output
+
+
+def test_a_file_in_no_folder_is_told_before_the_search(tmp_path):
+    result = run(*ASKED, "--html", str(tmp_path / "none" / "x.html"))
+    assert result.exit_code == 2
+    assert len(result.output.splitlines()) == 1
+
+
+def test_an_empty_list_is_told():
+    result = run("search", "llama-3-8b", "--users", "3", "--input-tokens", "5", "--gpus", ",")
+    assert result.output.startswith("kvroom: --gpus: ',' names nothing")

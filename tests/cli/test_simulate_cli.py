@@ -125,7 +125,7 @@ def test_wrong_lines_are_named_or_counted(trace):
     assert wrong["field"] == "trace line 2, input_length"
     told = answer(*HARDWARE, "--trace", path, "--skip-bad-lines")
     assert told["requests"]["completed"] == 1
-    assert any("1 bad lines skipped" in each for each in told["warnings"])
+    assert any("1 bad line skipped" in each for each in told["warnings"])
 
 
 def test_unordered_and_zero_length_requests_have_an_answer(trace):
@@ -271,3 +271,21 @@ def test_a_wrong_tier_is_refused():
     error = refused(*HARDWARE, "--workload", LOAD, "--tier", "host:1GB:wrte=back")
     assert (error["field"], error["value"]) == ("tiers[0]", "wrte")
     assert "write" in error["fix"]
+
+
+def test_two_loads_are_one_too_many():
+    load = "arrivals=poisson:2/s,input=100,output=10,requests=5"
+    asked = ["simulate", "llama-3-8b", "--gpu", "L4", "--context", "8K"]
+    result = CliRunner().invoke(main, [*asked, "--workload", load, "--rate", "9"])
+    assert result.exit_code == 2
+    assert "--rate: 9 is not the only load" in result.output.replace("9.0", "9")
+    lengths = "input=100,output=10,requests=5"
+    result = CliRunner().invoke(main, [*asked, "--workload", lengths, "--rate", "9", "--json"])
+    assert result.exit_code == 0
+
+
+def test_no_turns_are_counted_in_no_tokens():
+    load = "arrivals=poisson:2/s,input=100,output=10,requests=5,turns=0"
+    asked = ["simulate", "llama-3-8b", "--gpu", "L4", "--workload", load]
+    result = CliRunner().invoke(main, asked)
+    assert result.output.startswith("kvroom: workload.turns: 0 is below 1. Write a whole number")

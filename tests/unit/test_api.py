@@ -41,3 +41,28 @@ def test_paths_are_taken(tmp_path):
     assert isinstance(config, Path)
     assert kvroom.plan(config, card).weights.params == 8_030_261_248
     assert kvroom.plan(tmp_path, card).weights.params == 8_030_261_248
+
+
+def test_what_a_call_cannot_mean_is_a_sentence():
+    made = {"arrivals": "poisson:2/s", "input": 100, "output": 10, "requests": 5}
+    lengths = {"input_tokens": 100, "output_tokens": 10}
+    calls = [
+        (lambda: kvroom.simulate("llama-3-8b", "L4", workload=made, seeds=0), "seeds"),
+        (lambda: kvroom.simulate("llama-3-8b", "L4", workload=made, slo="ttft_p95=0s"), "slo ttft"),
+        (lambda: kvroom.simulate("llama-3-8b", "L4", trace=3), "trace"),
+        (lambda: kvroom.simulate("llama-3-8b", "L4", trace="x", hash_tokens=0), "hash_tokens"),
+        (lambda: kvroom.search("llama-3-8b", workload="input=1"), "workload"),
+        (lambda: kvroom.search("llama-3-8b", workload=lengths, jobs="2"), "jobs"),
+        (lambda: kvroom.search("llama-3-8b", workload=lengths, simulate=-1), "simulate"),
+        (lambda: kvroom.compare(1, 2), "compare"),
+        (lambda: kvroom.reuse(4), "trace"),
+    ]
+    for call, field in calls:
+        with pytest.raises(kvroom.KvroomError) as told:
+            call()
+        assert told.value.field.startswith(field)
+
+
+def test_one_name_is_a_list_of_one():
+    found = kvroom.levers("llama-3-8b", "L4", context_tokens="8K", together="kv_dtype=fp8")
+    assert [t.ids for t in found.together] == [("kv_dtype=fp8",)]

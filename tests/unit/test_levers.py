@@ -108,6 +108,22 @@ def test_what_a_lever_changes_is_merged_with_what_was_asked():
     }
 
 
+@pytest.mark.parametrize("flag", ["free_gpu_memory_fraction", "kv_cache_free_gpu_memory_fraction"])
+def test_a_share_is_raised_under_the_name_that_it_was_given(flag):
+    asked = question(engine="tensorrt-llm", engine_args={flag: 0.8})
+    shares = [x for x in levers_of(work(asked)) if x.family == "share"]
+    assert [x.patch for x in shares] == [{"engine_args": {flag: 0.95}}]
+    full = question(engine="tensorrt-llm", engine_args={flag: 0.97})
+    assert not [x for x in levers_of(work(full)) if x.family == "share"]
+
+
+def test_where_nothing_fits_it_says_so_and_tries_enough_cards():
+    found = levers(question(gpu="80GB", gpu_count=1, tp=1))
+    assert found.sentence.startswith("Does not fit: the weights need 131.4 GiB")
+    small = levers(question(gpu="L4", gpu_count=1, context_tokens=2048))
+    assert by_id(small)["gpu_count=8,tp=8"].after.requests > 0
+
+
 def test_paging_and_a_shared_prefix_against_reservation():
     load = {
         "input_tokens": 4000,

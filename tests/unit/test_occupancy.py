@@ -75,6 +75,14 @@ def test_a_shared_prefix_is_held_once():
     assert found == pytest.approx(shared, rel=0.08)
 
 
+def test_when_they_come_does_not_matter():
+    lengths = {"input": 100, "output": 400}
+    loads = ({}, {"requests_per_s": 2.0}, {"concurrency": 8}, {"arrivals": "poisson:2/s"})
+    rooms = {ask(**DEPLOYMENT, workload=lengths | w).capacity.expected.requests for w in loads}
+    assert len(rooms) == 1
+    assert None not in rooms
+
+
 def test_nothing_is_expected_where_nothing_is_asked():
     assert ask(**DEPLOYMENT).capacity.expected.requests is None
     too_long = ask(**DEPLOYMENT, workload={"input_tokens": 9000, "output_tokens": 1})

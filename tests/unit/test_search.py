@@ -418,3 +418,44 @@ def test_flags_of_engines_are_chosen_among():
 def test_shares_are_checked():
     with pytest.raises(KvroomError, match="shares"):
         Space.from_dict({"shares": [1.5]})
+
+
+def test_what_can_never_be_met_is_refused():
+    for text in ("tpot_p95=0s", "ttft_p95=0ms,tpot_p95=50ms"):
+        with pytest.raises(KvroomError) as told:
+            objectives(text)
+        assert told.value.field.startswith("--slo ")
+
+
+@pytest.mark.parametrize(
+    ("keys", "field", "value"),
+    [
+        ({"gpu": ["L4"]}, "space", "gpu"),
+        ({"counts": 2}, "space.counts", 2),
+        ({"gpus": "L4"}, "space.gpus", "L4"),
+        ({"kv_dtypes": ["auto", "fp7"]}, "--kv-dtypes", "fp7"),
+        ({"weight_dtypes": ["own", "int3x"]}, "weight_dtype", "int3x"),
+        ({"budgets": [0]}, "--budgets", 0),
+        ({"sequences": ["8"]}, "--sequences", "8"),
+        ([1], "space", [1]),
+    ],
+)
+def test_a_choice_that_is_none_is_refused_before_any_work(keys, field, value):
+    with pytest.raises(KvroomError) as told:
+        Space.from_dict(keys)
+    assert (told.value.field, told.value.value) == (field, value)
+
+
+def test_a_model_that_writes_nothing_is_told_so():
+    told = search(base("bge-m3"), space=Space(gpus=("L4",), counts=(1,)), simulate=0)
+    assert "bge-m3 writes no tokens" in told.sentence
+
+
+def test_why_none_runs_names_the_value():
+    told = search(base(), space=Space(gpus=("L4",), counts=(1,), budgets=(-5,)), simulate=0)
+    assert "max_num_batched_tokens -5 is below 1" in told.sentence
+
+
+def test_the_python_call_takes_a_card_of_the_question():
+    got = kvroom.search("llama-3-8b", gpu="L4", users=8, workload=LENGTHS, simulate=0)
+    assert {a.scenario.gpu for a in got.answers} == {"L4"}

@@ -16,7 +16,7 @@ from kvroom.memory.engines.releases import shown
 from kvroom.memory.layout import context_cuts, most_experts
 from kvroom.models import catalogue
 from kvroom.models.dtypes import cache_dtype
-from kvroom.planning import Workings
+from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
 from kvroom.units import say_tokens, show_count
 
@@ -35,7 +35,7 @@ def levers_of(made: Workings) -> list[Lever]:
         *_flags(made),
         *_stairs(made),
         *_weights(made),
-        *_layouts(s, d),
+        *_layouts(s, d, more=2 if made.plan.verdict.fits else _enough(s)),
         *serving_levers.drafting(s, d),
         *_version(s),
         *_limit(s),
@@ -85,7 +85,7 @@ def _weights(made: Workings) -> Iterator[Lever]:
 SHARES: Mapping[str, tuple[str, tuple[float, ...], float]] = {
     "vllm": ("gpu_memory_utilization", (0.95, 0.97), 0.92),
     "sglang": ("mem_fraction_static", (0.92,), 0.0),
-    "tensorrt-llm": ("free_gpu_memory_fraction", (0.95,), 0.9),
+    "tensorrt-llm": ("kv_cache_free_gpu_memory_fraction", (0.95,), 0.9),
 }
 """Engine → the flag for its share of memory, values worth trying, its default (0: the engine's rule)."""
 SEQUENCES: Mapping[str, str] = {
@@ -100,8 +100,10 @@ def _flags(made: Workings) -> Iterator[Lever]:
     s = made.plan.scenario
     args = s.engine_args
     flag, shares, default = SHARES.get(s.engine, ("", (), 0.0))
+    short = flag.removeprefix("kv_cache_")
+    flag = short if short in args else flag  # TensorRT-LLM has two names for its share
     now = args.get(flag, default)
-    for share in shares:
+    for share in shares if "kv_cache_config" not in args else ():
         if isinstance(now, int | float) and share > now:
             yield _flag(flag, share, f"{flag.replace('_', ' ')} {share:g}", "share", SAME)
     if s.engine == "vllm":
@@ -154,12 +156,24 @@ def _stairs(made: Workings) -> Iterator[Lever]:
         )
 
 
-def _layouts(s: Scenario, d: Deployment) -> Iterator[Lever]:
-    """Other layouts of the same cards, then of twice as many."""
+def _enough(s: Scenario) -> int:
+    """How many times the cards, as tensor ranks, it takes until anything fits; 2 where 8 do not help."""
+    for n in (2, 4, 8):
+        wider = s.to_dict() | {"tp": n * s.tp, "gpu_count": n * s.gpu_count}
+        try:
+            if work(Scenario.from_dict(wider)).plan.verdict.fits:
+                return n
+        except KvroomError:
+            continue
+    return 2
+
+
+def _layouts(s: Scenario, d: Deployment, more: int) -> Iterator[Lever]:
+    """Other layouts of the same cards, then of twice (tensor ranks: ``more`` times) as many."""
     heads = d.model.q_heads or 2**20
     others = [cut for cut in _cuts(s.gpu_count) if cut != (s.tp, s.pp, s.dp)]
-    twice = [(2 * s.tp, s.pp, s.dp), (s.tp, 2 * s.pp, s.dp), (s.tp, s.pp, 2 * s.dp)]
-    for tp, pp, dp in (*others, *twice):
+    wider = [(more * s.tp, s.pp, s.dp), (s.tp, 2 * s.pp, s.dp), (s.tp, s.pp, 2 * s.dp)]
+    for tp, pp, dp in (*others, *wider):
         if tp <= max(MOST_TENSOR_RANKS, s.tp) and heads % tp == 0 and pp <= d.model.num_layers:
             yield _layout(s, tp=tp, pp=pp, dp=dp)
     experts = most_experts(d.model)

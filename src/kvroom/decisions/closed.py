@@ -140,6 +140,8 @@ def served_of(scenario: Scenario, made: Placed, demand: Demand) -> Served | str:
     d, answer = made.deployment, made.answer
     if not answer.starts:
         return judge(scenario, d, answer, made.limit).sentence
+    if not d.model.generates:
+        return f"{d.model.name} writes no tokens: there is nothing to time"
     if made.timing is None:
         return f"{d.device.name} has no known arithmetic rate: no times"
     load = load_of(
@@ -182,7 +184,7 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
         made = place(scenario)
         served = served_of(scenario, made, demand)
     except KvroomError as e:
-        return {"refused": f"{e.field} {e.message}"}
+        return {"refused": f"{e.field} {e.value!r} {e.message}"}
     if isinstance(served, str):
         return {"refused": served}
     most = served.most_users(demand.users or MOST_USERS)

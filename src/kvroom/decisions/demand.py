@@ -80,7 +80,7 @@ def _load(w: Workload, source: Synthetic, free: bool) -> tuple[int | None, float
     """(users, requests a second), one of them or neither."""
     if free:
         return None, None
-    if w.requests_per_s is not None and (w.concurrency is not None or w.arrivals is not None):
+    if w.requests_per_s is not None and w.concurrency is not None:
         fix = "Give --rate, or --users, or the workload's arrivals."
         raise KvroomError("--rate", w.requests_per_s, "is not the only load that is asked for", fix)
     arrivals = source.arrivals

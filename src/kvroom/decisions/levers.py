@@ -71,13 +71,15 @@ class Together:
 class Levers:
     """The answer of ``levers``: ranked levers, the best sets of them, the first set's gain split.
 
-    ``waterfall`` splits ``together[0]``'s requests less ``before``'s over its levers. ``served``, where a
-    simulation is asked for: the workload's requests served with a lever, ``served_before`` without any.
+    ``verdict`` is the Plan's own sentence, told where nothing fits as it is. ``waterfall`` splits
+    ``together[0]``'s requests less ``before``'s over its levers. ``served``, where a simulation is asked
+    for: the workload's requests served with a lever, ``served_before`` without any.
     """
 
     scenario: Scenario
     before: Figures
     binding: str
+    verdict: str
     levers: tuple[Pulled, ...]
     together: tuple[Together, ...]
     waterfall: tuple[tuple[str, float], ...]
@@ -169,6 +171,8 @@ class Levers:
     def sentence(self) -> str:
         """What to pull first, what it brings, and its price."""
         p = self.first
+        if p is None and not self.before.requests:
+            return self.verdict
         if p is None:
             return "No lever that is one flag away, keeps everything and has a small published cost helps."
         b, a, key = self.before, p.after, self.ranked_by
@@ -300,6 +304,7 @@ def levers(
         scenario=base.plan.scenario,
         before=before,
         binding=base.plan.verdict.binding,
+        verdict=base.plan.verdict.sentence,
         levers=tuple(found),
         together=tuple(sets),
         waterfall=tuple(_split(bench, first, seed)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from typing import Any
 
@@ -14,14 +14,18 @@ from kvroom.machines import all_devices
 from kvroom.machines.reader import resolve
 from kvroom.machines.spec import Device
 from kvroom.memory.layout import context_cuts, most_experts
+from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
+from kvroom.models.quantisation.names import named
 from kvroom.models.spec import ModelSpec
-from kvroom.scenario import ENGINES, MAX_GPUS, Scenario
+from kvroom.scenario import ENGINES, MAX_GPUS, Scenario, check_keys
 from kvroom.units import check_float, check_int
 
 COUNTS = (1, 2, 4, 8)
 MOST_TENSOR_RANKS = 8
 MOST_STAGES = 4
+MOST_SETTING = 10**9
+"""The largest value of a flag that is tried."""
 OWN = "own"
 """The checkpoint's own weights, the cache that the engine takes by itself."""
 
@@ -52,12 +56,22 @@ class Space:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Space:
         """A Space from its plain form, checked; KvroomError names what is wrong."""
-        values: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list | tuple) else v for k, v in given.items()
-        }
+        if not isinstance(given, Mapping):
+            raise KvroomError("space", given, "is not an object", "Name its choices by their keys.")
+        check_keys("space", given, tuple(f.name for f in fields(cls)))
+        values: dict[str, Any] = {k: _listed(k, v) for k, v in given.items()}
         made = cls(**values)
         for n in made.counts:
             check_int("--counts", n, low=1, high=MAX_GPUS)
+        for name in ("budgets", "sequences"):
+            for n in getattr(made, name):
+                check_int(f"--{name}", n, low=1, high=MOST_SETTING)
+        for dtype in made.weight_dtypes:
+            if dtype != OWN:
+                named(dtype)
+        for dtype in made.kv_dtypes:
+            if dtype != "auto":
+                cache_dtype(dtype, "--kv-dtypes")
         check_int("--max-gpus", made.max_gpus, low=1, high=MAX_GPUS)
         for share in made.shares:
             check_float("--shares", share, low=0.01, high=1.0)
@@ -68,6 +82,15 @@ class Space:
         for gpu in made.gpus:
             resolve(gpu)
         return made
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Choices as a tuple; ``max_gpus`` is a number."""
+    if key == "max_gpus" or isinstance(value, tuple):
+        return value
+    if not isinstance(value, list):
+        raise KvroomError(f"space.{key}", value, "is no list of choices", "Write such as [2, 4].")
+    return tuple(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,15 @@ def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def check_places(**paths: str | None) -> None:
+    """Refuse, before any work is done, an option's file in a folder that is not there; None is no file."""
+    for flag, path in paths.items():
+        folder = Path(path).parent if path else None
+        if folder is not None and not folder.is_dir():
+            fix = "Give a file in a folder that can be written to."
+            raise KvroomError(f"--{flag}", path, "cannot be written (no such folder)", fix)
+
+
 def write(answer: Any, csv: str | None, parquet: str | None, html: str | None) -> None:
     """Write ``answer`` (with ``rows`` and ``to_html``) into the files that are named."""
     if csv:

@@ -324,11 +324,14 @@ def _value(key: str, text: str) -> Any:
 
 
 def _spec(text: str) -> dict[str, Any]:
-    """The keys of a SPEC line, each checked, kept as written (counts as numbers)."""
+    """The keys of a SPEC line, each checked, kept as written (counts as numbers).
+
+    Without ``arrivals`` the load is what ``--rate`` or ``--users`` says, or none.
+    """
     from kvroom.workloads.synthetic import parse, split_spec
 
-    parse(text)
     found: dict[str, Any] = dict(split_spec(text))
+    parse({"arrivals": "once", **found})
     return found | {k: int(found[k]) for k in ("requests", "seed") if k in found}
 
 

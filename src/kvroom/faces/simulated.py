@@ -34,7 +34,8 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
     parts = [f"{n['completed']:,} of {n['arrived']:,} requests are answered in {span(spent)}"]
     parts[0] += f", {answer['output_tokens_per_s']:,.0f} tokens a second"
     if n["dropped"]:
-        parts.append(f"{n['dropped']:,} can never be served and are dropped")
+        be = "is" if n["dropped"] == 1 else "are"
+        parts.append(f"{n['dropped']:,} can never be served and {be} dropped")
     if made.fleet.stopped:
         parts.append(f"stopped with {n['running']:,} running and {n['waiting']:,} waiting")
     blocks = answer["kv_blocks"]

@@ -45,7 +45,9 @@ def expected_room(
     try:
         rules = played(d, answer)
         # When they come does not matter here.
-        made = of_workload(replace(workload, arrivals=workload.arrivals or "once"))
+        made = of_workload(
+            replace(workload, arrivals=workload.arrivals or "once", requests_per_s=None)
+        )
     except KvroomError:
         return None, None
     engine = rules.engine

@@ -187,6 +187,8 @@ def _seed(field: str, text: str) -> int:
 
 def _counts(field: str, text: str) -> Distribution:
     """A distribution of counts, written like one of lengths."""
+    if text.isdecimal() and len(text) <= 12:
+        check_int(field, int(text), low=1, high=MAX_TURNS)
     found = parse_length(field, text)
     check_float(field, found.mean, low=1.0, high=float(MAX_TURNS))
     return found
@@ -299,6 +301,10 @@ def split_spec(spec: str, field: str = "workload") -> dict[str, str]:
 
 def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
     """The workload that a Scenario describes: its SPEC keys, else lengths, rate and concurrency."""
+    if workload.requests_per_s is not None and workload.arrivals is not None:
+        fix = "Give --rate, or the workload's arrivals."
+        rate = workload.requests_per_s
+        raise KvroomError("--rate", rate, "is not the only load that is asked for", fix)
     given = {k: getattr(workload, k) for k in KEYS if getattr(workload, k) is not None}
     plain = {
         "input": workload.input_tokens,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from kvroom.faces.export import file_options, write
+from kvroom.faces.export import check_places, file_options, write
 from kvroom.faces.options import scenario_from, scenario_options
 from kvroom.faces.shell import answers_errors, json_option, say
 
@@ -47,6 +47,7 @@ def levers(
     """
     from kvroom.decisions.levers import levers as ranked
 
+    check_places(csv=csv, parquet=parquet, html=html)
     ids = _ids(together) if together else None
     found = ranked(scenario_from(given), by=by, together=ids, simulate=simulate)
     write(found, csv, parquet, html)

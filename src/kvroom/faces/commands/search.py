@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kvroom.errors import KvroomError
-from kvroom.faces.export import file_options, write
+from kvroom.faces.export import check_places, file_options, write
 from kvroom.faces.options import scenario_from, scenario_options
 from kvroom.faces.shell import answers_errors, json_option, say
 from kvroom.scenario import Scenario
@@ -80,15 +80,16 @@ def search(
     from kvroom.decisions.space import Space
     from kvroom.faces import search as face
 
+    check_places(csv=csv, parquet=parquet, html=html)
     lists = {flag: given.pop(flag[2:].replace("-", "_")) for flag, _, _ in LISTS}
     base, counts = _base(given)
     space = Space.from_dict(
         {
             "gpus": _cards(lists["--gpus"], given, base),
             "counts": _numbers("--counts", lists["--counts"]) or counts,
-            "engines": _words(lists["--engines"]) or (base.engine,),
-            "weight_dtypes": _words(lists["--weight-dtypes"]),
-            "kv_dtypes": _words(lists["--kv-dtypes"]),
+            "engines": _words("--engines", lists["--engines"]) or (base.engine,),
+            "weight_dtypes": _words("--weight-dtypes", lists["--weight-dtypes"]),
+            "kv_dtypes": _words("--kv-dtypes", lists["--kv-dtypes"]),
             "budgets": _numbers("--budgets", lists["--budgets"]),
             "shares": _shares(lists["--shares"]),
             "sequences": _numbers("--sequences", lists["--sequences"]),
@@ -120,46 +121,35 @@ def _base(given: dict[str, Any]) -> tuple[Scenario, tuple[int, ...]]:
     counted = ":" in (given.get("gpu") or "") or given.get("gpu_count")
     if not named:
         given["gpu"] = STAND_IN
-    if given.get("workload"):
-        given["workload"] = _with_arrivals(given)
     base = scenario_from(dict(given))
     if not named:
         given["gpu"] = None
     return base, (base.gpu_count,) if counted else COUNTS
 
 
-def _with_arrivals(given: dict[str, Any]) -> str:
-    """The SPEC line, with a load for its parser where only lengths are said."""
-    spec = str(given["workload"])
-    if "arrivals=" in spec:
-        return spec
-    if given.get("rate"):
-        return f"arrivals=poisson:{given.pop('rate')}/s,{spec}"
-    users = given.get("users")
-    if not users:
-        message = "says no load"
-        fix = "Add --users, --rate or arrivals=poisson:2/s; for lengths alone use --input-tokens."
-        raise KvroomError("--workload", spec, message, fix)
-    return f"arrivals=closed:{users},{spec}"
-
-
 def _cards(text: str | None, given: dict[str, Any], base: Scenario) -> tuple[Any, ...]:
-    if text:
-        return _words(text)
+    if text is not None:
+        return _words("--gpus", text)
     return (base.gpu,) if given.get("gpu") or given.get("scenario_file") else ()
 
 
-def _words(text: str | None) -> tuple[str, ...]:
-    return tuple(w.strip() for w in text.split(",") if w.strip()) if text else ()
+def _words(flag: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    words = tuple(w.strip() for w in text.split(",") if w.strip())
+    if not words:
+        fix = "Name one or more with commas between them, or leave the option out."
+        raise KvroomError(flag, text, "names nothing to choose from", fix)
+    return words
 
 
 def _numbers(flag: str, text: str | None) -> tuple[int, ...]:
-    return tuple(_number(flag, w) for w in _words(text))
+    return tuple(_number(flag, w) for w in _words(flag, text))
 
 
 def _shares(text: str | None) -> tuple[float, ...]:
     try:
-        return tuple(float(w) for w in _words(text))
+        return tuple(float(w) for w in _words("--shares", text))
     except ValueError:
         raise KvroomError("--shares", text, "are no numbers", "Write such as 0.85,0.92.") from None
 
