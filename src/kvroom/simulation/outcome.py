@@ -47,10 +47,10 @@ class Gaps:
         """Put runs that were added lately into the columns, where they take less memory."""
         if self._fresh:
             first, slope, steps, weight = zip(*self._fresh, strict=True)
-            self.first.extend(first)
-            self.slope.extend(slope)
-            self.steps.extend(steps)
-            self.weight.extend(weight)
+            self.first += array("q", first)
+            self.slope += array("q", slope)
+            self.steps += array("q", steps)
+            self.weight += array("q", weight)
             self._fresh.clear()
 
     @property

@@ -293,7 +293,10 @@ class Router:
         for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
             known = views[each].names
             # Most have no more than what all prompts begin with.
-            count = leading(names, known) if second in known else int(first in known)
+            if second in known:
+                count = leading(names, known)
+            else:
+                count = 1 if first in known else 0
             cost = weight * (owed[each] - count * size) + tokens[each]
             if cost < least:
                 place, most, least = each, count, cost

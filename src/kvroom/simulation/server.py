@@ -362,8 +362,8 @@ class Server(Arrivals):
             return
         if need:
             self.pool.take(need)
-        for place, (live, tokens) in enumerate(chunks):
-            self.grow(live, tokens, grown[place])
+        for (live, tokens), more in zip(chunks, grown, strict=True):
+            self.grow(live, tokens, more)
         if self.waiting or self.queue:
             admit(self, chunks, budget, longest)
         if chunks or self.active:
@@ -382,7 +382,10 @@ class Server(Arrivals):
         live.blocks += blocks
         if live.held is not None:
             full = (live.computed + tokens) // self.block_tokens
-            register(self, live, full)
+            if self.growing:
+                register(self, live, full)
+            else:
+                self.pool.register(live.held, full)
             if self.notices is not None:
                 noted(self, live, min(full, live.prompt // self.block_tokens))
 
@@ -489,9 +492,10 @@ class Server(Arrivals):
                 self.over(live, self.end)
             if self.lag:
                 self.leaving.append((step + 2, live))
-                if live.held is not None:
+                held = live.held
+                if held is not None and held.covered < held.named:
                     computed = max(live.resumed_at, live.total - 1 - self.lag)
-                    self.pool.register(live.held, computed // self.block_tokens)
+                    self.pool.register(held, computed // self.block_tokens)
                 if self.blocked == "tokens":
                     self.blocked = ""
             else:
