@@ -293,10 +293,7 @@ class Router:
         for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
             known = views[each].names
             # Most have no more than what all prompts begin with.
-            if second in known:
-                count = leading(names, known)
-            else:
-                count = 1 if first in known else 0
+            count = leading(names, known) if second in known else first in known
             cost = weight * (owed[each] - count * size) + tokens[each]
             if cost < least:
                 place, most, least = each, count, cost

@@ -300,7 +300,7 @@ class Server(Arrivals):
             self.least_free = pool.free
         longer = slope * (steps - 1)
         spent = steps * first + longer * steps // 2
-        self._gap(first, slope, steps, active, spent)
+        self._gap((first, slope, steps, active, spent))
         self.end = end = self.end + spent
         self.decide = end - first - longer if lag else end
         self.step = step = step + steps
@@ -417,17 +417,19 @@ class Server(Arrivals):
                     spent += self._pairs_ps * pairs // PAIRS
         spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
-            self._gap(spent, 0, 1, active, spent)
+            self._gap((spent, 0, 1, active, spent))
         self._note_peak()
         start = max(self.end, self.decide)
         self.end = start + spent
         self.decide = start if self.lag else self.end
         self.step = step + 1
+        begun = False
         for live, count in chunks:
             live.computed += count
             if live.computed == live.known:
+                begun = True
                 self._begin(live, step)
-        if self.filling:
+        if begun and self.filling:
             self.filling = [live for live in self.filling if live.computed < live.known]
         if self._finishing and self._finishing[0][0] <= step:
             self._finish(step)
@@ -448,7 +450,7 @@ class Server(Arrivals):
             self.outcome.first(live)
         else:
             gap = self.end - live.token_ps
-            self._gap(gap, 0, 1, 1, gap)
+            self._gap((gap, 0, 1, 1, gap))
         if live.last == step:
             return
         live.decoding = True
