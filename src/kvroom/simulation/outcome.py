@@ -16,8 +16,8 @@ BINS = 65536
 """How finely runs of gaps are told apart before they are counted one by one."""
 
 
-RUNS = 4096
-"""Runs that are packed at once."""
+NUMBERS = 5 * 4096
+"""Numbers of runs that are packed at once."""
 
 
 class Gaps:
@@ -36,14 +36,14 @@ class Gaps:
         self.steps = array("q")
         self.weight = array("q")
         self.total_ps = 0
-        self._fresh: list[tuple[int, int, int, int, int]] = []
-        self.add = self._fresh.append
+        self._fresh: list[int] = []
+        self.add = self._fresh.extend
 
     def settle(self, least: int = 1) -> None:
-        """Put runs that were added lately, if they are so many, into the columns, where they take less
-        memory; ``total_ps`` is that of the columns."""
+        """Put runs that were added lately, if they are so many numbers, into the columns, where they take
+        less memory; ``total_ps`` is that of the columns."""
         if len(self._fresh) >= least:
-            first, slope, steps, weight, spent = zip(*self._fresh, strict=True)
+            first, slope, steps, weight, spent = (self._fresh[n::5] for n in range(5))
             self.total_ps += sum(map(mul, spent, weight))
             self.first += array("q", first)
             self.slope += array("q", slope)
