@@ -55,8 +55,8 @@ class Meter:
 
     def begin(self) -> None:
         """A span begins."""
+        self._at = time.monotonic()  # first: what runs while it reads is within the span
         self._times = self._read()
-        self._at = time.monotonic()
 
     def end(self) -> Span:
         """The span since ``begin``."""

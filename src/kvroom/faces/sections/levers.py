@@ -103,6 +103,7 @@ def ranking(found: Levers, by: str) -> list[str]:
 _UNITS = {
     "requests": ("Requests at once", "requests"),
     "step_s": ("A decode step", "s"),
+    "token_s": ("A token of one request", "s"),
     "usd_per_million_output_tokens": ("A million output tokens", "USD"),
 }
 
