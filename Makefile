@@ -94,8 +94,13 @@ proof: $(READY)  ## Start a real vLLM on the CPU and measure it beside its plan 
 	@if timeout $(ENGINE_INSTALL_S) $(MAKE) --no-print-directory $(ENGINE_READY); then \
 	    KVROOM_ENGINE="$(CURDIR)/$(ENGINE)/bin/python" timeout $(PROOF_S) \
 	        $(BIN)/python benchmarks/proof.py $(PROOF); \
+	    status=$$?; \
+	    [ $$status -ne 124 ] || echo "No proof: it was ended after $(PROOF_S) s (PROOF_S=seconds)."; \
+	    exit $$status; \
 	else \
-	    echo "A vLLM for the CPU cannot be installed here (in $(ENGINE_INSTALL_S) s): no proof."; \
+	    rm -rf $(ENGINE); \
+	    echo "No proof: a vLLM for the CPU cannot be installed here (in $(ENGINE_INSTALL_S) s)."; \
+	    exit 2; \
 	fi
 
 lock:            ## Pin every dependency anew (needs uv)

@@ -25,7 +25,7 @@ PROVENANCE = (
     "Splitwise's performance model, AccelMark, llama.cpp scoreboards and the tables of XiongjieDai, "
     "lhl (Strix Halo), MLC, exllamav2, gpt-fast, lmdeploy and NVIDIA NIM"
 )
-ROUNDS = 10
+ROUNDS = 8
 REFIT = 0.05
 """Groups with a larger share of the points are fitted anew when they are left out."""
 SMALLEST_BAND = 0.05
@@ -86,10 +86,10 @@ def table(fit: Fit, effects: Any) -> dict[str, Any]:
     return {"overall": overall, "effects": {x: e for x, e in rounded.items() if e}}
 
 
-def written(fit: Fit, effects: Any, inside: Residuals, out: dict[str, Residuals]) -> str:
+def written(fit: Fit, effects: Any, widths: dict[str, dict[str, float]]) -> str:
     """The text of the package's table."""
     made = table(fit, effects) | {
-        "bands": bands(fit, inside, out),
+        "bands": widths,
         "measured": measured(fit.points),
         "provenance": PROVENANCE,
     }
@@ -99,13 +99,13 @@ def written(fit: Fit, effects: Any, inside: Residuals, out: dict[str, Residuals]
 def fitted(points: Sequence[Point]) -> tuple[Fit, Any, Linear]:
     """The fit of all points, and the problem linearised there."""
     fit, every = Fit(points, BELIEFS), list(range(len(points)))
-    effects = fit.run(every, fit.mean.copy(), ROUNDS, say=True)
+    effects = fit.run(every, fit.mean.copy(), ROUNDS, chords=1, say=True)
     return fit, effects, fit.linear(effects, every)
 
 
 def left_out(fit: Fit, lin: Linear, of: str) -> Residuals:
     """Residuals of every point by effects fitted without its ``gpu`` (``model``, ``setting``)."""
-    return fit.left_out(lin, [getattr(p, of) for p in fit.points], refit=REFIT, rounds=1)
+    return fit.left_out(lin, [getattr(p, of) for p in fit.points], refit=REFIT, rounds=2)
 
 
 LEFT_OUT = {"gpu": "gpu", "model": "model", "setting": SETTING}
@@ -130,15 +130,13 @@ def main() -> None:
     given = arguments(__doc__)
     fit, effects, lin = fitted(read(given.data, given.configs))
     inside = dict(zip(lin.keys, map(float, lin.r), strict=True))
-    show("in sample", fit, inside)
-    out: dict[str, Residuals] = {}
-    if given.out:  # with bands for what was measured; leaving out takes a while
-        given.out.write_text(written(fit, effects, inside, out))
+    out = {kind: left_out(fit, lin, of) for of, kind in LEFT_OUT.items()}
+    widths = bands(fit, inside, out)
+    show("in sample", fit, inside, widths)
     for of, kind in LEFT_OUT.items():
-        out[kind] = left_out(fit, lin, of)
-        show(f"one {of} left out", fit, out[kind])
+        show(f"one {of} left out", fit, out[kind], widths, (of, kind))
     if given.out:
-        given.out.write_text(written(fit, effects, inside, out))
+        given.out.write_text(written(fit, effects, widths))
 
 
 if __name__ == "__main__":

@@ -179,6 +179,7 @@ def main() -> None:
     estimate = fit_estimate(every)
     print("graph estimate over real", estimate)
     report(rows, accounts)
+    report_left_out(rows, read)
     if args.write:
         kept = {
             "provenance": "start-up logs that people published, by benchmarks/fit_overheads.py",
@@ -204,30 +205,65 @@ def fit_estimate(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def room(row: dict[str, Any]) -> float | None:
+    """GiB that the share leaves beside weights; None where the log does not print what that takes."""
+    share = row.get("gpu_memory_utilization")
+    total, weights, cache = (
+        row.get(k) for k in ("total_gpu_gib", "weights_gib", "kv_available_gib")
+    )
+    known = total and weights and cache and isinstance(share, int | float)
+    return total * share - weights if known else None
+
+
+def spent(row: dict[str, Any], accounts: dict[str, Any]) -> list[float]:
+    """GiB of activations and runtime: as fitted, and at the ends of the bands."""
+    f, made = features(row), [0.0, 0.0, 0.0]
+    for name in ("activations", "runtime"):
+        fit = accounts[name]
+        middle = fit["log_bytes"] + sum(s * f[k] for k, s in fit["slopes"].items())
+        for i, off in enumerate((0.0, fit["low"], fit["high"])):
+            made[i] += exp(middle + off) / GIB
+    return made
+
+
 def report(rows: Sequence[dict[str, Any]], accounts: dict[str, Any]) -> None:
     """Cache bytes from total, share and weights, against those printed."""
     errors, held = [], 0
     for r in rows:
-        share = r.get("gpu_memory_utilization")
-        total, weights, cache = (
-            r.get(k) for k in ("total_gpu_gib", "weights_gib", "kv_available_gib")
-        )
-        if not (total and weights and cache and isinstance(share, int | float)):
+        left = room(r)
+        if left is None:
             continue
-        f = features(r)
-        spent = [0.0, 0.0, 0.0]
-        for name in ("activations", "runtime"):
-            fit = accounts[name]
-            middle = fit["log_bytes"] + sum(s * f[k] for k, s in fit["slopes"].items())
-            for i, off in enumerate((0.0, fit["low"], fit["high"])):
-                spent[i] += exp(middle + off) / GIB
-        room = total * share - weights
-        errors.append((room - spent[0]) / cache - 1)
-        held += room - spent[2] <= cache <= room - spent[1]
-    middle = statistics.median(map(abs, errors))
+        middle, low, high = spent(r, accounts)
+        errors.append((left - middle) / r["kv_available_gib"] - 1)
+        held += left - high <= r["kv_available_gib"] <= left - low
     print(
-        f"cache bytes, graphs left out: {len(errors)} logs, median error {middle:.1%}, "
-        f"{held} inside the band"
+        f"cache bytes, graphs left out: {len(errors)} logs, "
+        f"median error {statistics.median(map(abs, errors)):.1%}, {held} inside the band"
+    )
+
+
+def report_left_out(
+    rows: Sequence[dict[str, Any]], read: dict[str, Callable[[dict[str, Any]], float | None]]
+) -> None:
+    """The same for the logs that are in the fit, each by a fit to the others."""
+    before, after = [], []
+    for r in rows:
+        left = room(r)
+        names = [n for n in ("activations", "runtime") if read[n](r)]
+        if left is None or not names:
+            continue
+        for keep, errors in ((rows, before), ([x for x in rows if x is not r], after)):
+            accounts = {
+                n: fit_account(
+                    [(features(x), log(v * GIB)) for x in keep if (v := read[n](x))], PRIORS[n]
+                )
+                for n in ("activations", "runtime")
+            }
+            errors.append(abs((left - spent(r, accounts)[0]) / r["kv_available_gib"] - 1))
+    print(
+        f"of the {len(after)} that are in the fit: median error {statistics.median(before):.1%}, worst "
+        f"{max(before):.1%}; each by a fit to the others {statistics.median(after):.1%}, "
+        f"{max(after):.1%}"
     )
 
 

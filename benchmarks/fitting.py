@@ -129,14 +129,18 @@ class Fit:
 
     def solve(self, lin: Linear, rows: Any, turns: int = 1) -> Any:
         """Effects that fit ``rows`` of a linearised problem, reweighted ``turns`` times."""
-        j, prior = lin.j[rows], 1 / np.square(self.spread)
-        effects = lin.at.copy()
+        moved = np.flatnonzero(lin.j[rows].any(axis=0))  # the rest stays where it is believed to be
+        j, prior = lin.j[np.ix_(rows, moved)], 1 / np.square(self.spread[moved])
+        effects = np.where(lin.j[rows].any(axis=0), lin.at, self.mean)
         for _ in range(turns):
-            r = lin.r[rows] + j @ (effects - lin.at)
+            off = effects[moved] - lin.at[moved]
+            r = lin.r[rows] + j @ off
             w = self.row_weights(lin, rows, effects)
             a = (j * w[:, None]).T @ j + np.diag(prior)
-            step = np.linalg.solve(a, -(j.T @ (w * r) + prior * (effects - self.mean)))
-            effects = effects + step * min(1.0, LONGEST / max(1e-9, float(np.abs(step).max())))
+            pull = prior * (effects[moved] - self.mean[moved])
+            step = np.linalg.solve(a, -(j.T @ (w * r) + pull))
+            step *= min(1.0, LONGEST / max(1e-9, float(np.abs(step).max())))
+            effects[moved] += step
         return effects
 
     def run(

@@ -38,6 +38,8 @@ class Point:
     tokens: int
     measured: dict[str, float]
     weight: float = 1.0
+    near: float | None = None
+    """How many decoded at once when it was last asked: where the next search begins."""
 
     @property
     def group(self) -> str:
@@ -94,7 +96,8 @@ class Point:
         clock = Clock(work=self.work, rates=self.rates, k=k)
         made: dict[str, float] = {}
         if self.load and not self.static:
-            times = serving.closed_loop(clock, self.load)
+            times = serving.closed_loop(clock, self.load, self.near)
+            self.near = times.decoding
             made = {"tpot": times.tpot_s, "ttft": times.ttft_s}
         else:
             if "tpot" in self.measured:

@@ -22,13 +22,15 @@ DRAG = """async ([moves, pause]) => {
   const times = [];
   for (const to of moves) {
     const before = memory.answer;
+    let drawn;
+    const moved = new Promise((done) => (drawn = done));
+    const seen = new MutationObserver(() => memory.answer !== before && drawn());
+    seen.observe(memory, { subtree: true, childList: true, attributes: true, characterData: true });
     const start = performance.now();
     slider.value = to;
     slider.dispatchEvent(new Event('input', { bubbles: true }));
-    while (memory.answer === before) {
-      const { port1, port2 } = new MessageChannel();
-      await new Promise((done) => { port1.onmessage = done; port2.postMessage(0); });
-    }
+    await moved;
+    seen.disconnect();
     await memory.updateComplete;
     memory.querySelector('svg').getBoundingClientRect();
     times.push(performance.now() - start);
@@ -36,10 +38,16 @@ DRAG = """async ([moves, pause]) => {
   }
   return times;
 }"""
-"""Moves the slider; milliseconds from each move to the figure laid out."""
-SENT = """performance.getEntriesByType('navigation')[0].transferSize + performance
-    .getEntriesByType('resource').reduce((sum, r) => sum + r.transferSize, 0)"""
-"""Bytes that came, compressed as they were."""
+"""Moves the slider; milliseconds from each move to the figure laid out. It waits without spinning,
+which would take a core from browser and server."""
+SENT = """(() => {
+  const sent = { files: performance.getEntriesByType('navigation')[0].transferSize, answers: 0 };
+  for (const r of performance.getEntriesByType('resource')) {
+    sent[r.name.includes('/api/') ? 'answers' : 'files'] += r.transferSize;
+  }
+  return sent;
+})()"""
+"""Bytes that came, compressed as they were: the page's own, and the answers to its questions."""
 FIGURES = {
     "tiers-figure": ".filled svg",
     "levers-figure": ".filled svg",
@@ -84,8 +92,12 @@ def main() -> None:
         )
     print(f"page's own work a move   {work:.1f} ms of CPU")
     print(f"load of the machine      {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"transferred at first     {sent / 1000:.1f} kB compressed")
-    print(f"with every section       {whole / 1000:.1f} kB compressed     wanted under 150 kB")
+    for when, size in (("at first", sent), ("with every section", whole)):
+        files, answers = size["files"] / 1000, size["answers"] / 1000
+        print(
+            f"sent {when:19} {files:.1f} kB of files compressed, {answers:.1f} kB of answers"
+            "   wanted under 150 kB of files"
+        )
     for name, ms in loads.items():
         print(f"{name:24} {ms:.0f} ms from coming near to being drawn")
 
@@ -99,7 +111,9 @@ def measure_paint(browser: Any, address: str) -> float:
     return float(found)
 
 
-def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], int, float]:
+def measure_drag(
+    browser: Any, address: str
+) -> tuple[list[float], list[float], dict[str, int], float]:
     """Times of moves never asked before, of moves by a hand that rested on the slider first; bytes
     sent to load the page; CPU milliseconds that the page works for one move."""
     page = browser.new_page()
@@ -123,10 +137,12 @@ def measure_drag(browser: Any, address: str) -> tuple[list[float], list[float], 
         page.wait_for_timeout(400)
         foreseen += page.evaluate(DRAG, [STEPS[len(STEPS) // 2 :], 30])
     page.close()
-    return first, foreseen, int(sent), 1000 * work / len(first)
+    return first, foreseen, sent, 1000 * work / len(first)
 
 
-def measure_sections(browser: Any, address: str) -> tuple[int, dict[str, float], list[float]]:
+def measure_sections(
+    browser: Any, address: str
+) -> tuple[dict[str, int], dict[str, float], list[float]]:
     """Bytes sent with every section loaded; milliseconds from a figure's coming near to its being
     drawn; and those of the tiers' own slider, on the page's default question."""
     page = browser.new_page()
@@ -140,7 +156,7 @@ def measure_sections(browser: Any, address: str) -> tuple[int, dict[str, float],
         page.wait_for_selector(f"#{name}{drawn}")
         loads[name] = 1000 * (time.perf_counter() - start)
     page.wait_for_load_state("networkidle")
-    whole = int(page.evaluate(SENT))
+    whole = page.evaluate(SENT)
     tokens = page.evaluate(TOKENS, ["tiers-figure", STEPS])
     page.close()
     return whole, loads, tokens

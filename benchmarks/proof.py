@@ -2,8 +2,15 @@
 
 Probes the cores that the engine will have, starts it twice on a model of random weights (0.5 GB), once
 with room and once with a cache too small for what comes, asks both (``kvroom prove``), and writes the
-report as HTML and text, the record beside it. What must come out exactly makes the exit status; times,
-of a machine that others use too, are printed.
+report as HTML and text, the record beside it. Times, of a machine that others use too, are printed; the
+exit status says whether what must come out exactly did:
+
+    0   blocks of both caches, and hits of requests one by one, were measured and are as predicted
+    1   one of them is not
+    2   there is nothing to judge: the engine or the probe failed, or the record is none
+    124, 143   it was ended before it was done, by its time limit (PROOF_S) or otherwise; so was the engine
+
+(make itself answers 2 for all but 0, and prints the number.)
 
     python benchmarks/proof.py OUT [--judge]
 
@@ -15,9 +22,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +35,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 import click
 
 from engine import models, server
+from kvroom.errors import KvroomError
+from kvroom.evidence.proof import Proof
 from kvroom.faces import proof_page
 from kvroom.faces import prove as face
 from kvroom.scenario import Scenario
@@ -42,6 +53,7 @@ MODEL = {
 }
 BLOCK = 32
 RATES = ("memory_bytes", "memory_bytes_per_s", "flops_per_s")
+NOT_MEASURED = 2
 ENGINES: tuple[tuple[str, tuple[str, ...], dict[str, Any]], ...] = (
     (
         "Room enough",
@@ -72,8 +84,15 @@ def probe(room: Path, on: str) -> dict[str, Any]:
     out = room / "machine.json"
     command = ["taskset", "-c", on, sys.executable, "-m", "kvroom.faces.cli", "probe"]
     command += ["--no-disk", "--gpu-python", server.PYTHON, "--out", str(out)]
-    print(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    run = subprocess.run(command, check=False, capture_output=True, text=True)
+    print(run.stdout, flush=True)
+    if run.returncode:
+        raise KvroomError("probe", None, f"failed: {run.stderr.strip()}", "Free memory, or cores.")
     machine = json.loads(out.read_text())
+    missing = [key for key in RATES if key not in machine]
+    if missing:
+        fix = "Look above for why; KVROOM_ENGINE must name a Python that has torch."
+        raise KvroomError("probe", ", ".join(missing), "was not measured", fix)
     sets = set(Path("/proc/cpuinfo").read_text().split())
     features = [f for f in ("amx_tile", "avx512_bf16") if f in sets]
     return {
@@ -100,14 +119,37 @@ def ask(room: Path, machine: dict[str, Any], on: str, record: Path) -> None:
         place.mkdir()
         with server.running(place, MODEL, *flags, bound_to=on) as run:
             if not run.address:
-                raise SystemExit(f"the engine did not start:\n{run.log[-3000:]}")
+                print(run.log[-3000:])
+                raise KvroomError("engine", title, "did not start", "Its log stands above.")
             runs.append(face.ask(run.address, scenario, title, face.Wishes(parts, 1, run.pid)))
             about = {**face.about(scenario, run.pid), "cores of the engine": on}
         face.record(str(record), runs, about)
 
 
+def holds(proofs: Sequence[Proof]) -> bool:
+    """Whether both engines' caches and counters one by one were measured and are exact."""
+    seen = all(p.cache and any(r.one_by_one for r in p.counts) for p in proofs)
+    return len(proofs) == len(ENGINES) and seen and all(p.exact for p in proofs)
+
+
+def end(number: int, frame: object) -> None:
+    """What a time limit sends ends the engine too; it may send it twice."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
-    """Ask or judge; the exit status says whether all that must be exact is."""
+    """Ask or judge; the exit status is told above."""
+    signal.signal(signal.SIGTERM, end)
+    try:
+        return carry_out()
+    except (KvroomError, OSError) as error:
+        print(f"No proof: {error}", file=sys.stderr)
+        return NOT_MEASURED
+
+
+def carry_out() -> int:
+    """Ask or judge, and write the report."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
     parser.add_argument("--judge", action="store_true")
@@ -122,9 +164,15 @@ def main() -> int:
     text = face.show(proofs, about)
     (given.out / "proof.html").write_text(proof_page.render(proofs, about), "utf-8")
     (given.out / "proof.txt").write_text(click.unstyle(text) + "\n", "utf-8")
-    print(text)
+    click.echo(text)
     print(f"\nThe report: {given.out / 'proof.html'}")
-    return 0 if all(p.exact for p in proofs) else 1
+    if holds(proofs):
+        print("Exact: blocks of both caches, and hits of requests one by one.")
+        return 0
+    print(
+        "NOT EXACT: blocks of a cache, or hits of requests one by one, or they were not measured."
+    )
+    return 1
 
 
 if __name__ == "__main__":

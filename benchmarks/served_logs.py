@@ -135,6 +135,9 @@ def question_of(row: Row, configs: Path | None) -> Row:
     version = version_of(row)
     if version is None and row["engine"] == "vllm" and re.search(r"\bV0\b", row.get("notes") or ""):
         raise NotRecordedError("of V0, which was the default before 0.8, and no release is named")
+    narrow = re.search(r"\(([^)]*bit[^)]*)\)", str(row.get("model") or ""))
+    if narrow and not (row.get("quantization") or row.get("weight_dtype") or row.get("kv_dtype")):
+        raise NotRecordedError(f"its checkpoint is named by its bits only ({narrow[1]})")
     asked["engine"] = row["engine"]
     for key in ("tp", "pp", "dp", "ep"):
         if row.get(key):
@@ -177,10 +180,6 @@ def served_trials(row: Row, configs: Path | None) -> Iterable[Trial]:
         raise NotRecordedError("no size that kvroom predicts")
     size = row.get("kv_available_gib")
     given = from_bytes(asked, round(size * GIB), row["engine"]) if size else None
-    if given and not row.get("kv_dtype") and abs(2 * given / printed - 1) < 0.01:
-        raise NotRecordedError(
-            "the cache's dtype, half of 16 bits by what was printed, is not recorded"
-        )
     yield Trial("tokens from the flags alone", capacity.kv_tokens, printed)
     if given:
         block = capacity.block_tokens or 0

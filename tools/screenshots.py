@@ -14,7 +14,7 @@ from browser import NoBrowser, chromium, serving
 from kvroom.scenario import Scenario
 
 SECTIONS = ("fill", "price", "lives", "moves", "levers", "reality", "replay", "take")
-KINDS = (("light", 1080, "light"), ("dark", 1080, "dark"), ("narrow", 360, "light"))
+KINDS = (("light", 1080, "light"), ("dark", 1080, "dark"), ("narrow", 320, "light"))
 
 
 FIGURES = ("tiers-figure", "levers-figure", "reality-figure")
@@ -32,12 +32,19 @@ INFO [kv_cache_utils.py:2] Maximum concurrency for 4,096 tokens per request: 55.
 
 BARE = """() => {
   for (const e of document.querySelectorAll('.bar, .verdict')) e.style.position = 'static';
-  for (const e of document.querySelectorAll('main > section')) {
-    e.style.padding = '24px';
-    e.style.margin = '24px -24px';
-  }
 }"""
-"""Sections as pictures: nothing floats over them, and each has its margin."""
+"""Nothing floats over a section."""
+BOX = """id => {
+  const { y, height } = document.getElementById(id).getBoundingClientRect();
+  return { x: 0, y: Math.max(0, y + scrollY), width: innerWidth, height: height + 32 };
+}"""
+"""A section on the whole page, as wide as the page."""
+
+
+def shoot(page: Any, section: str, path: Path) -> None:
+    """Write a section as a picture."""
+    page.evaluate("() => document.activeElement.blur()")
+    page.screenshot(path=path, full_page=True, clip=page.evaluate(BOX, section))
 
 
 def load(page: Any) -> None:
@@ -48,6 +55,7 @@ def load(page: Any) -> None:
     page.wait_for_load_state("networkidle")
 
 
+SERVE = "kv-levers button:has-text('Serve requests')"
 TWO_RUNS = "() => document.querySelectorAll('kv-replay .results thead th').length === 3"
 
 
@@ -84,6 +92,8 @@ def main(folder: Path) -> None:
                 page.wait_for_selector("kv-memory .waiting")
                 page.wait_for_load_state("networkidle")
                 load(page)
+                page.click(SERVE)
+                page.wait_for_selector("kv-levers .served", timeout=120_000)
                 page.evaluate("scrollTo(0, 0)")
                 page.screenshot(path=folder / f"top-{kind}.png")
                 page.locator("#replay").scroll_into_view_if_needed()
@@ -92,7 +102,7 @@ def main(folder: Path) -> None:
                 page.wait_for_function(TWO_RUNS)
                 page.evaluate(BARE)
                 for section in SECTIONS:
-                    page.locator(f"#{section}").screenshot(path=folder / f"{section}-{kind}.png")
+                    shoot(page, section, folder / f"{section}-{kind}.png")
                 page.goto("about:blank")
                 page.goto(address + Scenario.from_dict(LOGGED).link(""))
                 load(page)
@@ -100,7 +110,7 @@ def main(folder: Path) -> None:
                 page.set_input_files("#file-input", [file])
                 page.wait_for_selector("kv-reality .file")
                 page.evaluate(BARE)
-                page.locator("#reality").screenshot(path=folder / f"measured-{kind}.png")
+                shoot(page, "reality", folder / f"measured-{kind}.png")
                 context.close()
             compared(browser, address, folder)
     except NoBrowser as e:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -20,4 +20,4 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}

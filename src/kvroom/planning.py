@@ -34,6 +34,8 @@ from kvroom.memory.adapters import notes as lora_notes
 from kvroom.memory.calibration import corrected
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.drafts import drafts
+from kvroom.memory.engines import overrides
+from kvroom.memory.engines.flags import fraction
 from kvroom.memory.extras import Extras, together
 from kvroom.memory.layout import Layout, Rank, WeightMap, check_layout, context_ranks
 from kvroom.memory.ledger import ceiling
@@ -178,16 +180,22 @@ _WEIGHTS: Kept[WeightMap] = Kept(64)
 
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
     """The Deployment that a Scenario describes, and the warnings that came up on the way."""
-    model = load(scenario.model, paths=paths)
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    engine, flags = scenario.engine, scenario.engine_args
+    model = overrides.model_of(scenario.model, engine, flags, paths=paths)
+    model = engines.taken(engine, model)
     scenario, notes = engines.prepared(scenario, model, device)
+    notes += overrides.notes(scenario.model, engine, flags, paths=paths)
+    on_host = overrides.host_weight_bytes(engine, flags)
     layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
     check_layout(model, layout)
     weights = _WEIGHTS.get(
         (model,),
-        (scenario.weight_dtype,),
-        lambda: WeightMap(model=model, quantisation=weight_rule(scenario, model)),
+        (scenario.weight_dtype, on_host),
+        lambda: WeightMap(
+            model=model, quantisation=weight_rule(scenario, model), host_bytes=on_host
+        ),
     )
     check_size(weights)
     kv_name, kv = cache_rule(scenario, weights.quantisation)
@@ -295,6 +303,9 @@ def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ..
         if flag not in (None, -1, "auto"):
             asked = parse_tokens(f"engine_args.{name}", flag)
     limit = model.max_context_tokens
+    stretch = scenario.engine_args.get("rope_scale")
+    if limit is not None and asked is not None and stretch is not None:
+        limit = round(limit * max(1.0, fraction("engine_args.rope_scale", stretch, 1e6)))
     if asked is None:
         if limit is not None:
             return limit, ()

@@ -220,3 +220,137 @@ def test_a_command_that_lacks_its_model() -> None:
     assert "--model" in refused.stderr
     told = answer(*command, "--model", "llama-3-8b")
     assert told["scenario"]["engine_args"] == {"max_num_seqs": 8}
+
+
+@pytest.mark.parametrize(
+    ("command", "gpu", "layout"),
+    [
+        ("vllm serve deepseek-ai/DeepSeek-V3 -tp 16", "H200-SXM:8", None),
+        ("vllm serve llama-3-8b -tp 4", "L40S:8", None),
+        ("vllm serve llama-3-8b", "L40S:4", None),
+        ("python -m sglang.launch_server --model-path llama-3-8b --tp 1", "L40S:8", None),
+        ("vllm serve deepseek-v3 -tp 8 -dcp 8", "H200-SXM:8", {"tp": 8, "dcp": 8}),
+        ("vllm serve llama-3-70b -tp 4 -pp 2", "H100-SXM:8", {"tp": 4, "pp": 2}),
+        (
+            "vllm serve mixtral-8x7b --enable-expert-parallel -tp 4",
+            "H100-SXM:4",
+            {"tp": 4, "ep": 4},
+        ),
+        ("llama-server -m llama-3-8b", "L40S:2", {"gpu_count": 2}),
+    ],
+)
+def test_the_commands_layout_stands_beside_a_count(
+    command: str, gpu: str, layout: dict[str, int] | None
+) -> None:
+    asked = ("plan", "--from-command", command, "--gpu", gpu)
+    if layout is None:
+        refused = typed(*asked)
+        assert refused.exit_code == 2
+        assert "gpu_count" in refused.stderr
+        return
+    found = answer(*asked)["scenario"]
+    assert {k: found[k] for k in layout} == layout
+
+
+def test_ranks_given_beside_a_command() -> None:
+    command = "vllm serve mixtral-8x7b --enable-expert-parallel -tp 4 -pp 2"
+    found = answer("plan", "--from-command", command, "--gpu", "H100-SXM:16", "--tp", "8")[
+        "scenario"
+    ]
+    assert (found["tp"], found["pp"], found["ep"], found["gpu_count"]) == (8, 2, 8, 16)
+    dp = ("--gpu", "L40S:4", "--dp", "4")
+    found = answer("plan", "--from-command", "vllm serve llama-3-8b", *dp)["scenario"]
+    assert (found["tp"], found["dp"]) == (1, 4)
+
+
+SHORT = """\
+INFO [utils.py:1] non-default args: {'model': 'llama-3.1-8b', 'max_model_len': 8192, 'gpu_memory_utilization': 0.9}
+INFO [core.py:1] Initializing a V1 LLM engine (v0.11.0) with config: model='llama-3.1-8b', max_seq_len=8192, tensor_parallel_size=1, kv_cache_dtype=auto
+INFO [gpu_model_runner.py:1] Model loading took 14.9889 GiB and 2.1 seconds
+INFO [gpu_worker.py:298] Available KV cache memory: 53.17 GiB
+INFO [kv_cache_utils.py:864] GPU KV cache size: 435,568 tokens
+"""
+PLAIN = ("plan", "llama-3.1-8b", "--gpu", "H100-SXM", "--context", "8K", "--engine-version", "0.11.0",
+         "--engine-arg", "gpu_memory_utilization=0.9")  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "tokens"), [(LOG, 443_760), (SHORT, 435_568)])
+def test_the_printed_cache_calibrates_what_is_not_printed(
+    text: str, tokens: int, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text(text)
+    profile = str(tmp_path / "profile.json")
+    answer("reconcile", str(tmp_path / "log"), "--gpu", "H100-SXM", "--calibrate", profile)
+    assert answer(*PLAIN)["capacity"]["engine"]["kv_tokens"] != tokens
+    mended = answer(*PLAIN, "--calibration", profile)
+    assert mended["capacity"]["engine"]["kv_tokens"] == tokens
+
+
+def test_a_reason_says_how_much_it_leaves(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(SHORT)
+    told = answer("reconcile", str(tmp_path / "log"), "--gpu", "H100-SXM")
+    kv = next(a for a in told["accounts"] if a["name"] == "kv")
+    assert "weights" not in kv["reason"]  # 33 MiB of 1.5 GiB
+    assert "1.48 GiB of 1.51 GiB stays unexplained" in kv["reason"]
+    (tmp_path / "log").write_text(SHORT.replace("14.9889", "15.5"))
+    told = answer("reconcile", str(tmp_path / "log"), "--gpu", "H100-SXM")
+    kv = next(a for a in told["accounts"] if a["name"] == "kv")
+    assert "partly weights, 555.5 MiB more than predicted" in kv["reason"]
+    assert "stays unexplained" in kv["reason"]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (("--from-command", "ollama run nosuchmodel:1b"), ("nosuchmodel:1b", "--model")),
+        (
+            ("--from-command", "OLLAMA_NUM_PARALLEL=abc ollama run llama3:8b"),
+            ("OLLAMA_NUM_PARALLEL", "abc"),
+        ),
+        (
+            ("--from-command", "OLLAMA_KV_CACHE_TYPE=fp9 ollama run llama3:8b"),
+            ("OLLAMA_KV_CACHE_TYPE",),
+        ),
+        (
+            ("--from-command", "OLLAMA_FLASH_ATTENTION=perhaps ollama run llama3:8b"),
+            ("OLLAMA_FLASH_ATTENTION",),
+        ),
+        (("--from-command", "vllm serve /models/nothing-known"), ("is not there", "--model")),
+    ],
+)
+def test_refusals_name_what_was_typed(args: tuple[str, ...], told: tuple[str, ...]) -> None:
+    refused = typed("plan", *args, "--gpu", "L40S")
+    assert refused.exit_code == 2
+    assert all(word in refused.stderr for word in told)
+
+
+def test_a_path_of_another_machine_is_taken_by_its_name() -> None:
+    back = answer("plan", "--from-command", "vllm serve /models/Llama-3-8B", "--gpu", "L40S")
+    assert back["scenario"]["model"].lower() == "llama-3-8b"
+    assert any("/models/Llama-3-8B is not here" in w for w in back["warnings"])
+
+
+def test_a_name_of_ollamas_library_beside_ollama() -> None:
+    for args in (("--engine", "ollama"), ("--from-command", "ollama serve")):
+        back = answer("plan", "--model", "qwen3:8b-q8_0", "--gpu", "L40S", *args)
+        assert back["scenario"]["model"] == "qwen3-8b"
+        assert back["scenario"]["weight_dtype"] == "q8_0"
+    own = answer(
+        "plan",
+        "--model",
+        "qwen3:8b",
+        "--gpu",
+        "L40S",
+        "--engine",
+        "ollama",
+        "--weight-dtype",
+        "q4_0",
+    )
+    assert own["scenario"]["weight_dtype"] == "q4_0"
+
+
+def test_an_unknown_card_is_refused_before_the_model_is_looked_for(log: str) -> None:
+    assert "gpu" in typed("plan", "nosuch/model", "--gpu", "H1000").stderr
+    refused = typed("reconcile", log, "--gpu", "H1000")
+    assert refused.exit_code == 2
+    assert "H1000" in refused.stderr

@@ -209,3 +209,14 @@ def test_the_live_view():
     assert "vllm m at http://127.0.0.1" in seen
     assert "96.0%" in seen
     assert "3 wait for others to end" in " ".join(seen.split())
+
+
+def test_no_line_is_wider_than_a_terminal():
+    def elsewhere(handler):
+        handler.send_response(302)
+        handler.end_headers()
+
+    with serving(text(vllm()), elsewhere) as server:
+        told = run(server.address, "--count", 2, "--interval", "0.05").stdout
+    assert "which is not followed" in " ".join(told.split())
+    assert max(map(len, told.splitlines())) <= 80

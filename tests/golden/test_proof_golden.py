@@ -1,13 +1,16 @@
 """A record of a real vLLM 0.32.0 on a CPU, asked by ``make proof`` on a machine that others used too."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pytest
 
 from kvroom.evidence.proof import errors
 from kvroom.faces import prove
+from kvroom.faces.watch import seconds
 
+DOCS = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("proof_vllm_0.32.0.json.gz")
 
 
@@ -63,3 +66,62 @@ def test_preempting_costs_what_the_simulator_says(proofs):
     assert crowd.measured_s > 1.4 * crowd.roomy_s
     assert times["conversations"].predicted_s == pytest.approx(38.8, rel=0.15)
     assert "by chance" not in times
+
+
+NUMBER = re.compile(r"(\d[\d.,]*)")
+
+
+def tells(text, said):
+    """Whether ``text`` says it, its numbers within a tenth or one: predictions move a little with every
+    fit of times."""
+    parts = NUMBER.split(said)
+    pattern = "".join(NUMBER.pattern if i % 2 else re.escape(p) for i, p in enumerate(parts))
+    wanted = pytest.approx(_numbers(parts[1::2]), rel=0.1, abs=1)
+    return any(_numbers(m.groups()) == wanted for m in re.finditer(pattern, text))
+
+
+def _numbers(told):
+    return [float(n.rstrip(".,").replace(",", "")) for n in told]
+
+
+def test_the_documentation_tells_these_figures(proofs):
+    roomy, small = proofs
+    step = {(r.measured.concurrency, r.measured.context_tokens): r for r in roomy.steps}
+    one, sixteen, two, long = (step[k] for k in ((1, 144), (16, 144), (2, 144), (2, 2064)))
+    counts = {(r.workload, r.counter): r for r in small.counts}
+    crowd, chance, hits = (
+        counts[k]
+        for k in (
+            ("all at once", "preemptions"),
+            ("by chance", "preemptions"),
+            ("by chance", "hits"),
+        )
+    )
+    took = next(r for r in small.times if r.workload == "all at once")
+    cold, warm = roomy.firsts[-2:]
+    off = errors(roomy.steps)
+    predicted, tuned = off["predicted"], off["calibrated"]
+    a_token = seconds(sixteen.predicted_s / 16), seconds(sixteen.measured.step_s / 16)
+    rows = [
+        f"| preemptions, eleven requests at once | {crowd.predicted} | {crowd.measured} |",
+        f"| {seconds(took.predicted_s)}, {seconds(took.roomy_s)} | {seconds(took.measured_s)} |",
+        f"| {chance.predicted}; {hits.predicted:,} tokens | {chance.measured}; {hits.measured:,} |",
+        f"| {seconds(one.predicted_s)}, {seconds(sixteen.predicted_s)} "
+        f"| {seconds(one.measured.step_s)}, {seconds(sixteen.measured.step_s)} |",
+        f"| {seconds(one.predicted_s)}, {a_token[0]} | {seconds(one.measured.step_s)}, {a_token[1]} |",
+        f"| {two.predicted_s * 1e3:.1f} → {seconds(long.predicted_s)} "
+        f"| {two.measured.step_s * 1e3:.1f} → {seconds(long.measured.step_s)} |",
+        f"| {seconds(cold.predicted_s)}, {seconds(warm.predicted_s)} "
+        f"| {seconds(cold.measured.ttft_s)}, {seconds(warm.measured.ttft_s)} |",
+        f"median error was {predicted['median'] * 100:.1f} % "
+        f"and the largest {predicted['largest'] * 100:.0f} %",
+        f"off by {tuned['median'] * 100:.1f} % in the median, {tuned['near']} of 15 within 10 %",
+    ]
+    text = " ".join((DOCS / "docs" / "evidence.md").read_text("utf-8").split())
+    assert [row for row in rows if not tells(text, row)] == []
+    worst = max(abs(r.predicted_s / r.measured.ttft_s - 1) for r in roomy.firsts)
+    said = (
+        f"steps off by {predicted['median'] * 100:.1f} % in the median from the machine's own rates, "
+        f"first tokens by up to {worst * 100:.0f} %"
+    )
+    assert tells((DOCS / "README.md").read_text("utf-8"), said)

@@ -291,6 +291,14 @@ def test_what_teaches_nothing_is_named(tmp_path):
     assert not out.exists()
 
 
+def test_a_record_of_no_steps_teaches_nothing(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text('{"kvroom_proof": 1, "about": {}, "runs": []}')
+    assert "nothing to calibrate by" in run(path).stdout
+    told = run(path, "--out", tmp_path / "c.json", status=2).stderr
+    assert "nothing to calibrate by: no time in them" in told
+
+
 def test_a_file_that_is_not_there():
     with pytest.raises(KvroomError):
         read_file("/no/such/file")

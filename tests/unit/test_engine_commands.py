@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvroom.decisions.commands import read_command
-from kvroom.decisions.launch import launch
+from kvroom.decisions.launch import launch, shell
 from kvroom.decisions.ollama_commands import library_name
 from kvroom.errors import KvroomError
 from kvroom.planning import work
@@ -167,7 +167,10 @@ def test_a_value_that_is_none(text: str, flag: str, value: str) -> None:
 def test_switches_and_what_is_not_kept_need_no_value() -> None:
     read = read_command("vllm serve m --enforce-eager --async-scheduling --port $PORT --host")
     assert read.keys["engine_args"] == {"enforce_eager": True, "async_scheduling": True}
-    assert read_command("llama-server -m m.gguf -fa").keys["engine_args"] == {"flash_attn": True}
+    assert read_command("llama-server -m m.gguf -c 0 -fa").keys["engine_args"] == {
+        "ctx_size": 0,
+        "flash_attn": True,
+    }
 
 
 SAME = "vllm serve m -tp 2 --max-model-len 8192"
@@ -340,11 +343,13 @@ OLLAMA = {
     ),
     "compose": (
         "services:\n  o:\n    image: ollama/ollama:0.12.5\n    entrypoint: ollama run\n    command: gemma3:27b-it-qat-q4_0\n",
-        {"model": "gemma-3-27b", "weight_dtype": "q4_0", "engine_version": "0.12.5"},
+        {"model": "gemma-3-27b", "weight_dtype": "q4_0", "engine_version": "0.12.5",
+         "engine_args": {"num_parallel": 1}},
     ),
     "from the hub": (
         "ollama run hf.co/bartowski/Llama-3.2-3B-Instruct-GGUF:Q5_K_M",
-        {"model": "bartowski/Llama-3.2-3B-Instruct", "weight_dtype": "q5_k_m"},
+        {"model": "bartowski/Llama-3.2-3B-Instruct", "weight_dtype": "q5_k_m",
+         "engine_args": {"num_parallel": 1}},
     ),
 }  # fmt: skip
 
@@ -359,11 +364,16 @@ def test_ollama(name: str) -> None:
 
 def test_ollama_says_what_it_takes_a_name_for() -> None:
     read = read_command("OLLAMA_NUMPARALLEL=3 ollama run gemma3")
-    assert read.keys == {"engine": "ollama", "model": "gemma-3-4b", "weight_dtype": "q4_k_m"}
+    assert read.keys == {
+        "engine": "ollama",
+        "model": "gemma-3-4b",
+        "weight_dtype": "q4_k_m",
+        "engine_args": {"num_parallel": 1},
+    }
     assert [w.split()[0] for w in read.warnings] == ["OLLAMA_NUMPARALLEL", "gemma3", "weights"]
     unknown = read_command("ollama run deepseek-r1:7b")
     assert "not in the catalogue" in unknown.warnings[0]
-    with pytest.raises(KvroomError, match="not named"):
+    with pytest.raises(KvroomError, match="deepseek-r1:7b' is not in the catalogue"):
         unknown.check_model()
     with pytest.raises(KvroomError, match="not named"):
         read_command("OLLAMA_NUM_PARALLEL=3 ollama serve").check_model()
@@ -433,3 +443,44 @@ def test_a_plan_that_does_not_fit_says_so() -> None:
     scenario = Scenario.from_dict({"model": "llama-3-70b", "gpu": "RTX-4090"})
     made = launch(work(scenario))
     assert any("Does not fit" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("command", "slots"),
+    [
+        ("llama-server -m llama-3-8b", 4),
+        ("llama-server -m llama-3-8b -np 2", 2),
+        ("ollama run llama3:8b", 1),
+        ("OLLAMA_NUM_PARALLEL=3 ollama serve & ollama run llama3:8b", 3),
+    ],
+)
+def test_slots_that_a_command_leaves_out_are_the_engines_own(command: str, slots: int) -> None:
+    plan = work(Scenario.from_dict({**read_command(command).keys, "gpu": "L40S"})).plan
+    assert plan.capacity.engine is not None
+    assert plan.capacity.engine.max_running_requests == slots
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag"), [("llama.cpp", "parallel"), ("ollama", "num_parallel")]
+)
+def test_a_launch_for_so_many_users_has_so_many_slots(engine: str, flag: str) -> None:
+    asked = {"model": "llama-3-8b", "gpu": "L40S", "engine": engine, "concurrency": 4}
+    made = launch(work(Scenario.from_dict(asked)))
+    assert made.scenario.engine_args[flag] == 4
+    back = work(Scenario.from_dict(read_command(shell(made)).keys)).plan
+    assert back.capacity.engine is not None
+    assert back.capacity.engine.max_running_requests == 4
+    assert back.scenario.context_tokens == 8192
+    assert back.verdict.fits
+
+
+def test_a_command_that_is_started_for_each_rank_says_so() -> None:
+    asked = {"model": "llama-3-8b", "gpu": "L40S", "engine": "tensorrt-llm", "tp": 2, "dp": 2}
+    made = launch(work(Scenario.from_dict(asked)))
+    text = shell(made)
+    assert text.startswith("# 2 × L40S, TensorRT-LLM")
+    assert any("start 2 of these, each on 2 GPUs" in n for n in made.notes)
+    assert work(Scenario.from_dict(read_command(text).keys)).plan.scenario.dp == 2
+    own = launch(work(Scenario.from_dict({**asked, "engine": "vllm"})))
+    assert shell(own).startswith("# 4 × L40S, vLLM")
+    assert not any("start" in n for n in own.notes)

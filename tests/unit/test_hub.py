@@ -32,6 +32,7 @@ def offered(monkeypatch, tmp_path):
         return str(tmp_path / name)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(hub, "_reachable", lambda: True)
     monkeypatch.setattr(loading, "fetch", None)
     hub.offer()
     return asked
@@ -59,3 +60,18 @@ def test_an_unreachable_hub_is_told(offered):
         loading.load("someone/other")
     assert caught.value.field == "model"
     assert "OSError" in str(caught.value)
+
+
+def test_a_hub_that_cannot_be_reached_is_not_asked_again_and_again(monkeypatch, tmp_path, capsys):
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(hub, "getproxies", dict)
+    slept = []
+    monkeypatch.setattr("time.sleep", slept.append)
+    with pytest.raises(KvroomError, match="cannot be reached"):
+        hub.config_of("nosuch/model")
+    assert not slept
+    told = capsys.readouterr()
+    assert not told.out
+    assert not told.err

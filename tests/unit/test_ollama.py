@@ -45,6 +45,12 @@ def test_default_context_follows_the_memory(
     assert made.scenario.context_tokens == length
 
 
+def test_memory_kept_free_is_no_room_for_the_default_context() -> None:
+    gpu = {**m.HUGE, "memory_bytes": 24 * GIB}
+    made = planned(m.LLAMA_8B, gpu=gpu, args={"gpu_overhead": 5 * GIB // 2})
+    assert made.scenario.context_tokens == 4096  # 21.5 GiB
+
+
 def test_parallel_multiplies_the_context() -> None:
     """ollama/ollama#9246: num_ctx 4096 with OLLAMA_NUM_PARALLEL=4 allocates 16,384 tokens."""
     args = {"num_ctx": 4096, "OLLAMA_NUM_PARALLEL": 4}

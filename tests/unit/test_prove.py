@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -23,6 +25,7 @@ from support import check_told
 
 pytest.importorskip("prometheus_client")
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "proof_vllm_0.32.0.json.gz"
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -82,6 +85,19 @@ def test_requests_together_are_sent_at_their_times():
         heard = engine.together(asks, lambda i, n: seen.append((i, n)))
     assert all(h.sent_s >= h.ask.at_s for h in heard)
     assert sorted(seen) == [(i, n) for i in range(3) for n in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("told", ['["x"]', "[null]", '"7"', "[1.5]", "{}", "[[1]]"])
+def test_ids_that_are_none_are_an_error_of_the_request(told, monkeypatch):
+    real = json.dumps
+    monkeypatch.setattr(
+        completions_server.json, "dumps",
+        lambda v: '{"choices": [{"token_ids": ' + told + "}]}" if "choices" in v else real(v),
+    )  # fmt: skip
+    with completions_server.serving() as server:
+        engine = Engine.at(server.address)
+        heard = engine.together([Ask([11, 12], 3)])
+    assert [h.error for h in heard] == ["0 of 3 tokens came"]
 
 
 @pytest.mark.parametrize("broken", ["status", "cut"])
@@ -251,9 +267,67 @@ def test_a_wrong_record_is_told(tmp_path, text):
     check_told(e.value)
 
 
+ODD = ("x", -1, 0, None, [], {}, 1e300, 10**12)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_record_of_odd_values_is_told(tmp_path, odd):
+    real = json.loads(gzip.decompress(GOLDEN.read_bytes()))
+    path = tmp_path / "r.json"
+    places = [
+        (part, key)
+        for part in ("steps", "firsts", "workloads")
+        for key in real["runs"][0]["measured"][part][0]
+    ]
+    for part, key in [*places, *(("served", k) for k in ("at_s", "prompt", "answer", "e2e_s"))]:
+        if (
+            key == "one_by_one"
+            or (key in ("cached_tokens", "at_s", "disturbed") and not odd)
+            or (key == "name" and odd == "x")
+        ):
+            continue  # it may be so
+        record = json.loads(json.dumps(real))
+        run = record["runs"][0]["measured"]
+        place = run["workloads"][0]["requests"][0] if part == "served" else run[part][0]
+        place[key] = odd
+        path.write_text(json.dumps({**record, "runs": record["runs"][:1]}))
+        with pytest.raises(KvroomError) as e:
+            face.read(str(path))
+        check_told(e.value)
+
+
 def test_nothing_there_is_told():
     asked = ["llama-3-8b", "--gpu", "H100-SXM", "--engine", "vllm"]
     told = CliRunner().invoke(main, ["prove", "http://u:secret@127.0.0.1:9", *asked])
     assert told.exit_code == 2
     assert "secret" not in told.output
-    assert "nothing listens there" in told.output
+    assert "'http://127.0.0.1:9/metrics' gave no answer: nothing listens there" in told.output
+
+
+def refused(*more):
+    """What stands in the way before a server is asked for minutes."""
+    asked = ["prove", "http://127.0.0.1:9", "llama-3-8b", "--gpu", "H100-SXM", "--engine", "vllm"]
+    told = CliRunner().invoke(main, [*asked, *more])
+    assert told.exit_code == 2, told.output
+    return told.output
+
+
+@pytest.mark.parametrize("flag", ["--record", "--html"])
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_asked(tmp_path, flag):
+    assert f"{flag}: " in refused(flag, str(tmp_path / "nowhere" / "x"))
+    assert "nothing listens" in refused(flag, str(tmp_path / "x"))
+    assert not (tmp_path / "x").exists()
+    (tmp_path / "mine").write_text("mine")
+    refused(flag, str(tmp_path / "mine"))
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_process_that_is_none_and_another_engine_are_refused():
+    assert "--pid: 4194999 is no process here" in refused("--pid", "4194999")
+    assert "engine: 'sglang' is not asked in token ids" in refused("--engine", "sglang")
+
+
+def test_no_line_is_wider_than_a_terminal():
+    about = {"times": "the engine's own: " + "by the clock, less what others took, " * 4}
+    text = face.show([], about)
+    assert max(map(len, text.splitlines())) <= 80

@@ -3,6 +3,7 @@
 
 import io
 
+from kvroom.evidence.reconcile import reconcile
 from kvroom.evidence.startup_log import StartupLog, read
 from kvroom.units import GIB, MIB
 
@@ -143,11 +144,12 @@ def test_llama_cpp_windows_and_state() -> None:
     # Gemma-4-12B: 68 + 765 MiB in 4096 and 4608 cells; Qwen3.5-9B's 50.25 MiB of state.
     log = of(
         "llama_kv_cache_unified_iswa: creating SWA KV cache, size = 4608 cells\n"
+        "llama_kv_cache:      CUDA0 KV buffer size =   833.00 MiB\n"
         "llama_kv_cache: size = 68.00 MiB ( 4096 cells, 8 layers, 4/1 seqs), K (f16): 34.00 MiB, V (f16): 34.00 MiB\n"
         "llama_kv_cache: size = 765.00 MiB ( 4608 cells, 40 layers, 4/1 seqs), K (f16): 382.50 MiB, V (f16): 382.50 MiB\n"
         "llama_memory_recurrent:      CUDA0 RS buffer size =    50.25 MiB\n"
     )
-    assert log.printed["kv_bytes"] == 833 * MIB
+    assert log.printed["kv_bytes"] == 833 * MIB + mib(50.25)  # state is cache too
     assert log.printed["state_bytes"] == mib(50.25)
 
 
@@ -157,7 +159,7 @@ def test_ik_llama_cpp() -> None:
         "llama_kv_cache_init:      CUDA0 KV buffer size =  2713.51 MiB\n"
         "llama_new_context_with_model: KV self size  = 2713,50 MiB, c^KV (q8_KV):  985,50 MiB, kv^T (f16): 1728,00 MiB\n"
     )
-    assert log.printed["kv_bytes"] == mib(2713.5)
+    assert log.printed["kv_bytes"] == mib(2713.51)
     assert log.printed["weights_bytes"] == 8000 * MIB
 
 
@@ -170,7 +172,8 @@ def test_ollama() -> None:
         'time=2025-10-01 level=INFO source=device.go:256 msg="kv cache" device=CPU size="1.1 GiB"\n'
         'time=2025-10-01 level=INFO source=device.go:272 msg="total memory" size="33.5 GiB"\n'
     )
-    assert log.printed["kv_bytes"] == gib(1.9) + gib(1.1)
+    assert log.printed["kv_bytes"] == gib(1.9)
+    assert log.printed["kv_host_bytes"] == gib(1.1)
     assert log.printed["weights_bytes"] == gib(18.5)
     assert log.printed["weights_host_bytes"] == gib(11.7)
 
@@ -182,3 +185,122 @@ def test_a_mixed_file_names_the_rest() -> None:
     )
     assert log.engine == "llama.cpp"
     assert "vllm" in log.notes[-1]
+
+
+LLAMA_SERVER = """\
+ggml_cuda_init: found 2 CUDA devices:
+  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes
+  Device 1: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes
+build: 6700 (79c1160b) with cc for x86_64-linux-gnu
+llama_model_loader: loaded meta data with 32 key-value pairs and 399 tensors from /models/Qwen3-8B-Q4_K_M.gguf (version GGUF V3)
+print_info: file type   = Q4_K - Medium
+load_tensors: offloaded 37/37 layers to GPU
+load_tensors:        CUDA0 model buffer size =  2218.00 MiB
+load_tensors:        CUDA1 model buffer size =  2240.00 MiB
+load_tensors:   CPU_Mapped model buffer size =   333.84 MiB
+llama_context: n_seq_max     = 4
+llama_context: n_ctx         = 32768
+llama_context: n_batch       = 2048
+llama_context: n_ubatch      = 512
+llama_context: flash_attn    = 1
+llama_context: kv_unified    = false
+llama_kv_cache:      CUDA0 KV buffer size =  2432.00 MiB
+llama_kv_cache:      CUDA1 KV buffer size =  2176.00 MiB
+llama_kv_cache: size = 4608.00 MiB (  8192 cells,  36 layers,  4/4 seqs), K (f16): 2304.00 MiB, V (f16): 2304.00 MiB
+llama_context:      CUDA0 compute buffer size =   200.00 MiB
+llama_context:      CUDA1 compute buffer size =   310.00 MiB
+"""
+
+
+def test_llama_server_with_streams_on_two_cards() -> None:
+    log = of(LLAMA_SERVER)
+    p, q = log.printed, log.question
+    assert p["kv_tokens"] == 32_768  # cells of four streams
+    assert p["kv_bytes"] == 2432 * MIB  # of the fuller card, as every account is
+    assert p["weights_bytes"] == 2218 * MIB
+    assert q["pp"] == 2
+    assert q["engine_args"]["flash_attn"] is True
+    assert log.quantisation == "q4_k_m"
+    told = reconcile(log, {})
+    assert told.missing == ()
+    assert told.scenario is not None
+    assert told.scenario["weight_dtype"] == "q4_k_m"
+    assert told.scenario["model"] == "Qwen3-8B"
+    assert told.predicted["kv_tokens"] == 32_768
+    accounts = {a.name: a for a in told.accounts}
+    assert accounts["kv"].difference_bytes == 0  # of the same card
+    assert accounts["activations"].printed_bytes == 310 * MIB
+
+
+def test_the_weights_width_by_the_files_name() -> None:
+    assert (
+        of(LLAMA_CPP.replace("small-q8", "Small-7B-IQ4_XS-00001-of-00002")).quantisation == "iq4_xs"
+    )
+    assert of(LLAMA_CPP.replace("small-q8", "small")).quantisation is None
+    told = of(LLAMA_CPP + "print_info: file type   = Q8_0\n")
+    assert told.quantisation == "q8_0"
+
+
+OLLAMA = """\
+time=2025-10-01T10:00:00Z level=INFO source=routes.go:1475 msg="server config" env="map[CUDA_VISIBLE_DEVICES: OLLAMA_CONTEXT_LENGTH:4096 OLLAMA_DEBUG:INFO OLLAMA_FLASH_ATTENTION:true OLLAMA_GPU_OVERHEAD:0 OLLAMA_HOST:http://0.0.0.0:11434 OLLAMA_KV_CACHE_TYPE:q8_0 OLLAMA_NUM_PARALLEL:2 OLLAMA_SCHED_SPREAD:false http_proxy: no_proxy:]"
+time=2025-10-01T10:00:00Z level=INFO source=routes.go:1528 msg="Listening on [::]:11434 (version 0.12.3)"
+time=2025-10-01T10:00:01Z level=INFO source=types.go:131 msg="inference compute" id=GPU-1f library=cuda variant=v12 compute=8.6 driver=12.4 name="NVIDIA GeForce RTX 3090" total="23.6 GiB" available="23.3 GiB"
+"""
+OLLAMA_LOAD = """\
+time=2025-10-01T10:00:05Z level=INFO source=server.go:400 msg="starting runner" cmd="/usr/bin/ollama runner --ollama-engine --model /root/.ollama/models/blobs/sha256-a3de86cd --port 40001"
+print_info: general.name     = Qwen3 8B
+print_info: file type   = Q4_K - Medium
+llama_context: n_ctx         = 8192
+llama_kv_cache:      CUDA0 KV buffer size =   612.00 MiB
+llama_kv_cache: size =  612.00 MiB (  4096 cells,  36 layers,  2/2 seqs), K (q8_0):  306.00 MiB, V (q8_0):  306.00 MiB
+"""
+
+
+def test_ollamas_server_says_its_settings_for_every_model() -> None:
+    log = of(OLLAMA + OLLAMA_LOAD + OLLAMA_LOAD)
+    assert log.engine == log.question["engine"] == "ollama"
+    assert log.version == "0.12.3"
+    assert log.question["gpu"] == "NVIDIA GeForce RTX 3090"
+    assert log.question["kv_dtype"] == "q8_0"
+    assert log.question["engine_args"] == {
+        "num_parallel": 2,
+        "flash_attention": True,
+        "num_ctx": 4096,
+    }
+    assert log.printed["total_gpu_bytes"] == gib(23.6)
+    told = reconcile(log, {})
+    assert told.missing == ()
+    assert told.predicted["kv_bytes"] == told.printed["kv_bytes"] == 612 * MIB
+    assert "OLLAMA_NUM_PARALLEL" in next(a.flag for a in told.accounts if a.name == "kv")
+    assert told.scenario is not None
+    assert told.scenario["weight_dtype"] == "q4_k_m"
+
+
+def test_newer_ollama_describes_its_cards() -> None:
+    card = (
+        'msg="inference compute" id=GPU-{} filter_id="" library=CUDA compute=8.9 name=CUDA{} '
+        'description="NVIDIA GeForce RTX 4090" driver=13.0 type=discrete total="24.0 GiB" available="22.8 GiB"\n'
+    )
+    log = of(card.format("a", 0) + card.format("b", 1) + OLLAMA_LOAD)
+    assert log.question["gpu"] == "NVIDIA GeForce RTX 4090"
+    assert log.question["pp"] == 2
+
+
+SGLANG_HYBRID = """\
+[2026-08-18 19:50:58] server_args=ServerArgs(model_path='qwen3.5-27b', context_length=40960, kv_cache_dtype='auto', mem_fraction_static=0.85, max_running_requests=32, tp_size=1, dp_size=1, quantization='fp8', device='cuda')
+[2026-08-18 19:51:00] Load weight begin. avail mem=78.48 GB
+[2026-08-18 19:51:58] Load weight end. type=Qwen3_5, dtype=torch.bfloat16, avail mem=50.01 GB, mem usage=28.47 GB.
+[2026-08-18 19:51:59] Mamba Cache is allocated. max_mamba_cache_size: 124, conv_state size: 0.34GB, ssm_state size: 17.58GB
+[2026-08-18 19:51:59] KV Cache is allocated. #tokens: 330323, K size: 10.08 GB, V size: 10.08 GB
+[2026-08-18 19:52:10] max_total_num_tokens=330323, chunked_prefill_size=8192, max_prefill_tokens=16384, max_running_requests=32, context_len=40960, available_gpu_mem=11.0 GB
+"""
+
+
+def test_state_is_cache_in_a_hybrids_log_too() -> None:
+    # qwen38-27b-fp8-h100-sglang: 124 slots beside 330,323 tokens.
+    told = reconcile(of(SGLANG_HYBRID), {"gpu": "H100-SXM"})
+    kv = next(a for a in told.accounts if a.name == "kv")
+    assert kv.printed_bytes == gib(0.34) + gib(17.58) + 2 * gib(10.08)
+    assert kv.predicted_bytes is not None
+    assert abs(kv.predicted_bytes / kv.printed_bytes - 1) < 0.1
+    assert abs(told.given_bytes["kv_tokens"] / 330_323 - 1) < 0.005

@@ -4,6 +4,7 @@
 import gzip
 import io
 import json
+import random
 
 import pytest
 
@@ -204,6 +205,9 @@ WRAPPINGS = {
         f"pod/big-0 vllm {line}\n" for line in t.splitlines()
     ).encode(),
     "compose": lambda t: "".join(f"vllm-1  | {line}\n" for line in t.splitlines()).encode(),
+    "levels in front": lambda t: "".join(
+        f"{('INFO', 'WARNING')[i % 2]} | {line}\n" for i, line in enumerate(t.splitlines())
+    ).encode(),
     "multiplexer": lambda t: "".join(f"│{line} │ top\n" for line in t.splitlines()).encode(),
     "json message": lambda t: "".join(
         json.dumps({"ts": 1.5, "level": "info", "message": line}) + "\n" for line in t.splitlines()
@@ -216,6 +220,14 @@ WRAPPINGS = {
     ).encode(),
     "gzip": lambda t: gzip.compress(t.encode()),
     "utf-16": lambda t: t.encode("utf-16"),
+    "utf-16 without a mark": lambda t: t.encode("utf-16-le"),
+    "utf-16 the other way": lambda t: t.encode("utf-16-be"),
+    "colours within phrases": lambda t: t.replace("KV cache", "KV \x1b[1mcache\x1b[0m").encode(),
+    "json with an empty message": lambda t: "".join(
+        json.dumps({"message": "", "log": line + "\n"}) + "\n" for line in t.splitlines()
+    ).encode(),
+    "an array in one line": lambda t: json.dumps([{"message": m} for m in t.splitlines()]).encode(),
+    "two archives in one": lambda t: gzip.compress(t[:900].encode()) + gzip.compress(t[900:].encode()),
     "said twice": lambda t: "".join(f"{line}\n{line}\n" for line in t.splitlines()).encode(),
     "in noise": lambda t: (b"\0\xff\xfe noise \n" * 50) + t.encode() + b"GET /metrics 200\n" * 500,
     "no last newline": lambda t: t.rstrip("\n").encode(),
@@ -247,6 +259,21 @@ def test_a_cut_archive_says_so() -> None:
     whole = gzip.compress(V1.encode() * 50, compresslevel=1)
     log = of(whole[: len(whole) // 2])
     assert "cut short" in log.notes[0]
+
+
+def test_what_of_a_cut_archive_unpacked_is_read() -> None:
+    whole = gzip.compress(V1.encode() + random.Random(1).randbytes(100_000))
+    log = of(whole[:-20_000])
+    assert "cut short" in log.notes[0]
+    assert log.printed == of(V1).printed
+
+
+def test_two_servers_that_write_to_one_file_are_kept_apart() -> None:
+    other = V1.replace("394,633", "200,000").replace("46.10 GiB", "23.00 GiB")
+    lines = zip(V1.splitlines(), other.splitlines(), strict=True)
+    mixed = of("".join(f"vllm-a-1  | {a}\nvllm-b-1  | {b}\n" for a, b in lines))
+    assert mixed.printed == of(V1).printed
+    assert any("vllm-b-1 writes to the file too: vllm-a-1 is read" in n for n in mixed.notes)
 
 
 def test_an_overlong_line_is_cut() -> None:

@@ -88,7 +88,7 @@ def test_smallest():
         ("fp8", "H100-SXM", "fp8"),
         ("fp8", "A100-SXM-80", "bf16"),
         ("nvfp4", "B200-SXM", "fp4"),
-        ("nvfp4", "H100-SXM", "fp8"),
+        ("nvfp4", "H100-SXM", "bf16"),
         ("int4", "H100-SXM", "bf16"),
     ],
 )

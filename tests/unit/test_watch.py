@@ -2,15 +2,18 @@
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from time import sleep
 
 import pytest
+from click.testing import CliRunner
 
 from kvroom.errors import KvroomError
 from kvroom.evidence.endpoint import Endpoint, NoAnswerError
 from kvroom.evidence.prometheus import Reading, read
 from kvroom.evidence.recording import Recorder, Recording, cache_of
 from kvroom.evidence.watch import MOST_SAMPLES, Sample, Watcher
+from kvroom.faces.cli import main
 from kvroom.scenario import Scenario
 from kvroom.simulating import simulate
 from kvroom.workloads.requests import PS_PER_S
@@ -304,6 +307,39 @@ def test_no_count_of_requests_no_trace(tmp_path):
         list(r.requests())
 
 
+def without(reading_, *names):
+    """An answer that lacks some counters."""
+    return replace(
+        reading_, counters={k: v for k, v in reading_.counters.items() if k not in names}
+    )
+
+
+def test_a_counter_left_out_once_is_not_set_to_zero(tmp_path):
+    figures = {
+        "request_success_total": 5000, "num_preemptions_total": 70, "num_requests_running": 0,
+        "prefix_cache_queries_total": 900, "prefix_cache_hits_total": 400,
+    }  # fmt: skip
+    later = {**figures, "request_success_total": 5003}
+    lacking = without(reading(**figures), "finished", "preemptions", "hits", "queries")
+    steps = [reading(**figures), lacking, reading(**later)]
+    samples = taken(*steps)
+    assert [s.preemptions_lately for s in samples] == [None, 0, 0]
+    assert not any(s.restarted or s.warnings for s in samples)
+    assert samples[-1].requests_per_s == pytest.approx(1.5)
+    r = recorded(tmp_path / "r.jsonl", *steps)
+    assert len(list(r.requests())) == 3
+    assert r.hit_ratio() is None  # nothing was looked up meanwhile
+
+
+def test_observations_left_out_once_are_not_counted_again(tmp_path):
+    told = buckets("request_prompt_tokens", {"100": 5000, "+Inf": 5000}, 250_000)
+    more = buckets("request_prompt_tokens", {"100": 5002, "+Inf": 5002}, 250_100)
+    r = recorded(tmp_path / "r.jsonl", reading(told), reading(), reading(more))
+    counts = [line.get("prompt_lengths") for line in r.samples()]
+    assert counts[:2] == [None, None]
+    assert sum(n for _, _, n in counts[2]["steps"]) == 2
+
+
 def test_a_recording_cut_short_is_read_up_to_there(tmp_path):
     path = tmp_path / "r.jsonl"
     recorded(path, reading(), reading())
@@ -319,6 +355,42 @@ def test_no_recording(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(KvroomError):
         Recording.open(path)
+
+
+ODD = ("x", -1, None, [], {}, True, 1e400, float("nan"), [[1]], {"steps": [[1]]}, {"mean": "x"})
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_recording_of_odd_values_is_told_without_them(tmp_path, odd):
+    path = tmp_path / "r.jsonl"
+    more = buckets("request_prompt_tokens", {"100": 5, "+Inf": 5}, 250)
+    recorded(path, *(reading(more, request_success_total=n) for n in (0, 3, 9)))
+    head, *lines = map(json.loads, path.read_text().splitlines())
+    for key in (*lines[1], "counters.finished"):
+        spoiled = json.loads(json.dumps(lines))
+        part = spoiled[1]["counters"] if "." in key else spoiled[1]
+        part[key.rpartition(".")[2]] = odd
+        path.write_text("\n".join(map(json.dumps, (head, *spoiled))) + "\n")
+        for told in ((), ("--json",), ("--trace", str(tmp_path / "t.jsonl"))):
+            run = CliRunner().invoke(main, ["watch", str(path), *told])
+            assert isinstance(run.exception, SystemExit | None), (key, odd, told)
+            assert run.exit_code in (0, 2)
+        run = CliRunner().invoke(main, ["calibrate", str(path)])
+        assert isinstance(run.exception, SystemExit | None), (key, odd)
+
+
+def test_a_recording_of_more_than_can_have_come_is_refused(tmp_path):
+    steps = [reading(request_success_total=n, num_requests_running=0) for n in (0, 10**12)]
+    with pytest.raises(KvroomError, match="1,000,000,000,000 requests between two samples"):
+        list(recorded(tmp_path / "r.jsonl", *steps).requests())
+
+
+def test_a_bare_head_is_a_recording_of_nothing(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"kvroom_recording": 1, "engine": 5, "cache": 3, "began": "\\u001b[31m"}\n')
+    told = CliRunner().invoke(main, ["watch", str(path)])
+    assert told.exit_code == 0
+    assert "\x1b" not in told.stdout
 
 
 def test_nothing_is_written_over(tmp_path):

@@ -152,3 +152,20 @@ def test_axe_and_width(visit: Any, scheme: str, width: int) -> None:
     assert v.page.evaluate("document.documentElement.scrollWidth") <= width
     found = axe.Axe().run(v.page)
     assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_twins_controls_turn_the_other_question(visit: Any) -> None:
+    v = visit()
+    v.page.click("#compare-with")
+    v.page.select_option("#kv", "fp8")
+    v.settle()
+    v.page.locator("#reality-figure").scroll_into_view_if_needed()
+    v.page.wait_for_selector("#reality-figure.filled svg")
+    v.page.wait_for_selector("kv-reality.filled:not([id]) svg")
+    assert v.page.is_checked("#side-b")
+    v.page.locator("kv-reality:not([id]) .seg label", has_text="Documents").click()
+    v.settle()
+    assert v.page.is_checked("#side-a")
+    found = "document.getElementById('reality-figure').answer.scenario"
+    v.page.wait_for_function(f"() => {found}.workload.input?.startsWith('lognormal')")
+    assert v.page.evaluate(f"{found}.kv_dtype") == "auto"

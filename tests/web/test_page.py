@@ -143,6 +143,29 @@ def test_a_link_opens_the_same_state(visit: Any) -> None:
     assert Scenario.from_link(address) == plan(asked).scenario
 
 
+def test_why_sixteen_is_told_once_guessed(visit: Any) -> None:
+    v = visit(guessed=False)
+    assert not v.page.locator(".why").is_visible()
+    v.page.click("#reveal")
+    told = " ".join(v.page.inner_text(".why").split())
+    assert told.startswith("Why 16? Of 298 GiB the weights take 131.4 GiB and 166.6 GiB are left")
+    assert "16 requests of 10 GiB" in told and "3.4 GiB too little for one more" in told
+
+
+def test_a_link_within_the_page_keeps_the_question(visit: Any) -> None:
+    v = visit()
+    v.page.select_option("#kv", "fp8")
+    v.settle()
+    asked = v.page.evaluate("location.hash")
+    for to in ("#reality", "#levers", "#main"):
+        v.page.locator(f'a[href="{to}"]').focus()
+        v.page.keyboard.press("Enter")
+        v.settle()
+        assert v.page.evaluate("document.activeElement.id") == to[1:]
+        assert v.page.evaluate("location.hash") == asked
+        assert v.page.input_value("#kv") == "fp8"
+
+
 def test_a_link_of_a_newer_version_says_so(visit: Any) -> None:
     v = visit("#s=9.e30")
     assert "version 9" in v.text("#verdict")

@@ -231,11 +231,16 @@ def test_three_rankings(visit: Any) -> None:
     come_near(v, "levers-figure")
     rankings = held(v, "levers-figure")["figures"]["levers"]["rankings"]
     found = {}
-    for by, name in (("requests", "requests"), ("step", "step time"), ("cost", "dollars")):
+    for by, name in (("requests", "requests"), ("step", "time a token"), ("cost", "dollars")):
         v.page.locator("kv-levers .ranking .seg label", has_text=name).click()
         found[by] = v.page.locator("kv-levers .ranking tbody tr th").all_inner_texts()[1:]
         assert len(found[by]) == min(8, len(rankings[by]))
     assert len({tuple(x) for x in found.values()}) == 3
+    v.page.locator("kv-levers .ranking .seg label", has_text="time a token").click()
+    cells = v.page.locator("kv-levers .ranking tbody td[data-name='time a token'] kv-n")
+    after = {p["id"]: p["after"]["token_s"] for p in held(v, "levers-figure")["levers"]}
+    times = [after[name] for name in rankings["step"]]
+    assert times == sorted(times) and cells.count() == 1 + min(8, len(times))
     row = v.page.locator("kv-levers .ranking tbody tr", has_text="weights in fp8").first
     assert "MMLU" in row.inner_text() and "TensorRT-LLM blog" in row.inner_text()
     v = visit()
@@ -256,7 +261,55 @@ def test_a_new_question_pulls_its_own_levers(visit: Any) -> None:
     assert v.page.locator("kv-levers .chips input:not(:checked)").count() == 0
 
 
+def test_what_would_make_it_thirty(visit: Any) -> None:
+    v = visit()
+    come_near(v, "levers-figure")
+    box = v.page.get_by_label("What would make it")
+    assert box.input_value() == "32"
+    told = v.page.locator("kv-levers .ask [role=status]")
+    for goal, words in (
+        ("30", "Any one of these: cache in fp8 (33)"),
+        ("98", "no lever alone; the levers below together hold 111"),
+        ("5000", "none of these levers, nor those below together"),
+        ("3", "There is room for so many already"),
+    ):
+        box.fill(goal)
+        box.press("Enter")
+        v.page.wait_for_function(
+            "w => document.querySelector('kv-levers .ask').innerText.includes(w)", arg=words
+        )
+    assert told.count() == 1
+
+
+def test_levers_that_only_serving_shows(visit: Any) -> None:
+    few = {"arrivals": "poisson:4/s", "input": 400, "output": 40, "requests": 20}
+    v = visit(link({**H100, "workload": few}))
+    come_near(v, "levers-figure")
+    v.page.get_by_role("button", name="Serve requests with each").click()
+    v.page.wait_for_selector("kv-levers .served", timeout=60_000)
+    want = find_levers(Scenario.from_dict({**H100, "workload": few}), simulate=True).to_dict()
+    served = v.page.evaluate("document.getElementById('levers-figure').served.served")
+    assert served == json.loads(json.dumps(want["served"]))
+    rows = v.page.locator("kv-levers .served tbody th").all_inner_texts()
+    assert rows == ["as it is", *(x["label"] for x in want["served"]["levers"])]
+    v.page.locator("#context").fill("2048")
+    v.page.keyboard.press("Tab")
+    v.page.wait_for_selector("kv-levers .served", state="detached")
+
+
 # ---- reality ----
+
+
+def test_why_an_engine_says_thirteen(visit: Any) -> None:
+    v = visit()
+    come_near(v, "reality-figure")
+    assert "Of vllm 11.9 (5.1 to 13.2)" in v.page.inner_text("kv-reality .ask")
+    v.page.get_by_label("My engine says it has room for").fill("13")
+    v.page.keyboard.press("Enter")
+    v.page.wait_for_function(
+        "() => document.querySelector('kv-reality .ask').innerText.includes('13 is what is to be expected')"
+    )
+    assert v.page.locator("kv-reality .ladder text", has_text="Your engine").count() == 1
 
 
 def test_a_dropped_log_shows_the_measured_bar_and_names_the_difference(visit: Any) -> None:

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
+from kvroom.decisions.levers import levers as find_levers
 from kvroom.errors import KvroomError
 from kvroom.faces import codec, server, times
 from kvroom.faces.cli import main
@@ -21,6 +23,7 @@ from kvroom.faces.sections import dropped, levers, reality, routes, tiers
 from kvroom.models.catalogue import config_of
 from kvroom.planning import work
 from kvroom.scenario import Scenario
+from kvroom.simulating import serve
 
 H100 = {"model": "qwen2.5-14b", "gpu": "H100-SXM", "context_tokens": 4096}
 LOG = (
@@ -133,6 +136,75 @@ def test_levers_are_the_command_lines(client: Any) -> None:
             for key, value in p["after"].items():
                 if value is not None and key != "ttft_s":
                     assert f"levers.{i}.after.{key}" in told
+
+
+def test_served_levers_are_the_command_lines(client: Any) -> None:
+    asked = {
+        **H100,
+        "workload": {"arrivals": "poisson:4/s", "input": 400, "output": 40, "requests": 20},
+    }
+    got = client.post("/api/levers?explain=1&simulate=1", json=asked).json()
+    want = plain(find_levers(Scenario.from_dict(asked), simulate=True, paths=False).to_dict())
+    assert {k: got[k] for k in want} == want
+    assert {x["id"] for x in got["served"]["levers"]} >= {"tiers=host", "speculation=ngram"}
+    told = explained(got)
+    for i, x in enumerate(got["served"]["levers"]):
+        for key, value in x["after"].items():
+            assert (value is None) != (f"served.levers.{i}.after.{key}" in told)
+    assert got["figures"]["served"]["notes"] == []
+
+
+def test_what_stands_in_for_serving_is_said() -> None:
+    drawn, notes = levers.served_of(Scenario.from_dict(REFERENCE.scenario))
+    assert (drawn.engine, drawn.gpu) == ("vllm", "H100-SXM")
+    assert drawn.workload is not None and drawn.workload.requests == levers.MOST_SERVED
+    for word in ("vllm's rules", "H100-SXM", "2,000 tokens", "at a time"):
+        assert sum(word in note for note in notes) == 1
+    many = {"arrivals": "poisson:1/s", "input": 100, "output": 10, "requests": 10**6}
+    asked = Scenario.from_dict({**H100, "workload": many})
+    drawn, notes = levers.served_of(asked)
+    assert notes == [f"the first {levers.MOST_SERVED} of 1,000,000 requests"]
+    assert drawn.workload == replace(asked.workload, requests=levers.MOST_SERVED)  # type: ignore[type-var]
+
+
+def test_serving_ends_when_the_reader_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = {"arrivals": "poisson:4/s", "input": 4000, "output": 400}
+    asked = {**H100, "workload": workload}
+    stop = threading.Event()
+    seen: list[int] = []
+
+    def stopped(made: Any, source: Any, watch: Any) -> Any:
+        def look(now: Any) -> bool:
+            seen.append(now.done)
+            stop.set()
+            return bool(watch(now))
+
+        return serve(made, source, watch=look)
+
+    monkeypatch.setattr("kvroom.decisions.served.serve", stopped)
+    with pytest.raises(levers.StoppedError):
+        levers.served(asked, stop=stop)
+    assert len(seen) == 1  # in the midst of the first simulation
+    monkeypatch.setattr("kvroom.decisions.served.serve", serve)
+    monkeypatch.setattr(levers, "MOST_CPU_S", -1.0)
+    with pytest.raises(KvroomError, match="takes too long"):
+        levers.served(asked, stop=threading.Event())
+
+
+def test_the_goal_is_the_users_without_room_else_twice_as_many(client: Any) -> None:
+    def goal(**more: Any) -> Any:
+        got = client.post("/api/levers?explain=1", json={**REFERENCE.scenario, **more}).json()
+        return got["figures"]["levers"]["goal"]
+
+    assert goal() == 32
+    assert goal(concurrency=40) == 40
+    assert (
+        goal(concurrency=5)
+        == 2
+        * client.post("/api/levers", json={**REFERENCE.scenario, "concurrency": 5}).json()[
+            "before"
+        ]["requests"]
+    )
 
 
 def test_steps_lead_from_before_to_together_in_the_order_named(client: Any) -> None:
@@ -269,6 +341,43 @@ def test_what_stands_in_is_said() -> None:
         figure = reality.answer(asked)["figures"]["reality"]
         assert figure["length"] == x["id"]
         assert {"expected", "shared"} <= {s["key"] for s in figure["stairs"]}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (13, "13 is what is to be expected (predicted 11.9, 5.1 to 13.2 likely)"),
+        (40, "40 is more than arithmetic has room for (16.7)"),
+        (14.5, "14.5 is more than likely"),
+        (2, "2 is fewer than likely"),
+    ],
+)
+def test_what_ones_own_engine_says_is_held_against_the_estimate(
+    client: Any, said: float, words: str
+) -> None:
+    got = client.post(f"/api/reality?says={said}", json=REFERENCE.scenario).json()
+    figure = got["figures"]["reality"]
+    assert figure["against"].startswith(words)
+    keys = [s["key"] for s in figure["stairs"]]
+    assert keys[keys.index("engine") + 1] == "said"
+    assert figure["stairs"][keys.index("said")]["to"] == said
+    assert f"figures.reality.stairs.{keys.index('said')}.to" in explained(got)
+    if said < 16:
+        taken = sum(-s["change"] for s in figure["stairs"] if s["change"] < 0)
+        ceiling, engine = figure["stairs"][0]["to"], figure["stairs"][keys.index("engine")]["to"]
+        assert (
+            taken == pytest.approx(ceiling - engine, rel=0.005)
+            and "kept free 2.4" in figure["against"]
+        )
+    plain_answer = client.post("/api/reality", json=REFERENCE.scenario).json()
+    assert plain_answer["figures"]["reality"]["against"] == ""
+
+
+@pytest.mark.parametrize("said", ["many", "-1", "nan", "1e99", ""])
+def test_what_is_no_number_of_requests(client: Any, said: str) -> None:
+    reply = client.post(f"/api/reality?says={said}", json=REFERENCE.scenario)
+    assert reply.status_code == 422
+    assert reply.json()["error"]["field"] == "says" and reply.json()["error"]["fix"]
 
 
 def test_a_shorter_request_leaves_a_part_of_its_last_block() -> None:

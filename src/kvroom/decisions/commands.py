@@ -23,6 +23,7 @@ from kvroom.decisions.ollama_commands import read_ollama
 from kvroom.decisions.shell_words import (
     base_name,
     inner_text,
+    is_open,
     simple_commands,
     substituted,
     words_of,
@@ -43,7 +44,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 class Command:
     """What a command says: Scenario ``keys`` (without the card, unless a comment names it), and
     ``warnings`` about what was left out. ``unset_model`` is the model as typed where it is a variable
-    that the command does not set."""
+    that the command does not set, or a name of Ollama's library that is not known."""
 
     keys: dict[str, Any]
     warnings: tuple[str, ...]
@@ -54,6 +55,9 @@ class Command:
         if "model" in self.keys:
             return
         fix = "Say which: --model NAME (single quotes keep a shell from replacing $VARIABLES)."
+        if self.unset_model and not is_open(self.unset_model):
+            fix = "Say which it is: --model NAME (kvroom models lists them), or its config.json."
+            raise KvroomError("model", self.unset_model, "is not in the catalogue", fix)
         if self.unset_model:
             why = "is not set by the command"
             fix = f"{fix[:-1]}, or put the variable in front: NAME=value."

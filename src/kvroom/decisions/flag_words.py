@@ -13,7 +13,6 @@ from kvroom.decisions.dialects import (
     LLAMA_CPP,
     OPTIONAL,
     SGLANG,
-    TENSORRT_LLM,
     UNSAID,
     VLLM,
     Dialect,
@@ -22,7 +21,7 @@ from kvroom.decisions.dialects import (
     takes_value,
 )
 from kvroom.decisions.shell_words import is_open
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import load
 from kvroom.speculation import from_flags
 from kvroom.units import GIB
@@ -31,6 +30,18 @@ _SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _FLAG = re.compile(r"--?[A-Za-z]")
 _STORED = {"fp8": "fp8", "bitsandbytes": "int4"}
 """Quantisation at load, by the engine's word; every other says what the checkpoint is."""
+
+
+_METHODS = """
+    none awq awq_marlin auto-round bitblas bitsandbytes compressed-tensors cpu_awq deepspeedfp
+    experts_int8 fbgemm_fp8 fp8 fp_quant gguf gptq gptq_bitblas gptq_marlin gptq_marlin_24 hqq inc
+    int8 ipex marlin modelopt modelopt_fp4 modelopt_fp8 modelopt_mixed modelopt_mxfp8 modelslim
+    moe_wna16 mxfp4 mxfp8 neuron_quant nvfp4 petit_nvfp4 ptpc_fp8 qoq qqq quark
+    quark_int4fp8_moe rtn torchao tpu_int8 unquant w4afp8 w8a8_fp8 w8a8_int8 humming
+    online fp8_per_tensor fp8_per_block int8_per_channel_weight_only
+"""
+METHODS = frozenset(_METHODS.split())
+"""What ``--quantization`` takes in vLLM and SGLang, of any release."""
 
 
 class Reading:
@@ -107,10 +118,10 @@ class Reading:
         elif name in self.d.model_flags:
             self.keys["model"] = value
         elif name in ("quantization", "weight_dtype"):
-            self.quantisation = value.lower()
+            self.quantisation = _method(self.d, bare, value.lower())
         elif name == "enable_expert_parallel" and value != "false":
             self.keys["ep"] = 0  # all ranks; counted at the end
-        elif name in ("extra_llm_api_options", "config") and self.d is TENSORRT_LLM:
+        elif name in ("extra_llm_api_options", "config") and self.d is not LLAMA_CPP:
             self._file(value)
         elif name in UNSAID:
             return
@@ -143,7 +154,7 @@ class Reading:
             raise KvroomError(bare.partition("=")[0], value, "is no whole number", fix)
 
     def _file(self, name: str) -> None:
-        """The options file of trtllm-serve, where its text is in the command."""
+        """An engine's file of options, where its text is in the command."""
         text = self.files.get(name)
         if text is None:
             self.warnings.append(f"{name} is not read: its options may bear on memory")
@@ -158,7 +169,8 @@ class Reading:
             elif key.startswith(" ") and outer == "kv_cache_config" and key.strip() == "dtype":
                 self.keys["kv_dtype"] = str(value_of(value.strip()))
             elif not key.startswith(" ") or outer == "kv_cache_config":
-                self._flag(key.strip(), "", _unquoted(value.strip()), bare=key.strip())
+                name = self._name(key.strip())
+                self._flag(name, "", _unquoted(value.strip()), bare=key.strip())
 
     def _model(self, positional: list[str]) -> str:
         """Take the model; what it is typed as where only a shell could tell."""
@@ -183,6 +195,8 @@ class Reading:
             self.args["dp_size"] = self.keys.pop("dp")
         if self.d is LLAMA_CPP:
             self._cache_types()
+            if not self.args.keys() & {"parallel", "ctx_size", "kv_unified_per_slot"}:
+                self.args["parallel"] = -1  # a server's own number of slots
         if self.keys.get("ep") == 0:
             self.keys["ep"] = self.keys.get("tp", 1) * self.keys.get("dp", 1)
         stored = _STORED.get(self.quantisation or "")
@@ -208,6 +222,15 @@ class Reading:
             return load(self.keys.get("model")).quantisation is None
         except KvroomError:
             return True
+
+
+def _method(dialect: Dialect, bare: str, word: str) -> str:
+    """How the weights are quantised, in the engine's word; KvroomError where it has no such."""
+    if dialect in (VLLM, SGLANG) and word not in METHODS and not is_open(word):
+        fix = did_you_mean(word, sorted(METHODS), f"One of: {', '.join(sorted(METHODS))}.")
+        why = f"is no quantisation of {dialect.label}"
+        raise KvroomError(bare.partition("=")[0], word, why, fix)
+    return word
 
 
 def _unquoted(text: str) -> str:

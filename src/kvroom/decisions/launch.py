@@ -170,10 +170,9 @@ def stated(w: Workings) -> Scenario:
 def _ollama_stated(w: Workings, s: Scenario, args: dict[str, Any]) -> Scenario:
     """Ollama's settings by their plain names, the context of one request and the slots among them."""
     args = {k: v for k, v in named(args).items() if v is not None}
-    c = w.plan.capacity.engine
     if not args.keys() & {"num_ctx", "context_length"}:
         args["context_length"] = w.deployment.context_tokens
-    args.setdefault("num_parallel", (c.max_running_requests if c else None) or 1)
+    args.setdefault("num_parallel", _slots(w))
     kind = args.pop("kv_cache_type", None)
     kv = s.kv_dtype if kind is None else CACHE_ALIASES.get(str(kind).lower(), str(kind).lower())
     return replace(s, engine_args=args, kv_dtype=kv)
@@ -202,12 +201,19 @@ def default_share(w: Workings) -> tuple[str, float] | None:
     return None
 
 
+def _slots(w: Workings) -> int:
+    """The requests that are asked for, else as many slots as the plan has."""
+    c, asked = w.plan.capacity.engine, w.plan.scenario.concurrency
+    most = (c.max_running_requests if c else None) or 1
+    return min(asked, most) if asked else most
+
+
 def _cells(w: Workings, args: dict[str, Any]) -> dict[str, Any]:
     """llama.cpp's context is that of all slots together."""
     c = w.plan.capacity.engine
-    slots = args.get("parallel") or (c.max_running_requests if c else None) or 1
+    slots = args.get("parallel") or _slots(w)
     if "ctx_size" not in args and "c" not in args:
-        held = c.kv_tokens if c else None
+        held = c.kv_tokens if c and c.max_running_requests == slots else None
         args["ctx_size"] = held or w.deployment.context_tokens * slots
     args.setdefault("parallel", slots)
     return args
@@ -297,6 +303,12 @@ def _typed(d: Dialect, name: str, value: Any) -> tuple[str, str | None]:
     return d.written(name), str(value) if isinstance(value, str | int) else repr(value)
 
 
+def _times(s: Scenario) -> int:
+    """How many of the commands make the deployment: data-parallel ranks where no flag starts them."""
+    engine = "llama.cpp" if s.engine == "ik_llama.cpp" else s.engine
+    return s.replicas * (1 if "dp" in DIALECTS[engine].keys else s.dp)
+
+
 def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
     notes = []
     if not w.plan.verdict.fits:
@@ -319,8 +331,10 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
             )
     if s.speculation and "max_concurrency" in s.speculation:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
-    if s.replicas > 1:
-        notes.append(f"start {s.replicas} of these")
+    if (times := _times(s)) > 1:
+        each = s.gpu_count * s.replicas // times
+        by = "" if s.replicas > 1 else f": {s.engine} has no data-parallel flag"
+        notes.append(f"start {times} of these, each on {each} GPU{'s' if each > 1 else ''}{by}")
     return tuple(notes)
 
 
@@ -329,7 +343,8 @@ def shell(made: Launch) -> str:
     s = made.scenario
     cards = s.gpu if isinstance(s.gpu, str) else str(s.gpu.get("name", "the card given"))
     version = s.engine_version or ""
-    lines = [f"# {s.gpu_count} × {cards}, {made.dialect.label} {version}".rstrip()]
+    count = s.gpu_count * s.replicas // _times(s)
+    lines = [f"# {count} × {cards}, {made.dialect.label} {version}".rstrip()]
     lines += [f"# {note}" for note in made.notes]
     lines.append(stated_rest(made))
     for name, text in made.files.items():

@@ -17,6 +17,7 @@ from kvroom.decisions.waterfall import EXACT, shapley
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
+from kvroom.simulation.fleet import Watch
 
 UNSERVED = "what it brings depends on who comes: `--simulate` serves the workload with it"
 MERGED = ("engine_args", "workload")
@@ -273,13 +274,15 @@ def levers(
     seed: int = 0,
     paths: bool = True,
     before_each: Callable[[], None] | None = None,
+    watch: Watch | None = None,
 ) -> Levers:
     """Every lever of ``scenario``, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names the levers to combine (default: of each family the best that keeps model and limit
     and whose cost in quality, if any, is published and small). ``simulate`` serves the workload's requests
     as it is and with the levers that only serving shows: drafts, tiers, pools, and the first.
-    ``before_each`` is called before each Plan, to count them or, by raising, to end the work. Raises
+    ``before_each`` is called before each Plan, to count them or, by raising, to end the work; ``watch`` the
+    same while requests are served. Raises
     KvroomError for a question that cannot be asked.
     """
     if by not in ORDERS:
@@ -304,10 +307,12 @@ def levers(
         ranked_by=by,
         warnings=base.plan.warnings,
     )
-    return _with_served(made, bench, base, simulate=simulate)
+    return _with_served(made, bench, base, simulate=simulate, watch=watch)
 
 
-def _with_served(made: Levers, bench: Bench, base: Workings, *, simulate: bool) -> Levers:
+def _with_served(
+    made: Levers, bench: Bench, base: Workings, *, simulate: bool, watch: Watch | None
+) -> Levers:
     """``made`` with the levers that only serving shows: served where asked, else left out."""
     s, d = base.plan.scenario, base.deployment
     found = [*serving_levers.tiers(s, d), *serving_levers.pools(s, d)]
@@ -321,9 +326,10 @@ def _with_served(made: Levers, bench: Bench, base: Workings, *, simulate: bool) 
         every.values(),
         lambda lever: bench.work((lever,)),
         lambda lever: changed(bench.scenario, (lever,)),
+        watch,
     )
     left = (*made.left_out, *out)
-    return replace(made, served_before=served(base), served=tuple(after), left_out=left)
+    return replace(made, served_before=served(base, watch), served=tuple(after), left_out=left)
 
 
 def _alone(

@@ -13,6 +13,8 @@ from typing import Any
 from kvroom.decisions.flag_words import value_of
 from kvroom.decisions.shell_words import is_open
 from kvroom.errors import KvroomError
+from kvroom.memory.engines.flags import switch
+from kvroom.memory.engines.llama_cpp.flags import cache_type
 from kvroom.memory.engines.llama_cpp.ollama import ENVIRONMENT, KNOWN, OTHERS, named
 from kvroom.models import catalogue, quantisation
 from kvroom.models.dtypes import CACHE_ALIASES
@@ -28,6 +30,16 @@ _HUB = re.compile(r"(?:hf\.co|huggingface\.co)/(.+)", re.IGNORECASE)
 _SIZE = re.compile(r"(?:\d+x)?e?[\d.]+[bm]", re.IGNORECASE)
 _WEIGHTS = re.compile(r"(?:i?q\d\w*|fp16|f16|bf16|mxfp4|fp8)", re.IGNORECASE)
 _VALUED = frozenset(("--keepalive", "--format", "-f", "--file", "-q", "--quantize", "--think"))
+
+NUMBERS = {
+    "num_parallel": 4,
+    "num_ctx": 8192,
+    "context_length": 8192,
+    "num_batch": 512,
+    "num_gpu": 99,
+    "gpu_overhead": 1073741824,
+}
+"""Settings that take a whole number, with an example."""
 
 Told = tuple[dict[str, Any], list[str], str]
 """(Scenario keys, warnings, the model as typed where only a shell could tell)."""
@@ -63,13 +75,17 @@ def read_ollama(
     if "kv_cache_type" in args:
         kind = str(args.pop("kv_cache_type")).lower()
         keys["kv_dtype"] = CACHE_ALIASES.get(kind, kind)
+    if not args.keys() & {"num_parallel", "num_ctx", "context_length"}:
+        args["num_parallel"] = 1  # its own default; with a length it is taken so anyway
     if args:
         keys["engine_args"] = args
     if is_open(model):
         return keys, warnings, model
-    if model:
-        keys |= _known(model, warnings, known)
-    return keys, warnings, ""
+    if model and "model" not in known:
+        found, said = of_library(model, known)
+        warnings += said
+        keys |= found
+    return keys, warnings, "" if "model" in keys else model
 
 
 def _positional(words: Sequence[str]) -> list[str]:
@@ -107,6 +123,12 @@ def _take(name: str, value: str, args: dict[str, Any], warnings: list[str]) -> N
     if is_open(value):
         raise KvroomError(name, value, "is not set by the command", "Put the value in.")
     key = next(iter(named({name: value})))
+    if key in NUMBERS and value and not value.lstrip("-").isdecimal():
+        raise KvroomError(name, value, "is no whole number", f"Write {name}={NUMBERS[key]}.")
+    if key in ("flash_attention", "sched_spread") and value:
+        switch(name, value)
+    if key == "kv_cache_type" and value:
+        cache_type(name, value)
     if key in KNOWN or key in OTHERS:
         if key not in ("host", "origins", "models", "debug", "tmpdir"):
             args[key] = value_of(value)
@@ -114,26 +136,26 @@ def _take(name: str, value: str, args: dict[str, Any], warnings: list[str]) -> N
         warnings.append(f"{name} is no setting of Ollama that kvroom knows: left out")
 
 
-def _known(name: str, warnings: list[str], known: Mapping[str, Any]) -> dict[str, Any]:
-    """The Scenario's model and weights of a model as Ollama names it."""
+def of_library(name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """(the Scenario's model and weights, warnings) of a model as Ollama names it; no model where it is
+    none of the catalogue. ``known`` are keys that are stated: nothing is assumed about them."""
+    warnings: list[str] = []
     if name.endswith(".gguf"):
-        return {"model": name}
+        return {"model": name}, warnings
     hub = _HUB.fullmatch(name)
     base, _, tag = (hub[1] if hub else name).partition(":")
     parts = [p for p in tag.split("-") if p and p != "latest"]
     weights = next((p.lower() for p in parts if _WEIGHTS.fullmatch(p)), None)
     sizes = [p for p in parts if not _WEIGHTS.fullmatch(p)]
     found = re.sub(r"-gguf$", "", base, flags=re.IGNORECASE) if hub else _in_catalogue(base, sizes)
-    if "model" in known:
-        return {}
     if found is None:
-        warnings.append(f"the model {name} of Ollama's library is not in the catalogue (--model)")
-        return {}
+        said = f"the model {name} of Ollama's library is not in the catalogue (--model)"
+        return {}, [said]
     keys: dict[str, Any] = {"model": found}
     if not sizes and not hub:
         warnings.append(f"{name} taken as {found}")
     if "weight_dtype" in known or _stored(found):
-        return keys
+        return keys, warnings
     if weights is None:
         weights = LIBRARY_WEIGHTS
         warnings.append(f"weights taken as {weights}, as Ollama's library stores them")
@@ -141,8 +163,8 @@ def _known(name: str, warnings: list[str], known: Mapping[str, Any]) -> dict[str
         quantisation.named(weights)
     except KvroomError:
         warnings.append(f"weights in {weights} are not known: left out (--weight-dtype)")
-        return keys
-    return keys | {"weight_dtype": CACHE_ALIASES.get(weights, weights)}
+        return keys, warnings
+    return keys | {"weight_dtype": CACHE_ALIASES.get(weights, weights)}, warnings
 
 
 def _in_catalogue(base: str, sizes: Sequence[str]) -> str | None:

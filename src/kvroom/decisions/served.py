@@ -10,6 +10,7 @@ from kvroom.decisions.lever import Lever, Unmodelled
 from kvroom.errors import KvroomError
 from kvroom.planning import Workings
 from kvroom.simulating import serve
+from kvroom.simulation.fleet import Watch
 from kvroom.workloads.synthetic import of_workload
 
 
@@ -49,13 +50,16 @@ class Served:
         return told
 
 
-def served(made: Workings) -> ServedFigures:
-    """The figures of serving the workload of ``made``; KvroomError where nobody comes or nothing starts."""
+def served(made: Workings, watch: Watch | None = None) -> ServedFigures:
+    """The figures of serving the workload of ``made``; KvroomError where nobody comes or nothing starts.
+
+    ``watch`` is called as it goes on, and may raise to end it.
+    """
     s = made.plan.scenario
     if s.workload is None:
         fix = "Give --workload arrivals=poisson:2/s,input=1000,output=200."
         raise KvroomError("workload", None, "is missing: no requests to serve", fix)
-    told = serve(made, of_workload(s.workload)).to_dict()
+    told = serve(made, of_workload(s.workload), watch=watch).to_dict()
     rate, price = told["output_tokens_per_s"], made.deployment.device.usd_per_hour
     hours = told["duration_s"] / 3600
     gpu_hours = told["fleet"]["gpu_hours"] if "fleet" in told else hours * s.gpu_count * s.replicas
@@ -75,6 +79,7 @@ def each_served(
     levers: Iterable[Lever],
     work: Callable[[Lever], Workings],
     changes: Callable[[Lever], Mapping[str, Any]],
+    watch: Watch | None = None,
 ) -> tuple[list[Served], list[Unmodelled]]:
     """Each of ``levers`` alone, best tokens a second first, and those that cannot be served, with why."""
     found: list[Served] = []
@@ -82,7 +87,7 @@ def each_served(
     for lever in levers:
         try:
             if lever.refusal is None:
-                after = served(work(lever))
+                after = served(work(lever), watch)
                 found.append(Served(lever=lever, changes=changes(lever), after=after))
                 continue
             why = lever.refusal

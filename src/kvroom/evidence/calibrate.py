@@ -63,7 +63,8 @@ class Calibrated:
         if not self.entries and not self.timed:
             why = "hold nothing to calibrate by"
             fix = "Give start-up logs that print accounts of memory, or benchmarks with --model, --gpu."
-            raise KvroomError("files", None, f"{why}: " + "; ".join(self.left_out), fix)
+            told = "; ".join(self.left_out) or "no time in them, no account of memory"
+            raise KvroomError("files", None, f"{why}: {told.rstrip('.')}", fix)
         memory = {"memory": {"entries": self.entries}} if self.entries else {}
         times = {"times": {"points": [dict(t.point) for t in self.timed]}} if self.timed else {}
         return {"kvroom_calibration": FORMAT} | memory | times

@@ -166,4 +166,5 @@ def _ids(text: bytes) -> list[int]:
         found = value["choices"][0].get("token_ids")
     except (ValueError, LookupError, TypeError, AttributeError):
         return []
-    return [int(i) for i in found] if isinstance(found, list) else []
+    whole = isinstance(found, list) and all(type(i) is int for i in found)
+    return list(found) if whole else []

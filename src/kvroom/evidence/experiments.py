@@ -96,14 +96,48 @@ class Measured:
     def from_dict(cls, value: Any) -> Measured:
         """What ``to_dict`` gave; KvroomError where it is something else."""
         try:
-            return cls(
+            found = cls(
                 steps=[Step(**s) for s in value["steps"]],
                 firsts=[First(**f) for f in value["firsts"]],
                 workloads=[_workload(w) for w in value["workloads"]],
             )
+            found.check()
+            return found
         except (KeyError, TypeError, ValueError):
             fix = "Give a file that kvroom prove --record wrote."
             raise KvroomError("record", None, "is no record of experiments", fix) from None
+
+    def check(self) -> None:
+        """ValueError or TypeError where something cannot have been measured."""
+        for s in self.steps:
+            _within(1, s.concurrency, s.context_tokens, s.spans)
+            _within(SHORTEST_S, s.step_s, s.wall_s)
+        for f in self.firsts:
+            _within(1, f.input_tokens)
+            _within(0, f.cached_tokens)
+            _within(SHORTEST_S, f.ttft_s, f.wall_s)
+        of_all: list[Step | First | Workload] = [*self.steps, *self.firsts, *self.workloads]
+        for m in of_all:
+            _within(0, m.disturbed or 0)
+        for w in self.workloads:
+            if not isinstance(w.name, str):
+                raise TypeError
+            _within(1, len(w.requests))
+            _within(0, *(w.counters[name] for name in COUNTERS))
+            for r in w.requests:
+                _within(1, len(r.answer), sum(n for _, n in r.prompt))
+                _within(0, r.at_s, *r.answer, *(x for run in r.prompt for x in run))
+                _within(SHORTEST_S, r.ttft_s, r.e2e_s)
+
+
+SHORTEST_S = 1e-9
+MOST = 10**8
+"""No number of a record is larger: seconds, tokens, ids."""
+
+
+def _within(least: float, *values: float) -> None:
+    if not all(least <= value <= MOST for value in values):
+        raise ValueError
 
 
 def _workload(value: dict[str, Any]) -> Workload:

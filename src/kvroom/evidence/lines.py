@@ -8,7 +8,6 @@ container prefixes, JSON with the text inside. Lines longer than MAX_LINE_BYTES 
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import json
 import re
@@ -28,8 +27,14 @@ prints it: only the end is read on from there."""
 TAIL_BYTES = 2**23
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][AB012])")
+_ANSI_BYTES = re.compile(_ANSI.pattern.encode())
+_ARRAY = re.compile(rb"\s*\[\s*\{")
+_BETWEEN = re.compile(rb"\}\s*,\s*\{")
 _TEXT_KEYS = ("message", "msg", "log", "text", "line", "textPayload", "event", "body", "MESSAGE")
 _NESTED_KEYS = ("jsonPayload", "record", "fields")
+_GZIP = 31
+"""zlib's word for a gzip header."""
+_DAMAGED = "the gzip archive is cut short or damaged"
 _BOMS = ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -69,11 +74,18 @@ class Log:
         """Whole lines, about BLOCK_BYTES at a time."""
         kept, inside_long = b"", False
         passed_over = 0
+        array: bool | None = None
         for read in self._decoded():
             if self.passed_over != passed_over:  # what is read now begins within some line
                 passed_over = self.passed_over
                 kept, inside_long = b"", True
             block = read.replace(b"\r", b"\n") if b"\r" in read else read
+            if b"\x1b" in block:  # a colour may begin within a phrase
+                block = _ANSI_BYTES.sub(b"", block)
+            if array is None:
+                array = _ARRAY.match(block) is not None
+            if array:  # one line may hold all its objects
+                block = _BETWEEN.sub(b"}\n{", block)
             if inside_long:  # the rest of a line that was cut
                 end = block.find(b"\n")
                 if end < 0:
@@ -93,51 +105,66 @@ class Log:
     def _decoded(self) -> Iterator[bytes]:
         """The stream's bytes in blocks, unpacked and as UTF-8."""
         head = self._stream.read(4)
-        joined = _Joined(head, self._stream)
         packed = head[:2] == b"\x1f\x8b"
-        stream = gzip.GzipFile(fileobj=joined) if packed else joined
+        read = self._unpacked(head) if packed else self._read(head)
         decoder = None
         first = True
-        while self.bytes_read < MAX_READ_BYTES:
-            try:
-                block = stream.read(BLOCK_BYTES)
-            except (EOFError, gzip.BadGzipFile, zlib.error):
-                self.cut_short = "the gzip archive is cut short or damaged"
-                return
-            except (OSError, ValueError):
-                self.cut_short = "reading stopped with an error of the file system"
-                return
-            if not block:
-                return
+        for block in read:
             self.bytes_read += len(block)
             if first:
-                name = next((n for bom, n in _BOMS if block.startswith(bom)), None)
+                name = _utf16(block)
                 decoder = codecs.getincrementaldecoder(name)("replace") if name else None
                 first = False
                 self._plain_text = not packed and decoder is None
             yield decoder.decode(block).encode("utf-8", "replace") if decoder else block
-        self.cut_short = f"nothing is read beyond {MAX_READ_BYTES:,} bytes"
+            if self.bytes_read >= MAX_READ_BYTES:
+                self.cut_short = f"nothing is read beyond {MAX_READ_BYTES:,} bytes"
+                return
+
+    def _read(self, head: bytes) -> Iterator[bytes]:
+        """The stream's bytes behind ``head``, which was read already."""
+        while True:
+            try:
+                block = head + self._stream.read(BLOCK_BYTES)
+            except (OSError, ValueError):
+                self.cut_short = "reading stopped with an error of the file system"
+                block = head
+            if not block:
+                return
+            yield block
+            head = b""
+
+    def _unpacked(self, head: bytes) -> Iterator[bytes]:
+        """What a gzip archive holds, as far as it unpacks: one member after another."""
+        unpack = zlib.decompressobj(_GZIP)
+        for packed in self._read(head):
+            rest = packed
+            while rest:
+                if unpack.eof:
+                    if not rest.strip(b"\0"):  # padding
+                        break
+                    unpack = zlib.decompressobj(_GZIP)
+                try:
+                    block = unpack.decompress(rest, BLOCK_BYTES)
+                except zlib.error:
+                    self.cut_short = _DAMAGED
+                    return
+                if block:
+                    yield block
+                rest = unpack.unused_data if unpack.eof else unpack.unconsumed_tail
+        if not unpack.eof:
+            self.cut_short = self.cut_short or _DAMAGED
 
 
-class _Joined(io.RawIOBase):
-    """A stream with its first bytes, which were read already, put back."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head, self._rest = head, rest
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        """``size`` bytes at most."""
-        if not self._head:
-            return self._rest.read(size)
-        if 0 <= size < len(self._head):
-            head, self._head = self._head[:size], self._head[size:]
-            return head
-        head, self._head = self._head, b""
-        return head + self._rest.read(size - len(head) if size >= 0 else -1)
+def _utf16(block: bytes) -> str | None:
+    """The byte order of UTF-16, by its mark or by where the zeros of plain letters stand."""
+    name = next((n for bom, n in _BOMS if block.startswith(bom)), None)
+    if name is not None or len(block) < 8:
+        return name
+    even, odd = block[:4096:2], block[1:4096:2]
+    if odd.count(0) * 2 > len(odd) and not even.count(0):
+        return "utf-16-le"
+    return "utf-16-be" if even.count(0) * 2 > len(even) and not odd.count(0) else None
 
 
 def _hits(block: bytes, needles: Mapping[str, bytes]) -> Iterator[tuple[bytes, list[str]]]:
@@ -163,9 +190,9 @@ def clean(text: str) -> list[str]:
     """The text of one line without colours and control characters; a JSON line gives its message's."""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
-    brace = text.find("{")
-    if brace >= 0 and text.rstrip().endswith("}"):
-        inner = _message(text[brace:])
+    brace, end = text.find("{"), text.rfind("}") + 1
+    if 0 <= brace < end and not text[end:].strip(" ,]\r\n\t"):
+        inner = _message(text[brace:end])
         if inner is not None:
             made = [c for part in inner.splitlines()[:100] for c in _plain(part)]
             return made or [""]
@@ -190,7 +217,7 @@ def _message(text: str) -> str | None:
         if not isinstance(value, Mapping):
             return None
         for key in _TEXT_KEYS:
-            if isinstance(value.get(key), str):
+            if isinstance(value.get(key), str) and value[key].strip():
                 # An object's other fields may hold figures of their own (structured logs).
                 return str(value[key])
         value = next((value[k] for k in _NESTED_KEYS if k in value), None)

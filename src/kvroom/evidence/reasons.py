@@ -75,6 +75,12 @@ FLAGS: dict[str, dict[str, str]] = {
         "activations": "--ubatch-size",
         "kv": "--ctx-size, --parallel, --cache-type-k, --cache-type-v",
     },
+    "ollama": {
+        "visible": "--gpu",
+        "weights": "num_gpu",
+        "activations": "num_batch",
+        "kv": "num_ctx, OLLAMA_NUM_PARALLEL, OLLAMA_KV_CACHE_TYPE",
+    },
 }
 
 
@@ -178,25 +184,51 @@ def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> 
             f"{show_gib(-gap)} more than the printed accounts leave: another process was in the "
             "baseline and ended"
         )
-    others = [a for a in facts.w.plan.memory.accounts if a.name not in ("kv", "unused")]
+    off, moved = printed - predicted, _moved(facts)
+    most = max(moved, key=lambda n: moved[n] if off > 0 else -moved[n], default="")
+    part = moved.get(most, 0) if moved.get(most, 0) * off > 0 else 0
+    if 10 * abs(part) >= abs(off) and abs(part) > PRINT_STEP:
+        how = "mostly" if 2 * abs(part) >= abs(off) else "partly"
+        more = "more" if (part > 0) == (most == "share") else "less"
+        found.append(f"{how} {most}, {show_gib(abs(part))} {more} than predicted")
+    rest = off - sum(moved.values())
+    if moved and abs(rest) > max(PRINT_STEP, abs(off) // 10):
+        found.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
+    return found
+
+
+def _moved(facts: Facts) -> dict[str, int]:
+    """By how many bytes each printed account (and the share itself) makes the cache larger than was
+    predicted."""
     known = {
         "weights": "weights_bytes",
         "activations": "activation_peak_bytes",
         "runtime": "non_torch_bytes",
         "graphs": "cuda_graph_estimate_bytes",
     }
+    accounts = [a for a in facts.w.plan.memory.accounts if a.name != "unused"]
     moved = {
         a.name: a.bytes - facts.log.printed[known[a.name]]
-        for a in others
+        for a in accounts
         if a.name in known and known[a.name] in facts.log.printed
     }
-    if moved:
-        most = max(moved, key=lambda n: abs(moved[n]))
-        if abs(moved[most]) > PRINT_STEP:
-            more = "less" if moved[most] > 0 else "more"
-            how = "mostly" if 2 * abs(moved[most]) >= abs(printed - predicted) else "partly"
-            found.append(f"{how} {most}, {show_gib(abs(moved[most]))} {more} than predicted")
-    return found
+    asked = _asked(facts.log)
+    if facts.engine == "vllm" and asked is not None:
+        outside = not facts.w.plan.scenario.engine_args.get("kv_cache_memory_bytes")
+        total, share = (
+            facts.w.plan.memory.gpu_bytes,
+            facts.log.printed.get("gpu_memory_utilization"),
+        )
+        if outside and share:
+            moved["share"] = asked - round(total * share)
+    return moved
+
+
+def _asked(log: StartupLog) -> int | None:
+    """Bytes that the engine was told to take of the card."""
+    p = log.printed
+    share, total = p.get("gpu_memory_utilization"), p.get("total_gpu_bytes")
+    return p.get("requested_bytes") or (round(share * total) if share and total else None)
 
 
 def ledger_gap(log: StartupLog) -> int | None:
@@ -205,8 +237,7 @@ def ledger_gap(log: StartupLog) -> int | None:
     names = ("weights_bytes", "activation_peak_bytes", "non_torch_bytes", "kv_available_bytes")
     if any(n not in p for n in names):
         return None
-    share, total = p.get("gpu_memory_utilization"), p.get("total_gpu_bytes")
-    asked = p.get("requested_bytes") or (round(share * total) if share and total else None)
+    asked = _asked(log)
     if asked is None:
         return None
     return int(asked - sum(p[n] for n in names) - max(0, p.get("cuda_graph_estimate_bytes", 0)))

@@ -16,7 +16,10 @@ from kvroom.errors import KvroomError
 from kvroom.evidence.reasons import Facts, reason_for
 from kvroom.evidence.startup_log import StartupLog
 from kvroom.machines import catalogue as cards
+from kvroom.machines.reader import resolve
+from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.load import load
+from kvroom.models.quantisation import named
 from kvroom.models.spec import ModelSpec
 from kvroom.planning import Workings, work
 from kvroom.scenario import Scenario
@@ -92,6 +95,10 @@ def reconcile(
     lacks is told in ``missing``.
     """
     given = dict(given or {})
+    if "gpu" in given:
+        (resolve if paths else cards.find)(
+            given["gpu"]
+        )  # refused before anything is read of the log
     if log.engine is None:
         return _nothing(log)
     asked, notes, missing = complete(log, given, paths=paths)
@@ -103,6 +110,8 @@ def reconcile(
         if workings is None:
             missing = ["model", "gpu"]
     predicted = figures_of(workings) if workings else {}
+    if workings:
+        log = log.on_device(workings.answer.rank.stage)
     with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks, paths=paths)
     return Reconciliation(
         engine=log.engine,
@@ -174,11 +183,21 @@ def complete(
             asked["speculation"] = drafting
     if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
         word = log.quantisation
-        stored = NARROW.get(word.lower()) if word else None
+        stored = _stored(word, asked["engine"]) if word else None
         if stored:
             asked["weight_dtype"] = stored
             notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
     return asked, notes, missing
+
+
+def _stored(word: str, engine: str) -> str | None:
+    """Our word for how an engine says that weights are stored."""
+    if engine not in BUFFERED:
+        return NARROW.get(word.lower())
+    try:
+        return named(CACHE_ALIASES.get(word, word)).name
+    except KvroomError:
+        return None
 
 
 def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
@@ -211,25 +230,30 @@ def _known(
         if "model" in given:
             raise
         why = e.message
-    for name in _names(str(model)):
+    for name in names_of_path(str(model)):
         try:
             spec = load(name, paths=False)
         except KvroomError:
             continue
         asked["model"] = name
-        notes.append(f"the model is taken to be {name}, by the name of its folder (--model)")
+        notes.append(f"the model is taken to be {name}, by its name (--model)")
         return spec
     notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {why}")
     return None
 
 
-def _names(path: str) -> list[str]:
+def names_of_path(path: str) -> list[str]:
     """What a path of another machine calls its model: a hub cache's id, a folder's name."""
     cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)
     if cached:
         return [f"{cached[1]}/{cached[2]}"]
     parts = [p for p in re.split(r"[/\\]", path) if p]
-    return parts[:-3:-1] if "/" in path else []
+    if path.endswith(".gguf"):
+        stem = re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", parts[-1])
+        return [re.sub(r"[-._](i?q\d\w*|bf16|f16|f32|mxfp4)$", "", stem, flags=re.IGNORECASE)]
+    if "/" in path:
+        return parts[:-3:-1]
+    return ["-".join(path.split())] if " " in path else []
 
 
 def _predict(
@@ -299,6 +323,8 @@ def _given_bytes(
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures that follow from the printed cache bytes."""
     size = log.printed.get("kv_available_bytes")
+    if size is not None and log.engine == "sglang":
+        size -= log.printed.get("state_bytes", 0)
     if size is None or size <= 0 or "model" not in asked:
         return {}, []
     if w is None and not no_card:

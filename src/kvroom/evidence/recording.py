@@ -24,7 +24,7 @@ from kvroom.errors import KvroomError
 from kvroom.evidence.histogram import Histogram
 from kvroom.evidence.prometheus import Reading
 from kvroom.evidence.shared_prefixes import BLOCK_TOKENS, Sharing
-from kvroom.evidence.watch import Sample, began_anew, observed
+from kvroom.evidence.watch import Sample, began_anew, observed, remembering
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.requests import PS_PER_S, Request
 
@@ -34,6 +34,8 @@ LENGTHS = ("prompt_lengths", "output_lengths")
 OBSERVED = (*LENGTHS, "ttft", "itl")
 """The histograms whose observations are kept, a sample's since the one before."""
 MOST_LINE = 4_000_000
+MOST_NUMBER = 1e15
+MOST_ARRIVALS = 10_000_000
 _TOKENS = {"prompt_lengths": "prompt_tokens", "output_lengths": "generation_tokens"}
 
 
@@ -101,7 +103,7 @@ class Recorder:
             for name in OBSERVED:
                 lengths = observed(reading, before, name) if before is not None else None
                 line[name] = _told(lengths) if lengths and lengths.count else None
-            self._before = reading
+            self._before = remembering(before, reading)
         self._line(line)
 
     def _line(self, value: Mapping[str, Any]) -> None:
@@ -144,6 +146,13 @@ def cache_of(reading: Reading) -> dict[str, int]:
     return found
 
 
+_NUMBERS = (
+    *("t_s", "kv_usage", "running", "waiting", "preemptions", "hit_ratio", "window_s"),
+    *("requests_per_s", "prompt_tokens_per_s", "generation_tokens_per_s"),
+    *("preemptions_lately", "full_in_s"),
+)
+
+
 @dataclass
 class Recording:
     """A recording's file: what it tells at its head, and its samples, read anew each time."""
@@ -159,15 +168,31 @@ class Recording:
         if first is None or first.get(KEY) != FORMAT:
             fix = "Give a file that kvroom watch --record wrote."
             raise KvroomError("recording", str(path), "is no recording", fix)
-        found.header = first
+        told = {k: v for k, v in first.items() if not isinstance(v, str) or v.isprintable()}
+        texts = {k: str(told.get(k) or "unknown") for k in ("engine", "address", "began")}
+        maps = {
+            k: v if isinstance(v := told.get(k), dict) else {}
+            for k in ("cache", "info", "scenario")
+        }
+        found.header = {**told, **texts, **maps}
         return found
 
     def samples(self) -> Iterator[dict[str, Any]]:
-        """The samples in order; a last line that was cut short is left out."""
+        """The samples in order; a last line that was cut short is left out, and so is any value that
+        is not of its kind."""
         lines = self._lines()
         next(lines, None)
+        last: float = 0.0
         for line in lines:
-            if isinstance(line.get("t_s"), int | float):
+            at = _number(line.get("t_s"))
+            if at is not None and at >= last:
+                last = at
+                yield _cleaned(line)
+
+    def _counting(self, *names: str) -> Iterator[dict[str, Any]]:
+        """The samples whose counters hold all of ``names``: an answer may lack some."""
+        for line in self.samples():
+            if all(n in (line.get("counters") or {}) for n in names):
                 yield line
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -200,24 +225,25 @@ class Recording:
         """
         lengths = [self._lengths(name) for name in LENGTHS]
         draws = Draws(seed, "recording")
+        if not any(self._counting("finished")):
+            why = "holds no count of requests, so no trace can be made of it"
+            fix = "Its engine does not count them: record the clients' requests instead."
+            raise KvroomError("recording", str(self.path), why, fix)
         ratio = self.hit_ratio()
         size = (self.header.get("cache") or {}).get("block_size") or BLOCK_TOKENS
         sharing = Sharing(ratio, size) if ratio else None
         before: dict[str, Any] | None = None
         owed = 0.0
         start = None
-        for line in self.samples():
-            counters = line.get("counters")
-            if counters is None:
-                continue
-            if "finished" not in counters:
-                why = "holds no count of requests, so no trace can be made of it"
-                fix = "Its engine does not count them: record the clients' requests instead."
-                raise KvroomError("recording", str(self.path), why, fix)
+        for line in self._counting("finished"):
             if before is not None:
                 start = before["t_s"] if start is None else start
                 came = _rise(before, line, "finished") + _inside(line) - _inside(before) + owed
                 count = max(0, round(came))
+                if count > MOST_ARRIVALS:
+                    why = f"tells of {count:,} requests between two samples"
+                    fix = "Give a file that kvroom watch --record wrote, as it wrote it."
+                    raise KvroomError("recording", str(self.path), why, fix)
                 owed = min(0.0, came - count)
                 span = line["t_s"] - before["t_s"]
                 for i in range(count):
@@ -232,9 +258,7 @@ class Recording:
         counts neither."""
         hits = queries = 0.0
         before: dict[str, Any] | None = None
-        for line in self.samples():
-            if "counters" not in line:
-                continue
+        for line in self._counting("hits", "queries"):
             if before is not None:
                 hits += _rise(before, line, "hits")
                 queries += _rise(before, line, "queries")
@@ -253,14 +277,62 @@ class Recording:
                 low = float(above or 0.0)
                 key = (low, float(most if most is not None else max(1.0, 2 * low)))
                 steps[key] = steps.get(key, 0.0) + count
-            if "counters" in line:
-                if before is not None:
-                    tokens += _rise(before, line, _TOKENS[name])
-                    ended += _rise(before, line, "finished")
-                before = line
+        for line in self._counting("finished", _TOKENS[name]):
+            if before is not None:
+                tokens += _rise(before, line, _TOKENS[name])
+                ended += _rise(before, line, "finished")
+            before = line
         counted = sum(steps.values())
         mean = total / counted if counted and total else tokens / ended if ended else 1.0
         return _Lengths(sorted(steps.items()), mean)
+
+
+def _cleaned(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A sample with all values of their kinds: what another hand wrote in is as if it were not told."""
+    found: dict[str, Any] = {name: _number(line.get(name)) for name in _NUMBERS}
+    told = line.get("warnings")
+    error = line.get("error")
+    found |= {
+        "restarted": line.get("restarted") is True,
+        "warnings": [w for w in told if isinstance(w, str)] if isinstance(told, list) else [],
+        "error": error if isinstance(error, str) else None,
+    }
+    for name in ("ttft_s", "itl_s"):
+        found[name] = line.get(name) if _is_spread(line.get(name)) else None
+    counters = line.get("counters")
+    if isinstance(counters, dict):
+        kept = ((name, _number(value)) for name, value in counters.items())
+        found["counters"] = {name: value for name, value in kept if value is not None}
+    found |= {name: line[name] for name in OBSERVED if _is_histogram(line.get(name))}
+    return found
+
+
+def _number(value: object) -> int | float | None:
+    """A number that can be counted with, else None."""
+    whole = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if whole and 0 <= value <= MOST_NUMBER else None  # type: ignore[operator, return-value]
+
+
+def _is_spread(value: object) -> bool:
+    if not isinstance(value, dict):
+        return False
+    figures = ("mean", "count", "p50", "p95") if "p50" in value else ("mean", "count")
+    marked = value.get("at_least", [])
+    fine = all(_number(value.get(f)) is not None for f in figures)
+    return fine and isinstance(marked, list)
+
+
+def _is_histogram(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("steps"), list):
+        return False
+    total = value.get("total")
+    return (total is None or _number(total) is not None) and all(
+        isinstance(step, list)
+        and len(step) == 3
+        and all(edge is None or _number(edge) is not None for edge in step[:2])
+        and _number(step[2]) is not None
+        for step in value["steps"]
+    )
 
 
 def _rise(before: Mapping[str, Any], line: Mapping[str, Any], name: str) -> float:

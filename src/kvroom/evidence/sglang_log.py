@@ -91,7 +91,8 @@ def figures(r: Record) -> Figures:
         found["kv_tokens"] = r.high("pool_tokens")
     pools = r.parts.get("kv")
     if pools:
-        found["kv_available_bytes"] = sum(pools.values())
+        # State has a pool of its own, which is room for cache too.
+        found["kv_available_bytes"] = sum(pools.values()) + (found["state_bytes"] or 0)
     return {n: v for n, v in found.items() if v is not None}
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import re
 import sys
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -53,6 +54,14 @@ class StartupLog:
     notes: tuple[str, ...] = ()
     cpu: bool = False
     padding: tuple[str, ...] = ()
+    devices: tuple[Figures, ...] = ()
+    """What each GPU holds, where an engine prints it by device; ``printed`` is of the fullest."""
+
+    def on_device(self, at: int) -> StartupLog:
+        """The same with the figures of that GPU, where there are several."""
+        if len(self.devices) < 2 or at >= len(self.devices):
+            return self
+        return replace(self, printed={**self.printed, **self.devices[at]})
 
     @property
     def version(self) -> str | None:
@@ -97,40 +106,49 @@ def read_bytes(data: bytes) -> StartupLog:
 
 def read(stream: IO[bytes]) -> StartupLog:
     """The log in ``stream``, whatever it holds; nothing known in it gives an engine of None."""
-    by_needle: dict[str, list[tuple[_Starts, Shape]]] = {}
-    starts = {name: _Starts(name) for name in ENGINES}
+    by_needle: dict[str, list[tuple[str, Shape]]] = {}
     for name, module in ENGINES.items():
         for shape in module.SHAPES:
-            by_needle.setdefault(shape.needle, []).append((starts[name], shape))
+            by_needle.setdefault(shape.needle, []).append((name, shape))
+    servers: dict[str, dict[str, _Starts]] = {}
     log = Log(stream, sorted(by_needle))
     for line, needles in log:
+        source = _source(line)
+        if source not in servers:
+            source = source if len(servers) < MOST_SERVERS else next(iter(servers))
+            servers.setdefault(source, {name: _Starts(name) for name in ENGINES})
         for needle in needles:
             if needle in line:
-                for of, shape in by_needle[needle]:
-                    of.take(line, shape)
+                for name, shape in by_needle[needle]:
+                    servers[source][name].take(line, shape)
     notes = [log.cut_short] if log.cut_short else []
     if log.passed_over:
         notes.append(
             f"the engine starts over and over: {log.passed_over:,} bytes in the middle are passed over"
         )
-    kept = {name: s.best() for name, s in starts.items()}
-    found = {name: figures_of(r) for name, r in kept.items()}
+    best = {key: (s, s.best()) for key, s in _each(servers)}
+    found = {key: figures_of(r) for key, (_, r) in best.items()}
     ranked = sorted(
-        (n for n in kept if kept[n].lines),
-        key=lambda n: (-len(found[n]), -kept[n].lines),
+        (k for k, (_, r) in best.items() if r.lines),
+        key=lambda k: (-len(found[k]), -best[k][1].lines),
     )
     if not ranked:
         return StartupLog(engine=None, notes=tuple(notes))
-    name = ranked[0]
-    record, module = kept[name], ENGINES[name]
-    if starts[name].count > 1:
+    server, name = key = ranked[0]
+    starts, record = best[key]
+    module = ENGINES[name]
+    if starts.count > 1:
         notes.append(
-            f"{'more than ' if log.passed_over else ''}{starts[name].count} starts are in the file: "
+            f"{'more than ' if log.passed_over else ''}{starts.count} starts are in the file: "
             "the last that printed its cache"
         )
-    others = [n for n in ranked[1:] if len(found[n]) > 1 or starts[n].count]
-    if others:
-        notes.append(f"lines of {' and '.join(others)} are in the file too; they are left out")
+    others = [k for k in ranked[1:] if len(found[k]) > 1 or best[k][0].count]
+    if apart := [s for s in dict.fromkeys(s for s, _ in others) if s != server]:
+        notes.append(
+            f"{', '.join(apart[:5])} writes to the file too: {server or 'what has no prefix'} is read"
+        )
+    if mixed := [n for s, n in others if s == server]:
+        notes.append(f"lines of {' and '.join(mixed)} are in the file too; they are left out")
     question = module.question(record)
     stated = {**record.settings, **(record.settings.get("config") or {})}
     for kind, words in RANK_WORDS.items():
@@ -140,11 +158,11 @@ def read(stream: IO[bytes]) -> StartupLog:
     spread = {
         n: (f.low, f.high)
         for n, f in record.figures.items()
-        if isinstance(f.low, int | float) and f.low != f.high and n in found[name]
+        if isinstance(f.low, int | float) and f.low != f.high and n in found[key]
     }
     return StartupLog(
-        engine=name,
-        printed=found[name],
+        engine=question["engine"],
+        printed=found[key],
         question=question,
         quantisation=module.quantisation(record),
         spread=spread,
@@ -152,7 +170,32 @@ def read(stream: IO[bytes]) -> StartupLog:
         notes=tuple(notes),
         cpu=bool(record.settings.get("cpu")),
         padding=tuple(record.parts.get("padding", ())),
+        devices=module.devices(record) if module is llama_cpp_log else (),
     )
+
+
+_PREFIX = re.compile(
+    r"(?!(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|[\d.-]+) )([\w.-]{1,64}) +\| "
+    r"|\[(?:pod/)?([\w./-]{1,120}/[\w.-]+)\] ",
+    re.IGNORECASE,
+)
+MOST_SERVERS = 16
+"""Beyond so many prefixes they are none of servers'."""
+
+
+def _source(line: str) -> str:
+    """Whose line it is, where several servers write to one file (``docker compose logs``, ``kubectl
+    logs --prefix``); "" where it has no such prefix."""
+    found = _PREFIX.match(line)
+    return "" if found is None else found[1] or found[2]
+
+
+def _each(
+    servers: Mapping[str, Mapping[str, _Starts]],
+) -> Iterator[tuple[tuple[str, str], _Starts]]:
+    for source, by_engine in servers.items():
+        for name, starts in by_engine.items():
+            yield (source, name), starts
 
 
 def figures_of(record: Record) -> Figures:
@@ -178,7 +221,8 @@ class _Starts:
         if shape.opens and (self._closed() or not self.count):
             if self._closed():
                 self.ended = self.current
-                self.current = Record(self.engine)
+                kept = {k: v for k, v in self.ended.settings.items() if k in llama_cpp_log.KEPT}
+                self.current = Record(self.engine, settings=kept)
             self.count += 1
         take(self.current, found, shape)
 

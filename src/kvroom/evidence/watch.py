@@ -112,7 +112,7 @@ class Watcher:
         while len(self._kept) > 1 and self._kept[1].t_s <= t_s - self.window_s:
             self._kept.popleft()
         base = self._kept[0] if self._kept else None
-        self._kept.append(_Kept(t_s, reading))
+        self._kept.append(_Kept(t_s, remembering(self.last, reading)))
         sample = replace(
             _sample(t_s, reading, base, restarted),
             full_in_s=self._full_in(),
@@ -166,6 +166,18 @@ def began_anew(before: Reading, now: Reading) -> bool:
         h.count < before.histograms[k].count
         for k, h in now.histograms.items()
         if k in before.histograms
+    )
+
+
+def remembering(before: Reading | None, now: Reading) -> Reading:
+    """``now``, with what it lacks of the counts of ``before``: an answer that leaves a counter out does
+    not set it to zero, and what is counted from there is not all that ever was."""
+    if before is None:
+        return now
+    return replace(
+        now,
+        counters={**before.counters, **now.counters},
+        histograms={**before.histograms, **now.histograms},
     )
 
 

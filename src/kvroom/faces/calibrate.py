@@ -34,7 +34,7 @@ def show(c: Calibrated, out: str | None) -> str:
     blocks.append("\n".join(paragraph(f"left out: {text}", "? ") for text in c.left_out))
     if out is not None:
         blocks.append(paragraph(f"Written to {out}. Use it: kvroom plan … --calibration {out}", ""))
-    text = "\n\n".join(b for b in blocks if b)
+    text = "\n\n".join(b for b in blocks if b) or "These files hold nothing to calibrate by."
     return spelled(text) if ascii_only() else text
 
 

@@ -144,7 +144,29 @@ def _command(text: str, said: list[str], *, model_given: bool) -> dict[str, Any]
     if not model_given:
         read.check_model()
     said += read.warnings
-    return read.keys
+    keys = read.keys
+    model = keys.get("model")
+    if isinstance(model, str) and not model_given and ("/" in model or "\\" in model):
+        keys = {**keys, "model": _here(model, said)}
+    return keys
+
+
+def _here(path: str, said: list[str]) -> str:
+    """A path of another machine by its folder's name, where that is a model's; else as it is."""
+    from kvroom.evidence.reconcile import names_of_path
+    from kvroom.models import catalogue
+
+    absolute = path.startswith(("/", "~", ".", "\\")) or path[1:2] == ":"
+    if not absolute or Path(path).expanduser().exists():
+        return path
+    for name in names_of_path(path):
+        try:
+            catalogue.entry_of(name)
+        except KvroomError:
+            continue
+        said.append(f"the model is taken to be {name}, by its name: {path} is not here (--model)")
+        return name
+    return path
 
 
 def key_options(*flags: str) -> list[Any]:
@@ -205,19 +227,54 @@ def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scena
         base |= read
     flags = keys_from(given)
     if model:
-        flags["model"] = model
+        flags |= _named(model, flags, base, [] if said is None else said)
     workload = flags.pop("workload", {})
     if workload:
         flags["workload"] = {**(base.get("workload") or {}), **workload}
     if "engine_args" in flags and given.get("from_command"):
         flags["engine_args"] = {**base.get("engine_args", {}), **flags["engine_args"]}
     anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
-    if anew or ("gpu" in flags and not given.get("from_command")):
+    if given.get("from_command"):
+        base = _laid_out(base, flags)
+    elif anew or "gpu" in flags:
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
             k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
         }
     return Scenario.from_dict(base | flags)
+
+
+def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """A command's keys, whose layout stands but for the ranks that ``flags`` give anew.
+
+    An engine that is told no tensor-parallel ranks has one, however many cards there are.
+    """
+    if not {"tp", "pp", "dp", "gpu_count"} & set(flags):
+        return base
+    base = {k: v for k, v in base.items() if k != "gpu_count"}
+    if base.get("engine") in ("vllm", "sglang", "tensorrt-llm"):
+        base.setdefault("tp", 1)
+    all_ranks = base.get("tp", 1) * base.get("dp", 1)
+    if base.get("ep", 1) == all_ranks > 1:
+        made = base | flags
+        base["ep"] = made.get("tp", 1) * made.get("dp", 1)
+    return base
+
+
+def _named(
+    model: str, flags: dict[str, Any], base: dict[str, Any], said: list[str]
+) -> dict[str, Any]:
+    """The keys of the model that was typed; beside Ollama it may be a name of its library."""
+    engine = str(flags.get("engine", base.get("engine", ""))).lower()
+    if engine != "ollama" or ":" not in model or "\\" in model:
+        return {"model": model}
+    from kvroom.decisions.ollama_commands import of_library
+
+    found, warnings = of_library(model, flags)
+    if "model" not in found:
+        return {"model": model}
+    said += warnings
+    return {**found, **{k: flags[k] for k in found if k in flags}}
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import click
 from kvroom.answer import EngineCapacity
 from kvroom.errors import KvroomError
 from kvroom.evidence.completions import Engine
-from kvroom.evidence.endpoint import NoAnswerError
+from kvroom.evidence.endpoint import Endpoint, NoAnswerError
 from kvroom.evidence.experiments import Lab, Measured
 from kvroom.evidence.proof import KEY, Proof, errors, prove
 from kvroom.evidence.quiet import Meter, load
@@ -50,12 +50,19 @@ class Wishes:
 
 def ask(url: str, scenario: Scenario, title: str, wishes: Wishes) -> dict[str, Any]:
     """One engine's record: the question, the cache as it tells it, and all that was measured."""
+    if scenario.engine != "vllm":
+        fix = "Ask a vLLM with --engine vllm; kvroom watch reads others."
+        raise KvroomError("engine", scenario.engine, "is not asked in token ids", fix)
+    if wishes.pid is not None and not Path(f"/proc/{wishes.pid}").is_dir():
+        fix = "Name a process of this machine, or leave it out: times are then by the clock."
+        raise KvroomError("--pid", wishes.pid, "is no process here", fix)
     workings = work(scenario)
     room = workings.plan.capacity.engine
     if room is None or not room.kv_tokens:
         why = "has no cache whose size is known"
         raise KvroomError("engine", scenario.engine, why, "Give --engine vllm and its flags.")
     model = workings.deployment.model
+    endpoint = Endpoint.of(url)
     try:
         engine = Engine.at(url)
         lab = Lab(engine, Meter(wishes.pid), model.vocab_size, wishes.seed)
@@ -64,7 +71,7 @@ def ask(url: str, scenario: Scenario, title: str, wishes: Wishes) -> dict[str, A
         printed = cache_of(engine.reading())
     except NoAnswerError as error:
         fix = "Is the server up, and is this its address?"
-        raise KvroomError("URL", None, f"gave no answer: {error}", fix) from None
+        raise KvroomError("URL", endpoint.shown, f"gave no answer: {error}", fix) from None
     return {
         "title": title,
         "scenario": scenario.differences(),
@@ -117,9 +124,28 @@ def write(flag: str, path: str, text: str) -> None:
     """Write a file; KvroomError (field ``flag``) where that cannot be."""
     try:
         Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        fix = "Give a file in a folder that may be written."
-        raise KvroomError(flag, path, f"cannot be written ({error.strerror})", fix) from None
+    except (OSError, ValueError) as error:
+        raise _unwritable(flag, path, error) from None
+
+
+def writable(flag: str, path: str | None) -> None:
+    """KvroomError where ``path`` could not be written: told before minutes are spent on what it is to
+    hold. What is there stays."""
+    if path is None:
+        return
+    try:
+        there = Path(path).exists()
+        Path(path).open("a").close()
+        if not there:
+            Path(path).unlink()
+    except (OSError, ValueError) as error:
+        raise _unwritable(flag, path, error) from None
+
+
+def _unwritable(flag: str, path: str, error: OSError | ValueError) -> KvroomError:
+    why = getattr(error, "strerror", None) or "the name cannot be one"
+    fix = "Give a file in a folder that may be written."
+    return KvroomError(flag, path, f"cannot be written ({why})", fix)
 
 
 def read(path: str) -> tuple[list[Proof], dict[str, Any]]:
@@ -130,14 +156,14 @@ def read(path: str) -> tuple[list[Proof], dict[str, Any]]:
         raise KvroomError("record", path, "is no record of experiments", fix)
     try:
         return [proof_of(run) for run in value["runs"]], dict(value["about"])
-    except (KeyError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, AttributeError):
         raise KvroomError("record", path, "is no record of experiments", fix) from None
 
 
 def proof_of(run: dict[str, Any]) -> Proof:
     """One engine's record, judged."""
     scenario = Scenario.from_dict(run["scenario"])
-    return prove(run["title"], scenario, run["printed"], Measured.from_dict(run["measured"]))
+    return prove(str(run["title"]), scenario, run["printed"], Measured.from_dict(run["measured"]))
 
 
 def about(scenario: Scenario, pid: int | None) -> dict[str, Any]:
@@ -274,7 +300,7 @@ def show(proofs: Sequence[Proof], told: dict[str, Any]) -> str:
                 f"  {name}: off by {e['median']:.1%} in the median, {e['largest']:.1%} at most; "
                 f"{e['near']} of {e['points']} within {e['wanted']:.0%}"
             )
-    blocks.append("\n".join(f"  {k:26}{v}" for k, v in told.items()))
+    blocks.append("\n".join(f"  {k:26}{paragraph(str(v), ' ' * 28)[28:]}" for k, v in told.items()))
     text = "\n\n".join(blocks)
     return spelled(text) if ascii_only() else text
 

@@ -185,7 +185,8 @@ class _Lines:
 def line_of(s: Sample) -> str:
     """One sample in one line, under HEAD."""
     if s.error is not None:
-        return f"{s.t_s:8.1f}  no answer: {s.error}"
+        head, *more = paragraph(f"no answer: {s.error}", " " * 10).split("\n")
+        return "\n".join((f"{s.t_s:8.1f}{head[8:]}", *more))
     cells = [
         "-" if s.kv_usage is None else f"{s.kv_usage:.0%}",
         _number(s.running),

@@ -219,10 +219,15 @@ class Pieces:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightMap:
-    """A model's weights under one quantisation: bytes in all, and on any rank."""
+    """A model's weights under one quantisation: bytes in all, and on any rank.
+
+    ``host_bytes`` of each rank's layers lie in host memory (an engine's ``cpu_offload_gb``): they are
+    no part of its ``weight_bytes``, and a step reads them all the same.
+    """
 
     model: ModelSpec
     quantisation: Quantisation
+    host_bytes: int = 0
     _cut: dict[object, tuple[Rank, ...]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -340,7 +345,8 @@ class WeightMap:
         return Rank(
             stage=stage,
             layers=held,
-            weight_bytes=round((in_layers + head + beside + table * copies) * ratio),
+            weight_bytes=round((in_layers + head + beside + table * copies) * ratio)
+            - min(self.host_bytes, round(in_layers * ratio)),
             read_bytes=round(read * ratio),
             experts=tuple((round(b * ratio), n, k) for b, n, k in experts),
             stores=stores_of(layers, layout.tp),

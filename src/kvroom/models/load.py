@@ -48,9 +48,47 @@ def load(model: object, *, paths: bool = True) -> ModelSpec:
             return found
         if _PATH.fullmatch(name):
             raise KvroomError(
-                "model", name, "is not there", "Give the path of a config.json, or a model's name."
+                "model",
+                name,
+                "is not there",
+                "Give the path of a config.json, or a model's name (--model NAME).",
             )
     return _by_name(name, ask_hub=paths)
+
+
+def with_overrides(
+    model: object, overrides: Mapping[str, Any], *, paths: bool = True
+) -> ModelSpec | None:
+    """``load`` with keys of the config replaced, inner objects key by key; None where the model is no
+    config that can be had (a file of weights, a hub's id)."""
+    catalogue = import_module("kvroom.models.catalogue")
+    config: Mapping[str, Any] | None = None
+    if isinstance(model, Mapping):
+        config = model.get("config")
+    elif isinstance(model, str) and paths and _as_path(model.strip()) is not None:
+        path = Path(model.strip()).expanduser()
+        file = path / "config.json" if path.is_dir() else path
+        config = read_json(file) if file.suffix == ".json" and file.is_file() else None
+    elif isinstance(model, str):
+        try:
+            config = catalogue.config_of(model)
+        except KvroomError:
+            return None
+    if not isinstance(config, Mapping):
+        return None
+    made = _by_value({"config": _merged(config, overrides)})
+    return made if isinstance(model, Mapping) else replace(made, name=load(model, paths=paths).name)
+
+
+def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(config)
+    for key, value in overrides.items():
+        inner = made.get(key)
+        if isinstance(inner, Mapping) and isinstance(value, Mapping) and key != "rope_scaling":
+            made[key] = _merged(inner, value)
+        else:
+            made[key] = value
+    return made
 
 
 def _by_value(model: Mapping[str, Any]) -> ModelSpec:

@@ -36,6 +36,10 @@ def kind_of_level(level: str) -> str:
 
 
 NEW_SINCE = {"vllm": (0, 8), "tensorrt-llm": (1, 0), "sglang": (0, 4)}
+"""Servers of many users, and the release that brought the loop and the kernels of today; what these have
+in common is a level of its own, for it is what one of them tells of another."""
+SERVERS = ("arithmetic", *NEW_SINCE)
+"""Whose times are those of such servers: theirs, and a ceiling's, which names no engine."""
 NAMES = tuple(f.name for f in fields(Coefficients))
 CPU = "cpu"
 REACHED = dict.fromkeys(
@@ -83,12 +87,12 @@ def levels(d: Deployment, *, auto_cache: bool = False) -> tuple[str, ...]:
     generation, gpu = f"generation={device.generation}", f"gpu={device.name}"
     width = f"weights={width_class(d.weights.quantisation.linear.name)}"
     old = era_of(d.engine, d.version) == "old"
-    era, version = f"era={'old' if old else 'new'}", f"version={d.version or 'none'}"
+    version = f"version={d.version or 'none'}"
     tp, vendor = f"tp={layout.tp}", f"vendor={device.vendor}"
     chip = f"chip={device.compute_capability or device.generation}"
     found = [vendor, generation, chip, gpu, engine, kind, width, f"cache={d.kv.bits}", tp, shape]
     pairs = [
-        *((engine, era), (engine, version), (engine, vendor), (engine, generation)),
+        *((engine, version), (engine, vendor), (engine, generation)),
         *((engine, kind), (width, kind), (engine, width), (engine, width, kind)),
         *((width, vendor), (width, generation), (chip, width), (engine, width, generation)),
         *((engine, shape), (shape, width), (engine, generation, shape, width)),
@@ -96,14 +100,18 @@ def levels(d: Deployment, *, auto_cache: bool = False) -> tuple[str, ...]:
         (engine, version, shape, width, generation),
     ]
     # All-reduces over a scale-up link take what operators measure; over a bus they take far more, the
-    # more cards there are, and they vary, as those of old did.
+    # more cards there are, and they vary by card and engine, as those of old did.
     if device.scale_up is None:
         found.append("link=bus")
-        pairs += [(engine, "link=bus"), ("link=bus", tp)]
+        pairs += [(engine, "link=bus"), ("link=bus", tp), (chip, "link=bus", tp)]
     if auto_cache:
         pairs.append((width, "cache=auto"))
     if old:
-        pairs.append((engine, era, tp))
+        pairs += [(engine, "era=old"), (engine, "era=old", tp)]
+    if d.engine in SERVERS and not old:
+        found.append("served=new")
+    else:  # what others make of a card says little of what today's servers do
+        pairs += [("served=other", chip), ("served=other", gpu)]
     return (*found, *(" ".join(p) for p in pairs))
 
 

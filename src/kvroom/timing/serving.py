@@ -159,14 +159,17 @@ def slots_of(clock: Clock, load: Load) -> float:
     return max(clock.work.layout.dp, min(load.cache_slots * clock.k.room, load.most))
 
 
-def closed_loop(clock: Clock, load: Load) -> Times:
-    """A steady loop of ``load.users``, of whom ``load.slots`` have room at once."""
+def closed_loop(clock: Clock, load: Load, near: float | None = None) -> Times:
+    """A steady loop of ``load.users``, of whom ``load.slots`` have room at once.
+
+    ``near``: about how many decode at once, where a like question has told (it shortens the search).
+    """
     k, dp = clock.k, clock.work.layout.dp
     users, slots = load.users / dp, slots_of(clock, load) / dp
     room = min(users, slots)
     steps = max(1, load.output_tokens - 1)
     r, gained = _Replica.of(clock, load), clock.tokens_a_step
-    decoding = room
+    decoding = min(room, near / dp) if near else room
     for _ in range(ROUNDS):
         step = r.step_s(decoding)
         prompt = r.prompt_s(decoding, step)

@@ -178,11 +178,11 @@ def smallest(holds: Callable[[int], bool], limit: int) -> int | None:
 def compute_dtype(weights: Dtype, device: Device) -> str:
     """The width that the matrices of a step are multiplied in.
 
-    Floating 8- and 4-bit weights use the card's own units for them where it has any; integer ones are
-    widened to 16 bits first.
+    Floating 8- and 4-bit weights use the card's own units for their width where it has any; others, and
+    integer ones, are widened to 16 bits first.
     """
     if weights.name.startswith("fp8") and device.flops("fp8"):
         return "fp8"
     if weights.name in ("nvfp4", "mxfp4"):
-        return next((d for d in ("fp4", "fp8") if device.flops(d)), "bf16")
+        return "fp4" if device.flops("fp4") else "bf16"
     return "bf16"

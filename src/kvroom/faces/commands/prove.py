@@ -46,6 +46,8 @@ def prove(
     """
     from kvroom.faces import prove as face
 
+    for flag, path in (("--record", record), ("--html", html)):
+        face.writable(flag, path)
     if "://" not in url and Path(url).is_file():
         proofs, about = face.read(url)
     else:

@@ -76,11 +76,56 @@ def _has_lengths(w: Workload | None) -> bool:
     return w is not None and (w.input_tokens is not None or w.input is not None)
 
 
-def answer(scenario: Scenario) -> dict[str, Any]:
-    """The Plan with ``figures.reality``."""
+def answer(scenario: Scenario, said: float | None = None) -> dict[str, Any]:
+    """The Plan with ``figures.reality``; ``said`` is what the reader's engine says, held against it."""
     drawn, stands = asked_of(scenario)
     w = work(drawn, paths=False)
-    return answered(w, data(w) | {"stands_in": stands})
+    figure = data(w) | {"stands_in": stands, "against": ""}
+    if said is not None and figure["stairs"]:
+        stairs = figure["stairs"]
+        figure["against"] = against(stairs, said)
+        at = next((i + 1 for i, s in enumerate(stairs) if s["key"] == "engine"), len(stairs))
+        stair = _level("said", "Your engine", said, "as it was typed in", "said by you")
+        stairs.insert(at, stair)
+    return answered(w, figure)
+
+
+def against(stairs: list[dict[str, Any]], said: float) -> str:
+    """Why an engine may say ``said`` where arithmetic says otherwise, in a sentence or two."""
+    top = stairs[0]["to"]
+    engine = next((s for s in stairs if s["key"] == "engine"), None)
+    shown = requests(said)
+    if engine is None:
+        return f"Arithmetic has room for {requests(top)}; what the engine keeps is not known here."
+    low, high = engine.get("low", engine["to"]), engine.get("high", engine["to"])
+    taken = sorted((s for s in stairs if not s["level"] and s["change"] < 0), key=_change)
+    kept = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
+    came = f"From arithmetic's {requests(top)} the estimate takes off: {kept}."
+    if said > top:
+        return (
+            f"{shown} is more than arithmetic has room for ({requests(top)}): your engine has another "
+            "card, cache width, shorter limit or other weights than the question above, or counts "
+            "running requests, which are mostly shorter."
+        )
+    if low <= said <= high:
+        band = f", {requests(low)} to {requests(high)} likely" if low < high else ""
+        return (
+            f"{shown} is what is to be expected (predicted {requests(engine['to'])}{band}). {came}"
+        )
+    way = "more" if said > high else "fewer"
+    hint = (
+        "it keeps less for itself, or more of the card is given to it"
+        if said > high
+        else "it keeps more for itself, or something else is on the card"
+    )
+    return (
+        f"{shown} is {way} than likely (predicted {requests(engine['to'])}, {requests(low)} to "
+        f"{requests(high)}): {hint}. {came} Its start-up log tells which."
+    )
+
+
+def _change(stair: dict[str, Any]) -> float:
+    return float(stair["change"])
 
 
 def says(scenario: Scenario) -> str:

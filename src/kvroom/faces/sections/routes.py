@@ -24,11 +24,13 @@ from kvroom.faces import codec, server
 from kvroom.faces.answers import Recent
 from kvroom.faces.sections import dropped, levers, reality, tiers
 from kvroom.scenario import Scenario
+from kvroom.units import check_float
 
 MAX_UPLOAD_BYTES = 2**25
 """Longest file taken; of a GGUF or safetensors file its first bytes hold the header."""
 UPLOAD_TIMEOUT_S = 60
 MAX_TOGETHER = 16
+MOST_SAID = 10**9
 MAX_KEPT_CHARS = 2**23
 EVERY = 8
 """Plans between two lines of progress."""
@@ -89,11 +91,14 @@ class Sections:
         return await self._figure("tiers", tiers.answer, request)
 
     async def reality(self, request: Request) -> Response:
-        """A Scenario's Plan with ``figures.reality``."""
-        return await self._figure("reality", reality.answer, request)
+        """A Scenario's Plan with ``figures.reality``; ``says`` is what the reader's engine says."""
+        text = request.query_params.get("says")
+        said = None if text is None else _said(text)
+        return await self._figure(f"reality {said}", partial(reality.answer, said=said), request)
 
     async def levers(self, request: Request) -> Response:
-        """What ``kvroom levers --json`` prints, as JSON or, where NDJSON is accepted, with progress."""
+        """What ``kvroom levers --json`` prints (with ``simulate=1`` what it prints with ``--simulate``), as
+        JSON or, where NDJSON is accepted, with progress."""
         given = await self.read(request)
         named = request.query_params.get("together")
         ids = None if named is None else [x for x in named.split(";") if x]
@@ -102,8 +107,11 @@ class Sections:
             error = KvroomError("together", len(ids), "is too many levers", fix)
             raise server.Refused(422, error)
         explain = request.query_params.get("explain") == "1"
-        key = json.dumps(["levers", given, ids, explain], sort_keys=True)
+        simulate = request.query_params.get("simulate") == "1"
+        key = json.dumps(["levers", given, ids, explain, simulate], sort_keys=True)
         made = partial(levers.answer, given, together=ids, explain=explain)
+        if simulate:
+            made = partial(levers.served, given)
         if NDJSON not in request.headers.get("accept", ""):
 
             def job(stop: threading.Event) -> tuple[int, str]:
@@ -160,6 +168,16 @@ class Sections:
             Route("/api/reality", self.reality, methods=["POST"]),
             Route("/api/reconcile", self.reconcile, methods=["POST"]),
         ]
+
+
+def _said(text: str) -> float:
+    try:
+        return check_float("says", float(text), low=0, high=MOST_SAID)
+    except ValueError:
+        fix = "Write the requests that your engine says it has room for, as 13 or 11.9."
+        raise server.Refused(422, KvroomError("says", text, "is no number", fix)) from None
+    except KvroomError as e:
+        raise server.Refused(422, e) from None
 
 
 async def _packed(lines: AsyncGenerator[str, None]) -> AsyncIterator[bytes]:

@@ -177,10 +177,12 @@ export class Beside {
       if (!twin) {
         twin = document.createElement(figure.localName);
         // Whoever turns a number of the twin turns that of the other question.
-        twin.addEventListener("turn", (/** @type {CustomEvent} */ event) => {
-          this.turn(first ? "A" : "B");
-          figure.dispatchEvent(new CustomEvent("turn", { detail: event.detail }));
-        });
+        for (const kind of ["turn", "machine", "lengths", "says"]) {
+          twin.addEventListener(kind, (/** @type {CustomEvent} */ event) => {
+            this.turn(first ? "A" : "B");
+            figure.dispatchEvent(new CustomEvent(kind, { detail: event.detail }));
+          });
+        }
         if (first) figure.before(twin);
         else figure.after(twin);
         this.twins.set(figure, twin);

@@ -8,16 +8,29 @@ import { formats, grouped } from "./text.js";
 /** The rankings: their name, the key of their figure, how it is written. @type {Record<string, [string, string, string]>} */
 const RANKINGS = {
   requests: ["requests", "requests", "requests"],
-  step: ["step time", "step_s", "seconds"],
+  step: ["time a token", "token_s", "seconds"],
   cost: ["dollars", "usd_per_million_output_tokens", "usd"],
 };
 const MOST = 8;
+/** Levers named that alone reach what is wanted. */
+const NAMED = 4;
+/** Figures of serving: the key, the heading, how it is written. @type {[string, string, string][]} */
+const SERVED = [
+  ["ttft_s", "first token", "seconds"],
+  ["ttft_p95_s", "its p95", "seconds"],
+  ["tpot_s", "then each", "seconds"],
+  ["output_tokens_per_s", "tokens a second", "rounded"],
+  ["prefix_hit_ratio", "found cached", "percent"],
+  ["usd_per_million_output_tokens", "dollars a million", "usd"],
+];
+/** Levers that only serving shows, by their names. */
+const SERVING = /^(tiers|disaggregation)=/;
 /** Gains beyond so many times are drawn on a doubling scale. */
 const FAR = 30;
 
 /** From today's number to the reachable one, lever by lever; each lever's own gain, price and source. */
 export class LeverWaterfall extends WideFigure {
-  static properties = { ...WideFigure.properties, by: { state: true }, busy: { attribute: false }, everything: { state: true } };
+  static properties = { ...WideFigure.properties, by: { state: true }, busy: { attribute: false }, everything: { state: true }, goal: { state: true }, servable: { attribute: false }, served: { attribute: false }, serving: { attribute: false } };
 
   constructor() {
     super();
@@ -25,6 +38,14 @@ export class LeverWaterfall extends WideFigure {
     /** What is going on while no answer is there. */
     this.busy = "";
     this.everything = false;
+    /** Requests that the reader wants room for; 0 stands for the answer's own goal. */
+    this.goal = 0;
+    /** Whether anybody hears that requests are to be served. */
+    this.servable = false;
+    /** What serving them came to. @type {import("./section-types").ServedAnswer | null} */
+    this.served = null;
+    /** What is going on while they are served, or why they could not be. */
+    this.serving = "";
     /** The levers in the order in which they came, and whether each is pulled. @type {Map<string, boolean>} */
     this.pulled = new Map();
     this.question = "";
@@ -49,6 +70,7 @@ export class LeverWaterfall extends WideFigure {
     const question = JSON.stringify(this.a.scenario);
     if (question !== this.question) {
       this.question = question;
+      this.goal = 0;
       this.pulled = new Map(this.data.steps.map((s) => [s.id, true]));
       if (!(this.by in this.data.rankings)) this.by = "requests";
     }
@@ -105,6 +127,7 @@ export class LeverWaterfall extends WideFigure {
     const { reached, before } = this.data;
     const a = /** @type {any} */ (this.a);
     return html`
+      ${this.wanted()}
       <fieldset class="chips"><legend>Levers pulled together</legend>
         ${[...this.pulled].map(([id, on]) => html`<label><input type="checkbox" .checked=${on} @change=${(/** @type {any} */ e) => this.toggle(id, e.target.checked)}><span>${this.name(id)}</span></label>`)}
         ${this.pulled.size ? nothing : html`<span class="soft">None is safe to pull unasked; choose some below.</span>`}
@@ -113,10 +136,50 @@ export class LeverWaterfall extends WideFigure {
       <svg class="ladder" width="100%" height=${height} role="img" aria-label=${this.sentence()}>${marks}</svg>`;
   }
 
+  /** Which levers alone reach what the reader wants; the easiest first, then those that go least beyond. */
+  wanted() {
+    const goal = this.goal || this.data.goal;
+    const a = /** @type {any} */ (this.a);
+    const { rankings, reached } = this.data;
+    const enough = (rankings.requests ?? []).map((id) => this.a.levers.findIndex((p) => p.id === id)).filter((i) => (this.a.levers[i].after.requests ?? 0) >= goal);
+    const far = (/** @type {number} */ i) => this.a.levers[i].after.requests ?? 0;
+    enough.sort((i, j) => Number(this.a.levers[j].easy) - Number(this.a.levers[i].easy) || far(i) - far(j));
+    const some = enough.slice(0, NAMED).map((i, k) => html`${k ? ", " : ""}${this.a.levers[i].label} (${number(a, `levers.${i}.after.requests`, "requests")})`);
+    const none = reached >= goal ? html`no lever alone; the levers below together hold ${number(a, "figures.levers.reached", "requests")}.` : html`none of these levers, nor those below together.`;
+    const more = enough.length > NAMED ? `; ${enough.length - NAMED} more in the table` : "";
+    return html`<p class="ask"><label>What would make it <input type="number" min="1" .value=${String(goal)} @change=${(/** @type {any} */ e) => (this.goal = Math.max(0, Number(e.target.value)))}></label>?
+      <span role="status">${this.data.before >= goal ? "There is room for so many already." : enough.length ? html`Any one of these: ${some}${more}.` : html`For that, ${none}`}</span></p>`;
+  }
+
+  /** The levers that only serving shows: a button, or what it came to. */
+  only() {
+    if (!this.servable) return nothing;
+    const told = this.serving ? html`<span class="soft" role="status">${this.serving}</span>` : nothing;
+    if (!this.served) return html`<p class="buttons row"><button type="button" @click=${() => this.dispatchEvent(new CustomEvent("serve", { bubbles: true }))}>Serve requests with each</button> ${told}</p><p class="soft small">Drafted tokens, tiers under the cache, and cards of their own for prompts change when things happen: only serving the same requests with and without them tells. It takes some seconds.</p>`;
+    const a = /** @type {any} */ (this.served);
+    const { before, levers } = this.served.served;
+    const columns = SERVED.filter(([key]) => [before, ...levers.map((x) => x.after)].some((x) => x[key] != null));
+    const cells = (/** @type {string} */ at, /** @type {any} */ after) => columns.map(([key, name, form]) => html`<td class="n" data-name=${name}>${after[key] == null ? "–" : number(a, `${at}.${key}`, form)}</td>`);
+    return html`<h3>The same requests, served with each lever alone</h3>
+      <div class="table served" tabindex="0" role="region" aria-label="Served with each lever alone"><table>
+        <thead><tr><th scope="col">lever</th>${columns.map(([, name]) => html`<th scope="col" class="n">${name}</th>`)}</tr></thead>
+        <tbody><tr><th scope="row">as it is</th>${cells("served.before", before)}</tr>
+        ${levers.map((x, i) => html`<tr><th scope="row">${x.label}</th>${cells(`served.levers.${i}.after`, x.after)}</tr>`)}</tbody>
+      </table></div>
+      ${[...this.served.figures.served.notes, ...this.unserved()].map((note) => html`<p class="soft small">${note[0].toUpperCase()}${note.slice(1)}.</p>`)}
+      <p class="soft small">The same on the command line: <code>${this.served.take_away.command}</code></p>`;
+  }
+
+  /** Levers of serving that could not be served, and why. */
+  unserved() {
+    const known = new Set(this.a.left_out.filter((x) => !SERVING.test(x.id)).map((x) => x.id));
+    return this.served ? this.served.left_out.filter((x) => SERVING.test(x.id) && !known.has(x.id)).map((x) => `${x.label}: ${x.why.replace(/\.$/, "")}`) : [];
+  }
+
   /** What else the levers change. */
   after() {
-    const { step_s: step, usd_per_million_output_tokens: usd } = this.data.after;
-    return `${step == null ? "" : `; a step of ${formats.seconds(step)}`}${usd == null ? "" : `; ${formats.usd(usd)} a million tokens`}`;
+    const { token_s: step, usd_per_million_output_tokens: usd } = this.data.after;
+    return `${step == null ? "" : `; ${formats.seconds(step)} a token`}${usd == null ? "" : `; ${formats.usd(usd)} a million tokens`}`;
   }
 
   key() {
@@ -135,13 +198,14 @@ export class LeverWaterfall extends WideFigure {
         <table role="table">
           <thead role="rowgroup"><tr role="row"><th scope="col">lever</th>${columns.map(([, [name]]) => html`<th scope="col" class="n">${name}</th>`)}<th scope="col">its price in quality</th><th scope="col">needs</th></tr></thead>
           <tbody role="rowgroup">
-            <tr role="row"><th scope="row">as it is</th>${columns.map(([, [, key, form]]) => html`<td class="n">${number(a, `before.${key}`, form)}</td>`)}<td></td><td></td></tr>
+            <tr role="row"><th scope="row">as it is</th>${columns.map(([, [name, key, form]]) => html`<td class="n" data-name=${name}>${number(a, `before.${key}`, form)}</td>`)}<td></td><td></td></tr>
             ${shown.map((id) => this.ranked(id, index(id), columns))}
           </tbody>
         </table>
       </div>
       ${ids.length > MOST ? html`<p class="tools"><button type="button" aria-expanded=${this.everything ? "true" : "false"} @click=${() => (this.everything = !this.everything)}>${this.everything ? "Show fewer" : `Show all ${ids.length}`}</button></p>` : nothing}
       ${this.a.left_out.length ? html`<details><summary>${this.a.left_out.length} left out</summary><ul>${this.a.left_out.map((x) => html`<li>${x.label}: ${x.why}</li>`)}</ul></details>` : nothing}
+      ${this.only()}
     </div>`;
   }
 
@@ -153,7 +217,7 @@ export class LeverWaterfall extends WideFigure {
     const latency = p.latency ? html`<p>${p.latency.effect}<small>${p.latency.source}</small></p>` : nothing;
     return html`<tr role="row">
       <th scope="row"><label class="pull"><input type="checkbox" .checked=${this.pulled.get(id) ?? false} @change=${(/** @type {any} */ e) => this.toggle(id, e.target.checked)}> ${p.label}</label></th>
-      ${columns.map(([, [, key, form]]) => html`<td class="n">${/** @type {any} */ (p.after)[key] == null ? "–" : number(a, `levers.${i}.after.${key}`, form)}</td>`)}
+      ${columns.map(([, [name, key, form]]) => html`<td class="n" data-name=${name}>${/** @type {any} */ (p.after)[key] == null ? "–" : number(a, `levers.${i}.after.${key}`, form)}</td>`)}
       <td>${price}${latency}</td><td>${p.needs.join("; ") || "a flag"}</td>
     </tr>`;
   }
@@ -165,11 +229,11 @@ export class LeverWaterfall extends WideFigure {
 
   table() {
     return {
-      head: ["lever", "requests", "seconds a step", "dollars a million tokens", "share of the gain together", "needs", "quality", "source"],
+      head: ["lever", "requests", "seconds a token", "dollars a million tokens", "share of the gain together", "needs", "quality", "source"],
       rows: [
-        ["as it is", this.a.before.requests ?? "", exact(this.a.before.step_s), exact(this.a.before.usd_per_million_output_tokens), "", "", "", ""],
-        ...this.a.levers.map((p) => [p.label, p.after.requests ?? "", exact(p.after.step_s), exact(p.after.usd_per_million_output_tokens), exact(this.data.steps.find((s) => s.id === p.id)?.requests ?? null), p.needs.join("; "), p.quality?.effect ?? "", p.quality?.source ?? ""]),
-        ["together", this.data.reached, exact(this.data.after.step_s), exact(this.data.after.usd_per_million_output_tokens), "", "", "", ""],
+        ["as it is", this.a.before.requests ?? "", exact(this.a.before.token_s), exact(this.a.before.usd_per_million_output_tokens), "", "", "", ""],
+        ...this.a.levers.map((p) => [p.label, p.after.requests ?? "", exact(p.after.token_s), exact(p.after.usd_per_million_output_tokens), exact(this.data.steps.find((s) => s.id === p.id)?.requests ?? null), p.needs.join("; "), p.quality?.effect ?? "", p.quality?.source ?? ""]),
+        ["together", this.data.reached, exact(this.data.after.token_s), exact(this.data.after.usd_per_million_output_tokens), "", "", "", ""],
       ],
     };
   }

@@ -6,15 +6,16 @@ const NEAR = "700px";
 
 /**
  * Asks a section's question once it is near and whenever it changes; the latest answer wins.
- * @template A
+ * @template A, M
  */
 export class Near {
   /**
    * @param {HTMLElement} element what must come near
-   * @param {{load: () => Promise<unknown>, ask: (asked: any, signal: AbortSignal) => Promise<A>, show: (answer: A) => void, rest?: number}} how
-   *   `load` its module, `ask` the server, `show` the answer; `rest` milliseconds that a question must stand
+   * @param {{load: () => Promise<M>, ask?: (asked: any, signal: AbortSignal) => Promise<A>, show: (answer: A, module: M) => void, rest?: number}} how
+   *   `load` its module, `ask` the server (without it the question is what is shown), `show` the answer;
+   *   `rest` milliseconds that a question must stand
    */
-  constructor(element, { load, ask, show, rest = 0 }) {
+  constructor(element, { load, ask = async (asked) => asked, show, rest = 0 }) {
     this.load = load;
     this.ask = ask;
     this.show = show;
@@ -52,8 +53,8 @@ export class Near {
     this.abort = new AbortController();
     const { signal } = this.abort;
     try {
-      const [answer] = await Promise.all([this.ask(this.wanted, signal), this.load()]);
-      if (!signal.aborted) this.show(answer);
+      const [answer, module] = await Promise.all([this.ask(this.wanted, signal), this.load()]);
+      if (!signal.aborted) this.show(answer, module);
     } catch (error) {
       if (!signal.aborted) this.asked = ""; // asked anew when it comes near again
     }

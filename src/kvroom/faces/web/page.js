@@ -306,25 +306,6 @@ function fault(text) {
   }
 }
 
-// ---- what is loaded when it comes near ----
-
-const NEAR = "700px";
-/** @param {string} id @param {() => Promise<void>} load */
-function near(id, load) {
-  const watch = new IntersectionObserver(([entry]) => {
-    if (!entry.isIntersecting) return;
-    watch.disconnect();
-    load();
-  }, { rootMargin: NEAR });
-  watch.observe(byId(id));
-}
-near("replay", async () => {
-  const { replaySection } = await import("./replay-section.js");
-  const section = replaySection({ catalogue: start.replays, scenario: () => store.scenario, other: () => beside.other?.scenario ?? null, speak });
-  section.follow();
-  store.addEventListener("answer", () => store.error || section.follow());
-});
-
 store.addEventListener("answer", show);
 store.addEventListener("neighbours", () => {
   tell(store.answers);
@@ -342,10 +323,20 @@ async function fromAddress() {
   }
 }
 addEventListener("popstate", fromAddress);
+// The address holds the question: a link within the page goes there and leaves it alone.
+document.addEventListener("click", (event) => {
+  const link = /** @type {Element} */ (event.target).closest?.('a[href^="#"]:not(.term)');
+  const to = link && document.getElementById(/** @type {HTMLAnchorElement} */ (link).hash.slice(1));
+  if (!to) return;
+  event.preventDefault();
+  to.tabIndex = -1;
+  to.focus({ preventScroll: true });
+  to.scrollIntoView();
+});
 
 show();
 if (start.error) fault(start.error);
 if (location.hash.startsWith("#s=")) fromAddress();
 else store.askNeighbours();
-sections(store, speak);
+sections(store, { speak, replays: start.replays, other: () => beside.other?.scenario ?? null });
 root.classList.add("ready");

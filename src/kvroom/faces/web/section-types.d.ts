@@ -13,17 +13,21 @@ export interface TiersAnswer extends Sectioned {
   tiers: { tiers: Tier[]; crossings?: { name: string; load_weights_s: number; fetch_s: number; crossover_tokens: number | null }[] };
   figures: { tiers: TiersFigure };
 }
-export interface LeverFigures { requests: number | null; step_s: number | null; ttft_s: number | null; usd_per_million_output_tokens: number | null }
+export interface LeverFigures { requests: number | null; step_s: number | null; token_s: number | null; ttft_s: number | null; usd_per_million_output_tokens: number | null }
 export interface Effect { effect: string; source: string }
-export interface Pulled { id: string; label: string; after: LeverFigures; needs: string[]; one_flag: boolean; quality: Effect | null; latency: Effect | null }
+export interface Pulled { id: string; label: string; after: LeverFigures; needs: string[]; one_flag: boolean; easy: boolean; quality: Effect | null; latency: Effect | null }
 export interface LeversAnswer extends Sectioned {
   before: LeverFigures; levers: Pulled[]; left_out: { id: string; label: string; why: string }[];
   figures: {
     levers: {
-      steps: { id: string; from: number; to: number; requests: number }[]; before: number; reached: number; after: LeverFigures;
+      steps: { id: string; from: number; to: number; requests: number }[]; before: number; goal: number; reached: number; after: LeverFigures;
       families: { [id: string]: string }; rankings: { [by: string]: string[] }; sentence: string;
     };
   };
+}
+export interface ServedAnswer extends Sectioned {
+  served: { before: { [key: string]: number | null }; levers: { id: string; label: string; after: { [key: string]: number | null } }[] };
+  left_out: { id: string; label: string; why: string }[]; figures: { served: { notes: string[] } };
 }
 export interface Stair {
   key: string; label: string; level: boolean; from: number; to: number; change: number; low?: number; high?: number; source: string; formula: string;
@@ -33,7 +37,7 @@ export interface RealityAnswer extends Sectioned {
   figures: {
     reality: {
       engine: string; stairs: Stair[]; lengths: { id: string; label: string; says: string; workload: Scenario }[]; length: string;
-      stands_in: string[]; sentence: string;
+      stands_in: string[]; sentence: string; against?: string;
     };
   };
   asked?: Scenario;

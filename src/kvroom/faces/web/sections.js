@@ -3,6 +3,7 @@ import { Near, ask } from "./near.js";
 import { refusal } from "./store.js";
 
 /** @typedef {import("./store.js").Store} Store */
+/** @typedef {import("./types").Scenario} Scenario */
 
 /** Longest file sent; of a model's file its first bytes hold the header. */
 const MOST_BYTES = 2 ** 25;
@@ -15,9 +16,14 @@ const GONE = { error: { field: "server", value: null, message: "does not answer"
 /** @param {string} id @returns {any} */
 const byId = (id) => document.getElementById(id);
 
-/** @param {Store} store @param {(text: string) => void} speak */
-export function sections(store, speak) {
-  const follow = [tiers(store), levers(store), reality(store, speak)];
+/**
+ * @typedef {{speak: (text: string) => void, replays: any, other: () => Scenario | null}} Page
+ *   `replays` are the stories that can be played, `other` the question beside the page's own, if there is one
+ */
+
+/** @param {Store} store @param {Page} page */
+export function sections(store, page) {
+  const follow = [tiers(store), levers(store), reality(store, page.speak), replay(store, page)];
   const go = () => {
     if (!store.error) for (const want of follow) want(store.scenario);
   };
@@ -66,8 +72,24 @@ function levers(store) {
     named = event.detail;
     want();
   });
+  let serving = new AbortController();
+  figure.servable = true;
+  figure.addEventListener("serve", async () => {
+    serving.abort();
+    const { signal } = (serving = new AbortController());
+    figure.serving = "Serving requests with each…";
+    const planned = (/** @type {number} */ n) => signal.aborted || (figure.serving = `Serving requests with each: ${n} plans made…`);
+    const found = await ask("/api/levers?simulate=1&explain=1", store.scenario, { signal, planned }).catch(() => GONE);
+    if (signal.aborted) return;
+    figure.serving = found.error ? refusal(found.error) : "";
+    figure.served = found.error ? null : found;
+  });
   return (/** @type {object} */ scenario) => {
-    if (JSON.stringify(scenario) !== question) named = null;
+    if (JSON.stringify(scenario) !== question) {
+      named = null;
+      serving.abort();
+      Object.assign(figure, { served: null, serving: "" });
+    }
     question = JSON.stringify(scenario);
     want();
   };
@@ -81,10 +103,11 @@ function reality(store, speak) {
   /** @type {Blob | null} */
   let file = null;
   let cut = "";
+  let says = "";
   const near = new Near(figure, {
     load: () => import("./stairs.js"),
-    ask: ({ scenario, link, dropped }, signal) =>
-      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask("/api/reality", scenario, { signal }),
+    ask: ({ scenario, link, dropped, said }, signal) =>
+      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask(`/api/reality${said ? `?says=${encodeURIComponent(said)}` : ""}`, scenario, { signal }),
     show: (answer) => {
       drop.classList.remove("busy");
       figure.error = answer.error ? refusal(answer.error) : "";
@@ -100,7 +123,7 @@ function reality(store, speak) {
   let dropped = 0;
   const want = () => {
     const link = store.answer.take_away.link.replace(/^.*s=/, "");
-    near.want(file ? { link, dropped } : { scenario: store.scenario });
+    near.want(file ? { link, dropped } : { scenario: store.scenario, said: says });
   };
   /** @param {File | undefined} given */
   const take = (given) => {
@@ -129,6 +152,10 @@ function reality(store, speak) {
     take(input.files[0]);
     input.value = "";
   });
+  figure.addEventListener("says", (/** @type {CustomEvent} */ event) => {
+    says = event.detail;
+    want();
+  });
   figure.addEventListener("away", () => {
     file = null;
     want();
@@ -140,6 +167,20 @@ function reality(store, speak) {
   });
   figure.addEventListener("lengths", (/** @type {CustomEvent} */ event) => store.change({ workload: event.detail }, "lengths"));
   return want;
+}
+
+/** @param {Store} store @param {Page} page */
+function replay(store, { speak, replays, other }) {
+  /** @type {{follow: () => void} | null} */
+  let section = null;
+  const near = new Near(byId("replay"), {
+    load: () => import("./replay-section.js"),
+    show: (_, { replaySection }) => {
+      section ??= replaySection({ catalogue: replays, scenario: () => store.scenario, other, speak });
+      section.follow();
+    },
+  });
+  return (/** @type {object} */ scenario) => near.want({ scenario, beside: other() });
 }
 
 /** Give a figure its answer. @param {any} figure @param {unknown} answer */

@@ -6,7 +6,7 @@ import { formats, gib } from "./text.js";
 /** @typedef {import("./section-types").Stair} Stair */
 
 /** Looks of the levels. @type {Record<string, string>} */
-const LOOKS = { ceiling: "weights", engine: "cache", expected: "cache", shared: "shared", measured: "measured" };
+const LOOKS = { ceiling: "weights", engine: "cache", expected: "cache", shared: "shared", measured: "measured", said: "measured" };
 /** Levels beyond so many times are drawn on a doubling scale. */
 const FAR = 6;
 /** Accounts of a log as the page says them. @type {Record<string, string>} */
@@ -69,8 +69,24 @@ export class Stairs extends WideFigure {
 
   picture() {
     const { height, marks } = ladder(this.rows, this.width, FAR);
-    return html`${this.lengths()} ${this.told()}
+    return html`${this.said()} ${this.lengths()} ${this.told()}
       <svg class="ladder" width="100%" height=${height} role="img" aria-label=${this.sentence()}>${marks}</svg>`;
+  }
+
+  /** What the reader's engine says, and how that comes about. */
+  said() {
+    if (this.a.file) return nothing;
+    const { engine, against, stairs } = this.data;
+    if (!stairs.length) return nothing;
+    const said = stairs.find((s) => s.key === "said")?.to;
+    const predicted = stairs.findIndex((s) => s.key === "engine");
+    return html`<p class="ask"><label>My engine says it has room for <input type="number" min="0" step="any" placeholder="13" .value=${said == null ? "" : String(said)} @change=${(/** @type {any} */ e) => this.dispatchEvent(new CustomEvent("says", { bubbles: true, detail: e.target.value }))}></label> requests of the longest length.
+      <span role="status">${against || (predicted < 0 ? "" : html`Of ${engine} ${number(/** @type {any} */ (this.a), `figures.reality.stairs.${predicted}.to`, "requests")} ${this.likely(stairs[predicted])} is to be expected; the stairs below say why.`)}</span></p>`;
+  }
+
+  /** @param {Stair} s */
+  likely(s) {
+    return s.low == null || s.high == null ? "" : `(${formats.requests(s.low)} to ${formats.requests(s.high)})`;
   }
 
   lengths() {

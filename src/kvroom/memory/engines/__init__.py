@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 
 from kvroom.machines.spec import Device
 from kvroom.memory.deployment import Deployment, EngineAnswer
+from kvroom.memory.engines import abilities
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
 
@@ -35,9 +37,21 @@ def prepared(
     return changed
 
 
+def taken(engine: str, model: ModelSpec) -> ModelSpec:
+    """The model as the engine takes it, where it would take it for something else."""
+    take = getattr(_module(engine), "taken", None)
+    made: ModelSpec = model if take is None else take(model)
+    return made
+
+
 def answer(deployment: Deployment) -> EngineAnswer:
     """What ``deployment.engine`` gives, by that engine's own rules."""
     result: EngineAnswer = _module(deployment.engine).answer(deployment)
+    notes = abilities.card_notes(deployment)
+    if notes:
+        result = replace(result, warnings=(*result.warnings, *notes))
+    if why := abilities.cache_refusal(deployment):
+        return replace(result, starts=False, reason=why)
     return result
 
 

@@ -162,11 +162,14 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
     )
 
 
-def default_context(rules: OllamaRules, model: ModelSpec, gpu_bytes: int, gpus: int) -> int:
-    """The context (num_ctx) of a model that none is asked for: by the memory of all GPUs."""
+def default_context(
+    rules: OllamaRules, model: ModelSpec, gpu_bytes: int, gpus: int, overhead_bytes: int = 0
+) -> int:
+    """The context (num_ctx) of a model that none is asked for: by the memory of all GPUs, less what
+    OLLAMA_GPU_OVERHEAD keeps free of each."""
     length = 4096
     if rules.context_by_memory:
-        total = gpu_bytes * gpus
+        total = (gpu_bytes - overhead_bytes) * gpus
         length = 262_144 if total >= 47 * GIB else 32_768 if total >= 23 * GIB else 4096
     return min(length, model.max_context_tokens or length)
 

@@ -192,7 +192,8 @@ def prepare(
         tokens = s.context(s.slots or 1, s.total).limit
     if tokens is None and scenario.engine == "ollama":
         release, _, _ = ollama.release_of(scenario.engine_version)
-        tokens = ollama.default_context(release, model, device.engine_bytes, gpus)
+        overhead = ollama.read_options(scenario.engine_args, model).overhead_bytes
+        tokens = ollama.default_context(release, model, device.engine_bytes, gpus, overhead)
         notes.append(f"num_ctx {tokens:,}: Ollama's default for these GPUs")
     name = s.key.name if s.key == s.value else f"{s.key.name}/{s.value.name}"
     changed = replace(

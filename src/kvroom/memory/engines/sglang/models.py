@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from kvroom.kept import Kept
 from kvroom.memory.engines.sglang.flags import Flags
 from kvroom.memory.engines.sglang.versions import GPT_OSS, LLAMA4, Rules
-from kvroom.models.kinds import HeadedAttention, LayerKind, RecurrentState, SharedCache
+from kvroom.models.kinds import (
+    FullAttention,
+    HeadedAttention,
+    LayerKind,
+    RecurrentState,
+    SharedCache,
+)
 from kvroom.models.spec import ModelSpec, Vision
 
 ARCHITECTURES = {
@@ -142,6 +149,28 @@ class Traits:
     multimodal: bool
     asymmetric: bool
     vision: Vision | None
+
+
+ATTENTION_ONLY = frozenset({"jamba"})
+"""Hybrids that are no model of SGLang: it would count each of their layers as attention."""
+_TAKEN: Kept[ModelSpec] = Kept(16)
+
+
+def taken(model: ModelSpec) -> ModelSpec:
+    """The model as SGLang would size it, with a warning where that is not what it is."""
+    kinds = [k for k, _ in model.stores if isinstance(k, FullAttention)]
+    if model.model_type not in ATTENTION_ONLY or not kinds:
+        return model
+
+    def make() -> ModelSpec:
+        runs = tuple(replace(r, layer=replace(r.layer, stores=(kinds[0],))) for r in model.layers)
+        said = (
+            f"{model.model_type} is no model of SGLang, which has no state for it: sized as "
+            f"{model.num_layers} layers of plain attention"
+        )
+        return replace(model, layers=runs, warnings=(*model.warnings, said))
+
+    return _TAKEN.get((model,), (), make)
 
 
 def traits_of(model: ModelSpec, rules: Rules, flags: Flags) -> Traits:

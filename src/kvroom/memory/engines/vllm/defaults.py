@@ -61,6 +61,19 @@ def batching(s: Setup) -> Batching:
     return Batching(tokens, sequences, batches)
 
 
+def batch_refusal(s: Setup, b: Batching) -> str:
+    """Why the scheduler's configuration would be refused, "" where it would not
+    (``SchedulerConfig``'s own checks)."""
+    if s.flags.sequences is not None and b.tokens < b.sequences:
+        return f"max_num_batched_tokens {b.tokens:,} is less than max_num_seqs {b.sequences:,}"
+    if not s.flags.chunked_prefill and not s.flags.auto_fit and b.tokens < s.context:
+        return (
+            f"max_num_batched_tokens {b.tokens:,} is less than max_model_len {s.context:,}, and "
+            "chunked prefill is off"
+        )
+    return ""
+
+
 def _defaults(rules: Rules, platform: Platform, layout: Layout) -> tuple[int, int]:
     if platform.cpu:
         world = layout.tp * layout.pp

@@ -11,7 +11,7 @@ from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines.releases import shown
 from kvroom.memory.engines.vllm import budget as ledger
 from kvroom.memory.engines.vllm.capacity import Pool, Stage
-from kvroom.memory.engines.vllm.defaults import Batching, batching
+from kvroom.memory.engines.vllm.defaults import Batching, batch_refusal, batching
 from kvroom.memory.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
 from kvroom.memory.engines.vllm.notes import limit_of, notes
 from kvroom.memory.engines.vllm.packed import packed_groups
@@ -108,6 +108,8 @@ def answer(d: Deployment) -> EngineAnswer:
     try:
         if uneven := uneven_heads(d.model, d.layout.tp):
             raise CannotStart(uneven)
+        if refused := batch_refusal(w, w.batch):
+            raise CannotStart(refused)
         check_context_ranks(d, w.pages.specs)
         pool = w.pool(sizes)
     except CannotStart as refusal:
