@@ -162,7 +162,8 @@ def test_sharing_costs_no_memory(seed):
 def test_gaps_are_ranked_exactly(runs, data):
     gaps = Gaps()
     for first, slope, steps, weight in runs:
-        gaps.add(first, slope, steps, weight, steps * first + slope * steps * (steps - 1) // 2)
+        spent = steps * first + slope * steps * (steps - 1) // 2
+        gaps.add((first, slope, steps, weight, spent))
     plain = sorted(f + s * i for f, s, n, w in runs for i in range(n) for _ in range(w))
     assert gaps.count == len(plain)
     assert gaps.total_ps == sum(plain)

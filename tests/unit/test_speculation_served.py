@@ -9,7 +9,7 @@ import pytest
 
 from kvroom.scenario import Scenario
 from kvroom.simulating import Simulated, simulate
-from kvroom.simulation.drafts import Drafts, drawn
+from kvroom.simulation.drafts import Drafts, drawn, stream
 from kvroom.simulation.groups import FullGroup
 from kvroom.simulation.prefix_cache import PrefixCache
 from kvroom.simulation.scheduler import Scheduler, Settings
@@ -71,7 +71,7 @@ def asked(speculation: dict[str, Any]) -> Any:
 
 
 def test_draws_are_even_and_owe_nothing_to_each_other():
-    many = [drawn(1, index, place) for index in range(100) for place in range(100)]
+    many = [drawn(stream(1, index), place) for index in range(100) for place in range(100)]
     tenths = Counter(int(10 * x) for x in many)
     assert min(tenths.values()) > 900 and max(tenths.values()) < 1100
     mean = sum(many) / len(many)

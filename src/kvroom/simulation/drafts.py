@@ -48,15 +48,21 @@ class Drafts:
 
     def kept(self, index: int, known: int, drafted: int) -> int:
         """How many of ``drafted`` tokens are kept after the first ``known`` of request ``index``."""
+        text = stream(self.seed, index)
         for place in range(drafted):
-            if drawn(self.seed, index, known + place) >= self.chances[place]:
+            if drawn(text, known + place) >= self.chances[place]:
                 return place
         return drafted
 
 
-def drawn(seed: int, index: int, place: int) -> float:
-    """A number from 0 to 1, the same for the same three (SplitMix64, Steele et al., OOPSLA 2014)."""
-    x = (seed * 0xD1342543DE82EF95 + index * 0xA24BAED4963EE407 + place * 0x9E3779B97F4A7C15) & WORD
+def stream(seed: int, index: int) -> int:
+    """Where the numbers of request ``index`` begin."""
+    return seed * 0xD1342543DE82EF95 + index * 0xA24BAED4963EE407
+
+
+def drawn(text: int, place: int) -> float:
+    """The number from 0 to 1 at ``place`` of a stream (SplitMix64, Steele et al., OOPSLA 2014)."""
+    x = (text + place * 0x9E3779B97F4A7C15) & WORD
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
     return float(x ^ (x >> 31)) / 2.0**64

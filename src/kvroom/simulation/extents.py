@@ -170,7 +170,8 @@ class ExtentPool:
 
         ``back``: it was preempted and will ask for its own blocks again.
         """
-        self.register(held, registered)
+        if held.covered < held.named:
+            self.register(held, registered)
         own = registered - held.covered
         freed = self._let_go(held)
         last = freed[-1] if freed and freed[-1] is held.own else None
@@ -244,7 +245,10 @@ class ExtentPool:
         if place == held.named and own is not None and place < min(limit, own.high):
             hits.append((own, place, min(limit, own.high)))
             place = hits[-1][2]
-        free = sum(end - start for extent, start, end in hits if not extent.references)
+        free = 0
+        for extent, start, upto in hits:
+            if not extent.references:
+                free += upto - start
         return hits, place, free
 
     def _agrees(self, extent: Extent, names: Names, place: int, end: int) -> int:
@@ -313,7 +317,8 @@ class ExtentPool:
             found = index.get(name)
             if found is None:
                 # A cached block has all before it cached, so nothing is under the further names.
-                index.update(dict.fromkeys(names[place : last + 1], extent))
+                for further in names[place : last + 1]:
+                    index[further] = extent
                 return
             if found is extent:
                 continue
@@ -335,16 +340,16 @@ class ExtentPool:
             return
         start = high // unit if high == extent.low else -(-high // unit)
         index = self._index
-        for place in range(start, (before - 1) // unit + 1):
-            name = names[place]
-            found = index.get(name)
-            if found is extent:
-                del index[name]
-            elif isinstance(found, list) and extent in found:
+        for name in names[start : (before - 1) // unit + 1]:
+            found = index.pop(name, None)
+            if found is extent or found is None:
+                continue
+            if isinstance(found, list) and extent in found:
                 found.remove(extent)
                 if len(found) == 1:
-                    index[name] = found[0]
+                    found = found[0]
                     self._overlapping.discard(name)
+            index[name] = found
         if self.notices is not None:
             self._note_gone(names, high, before)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from kvroom.simulation.live import FOREVER, Live
-from kvroom.simulation.outcome import Outcome
+from kvroom.simulation.outcome import NUMBERS, Outcome
 
 TOGETHER = 64
 """Requests that are handed out before the engines go on."""
@@ -96,6 +96,7 @@ class Line:
 
     def stops(self, engines: Sequence[Engine]) -> bool:
         """Note how things stand; whether the watcher has had enough."""
+        self.outcome.gaps.settle(NUMBERS)
         self._skip -= 1
         if self._skip:
             return False

@@ -40,9 +40,6 @@ def catch_up(server: Server, wanted: Holding, place: int, ahead: int = 1, number
 def register(server: Server, live: Live, full: int, ahead: int = 1) -> None:
     """Let the first ``full`` blocks of ``live`` be found; ``ahead`` as in ``catch_up``."""
     assert live.held is not None
-    if server.growing:
-        for place in range(live.held.covered, full):
-            catch_up(
-                server, live.held, place, ahead, live.number
-            )  # who got there first is found first
+    for place in range(live.held.covered, full):
+        catch_up(server, live.held, place, ahead, live.number)  # who got there first is found first
     server.pool.register(live.held, full)

@@ -257,7 +257,7 @@ class Managed:
         engines = self.engines
         hands_over = self.wire is not None
         always = [self.follows or (hands_over and r.place < first_pool) for r in there]
-        wakes, noticed = self._ahead(engines, always)
+        wakes, noticed = self._all_ahead(engines, always)
         taken = 0
         while engines:
             bound = min(until, self._coming[0][0]) if self._coming else until
@@ -267,7 +267,7 @@ class Managed:
                 break
             if freed <= first:
                 self._release(freed)
-                wakes, noticed = self._ahead(engines, always)
+                wakes, noticed = self._all_ahead(engines, always)
                 continue
             place = wakes.index(first)
             chosen = engines[place]
@@ -278,7 +278,7 @@ class Managed:
                 chosen.advance(min(limit, max(chosen.next_ps, first + 1)), EVENTS)
             else:
                 chosen.advance(limit, 1)
-            (wakes[place],), (noticed[place],) = self._ahead((chosen,), (always[place],))
+            wakes[place], noticed[place] = self._ahead(chosen, always[place])
             taken += 1
             if taken % EVENTS == 0 and self.line.stops(engines):
                 self.stopped = True
@@ -289,16 +289,17 @@ class Managed:
         """Whether others may notice what it does next: let in who waits, or compute a prompt."""
         return engine.waiting_count > 0 or (self.shares and bool(getattr(engine, "filling", ())))
 
-    def _ahead(
+    def _ahead(self, engine: Engine, always: bool) -> tuple[int, int]:
+        """When ``engine`` decides next, and when it next decides what others could notice."""
+        wakes = engine.wakes_ps
+        return wakes, wakes if always or self._busy(engine) else max(wakes, engine.next_ps)
+
+    def _all_ahead(
         self, engines: Sequence[Engine], always: Sequence[bool]
     ) -> tuple[list[int], list[int]]:
-        """When each engine decides next, and when it next decides what others could notice."""
-        wakes = [engine.wakes_ps for engine in engines]
-        noticed = [
-            when if all_of_it or self._busy(engine) else max(when, engine.next_ps)
-            for engine, when, all_of_it in zip(engines, wakes, always, strict=True)
-        ]
-        return wakes, noticed
+        """``_ahead`` of each."""
+        each = [self._ahead(*one) for one in zip(engines, always, strict=True)]
+        return [wakes for wakes, _ in each], [noticed for _, noticed in each]
 
     # What happens to replicas
 

@@ -290,10 +290,13 @@ class Router:
         first, second = (*names[:2], None, None)[:2]
         turn = live.index % len(up)
         place, most, least = up[turn], 0, inf
+        named = len(names) * size
         for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
+            if weight * (owed[each] - named) + tokens[each] >= least:
+                continue  # not even with all of it cached
             known = views[each].names
             # Most have no more than what all prompts begin with.
-            count = leading(names, known) if second in known else int(first in known)
+            count = leading(names, known) if second in known else first in known
             cost = weight * (owed[each] - count * size) + tokens[each]
             if cost < least:
                 place, most, least = each, count, cost

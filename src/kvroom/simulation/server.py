@@ -300,7 +300,7 @@ class Server(Arrivals):
             self.least_free = pool.free
         longer = slope * (steps - 1)
         spent = steps * first + longer * steps // 2
-        self._gap(first, slope, steps, active, spent)
+        self._gap((first, slope, steps, active, spent))
         self.end = end = self.end + spent
         self.decide = end - first - longer if lag else end
         self.step = step = step + steps
@@ -362,8 +362,8 @@ class Server(Arrivals):
             return
         if need:
             self.pool.take(need)
-        for place, (live, tokens) in enumerate(chunks):
-            self.grow(live, tokens, grown[place])
+        for (live, tokens), more in zip(chunks, grown, strict=True):
+            self.grow(live, tokens, more)
         if self.waiting or self.queue:
             admit(self, chunks, budget, longest)
         if chunks or self.active:
@@ -382,7 +382,10 @@ class Server(Arrivals):
         live.blocks += blocks
         if live.held is not None:
             full = (live.computed + tokens) // self.block_tokens
-            register(self, live, full)
+            if self.growing:
+                register(self, live, full)
+            else:
+                self.pool.register(live.held, full)
             if self.notices is not None:
                 noted(self, live, min(full, live.prompt // self.block_tokens))
 
@@ -414,17 +417,19 @@ class Server(Arrivals):
                     spent += self._pairs_ps * pairs // PAIRS
         spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
-            self._gap(spent, 0, 1, active, spent)
+            self._gap((spent, 0, 1, active, spent))
         self._note_peak()
         start = max(self.end, self.decide)
         self.end = start + spent
         self.decide = start if self.lag else self.end
         self.step = step + 1
+        begun = False
         for live, count in chunks:
             live.computed += count
             if live.computed == live.known:
+                begun = True
                 self._begin(live, step)
-        if self.filling:
+        if begun and self.filling:
             self.filling = [live for live in self.filling if live.computed < live.known]
         if self._finishing and self._finishing[0][0] <= step:
             self._finish(step)
@@ -445,7 +450,7 @@ class Server(Arrivals):
             self.outcome.first(live)
         else:
             gap = self.end - live.token_ps
-            self._gap(gap, 0, 1, 1, gap)
+            self._gap((gap, 0, 1, 1, gap))
         if live.last == step:
             return
         live.decoding = True
@@ -489,9 +494,10 @@ class Server(Arrivals):
                 self.over(live, self.end)
             if self.lag:
                 self.leaving.append((step + 2, live))
-                if live.held is not None:
+                held = live.held
+                if held is not None and held.covered < held.named:
                     computed = max(live.resumed_at, live.total - 1 - self.lag)
-                    self.pool.register(live.held, computed // self.block_tokens)
+                    self.pool.register(held, computed // self.block_tokens)
                 if self.blocked == "tokens":
                     self.blocked = ""
             else:

@@ -201,7 +201,7 @@ class Stepper(Arrivals):
             if not flying:
                 over = self.end
             self.decide = max(self.decide, over)
-            self.outcome.gaps.add(over - told, 0, 1, len(lives), over - told)
+            self.outcome.gaps.add((over - told, 0, 1, len(lives), over - told))
             told, over = over, self.end
             self.peak_blocks = max(self.peak_blocks, rules.blocks_in_use)
         glide.settle()
@@ -277,7 +277,7 @@ class Stepper(Arrivals):
             if drafts:
                 self.outcome.verified(drafts, sequence.gained)
         for gap, count in gaps.items():
-            self.outcome.gaps.add(gap, 0, 1, count, gap)
+            self.outcome.gaps.add((gap, 0, 1, count, gap))
         for sequence in finished:
             live = self.running.pop(sequence.index)
             del self.sequences[sequence.index]

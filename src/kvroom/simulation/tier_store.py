@@ -29,6 +29,8 @@ class Store:
         self._ranks: dict[int, int] = {}  # lfu-da: a page's priority, and the heap of them
         self._heap: list[tuple[int, int, int]] = []
         self._age = self._turn = 0
+        self._by_use = policy == "lfu-da"
+        self._use = self._count if self._by_use else self._ready.move_to_end
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -56,14 +58,18 @@ class Store:
         gone: list[int] = []
         if self.room == 0:
             return fresh, gone
+        ready, room, use = self._ready, self.room, self._use
         for name in names:
-            if name not in self._ready:
-                if self.room is not None and len(self._ready) >= self.room:
-                    gone.append(self._evict())
-                self._ready[name] = ready_ps
-                self.put += 1
-                fresh.append(name)
-            self._use(name)
+            if name in ready:
+                use(name)
+                continue
+            if room is not None and len(ready) >= room:
+                gone.append(self._evict())
+            ready[name] = ready_ps  # as the last one used
+            fresh.append(name)
+            if self._by_use:
+                use(name)
+        self.put += len(fresh)
         return fresh, gone
 
     def written(self, names: Sequence[int], ready_ps: int) -> None:
@@ -79,10 +85,7 @@ class Store:
                 self._forget(name)
                 self.taken += 1
 
-    def _use(self, name: int) -> None:
-        if self.policy != "lfu-da":
-            self._ready.move_to_end(name)
-            return
+    def _count(self, name: int) -> None:
         self._uses[name] = self._uses.get(name, 0) + 1
         self._ranks[name] = rank = self._uses[name] + self._age
         heappush(self._heap, (rank, self._turn, name))
@@ -94,7 +97,7 @@ class Store:
 
     def _evict(self) -> int:
         self.evicted += 1
-        if self.policy != "lfu-da":
+        if not self._by_use:
             return self._ready.popitem(last=False)[0]
         while True:
             rank, _, name = heappop(self._heap)

@@ -56,6 +56,12 @@ class Reach:
         """Tokens that the last of ``tokens`` looks back on, itself included."""
         return tokens if self.tokens is None else min(tokens, self.tokens)
 
+    def read_after(self, starts: Sequence[int]) -> int:
+        """Tokens that requests look back on together, each having computed so many before."""
+        if self.tokens is None:
+            return sum(starts) + len(starts)
+        return sum(min(start + 1, self.tokens) for start in starts)
+
     def pairs(self, start: int, tokens: int) -> int:
         """Pairs in a stretch of ``tokens`` prompt tokens that begins after ``start``."""
         if self.tokens is None:
@@ -120,7 +126,7 @@ class StepClock:
         ones = [start for start, tokens in work if tokens == 1]
         chunks = [(start, tokens) for start, tokens in work if tokens > 1]
         total = self.mixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
-        total += sum(self.context_ps(start + 1) for start in ones)
+        total += sum(r.context_ps * r.read_after(ones) for r in self.reaches)
         return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
 
 
