@@ -3,12 +3,14 @@
 import itertools
 from dataclasses import replace
 from math import sqrt
+from types import SimpleNamespace
 
 import pytest
 
-from kvroom.simulating import at_once, serve
-from kvroom.simulation.fleet import Moment
+from kvroom.simulating import serve
+from kvroom.simulation.fleet import Line
 from kvroom.simulation.occupancy import OFF, WIDE, _upto
+from kvroom.simulation.outcome import Outcome
 from kvroom.workloads.synthetic import of_workload
 from support import ask, asked
 
@@ -128,18 +130,23 @@ def test_a_request_that_grows_varies_as_what_is_spread_evenly():
     assert relative({"input": 100, "output": 401}) == pytest.approx(wanted, rel=0.02)
 
 
-def moment(time_ps, running, waiting):
-    return Moment(time_ps, running, waiting, 0, 0, 0, 0, 0)
+def counted(*looks):
+    """What a line tells of one engine that it found so: (time, running, waiting)."""
+    line = Line(Outcome(), None)
+    for time_ps, running, waiting in looks:
+        found = SimpleNamespace(decide=time_ps, running_count=running, waiting_count=waiting)
+        line.glance([found])
+    return line.at_once
 
 
 def test_requests_at_once_are_weighted_by_time():
     looks = [(0, 0, 5), (10, 8, 5), (40, 8, 5), (50, 6, 0), (60, 4, 0), (70, 2, 0), (80, 0, 0)]
-    line = [moment(*look) for look in looks]
-    assert at_once(line) == {"mean": None, "while_waiting": None}  # too few looks
-    found = at_once([*line, moment(100, 0, 0)])
+    assert counted(*looks) == {"mean": None, "while_waiting": None}  # too few
+    found = counted(*looks, (100, 0, 0))
     assert found["mean"] == pytest.approx((10 * 4 + 30 * 8 + 10 * (7 + 5 + 3 + 1)) / 100)
     assert found["while_waiting"] == pytest.approx((10 * 4 + 30 * 8) / 40)
-    assert at_once([moment(t, 3, 0) for t in range(8)]) == {"mean": 3.0, "while_waiting": None}
+    steady = [(t, 3, 0) for t in range(8)]
+    assert counted(*steady) == {"mean": 3.0, "while_waiting": None}
 
 
 def test_a_shared_prefix_is_held_once():

@@ -12,6 +12,10 @@ TOGETHER = 64
 """Requests that are handed out before the engines go on."""
 EVENTS = 64
 """Events of one engine between two looks at how things stand."""
+GLANCE = 32
+"""Events of an engine that is alone between two counts of who runs."""
+GLANCES = 8
+"""Counts that make an average."""
 LONGEST_LINE = 4096
 """Moments of a time line: with more, every other one is left out."""
 
@@ -93,6 +97,54 @@ class Line:
         self.moments: list[Moment] = []
         self._every = self._skip = 1
         self._seen = 0
+        self._glances = 0
+        self._last = (0, 0, False)  # time, running, whether any wait
+        self._spent = self._held = self._spent_full = self._held_full = 0
+
+    def go(self, engines: Sequence[Engine], until: int) -> bool:
+        """Let all go on to ``until``, each by itself; False where the watcher has had enough."""
+        # Of several the turns decide which of two requests that follow on others is made first.
+        turn = GLANCE if len(engines) == 1 else EVENTS
+        late, events = engines, 0
+        while late:
+            late = [engine for engine in late if not engine.advance(until, turn)]
+            events += turn
+            self.glance(engines)
+            if (not late or events % EVENTS == 0) and self.stops(engines):
+                return False
+        return True
+
+    def glance(self, engines: Sequence[Engine]) -> None:
+        """Count who runs since the last time, halfway between then and now."""
+        now = running = waiting = 0
+        for e in engines:
+            if e.decide > now:  # noqa: PLR1730 (a call costs more)
+                now = e.decide
+            running += e.running_count
+            waiting += e.waiting_count
+        before, ran, waited = self._last
+        full = waiting > 0
+        if self._glances and now > before:
+            held = (now - before) * (ran + running)
+            self._spent += now - before
+            self._held += held
+            if full and waited:
+                self._spent_full += now - before
+                self._held_full += held
+        self._glances += 1
+        self._last = (max(now, before), running, full)
+
+    @property
+    def at_once(self) -> dict[str, float | None]:
+        """Requests that hold blocks, all engines together: ``mean`` over time, and ``while_waiting`` over
+        the time between counts that both found others waiting. None where nothing was counted, or fewer
+        than ``GLANCES`` times."""
+        enough = self._glances >= GLANCES
+        full = enough and self._spent_full
+        return {
+            "mean": self._held / (2 * self._spent) if enough and self._spent else None,
+            "while_waiting": self._held_full / (2 * self._spent_full) if full else None,
+        }
 
     def stops(self, engines: Sequence[Engine]) -> bool:
         """Note how things stand; whether the watcher has had enough."""
@@ -144,13 +196,9 @@ class Fleet:
 
     def advance(self, until: int) -> bool:
         """Let all go on to ``until``; False where it was stopped."""
-        late = list(self.engines)
-        while late:
-            late = [engine for engine in late if not engine.advance(until, EVENTS)]
-            if self.line.stops(self.engines):
-                self.stopped = True
-                return False
-        return True
+        if not self.line.go(self.engines, until):
+            self.stopped = True
+        return not self.stopped
 
     @property
     def running_count(self) -> int:

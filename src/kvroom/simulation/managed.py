@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from kvroom.simulation.evacuation import evacuated
-from kvroom.simulation.fleet import EVENTS, TOGETHER, Engine, Line, Watch
+from kvroom.simulation.fleet import EVENTS, GLANCE, TOGETHER, Engine, Line, Watch
 from kvroom.simulation.handover import Source, Wire, continued
 from kvroom.simulation.live import FOREVER, Follow, Live
 from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica, State
@@ -241,13 +241,9 @@ class Managed:
         False where it was stopped."""
         if self.linked:
             return self._in_order(until)
-        late = self.engines
-        while late:
-            late = [engine for engine in late if not engine.advance(until, EVENTS)]
-            if self.line.stops(self.engines):
-                self.stopped = True
-                return False
-        return True
+        if not self.line.go(self.engines, until):
+            self.stopped = True
+        return not self.stopped
 
     def _in_order(self, until: int) -> bool:
         """Decisions in the order of their times. An engine that nobody can notice for a while (it only
@@ -280,6 +276,8 @@ class Managed:
                 chosen.advance(limit, 1)
             wakes[place], noticed[place] = self._ahead(chosen, always[place])
             taken += 1
+            if taken % GLANCE == 0:
+                self.line.glance(engines)
             if taken % EVENTS == 0 and self.line.stops(engines):
                 self.stopped = True
                 return False
