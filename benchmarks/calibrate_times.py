@@ -59,13 +59,15 @@ def bands(fit: Fit, inside: Residuals, out: dict[str, Residuals]) -> dict[str, d
     return made
 
 
-def measured(points: Sequence[Point]) -> dict[str, int]:
-    """How many points each card, model and engine has."""
-    counts: dict[str, int] = {}
+def measured(points: Sequence[Point]) -> dict[str, dict[str, int]]:
+    """How many measurements of each metric each card, model, engine and setting has."""
+    counts: dict[str, dict[str, int]] = {}
     for p in points:
         for level in p.levels:
             if kind_of_level(level) in NOVEL:
-                counts[level] = counts.get(level, 0) + 1
+                here = counts.setdefault(level, {})
+                for metric in (metric_of(p, m) for m in p.measured):
+                    here[metric] = here.get(metric, 0) + 1
     return counts
 
 

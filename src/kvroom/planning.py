@@ -47,6 +47,7 @@ from kvroom.scenario import Scenario
 from kvroom.simulation.occupancy import expected_room
 from kvroom.speculation import Speculation
 from kvroom.timing.answers import cost_of, load_of, serving_of, step_of, timing_of
+from kvroom.timing.calibration import unsaid_intake
 from kvroom.timing.drafting import at_batch, traffic_of
 from kvroom.timing.estimate import Timing
 from kvroom.timing.serving import Load, Times
@@ -129,6 +130,11 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     serving, times = serving_of(timing, load)
     if times is not None and times.saturated:
         warnings += ("more requests arrive than the deployment can serve: they queue without end",)
+    if times is not None and not load.static and unsaid_intake(deployment):
+        warnings += (
+            "the first token waits as in SGLang's published runs, which took in requests every 10 to 30"
+            " steps; a server without that flag is quicker (--engine-arg scheduler_recv_interval=1)",
+        )
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
         rate = deployment.speculation.kept[0]
         warnings += (

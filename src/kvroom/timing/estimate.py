@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import ceil, exp, hypot
 from typing import Any
 
@@ -48,11 +47,14 @@ class Timing:
         ``auto_cache`` as in ``calibration.levels``."""
         table = calibration.shipped()
         found = calibration.levels(d, auto_cache=auto_cache)
+        k, every = calibration.coefficients(found, table), calibration.takes_in_every(d)
+        if every is not None:
+            k = calibration.waiting(k, found, table, every)
         return cls(
             clock=Clock(
                 work=Work.of(d),
                 rates=rates,
-                k=calibration.coefficients(found, table),
+                k=k,
                 drafting=drafting_of(d),
             ),
             levels=found,
@@ -60,13 +62,14 @@ class Timing:
             table=table,
         )
 
-    @cached_property
-    def unseen(self) -> tuple[str, ...]:
-        """Kinds of level that no measurement of the calibration had: of card, model and engine those
-        that are new, else the setting where it is new as a whole."""
-        known: Mapping[str, int] = self.table["measured"]
+    def unseen(self, metric: str) -> tuple[str, ...]:
+        """Kinds of level that no measurement of ``metric`` in the calibration had: of card, model and
+        engine those that are new, else the setting where it is new as a whole."""
+        known: Mapping[str, Mapping[str, int]] = self.table["measured"]
         kinds = ((calibration.kind_of_level(level), level) for level in self.levels)
-        new = [k for k, level in kinds if k in calibration.NOVEL and level not in known]
+        new = [
+            k for k, x in kinds if k in calibration.NOVEL and metric not in known.get(x, {})
+        ]
         parts = tuple(k for k in new if k != calibration.SETTING)
         return parts or tuple(new)
 
@@ -75,7 +78,7 @@ class Timing:
         wide = self.own_bands.get(metric)
         if wide is None:
             widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
-            wide = hypot(widths["known"], *(widths[u] for u in self.unseen))
+            wide = hypot(widths["known"], *(widths[u] for u in self.unseen(metric)))
         if metric == "tpot" and self.clock.drafting is not None:
             wide = hypot(wide, self.clock.drafting.spread)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))
