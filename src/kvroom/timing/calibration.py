@@ -27,7 +27,7 @@ from kvroom.units import check_int
 _FILE = Path(__file__).with_name("calibration.json")
 SETTING = "engine gpu model weights tp ep"
 """The kind of level that says all: what was measured so is known best."""
-NOVEL = ("gpu", "model", "engine", SETTING)
+NOVEL = ("generation", "gpu", "model", "engine", SETTING)
 """Kinds of level that a band is widened for where no measurement had them."""
 
 

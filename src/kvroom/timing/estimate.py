@@ -64,14 +64,17 @@ class Timing:
 
     def unseen(self, metric: str) -> tuple[str, ...]:
         """Kinds of level that no measurement of ``metric`` in the calibration had: of card, model and
-        engine those that are new, else the setting where it is new as a whole."""
+        engine those that are new, else the setting where it is new as a whole. A generation of which no
+        metric at all was measured stands for its card."""
         known: Mapping[str, Mapping[str, int]] = self.table["measured"]
-        kinds = ((calibration.kind_of_level(level), level) for level in self.levels)
-        new = [
-            k for k, x in kinds if k in calibration.NOVEL and metric not in known.get(x, {})
-        ]
-        parts = tuple(k for k in new if k != calibration.SETTING)
-        return parts or tuple(new)
+        parts = []
+        for level in self.levels:
+            kind, seen = calibration.kind_of_level(level), known.get(level, {})
+            if kind in calibration.NOVEL and not (seen if kind == "generation" else metric in seen):
+                parts.append(kind)
+        if "generation" in parts:
+            parts.remove("gpu")
+        return tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
 
     def span(self, metric: str, seconds: float) -> Span:
         """``seconds`` of ``metric`` (step, tpot, ttft) with its band."""
