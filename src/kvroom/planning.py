@@ -46,8 +46,7 @@ from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
 from kvroom.simulation.occupancy import expected_room
 from kvroom.speculation import Speculation
-from kvroom.timing.answers import cost_of, load_of, serving_of, step_of, timing_of
-from kvroom.timing.calibration import unsaid_intake
+from kvroom.timing.answers import cost_of, load_of, notes_of, serving_of, step_of, timing_of
 from kvroom.timing.drafting import at_batch, traffic_of
 from kvroom.timing.estimate import Timing
 from kvroom.timing.serving import Load, Times
@@ -128,13 +127,9 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w else None
     serving, times = serving_of(timing, load)
+    warnings += notes_of(deployment, timing, load)
     if times is not None and times.saturated:
         warnings += ("more requests arrive than the deployment can serve: they queue without end",)
-    if times is not None and not load.static and unsaid_intake(deployment):
-        warnings += (
-            "the first token waits as in SGLang's published runs, which took in requests every 10 to 30"
-            " steps; a server without that flag is quicker (--engine-arg scheduler_recv_interval=1)",
-        )
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
         rate = deployment.speculation.kept[0]
         warnings += (

@@ -76,11 +76,16 @@ def era_of(engine: str, version: str | None) -> str:
     return "old" if found < since else "new"
 
 
-def levels(d: Deployment, *, auto_cache: bool = False) -> tuple[str, ...]:
+def unsaid_cache(d: Deployment) -> bool:
+    """Whether neither question nor checkpoint says how wide the cache is: its elements are then as the
+    model's, while published runs of narrow weights mostly kept theirs in 8 bits without saying so."""
+    return d.kv_asked == "auto" and d.kv.bits >= 16
+
+
+def levels(d: Deployment) -> tuple[str, ...]:
     """All levels of a deployment, from what many share to what is its own.
 
-    ``auto_cache``: nobody said how wide the cache is. Published runs of narrow weights mostly kept theirs
-    in 8 bits without saying so; what that changes holds only where nothing is said either.
+    What published runs did without saying so (``unsaid_cache``) holds only where nothing is said either.
     """
     device, model, layout = d.device, d.model, d.layout
     shape = f"model={shape_of(model)}"
@@ -105,7 +110,7 @@ def levels(d: Deployment, *, auto_cache: bool = False) -> tuple[str, ...]:
     if device.scale_up is None:
         found.append("link=bus")
         pairs += [(engine, "link=bus"), ("link=bus", tp), (chip, "link=bus", tp)]
-    if auto_cache:
+    if unsaid_cache(d):
         pairs.append((width, "cache=auto"))
     if old:
         pairs += [(engine, "era=old"), (engine, "era=old", tp)]
@@ -143,9 +148,7 @@ TAKES_IN = "scheduler_recv_interval"
 def takes_in_every(d: Deployment) -> int | None:
     """After how many steps an SGLang takes in requests, where its flags say so; None where they do not."""
     given = d.args.get(TAKES_IN) if d.engine == "sglang" else None
-    return (
-        None if given is None else check_int(f"engine_args.{TAKES_IN}", given, low=1, high=10**6)
-    )
+    return None if given is None else check_int(f"engine_args.{TAKES_IN}", given, low=1, high=10**6)
 
 
 def unsaid_intake(d: Deployment) -> bool:

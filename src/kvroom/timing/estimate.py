@@ -42,21 +42,16 @@ class Timing:
     """Half widths (logarithms) by metric where one's own measurements say them."""
 
     @classmethod
-    def of(cls, d: Deployment, rates: Rates, *, auto_cache: bool = False) -> Timing:
-        """The times of ``d`` on a card of ``rates``, by the calibration that comes with the package;
-        ``auto_cache`` as in ``calibration.levels``."""
+    def of(cls, d: Deployment, rates: Rates) -> Timing:
+        """The times of ``d`` on a card of ``rates``, by the calibration that comes with the package."""
         table = calibration.shipped()
-        found = calibration.levels(d, auto_cache=auto_cache)
+        found = calibration.levels(d)
         k, every = calibration.coefficients(found, table), calibration.takes_in_every(d)
         if every is not None:
             k = calibration.waiting(k, found, table, every)
+        clock = Clock(work=Work.of(d), rates=rates, k=k, drafting=drafting_of(d))
         return cls(
-            clock=Clock(
-                work=Work.of(d),
-                rates=rates,
-                k=k,
-                drafting=drafting_of(d),
-            ),
+            clock=clock.within_peaks(cache=not calibration.unsaid_cache(d)),
             levels=found,
             kind=calibration.kind_of(d.model),
             table=table,
