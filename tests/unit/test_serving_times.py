@@ -2,6 +2,8 @@
 
 import pytest
 
+from kvroom.errors import KvroomError
+from kvroom.timing.calibration import TAKES_IN
 from support import asked
 
 
@@ -78,6 +80,31 @@ def test_a_prompt_computed_in_more_chunks_takes_longer():
         for n in (8192, 512)
     )
     assert whole.own_s < cut.own_s
+
+
+def test_sglang_waits_as_long_as_its_flag_says():
+    """It takes in requests every so many steps, and a prompt waits for the others of them."""
+
+    def waited(**args):
+        w = asked(
+            "llama-3-70b", "H100-SXM", engine="sglang", tp=8, engine_args=args, workload=load()
+        )
+        return w.times.queued_s, w.times.step_s, w.plan.warnings
+
+    plain, step, told = waited(scheduler_recv_interval=1)
+    slow, _, _ = waited(scheduler_recv_interval=30)
+    published, _, warned = waited()
+    assert slow - plain == pytest.approx(29 * step, rel=0.1)
+    assert plain < published / 3
+    assert any("scheduler_recv_interval" in w for w in warned)
+    assert not any("scheduler_recv_interval" in w for w in told)
+
+
+@pytest.mark.parametrize("given", [0, -1, "often", 1.5])
+def test_an_intake_that_is_no_number_of_steps_is_refused(given):
+    with pytest.raises(KvroomError) as e:
+        asked("llama-3-8b", "H100-SXM", engine="sglang", engine_args={TAKES_IN: given})
+    assert e.value.field == "engine_args.scheduler_recv_interval"
 
 
 def test_without_arithmetic_there_are_no_times():
