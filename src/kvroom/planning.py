@@ -127,7 +127,7 @@ def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w else None
     serving, times = serving_of(timing, load)
-    warnings += notes_of(deployment, timing, load)
+    warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
         warnings += ("more requests arrive than the deployment can serve: they queue without end",)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
