@@ -43,9 +43,17 @@ def notes_of(
     d: Deployment, timing: Timing | None, w: Workload | None, load: Load | None
 ) -> tuple[str, ...]:
     """What the times take from published runs because the question does not say it; what they lack."""
-    if timing is None:
-        return ()
     said = []
+    longest = load.input_tokens + load.output_tokens if load is not None else 0
+    if longest > d.context_tokens:
+        said.append(
+            f"a request of the workload comes to {longest:,} tokens, and the longest may have"
+            f" {d.context_tokens:,} (--context)"
+        )
+    if timing is None:
+        if load is not None and d.model.generates:
+            said.append("no times: the card's arithmetic is not known (flops_per_s)")
+        return tuple(said)
     width = calibration.width_class(d.weights.quantisation.linear.name)
     narrow = timing.table["effects"].get(f"weights={width} cache=auto", {})
     if narrow.get("cache_eta", 0) > NOTED and calibration.unsaid_cache(d):
