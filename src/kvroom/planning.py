@@ -197,7 +197,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w and loaded else None
     serving, times = serving_of(timing, load)
-    warnings += notes_of(deployment, timing, load)
+    warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
         warnings += (QUEUE_WITHOUT_END,)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:

@@ -107,8 +107,18 @@ def test_an_intake_that_is_no_number_of_steps_is_refused(given):
     assert e.value.field == "engine_args.scheduler_recv_interval"
 
 
+def test_requests_longer_than_any_may_be_are_told():
+    def told(tokens):
+        warnings = times(workload=load(), context_tokens=tokens).plan.warnings
+        return any("1,536 tokens" in w for w in warnings)
+
+    assert told(1535)
+    assert not told(1536)
+
+
 def test_without_arithmetic_there_are_no_times():
     plan = asked("llama-3-8b", "80GB", context_tokens=4096, workload=load()).plan
+    assert any("flops_per_s" in w for w in plan.warnings)
     assert plan.step.seconds is None
     assert plan.serving.tpot_s is None
 

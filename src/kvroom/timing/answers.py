@@ -42,11 +42,21 @@ def timing_of(d: Deployment, scenario: Scenario) -> Timing | None:
     return drawn_to(timing, points_for(scenario.calibration, d, scenario.model))
 
 
-def notes_of(d: Deployment, timing: Timing | None, load: Load | None) -> tuple[str, ...]:
-    """What the times take from published runs because the question does not say it."""
-    if timing is None:
-        return ()
+def notes_of(
+    d: Deployment, timing: Timing | None, w: Workload | None, load: Load | None
+) -> tuple[str, ...]:
+    """What the times take from published runs because the question does not say it; what they lack."""
     said = []
+    longest = load.input_tokens + load.output_tokens if load is not None else 0
+    if longest > d.context_tokens:
+        said.append(
+            f"a request of the workload comes to {longest:,} tokens, and the longest may have"
+            f" {d.context_tokens:,} (--context)"
+        )
+    if timing is None:
+        if load is not None and d.model.generates:
+            said.append("no times: the card's arithmetic is not known (flops_per_s)")
+        return tuple(said)
     width = calibration.width_class(d.weights.quantisation.linear.name)
     narrow = timing.table["effects"].get(f"weights={width} cache=auto", {})
     if narrow.get("cache_eta", 0) > NOTED and calibration.unsaid_cache(d):
@@ -54,6 +64,9 @@ def notes_of(d: Deployment, timing: Timing | None, load: Load | None) -> tuple[s
             f"times are those of published runs with {width} weights, which mostly kept the cache in 8"
             " bits; say how wide it is for times of that width (--kv-dtype bf16)"
         )
+    if w is not None and (w.input_tokens is None) is not (w.output_tokens is None):
+        missing = "output" if w.output_tokens is None else "input"
+        said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
     if load is not None and not load.static and calibration.unsaid_intake(d):
         said.append(
             "the first token waits as in SGLang's published runs, which took in requests every 10 to 30"

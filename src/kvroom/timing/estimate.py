@@ -68,7 +68,7 @@ class Timing:
             if kind in calibration.NOVEL and not (seen if kind == "generation" else metric in seen):
                 parts.append(kind)
         if "generation" in parts:
-            parts.remove("gpu")
+            parts = [p for p in parts if p != "gpu"]
         return tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
 
     def span(self, metric: str, seconds: float) -> Span:
