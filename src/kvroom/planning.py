@@ -22,7 +22,6 @@ from kvroom.answer import (
     Plan,
     Pool,
     Pools,
-    Room,
     Verdict,
     Weights,
 )
@@ -224,8 +223,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         capacity=Capacity(
             ceiling=limit,
             engine=answer.capacity,
-            expected=Room(requests=alone),
-            shared=Room(requests=shared),
+            expected=alone,
+            shared=shared,
         ),
         step=step,
         serving=serving,

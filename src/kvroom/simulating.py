@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -38,6 +39,8 @@ from kvroom.workloads.synthetic import Synthetic
 
 METRICS = ("ttft", "tpot", "itl", "e2e")
 PERCENTS = (50, 90, 95, 99)
+LOOKS = 8
+"""Looks at how things stood that make an average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class Simulated:
             "goodput_requests_per_s": out.good / seconds if seconds else 0.0,
             "prefix_hit_ratio": out.cached_tokens / out.prompt_tokens if out.prompt_tokens else 0.0,
             "preemptions": out.preempted,
+            "requests_at_once": at_once(self.line),
             "kv_blocks": {
                 "total": self.blocks,
                 "peak": self.fleet.peak_blocks,
@@ -129,6 +133,20 @@ class Simulated:
         if isinstance(self.fleet, Managed):
             answer["fleet"] = fleet_dict(self.fleet, seconds)
         return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
+
+
+def at_once(line: Sequence[Moment]) -> dict[str, float | None]:
+    """Requests that hold blocks, averaged over the time between the looks of ``line``: over all of it
+    (``mean``) and over the stretches at whose both ends others wait; None with fewer than ``LOOKS``."""
+
+    def mean(stretches: Sequence[tuple[Moment, Moment]]) -> float | None:
+        spent = sum(b.time_ps - a.time_ps for a, b in stretches)
+        held = sum((b.time_ps - a.time_ps) * (a.running + b.running) for a, b in stretches)
+        return held / (2 * spent) if spent else None
+
+    stretches = list(pairwise(line)) if len(line) >= LOOKS else []
+    waited = [(a, b) for a, b in stretches if a.waiting and b.waiting]
+    return {"mean": mean(stretches), "while_waiting": mean(waited)}
 
 
 def drafted_dict(out: Outcome) -> dict[str, float]:
@@ -259,7 +277,7 @@ def serve(
     )
 
 
-BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "requests_at_once")
 
 
 def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

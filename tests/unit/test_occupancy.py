@@ -1,11 +1,14 @@
 """Room for a workload: the closed form against the simulation of it."""
 
 import itertools
+from dataclasses import replace
+from math import sqrt
 
 import pytest
 
-from kvroom.simulating import serve
-from kvroom.simulation.occupancy import _upto
+from kvroom.simulating import at_once, serve
+from kvroom.simulation.fleet import Moment
+from kvroom.simulation.occupancy import OFF, WIDE, _upto
 from kvroom.workloads.synthetic import of_workload
 from support import ask, asked
 
@@ -68,6 +71,77 @@ def test_expected_is_what_a_full_cache_runs(workload):
     assert found == pytest.approx(expected, rel=0.08)
 
 
+PREFIX = {"prefix": "shared:2x320"}
+BANDED = [
+    (mixed(300, 300), 1501),
+    (mixed(1000, 200), 1501),
+    (mixed(1000, 200), 6001),
+    (mixed(1000, 20), 1501),
+    (mixed(2000, 200), 3001),
+    (mixed(200, 300) | PREFIX, 1501),
+    ({"input": "sharegpt", "output": "sharegpt"}, 3001),
+    ({"input": "uniform:100-1500", "output": "uniform:50-400"}, 2001),
+]
+SEEDS = 10
+
+
+@pytest.mark.slow
+def test_simulations_lie_within_the_band():
+    """Of every load's seeds at least 7 in 10; and the closed form is off by as much as it says."""
+    squares = []
+    for lengths, blocks in BANDED:
+        keys = DEPLOYMENT | {"engine_args": {"num_gpu_blocks_override": blocks}}
+        load = lengths | {"arrivals": "closed:300", "requests": 1500}
+        w = asked(**keys, workload=load)
+        room, source = w.plan.capacity.shared, of_workload(w.plan.scenario.workload)
+        drawn = [replace(source, seed=seed) for seed in range(SEEDS)]
+        found = [serve(w, s).to_dict()["requests_at_once"]["while_waiting"] for s in drawn]
+        within = sum(room.low <= each <= room.high for each in found)
+        assert within >= 0.7 * SEEDS, (load, room, found)
+        squares += [(each / room.requests - 1) ** 2 for each in found]
+    assert sqrt(sum(squares) / len(squares)) == pytest.approx(OFF, rel=0.3)
+
+
+def relative(workload, blocks=1501):
+    """Half the width of the band, relative."""
+    keys = DEPLOYMENT | {"engine_args": {"num_gpu_blocks_override": blocks}}
+    room = ask(**keys, workload=workload).capacity.expected
+    assert room.high - room.requests == pytest.approx(room.requests - room.low)
+    return (room.high - room.requests) / room.requests
+
+
+def test_lengths_that_differ_widen_the_band():
+    alike, some = {"input": 300, "output": 300}, mixed(300, 300)
+    assert WIDE * OFF < relative(alike) < relative(some)
+    assert WIDE * OFF < relative(some, 6001) < relative(some)
+
+
+def test_requests_that_hold_the_same_vary_by_the_closed_form_alone():
+    assert relative({"input": 300, "output": 1}) == pytest.approx(WIDE * OFF)
+
+
+def test_a_request_that_grows_varies_as_what_is_spread_evenly():
+    """From 100 to 500 tokens in blocks of 16: a standard deviation of 400 / √12 tokens around 300."""
+    n = ask(**DEPLOYMENT, workload={"input": 100, "output": 401}).capacity.expected.requests
+    varies = 400 / sqrt(12) / 300
+    wanted = WIDE * sqrt(varies**2 / n + OFF**2)
+    assert relative({"input": 100, "output": 401}) == pytest.approx(wanted, rel=0.02)
+
+
+def moment(time_ps, running, waiting):
+    return Moment(time_ps, running, waiting, 0, 0, 0, 0, 0)
+
+
+def test_requests_at_once_are_weighted_by_time():
+    looks = [(0, 0, 5), (10, 8, 5), (40, 8, 5), (50, 6, 0), (60, 4, 0), (70, 2, 0), (80, 0, 0)]
+    line = [moment(*look) for look in looks]
+    assert at_once(line) == {"mean": None, "while_waiting": None}  # too few looks
+    found = at_once([*line, moment(100, 0, 0)])
+    assert found["mean"] == pytest.approx((10 * 4 + 30 * 8 + 10 * (7 + 5 + 3 + 1)) / 100)
+    assert found["while_waiting"] == pytest.approx((10 * 4 + 30 * 8) / 40)
+    assert at_once([moment(t, 3, 0) for t in range(8)]) == {"mean": 3.0, "while_waiting": None}
+
+
 def test_a_shared_prefix_is_held_once():
     workload = {"input": 100, "output": 400, "prefix": "shared:2x320", "arrivals": "closed:300"}
     expected, shared, found = running(workload | {"requests": 1500})
@@ -84,7 +158,8 @@ def test_when_they_come_does_not_matter():
 
 
 def test_nothing_is_expected_where_nothing_is_asked():
-    assert ask(**DEPLOYMENT).capacity.expected.requests is None
+    nothing = ask(**DEPLOYMENT).capacity.expected
+    assert nothing.requests is nothing.low is nothing.high is None
     too_long = ask(**DEPLOYMENT, workload={"input_tokens": 9000, "output_tokens": 1})
     assert too_long.capacity.expected.requests is None
 
@@ -94,6 +169,7 @@ def test_sequences_bind_where_blocks_do_not():
     keys = DEPLOYMENT | {"engine_args": args}
     room = ask(**keys, workload={"input_tokens": 100, "output_tokens": 100}).capacity
     assert room.expected.requests == room.shared.requests == 8
+    assert room.expected.low == room.expected.high == 8
 
 
 def test_every_engine_has_an_expectation():

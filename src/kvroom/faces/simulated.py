@@ -153,7 +153,11 @@ def band(answer: Mapping[str, Any]) -> str:
         cells = (found[key][at] for at in ("p50", "p99"))
         told = [f"{span(c['low'])} to {span(c['high'])}" if c else "none" for c in cells]
         rows.append([name, *told])
-    return f"Over {found['seeds']} seeds (four of five lie within)\n" + table(rows)
+    text = f"Over {found['seeds']} seeds (four of five lie within)\n" + table(rows)
+    held = found["requests_at_once"]["while_waiting"]
+    if held:
+        text += f"\n  {held['low']:,.1f} to {held['high']:,.1f} requests at once while others wait"
+    return text
 
 
 def cliff_text(wanted: Sweep, points: Sequence[Point]) -> str:

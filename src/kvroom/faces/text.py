@@ -184,7 +184,10 @@ def room(plan: Plan) -> str:
             lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,}{replica}{blocks}")
     for name, figure in (("expected", c.expected), ("shared prefix", c.shared)):
         if figure.requests is not None:
-            lines.append(f"  {name:14}{figure.requests:>12,.1f}")
+            band = ""
+            if figure.low is not None and figure.high is not None and figure.low < figure.high:
+                band = f"  ({figure.low:,.1f} to {figure.high:,.1f})"
+            lines.append(f"  {name:14}{figure.requests:>12,.1f}{band}")
     if c.engine and c.engine.max_context_tokens is not None:
         lines.append(f"  {'longest one':14}{c.engine.max_context_tokens:>12,}  tokens")
     return "\n".join(lines)

@@ -10,6 +10,13 @@ costs its prompt and its answer in tokens and stays a step a token of the answer
 Simulations of mixed lengths run within a sixth of it, most within a twentieth; requests all of one length
 keep company, and short answers to long prompts then run up to a third fewer at once
 (``tests/unit/test_occupancy.py``).
+
+The band is one of 80 %, of two parts that know nothing of each other. Requests hold more or less as their
+lengths are drawn and as far as they have come: of n that fill the cache their sum varies by √n times what
+one does (central limit), so n varies by √n times what one holds varies relative to its mean. And the closed
+form itself is off by ``OFF``. The engine's own limit (``max_num_seqs``) cuts the band off. It is a band of
+what runs on average while others wait: the longer it runs, the fewer means lie outside. At one moment more
+do, where requests that began together stay in step.
 """
 
 from __future__ import annotations
@@ -17,8 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
-from math import inf
+from math import inf, sqrt
 
+from kvroom.answer import Room
 from kvroom.errors import KvroomError
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.scenario import Workload
@@ -31,17 +39,22 @@ DRAWS = 256
 """Requests that stand for a workload whose lengths differ."""
 PARTS = 4
 """Stretches of a decode at whose middles blocks that do not simply grow are counted."""
+OFF = 0.05
+"""How far the mean of a simulation lies from the closed form, relative: root mean square over the loads and
+seeds of ``test_simulations_lie_within_the_band`` in ``tests/unit/test_occupancy.py``."""
+WIDE = 1.2816
+"""Standard deviations that four of five of a normal distribution lie within."""
 
 
 def expected_room(
     d: Deployment, answer: EngineAnswer, workload: Workload | None
-) -> tuple[float | None, float | None]:
+) -> tuple[Room, Room]:
     """Requests of ``workload`` at once on all data-parallel replicas: each for itself, and with the prefix
-    that they share held once. (None, None) where no lengths are asked or the engine would not start."""
+    that they share held once. Nothing is known where no lengths are asked or the engine would not start."""
     if workload is None or not (answer.starts or answer.cache_given):
-        return None, None
+        return Room(), Room()
     if workload.input_tokens is None and workload.input is None:
-        return None, None
+        return Room(), Room()
     try:
         rules = played(d, answer)
         # When they come does not matter here.
@@ -49,24 +62,24 @@ def expected_room(
             replace(workload, arrivals=workload.arrivals or "once", requests_per_s=None)
         )
     except KvroomError:
-        return None, None
+        return Room(), Room()
     engine = rules.engine
     limit = engine.settings.max_model_len
     lengths = [
         (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in _lengths(made) if i < limit
     ]
     if not lengths:
-        return None, None
+        return Room(), Room()
     capacity = answer.capacity
     limited = capacity is not None and capacity.max_running_requests is not None
     most = engine.settings.max_num_seqs if limited else inf
     usable = engine.num_gpu_blocks - 1
     ahead = rules.passes_in_flight - 1
-    held = mean_blocks(engine, lengths, ahead)
+    held, varies = held_blocks(engine, lengths, ahead)
     head = waiting_blocks(engine, lengths)
     tokens = engine.settings.max_num_batched_tokens if limited else inf
-    alone = min(most, max(0.0, usable - head) / held, _in_step(lengths, tokens))
-    shared = alone
+    alone = min(max(0.0, usable - head) / held, _in_step(lengths, tokens))
+    shared, own_held = alone, held
     prefix = made.prefix
     if prefix.tokens and engine.enable_prefix_caching:
         once = sum(prefix.tokens // g.block_size for g in engine.groups if g.type == "full")
@@ -75,8 +88,21 @@ def expected_room(
         own = [(max(1, p - kept), o) for p, o in lengths]
         if rest > 0 and left > 0:
             room = max(0.0, left - waiting_blocks(engine, own)) / rest
-            shared = max(alone, min(most, room, _in_step(own, tokens)))
-    return alone * d.layout.dp, shared * d.layout.dp
+            room = min(room, _in_step(own, tokens))
+            if room > alone:
+                shared, own_held = room, rest
+    dp = d.layout.dp
+    return (
+        _banded(alone * dp, varies / held, most * dp),
+        _banded(shared * dp, varies / own_held, most * dp),
+    )
+
+
+def _banded(requests: float, varies: float, most: float) -> Room:
+    """``requests``, each of which holds its mean give or take ``varies`` of it, where ``most`` may run."""
+    away = WIDE * sqrt(requests * varies**2 + (requests * OFF) ** 2)
+    low, high = max(0.0, requests - away), requests + away
+    return Room(requests=min(most, requests), low=min(most, low), high=min(most, high))
 
 
 def _lengths(made: Synthetic) -> Iterable[tuple[int, int]]:
@@ -86,19 +112,24 @@ def _lengths(made: Synthetic) -> Iterable[tuple[int, int]]:
     return ((r.input_tokens, r.output_tokens) for r in islice(made, DRAWS))
 
 
-def mean_blocks(engine: Engine, lengths: Sequence[tuple[int, int]], ahead: int) -> float:
-    """Blocks that a running request holds on average, requests of these lengths coming one as often as
-    the other; each keeps its blocks ``ahead`` steps longer than it runs."""
-    weight = total = 0.0
+def held_blocks(
+    engine: Engine, lengths: Sequence[tuple[int, int]], ahead: int
+) -> tuple[float, float]:
+    """Blocks that a running request holds on average and their standard deviation, requests of these
+    lengths coming one as often as the other; each keeps its blocks ``ahead`` steps longer than it runs."""
+    weight = total = even = squares = 0.0
     for prompt, answer in lengths:
         # Its own passes (a prompt begins anywhere in a step's tokens), then a step a token after the first.
         passes = 1 + prompt / engine.settings.max_num_batched_tokens
         steps = answer - 1
-        total += passes * _blocks(engine.groups, prompt)
-        total += sum(_grown(g, prompt, steps) for g in engine.groups)
-        total += ahead * _blocks(engine.groups, prompt + steps)
+        first, last = _blocks(engine.groups, prompt), _blocks(engine.groups, prompt + steps)
+        total += passes * first + sum(_grown(g, prompt, steps) for g in engine.groups)
+        total += ahead * last
+        # The deviation is that of what grows evenly from first to last.
+        even += passes * first + steps * (first + last) / 2
+        squares += passes * first**2 + steps * (first**2 + first * last + last**2) / 3
         weight += passes + steps
-    return total / weight
+    return total / weight, sqrt(max(0.0, squares / weight - (even / weight) ** 2))
 
 
 def waiting_blocks(engine: Engine, lengths: Sequence[tuple[int, int]]) -> float:
