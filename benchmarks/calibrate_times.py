@@ -46,8 +46,11 @@ def widths(fit: Fit, residuals: Residuals) -> dict[str, float]:
     return {g: float(np.quantile(v, 0.8)) for g, v in found.items()}
 
 
-def bands(fit: Fit, inside: Residuals, out: dict[str, Residuals]) -> dict[str, dict[str, float]]:
-    """Half widths where everything was measured, and what each novelty adds (in squares)."""
+def bands(
+    fit: Fit, inside: Residuals, out: dict[str, Residuals], generation: float
+) -> dict[str, dict[str, float]]:
+    """Half widths where everything was measured, and what each novelty adds (in squares): a new
+    ``generation`` as much as its steps do, and no less than a new card."""
     known = widths(fit, inside)
     made = {g: {"known": round(max(w, SMALLEST_BAND), 3)} for g, w in known.items()}
     for of, residuals in out.items():
@@ -56,16 +59,35 @@ def bands(fit: Fit, inside: Residuals, out: dict[str, Residuals]) -> dict[str, d
     for band in made.values():
         for of in NOVEL:
             band.setdefault(of, band.get("model", USUAL_NOVELTY))
+        band["generation"] = max(band["gpu"], round(generation, 3))
     return made
 
 
-def measured(points: Sequence[Point]) -> dict[str, int]:
-    """How many points each card, model and engine has."""
-    counts: dict[str, int] = {}
+def unlike(fit: Fit, lin: Linear) -> float:
+    """Half width (logarithm) that holds four of five generations of cards, one as much as another, when
+    all cards of a generation are left out: of each what holds four of five of its steps.
+
+    Generations that most loaded runs are of are not asked: without them little is left to fit.
+    """
+    names = [p.deployment.device.generation for p in fit.points]
+    few = {n for n in names if names.count(n) <= REFIT * len(names)}
+    out = fit.left_out(lin, names, refit=1.0, rounds=0)
+    found: dict[str, list[float]] = {}
+    for (i, m), r in out.items():
+        if names[i] in few and metric_of(fit.points[i], m) == "step":
+            found.setdefault(names[i], []).append(abs(r))
+    return float(np.quantile([np.quantile(v, 0.8) for v in found.values()], 0.8))
+
+
+def measured(points: Sequence[Point]) -> dict[str, dict[str, int]]:
+    """How many measurements of each metric each card, model, engine and setting has."""
+    counts: dict[str, dict[str, int]] = {}
     for p in points:
         for level in p.levels:
             if kind_of_level(level) in NOVEL:
-                counts[level] = counts.get(level, 0) + 1
+                here = counts.setdefault(level, {})
+                for metric in (metric_of(p, m) for m in p.measured):
+                    here[metric] = here.get(metric, 0) + 1
     return counts
 
 
@@ -131,7 +153,7 @@ def main() -> None:
     fit, effects, lin = fitted(read(given.data, given.configs))
     inside = dict(zip(lin.keys, map(float, lin.r), strict=True))
     out = {kind: left_out(fit, lin, of) for of, kind in LEFT_OUT.items()}
-    widths = bands(fit, inside, out)
+    widths = bands(fit, inside, out, unlike(fit, lin))
     show("in sample", fit, inside, widths)
     for of, kind in LEFT_OUT.items():
         show(f"one {of} left out", fit, out[kind], widths, (of, kind))

@@ -167,7 +167,7 @@ def point_of(scenario: Scenario, row: dict[str, Any]) -> Point | None:
         deployment=deployment,
         work=Work.of(deployment),
         rates=rates,
-        levels=calibration.levels(deployment, auto_cache=scenario.kv_dtype == "auto"),
+        levels=calibration.levels(deployment),
         load=load_of(w, deployment, capacity) if w else None,
         static=bool(w and w.static),
         requests=scenario.concurrency or 1,

@@ -56,6 +56,7 @@ from kvroom.timing.answers import (
     cost_of_pools,
     handed_serving,
     load_of,
+    notes_of,
     pool_notes,
     serving_of,
     step_of,
@@ -195,6 +196,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w and loaded else None
     serving, times = serving_of(timing, load)
+    warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
         warnings += (QUEUE_WITHOUT_END,)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:

@@ -364,3 +364,15 @@ def test_every_answer_fits_80_columns(name):
     for more in (["--engine", "arithmetic"], ["--gpu", "80GB:8", "--kv-dtype", "q4_0"]):
         done = run("plan", name, "--gpu", "H200-SXM:8", "--pp", "8", "--explain", *more)
         assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_csv_without_a_curve_is_refused():
+    done = run(*PLAN, "--csv", status=2)
+    assert "--sweep" in done.output
+
+
+@pytest.mark.parametrize(("one", "other"), [("input", "output"), ("output", "input")])
+def test_half_a_load_says_what_it_lacks(one, other):
+    plan = answer("plan", "llama-3-8b", "--gpu", "H100", f"--{one}-tokens", "100", "--users", "4")
+    assert any(f"--{other}-tokens" in w for w in plan["warnings"])
+    assert plan["serving"]["ttft_s"] is None

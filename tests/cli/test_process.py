@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-KVROOM = [sys.executable, "-m", "kvroom.faces.cli"]
+KVROOM = [sys.executable, "-m", "kvroom"]
 PLAN = ["plan", "llama-3-70b", "--gpu", "80GB:4", "--context", "32K", "--engine", "arithmetic"]
 QUIET = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PYTHONIOENCODING", "COLUMNS")
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -91,6 +92,9 @@ BY_FILE = ("llama.cpp", "ollama")
 """Engines that cut no matrices and load GGUF files."""
 
 
+SLOTS = {"llama.cpp": "parallel", "ollama": "num_parallel"}
+
+
 @st.composite
 def questions(draw: st.DrawFn, engine: str) -> Scenario:
     asked = {
@@ -138,6 +142,12 @@ def test_round_trip(engine: str, data: st.DataObject) -> None:
         words = ("--speculative-config", "--speculative-algorithm", "--spec-type")
         assert any(word in text for word in words)
     then = work(again)
+    slots = SLOTS.get(engine)
+    if slots and question.concurrency and slots not in question.engine_args:
+        # So many are asked for, so many slots are started, not all that have room.
+        room = w.plan.capacity.engine.max_running_requests
+        asked = {**question.engine_args, slots: min(question.concurrency, room)}
+        w = work(replace(question, engine_args=asked))
     if engine in BY_FILE:  # as many slots as have room are now a number of slots
         for name in ("kv_tokens", "max_concurrency", "max_running_requests"):
             assert getattr(then.plan.capacity.engine, name) == getattr(w.plan.capacity.engine, name)

@@ -59,6 +59,23 @@ def test_more_bandwidth_never_gives_less(name, rate, times, batch, tokens):
     assert tokens_per_s(rate) <= tokens_per_s(rate * times) * (1 + 1e-12)
 
 
+@given(NAMES, st.floats(3e10, 1e13), ENGINES, USERS, LENGTHS, WIDTHS)
+def test_no_step_outruns_its_memory(name, rate, engine, batch, tokens, width):
+    """Dense weights and a cache of a stated width are read at the memory's peak rate at best."""
+    card = {
+        "name": "card",
+        "memory_bytes": 80_000_000_000,
+        "memory_bytes_per_s": rate,
+        "flops_per_s": {"bf16": 1e15},
+    }
+    asked_so = {"kv_dtype": "bf16", "weight_dtype": width, "allow_overcommit": True}
+    w = asked(name, card, engine=engine, concurrency=batch, context_tokens=tokens, **asked_so)
+    if any(s.experts for s in w.timing.clock.work.stages):
+        return
+    s = w.plan.step
+    assert s.seconds >= (s.bytes.weights + s.bytes.kv) / rate * (1 - 1e-6)
+
+
 @given(NAMES, CARDS, ENGINES, USERS, st.integers(1, 9000), st.integers(1, 3000), st.booleans())
 def test_bands_hold_their_figure(name, card, engine, users, entering, leaving, static):
     plan = ask(

@@ -5,6 +5,7 @@ import pytest
 from kvroom.planning import deploy
 from kvroom.scenario import Scenario
 from kvroom.timing.calibration import SERVERS, coefficients, kind_of_level, levels, shipped
+from support import asked
 
 
 def of(engine, version=None, *, gpu="H100-SXM", **keys):
@@ -71,5 +72,50 @@ def test_every_fitted_level_can_be_met():
             "engine": engine,
         }
         d, _ = deploy(Scenario.from_dict(scenario | {"engine_version": version}))
-        met |= {kind_of_level(x) for x in levels(d, auto_cache=True)}
+        met |= {kind_of_level(x) for x in levels(d)}
     assert kinds <= met
+
+
+def wide(metric, **keys):
+    """How many times its figure a band reaches, of a card and an engine."""
+    w = asked("llama-3-8b", **{"engine": "vllm", "kv_dtype": "bf16", "context_tokens": 4096} | keys)
+    return w.timing.span(metric, 1.0).high
+
+
+@pytest.mark.parametrize("metric", ["step", "tpot", "ttft"])
+def test_what_nobody_measured_has_a_wider_band(metric):
+    """The H100 was measured, the H200's generation was, none of a TPU's or of CDNA 3 was."""
+    seen, akin, strange = (wide(metric, gpu=g) for g in ("H100-SXM", "H200-SXM", "TPU-v6e"))
+    assert seen < akin
+    assert akin <= strange == wide(metric, gpu="MI300X")
+    assert metric == "ttft" or akin < strange
+
+
+def test_a_card_measured_by_its_steps_alone_is_new_under_load():
+    """The L40S's published runs are of one user: of a server on it they tell little."""
+    card = asked("llama-3-8b", "L40S", engine="vllm", context_tokens=4096).timing
+    assert "gpu" not in card.unseen("step")
+    assert "gpu" in card.unseen("tpot")
+    assert "gpu" in card.unseen("ttft")
+
+
+@pytest.mark.parametrize("width", ["fp8", "bfloat16"])
+def test_a_cache_width_told_by_flag_is_told(width):
+    """--kv-cache-dtype and --kv-dtype say the same, so a step takes the same."""
+    keys = {"engine": "vllm", "weight_dtype": "fp8", "context_tokens": 32768, "concurrency": 16}
+    own = {"fp8": "fp8", "bfloat16": "bf16"}[width]
+    flag = asked("qwen3-32b", "H200-SXM", engine_args={"kv_cache_dtype": width}, **keys)
+    key = asked("qwen3-32b", "H200-SXM", kv_dtype=own, **keys)
+    assert flag.plan.step.seconds == key.plan.step.seconds
+
+
+def test_what_published_runs_did_unsaid_is_told():
+    keys = {"engine": "vllm", "context_tokens": 8192}
+
+    def notes(**more):
+        warnings = asked("qwen3-32b", "H200-SXM", **keys, **more).plan.warnings
+        return [w for w in warnings if "kept the cache in 8 bits" in w]
+
+    assert notes(weight_dtype="fp8")
+    assert not notes(weight_dtype="fp8", kv_dtype="bf16")
+    assert not notes(weight_dtype="bf16")

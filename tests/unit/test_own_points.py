@@ -58,6 +58,7 @@ def test_points_of_other_hardware_are_left_alone():
         {"points": [{"step_s": "fast", "context_tokens": 4096}]},
         {"points": [{"step_s": -1, "context_tokens": 4096}]},
         {"points": [{"step_s": 0.1}]},
+        {"points": [{"stepp_s": 0.1, "context_tokens": 4096}]},
         {"points": [{"tpot_s": 0.1, "input_tokens": 10}]},
         [],
     ],

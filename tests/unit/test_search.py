@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 import kvroom
 from kvroom.decisions.closed import Question, closed
 from kvroom.decisions.demand import demand_of, objectives
+from kvroom.decisions.found import why_not_first
 from kvroom.decisions.journal import Journal
 from kvroom.decisions.search import search
 from kvroom.decisions.space import Space, candidates
@@ -56,6 +58,32 @@ def test_an_answer_is_a_plan_that_can_be_asked_again(found):
     assert plan.cost.usd_per_hour == pytest.approx(best.row["usd_per_hour"])
     assert best.figures.step_s == plan.step.seconds
     assert best.figures.ttft_s == plan.serving.ttft_s
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        ((1.0, 0.392, 3.0), (1.0, 0.389, 3.0), "a million tokens cost $0.392 against $0.389"),
+        ((1.0, 2.5, 3.0), (1.0, 2.0, 3.0), "a million tokens cost $2.50 against $2.00"),
+        ((1.0, 2.0, 3.0014), (1.0, 2.0, 3.001), "takes 3.0014 s a request against 3.0010 s"),
+        ((1.0, 2.0, 3.0), (1.0, 2.0, 3.0), "costs the same and takes as long"),
+        (
+            (0.0604, 2.0, 3.0),
+            (0.06, 2.0, 3.0),
+            "1.01 times as much: $0.0604 an hour against $0.0600",
+        ),
+    ],
+)
+def test_a_reason_has_the_digits_that_make_it_one(found, one, other, told):
+    def answer(hour, tokens, seconds):
+        row = {
+            "usd_per_hour": hour,
+            "usd_per_million_output_tokens": tokens,
+            "e2e_s": seconds,
+        }
+        return replace(found.answers[0], row={**found.answers[0].row, **row})
+
+    assert told in why_not_first(answer(*one), answer(*other))
 
 
 def test_none_on_the_front_is_beaten(found):

@@ -2,6 +2,8 @@
 
 import pytest
 
+from kvroom.errors import KvroomError
+from kvroom.timing.calibration import TAKES_IN
 from support import asked
 
 
@@ -80,8 +82,43 @@ def test_a_prompt_computed_in_more_chunks_takes_longer():
     assert whole.own_s < cut.own_s
 
 
+def test_sglang_waits_as_long_as_its_flag_says():
+    """It takes in requests every so many steps, and a prompt waits for the others of them."""
+
+    def waited(**args):
+        w = asked(
+            "llama-3-70b", "H100-SXM", engine="sglang", tp=8, engine_args=args, workload=load()
+        )
+        return w.times.queued_s, w.times.step_s, w.plan.warnings
+
+    plain, step, told = waited(scheduler_recv_interval=1)
+    slow, _, _ = waited(scheduler_recv_interval=30)
+    published, _, warned = waited()
+    assert slow - plain == pytest.approx(29 * step, rel=0.1)
+    assert plain < published / 3
+    assert any("scheduler_recv_interval" in w for w in warned)
+    assert not any("scheduler_recv_interval" in w for w in told)
+
+
+@pytest.mark.parametrize("given", [0, -1, "often", 1.5])
+def test_an_intake_that_is_no_number_of_steps_is_refused(given):
+    with pytest.raises(KvroomError) as e:
+        asked("llama-3-8b", "H100-SXM", engine="sglang", engine_args={TAKES_IN: given})
+    assert e.value.field == "engine_args.scheduler_recv_interval"
+
+
+def test_requests_longer_than_any_may_be_are_told():
+    def told(tokens):
+        warnings = times(workload=load(), context_tokens=tokens).plan.warnings
+        return any("1,536 tokens" in w for w in warnings)
+
+    assert told(1535)
+    assert not told(1536)
+
+
 def test_without_arithmetic_there_are_no_times():
     plan = asked("llama-3-8b", "80GB", context_tokens=4096, workload=load()).plan
+    assert any("flops_per_s" in w for w in plan.warnings)
     assert plan.step.seconds is None
     assert plan.serving.tpot_s is None
 

@@ -304,3 +304,9 @@ def test_state_is_cache_in_a_hybrids_log_too() -> None:
     assert kv.predicted_bytes is not None
     assert abs(kv.predicted_bytes / kv.printed_bytes - 1) < 0.1
     assert abs(told.given_bytes["kv_tokens"] / 330_323 - 1) < 0.005
+
+
+def test_a_card_by_value_where_no_file_is_opened() -> None:
+    card = {"name": "mine", "memory_bytes": "80GB", "memory_bytes_per_s": 3.35e12}
+    told = reconcile(of(SGLANG_HYBRID), {"gpu": card}, paths=False)
+    assert told.missing == ()

@@ -162,11 +162,25 @@ def why_not_first(a: Answer, best: Answer) -> str:
             "; its price is not known" if mine is None else ""
         )
     if mine > first * 1.005:
-        return f"costs {mine / first:.2f} times as much: ${mine:,.2f} an hour against ${first:,.2f}"
+        more, less = _apart(mine, first)
+        return f"costs {mine / first:.2f} times as much: ${more} an hour against ${less}"
     per, other = (x.row["usd_per_million_output_tokens"] or 0 for x in (a, best))
     if per > other * 1.005:
-        return f"a million tokens cost ${per:,.2f} against ${other:,.2f}"
-    return f"costs the same and takes {a.row['e2e_s']:.2f} s a request against {best.row['e2e_s']:.2f} s"
+        more, less = _apart(per, other)
+        return f"a million tokens cost ${more} against ${less}"
+    slow, quick = _apart(a.row["e2e_s"], best.row["e2e_s"])
+    if slow == quick:
+        return "costs the same and takes as long"
+    return f"costs the same and takes {slow} s a request against {quick} s"
+
+
+def _apart(one: float, other: float) -> tuple[str, str]:
+    """Both with two decimals, or as many more as tell them apart (six at most)."""
+    for decimals in range(2, 7):
+        shown = f"{one:,.{decimals}f}", f"{other:,.{decimals}f}"
+        if shown[0] != shown[1]:
+            return shown
+    return f"{one:,.2f}", f"{other:,.2f}"
 
 
 def front(answers: Sequence[Answer]) -> list[int]:

@@ -96,9 +96,8 @@ def reconcile(
     """
     given = dict(given or {})
     if "gpu" in given:
-        (resolve if paths else cards.find)(
-            given["gpu"]
-        )  # refused before anything is read of the log
+        by_name = isinstance(given["gpu"], str) and not paths
+        (cards.find if by_name else resolve)(given["gpu"])  # refused whatever the log lacks
     if log.engine is None:
         return _nothing(log)
     asked, notes, missing = complete(log, given, paths=paths)

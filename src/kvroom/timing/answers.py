@@ -9,6 +9,7 @@ from math import inf
 from kvroom.answer import Cost, EngineCapacity, Serving, Step
 from kvroom.memory.deployment import Deployment
 from kvroom.scenario import Scenario, Workload
+from kvroom.timing import calibration
 from kvroom.timing.estimate import CHUNK_TOKENS, Timing
 from kvroom.timing.handing import Handed, Pools
 from kvroom.timing.own_points import drawn_to, points_for
@@ -17,10 +18,10 @@ from kvroom.timing.steps import Rates
 from kvroom.timing.traffic import Traffic, compute_dtype
 from kvroom.units import check_int, show_rate
 
-AUTO = "auto"
-"""The cache width that leaves it to the engine."""
 MOST_SLOTS = 4096
 """Requests that run at once where neither cache nor engine sets a limit."""
+NOTED = 0.1
+"""What published runs did unsaid is told where it changes the cache's rate by more (a logarithm)."""
 CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
 
 
@@ -35,10 +36,43 @@ def timing_of(d: Deployment, scenario: Scenario) -> Timing | None:
     rates = rates_of(d)
     if rates is None:
         return None
-    timing = Timing.of(d, rates, auto_cache=scenario.kv_dtype.lower() == AUTO)
+    timing = Timing.of(d, rates)
     if scenario.calibration is None:
         return timing
     return drawn_to(timing, points_for(scenario.calibration, d, scenario.model))
+
+
+def notes_of(
+    d: Deployment, timing: Timing | None, w: Workload | None, load: Load | None
+) -> tuple[str, ...]:
+    """What the times take from published runs because the question does not say it; what they lack."""
+    said = []
+    longest = load.input_tokens + load.output_tokens if load is not None else 0
+    if longest > d.context_tokens:
+        said.append(
+            f"a request of the workload comes to {longest:,} tokens, and the longest may have"
+            f" {d.context_tokens:,} (--context)"
+        )
+    if timing is None:
+        if load is not None and d.model.generates:
+            said.append("no times: the card's arithmetic is not known (flops_per_s)")
+        return tuple(said)
+    width = calibration.width_class(d.weights.quantisation.linear.name)
+    narrow = timing.table["effects"].get(f"weights={width} cache=auto", {})
+    if narrow.get("cache_eta", 0) > NOTED and calibration.unsaid_cache(d):
+        said.append(
+            f"times are those of published runs with {width} weights, which mostly kept the cache in 8"
+            " bits; say how wide it is for times of that width (--kv-dtype bf16)"
+        )
+    if w is not None and (w.input_tokens is None) is not (w.output_tokens is None):
+        missing = "output" if w.output_tokens is None else "input"
+        said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
+    if load is not None and not load.static and calibration.unsaid_intake(d):
+        said.append(
+            "the first token waits as in SGLang's published runs, which took in requests every 10 to 30"
+            " steps; a server without that flag is quicker (--engine-arg scheduler_recv_interval=1)"
+        )
+    return tuple(said)
 
 
 def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load | None:

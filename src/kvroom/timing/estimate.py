@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import ceil, exp, hypot
 from typing import Any
 
@@ -43,39 +42,41 @@ class Timing:
     """Half widths (logarithms) by metric where one's own measurements say them."""
 
     @classmethod
-    def of(cls, d: Deployment, rates: Rates, *, auto_cache: bool = False) -> Timing:
-        """The times of ``d`` on a card of ``rates``, by the calibration that comes with the package;
-        ``auto_cache`` as in ``calibration.levels``."""
+    def of(cls, d: Deployment, rates: Rates) -> Timing:
+        """The times of ``d`` on a card of ``rates``, by the calibration that comes with the package."""
         table = calibration.shipped()
-        found = calibration.levels(d, auto_cache=auto_cache)
+        found = calibration.levels(d)
+        k, every = calibration.coefficients(found, table), calibration.takes_in_every(d)
+        if every is not None:
+            k = calibration.waiting(k, found, table, every)
+        clock = Clock(work=Work.of(d), rates=rates, k=k, drafting=drafting_of(d))
         return cls(
-            clock=Clock(
-                work=Work.of(d),
-                rates=rates,
-                k=calibration.coefficients(found, table),
-                drafting=drafting_of(d),
-            ),
+            clock=clock.within_peaks(cache=not calibration.unsaid_cache(d)),
             levels=found,
             kind=calibration.kind_of(d.model),
             table=table,
         )
 
-    @cached_property
-    def unseen(self) -> tuple[str, ...]:
-        """Kinds of level that no measurement of the calibration had: of card, model and engine those
-        that are new, else the setting where it is new as a whole."""
-        known: Mapping[str, int] = self.table["measured"]
-        kinds = ((calibration.kind_of_level(level), level) for level in self.levels)
-        new = [k for k, level in kinds if k in calibration.NOVEL and level not in known]
-        parts = tuple(k for k in new if k != calibration.SETTING)
-        return parts or tuple(new)
+    def unseen(self, metric: str) -> tuple[str, ...]:
+        """Kinds of level that no measurement of ``metric`` in the calibration had: of card, model and
+        engine those that are new, else the setting where it is new as a whole. A generation of which no
+        metric at all was measured stands for its card."""
+        known: Mapping[str, Mapping[str, int]] = self.table["measured"]
+        parts = []
+        for level in self.levels:
+            kind, seen = calibration.kind_of_level(level), known.get(level, {})
+            if kind in calibration.NOVEL and not (seen if kind == "generation" else metric in seen):
+                parts.append(kind)
+        if "generation" in parts:
+            parts = [p for p in parts if p != "gpu"]
+        return tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
 
     def span(self, metric: str, seconds: float) -> Span:
         """``seconds`` of ``metric`` (step, tpot, ttft) with its band."""
         wide = self.own_bands.get(metric)
         if wide is None:
             widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
-            wide = hypot(widths["known"], *(widths[u] for u in self.unseen))
+            wide = hypot(widths["known"], *(widths[u] for u in self.unseen(metric)))
         if metric == "tpot" and self.clock.drafting is not None:
             wide = hypot(wide, self.clock.drafting.spread)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))

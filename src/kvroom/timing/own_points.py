@@ -33,6 +33,9 @@ def points_for(value: Any, d: Deployment, model: Any) -> list[Mapping[str, Any]]
     points = times.get("points", []) if isinstance(times, Mapping) else None
     if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
         raise KvroomError("calibration.times", times, "holds no list of points", _FIX)
+    for point in points:
+        if not any(metric in point for metric in METRICS):
+            raise KvroomError("calibration.times.points", point, "says no time", _FIX)
     own = {"engine": d.engine, "gpu": d.device.name, "model": model, "tp": d.layout.tp}
     return [p for p in points if all(p[k] == v for k, v in own.items() if p.get(k) is not None)]
 

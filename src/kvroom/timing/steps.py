@@ -194,6 +194,24 @@ class Clock:
         """Tokens that each request gains by a decode step, as expected."""
         return self.drafting.expected_tokens if self.drafting else 1.0
 
+    def within_peaks(self, *, cache: bool) -> Clock:
+        """The clock with reading slowed where a step would outrun the memory's peak rate.
+
+        What was fitted trades seconds of launches for rates above peak; on a card whose memory is slow
+        for its chip little is left of the former. So launches and reading all weights take no less than
+        all weights' bytes at the peak rate, nor (with ``cache``) does the cache.
+        """
+        k, rate = self.k, self.rates.memory_bytes_per_s
+        stages = self.work.stages
+        read = sum(self._weights_s(s) for s in stages)
+        least = sum(s.wide_bytes + s.narrow_bytes + sum(e.bytes for e in s.experts) for s in stages)
+        left = least / rate - k.scale * sum(self._launch_s(s) for s in stages)
+        if read < left:
+            k = replace(k, wide_eta=k.wide_eta * read / left, narrow_eta=k.narrow_eta * read / left)
+        if cache:
+            k = replace(k, cache_eta=min(k.cache_eta, k.scale))
+        return replace(self, k=k)
+
     @cached_property
     def draft(self) -> Clock | None:
         """Times the draft's passes: at the deployment's coefficients, without what a step takes but
@@ -318,6 +336,13 @@ class Clock:
             touched = 1 - exp(-tokens * self.expert_decay(e))
             spent += self.expert_read_s(e) / k.scale * touched
         return spent
+
+    def _weights_s(self, s: StageWork) -> float:
+        """Seconds to read all that ``s`` holds, every expert included."""
+        k = self.k
+        dense = s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta
+        read = k.scale * dense / self.rates.memory_bytes_per_s
+        return read + sum(self.expert_read_s(e) for e in s.experts)
 
     def expert_read_s(self, e: Expert) -> float:
         """Seconds to read all of ``e``."""

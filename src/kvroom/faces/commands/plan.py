@@ -55,6 +55,8 @@ def plan(
     safetensors index, or a link from the page. Sizes: 80GB is decimal, 80GiB binary; tokens: 8K is
     8,192.
     """
+    if as_csv and curve is None:
+        raise KvroomError("--csv", None, "prints a curve, and none is asked for", "Add --sweep.")
     if jsonl is not None:
         sys.exit(0 if plan_lines(jsonl) else 1)
     said: list[str] = []
