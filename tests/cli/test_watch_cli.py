@@ -167,12 +167,17 @@ def test_a_closed_pipe():
         assert process.wait(20) in (0, 1)
 
 
+def listening():
+    """Heed Ctrl-C even where these tests run in the background, which ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_control_c_ends_it_whole(tmp_path):
     path = tmp_path / "run.jsonl"
     with serving(text(vllm())) as server:
         process = subprocess.Popen(
             [*KVROOM, server.address, "--interval", "0.05", "--record", str(path)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening,
         )  # fmt: skip
         for _ in range(6):
             process.stdout.readline()

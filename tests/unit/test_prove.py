@@ -224,7 +224,9 @@ def test_a_meter_sees_a_busy_process_and_what_it_starts():
     while meter.end().ran_s < 0.02:
         pass
     span = meter.end()
-    assert 0.02 <= span.ran_s <= span.seconds <= span.wall_s
+    # What has run is counted in ticks of the scheduler, so it can be one ahead of the clock.
+    assert 0.02 <= span.ran_s <= span.wall_s + 0.02
+    assert span.seconds <= span.wall_s
 
 
 def test_the_command_asks_records_and_judges_again(tmp_path):
