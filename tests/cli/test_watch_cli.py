@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from kvroom.faces.cli import main
@@ -167,17 +168,21 @@ def test_a_closed_pipe():
         assert process.wait(20) in (0, 1)
 
 
-def listening():
-    """Heed Ctrl-C even where these tests run in the background, which ignores it."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+@pytest.fixture
+def heeding():
+    """What is started heeds Ctrl-C even where these tests run in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.usefixtures("heeding")
 def test_control_c_ends_it_whole(tmp_path):
     path = tmp_path / "run.jsonl"
     with serving(text(vllm())) as server:
         process = subprocess.Popen(
             [*KVROOM, server.address, "--interval", "0.05", "--record", str(path)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=listening,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         for _ in range(6):
             process.stdout.readline()
