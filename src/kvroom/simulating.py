@@ -114,7 +114,6 @@ class Simulated:
             "goodput_requests_per_s": out.good / seconds if seconds else 0.0,
             "prefix_hit_ratio": out.cached_tokens / out.prompt_tokens if out.prompt_tokens else 0.0,
             "preemptions": out.preempted,
-            "requests_at_once": self.fleet.line.at_once,
             "kv_blocks": {
                 "total": self.blocks,
                 "peak": self.fleet.peak_blocks,
@@ -260,11 +259,17 @@ def serve(
     )
 
 
-BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s", "requests_at_once")
+BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 
 
-def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Low and high of every figure over ``answers`` of several seeds: an 80 % band, nearest ranks."""
+def bands(
+    answers: Sequence[Mapping[str, Any]], counts: Sequence[Mapping[str, float | None]]
+) -> dict[str, Any]:
+    """Low and high of every figure over ``answers`` of several seeds: an 80 % band, nearest ranks.
+
+    ``counts`` of who ran at once (``Line.at_once``) are banded too; they are looked at now and then, so they
+    are no figure of a single simulation.
+    """
 
     def band(values: Iterable[float | None]) -> dict[str, float] | None:
         ordered = sorted(value for value in values if value is not None)
@@ -275,6 +280,7 @@ def bands(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {"seeds": len(answers)}
     for name in BAND:
         found[name] = {at: band(a[name][at] for a in answers) for at in answers[0][name]}
+    found["requests_at_once"] = {at: band(c[at] for c in counts) for at in counts[0]}
     for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
         found[name] = band(a[name] for a in answers)
     return found
@@ -291,9 +297,11 @@ def over_seeds(
 ) -> tuple[Simulated, dict[str, Any]]:
     """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
     and ``answer`` its figures; fewer where ``watch`` ends one."""
-    answers = [answer]
+    answers, counts = [answer], [made.fleet.line.at_once]
     while len(answers) < many and not made.fleet.stopped:
         again = replace(source, seed=source.seed + len(answers))
         made = serve(made.workings, again, slo=slo, watch=watch)
-        answers += [] if made.fleet.stopped else [made.to_dict()]
-    return made, bands(answers)
+        if not made.fleet.stopped:
+            answers.append(made.to_dict())
+            counts.append(made.fleet.line.at_once)
+    return made, bands(answers, counts)

@@ -42,11 +42,7 @@ def pictured(model: str, blocks: int, **more: Any) -> tuple[list[Frame], Any, An
 )
 def test_frames_add_up_to_the_pool(model: str, blocks: int) -> None:
     frames, made, plain = pictured(model, blocks)
-    stepped, jumped = made.to_dict(), plain.to_dict()
-    # Counted every so many events, and a jump is one event of many passes.
-    assert stepped.pop("requests_at_once")["mean"] > 0
-    jumped.pop("requests_at_once")
-    assert stepped == jumped
+    assert made.to_dict() == plain.to_dict()
     owners = [FREE] * blocks
     queue: set[int] = set()
     running: set[int] = set()

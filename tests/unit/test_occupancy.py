@@ -97,7 +97,7 @@ def test_simulations_lie_within_the_band():
         w = asked(**keys, workload=load)
         room, source = w.plan.capacity.shared, of_workload(w.plan.scenario.workload)
         drawn = [replace(source, seed=seed) for seed in range(SEEDS)]
-        found = [serve(w, s).to_dict()["requests_at_once"]["while_waiting"] for s in drawn]
+        found = [serve(w, s).fleet.line.at_once["while_waiting"] for s in drawn]
         within = sum(room.low <= each <= room.high for each in found)
         assert within >= 0.7 * SEEDS, (load, room, found)
         squares += [(each / room.requests - 1) ** 2 for each in found]
