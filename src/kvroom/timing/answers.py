@@ -129,13 +129,10 @@ def _bound(d: Deployment, moved: int, flops: int) -> str | None:
     return "memory" if moved / d.device.memory_bytes_per_s >= flops / peak else "compute"
 
 
-def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times | None]:
-    """Times under the load, and their parts; all None where nothing is asked or known."""
-    if timing is None or load is None:
-        return Serving(), None
-    times = served(timing.clock, load)
-    tpot = timing.span("tpot", times.tpot_s)
-    ttft = None if times.ttft_s is None else timing.span("ttft", times.ttft_s)
+def _banded(first: Timing, second: Timing, times: Times | Handed, output_tokens: int) -> Serving:
+    """``times`` with the bands of those who give the first token, and the others."""
+    tpot = second.span("tpot", times.tpot_s)
+    ttft = None if times.ttft_s is None else first.span("ttft", times.ttft_s)
     return Serving(
         tpot_s=tpot.seconds,
         tpot_low_s=tpot.low,
@@ -143,8 +140,16 @@ def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times
         ttft_s=ttft.seconds if ttft else None,
         ttft_low_s=ttft.low if ttft else None,
         ttft_high_s=ttft.high if ttft else None,
-        output_tokens_per_s=times.requests_per_s * load.output_tokens,
-    ), times
+        output_tokens_per_s=times.requests_per_s * output_tokens,
+    )
+
+
+def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times | None]:
+    """Times under the load, and their parts; all None where nothing is asked or known."""
+    if timing is None or load is None:
+        return Serving(), None
+    times = served(timing.clock, load)
+    return _banded(timing, timing, times, load.output_tokens), times
 
 
 ENERGY_SHARES = (0.4, 0.7, 1.0)
@@ -211,17 +216,7 @@ def handed_serving(
     """The times of two pools: the first token by the first one's band, the others by the second's."""
     if first is None or second is None or pools is None or times is None:
         return Serving()
-    tpot = second.span("tpot", times.tpot_s)
-    ttft = None if times.ttft_s is None else first.span("ttft", times.ttft_s)
-    return Serving(
-        tpot_s=tpot.seconds,
-        tpot_low_s=tpot.low,
-        tpot_high_s=tpot.high,
-        ttft_s=ttft.seconds if ttft else None,
-        ttft_low_s=ttft.low if ttft else None,
-        ttft_high_s=ttft.high if ttft else None,
-        output_tokens_per_s=times.requests_per_s * pools.decode.output_tokens,
-    )
+    return _banded(first, second, times, pools.decode.output_tokens)
 
 
 def cost_of_pools(
