@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.answer import EngineCapacity
+from kvroom.deploying import deploy
 from kvroom.memory import engines
 from kvroom.memory.deployment import Deployment
-from kvroom.planning import deploy
 from kvroom.scenario import Scenario
 from kvroom.timing import calibration, serving
 from kvroom.timing.answers import load_of, rates_of

@@ -26,11 +26,11 @@ from typing import Any
 from served_logs import served_trials
 from trials import MODELS, NotRecordedError, Row, Trial
 
+from kvroom.deploying import deploy
 from kvroom.errors import KvroomError
 from kvroom.memory import engines
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.engines.llama_cpp import cache_sizes
-from kvroom.planning import deploy
 from kvroom.scenario import Scenario
 
 MIB, GIB = 2**20, 2**30

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvroom.deploying import deploy
 from kvroom.memory.deployment import Deployment
-from kvroom.planning import deploy
 from kvroom.scenario import Scenario
 
 HUGE = {"name": "any", "memory_bytes": 10**14, "memory_bytes_per_s": 10**12}

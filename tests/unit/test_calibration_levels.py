@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvroom.planning import deploy
+from kvroom.deploying import deploy
 from kvroom.scenario import Scenario
 from kvroom.timing.calibration import SERVERS, coefficients, kind_of_level, levels, shipped
 from support import asked

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from kvroom.answer import Plan
+from kvroom.deploying import deploy
 from kvroom.memory.engines.releases import nearest_release
 from kvroom.memory.engines.sglang.settings import settings_of
 from kvroom.memory.engines.sglang.share import static_share
 from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
-from kvroom.planning import deploy, plan
+from kvroom.planning import plan
 from kvroom.scenario import Scenario
 
 CARDS = {

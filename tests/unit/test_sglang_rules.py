@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kvroom.deploying import deploy
 from kvroom.errors import KvroomError
 from kvroom.machines.spec import Device
 from kvroom.memory.engines.releases import nearest_release
@@ -29,7 +30,7 @@ from kvroom.memory.engines.sglang.share import (
 from kvroom.memory.engines.sglang.versions import CHANGES, NEWEST, OLDEST, Rules, rules_of
 from kvroom.memory.layout import Layout
 from kvroom.models.spec import Vision
-from kvroom.planning import deploy, plan
+from kvroom.planning import plan
 from kvroom.scenario import Scenario
 
 Release = tuple[int, int, int]
