@@ -67,7 +67,7 @@ def judge(
 def _account(d: Deployment, answer: EngineAnswer) -> str:
     """Which share of a request's bytes it is that runs out: growing cache, or fixed state."""
     rank, kv = answer.rank, d.kv
-    fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.kind in ("state", "conv"))
+    fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.recurrent)
     return "state" if 2 * fixed > d.request_bytes(rank) else "kv_memory"
 
 

@@ -15,6 +15,7 @@ from kvroom.hardware import all_devices
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
+from kvroom.models.kinds import SlidingWindow
 from kvroom.models.load import load
 from kvroom.models.quantization.names import named
 from kvroom.models.spec import ModelSpec
@@ -143,7 +144,7 @@ def layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
     """
     experts, heads = most_experts(model), model.q_heads or 2**20
     windowed = any(
-        kind.kind == "window" for kind, _ in model.stores
+        isinstance(kind, SlidingWindow) for kind, _ in model.stores
     )  # vLLM does not share those out
     for tp in range(min(count, MOST_TENSOR_RANKS), 0, -1):
         if count % tp or heads % tp:
