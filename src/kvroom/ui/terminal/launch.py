@@ -32,10 +32,10 @@ def ask(scenario: Scenario) -> Answer:
     made = work(scenario)
     found: Launch = launch(made)
     chart = None
-    if found.dialect.engine == "vllm":
+    if found.command.chart is not None:
         chart = helm.values(found, made.plan.weights.bytes)
     return Answer(
-        engine=found.dialect.engine,
+        engine=found.command.engine,
         argv=found.argv,
         files=dict(found.files),
         command=shell(found),
@@ -53,7 +53,5 @@ def show(made: Answer, form: str) -> str:
     if form == "shell":
         return made.command
     if made.values is None:
-        raise KvroomError(
-            "--format", form, f"is for vLLM, not {made.engine}", "Use --format shell."
-        )
+        raise helm.no_chart(made.engine)
     return made.values
