@@ -147,7 +147,7 @@ def explain(
 
     >>> told = explain("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K", engine="arithmetic")
     >>> {e.figure: e.numbers for e in told}["kv.bytes_per_token"]
-    '80 × 2 × 8 × 128 × 2'
+    '80 × 8 × 2 × 128 × 2'
     """
     from kvroom.planner.explain import explain as explained
 
@@ -165,8 +165,8 @@ def sweep(
     """A curve of figures over one key: ``"batch=1..512"``, ``"kv_dtype=bf16,fp8"``.
 
     >>> curve = sweep("context=8K..32K", "llama-3-70b", "80GB", gpu_count=4, engine="arithmetic")
-    >>> [point.row()["requests"] for point in curve.points]
-    [66.65, 33.32, 16.66]
+    >>> [int(point.row()["requests"]) for point in curve.points]
+    [66, 33, 16]
     """
     from kvroom.optimize.sweep import curve
 
@@ -500,7 +500,7 @@ def reconcile(
 
 
 def calibration_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:
-    """The calibration file that one log (``source`` by name) teaches; KvroomError where it prints too little."""
+    """The calibration file that the log ``source`` teaches; KvroomError where it prints too little."""
     from kvroom.observe.calibration_file import profile_of
 
     return profile_of(reconciliation, source)
@@ -725,6 +725,6 @@ def _requests(
             raise KvroomError("trace", trace, "is no trace", fix)
         return trace
     if question.workload is None:
-        fix = "Give a trace, or a workload such as arrivals=poisson:2/s,input=1000,output=200."
+        fix = "Give --trace FILE, or --workload arrivals=poisson:2/s,input=1000,output=200."
         raise KvroomError("workload", None, "is missing: no requests to serve", fix)
     return of_workload(question.workload, seed)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.optimize.split import Splits, Tried
+from kvroom.ui.terminal.plain import span
 from kvroom.ui.terminal.plan import _plain, paragraph
-from kvroom.ui.terminal.simulation import span
 from kvroom.ui.terminal.table import aligned
 from kvroom.units import show_gb, show_rate
 

@@ -10,6 +10,7 @@ from kvroom.planner.simulate import Simulated
 from kvroom.planner.simulation import Simulation
 from kvroom.simulator.script_results import Played
 from kvroom.ui.terminal.cluster import fleet_text
+from kvroom.ui.terminal.plain import span
 from kvroom.ui.terminal.plan import WIDTH, _plain, head, paragraph
 from kvroom.ui.terminal.reuse import LEVELS
 from kvroom.ui.terminal.table import aligned
@@ -85,15 +86,6 @@ def tiers(answer: Mapping[str, Any]) -> str:
             cells.append(f"{tier['busy']:.1%}")
         rows.append([*cells, *[""] * (len(rows[0]) - len(cells))])
     return "Where prompts are found, and what it takes to read them\n" + aligned(rows, trimmed=True)
-
-
-def span(seconds: float) -> str:
-    """``seconds`` with three figures and a unit that suits."""
-    for unit, size, upto in (("ms", 1e-3, 1.0), ("s", 1.0, 600.0), ("min", 60.0, 7200.0)):
-        if seconds < upto:
-            value = seconds / size
-            return f"{value:.0f} {unit}" if value >= 99.95 else f"{value:.3g} {unit}"
-    return f"{seconds / 3600:,.1f} h"
 
 
 def lines(made: Simulated) -> str:
