@@ -5,9 +5,9 @@ from math import exp, log
 
 import pytest
 
-from kvroom.timing.drafting import expected_tokens
-from kvroom.timing.steps import Clock, Coefficients, Rates, none
-from kvroom.timing.work import Attention
+from kvroom.latency.drafting import expected_tokens
+from kvroom.latency.step_time import Clock, Coefficients, Rates, none
+from kvroom.latency.work import Attention
 from support import asked
 
 SHARES = {f.name: 1.0 for f in fields(Coefficients) if f.name.endswith(("_eta", "_mu"))}

@@ -5,17 +5,17 @@ from math import exp, hypot, sqrt
 
 import pytest
 
-from kvroom.machines import find
-from kvroom.machines.machine import Machine
-from kvroom.memory.engines.tensorrt_llm.engine import Budget as TensorRTBudget
-from kvroom.memory.engines.vllm.budget import Budget as VLLMBudget
-from kvroom.timing.estimate import Timing
-from kvroom.timing.handing import adapters_bytes_per_s, occupied_s
-from kvroom.timing.own_points import drawn_to
-from kvroom.timing.serving import Load, served
-from kvroom.timing.steady import Steady
-from kvroom.timing.ticks import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock
-from kvroom.timing.tiers import cache_bytes, transfer_s
+from kvroom.engines.tensorrt_llm.engine import Budget as TensorRTBudget
+from kvroom.engines.vllm.memory import Budget as VLLMBudget
+from kvroom.hardware import find
+from kvroom.hardware.node import Machine
+from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock
+from kvroom.latency.disaggregation import adapters_bytes_per_s, occupied_s
+from kvroom.latency.estimate import Timing
+from kvroom.latency.load import Load, served
+from kvroom.latency.own_points import drawn_to
+from kvroom.latency.steady import Steady
+from kvroom.latency.transfer import cache_bytes, transfer_s
 from support import ask, asked
 
 LOAD = Load(
@@ -188,7 +188,7 @@ def test_overheads_of_a_tensorrt_llm_are_off_independently():
 
 
 def test_the_estimate_of_graphs_is_off_by_both_its_parts():
-    from kvroom.memory.engines.vllm.budget import _fitted
+    from kvroom.engines.vllm.memory import _fitted
 
     kept = _fitted()
     graphs, more = kept["accounts"]["graphs"], kept["graph_estimate"]
