@@ -529,7 +529,6 @@ gpus RTX-4090
 gpus machine.toml
 schema
 watch watched.jsonl
-watch watched.jsonl --trace made.jsonl
 prove proof_vllm_0.32.0.json"""
 
 ERRORS = """\
@@ -591,7 +590,8 @@ models llama-3-8b
 gpus H100-SXM
 reuse chat.jsonl --block-tokens 16
 plan llama-3-8b --gpu L4 --sweep batch=1..8 --csv
-plan llama-3-8b --gpu L4 --sweep context=1K..16K"""
+plan llama-3-8b --gpu L4 --sweep context=1K..16K
+watch watched.jsonl --trace made.jsonl"""
 HELPED = (
     "", "calibrate", "compare", "gpus", "launch", "levers", "models", "plan", "probe", "prove",
     "reconcile", "reuse", "schema", "search", "serve", "simulate", "watch",
