@@ -36,8 +36,6 @@ from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
-from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind
 from kvroom.planner.place import deploy
 from kvroom.planner.pools import Split, check_fleet, check_widths, split_of, within
 from kvroom.planner.times import (
@@ -316,9 +314,9 @@ def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
         growth += kind.growth(kv) * count
         size = kind.stored_bytes(tokens, kv, deployment.encoder_tokens) * count
         whole += size
-        if kind.kind in FIXED:
+        if kind.recurrent:
             state += size
-        key = (kind.kind, token_bytes(kind, kv))
+        key = (kind.kind, _number(kind.token_bytes(kv)))
         groups[key] = groups.get(key, 0) + count
     return Cache(
         bytes_per_token=ceil(growth),
@@ -333,13 +331,5 @@ def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
     )
 
 
-FIXED = ("state", "conv")
-"""Kinds whose size does not depend on length."""
-
-
-def token_bytes(kind: LayerKind, kv: Dtype) -> int | float:
-    """What a token takes in a layer of ``kind`` while it is held (nothing in state and shared)."""
-    if kind.kind in ("window", "chunked"):
-        return kind.entry_bytes(kv)
-    growth = kind.growth(kv)
-    return int(growth) if growth.denominator == 1 else float(growth)
+def _number(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)

@@ -17,38 +17,13 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.offload import check as check_tiers
 from kvroom.scenario.speculation import check as check_speculation
 from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
 MAX_GPUS = 100_000
 MAX_REQUESTS = 10**9
-ENGINES = (
-    "arithmetic",
-    "vllm",
-    "sglang",
-    "tensorrt-llm",
-    "llama.cpp",
-    "ollama",
-    "ik_llama.cpp",
-    "lmdeploy",
-    "exllamav2",
-    "mlc",
-    "gpt-fast",
-)
-ENGINE_ALIASES = {
-    "trtllm": "tensorrt-llm",
-    "trt-llm": "tensorrt-llm",
-    "tensorrt_llm": "tensorrt-llm",
-    "llamacpp": "llama.cpp",
-    "llama-cpp": "llama.cpp",
-    "llama_cpp": "llama.cpp",
-    "llama-server": "llama.cpp",
-    "ik_llama": "ik_llama.cpp",
-    "ik-llama": "ik_llama.cpp",
-    "ik-llama.cpp": "ik_llama.cpp",
-    "none": "arithmetic",
-}
 PAGE_ADDRESS = "http://127.0.0.1:8642/"
 LINK_VERSION = "1"
 
@@ -220,12 +195,7 @@ def _parsed(cls: Any, where: str, given: Any) -> dict[str, Any]:
 
 
 def _engine(name: str, value: Any) -> str:
-    word = _text(name, value).lower()
-    word = ENGINE_ALIASES.get(word, word)
-    if word not in ENGINES:
-        fix = did_you_mean(word, (*ENGINES, *ENGINE_ALIASES), f"One of: {', '.join(ENGINES)}.")
-        raise KvroomError(name, value, "is no engine that kvroom knows", fix)
-    return word
+    return engine_name(name, _text(name, value))
 
 
 def _version(name: str, value: Any) -> str:
@@ -276,7 +246,7 @@ class Scenario:
     context_tokens: int | None = None
     encoder_tokens: int | None = None
     concurrency: int | None = None
-    engine: str = "vllm"
+    engine: str = DEFAULT_ENGINE
     engine_version: str | None = None
     engine_args: dict[str, Any] = field(default_factory=dict)
     workload: Workload | None = None
