@@ -64,7 +64,7 @@ def test_a_value_without_an_answer_says_why():
     points = sweep(scenario(), *parse("tp=2,3,4"))
     assert [p.error is None for p in points] == [True, False, True]
     assert "attention heads" in curve.show(Curve(key="tp", points=points))
-    rows = curve.as_json("tp", points)["points"]
+    rows = curve.as_json(Curve(key="tp", points=points))["points"]
     assert rows[1]["error"]["field"] == "tp"
 
 
