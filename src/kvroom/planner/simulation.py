@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvroom.answer import html
+from kvroom.answer import charts, html
 from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import PS_PER_S
@@ -108,7 +108,7 @@ class Simulation:
         parts = [html.paragraph(summary), html.heading("Times"), html.table(columns, times)]
         for key in ("running", "waiting", "blocks"):
             points = [(row["time_s"], row[key]) for row in line]
-            parts += [html.heading(f"{key} over seconds"), html.curve(points, f"{key} over time")]
+            parts += [html.heading(f"{key} over seconds"), charts.curve(points, f"{key} over time")]
         parts += [html.paragraph(f"Note: {w}.", soft=True) for w in f["warnings"]]
         return html.page("What happens to the requests", parts)
 

@@ -18,9 +18,9 @@ from kvroom.kvcache.request import Sequence
 from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.optimize.cliff import CliffRange
 from kvroom.planner.plan import Workings, work
+from kvroom.scenario.command_line import command
 from kvroom.scenario.scenario import Scenario, Workload
 from kvroom.simulator.engines import played
-from kvroom.ui.web.takeaway import command
 from kvroom.units import ceil_div, check_int
 
 CONTEXT_TOKENS = 2048
