@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.scenario.scenario import Workload, check_keys, spec_text
-from kvroom.units import check_float, check_int, parse_tokens
+from kvroom.scenario.values import check_keys
+from kvroom.scenario.workload import Workload, spec_text
+from kvroom.units import check_float, check_int, number, parse_tokens
 from kvroom.workloads.distributions import (
     Distribution,
     Fixed,
-    number,
     pairs,
     parse_length,
     parse_time,

@@ -10,8 +10,7 @@ from kvroom.errors import KvroomError
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
 from kvroom.planner.results import reuse_notes
-from kvroom.scenario.offload import KINDS
-from kvroom.scenario.offload import asked as asked_tiers
+from kvroom.scenario.offload import KINDS, parse_tiers
 from kvroom.simulator.reuse import BLOCK_TOKENS, Need, Price, Reuse, ages, placed, reuse
 from kvroom.ui.terminal.plan import WIDTH, _plain, paragraph
 from kvroom.units import GIB, parse_bytes, parse_tokens, show_count, show_gib
@@ -109,7 +108,7 @@ def ask(
 def _rooms(rooms: dict[str, int], tiers: Sequence[str]) -> dict[str, int]:
     """``rooms`` and those of ``tiers``, from near to far."""
     found = dict(rooms)
-    for tier in asked_tiers(list(tiers), "--tier"):
+    for tier in parse_tiers("--tier", list(tiers)):
         name = tier.kind
         if name in rooms:
             raise KvroomError("--tier", name, "is named twice", f"Leave --{name} out.")

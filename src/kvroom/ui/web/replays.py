@@ -18,7 +18,8 @@ from kvroom.kvcache.request import Sequence
 from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.optimize.cliff import Sweep
 from kvroom.planner.plan import Workings, work
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.simulator.engines import played
 from kvroom.ui.web.takeaway import command
 from kvroom.units import ceil_div, check_int

@@ -21,7 +21,8 @@ from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.cliff import Point, Sweep, parse_sweep, sweep, to_dict
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import Objective, Simulated, parse_slo, serve
-from kvroom.scenario.scenario import Scenario, check_keys
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import check_keys
 from kvroom.simulator.fleet import Moment
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
