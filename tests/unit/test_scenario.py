@@ -6,7 +6,8 @@ import math
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.scenario.scenario import ENGINE_ALIASES, Scenario
+from kvroom.scenario.engine_names import engine_aliases
+from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 
 BASE = {"model": "llama-3-70b", "gpu": "80GB"}
@@ -112,7 +113,7 @@ def test_what_goes_too_deep_is_told():
     assert refused(model={"config": {"x": deep}}).field == "model"
 
 
-@pytest.mark.parametrize(("alias", "name"), ENGINE_ALIASES.items())
+@pytest.mark.parametrize(("alias", "name"), engine_aliases().items())
 def test_engines_under_their_other_names(alias, name):
     assert asked(engine=alias.upper()).engine == name
 

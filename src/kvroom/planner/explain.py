@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvroom.answer.explanation import Explanation
+from kvroom.engines.registry import engine_of
 from kvroom.models.kinds import LayerKind, SharedCache
 from kvroom.planner.explain_times import times
 from kvroom.planner.plan import Workings
@@ -137,7 +138,7 @@ def _cache(w: Workings) -> Iterator[Explanation]:
 
 def _memory(w: Workings) -> Iterator[Explanation]:
     plan, d = w.plan, w.deployment
-    arithmetic = d.engine == "arithmetic"
+    arithmetic = engine_of(d.engine).ceiling
     device = d.device
     source = device.source("sold_bytes") if arithmetic else device.engine_bytes_source
     what = "the size the card is sold by" if arithmetic else "what an engine sees of the card"

@@ -12,8 +12,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
-from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.errors import KvroomError, shortened
 from kvroom.scenario.cluster import Disaggregation, Fleet, ReplicaPool, Routing
+from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.layout import LAYOUT_KEYS, filled_layout
 from kvroom.scenario.link import PAGE_ADDRESS, keys_of_link, link_of
 from kvroom.scenario.offload import OffloadTier, parse_tiers
@@ -34,41 +35,9 @@ from kvroom.scenario.values import (
 from kvroom.scenario.workload import Workload
 from kvroom.units import MAX_BYTES, check_int, parse_bytes, parse_tokens
 
-ENGINES = (
-    "arithmetic",
-    "vllm",
-    "sglang",
-    "tensorrt-llm",
-    "llama.cpp",
-    "ollama",
-    "ik_llama.cpp",
-    "lmdeploy",
-    "exllamav2",
-    "mlc",
-    "gpt-fast",
-)
-ENGINE_ALIASES = {
-    "trtllm": "tensorrt-llm",
-    "trt-llm": "tensorrt-llm",
-    "tensorrt_llm": "tensorrt-llm",
-    "llamacpp": "llama.cpp",
-    "llama-cpp": "llama.cpp",
-    "llama_cpp": "llama.cpp",
-    "llama-server": "llama.cpp",
-    "ik_llama": "ik_llama.cpp",
-    "ik-llama": "ik_llama.cpp",
-    "ik-llama.cpp": "ik_llama.cpp",
-    "none": "arithmetic",
-}
-
 
 def _engine(name: str, value: object) -> str:
-    word = parse_text(name, value).lower()
-    word = ENGINE_ALIASES.get(word, word)
-    if word not in ENGINES:
-        fix = did_you_mean(word, (*ENGINES, *ENGINE_ALIASES), f"One of: {', '.join(ENGINES)}.")
-        raise KvroomError(name, value, "is no engine that kvroom knows", fix)
-    return word
+    return engine_name(name, parse_text(name, value))
 
 
 def _version(name: str, value: object) -> str:
@@ -115,7 +84,7 @@ class Scenario:
     context_tokens: int | None = None
     encoder_tokens: int | None = None
     concurrency: int | None = None
-    engine: str = "vllm"
+    engine: str = DEFAULT_ENGINE
     engine_version: str | None = None
     engine_args: dict[str, object] = field(default_factory=dict)
     workload: Workload | None = None
