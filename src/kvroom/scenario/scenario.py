@@ -18,7 +18,7 @@ from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.layout import LAYOUT_KEYS, filled_layout
 from kvroom.scenario.link import PAGE_ADDRESS, keys_of_link, link_of
 from kvroom.scenario.offload import OffloadTier, parse_tiers
-from kvroom.scenario.speculation import check as check_speculation
+from kvroom.scenario.speculation import SpeculativeDecoding
 from kvroom.scenario.values import (
     MAX_GPUS,
     MAX_REQUESTS,
@@ -93,7 +93,7 @@ class Scenario:
     routing: Routing | None = None
     fleet: Fleet | None = None
     disaggregation: Disaggregation | None = None
-    speculation: dict[str, object] | None = None
+    speculation: SpeculativeDecoding | None = None
     calibration: dict[str, object] | None = None
     known_bytes: dict[str, int] | None = None
     allow_overcommit: bool = False
@@ -116,7 +116,7 @@ class Scenario:
         "routing": Routing.parse,
         "fleet": Fleet.parse,
         "disaggregation": Disaggregation.parse,
-        "speculation": check_speculation,
+        "speculation": SpeculativeDecoding.parse,
         "calibration": parse_json_object,
         "known_bytes": _known_bytes,
         "allow_overcommit": parse_flag,
@@ -199,10 +199,13 @@ class Scenario:
         return cls.from_dict(keys_of_link(link))
 
 
+PARTS = (Workload, OffloadTier, Routing, Fleet, Disaggregation, SpeculativeDecoding)
+
+
 def _plain(value: object) -> object:
     """A value of a Scenario as JSON has it."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
-    if isinstance(value, Workload | OffloadTier | Routing | Fleet | Disaggregation):
+    if isinstance(value, PARTS):
         return value.to_dict()
     return deepcopy(value) if isinstance(value, dict | list) else value

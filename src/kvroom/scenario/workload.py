@@ -12,8 +12,8 @@ from kvroom.scenario.values import (
     MAX_REQUESTS,
     check_keys,
     parse_flag,
+    parse_json_object,
     parse_keys,
-    parse_object,
     parse_tokens_or_zero,
     whole,
 )
@@ -52,11 +52,13 @@ def _spec(name: str, value: object) -> Spec:
     return value if isinstance(value, int | float) else text
 
 
-def _lengths(name: str, value: object) -> dict[str, Spec]:
+def _lengths(name: str, value: object) -> dict[str, object]:
     """The distributions of prompts and answers: ``{"input": SPEC, "output": SPEC}``."""
-    given = parse_object(name, value)
-    check_keys(name, given, ("input", "output"))
-    return {k: _spec(f"{name}.{k}", v) for k, v in given.items() if v is not None}
+    lengths = parse_json_object(name, value)
+    check_keys(name, lengths, ("input", "output"))
+    for key, spec in lengths.items():
+        spec_text(f"{name}.{key}", spec)
+    return lengths
 
 
 def _rate(name: str, value: object) -> float:
@@ -79,7 +81,7 @@ class Workload:
     static: bool = False
     shared_prefix_tokens: int = 0
     requests_per_s: float | None = None
-    lengths: dict[str, Spec] | None = None
+    lengths: dict[str, object] | None = None
     arrivals: Spec = None
     input: Spec = None
     output: Spec = None
@@ -125,8 +127,8 @@ class Workload:
             return value
         keys = parse_keys(cls.PARSERS, name, value)
         lengths = keys.get("lengths")
-        for key, spec in lengths.items() if isinstance(lengths, dict) else ():
-            if keys.setdefault(key, spec) != spec:
+        for key in lengths if isinstance(lengths, dict) else ():
+            if key in keys:
                 why = f"is said twice: {key} and lengths.{key}"
                 raise KvroomError(f"{name}.{key}", keys[key], why, "Leave one of them out.")
         return cls(**keys)  # type: ignore[arg-type]  # each key has been through its parser

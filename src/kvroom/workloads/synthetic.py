@@ -315,7 +315,8 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
         else None,
         "seed": seed,
     }
-    given = {k: v for k, v in plain.items() if v is not None} | given
+    lengths = workload.lengths or {}
+    given = {k: v for k, v in (plain | lengths).items() if v is not None} | given
     return parse(given if seed is None else given | {"seed": seed})
 
 
