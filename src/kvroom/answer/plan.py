@@ -7,7 +7,7 @@ or not modelled for that engine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import floor
 from sys import maxsize
 from typing import Any
@@ -232,7 +232,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, keys as in the dataclasses."""
-        return asdict(self)
+        plain = asdict(replace(self, scenario=Scenario(model="", gpu="")))
+        return plain | {"scenario": self.scenario.to_dict()}
 
     def memory_bar(self) -> dict[str, Any]:
         """One GPU as a bar of bytes: its accounts, the requests that its replica runs and those that wait.

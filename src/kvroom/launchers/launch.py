@@ -324,7 +324,7 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
             notes.append(
                 f"the library's default weights are {LIBRARY_WEIGHTS}, this plan's are not"
             )
-    if s.speculation and "max_concurrency" in s.speculation:
+    if s.speculation and s.speculation.max_concurrency is not None:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
     if (times := _times(s)) > 1:
         each = s.gpu_count * s.replicas // times

@@ -122,10 +122,8 @@ def _with(scenario: Scenario, key: str, value: int | str) -> Scenario:
     given = scenario.differences() | {KEYS[key]: value}
     if key == "tp":
         given.pop("gpu_count", None)
-    if key == "batch":
-        workload = given.get("workload")
-        if workload is not None:
-            given["workload"] = workload | {"concurrency": value}
+    if key == "batch" and scenario.workload is not None:
+        given["workload"] = scenario.workload.differences() | {"concurrency": value}
     return Scenario.from_dict(given)
 
 

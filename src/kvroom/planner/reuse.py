@@ -11,8 +11,7 @@ from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
-from kvroom.scenario.offload import KINDS
-from kvroom.scenario.offload import asked as tiers_of
+from kvroom.scenario.offload import KINDS, parse_tiers
 from kvroom.simulator.reuse import BLOCK_TOKENS, Price, Reuse, placed, reuse
 from kvroom.units import GIB, parse_bytes, show_gib
 from kvroom.workloads import synthetic
@@ -123,7 +122,7 @@ def rooms_of(
     """Bytes by tier, from near to far: of ``rooms`` and of ``tiers`` as a Scenario writes them."""
     sizes = {name: parse_bytes(f"--{name}", size) for name, size in rooms.items()}
     known = dict(sizes)
-    for tier in tiers_of(list(tiers), "--tier"):
+    for tier in parse_tiers("--tier", list(tiers)):
         name = tier.kind
         if name in sizes:
             raise KvroomError("--tier", name, "is named twice", f"Leave --{name} out.")

@@ -79,9 +79,9 @@ _PLAIN = (str, int, float)
 def command(scenario: Scenario) -> str:
     """The command line that answers ``scenario``; one with values that no flag holds goes by link."""
     keys = scenario.differences()
-    workload = keys.pop("workload", {})
-    arguments = keys.pop("engine_args", {})
-    keys.pop("gpu_count", None)
+    for key in ("workload", "engine_args", "gpu_count"):
+        keys.pop(key, None)
+    workload = scenario.workload.differences() if scenario.workload else {}
     if scenario.tp * scenario.pp * scenario.dp == scenario.gpu_count and keys.get("tp"):
         del keys["tp"]  # what is left of the count
     if workload.get("concurrency") == scenario.concurrency:
@@ -93,11 +93,11 @@ def command(scenario: Scenario) -> str:
     if not all(isinstance(v, _PLAIN) and k in {"model", *_FLAG} for k, v in keys.items()):
         return shlex.join(["kvroom", "plan", scenario.link()])
     count = f":{scenario.gpu_count}" if scenario.gpu_count != 1 else ""
-    words = ["kvroom", "plan", keys.pop("model"), "--gpu", f"{keys.pop('gpu')}{count}"]
+    words = ["kvroom", "plan", str(keys.pop("model")), "--gpu", f"{keys.pop('gpu')}{count}"]
     for key, value in keys.items():
         flag = "--users" if key == "concurrency" and users else _FLAG[key]
         words += [flag, str(value)]
-    for key, value in arguments.items():
+    for key, value in scenario.engine_args.items():
         words += ["--engine-arg", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shlex.join(words)
 

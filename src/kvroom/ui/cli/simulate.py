@@ -152,7 +152,8 @@ def _workload(given: dict[str, Any]) -> dict[str, Any] | None:
     if not (given.get("model_name") or given.get("model_flag")):
         given["model_flag"] = "llama-3-8b"
     given["gpu"] = given.get("gpu") or "H100-SXM"
-    return scenario_from(given).differences().get("workload")
+    workload = scenario_from(given).workload
+    return workload.differences() if workload else None
 
 
 def _expected(scenario: Scenario, trace: str | None) -> int | None:

@@ -19,7 +19,8 @@ from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.optimize.cliff import CliffRange
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.command_line import command
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.simulator.engines import played
 from kvroom.units import ceil_div, check_int
 

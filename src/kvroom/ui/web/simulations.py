@@ -21,7 +21,8 @@ from kvroom.errors import KvroomError
 from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.cliff import CliffPoint, parse_range
 from kvroom.planner.simulate import Objective, Simulated, parse_slo
-from kvroom.scenario.scenario import Scenario, check_keys
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import check_keys
 from kvroom.simulator.fleet import Moment
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS

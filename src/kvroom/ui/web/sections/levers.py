@@ -18,7 +18,8 @@ from kvroom.optimize.cost import ORDERS, Figures, figures_of
 from kvroom.optimize.levers.rank import Levers, levers
 from kvroom.planner.plan import work
 from kvroom.scenario.command_line import command
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.simulator.fleet import Moment
 from kvroom.ui.web.sections import reality, tiers
 
