@@ -175,7 +175,7 @@ class Reading:
             engine_of(self.command.engine).draft_flags, self.args, self.keys.get("model"), load
         )
         if drafting is not None:
-            self.keys["speculation"] = drafting
+            self.keys["speculation"] = drafting.to_dict()
         if self.args:
             self.keys["engine_args"] = self.args
         return self.keys, self.warnings

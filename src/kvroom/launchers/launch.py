@@ -199,7 +199,7 @@ def _notes(w: Workings, s: Scenario, command: CommandLine) -> tuple[str, ...]:
     if s.weight_dtype not in (None, "bf16", "fp16") and not command.narrows(s, model):
         notes.append(f"needs a checkpoint of this model in {s.weight_dtype}")
     notes += command.notes(s, model)
-    if s.speculation and "max_concurrency" in s.speculation:
+    if s.speculation and s.speculation.max_concurrency is not None:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
     if (times := _times(s, command)) > 1:
         each = s.gpu_count * s.replicas // times

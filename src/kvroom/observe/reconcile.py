@@ -182,7 +182,7 @@ def complete(
             engine_of(asked["engine"]).draft_flags, args, asked["model"], load
         )
         if drafting is not None:
-            asked["speculation"] = drafting
+            asked["speculation"] = drafting.to_dict()
     if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
         word = log.quantisation
         stored = _stored(word, asked["engine"]) if word else None

@@ -34,7 +34,7 @@ class LlamaCppCommandLine(CommandLine):
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its context is that of all slots together."""
-        args = dict(scenario.engine_args)
+        args: dict[str, Any] = dict(scenario.engine_args)
         capacity = plan.capacity.engine
         slots = args.get("parallel") or slots_of(plan)
         if "ctx_size" not in args and "c" not in args:

@@ -176,7 +176,8 @@ def _turns(w: Workings) -> dict[str, Any]:
     model, asked = w.deployment.model, w.plan.scenario.model
     found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
     kinds = [k for k, _ in model.stores]
-    config = asked.get("config", {}) if isinstance(asked, dict) else _published(asked)
+    own = asked.get("config") if isinstance(asked, dict) else _published(asked)
+    config = own if isinstance(own, Mapping) else {}
     plain = kinds[0] if len(kinds) == 1 else None
     if not isinstance(plain, FullAttention) or "num_key_value_heads" not in config:
         return found
