@@ -16,7 +16,7 @@ from typing import Any
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import from_flags, speculation_of
 from kvroom.engines.flags import plain_name
-from kvroom.engines.registry import all_engines, engine_of
+from kvroom.engines.registry import command_lines, engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models import catalogue
 from kvroom.models.load import load
@@ -63,7 +63,7 @@ def launch(w: Workings) -> Launch:
     s = w.plan.scenario
     command = engine_of(s.engine).command
     if command is None:
-        known = [e.name for e in all_engines() if e.command is not None]
+        known = [line.engine for line in command_lines()]
         raise KvroomError(
             "engine", s.engine, "has no command that kvroom writes",
             did_you_mean(s.engine, known, f"One of: {', '.join(known)}."),
