@@ -14,6 +14,7 @@ from typing import Any
 
 from kvroom.answer.card import card
 from kvroom.scenario.command_line import command
+from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import ceil_div, show_gib, show_seconds, show_usd
 
@@ -244,7 +245,7 @@ class Plan:
         replicas = self.scenario.dp
         each, pool = self.kv.bytes_per_request_per_gpu, memory.kv_bytes
         limits = [self.capacity.ceiling.requests // replicas] if self.capacity.ceiling else []
-        if self.scenario.engine != "arithmetic" and engine and engine.max_concurrency is not None:
+        if self.scenario.engine != CEILING_ENGINE and engine and engine.max_concurrency is not None:
             limits = [floor(engine.max_concurrency), engine.max_running_requests or maxsize]
             each = floor(pool / engine.max_concurrency) if engine.max_concurrency and each else each
         room = min(limits) if limits else None

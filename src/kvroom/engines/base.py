@@ -15,6 +15,8 @@ from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
 from kvroom.engines.limits import Limits
+from kvroom.engines.log_reader import LogReader
+from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.support import Support
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
@@ -68,7 +70,9 @@ class Engine:
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
     newest release whose rules are known ("" where releases are not told apart). ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
-    it is told to draft, ``command`` how it is started (None: not known).
+    it is told to draft, ``command`` how it is started, ``log``
+    and ``metrics`` what it prints at its start and tells while it runs (None: not known), ``account_flags``
+    the flags that change an account, by the account's name.
     """
 
     name: str
@@ -78,6 +82,9 @@ class Engine:
     limits: Limits = field(default_factory=Limits)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
     command: CommandLine | None = None
+    log: LogReader | None = None
+    metrics: MetricNames | None = None
+    account_flags: Mapping[str, str] = field(default_factory=dict)
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
     known_adapters: bool = False
@@ -88,6 +95,8 @@ class Engine:
     """The release with the loop and kernels of today's servers of many users; None: it is none of them."""
     intake_flag: str = ""
     """The flag by which it takes in requests every so many steps."""
+    takes_token_ids: bool = False
+    """Its server may be asked in token ids, which `prove` does."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 

@@ -7,6 +7,8 @@ from kvroom.engines.limits import Limits
 from kvroom.engines.llama_cpp.command import COMMAND
 from kvroom.engines.llama_cpp.drafting import LlamaCppDraftFlags
 from kvroom.engines.llama_cpp.engine import answer
+from kvroom.engines.llama_cpp.log import LOG
+from kvroom.engines.llama_cpp.metrics import METRICS
 from kvroom.engines.llama_cpp.ollama_command import COMMAND as OLLAMA_COMMAND
 from kvroom.engines.llama_cpp.setup import prepare
 from kvroom.engines.llama_cpp.support import BUILT_ON, SUPPORT
@@ -37,6 +39,14 @@ LLAMA_CPP = LlamaCpp(
     limits=Limits(sequences="parallel"),
     draft_flags=LlamaCppDraftFlags(),
     command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--n-gpu-layers",
+        "activations": "--ubatch-size",
+        "kv": "--ctx-size, --parallel, --cache-type-k, --cache-type-v",
+    },
 )
 IK_LLAMA_CPP = LlamaCpp(
     name="ik_llama.cpp",
@@ -44,5 +54,18 @@ IK_LLAMA_CPP = LlamaCpp(
     support=BUILT_ON,
     draft_flags=LlamaCppDraftFlags(),
     command=COMMAND,
+    log=LOG,
 )
-OLLAMA = LlamaCpp(name="ollama", label="Ollama", support=BUILT_ON, command=OLLAMA_COMMAND)
+OLLAMA = LlamaCpp(
+    name="ollama",
+    label="Ollama",
+    support=BUILT_ON,
+    command=OLLAMA_COMMAND,
+    log=LOG,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "num_gpu",
+        "activations": "num_batch",
+        "kv": "num_ctx, OLLAMA_NUM_PARALLEL, OLLAMA_KV_CACHE_TYPE",
+    },
+)

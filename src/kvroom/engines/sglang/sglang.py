@@ -13,6 +13,8 @@ from kvroom.engines.sglang.adapters import adapters_of
 from kvroom.engines.sglang.command import COMMAND
 from kvroom.engines.sglang.drafting import SglangDraftFlags
 from kvroom.engines.sglang.engine import answer
+from kvroom.engines.sglang.log import LOG
+from kvroom.engines.sglang.metrics import METRICS
 from kvroom.engines.sglang.models import taken
 from kvroom.engines.sglang.settings import settings_of
 from kvroom.engines.sglang.share import static_share
@@ -59,6 +61,16 @@ SGLANG = Sglang(
     ),
     draft_flags=SglangDraftFlags(),
     command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tp-size",
+        "activations": "--chunked-prefill-size",
+        "runtime": "",
+        "graphs": "--cuda-graph-max-bs, --disable-cuda-graph",
+        "kv": "--mem-fraction-static, --max-total-tokens",
+    },
     known_adapters=True,
     takes_overrides=True,
     modern_since=(0, 4),

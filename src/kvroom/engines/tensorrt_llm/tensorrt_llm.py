@@ -8,6 +8,7 @@ from kvroom.engines.limits import Limits
 from kvroom.engines.releases import shown
 from kvroom.engines.tensorrt_llm.command import COMMAND
 from kvroom.engines.tensorrt_llm.engine import answer
+from kvroom.engines.tensorrt_llm.log import LOG
 from kvroom.engines.tensorrt_llm.support import SUPPORT
 from kvroom.engines.tensorrt_llm.versions import NEWEST
 from kvroom.sharding.deployment import Deployment
@@ -42,5 +43,13 @@ TENSORRT_LLM = TensorrtLlm(
         share_aliases=("free_gpu_memory_fraction",),
     ),
     command=COMMAND,
+    log=LOG,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--tp_size",
+        "activations": "--max_num_tokens",
+        "graphs": "--max_batch_size",
+        "kv": "--kv_cache_free_gpu_memory_fraction",
+    },
     modern_since=(1, 0),
 )

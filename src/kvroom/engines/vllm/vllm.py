@@ -14,6 +14,8 @@ from kvroom.engines.vllm.adapters import adapters_of
 from kvroom.engines.vllm.command import COMMAND
 from kvroom.engines.vllm.drafting import VllmDraftFlags
 from kvroom.engines.vllm.engine import answer
+from kvroom.engines.vllm.log import LOG
+from kvroom.engines.vllm.metrics import METRICS
 from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.engines.vllm.versions import NEWEST
@@ -69,8 +71,19 @@ VLLM = Vllm(
     limits=LIMITS,
     draft_flags=VllmDraftFlags(),
     command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tensor-parallel-size",
+        "activations": "--max-num-batched-tokens",
+        "runtime": "--disable-custom-all-reduce",
+        "graphs": "--enforce-eager, --max-num-seqs, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+        "kv": "--gpu-memory-utilization, --kv-cache-memory-bytes",
+    },
     known_adapters=True,
     takes_overrides=True,
     modern_since=(0, 8),
+    takes_token_ids=True,
     schedule_of_one_rank=True,
 )

@@ -19,6 +19,7 @@ from kvroom.models import catalogue
 from kvroom.models.kinds import FullAttention, HeadedAttention, LayerKind
 from kvroom.planner.plan import Workings
 from kvroom.planner.verdict import requests_held
+from kvroom.scenario.engine_names import CEILING_ENGINE
 
 CURVE = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
          192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)  # fmt: skip
@@ -53,7 +54,7 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     else:
         found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
         found.append("breaks" if held["short_bytes"] else "capped")
-    found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
+    found.append("arithmetic" if plan.scenario.engine == CEILING_ENGINE else "engine")
     found += ["many"] if held["gpus"] > 1 else []
     found += ["experts"] if plan.weights.active_params < plan.weights.params else []
     found.append("level" if plan.step.crossover_batch is None else "crosses")
