@@ -1,7 +1,8 @@
 """What engines call their metrics, by version: one table an engine (``Engine.metrics``).
 
 A figure has several names where versions differ; all that are there are read, and of gauges the largest
-counts: they are either the same figure under an old and a new name or pools of which the fullest breaks first.
+counts: they are either the same figure under an old and a new name or pools of which the fullest breaks
+first.
 """
 
 from __future__ import annotations
