@@ -17,7 +17,7 @@ from kvroom.planner.plan import work
 from kvroom.planner.pools import split_of
 from kvroom.planner.simulate import Objective, serve
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
 
 MOST = 15

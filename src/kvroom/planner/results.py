@@ -9,9 +9,9 @@ from typing import Any
 
 from kvroom.answer import report
 from kvroom.answer.plan import Plan
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.planner.simulate import Simulated
-from kvroom.simulator.live import Live
 from kvroom.simulator.reuse import Reuse
 from kvroom.units import show_gib
 from kvroom.workloads.requests import Request
@@ -20,22 +20,22 @@ from kvroom.workloads.traces.reader import Trace
 TIMES = {"ttft_s": "to the first token", "tpot_s": "a token after it", "e2e_s": "whole request"}
 
 
-def request_row(live: Live, end_ps: int | None) -> dict[str, Any]:
+def request_row(request: ServedRequest, end_ps: int | None) -> dict[str, Any]:
     """What is told of one request; ``end_ps`` is None where it was dropped. Times are seconds."""
-    tokens = live.total - live.prompt
-    first = live.first_ps if live.first_ps >= 0 else None
+    tokens = request.final_tokens - request.num_prompt_tokens
+    first = request.first_token_ps if request.first_token_ps >= 0 else None
     return {
-        "request": live.index,
-        "arrival_s": live.arrival_ps / PS_PER_S,
-        "input_tokens": live.prompt,
+        "request": request.index,
+        "arrival_s": request.arrival / PS_PER_S,
+        "input_tokens": request.num_prompt_tokens,
         "output_tokens": 0 if end_ps is None else tokens,
-        "cached_tokens": live.cached_tokens,
-        "ttft_s": None if first is None else (first - live.arrival_ps) / PS_PER_S,
+        "cached_tokens": request.num_cached_tokens,
+        "ttft_s": None if first is None else (first - request.arrival) / PS_PER_S,
         "tpot_s": (end_ps - first) / (tokens - 1) / PS_PER_S
         if end_ps is not None and first is not None and tokens > 1
         else None,
-        "e2e_s": None if end_ps is None else (end_ps - live.arrival_ps) / PS_PER_S,
-        "preemptions": live.preemptions,
+        "e2e_s": None if end_ps is None else (end_ps - request.arrival) / PS_PER_S,
+        "preemptions": request.num_preemptions,
         "status": "dropped" if end_ps is None else "completed",
     }
 

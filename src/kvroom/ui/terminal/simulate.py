@@ -18,7 +18,7 @@ from kvroom.planner.results import read_notes
 from kvroom.planner.simulate import Objective, over_seeds, parse_slo, serve
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.script import Script
-from kvroom.simulator.script_results import Played
+from kvroom.simulator.script_results import ScriptResult
 from kvroom.ui import codec
 from kvroom.ui.cli.options import scenario_from
 from kvroom.ui.rows import RowFile
@@ -201,7 +201,7 @@ def _expected(source: Iterable[Request]) -> int | None:
     return getattr(source, "requests", None)
 
 
-def summary(played: Played) -> str:
+def summary(played: ScriptResult) -> str:
     """The totals of a run in a few lines."""
     totals = played.totals
     dropped = f", {totals.dropped:,} dropped (they can never be served)" if totals.dropped else ""

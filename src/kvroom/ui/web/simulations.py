@@ -22,9 +22,9 @@ from kvroom.optimize.cliff import Point, Sweep, parse_sweep, sweep, to_dict
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import Objective, Simulated, parse_slo, serve
 from kvroom.scenario.scenario import Scenario, check_keys
-from kvroom.simulator.fleet import Moment
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
+from kvroom.simulator.timeline import Moment
 from kvroom.ui.terminal import reuse as reusing
 from kvroom.ui.web import replays
 from kvroom.ui.web.streaming import Gone, Talk
