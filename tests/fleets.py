@@ -4,10 +4,11 @@ from kvroom.engines.vllm.scheduler_config import SchedulerConfig
 from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.latency.clock import Reach, StepClock
+from kvroom.scenario.cluster import ROUTING_POLICIES, Routing
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.managed_cluster import ManagedCluster, ReplicaPool
 from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica
-from kvroom.simulator.router import POLICIES, Router, Routing
+from kvroom.simulator.router import Router
 from kvroom.simulator.step_engine import StepEngine
 from kvroom.simulator.transfer import TransferConnector, TransferLinks
 from serving import Case, Noted
@@ -158,7 +159,7 @@ def some_fleet(dice, case, **given):
             low=0.4,
         )
     settings = {
-        "policy": dice.choice(POLICIES),
+        "policy": dice.choice(ROUTING_POLICIES),
         "stale_s": dice.choice([0.0, 0.0, 3e-10, 1e-8]),
         "begin": begin,
         "scale": scale,

@@ -31,8 +31,7 @@ from kvroom.simulator.managed_cluster import ManagedCluster
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Plant
 from kvroom.simulator.timeline import Moment, Watch
-from kvroom.units import ceil_div
-from kvroom.workloads.distributions import parse_seconds
+from kvroom.units import ceil_div, parse_seconds
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic

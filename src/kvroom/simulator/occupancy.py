@@ -30,7 +30,7 @@ from kvroom.answer.plan import Room
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError
-from kvroom.scenario.scenario import Workload
+from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.engines import serving_rules
 from kvroom.workloads.distributions import Fixed

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
-from kvroom.planner.results import request_row
+from kvroom.planner.simulation import request_row
 
 BATCH = 10_000
 """Rows of a Parquet file that are written together."""

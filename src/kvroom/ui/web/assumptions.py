@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvroom.answer.drawing import NAMES
 from kvroom.planner.plan import Workings
-from kvroom.ui.drawing import NAMES
 from kvroom.units import show_gib, show_rate, show_seconds, show_usd
 
 

@@ -16,11 +16,12 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.prefix_cache import PrefixCache
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, step_clock
-from kvroom.optimize.cliff import Sweep
+from kvroom.optimize.cliff import CliffRange
 from kvroom.planner.plan import Workings, work
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.command_line import command
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.simulator.engines import serving_rules
-from kvroom.ui.web.takeaway import command
 from kvroom.units import ceil_div, check_int
 
 CONTEXT_TOKENS = 2048
@@ -136,9 +137,9 @@ class Replay:
     notes: tuple[str, ...]
 
     @property
-    def sweep(self) -> Sweep:
+    def cliff(self) -> str:
         """The cliff over the slider's sizes."""
-        return Sweep("kv_blocks", float(self.steps[0]), float(self.steps[-1]))
+        return f"kv_blocks={self.steps[0]}..{self.steps[-1]}"
 
 
 def catalogue() -> dict[str, Any]:
@@ -231,7 +232,7 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
     if asked.engine == "vllm":
         kept |= {"engine_version": asked.engine_version, "engine_args": asked.engine_args}
     else:
-        notes.append(f"played by vLLM's rules in place of {asked.engine}'s")
+        notes.append(f"serving_rules by vLLM's rules in place of {asked.engine}'s")
     longest = lengths.longest_tokens if lengths else CONTEXT_TOKENS
     base = Scenario.from_dict(
         {**kept, "engine": "vllm", "context_tokens": ceil_div(longest, 1024) * 1024}
@@ -260,7 +261,7 @@ def _sizes(w: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
         why = f"blocks, which a request of {tokens:,} tokens needs, are too many to draw"
         fix = f"Up to {MOST_DRAWN:,} are drawn: take shorter requests, or kvroom simulate --trace."
         raise KvroomError("trace", low, why, fix)
-    values = Sweep("kv_blocks", float(low), float(min(low * EASY, MOST_DRAWN))).values
+    values = CliffRange("kv_blocks", float(low), float(min(low * EASY, MOST_DRAWN))).values
     steps = tuple(sorted({int(v) for v in values}))
     middle = steps[len(steps) // 2]
     tokens = typical.input_tokens + typical.output_tokens // 2
