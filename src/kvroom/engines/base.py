@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
+from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
 from kvroom.engines.limits import Limits
 from kvroom.engines.support import Support
@@ -60,14 +61,14 @@ class StartRefusal(NamedTuple):
     source: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Engine:
     """One engine: facts as members, rules as methods.
 
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
     newest release whose rules are known ("" where releases are not told apart). ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
-    it is told to draft.
+    it is told to draft, ``command`` how it is started (None: not known).
     """
 
     name: str
@@ -76,6 +77,7 @@ class Engine:
     support: Support = field(default_factory=Support)
     limits: Limits = field(default_factory=Limits)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
+    command: CommandLine | None = None
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
     known_adapters: bool = False
@@ -123,6 +125,10 @@ class Engine:
         if refusals := self.start_rules(deployment):
             return replace(result, starts=False, reason=refusals[0].message)
         return result
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The flag of its share of memory, and the share that it takes where no flag says it."""
+        return None
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec

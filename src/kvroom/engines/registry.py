@@ -10,6 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 
 from kvroom.engines.base import Engine
+from kvroom.engines.command_line import CommandLine
 from kvroom.scenario.engine_names import engine_names, engine_place
 
 
@@ -21,6 +22,12 @@ def engine_of(name: str) -> Engine:
 def all_engines() -> Iterator[Engine]:
     """All engines, in the table's order."""
     return map(engine_of, engine_names())
+
+
+def command_lines() -> tuple[CommandLine, ...]:
+    """The command lines of all engines that have one, each once."""
+    lines = [e.command for e in all_engines() if e.command is not None]
+    return tuple(dict.fromkeys(lines))
 
 
 @lru_cache(maxsize=64)

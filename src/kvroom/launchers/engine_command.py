@@ -33,18 +33,17 @@ class EngineCommand:
         if form == "shell":
             return self.command
         if self.values is None:
-            why = f"is for vLLM, not {self.engine}"
-            raise KvroomError("--format", form, why, "Use --format shell.")
+            raise helm.no_chart(self.engine)
         return self.values
 
 
 def engine_command(w: Workings) -> EngineCommand:
     """The command that realises a plan."""
     launched = launch(w)
-    engine = launched.dialect.engine
-    chart = helm.values(launched, w.plan.weights.bytes) if engine == "vllm" else None
+    command = launched.command
+    chart = helm.values(launched, w.plan.weights.bytes) if command.chart else None
     return EngineCommand(
-        engine=engine,
+        engine=command.engine,
         argv=launched.argv,
         files=dict(launched.files),
         command=shell(launched),

@@ -7,11 +7,14 @@ from typing import Any
 
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import FlagTrial, Limits
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm.adapters import adapters_of
+from kvroom.engines.vllm.command import COMMAND
 from kvroom.engines.vllm.drafting import VllmDraftFlags
 from kvroom.engines.vllm.engine import answer
+from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.engines.vllm.versions import NEWEST
 from kvroom.models.spec import ModelSpec
@@ -25,6 +28,12 @@ class Vllm(Engine):
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Blocks, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The release's utilisation; none where the cache's bytes are given outright."""
+        if plain_args(deployment.args).keys() & {"kv_cache_memory_bytes", "kv_cache_memory"}:
+            return None
+        return LIMITS.share, setup(deployment)[0].rules.utilisation
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec
@@ -59,6 +68,7 @@ VLLM = Vllm(
     support=SUPPORT,
     limits=LIMITS,
     draft_flags=VllmDraftFlags(),
+    command=COMMAND,
     known_adapters=True,
     takes_overrides=True,
     modern_since=(0, 8),
