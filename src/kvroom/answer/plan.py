@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from typing import Any
 
+from kvroom.answer.verdict import Verdict
 from kvroom.scenario.scenario import Scenario
 
 
@@ -127,12 +128,14 @@ class StepBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decode step of ``batch`` requests of ``context_tokens``; times are 80 % bands.
+    """One decode step of ``batch`` requests that hold ``request_tokens`` each (the workload's mean, where it
+    states lengths, else ``context_tokens``); times are 80 % bands.
 
     ``tokens_per_request`` is what each gains by it: more than one, as expected, where tokens are drafted.
     """
 
     batch: int
+    request_tokens: int
     bytes: StepBytes
     flops: int
     seconds: float | None = None
@@ -197,16 +200,6 @@ class Cost:
     joules_per_output_token: float | None = None
     joules_per_output_token_low: float | None = None
     joules_per_output_token_high: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Does it start and hold the asked concurrency (one request where none is asked), and what
-    gives way first."""
-
-    fits: bool
-    binding: str
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
