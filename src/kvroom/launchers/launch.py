@@ -16,7 +16,7 @@ from typing import Any
 from kvroom.engines.drafting import from_flags, speculation_of
 from kvroom.engines.llama_cpp.ollama import named
 from kvroom.engines.registry import engine_of
-from kvroom.errors import KvroomError, StartRefused, did_you_mean
+from kvroom.errors import KvroomError, did_you_mean
 from kvroom.launchers.dialects import DIALECTS, LLAMA_CPP, OLLAMA, TENSORRT_LLM, VLLM, Dialect
 from kvroom.launchers.ollama import CREATED, LIBRARY_WEIGHTS, MODELFILE, library_name, settings
 from kvroom.models import catalogue
@@ -68,14 +68,8 @@ class Launch:
 
 
 def launch(w: Workings) -> Launch:
-    """The command for a plan; KvroomError where the engine has no command, or the model no name, and
-    StartRefused where the engine would refuse it."""
-    s, verdict = w.plan.scenario, w.plan.verdict
-    if not verdict.starts:
-        fix = next((r.fix for r in verdict.reasons if r.fix), "")
-        raise StartRefused(
-            s.engine, None, verdict.sentence.rstrip("."), _sentence(fix or "kvroom plan says more")
-        )
+    """The command for a plan; KvroomError where the engine has no command, or the model no name."""
+    s = w.plan.scenario
     dialect = DIALECTS.get("llama.cpp" if s.engine == "ik_llama.cpp" else s.engine)
     if dialect is None:
         known = ", ".join(DIALECTS)
@@ -109,10 +103,6 @@ def launch(w: Workings) -> Launch:
         files=files,
         notes=_notes(w, s),
     )
-
-
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
 
 
 def _plain(rest: Mapping[str, Any]) -> dict[str, Any]:

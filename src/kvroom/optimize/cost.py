@@ -11,7 +11,7 @@ from kvroom.answer.plan import Plan
 from kvroom.planner.plan import Workings
 
 STAIRS = ("held", "expected", "shared")
-"""Which requests a figure counts: whole ones of ``context_tokens``; at the workload's lengths, paged; the
+"""Which requests a figure counts: whole ones, as the verdict does; at the workload's lengths, paged; the
 same with the shared prefix stored once."""
 
 

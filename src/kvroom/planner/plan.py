@@ -20,6 +20,7 @@ from kvroom.answer.plan import (
     Plan,
     Pool,
     Pools,
+    Room,
     Weights,
 )
 from kvroom.answer.verdict import Verdict
@@ -69,7 +70,9 @@ class Workings:
     timing: Timing | None
     load: Load | None
     times: Times | None
-    held: int | None = None
+    room: Room
+    """Requests at once of the workload's lengths, its prefix shared; nothing where it states none."""
+    held: int | None
     """Whole requests that run at once, of the workload's lengths where it states any; None without limit."""
     beyond: tuple[str, ...] = ()
     """Those of the Plan's warnings that a simulation of the same Scenario answers."""
@@ -225,6 +228,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         timing=timing,
         load=load,
         times=times,
+        room=room,
         held=held,
     )
 

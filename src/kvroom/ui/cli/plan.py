@@ -112,7 +112,7 @@ def plan_lines(path: str) -> bool:
                 continue
             answer = plan_line(line)
             good = good and isinstance(answer, Plan)
-            say(answer, pretty=False)
+            say(answer.to_dict() if isinstance(answer, Plan) else answer, pretty=False)
     return good
 
 

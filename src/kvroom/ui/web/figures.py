@@ -81,6 +81,8 @@ def memory(w: Workings) -> dict[str, Any]:
     if counted and each:
         # As the engine counts: whole blocks, padding in.
         each = floor(pool / (pools * counted))
+    if w.room.requests:
+        each = stored = floor(pool / w.room.requests)
     asked = plan.scenario.concurrency
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
