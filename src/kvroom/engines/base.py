@@ -12,8 +12,11 @@ from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
+from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
 from kvroom.engines.limits import Limits
+from kvroom.engines.log_reader import LogReader
+from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.support import Support
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
@@ -64,14 +67,16 @@ class EngineAnswer:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Engine:
     """One engine: facts as members, rules as methods.
 
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
     newest release whose rules are known ("" where releases are not told apart). ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
-    it is told to draft.
+    it is told to draft, ``command`` how it is started, ``log``
+    and ``metrics`` what it prints at its start and tells while it runs (None: not known), ``account_flags``
+    the flags that change an account, by the account's name.
     """
 
     name: str
@@ -80,6 +85,10 @@ class Engine:
     support: Support = field(default_factory=Support)
     limits: Limits = field(default_factory=Limits)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
+    command: CommandLine | None = None
+    log: LogReader | None = None
+    metrics: MetricNames | None = None
+    account_flags: Mapping[str, str] = field(default_factory=dict)
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
     known_adapters: bool = False
@@ -90,6 +99,8 @@ class Engine:
     """The release with the loop and kernels of today's servers of many users; None: it is none of them."""
     intake_flag: str = ""
     """The flag by which it takes in requests every so many steps."""
+    takes_token_ids: bool = False
+    """Its server may be asked in token ids, which `prove` does."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 
@@ -127,6 +138,10 @@ class Engine:
         if refusals := self.start_rules(deployment):
             return replace(result, starts=False, reason=refusals[0].message, refusals=refusals)
         return result
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The flag of its share of memory, and the share that it takes where no flag says it."""
+        return None
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec

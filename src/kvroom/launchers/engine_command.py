@@ -33,8 +33,7 @@ class EngineCommand:
         if form == "shell":
             return self.command
         if self.values is None:
-            why = f"is for vLLM, not {self.engine}"
-            raise KvroomError("--format", form, why, "Use --format shell.")
+            raise helm.no_chart(self.engine)
         return self.values
 
 
@@ -47,10 +46,10 @@ def engine_command(w: Workings) -> EngineCommand:
         fix = f"{fix[0].upper()}{fix[1:]}."
         raise StartRefused(f"{w.plan.scenario.engine} would not start", None, message, fix)
     launched = launch(w)
-    engine = launched.dialect.engine
-    chart = helm.values(launched, w.plan.weights.bytes) if engine == "vllm" else None
+    command = launched.command
+    chart = helm.values(launched, w.plan.weights.bytes) if command.chart else None
     return EngineCommand(
-        engine=engine,
+        engine=command.engine,
         argv=launched.argv,
         files=dict(launched.files),
         command=shell(launched),

@@ -20,7 +20,6 @@ from kvroom.answer.plan import (
     Plan,
     Pool,
     Pools,
-    Room,
     Weights,
 )
 from kvroom.answer.verdict import Verdict
@@ -70,8 +69,6 @@ class Workings:
     timing: Timing | None
     load: Load | None
     times: Times | None
-    room: Room
-    """Requests at once of the workload's lengths, its prefix shared; nothing where it states none."""
     held: int | None
     """Whole requests that run at once, of the workload's lengths where it states any; None without limit."""
     beyond: tuple[str, ...] = ()
@@ -228,7 +225,6 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         timing=timing,
         load=load,
         times=times,
-        room=room,
         held=held,
     )
 

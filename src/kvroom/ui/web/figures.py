@@ -18,6 +18,7 @@ from kvroom.latency.traffic import MAX_BATCH, compute_dtype, smallest
 from kvroom.models import catalogue
 from kvroom.models.kinds import FullAttention, HeadedAttention, LayerKind
 from kvroom.planner.plan import Workings
+from kvroom.scenario.engine_names import CEILING_ENGINE
 
 CURVE = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
          192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)  # fmt: skip
@@ -52,7 +53,7 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     else:
         found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
         found.append("breaks" if held["short_bytes"] else "capped")
-    found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
+    found.append("arithmetic" if plan.scenario.engine == CEILING_ENGINE else "engine")
     found += ["many"] if held["gpus"] > 1 else []
     found += ["experts"] if plan.weights.active_params < plan.weights.params else []
     found.append("level" if plan.step.crossover_batch is None else "crosses")
@@ -81,8 +82,8 @@ def memory(w: Workings) -> dict[str, Any]:
     if counted and each:
         # As the engine counts: whole blocks, padding in.
         each = floor(pool / (pools * counted))
-    if w.room.requests:
-        each = stored = floor(pool / w.room.requests)
+    if lengths := plan.capacity.of_lengths.requests:
+        each = stored = floor(pool / lengths)
     asked = plan.scenario.concurrency
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
