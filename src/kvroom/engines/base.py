@@ -27,6 +27,17 @@ from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 
 
+class StartRefusal(NamedTuple):
+    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
+
+    rule: str
+    message: str
+    fix: str
+    source: str
+    unsupported: bool = False
+    """The engine does not run so at all."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineAnswer:
     """What an engine makes of a Deployment.
@@ -34,6 +45,7 @@ class EngineAnswer:
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
+    ``refusals`` are the start rules that refuse it.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
@@ -53,16 +65,8 @@ class EngineAnswer:
     pools: int = 1
     limit: str = ""
     binding: str = ""
+    refusals: tuple[StartRefusal, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-class StartRefusal(NamedTuple):
-    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
-
-    rule: str
-    message: str
-    fix: str
-    source: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -134,7 +138,7 @@ class Engine:
         if notes := self.support.card_notes(self.name, self.label, deployment):
             result = replace(result, warnings=(*result.warnings, *notes))
         if refusals := self.start_rules(deployment):
-            return replace(result, starts=False, reason=refusals[0].message)
+            return replace(result, starts=False, reason=refusals[0].message, refusals=refusals)
         return result
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
