@@ -14,7 +14,7 @@ from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.serving_rules import ServingRules, paged_rules
@@ -85,7 +85,7 @@ class Engine:
     label: str
     newest: str = ""
     support: Support = field(default_factory=Support)
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitFlags = field(default_factory=LimitFlags)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
     command: CommandLine | None = None
     log: LogReader | None = None

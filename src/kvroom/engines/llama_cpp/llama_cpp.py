@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.llama_cpp.command import COMMAND
 from kvroom.engines.llama_cpp.drafting import LlamaCppDraftFlags
 from kvroom.engines.llama_cpp.engine import answer
@@ -43,7 +43,7 @@ LLAMA_CPP = LlamaCpp(
     name="llama.cpp",
     label="llama.cpp",
     support=SUPPORT,
-    limits=Limits(sequences="parallel"),
+    limits=LimitFlags(sequences="parallel"),
     draft_flags=LlamaCppDraftFlags(),
     command=COMMAND,
     log=LOG,

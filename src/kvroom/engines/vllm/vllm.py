@@ -9,7 +9,7 @@ from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.flags import plain_args
-from kvroom.engines.limits import FlagTrial, Limits
+from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.releases import shown
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.vllm.adapters import adapters_of
@@ -51,7 +51,7 @@ class Vllm(Engine):
         return adapters_of(version, args, model)
 
 
-LIMITS = Limits(
+LIMITS = LimitFlags(
     batch_tokens="max_num_batched_tokens",
     share="gpu_memory_utilization",
     sequences="max_num_seqs",
