@@ -11,7 +11,7 @@ from collections import deque
 from heapq import heappop
 from itertools import repeat
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.kvcache.connector import KVConnector, report_left
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.extents import ExtentPool

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.flags import plain_args
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import shown
 from kvroom.engines.tensorrt_llm.command import COMMAND
 from kvroom.engines.tensorrt_llm.engine import answer
+from kvroom.engines.tensorrt_llm.log import LOG
 from kvroom.engines.tensorrt_llm.support import SUPPORT
 from kvroom.engines.tensorrt_llm.versions import NEWEST
 from kvroom.sharding.deployment import Deployment
@@ -33,7 +34,7 @@ TENSORRT_LLM = TensorrtLlm(
     label="TensorRT-LLM",
     newest=shown(NEWEST),
     support=SUPPORT,
-    limits=Limits(
+    limits=LimitFlags(
         batch_tokens="max_num_tokens",
         share="kv_cache_free_gpu_memory_fraction",
         sequences="max_batch_size",
@@ -42,5 +43,13 @@ TENSORRT_LLM = TensorrtLlm(
         share_aliases=("free_gpu_memory_fraction",),
     ),
     command=COMMAND,
+    log=LOG,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--tp_size",
+        "activations": "--max_num_tokens",
+        "graphs": "--max_batch_size",
+        "kv": "--kv_cache_free_gpu_memory_fraction",
+    },
     modern_since=(1, 0),
 )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from kvroom.engines import serving_rules
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.prefix_cache import PrefixCache
 from kvroom.kvcache.request import ServedRequest
@@ -19,9 +21,9 @@ from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.optimize.cliff import CliffRange
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.command_line import command
+from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
-from kvroom.simulator.engines import serving_rules
 from kvroom.units import ceil_div, check_int
 
 CONTEXT_TOKENS = 2048
@@ -229,13 +231,15 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
     asked = Scenario.from_dict(given)
     kept = {k: v for k, v in asked.differences().items() if k in FROM_QUESTION}
     notes: list[str] = []
-    if asked.engine == "vllm":
+    if asked.engine == DEFAULT_ENGINE:
         kept |= {"engine_version": asked.engine_version, "engine_args": asked.engine_args}
     else:
-        notes.append(f"serving_rules by vLLM's rules in place of {asked.engine}'s")
+        notes.append(
+            f"played by {engine_of(DEFAULT_ENGINE).label}'s rules in place of {asked.engine}'s"
+        )
     longest = lengths.longest_tokens if lengths else CONTEXT_TOKENS
     base = Scenario.from_dict(
-        {**kept, "engine": "vllm", "context_tokens": ceil_div(longest, 1024) * 1024}
+        {**kept, "engine": DEFAULT_ENGINE, "context_tokens": ceil_div(longest, 1024) * 1024}
     )
     if work(base, paths=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
