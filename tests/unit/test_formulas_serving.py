@@ -6,9 +6,9 @@ from math import ceil, exp, sqrt
 
 import pytest
 
+from kvroom.engines.paged.scheduler_setup import GroupSpec
 from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.links import READ, WRITE, Link
 from kvroom.simulator.occupancy import (
     OFF,
     WIDE,
@@ -18,7 +18,8 @@ from kvroom.simulator.occupancy import (
     held_blocks,
     waiting_blocks,
 )
-from kvroom.simulator.script import Group, Script
+from kvroom.simulator.script import Script
+from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 from kvroom.workloads.distributions import Lognormal
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.statistics import nearest_rank
@@ -86,7 +87,7 @@ def test_full_steps_hold_what_begins_times_how_long_it_stays():
 
 def test_a_window_begins_anywhere_in_a_block():
     for reach in (16, 17, 100):
-        group = Group(type="sliding_window", block_size=16, reach=reach)
+        group = GroupSpec(type="sliding_window", block_size=16, reach=reach)
         touched = [(start + reach - 1) // 16 + 1 for start in range(16)]
         assert _group_blocks(group, 10_000) == pytest.approx(sum(touched) / 16)
 
@@ -99,12 +100,12 @@ def test_a_band_of_requests_adds_up_as_squares():
 
 
 def test_a_link_carries_whole_picoseconds_one_after_the_other():
-    link = Link(3, 1, duplex=True)
+    link = TransferQueue(3, 1, duplex=True)
     assert link.takes_ps(1) == 333_333_333_334
     assert link.carry(READ, 0, 3) == 10**12
     assert link.carry(READ, 0, 3) == 2 * 10**12
     assert link.carry(WRITE, 0, 3) == 10**12
-    shared = Link(3, 1, duplex=False)
+    shared = TransferQueue(3, 1, duplex=False)
     assert [shared.carry(way, 0, 3) for way in (READ, WRITE)] == [10**12, 2 * 10**12]
     assert link.busy_ps == 3 * 10**12
 

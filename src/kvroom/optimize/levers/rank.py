@@ -19,7 +19,7 @@ from kvroom.optimize.levers.served import Served, ServedFigures, each_served, se
 from kvroom.optimize.levers.waterfall import EXACT, shapley
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 
 UNSERVED = "what it brings depends on who comes: `--simulate` serves the workload with it"
 MERGED = ("engine_args", "workload")

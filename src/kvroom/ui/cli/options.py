@@ -196,8 +196,11 @@ def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
     """
     if not {"tp", "pp", "dp", "gpu_count"} & set(flags):
         return base
+    from kvroom.engines.registry import engine_of
+
     base = {k: v for k, v in base.items() if k != "gpu_count"}
-    if base.get("engine") in ("vllm", "sglang", "tensorrt-llm"):
+    line = engine_of(base["engine"]).command if "engine" in base else None
+    if line is not None and line.default_tp:
         base.setdefault("tp", 1)
     all_ranks = base.get("tp", 1) * base.get("dp", 1)
     if base.get("ep", 1) == all_ranks > 1:
@@ -209,17 +212,18 @@ def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
 def _named(
     model: str, flags: dict[str, Any], base: dict[str, Any], said: list[str]
 ) -> dict[str, Any]:
-    """The keys of the model that was typed; beside Ollama it may be a name of its library."""
-    engine = str(flags.get("engine", base.get("engine", ""))).lower()
-    if engine != "ollama" or ":" not in model or "\\" in model:
+    """The keys of the model that was typed, which may be a name of the engine's own library."""
+    engine = flags.get("engine", base.get("engine"))
+    if engine is None or ":" not in model:
         return {"model": model}
-    from kvroom.launchers.ollama import of_library
+    from kvroom.engines.registry import engine_of
 
-    found, warnings = of_library(model, flags)
-    if "model" not in found:
+    line = engine_of(engine).command
+    if line is None:
         return {"model": model}
+    keys, warnings = line.model_keys(model, flags)
     said += warnings
-    return {**found, **{k: flags[k] for k in found if k in flags}}
+    return {**keys, **{k: flags[k] for k in keys if k in flags}}
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:

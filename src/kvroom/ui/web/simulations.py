@@ -24,9 +24,9 @@ from kvroom.planner.reuse import capacities_of
 from kvroom.planner.simulate import Objective, Simulated, parse_slo
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import check_keys
-from kvroom.simulator.fleet import Moment
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
+from kvroom.simulator.timeline import Moment
 from kvroom.ui.web import replays
 from kvroom.ui.web.routes import Gone, Listener
 from kvroom.units import ceil_div, check_int, parse_tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from kvroom.engines.registry import all_engines
 from kvroom.errors import KvroomError
 from kvroom.models import catalogue
 from kvroom.planner.plan import Workings
@@ -23,32 +24,25 @@ def engine_flags(w: Workings) -> dict[str, str]:
     """The engines' own command lines for this deployment, by engine."""
     s, d = w.plan.scenario, w.deployment
     model = _published(s.model)
-    users = s.concurrency
-    lines = {
-        "vLLM": ["vllm", "serve", model, "--max-model-len", str(d.context_tokens)],
-        "SGLang": [
-            "python", "-m", "sglang.launch_server", "--model-path", model,
-            "--context-length", str(d.context_tokens),
-        ],
-    }  # fmt: skip
-    for engine, layouts in (
-        ("vLLM", (("tensor-parallel-size", s.tp), ("pipeline-parallel-size", s.pp),
-                  ("data-parallel-size", s.dp))),
-        ("SGLang", (("tp-size", s.tp), ("pp-size", s.pp), ("dp-size", s.dp))),
-    ):  # fmt: skip
-        for flag, n in layouts:
-            if n > 1:
-                lines[engine] += [f"--{flag}", str(n)]
-    if d.kv_name.startswith("fp8"):
-        lines["vLLM"] += ["--kv-cache-dtype", "fp8"]
-        lines["SGLang"] += ["--kv-cache-dtype", "fp8_e4m3"]
-    if users is not None:
-        lines["vLLM"] += ["--max-num-seqs", str(users)]
-        lines["SGLang"] += ["--max-running-requests", str(users)]
-    if s.engine == "vllm":
-        for key, value in s.engine_args.items():
-            lines["vLLM"] += [f"--{key.replace('_', '-')}", str(value)]
-    return {name: shlex.join(words) for name, words in lines.items()}
+    lines: dict[str, str] = {}
+    for engine in all_engines():
+        line = engine.command
+        if line is None or not {"tp", "context_tokens", "kv_dtype"} <= set(line.keys):
+            continue
+        words = [*line.programs[0], *([line.typed(line.model_flag)] if line.model_flag else ())]
+        words += [model, line.typed(line.keys["context_tokens"][0]), str(d.context_tokens)]
+        for key in ("tp", "pp", "dp"):
+            if getattr(s, key) > 1:
+                words += [line.typed(line.keys[key][0]), str(getattr(s, key))]
+        if d.kv_name.startswith("fp8"):
+            words += [line.typed(line.keys["kv_dtype"][0]), line.dtypes.get("fp8", "fp8")]
+        if s.concurrency is not None:
+            words += [line.typed(engine.limits.sequences), str(s.concurrency)]
+        if s.engine == engine.name:
+            for key, value in s.engine_args.items():
+                words += [line.typed(key), str(value)]
+        lines[line.label] = shlex.join(words)
+    return lines
 
 
 def take_away(w: Workings) -> dict[str, Any]:

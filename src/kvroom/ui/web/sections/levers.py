@@ -19,7 +19,7 @@ from kvroom.planner.plan import work
 from kvroom.scenario.command_line import command
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
-from kvroom.simulator.fleet import Moment
+from kvroom.simulator.timeline import Moment
 from kvroom.ui.web.routes import Gone, Listener
 from kvroom.ui.web.sections import reality, tiers
 
