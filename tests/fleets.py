@@ -4,13 +4,14 @@ from kvroom.engines.vllm.scheduler import Settings
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.kvcache.request import Sequence
 from kvroom.latency.clock import Reach, StepClock
+from kvroom.scenario.cluster import ROUTING_POLICIES, Routing
 from kvroom.simulator.cluster import Managed, Pool
 from kvroom.simulator.event_engine import Server
 from kvroom.simulator.feed import LiveHashes
 from kvroom.simulator.handover import Receiver, Wire
 from kvroom.simulator.loop import Stepper
 from kvroom.simulator.replicas import Autoscale, Failures, Ledger, Replica
-from kvroom.simulator.router import POLICIES, Router, Routing
+from kvroom.simulator.router import Router
 from kvroom.simulator.script import Engine, Group
 from serving import Case, Noted
 
@@ -170,7 +171,7 @@ def some_fleet(dice, case, **given):
             low=0.4,
         )
     settings = {
-        "policy": dice.choice(POLICIES),
+        "policy": dice.choice(ROUTING_POLICIES),
         "stale_s": dice.choice([0.0, 0.0, 3e-10, 1e-8]),
         "begin": begin,
         "scale": scale,

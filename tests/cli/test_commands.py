@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from kvroom.answer.plan import Plan
 from kvroom.hardware import catalogue as cards
 from kvroom.models import catalogue
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
 from kvroom.ui.cli.options import FLAGS

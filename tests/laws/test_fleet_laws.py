@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleets import fleet_of, some_fleet, split_fleet
+from kvroom.scenario.cluster import ROUTING_POLICIES
 from kvroom.simulator.feed import Live
 from kvroom.simulator.fleet import Fleet
 from kvroom.simulator.replicas import Failures, State
-from kvroom.simulator.router import POLICIES
 from serving import Noted, jumped, some_case, some_chats
 
 DICE = st.integers(0, 2**32).map(random.Random)
@@ -55,7 +55,7 @@ def test_jumps_are_steps_in_fleets_too(dice, make):
     case = make(dice)
     seed = dice.randrange(2**32)
     # What steppers have cached a router can only guess.
-    policies = [p for p in POLICIES if p != "prefix"]
+    policies = [p for p in ROUTING_POLICIES if p != "prefix"]
     policy = dice.choice(policies)
     runs = []
     for jumps in (True, False):
@@ -68,7 +68,7 @@ def test_jumps_are_steps_in_fleets_too(dice, make):
 
 
 @settings(max_examples=100)
-@given(DICE, CASES, st.sampled_from(POLICIES), st.sampled_from([0.0, 1e-9]))
+@given(DICE, CASES, st.sampled_from(ROUTING_POLICIES), st.sampled_from([0.0, 1e-9]))
 def test_one_replica_behind_any_router_is_no_fleet(dice, make, policy, stale):
     case = make(dice)
     fleet, out = fleet_of(case, 1, policy=policy, stale_s=stale)

@@ -13,14 +13,15 @@ from click.testing import CliRunner
 
 import completions_server
 from kvroom.errors import KvroomError
+from kvroom.observe.prove import session
 from kvroom.observe.prove.completions import Ask, Engine
 from kvroom.observe.prove.experiments import Lab, Measured, Step, ids
 from kvroom.observe.prove.proof import calibrated, errors, prove
 from kvroom.observe.prove.quiet import Meter, between
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui import proof_page
+from kvroom.ui import codec, proof_page
 from kvroom.ui.cli.main import main
-from kvroom.ui.terminal import prove as face
+from kvroom.ui.terminal import prove as text_of
 from support import check_told
 
 pytest.importorskip("prometheus_client")
@@ -171,14 +172,14 @@ def test_what_the_engine_cannot_hold_is_not_asked():
     question = scenario(max_num_seqs=2, max_model_len=256)
     with completions_server.serving() as server:
         server.token_s = 0.002
-        run = face.ask(server.address, question, "t", face.Wishes(("steps", "firsts")))
+        run = session.measured(server.address, question, ("steps", "firsts"))
     measured = Measured.from_dict(run["measured"])
     assert {s.concurrency for s in measured.steps} <= {1, 2}
     assert max(f.input_tokens for f in measured.firsts) == 64
     assert max(len(a["prompt"]) + a["max_tokens"] for a in server.asked) <= 256
     small = scenario(max_model_len=128)
     with completions_server.serving() as server:
-        run = face.ask(server.address, small, "t", face.Wishes(("steps", "conversations")))
+        run = session.measured(server.address, small, ("steps", "conversations"))
     assert run["measured"]["steps"] == []
     assert max(len(a["prompt"]) + a["max_tokens"] for a in server.asked) <= 128
 
@@ -265,7 +266,7 @@ def test_a_wrong_record_is_told(tmp_path, text):
     path = tmp_path / "r.json"
     path.write_text(text)
     with pytest.raises(KvroomError) as e:
-        face.read(str(path))
+        session.read_record(codec.read_json(str(path), "record"), str(path))
     check_told(e.value)
 
 
@@ -294,7 +295,7 @@ def test_a_record_of_odd_values_is_told(tmp_path, odd):
         place[key] = odd
         path.write_text(json.dumps({**record, "runs": record["runs"][:1]}))
         with pytest.raises(KvroomError) as e:
-            face.read(str(path))
+            session.read_record(codec.read_json(str(path), "record"), str(path))
         check_told(e.value)
 
 
@@ -331,5 +332,5 @@ def test_a_process_that_is_none_and_another_engine_are_refused():
 
 def test_no_line_is_wider_than_a_terminal():
     about = {"times": "the engine's own: " + "by the clock, less what others took, " * 4}
-    text = face.show([], about)
+    text = text_of.show([], about)
     assert max(map(len, text.splitlines())) <= 80

@@ -8,14 +8,14 @@ import pytest
 from fleets import S, fleet_of, queue
 from kvroom.errors import KvroomError
 from kvroom.kvcache.extents import Holding
+from kvroom.scenario.cluster import Routing
 from kvroom.simulator.live import Live
-from kvroom.simulator.router import Books, Router, Routing, View, leading, parse_routing
+from kvroom.simulator.router import Books, Router, View, leading
 
 
 @pytest.mark.parametrize(
     ("given", "becomes"),
     [
-        (None, Routing()),
         ("prefix", Routing(policy="prefix")),
         ("prefix:stale=50ms", Routing(policy="prefix", stale_s=0.05)),
         ("prefix:stale=0:weight=2.5", Routing(policy="prefix", weight=2.5)),
@@ -24,7 +24,7 @@ from kvroom.simulator.router import Books, Router, Routing, View, leading, parse
     ],
 )
 def test_a_routing_is_read(given, becomes):
-    assert parse_routing(given) == becomes
+    assert Routing.parse("routing", given) == becomes
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_a_routing_is_read(given, becomes):
 )
 def test_what_is_no_routing_is_refused(given, field):
     with pytest.raises(KvroomError) as caught:
-        parse_routing(given)
+        Routing.parse("routing", given)
     assert caught.value.field == field
 
 
 def test_the_nearest_name_is_offered():
     with pytest.raises(KvroomError, match="prefix"):
-        parse_routing("prefx")
+        Routing.parse("routing", "prefx")
 
 
 def poisson(case, count, gap_ps, output, seed=7):

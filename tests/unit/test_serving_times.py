@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
-from kvroom.latency.calibration import TAKES_IN
 from support import asked
 
 
@@ -103,7 +103,12 @@ def test_sglang_waits_as_long_as_its_flag_says():
 @pytest.mark.parametrize("given", [0, -1, "often", 1.5])
 def test_an_intake_that_is_no_number_of_steps_is_refused(given):
     with pytest.raises(KvroomError) as e:
-        asked("llama-3-8b", "H100-SXM", engine="sglang", engine_args={TAKES_IN: given})
+        asked(
+            "llama-3-8b",
+            "H100-SXM",
+            engine="sglang",
+            engine_args={engine_of("sglang").intake_flag: given},
+        )
     assert e.value.field == "engine_args.scheduler_recv_interval"
 
 

@@ -6,7 +6,7 @@ or not modelled for that engine.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -227,7 +227,8 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, keys as in the dataclasses."""
-        return asdict(self)
+        plain = asdict(replace(self, scenario=Scenario(model="", gpu="")))
+        return plain | {"scenario": self.scenario.to_dict()}
 
     def _repr_html_(self) -> str:
         """The Plan as notebooks show it. How that looks is a face's matter, asked only when it is shown."""

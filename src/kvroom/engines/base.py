@@ -1,15 +1,23 @@
-"""What an engine answers.
+"""What an engine is: one ``Engine`` a served program, which holds all that kvroom knows of it.
 
-An engine is a function ``(Deployment) -> EngineAnswer``; it turns a device's bytes and a model's layout
-into accounts, cache bytes and what that engine would print.
+Its folder has its flags, memory, scheduler, start rules, command line, log and metrics; what it leaves out
+is that of an engine of which nothing else is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
+from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
+from kvroom.engines.drafting import DraftFlags
+from kvroom.engines.limits import Limits
+from kvroom.engines.support import Support
+from kvroom.hardware.device import Device
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 
@@ -43,7 +51,90 @@ class EngineAnswer:
     warnings: tuple[str, ...] = ()
 
 
-Engine = Callable[[Deployment], EngineAnswer]
+class StartRefusal(NamedTuple):
+    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
+
+    rule: str
+    message: str
+    fix: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """One engine: facts as members, rules as methods.
+
+    ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
+    newest release whose rules are known ("" where releases are not told apart). ``support`` says what
+    runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
+    it is told to draft.
+    """
+
+    name: str
+    label: str
+    newest: str = ""
+    support: Support = field(default_factory=Support)
+    limits: Limits = field(default_factory=Limits)
+    draft_flags: DraftFlags = field(default_factory=DraftFlags)
+    ceiling: bool = False
+    """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
+    known_adapters: bool = False
+    """What LoRA adapters take beside the weights is known."""
+    takes_overrides: bool = False
+    """Flags replace keys of the model's config, and keep weights in host memory."""
+    modern_since: tuple[int, int] | None = None
+    """The release with the loop and kernels of today's servers of many users; None: it is none of them."""
+    intake_flag: str = ""
+    """The flag by which it takes in requests every so many steps."""
+    schedule_of_one_rank: bool = False
+    """Drafts by batch size hold only where it has no data-parallel ranks."""
+
+    @property
+    def serves_many(self) -> bool:
+        """Whether its times are those of servers of many users: theirs, and a ceiling's."""
+        return self.ceiling or self.modern_since is not None
+
+    def prepare(
+        self, scenario: Scenario, model: ModelSpec, device: Device
+    ) -> tuple[Scenario, tuple[str, ...]]:
+        """The question in the engine's own notions, where they are not those of a Scenario, and what to
+        say of it."""
+        return scenario, ()
+
+    def as_served(self, model: ModelSpec) -> ModelSpec:
+        """The model as the engine takes it, where it would take it for something else."""
+        return model
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """What the engine's own rules make of a device's bytes and a model's layout."""
+        raise NotImplementedError(self.name)
+
+    def start_rules(self, deployment: Deployment) -> tuple[StartRefusal, ...]:
+        """Every rule by which it refuses to start with these flags, this model, this card."""
+        if why := self.support.cache_refusal(self.name, deployment):
+            return (StartRefusal("cache type", why, "", self.support.source),)
+        return ()
+
+    def answer(self, deployment: Deployment) -> EngineAnswer:
+        """Its memory, refused where a start rule refuses."""
+        result = self.memory(deployment)
+        if notes := self.support.card_notes(self.name, self.label, deployment):
+            result = replace(result, warnings=(*result.warnings, *notes))
+        if refusals := self.start_rules(deployment):
+            return replace(result, starts=False, reason=refusals[0].message)
+        return result
+
+    def adapters(
+        self, version: str | None, args: Mapping[str, Any], model: ModelSpec
+    ) -> Adapters | None:
+        """The adapters that its flags make room for; None without them."""
+        return None
+
+    def adapter_notes(self, args: Mapping[str, Any]) -> tuple[str, ...]:
+        """What is asked about adapters and changes nothing in the answer."""
+        if self.known_adapters:
+            return idle_notes(args)
+        return () if self.ceiling else unknown_notes(self.name, args)
 
 
 def account(name: str, size: int, source: str, band: tuple[int, int] | None = None) -> Account:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from kvroom.engines.drafting import speculation_of
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.launchers.dialects import DIALECTS, DOCKER_SWITCHES, OLLAMA, TENSORRT_LLM, Dialect
 from kvroom.launchers.flag_words import Reading
@@ -29,7 +31,6 @@ from kvroom.launchers.shell import (
     words_of,
     written_files,
 )
-from kvroom.scenario import speculation
 
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 8
@@ -93,10 +94,10 @@ def _command(
 ) -> Command:
     if start.version:
         keys.setdefault("engine_version", start.version)
-    engine, args = start.dialect.engine, keys.get("engine_args", {})
-    drafting = speculation.asked(None, engine, args) if rest.get("speculation") else None
+    drafts, args = engine_of(start.dialect.engine).draft_flags, keys.get("engine_args", {})
+    drafting = speculation_of(None, drafts, args) if rest.get("speculation") else None
     if drafting is not None:  # the comment says what these flags are for
-        said = speculation.flags(drafting, engine)
+        said = drafts.write(drafting)
         keys["engine_args"] = {k: v for k, v in args.items() if k not in said}
     return Command({**keys, **rest}, tuple(warnings), model)
 

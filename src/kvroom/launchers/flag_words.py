@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import Any
 
+from kvroom.engines.drafting import from_flags
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.launchers.dialects import (
     LISTS,
@@ -23,7 +25,6 @@ from kvroom.launchers.dialects import (
 )
 from kvroom.launchers.shell import is_open
 from kvroom.models.load import load
-from kvroom.scenario.speculation import from_flags
 from kvroom.units import GIB
 
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
@@ -202,9 +203,11 @@ class Reading:
         stored = _STORED.get(self.quantisation or "")
         if stored and self._unquantised():
             self.keys["weight_dtype"] = stored
-        drafting, self.args = from_flags(self.d.engine, self.args, self.keys.get("model"), load)
+        drafting, self.args = from_flags(
+            engine_of(self.d.engine).draft_flags, self.args, self.keys.get("model"), load
+        )
         if drafting is not None:
-            self.keys["speculation"] = drafting
+            self.keys["speculation"] = drafting.to_dict()
         if self.args:
             self.keys["engine_args"] = self.args
         return self.keys, self.warnings

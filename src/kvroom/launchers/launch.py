@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from kvroom.engines.drafting import from_flags, speculation_of
 from kvroom.engines.llama_cpp.ollama import named
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.launchers.dialects import DIALECTS, LLAMA_CPP, OLLAMA, TENSORRT_LLM, VLLM, Dialect
 from kvroom.launchers.ollama import CREATED, LIBRARY_WEIGHTS, MODELFILE, library_name, settings
@@ -21,7 +23,6 @@ from kvroom.models import catalogue
 from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.load import load
 from kvroom.planner.plan import Workings
-from kvroom.scenario import speculation
 from kvroom.scenario.scenario import Scenario
 
 REST = "# kvroom: "
@@ -153,7 +154,7 @@ def stated(w: Workings) -> Scenario:
         args = _cells(w, args)
     if s.engine == "ollama":
         return _ollama_stated(w, s, args)
-    drafting, args = speculation.from_flags(s.engine, args, s.model, load)
+    drafting, args = from_flags(engine_of(s.engine).draft_flags, args, s.model, load)
     if drafting is not None:
         s = replace(s, speculation=drafting)
     if s.engine == "sglang":
@@ -242,9 +243,9 @@ def _flags(w: Workings, s: Scenario, d: Dialect) -> tuple[dict[str, Any], set[st
         widths = {"bf16": "bfloat16", "fp16": "float16"}
         own = w.deployment.model.dtype
         flags["dtype"] = widths.get(s.weight_dtype or own, widths.get(own, "auto"))
-    drafting = speculation.asked(s.speculation, s.engine, s.engine_args)
+    drafting = speculation_of(s.speculation, engine_of(s.engine).draft_flags, s.engine_args)
     if drafting is not None and drafting.field == "speculation":
-        flags |= speculation.flags(drafting, d.engine)
+        flags |= engine_of(d.engine).draft_flags.write(drafting)
     flags |= {k.strip().lstrip("-").replace("-", "_"): v for k, v in s.engine_args.items()}
     return {k: v for k, v in flags.items() if v is not None}, said
 
@@ -323,7 +324,7 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
             notes.append(
                 f"the library's default weights are {LIBRARY_WEIGHTS}, this plan's are not"
             )
-    if s.speculation and "max_concurrency" in s.speculation:
+    if s.speculation and s.speculation.max_concurrency is not None:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
     if (times := _times(s)) > 1:
         each = s.gpu_count * s.replicas // times

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvroom.answer.plan import Account, Plan
+from kvroom.engines.drafting import from_flags
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
@@ -23,7 +25,6 @@ from kvroom.observe.logs.startup import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
-from kvroom.scenario.speculation import from_flags
 from kvroom.units import MAX_BYTES
 
 PRINTED_AS = {
@@ -177,9 +178,11 @@ def complete(
         if spec is None:
             missing.insert(0, "model")
     if spec is not None and "speculation" not in asked:
-        drafting, asked["engine_args"] = from_flags(asked["engine"], args, asked["model"], load)
+        drafting, asked["engine_args"] = from_flags(
+            engine_of(asked["engine"]).draft_flags, args, asked["model"], load
+        )
         if drafting is not None:
-            asked["speculation"] = drafting
+            asked["speculation"] = drafting.to_dict()
     if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
         word = log.quantisation
         stored = _stored(word, asked["engine"]) if word else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.errors import KvroomError
 from kvroom.hardware.node import Machine
 from kvroom.kvcache.connector import Bringer
 from kvroom.kvcache.extents import ExtentPool
@@ -18,19 +18,16 @@ from kvroom.latency.transfer import BELOW, transfer_s
 from kvroom.planner.offload import plant_of
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.pools import (
-    MAX_REPLICAS,
-    Split,
     autoscale_of,
     check_widths,
     failures_of,
-    fleet_keys,
     lockstep_of,
-    object_of,
     pools_of,
-    split_of,
     within,
 )
-from kvroom.scenario.scenario import Scenario, check_keys
+from kvroom.scenario.cluster import ROUTING_POLICIES, ColdStart, Disaggregation, Routing
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.simulator.cluster import Managed, Pool
 from kvroom.simulator.engines import Played, played
 from kvroom.simulator.event_engine import Server
@@ -44,8 +41,8 @@ from kvroom.simulator.loop import Stepper
 from kvroom.simulator.metrics import Limits, Outcome
 from kvroom.simulator.offload_tiers import Common, Plant
 from kvroom.simulator.replicas import Ledger, Replica, seconds_ps
-from kvroom.simulator.router import POLICIES, Router, parse_routing
-from kvroom.units import check_float, check_int, show_rate
+from kvroom.simulator.router import Router
+from kvroom.units import check_int, show_rate
 
 FAR = 2**20
 """A length at which a cache that does not grow with every token is found out."""
@@ -193,31 +190,23 @@ def groups_of(workings: Workings) -> list[Group]:
     """The replicas of a planned Scenario, pool by pool; of a disaggregated one those that compute prompts
     come first."""
     scenario = workings.plan.scenario
-    asked, split = fleet_keys(scenario), split_of(scenario)
-    field = "fleet.pools"
-    if split is not None:
-        field = "disaggregation"
-        pools = {f"{field}.{name}": getattr(split, name) for name in ("prefill", "decode")}
-        groups = [_pool_group(name, *pool) for name, pool in pools.items()]
-        groups[0] = replace(groups[0], prompts_only=True)
-        _check_split(groups)
-    elif "pools" in asked:
-        owns = pools_of(scenario, asked["pools"])
-        groups = [_pool_group(f"{field}[{n}]", *pool) for n, pool in enumerate(owns)]
-        if "autoscale" in asked and len(groups) > 1:
-            fix = "Give equal replicas (replicas in place of fleet.pools)."
-            why = "pools cannot be scaled by one rule"
-            raise KvroomError("fleet.autoscale", len(groups), why, fix)
+    fleet, split = scenario.fleet, scenario.disaggregation
+    field = "disaggregation" if split else "fleet.pools"
+    if split is not None or (fleet is not None and fleet.pools is not None):
+        groups = [_pool_group(*pool) for pool in pools_of(scenario)]
     else:
         first = check_int("replicas", scenario.replicas, low=1, high=MAX_REPLICAS)
-        scale = autoscale_of(asked, first, workings.deployment.layout.dp)
+        scale = autoscale_of(scenario, first, workings.deployment.layout.dp)
         groups = [group_of(workings, first, scale.most if scale else first)]
+    if split is not None:
+        groups[0] = replace(groups[0], prompts_only=True)
+        _check_split(groups)
     sizes = {g.rules.name_tokens for g in groups}
     if len(sizes) > 1:
         fix = "Give all pools the same engine, block_size and dcp."
         raise KvroomError(field, sorted(sizes), "tokens are in a block, pool by pool", fix)
-    start = asked.get("start") or {}
-    together = lockstep_of(asked, [g.workings.deployment.layout.dp for g in groups])
+    start = (fleet and fleet.start) or ColdStart()
+    together = lockstep_of(scenario, [g.workings.deployment.layout.dp for g in groups])
     return [replace(g, cold_ps=cold_start_ps(g, start), lockstep=together) for g in groups]
 
 
@@ -235,30 +224,25 @@ def _check_split(groups: Sequence[Group]) -> None:
     check_widths([g.workings.deployment.kv_name for g in groups])
 
 
-def cold_start_ps(group: Group, start: Mapping[str, Any]) -> int:
+def cold_start_ps(group: Group, start: ColdStart) -> int:
     """Until a replica of ``group`` that starts serves: its weights from their tier (all GPUs at once,
     ``timing.tiers``), and so many seconds."""
     d = group.workings.deployment
-    check_keys("fleet.start", object_of("fleet.start", start), ("weights_from", "seconds"))
-    name = start.get("weights_from", "nvme")
-    if name not in BELOW:
-        fix = did_you_mean(str(name), BELOW, f"One of: {', '.join(BELOW)}.")
-        raise KvroomError("fleet.start.weights_from", name, "is no tier that holds weights", fix)
-    seconds = check_float("fleet.start.seconds", start.get("seconds", 0.0), low=0, high=1e6)
+    name = start.weights_from
     machine = Machine.standard(d.device, d.layout.gpus)
     load = transfer_s(machine, name, max(r.weight_bytes for r in d.ranks))
     if load is None:
         fix = f"One of: {', '.join(t for t in BELOW if machine.tier(t))}."
         raise KvroomError("fleet.start.weights_from", name, "is no tier of this machine", fix)
-    return seconds_ps(load + seconds)
+    return seconds_ps(load + start.seconds)
 
 
 def is_managed(scenario: Scenario, groups: Sequence[Group]) -> bool:
     """Whether replicas need a router that decides, or are not all alike for ever."""
-    routing = parse_routing(scenario.routing)
+    policy = (scenario.routing or Routing()).policy
     several = sum(g.replicas for g in groups) > 1
-    special = bool(fleet_keys(scenario)) or split_of(scenario) is not None
-    return (several and (routing.policy != POLICIES[0] or shares(groups))) or special
+    special = bool(scenario.fleet and scenario.fleet.keys) or scenario.disaggregation is not None
+    return (several and (policy != ROUTING_POLICIES[0] or shares(groups))) or special
 
 
 def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
@@ -293,11 +277,11 @@ def managed(
     seed: int,
 ) -> Managed:
     """``groups`` behind the routers that ``scenario`` asks for; failures are drawn by ``seed``."""
-    asked, split = fleet_keys(scenario), split_of(scenario)
+    split = scenario.disaggregation
     replicas: list[Replica] = []
     passage = passage_of([g.clock for g in groups for _ in range(g.most)])
     ledger = Ledger(replicas, limits=limits, on_over=on_over, passage_ps=passage)
-    routings = [parse_routing(scenario.routing), *([split.routing] if split else [])]
+    routings = [scenario.routing or Routing(), *([split.routing] if split else [])]
     room = [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)]
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
@@ -349,13 +333,13 @@ def managed(
         ]
     else:
         dp = groups[0].workings.deployment.layout.dp
-        scale = autoscale_of(asked, groups[0].replicas, dp)
+        scale = autoscale_of(scenario, groups[0].replicas, dp)
         begin = sum(g.replicas for g in groups)
         pools = [Pool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
     fleet = Managed(
         pools,
         ledger,
-        failures=failures_of(asked, len(replicas), seed),
+        failures=failures_of(scenario, len(replicas), seed),
         linked=feed.follows,
         shares=shares(groups),
         wire=wire,
@@ -365,7 +349,7 @@ def managed(
     return fleet
 
 
-def _wire(split: Split, groups: Sequence[Group]) -> Wire:
+def _wire(split: Disaggregation, groups: Sequence[Group]) -> Wire:
     """What connects the pools: as asked, or a network adapter a GPU, of the pool that has fewer."""
     rate = split.link_bytes_per_s
     if rate is None:

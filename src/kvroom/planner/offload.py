@@ -9,7 +9,6 @@ from kvroom.errors import KvroomError
 from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.clock import PS_PER_S, StepClock
 from kvroom.planner.plan import Workings
-from kvroom.scenario.offload import asked
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.engines import Played
@@ -19,11 +18,10 @@ from kvroom.workloads.statistics import nearest_rank
 
 def tiers_of(scenario: Scenario, d: Deployment) -> tuple[Sized, ...]:
     """The tiers that a Scenario asks for, on its machine; those of no bytes are none."""
-    wanted = asked(scenario.tiers)
-    if not wanted:
+    if not scenario.tiers:
         return ()
     machine = resolve_machine(scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
-    return sized(wanted, machine)
+    return sized(scenario.tiers, machine)
 
 
 def plant_of(
@@ -62,8 +60,8 @@ def plant_of(
 
 def warnings_of(scenario: Scenario, plants: Sequence[Plant]) -> Iterable[str]:
     """What is to be said about the tiers."""
-    if asked(scenario.tiers) and not plants:
-        if any(t.bytes != 0 for t in asked(scenario.tiers)):
+    if scenario.tiers and not plants:
+        if any(t.bytes != 0 for t in scenario.tiers):
             yield "tiers keep nothing: prefix caching is off"
         return
     yield from dict.fromkeys(w for plant in plants for w in plant.warnings())

@@ -36,10 +36,8 @@ from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
-from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind
 from kvroom.planner.place import deploy
-from kvroom.planner.pools import Split, check_fleet, check_widths, split_of, within
+from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
     cost_of,
     cost_of_pools,
@@ -52,6 +50,7 @@ from kvroom.planner.times import (
     timing_of,
 )
 from kvroom.planner.verdict import judge, requests_held
+from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
@@ -142,9 +141,8 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
 
 def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     """``plan`` with its intermediate objects."""
-    split = split_of(scenario)
-    if split is not None:
-        return _divided(scenario, split, paths=paths)
+    if scenario.disaggregation is not None:
+        return _divided(scenario, scenario.disaggregation, paths=paths)
     asked = check_fleet(scenario)
     made = _single(scenario, paths=paths)
     if not asked:
@@ -221,10 +219,10 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     )
 
 
-def _divided(scenario: Scenario, split: Split, *, paths: bool) -> Workings:
+def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Workings:
     """Two pools: memory, requests and the step are those of one replica of the second, where requests
     stay; times, price and verdict are of both."""
-    (first, count), (second, others) = split.prefill, split.decode
+    (_, first, count), (_, second, others) = pools_of(scenario)
     with within("disaggregation.prefill"):
         prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
     users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
@@ -316,9 +314,9 @@ def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
         growth += kind.growth(kv) * count
         size = kind.stored_bytes(tokens, kv, deployment.encoder_tokens) * count
         whole += size
-        if kind.kind in FIXED:
+        if kind.recurrent:
             state += size
-        key = (kind.kind, token_bytes(kind, kv))
+        key = (kind.kind, _number(kind.token_bytes(kv)))
         groups[key] = groups.get(key, 0) + count
     return Cache(
         bytes_per_token=ceil(growth),
@@ -333,13 +331,5 @@ def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
     )
 
 
-FIXED = ("state", "conv")
-"""Kinds whose size does not depend on length."""
-
-
-def token_bytes(kind: LayerKind, kv: Dtype) -> int | float:
-    """What a token takes in a layer of ``kind`` while it is held (nothing in state and shared)."""
-    if kind.kind in ("window", "chunked"):
-        return kind.entry_bytes(kv)
-    growth = kind.growth(kv)
-    return int(growth) if growth.denominator == 1 else float(growth)
+def _number(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)

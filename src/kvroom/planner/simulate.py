@@ -30,8 +30,7 @@ from kvroom.simulator.frames import Frame, Recording
 from kvroom.simulator.live import Live
 from kvroom.simulator.metrics import Limits, Outcome
 from kvroom.simulator.offload_tiers import Plant
-from kvroom.units import ceil_div
-from kvroom.workloads.distributions import parse_seconds
+from kvroom.units import ceil_div, parse_seconds
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic

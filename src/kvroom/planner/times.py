@@ -14,7 +14,8 @@ from kvroom.latency.load import Load, Times, served
 from kvroom.latency.own_points import drawn_to, points_for
 from kvroom.latency.step_time import Rates
 from kvroom.latency.traffic import Traffic, compute_dtype
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_int, show_rate
 

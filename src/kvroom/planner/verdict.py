@@ -6,6 +6,7 @@ from math import floor
 
 from kvroom.answer.plan import Ceiling, Verdict
 from kvroom.engines.base import EngineAnswer
+from kvroom.engines.registry import engine_of
 from kvroom.models import quantization as quantisation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -24,7 +25,7 @@ def _stored(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int |
     """Whole requests that the cache holds."""
     if limit is None:
         return None
-    if d.engine == "arithmetic":
+    if engine_of(d.engine).ceiling:
         return limit.requests
     most = answer.capacity.max_concurrency if answer.capacity else None
     return None if most is None else d.layout.dp * answer.pools * floor(most)
@@ -66,7 +67,7 @@ def judge(
 def _account(d: Deployment, answer: EngineAnswer) -> str:
     """Which share of a request's bytes it is that runs out: growing cache, or fixed state."""
     rank, kv = answer.rank, d.kv
-    fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.kind in ("state", "conv"))
+    fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.recurrent)
     return "state" if 2 * fixed > d.request_bytes(rank) else "kv_memory"
 
 
@@ -77,15 +78,6 @@ def _cards(d: Deployment) -> str:
 
 def _a_request(d: Deployment) -> str:
     return f"a request of {say_tokens(d.context_tokens)}"
-
-
-SCHEDULER_FLAGS = {
-    "vllm": "max_num_seqs",
-    "sglang": "max_running_requests",
-    "tensorrt-llm": "max_batch_size",
-    "llama.cpp": "parallel",
-}
-"""What an engine calls the most requests that it runs at once."""
 
 
 def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: int | None) -> str:
@@ -100,7 +92,7 @@ def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: in
         limit = answer.limit or f"as {d.engine} shares out its {left} of cache no more fit"
         why = f"{_a_request(d)} stores {each} on {where}, but {limit}"
     if held < stored:
-        flag = SCHEDULER_FLAGS.get(d.engine)
+        flag = engine_of(d.engine).limits.sequences
         limit = f" ({flag})" if flag else ""
         why = f"{d.engine} runs no more at once{limit}, though its cache would hold {stored:,}"
     if asked is not None and held < asked:
@@ -167,7 +159,7 @@ def _too_long(d: Deployment, answer: EngineAnswer) -> str:
         if longest
         else " Not even a short one fits."
     )
-    if not answer.starts and answer.reason and d.engine != "arithmetic":
+    if not answer.starts and answer.reason and not engine_of(d.engine).ceiling:
         shorter = longest is not None and longest < d.context_tokens
         return f"Does not start on {_cards(d)}: {answer.reason}.{say if shorter else ''}"
     if need <= answer.kv_bytes:

@@ -29,7 +29,7 @@ from math import inf, sqrt
 from kvroom.answer.plan import Room
 from kvroom.engines.base import EngineAnswer
 from kvroom.errors import KvroomError
-from kvroom.scenario.scenario import Workload
+from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.engines import played
 from kvroom.simulator.script import Engine, Group

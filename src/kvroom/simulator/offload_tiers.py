@@ -17,7 +17,7 @@ from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
 from kvroom.latency.clock import PS_PER_S, StepClock
 from kvroom.latency.traffic import smallest
-from kvroom.scenario.offload import TierAsked
+from kvroom.scenario.offload import OffloadTier
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.links import WRITE, Link
 from kvroom.simulator.offload import Level, Tiers
@@ -50,7 +50,7 @@ class Sized:
     ``bytes`` are those of one copy of the deployment that can be used (None: no limit).
     """
 
-    asked: TierAsked
+    asked: OffloadTier
     tier: Tier
     bytes: int | None
     warnings: tuple[str, ...] = ()
@@ -62,13 +62,13 @@ class Sized:
         return (self.tier.latency_s or 0.0) if own is None else own
 
 
-def sized(wanted: Iterable[TierAsked], machine: Machine) -> tuple[Sized, ...]:
+def sized(wanted: Iterable[OffloadTier], machine: Machine) -> tuple[Sized, ...]:
     """The tiers on ``machine``; those of no bytes are left out. KvroomError where a figure is missing."""
     found = [_sized(each, machine) for each in wanted]
     return tuple(each for each in found if each.bytes != 0)
 
 
-def _sized(wanted: TierAsked, machine: Machine) -> Sized:
+def _sized(wanted: OffloadTier, machine: Machine) -> Sized:
     tier = machine.tier(wanted.kind) or Tier(name=wanted.kind)
     if (tier.bytes_per_s if wanted.bytes_per_s is None else wanted.bytes_per_s) is None:
         why = f"{machine.device.name} has none apart from the GPU's own memory, or no known rate"

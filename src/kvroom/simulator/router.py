@@ -18,82 +18,16 @@ sent since.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
 from hashlib import blake2b
 from itertools import chain
 from math import inf
-from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.latency.clock import PS_PER_S
+from kvroom.scenario.cluster import Routing
 from kvroom.simulator.event_engine import Server
 from kvroom.simulator.live import Live
-from kvroom.units import check_float
-from kvroom.workloads.distributions import parse_seconds
-
-POLICIES = ("round-robin", "least-loaded", "prefix", "session")
-"""By name; the first is what is done unless another is asked for."""
-COUNTED = ("requests", "tokens")
-_EXAMPLE = 'Write prefix, prefix:stale=50ms, or {"policy": "prefix", "stale_s": 0.05}.'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
-    """A policy and its settings: how old its view may be, what of prompts weighs against load (prefix),
-    what is counted as load (least-loaded)."""
-
-    policy: str = POLICIES[0]
-    stale_s: float = 0.0
-    weight: float = 1.0
-    by: str = COUNTED[0]
-
-
-def parse_routing(value: Any, field: str = "routing") -> Routing:
-    """The Routing of a name, ``name:key=value…`` or an object; None is the usual one. KvroomError names
-    what is wrong."""
-    if value is None:
-        return Routing()
-    if isinstance(value, str):
-        name, *pairs = value.split(":")
-        given: dict[str, Any] = {"policy": name.strip()}
-        for pair in pairs:
-            key, equals, text = (part.strip() for part in pair.partition("="))
-            if not equals:
-                raise KvroomError(field, pair, "is no key=value", _EXAMPLE)
-            if key == "stale":
-                given["stale_s"] = parse_seconds(f"{field} stale", text) if text != "0" else 0.0
-            else:
-                given[key] = _number(f"{field} {key}", text) if key == "weight" else text
-    elif isinstance(value, Mapping):
-        given = dict(value)
-    else:
-        raise KvroomError(field, value, "is no way to spread requests", _EXAMPLE)
-    known = ("policy", "stale_s", "weight", "by")
-    for key in given:
-        if key not in known:
-            raise KvroomError(field, key, "is no known key", did_you_mean(key, known, _EXAMPLE))
-    return Routing(
-        policy=_word(field, given.get("policy"), POLICIES),
-        stale_s=check_float(f"{field}.stale_s", given.get("stale_s", 0.0), low=0, high=1e6),
-        weight=check_float(f"{field}.weight", given.get("weight", 1.0), low=0, high=1e6),
-        by=_word(f"{field}.by", given.get("by", COUNTED[0]), COUNTED),
-    )
-
-
-def _word(field: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
-        fix = did_you_mean(str(value), known, f"Known: {', '.join(known)}.")
-        raise KvroomError(field, value, "is no known way to spread requests", fix)
-    return str(value)
-
-
-def _number(field: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise KvroomError(field, text, "is no number", _EXAMPLE) from None
 
 
 class Books:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from kvroom.errors import KvroomError
-from kvroom.planner.results import request_row
+from kvroom.planner.simulation import request_row
 from kvroom.simulator.live import Live
 
 BATCH = 10_000

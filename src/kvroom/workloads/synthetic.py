@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.scenario.scenario import Workload, check_keys, spec_text
-from kvroom.units import check_float, check_int, parse_tokens
+from kvroom.scenario.values import check_keys
+from kvroom.scenario.workload import Workload, spec_text
+from kvroom.units import check_float, check_int, number, parse_tokens
 from kvroom.workloads.distributions import (
     Distribution,
     Fixed,
-    number,
     pairs,
     parse_length,
     parse_time,
@@ -315,7 +315,8 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
         else None,
         "seed": seed,
     }
-    given = {k: v for k, v in plain.items() if v is not None} | given
+    lengths = workload.lengths or {}
+    given = {k: v for k, v in (plain | lengths).items() if v is not None} | given
     return parse(given if seed is None else given | {"seed": seed})
 
 

@@ -155,7 +155,7 @@ def layer_cache_bytes(s: Setup, model: ModelSpec, c: Context) -> tuple[int, ...]
 
 def state_bytes(s: Setup, layer: Layer, c: Context) -> int:
     """What of one layer's cache is recurrent state."""
-    kinds = (k for k in layer.stores if k.kind in ("state", "conv"))
+    kinds = (k for k in layer.stores if k.recurrent)
     return sum(store_bytes(s, k, c, windowed=False) for k in kinds)
 
 

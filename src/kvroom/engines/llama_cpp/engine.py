@@ -11,6 +11,7 @@ from kvroom.engines.llama_cpp.cells import Context, is_windowed, padded, state_b
 from kvroom.engines.llama_cpp.flags import ALL, TYPES
 from kvroom.engines.llama_cpp.placement import HOST, Load, Machine, Placement, most, runs
 from kvroom.engines.llama_cpp.setup import Setup, is_cpu, setup
+from kvroom.models.kinds import Latent, RecurrentState
 from kvroom.models.quantization.base import PLAIN
 from kvroom.models.quantization.ggml import MIXES
 from kvroom.sharding.deployment import Deployment
@@ -196,7 +197,7 @@ def _refusal(s: Setup, d: Deployment, c: Context) -> str:
             return f"it has no cache type {dtype.name} (q8_0 is as wide as one byte)"
     if c.slots > MOST_SLOTS:
         return f"{c.slots:,} slots are more than its {MOST_SLOTS} (parallel)"
-    latent = any(k.kind == "latent" for k, _ in d.model.stores) and not s.expanded
+    latent = any(isinstance(k, Latent) for k, _ in d.model.stores) and not s.expanded
     if latent and s.rules.latent == "latent" and s.key != s.value:
         return "latent attention stores keys only, and K and V types must then be equal"
     if s.value.scale_bytes and not s.flash and not latent:
@@ -243,22 +244,19 @@ def _capacity(chosen: Chosen, *, starts: bool) -> EngineCapacity:
     machine, c = chosen.machine, chosen.context
     s, d = machine.s, machine.d
     stores = [k for k, _ in d.model.stores]
-    window = next((k for k in stores if k.kind in ("window", "chunked")), None)
-    near = getattr(window, "window", 0) or getattr(window, "chunk", 0)
+    near = next((k.window_tokens for k in stores if k.window_tokens), 0)
     windowed = bool(near) and is_windowed(d.model) and s.rules.windows
     tokens = _shortened(d, c) or d.context_tokens
     held = _held(s, c, tokens)
     low, high = _ends(chosen, held, tokens) if stores else (None, None)
     return EngineCapacity(
-        kv_tokens=c.tokens if any(k.kind not in ("state", "conv") for k in stores) else None,
+        kv_tokens=c.tokens if any(not k.recurrent for k in stores) else None,
         max_concurrency=held if stores else None,
         max_context_tokens=_longest(chosen) if starts else _longest_alone(chosen),
         low=low,
         high=high,
         window_tokens=window_cells(s, c, near) * c.streams if windowed else None,
-        state_slots=c.slots * (1 + s.flags.drafted)
-        if any(k.kind in ("state", "conv") for k in stores)
-        else None,
+        state_slots=c.slots * (1 + s.flags.drafted) if any(k.recurrent for k in stores) else None,
         max_running_requests=c.slots,
     )
 
@@ -333,9 +331,9 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
         made.append(f"Ollama uses {machine.gpus} of the {d.layout.pp} GPUs: the model fits there")
     if not s.cpu:
         made.append(_host(chosen))
-    forms = {getattr(k, "form", "") for k, _ in d.model.stores}
+    forms = {k.form for k, _ in d.model.stores if isinstance(k, RecurrentState)}
     if forms & {"rglru", "lightning"}:
-        made.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms - {''})})")
+        made.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms)})")
     if p.on_gpu == 0 and not s.cpu:
         why = "" if s.rules.all_layers else " (n_gpu_layers is 0 by default in this release)"
         made.append(f"no layer lies on a GPU{why}")

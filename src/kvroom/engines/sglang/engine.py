@@ -231,7 +231,7 @@ def _notes(s: Settings) -> tuple[str, ...]:
     """Where the release's own rule changes the answer, or the model lies outside what it knows."""
     release = shown(s.rules.release)
     made: list[str] = []
-    near = any(k.kind in ("window", "chunked") for k, _ in s.d.model.stores)
+    near = any(k.window_tokens is not None for k, _ in s.d.model.stores)
     if near and not s.windows and not s.traits.compressed:
         made.append(f"SGLang {release} keeps this model's windows at full length")
     if s.traits.state and not s.rules.state_pool:

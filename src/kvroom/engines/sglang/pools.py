@@ -13,6 +13,7 @@ from kvroom.engines.sglang import compressed
 from kvroom.engines.sglang.entries import Entries, entries_of
 from kvroom.engines.sglang.settings import Settings
 from kvroom.engines.sglang.state import Refused, slot_bytes, state_pool
+from kvroom.models.kinds import CrossAttention
 from kvroom.models.spec import Layer
 from kvroom.units import ceil_div
 
@@ -173,7 +174,9 @@ def _smallest(
 
 
 def _encoder_tokens(s: Settings) -> int:
-    return s.d.encoder_tokens if any(k.kind == "cross" for k, _ in s.d.model.stores) else 0
+    return (
+        s.d.encoder_tokens if any(isinstance(k, CrossAttention) for k, _ in s.d.model.stores) else 0
+    )
 
 
 def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_slot: int) -> int:
@@ -223,7 +226,7 @@ def _tokens(s: Settings, budget: int, cell: int) -> int:
     """Tokens of ``cell`` bytes in ``budget``; a model without attention has them for every request."""
     if cell:
         return budget // cell
-    if any(k.kind not in ("state", "conv") for k, _ in s.d.model.stores):
+    if any(not k.recurrent for k, _ in s.d.model.stores):
         return UNBOUND
     return s.flags.max_tokens or MOST_REQUESTS * s.d.context_tokens
 

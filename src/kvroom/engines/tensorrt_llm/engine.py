@@ -247,7 +247,7 @@ def _cacheless(s: Setup, budgets: list[Budget], warnings: tuple[str, ...]) -> En
 
 def _notes(s: Setup) -> tuple[str, ...]:
     made: list[str] = []
-    near = [k for k, _ in s.d.model.stores if k.kind in ("window", "chunked")]
+    near = [k for k, _ in s.d.model.stores if k.window_tokens is not None]
     if near and not any(s.window_of(k) for k in near):
         made.append(
             "TensorRT-LLM keeps this model's windows at full length (max_attention_window sets them)"

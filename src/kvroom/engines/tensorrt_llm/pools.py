@@ -13,7 +13,14 @@ from fractions import Fraction
 from kvroom.engines.tensorrt_llm.flags import Flags
 from kvroom.engines.tensorrt_llm.versions import Rules
 from kvroom.models.dtypes import BF16
-from kvroom.models.kinds import LayerKind
+from kvroom.models.kinds import (
+    CrossAttention,
+    FullAttention,
+    HeadedAttention,
+    LayerKind,
+    SharedCache,
+    SlidingWindow,
+)
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 from kvroom.sharding.ledger import LONGEST
@@ -71,12 +78,12 @@ class Setup:
 
     def window_of(self, kind: LayerKind) -> int:
         """Tokens back that a layer's cache is kept for (0: all)."""
-        own = getattr(kind, "window", 0)
-        if kind.kind != "window" or not own:
+        if not isinstance(kind, SlidingWindow):
             return 0
+        own = kind.window
         if self.flags.windows:
             return own if own in self.flags.windows else 0
-        mixed = any(k.kind == "full" for k, _ in self.d.model.stores)
+        mixed = any(isinstance(k, FullAttention) for k, _ in self.d.model.stores)
         return own if self.rules.windows_derived and mixed else 0
 
 
@@ -146,12 +153,12 @@ def _kept(pool: Pool, tokens: int) -> int:
 def growing(kind: LayerKind) -> bool:
     """Whether a store takes blocks (recurrent state takes slots, cross attention a pool of its own,
     a shared cache nothing)."""
-    return kind.kind not in ("state", "conv", "cross", "shared")
+    return not (kind.fixed_size or isinstance(kind, SharedCache))
 
 
 def state_bytes(rank: Rank) -> int:
     """One slot of recurrent state on ``rank``."""
-    return sum(k.stored_bytes(1, BF16) * n for k, n in rank.stores if k.kind in ("state", "conv"))
+    return sum(k.stored_bytes(1, BF16) * n for k, n in rank.stores if k.recurrent)
 
 
 def estimated_token_bytes(s: Setup, stage: int) -> Fraction:
@@ -159,7 +166,7 @@ def estimated_token_bytes(s: Setup, stage: int) -> Fraction:
     total = Fraction(0)
     for kind, n in s.uncut[stage].stores:
         if growing(kind):
-            shared = s.attention_tp if hasattr(kind, "kv_heads") else 1
+            shared = s.attention_tp if isinstance(kind, HeadedAttention) else 1
             total += Fraction(kind.block_bytes(1, s.d.kv) * n, shared)
     return total
 
@@ -185,7 +192,9 @@ def _rank_pools(s: Setup, stage: int, rank: Rank, budget: int, free: int) -> Poo
             window = s.window_of(kind)
             groups[window] = groups.get(window, 0) + kind.block_bytes(1, s.d.kv) * n
     budget = max(0, budget)
-    crossed = sum(k.block_bytes(1, s.d.kv) * n for k, n in rank.stores if k.kind == "cross")
+    crossed = sum(
+        k.block_bytes(1, s.d.kv) * n for k, n in rank.stores if isinstance(k, CrossAttention)
+    )
     cross = int(Fraction(s.flags.cross_share) * budget) if crossed and s.d.encoder_tokens else 0
     budget -= cross
     if s.second_manager:

@@ -18,6 +18,7 @@ from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import Setup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
 from kvroom.memo import Kept
+from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank, uneven_heads
 from kvroom.sharding.ledger import binding_rank
@@ -43,7 +44,7 @@ class Workings(Setup):
         """Whether the hybrid cache manager groups the layers."""
         if not self.rules.hybrid_manager:
             return False
-        chunked = any(k.kind == "chunked" for k, _ in self.d.model.stores)
+        chunked = any(isinstance(k, ChunkedAttention) for k, _ in self.d.model.stores)
         if self.flags.hybrid_off is None:
             return self.rules.chunked_grouped or not chunked
         return not self.flags.hybrid_off

@@ -17,7 +17,9 @@ from kvroom.optimize.search.journal import fingerprint
 from kvroom.planner.plan import Placed, place
 from kvroom.planner.times import load_of
 from kvroom.planner.verdict import judge
-from kvroom.scenario.scenario import MAX_GPUS, Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import MAX_GPUS
+from kvroom.scenario.workload import Workload
 from kvroom.simulator.engines import played
 
 MOST_USERS = 65_536

@@ -9,10 +9,12 @@ from typing import Any
 
 import click
 
+from kvroom import hub
 from kvroom.errors import KvroomError
+from kvroom.models.load import asking
 from kvroom.scenario.offload import line as tier_line
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui import codec, hub
+from kvroom.ui import codec
 
 _NUMBER = "NUMBER"
 _TOKENS = "TOKENS"
@@ -204,7 +206,11 @@ def _parameter(key: str) -> str:
 def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scenario:
     """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link or a
     command. What a command holds that is left out is added to ``said``."""
-    hub.offer()
+    with asking(hub.reader()):  # a command that is read back may name a model of the hub
+        return _scenario_from(given, [] if said is None else said)
+
+
+def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
     name, flag = given.pop("model_name", None), given.pop("model_flag", None)
     if name and flag and name != flag:
         raise KvroomError(
@@ -217,7 +223,7 @@ def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scena
     if given.get("from_command"):
         base |= _command(
             given["from_command"],
-            [] if said is None else said,
+            said,
             model_given=bool(model or given.get("scenario_file")),
         )
     if given.get("scenario_file"):
@@ -227,7 +233,7 @@ def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scena
         base |= read
     flags = keys_from(given)
     if model:
-        flags |= _named(model, flags, base, [] if said is None else said)
+        flags |= _named(model, flags, base, said)
     workload = flags.pop("workload", {})
     if workload:
         flags["workload"] = {**(base.get("workload") or {}), **workload}

@@ -16,8 +16,7 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.latency.traffic import MAX_BATCH, compute_dtype, smallest
 from kvroom.models import catalogue
-from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind, TiedWindow
+from kvroom.models.kinds import FullAttention, HeadedAttention, LayerKind
 from kvroom.planner.plan import Workings
 from kvroom.planner.verdict import requests_held
 
@@ -139,16 +138,16 @@ def price(w: Workings) -> dict[str, Any]:
             {
                 "kind": kind.kind,
                 "layers": count,
-                "factors": _factors(kind),
-                "bits": _dtype(kind, d.kv).bits,
-                "scales": _dtype(kind, d.kv).scale_bytes > 0,
-                "window_tokens": getattr(kind, "window", None) or getattr(kind, "chunk", None),
+                "factors": [{"name": name, "value": value} for name, value in kind.factors()],
+                "bits": kind.dtype_of(d.kv).bits,
+                "scales": kind.dtype_of(d.kv).scale_bytes > 0,
+                "window_tokens": kind.window_tokens,
                 "bytes_per_layer": kind.entry_bytes(d.kv),
                 "entry_bytes": kind.entry_bytes(d.kv) * count,
                 "bytes_per_token": float(kind.growth(d.kv) * count),
                 "bytes_per_request": kind.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens)
                 * count,
-                "sentence": _says(kind),
+                "sentence": kind.sentence(),
             }
             for kind, count in stores
         ],
@@ -177,10 +176,12 @@ def _turns(w: Workings) -> dict[str, Any]:
     model, asked = w.deployment.model, w.plan.scenario.model
     found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
     kinds = [k for k, _ in model.stores]
-    config = asked.get("config", {}) if isinstance(asked, dict) else _published(asked)
-    head = getattr(kinds[0], "k_dim", None) if kinds else None
-    if len(kinds) != 1 or kinds[0].kind != "full" or "num_key_value_heads" not in config:
+    own = asked.get("config") if isinstance(asked, dict) else _published(asked)
+    config = own if isinstance(own, Mapping) else {}
+    plain = kinds[0] if len(kinds) == 1 else None
+    if not isinstance(plain, FullAttention) or "num_key_value_heads" not in config:
         return found
+    head = plain.k_dim
     return found | {
         "config": {"head_dim": head, **config},
         "layers": {"key": "num_hidden_layers", "steps": list(range(1, 161))},
@@ -188,7 +189,7 @@ def _turns(w: Workings) -> dict[str, Any]:
             "key": "num_key_value_heads",
             "steps": [n for n in range(1, model.q_heads + 1) if model.q_heads % n == 0],
         },
-        "width": {"key": "head_dim", "steps": sorted({32, 64, 96, 128, 192, 256, head or 128})},
+        "width": {"key": "head_dim", "steps": sorted({32, 64, 96, 128, 192, 256, head})},
     }
 
 
@@ -209,53 +210,6 @@ def _times(w: Workings, short: int, long: int) -> float | None:
     return stored(long) / stored(short) if stored(short) else None
 
 
-def _dtype(kind: LayerKind, kv: Dtype) -> Dtype:
-    return getattr(kind, "dtype", None) or kv
-
-
-def _factors(kind: LayerKind) -> list[dict[str, Any]]:
-    """The numbers that one layer keeps for one token (or, of state, for one request)."""
-
-    def factor(name: str, value: int) -> dict[str, Any]:
-        return {"name": name, "value": value}
-
-    heads = getattr(kind, "kv_heads", None)
-    if heads is not None:
-        k, v = getattr(kind, "k_dim", 0), getattr(kind, "v_dim", 0)
-        if isinstance(kind, TiedWindow):
-            return [factor("heads", heads), factor("width, key and value in one", k)]
-        if k == v:
-            return [factor("heads", heads), factor("width", k), factor("key and value", 2)]
-        return [factor("heads", heads), factor("key width + value width", k + v)]
-    if kind.kind == "latent":
-        return [factor("latent + rotary numbers", kind.latent_dim + kind.rope_dim)]  # type: ignore[attr-defined]
-    if kind.kind == "state":
-        return [factor("heads", kind.heads), factor("numbers a head", kind.head_elements)]  # type: ignore[attr-defined]
-    if kind.kind == "conv":
-        return [factor("channels", kind.width), factor("columns", kind.columns)]  # type: ignore[attr-defined]
-    dim = getattr(kind, "dim", None)
-    return [factor("numbers a key", dim)] if dim is not None else []
-
-
-_SAYS = {
-    "full": "keeps every token",
-    "window": "keeps the last {n} tokens only",
-    "chunked": "keeps the current chunk of {n} tokens only",
-    "latent": "keeps one compressed vector a token for all heads",
-    "indexer": "keeps a small key a token, to choose what is read",
-    "compressed": "keeps one vector for every {r} tokens",
-    "state": "keeps a state of fixed size, however long the text",
-    "conv": "keeps the last few inputs of a short convolution",
-    "cross": "keeps the encoder's output, once a request",
-    "shared": "keeps nothing: reads what an earlier layer kept",
-}
-
-
-def _says(kind: LayerKind) -> str:
-    n = getattr(kind, "window", None) or getattr(kind, "chunk", None) or 0
-    return _SAYS.get(kind.kind, "").format(n=f"{n:,}", r=getattr(kind, "ratio", 1))
-
-
 def _attention(kinds: list[LayerKind]) -> str:
     """The family in the field's own letters: MHA, GQA, MQA, MLA, or hybrid of several kinds."""
     found = {k.kind for k in kinds} - {"shared", "indexer", "conv"}
@@ -263,7 +217,7 @@ def _attention(kinds: list[LayerKind]) -> str:
         return "hybrid"
     if found & {"latent", "compressed"}:
         return "MLA"
-    heads = [(getattr(k, "kv_heads", 0), getattr(k, "q_heads", 0)) for k in kinds]
+    heads = [(k.kv_heads, k.q_heads) for k in kinds if isinstance(k, HeadedAttention)]
     kv, q = max(heads, default=(0, 0))
     if not kv:
         return "none"

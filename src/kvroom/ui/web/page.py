@@ -20,7 +20,8 @@ from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.planner.explain import explain
 from kvroom.planner.plan import work
-from kvroom.scenario.scenario import ENGINES, Scenario
+from kvroom.scenario.engine_names import engine_names
+from kvroom.scenario.scenario import Scenario
 from kvroom.ui import drawing
 from kvroom.ui.terminal import times
 from kvroom.ui.web import replays
@@ -188,7 +189,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "gpus": _options([(n, n) for n in gpus()], gpu),
         "gpu_count": str(scenario["gpu_count"]),
         "kv": _options(KV_DTYPES, scenario["kv_dtype"]),
-        "engines": _options([(e, e) for e in ENGINES], scenario["engine"]),
+        "engines": _options([(e, e) for e in engine_names()], scenario["engine"]),
         "context": str(scenario["context_tokens"]),
         "users": "" if scenario["concurrency"] is None else str(scenario["concurrency"]),
         "model": escape("your model" if by_value else str(model)),

@@ -16,9 +16,10 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.prefix_cache import PrefixCache
 from kvroom.kvcache.request import Sequence
 from kvroom.latency.clock import PS_PER_S, step_clock
-from kvroom.optimize.cliff import Sweep
+from kvroom.optimize.cliff import CliffRange
 from kvroom.planner.plan import Workings, work
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.simulator.engines import played
 from kvroom.ui.web.takeaway import command
 from kvroom.units import ceil_div, check_int
@@ -136,9 +137,9 @@ class Replay:
     notes: tuple[str, ...]
 
     @property
-    def sweep(self) -> Sweep:
+    def cliff(self) -> str:
         """The cliff over the slider's sizes."""
-        return Sweep("kv_blocks", float(self.steps[0]), float(self.steps[-1]))
+        return f"kv_blocks={self.steps[0]}..{self.steps[-1]}"
 
 
 def catalogue() -> dict[str, Any]:
@@ -260,7 +261,7 @@ def _sizes(w: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
         why = f"blocks, which a request of {tokens:,} tokens needs, are too many to draw"
         fix = f"Up to {MOST_DRAWN:,} are drawn: take shorter requests, or kvroom simulate --trace."
         raise KvroomError("trace", low, why, fix)
-    values = Sweep("kv_blocks", float(low), float(min(low * EASY, MOST_DRAWN))).values
+    values = CliffRange("kv_blocks", float(low), float(min(low * EASY, MOST_DRAWN))).values
     steps = tuple(sorted({int(v) for v in values}))
     middle = steps[len(steps) // 2]
     tokens = typical.input_tokens + typical.output_tokens // 2

@@ -20,9 +20,9 @@ _PLAIN = (str, int, float)
 def command(scenario: Scenario) -> str:
     """The command line that answers ``scenario``; one with values that no flag holds goes by link."""
     asked = scenario.differences()
-    workload = asked.pop("workload", {})
-    arguments = asked.pop("engine_args", {})
-    asked.pop("gpu_count", None)
+    for key in ("workload", "engine_args", "gpu_count"):
+        asked.pop(key, None)
+    workload = scenario.workload.differences() if scenario.workload else {}
     if scenario.tp * scenario.pp * scenario.dp == scenario.gpu_count and asked.get("tp"):
         del asked["tp"]  # what is left of the count
     if workload.get("concurrency") == scenario.concurrency:
@@ -34,11 +34,11 @@ def command(scenario: Scenario) -> str:
     if not all(isinstance(v, _PLAIN) and k in {"model", *_FLAG} for k, v in asked.items()):
         return shlex.join(["kvroom", "plan", scenario.link()])
     count = f":{scenario.gpu_count}" if scenario.gpu_count != 1 else ""
-    words = ["kvroom", "plan", asked.pop("model"), "--gpu", f"{asked.pop('gpu')}{count}"]
+    words = ["kvroom", "plan", str(asked.pop("model")), "--gpu", f"{asked.pop('gpu')}{count}"]
     for key, value in asked.items():
         flag = "--users" if key == "concurrency" and users else _FLAG[key]
         words += [flag, str(value)]
-    for key, value in arguments.items():
+    for key, value in scenario.engine_args.items():
         words += ["--engine-arg", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shlex.join(words)
 

@@ -17,7 +17,8 @@ from kvroom.errors import KvroomError
 from kvroom.optimize.cost import ORDERS, Figures, figures_of
 from kvroom.optimize.levers.rank import Levers, levers
 from kvroom.planner.plan import work
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.simulator.fleet import Moment
 from kvroom.ui.web.sections import reality, tiers
 from kvroom.ui.web.takeaway import command

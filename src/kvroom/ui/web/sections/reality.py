@@ -13,7 +13,8 @@ from typing import Any
 from kvroom.answer.explanation import Explanation
 from kvroom.answer.plan import Account
 from kvroom.planner.plan import Workings, work
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.ui.web.sections.answers import sectioned
 
 ENGINE = "vllm"

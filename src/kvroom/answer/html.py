@@ -1,4 +1,7 @@
-"""A report as one HTML file: no script, nothing fetched; plots as SVG, every figure in a table too."""
+"""HTML, written here only: elements, tables, charts as SVG, and a report as one file without a script.
+
+It stands with the answer and not with the page, because answers turn themselves to HTML (``to_html``).
+"""
 
 from __future__ import annotations
 
@@ -193,19 +196,3 @@ def _svg(title: str, width: int, height: int, marks: Iterable[str]) -> str:
     said = escape(title, quote=True)
     inner = "".join(marks)
     return f'<svg role="img" aria-label="{said}" viewBox="0 0 {width} {height}">{inner}</svg>'
-
-
-def frame(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """The rows as a data frame of polars or pandas, whichever is installed.
-
-    Raises ImportError where neither is.
-    """
-    from importlib import import_module
-
-    for name in ("polars", "pandas"):
-        try:
-            library = import_module(name)
-        except ImportError:
-            continue
-        return library.DataFrame(list(map(dict, rows)))
-    raise ImportError("a data frame needs polars or pandas: pip install polars")

@@ -10,12 +10,14 @@ import logging
 import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 from kvroom.errors import KvroomError
-from kvroom.models import load
+from kvroom.models.files import read_json
+from kvroom.models.load import HubReader
 
 SECONDS = 10
 """How long the hub may take to answer."""
@@ -23,10 +25,9 @@ CONNECT_S = 3
 """And to be reached."""
 
 
-def offer() -> None:
-    """Let ``load`` ask the hub, if the extra is there."""
-    if load.fetch is None and find_spec("huggingface_hub") is not None:
-        load.fetch = config_of
+def reader() -> HubReader | None:
+    """What reads a config from the hub; None where the extra is not installed."""
+    return config_of if find_spec("huggingface_hub") is not None else None
 
 
 def _reachable() -> bool:
@@ -49,8 +50,6 @@ def config_of(hub_id: str) -> Mapping[str, Any]:
     """The decoded ``config.json`` of ``hub_id``; KvroomError on ``model`` where it cannot be had."""
     from huggingface_hub import hf_hub_download
 
-    from kvroom.ui.codec import read_json
-
     logging.getLogger("huggingface_hub").setLevel(
         logging.ERROR
     )  # what it has to say is in the error
@@ -67,8 +66,4 @@ def config_of(hub_id: str) -> Mapping[str, Any]:
             f"is not in the catalogue, and the hub does not give its config ({why})",
             "Check the id and your access to it, or give its config.json.",
         ) from None
-    found = read_json(path, "model")
-    if not isinstance(found, Mapping):
-        fix = "Give the model's config.json."
-        raise KvroomError("model", hub_id, "has a config that is no object", fix)
-    return found
+    return read_json(Path(path))

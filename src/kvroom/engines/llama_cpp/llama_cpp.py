@@ -1,0 +1,44 @@
+"""llama.cpp, ik_llama.cpp and Ollama: all that they are, each behind an Engine."""
+
+from __future__ import annotations
+
+from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.limits import Limits
+from kvroom.engines.llama_cpp.drafting import LlamaCppDraftFlags
+from kvroom.engines.llama_cpp.engine import answer
+from kvroom.engines.llama_cpp.setup import prepare
+from kvroom.engines.llama_cpp.support import BUILT_ON, SUPPORT
+from kvroom.hardware.device import Device
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
+
+
+class LlamaCpp(Engine):
+    """Slots and cells, layers shared out over GPUs and the host."""
+
+    def prepare(
+        self, scenario: Scenario, model: ModelSpec, device: Device
+    ) -> tuple[Scenario, tuple[str, ...]]:
+        """GPUs in a row in place of ranks, its cache types, its context."""
+        return prepare(scenario, model, device)
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """What each GPU holds of weights, cells and buffers, by the build's rules."""
+        return answer(deployment)
+
+
+LLAMA_CPP = LlamaCpp(
+    name="llama.cpp",
+    label="llama.cpp",
+    support=SUPPORT,
+    limits=Limits(sequences="parallel"),
+    draft_flags=LlamaCppDraftFlags(),
+)
+IK_LLAMA_CPP = LlamaCpp(
+    name="ik_llama.cpp",
+    label="ik_llama.cpp",
+    support=BUILT_ON,
+    draft_flags=LlamaCppDraftFlags(),
+)
+OLLAMA = LlamaCpp(name="ollama", label="Ollama", support=BUILT_ON)

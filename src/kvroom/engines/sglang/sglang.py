@@ -1,0 +1,56 @@
+"""SGLang: all that it is, behind one Engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvroom.engines.adapters import Adapters
+from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.limits import Limits
+from kvroom.engines.releases import shown
+from kvroom.engines.sglang.adapters import adapters_of
+from kvroom.engines.sglang.drafting import SglangDraftFlags
+from kvroom.engines.sglang.engine import answer
+from kvroom.engines.sglang.models import taken
+from kvroom.engines.sglang.support import SUPPORT
+from kvroom.engines.sglang.versions import NEWEST
+from kvroom.models.spec import ModelSpec
+from kvroom.sharding.deployment import Deployment
+
+
+class Sglang(Engine):
+    """SGLang from 0.4.10 to the newest release that is modelled."""
+
+    def as_served(self, model: ModelSpec) -> ModelSpec:
+        """The model as its own classes take it."""
+        return taken(model)
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """Pools, printed tokens and a verdict, by the release's rules."""
+        return answer(deployment)
+
+    def adapters(
+        self, version: str | None, args: Mapping[str, Any], model: ModelSpec
+    ) -> Adapters | None:
+        """The adapters that the flags make room for."""
+        return adapters_of(args)
+
+
+SGLANG = Sglang(
+    name="sglang",
+    label="SGLang",
+    newest=shown(NEWEST),
+    support=SUPPORT,
+    limits=Limits(
+        batch_tokens="chunked_prefill_size",
+        share="mem_fraction_static",
+        sequences="max_running_requests",
+        share_values=(0.92,),
+    ),
+    draft_flags=SglangDraftFlags(),
+    known_adapters=True,
+    takes_overrides=True,
+    modern_since=(0, 4),
+    intake_flag="scheduler_recv_interval",
+)

@@ -1,0 +1,66 @@
+"""vLLM: all that it is, behind one Engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvroom.engines.adapters import Adapters
+from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.limits import FlagTrial, Limits
+from kvroom.engines.releases import shown
+from kvroom.engines.vllm.adapters import adapters_of
+from kvroom.engines.vllm.drafting import VllmDraftFlags
+from kvroom.engines.vllm.engine import answer
+from kvroom.engines.vllm.support import SUPPORT
+from kvroom.engines.vllm.versions import NEWEST
+from kvroom.models.spec import ModelSpec
+from kvroom.sharding.deployment import Deployment
+from kvroom.units import say_tokens
+
+
+class Vllm(Engine):
+    """vLLM from 0.8.5 to the newest release that is modelled."""
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """Blocks, printed tokens and a verdict, by the release's rules."""
+        return answer(deployment)
+
+    def adapters(
+        self, version: str | None, args: Mapping[str, Any], model: ModelSpec
+    ) -> Adapters | None:
+        """The adapters that the flags make room for."""
+        return adapters_of(version, args, model)
+
+
+LIMITS = Limits(
+    batch_tokens="max_num_batched_tokens",
+    share="gpu_memory_utilization",
+    sequences="max_num_seqs",
+    usual_share=0.92,
+    share_values=(0.95, 0.97),
+    trials=(
+        *(
+            FlagTrial(
+                flag="max_num_batched_tokens",
+                value=tokens,
+                words=f"{say_tokens(tokens)} in a step at most",
+                family="budget",
+            )
+            for tokens in (2048, 4096, 16384)
+        ),
+        FlagTrial(flag="enforce_eager", value=True, words="no CUDA graphs", family="graphs"),
+    ),
+)
+VLLM = Vllm(
+    name="vllm",
+    label="vLLM",
+    newest=shown(NEWEST),
+    support=SUPPORT,
+    limits=LIMITS,
+    draft_flags=VllmDraftFlags(),
+    known_adapters=True,
+    takes_overrides=True,
+    modern_since=(0, 8),
+    schedule_of_one_rank=True,
+)
