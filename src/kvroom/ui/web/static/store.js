@@ -200,7 +200,7 @@ export class Store extends EventTarget {
       while (this.ahead.length) {
         const few = this.ahead.splice(0, FEW).filter((scenario) => !this.kept.has(keyOf(scenario)));
         if (!few.length) continue;
-        const found = await post(few);
+        const found = await pending(post(few));
         if (!Array.isArray(found)) break;
         few.forEach((scenario, i) => found[i].error || this.keep(scenario, found[i]));
       }
