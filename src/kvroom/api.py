@@ -30,6 +30,7 @@ MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 if TYPE_CHECKING:
     from kvroom.answer.explanation import Explanation
     from kvroom.hardware.device import Device
+    from kvroom.kvcache.request import ServedRequest
     from kvroom.launchers.engine_command import EngineCommand
     from kvroom.models.spec import ModelSpec
     from kvroom.observe.calibrate import Calibrated
@@ -47,10 +48,9 @@ if TYPE_CHECKING:
     from kvroom.planner.reuse import TraceReuse
     from kvroom.planner.simulate import Objective
     from kvroom.planner.simulation import Simulation
-    from kvroom.simulator.fleet import Watch
     from kvroom.simulator.frames import Frame
-    from kvroom.simulator.live import Live
-    from kvroom.simulator.script_results import Played
+    from kvroom.simulator.script_results import ScriptResult
+    from kvroom.simulator.timeline import Watch
     from kvroom.workloads.requests import Request
     from kvroom.workloads.traces.reader import Held
 
@@ -292,7 +292,7 @@ def simulate(
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     keep_requests: bool = True,
-    on_end: Callable[[Live, int | None], None] | None = None,
+    on_end: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
     hub: HubReader | bool = True,
@@ -422,7 +422,7 @@ def describe(
     return answer
 
 
-def play(script: Mapping[str, Any]) -> Played:
+def play(script: Mapping[str, Any]) -> ScriptResult:
     """A script of requests played against an engine's rules alone, clocked in engine steps."""
     from kvroom.simulator.script import Script
 

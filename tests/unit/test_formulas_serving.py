@@ -6,14 +6,14 @@ from math import ceil, exp, sqrt
 
 import pytest
 
-from kvroom.engines.llama_cpp.scheduler import Slots, SlotSettings
-from kvroom.kvcache.request import Sequence
+from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
+from kvroom.engines.vllm.scheduler_setup import GroupSpec
+from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes
 from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.links import READ, WRITE, Link
 from kvroom.simulator.occupancy import (
     OFF,
     WIDE,
@@ -23,7 +23,8 @@ from kvroom.simulator.occupancy import (
     held_blocks,
     waiting_blocks,
 )
-from kvroom.simulator.script import Group, Script
+from kvroom.simulator.script import Script
+from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 from kvroom.workloads.distributions import Lognormal
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.statistics import nearest_rank
@@ -81,12 +82,12 @@ def test_one_request_takes_the_sum_of_its_steps(prompt, budget, tmp_path):
 
 
 def test_a_slot_that_held_the_same_prompt_computes_its_last_stretch_anew():
-    slots = Slots(
+    slots = SlotScheduler(
         SlotSettings(slots=1, tokens=4096, context_tokens=4096, batch_tokens=2048, stretch=16)
     )
     for index in range(2):
         hashes = BlockHashes([(0, 64), (100, 4)], 16)
-        slots.add(Sequence(index, 0, 64, 4, hashes=hashes))
+        slots.add(ServedRequest(index, 0, 64, 4, hashes=hashes))
         made = slots.schedule()
         ((_, cached, _),) = made.admitted
         assert cached == (0, 48)[index]
@@ -120,7 +121,7 @@ def test_full_steps_hold_what_begins_times_how_long_it_stays():
 
 def test_a_window_begins_anywhere_in_a_block():
     for reach in (16, 17, 100):
-        group = Group(type="sliding_window", block_size=16, reach=reach)
+        group = GroupSpec(type="sliding_window", block_size=16, reach=reach)
         touched = [(start + reach - 1) // 16 + 1 for start in range(16)]
         assert _group_blocks(group, 10_000) == pytest.approx(sum(touched) / 16)
 
@@ -133,12 +134,12 @@ def test_a_band_of_requests_adds_up_as_squares():
 
 
 def test_a_link_carries_whole_picoseconds_one_after_the_other():
-    link = Link(3, 1, duplex=True)
+    link = TransferQueue(3, 1, duplex=True)
     assert link.takes_ps(1) == 333_333_333_334
     assert link.carry(READ, 0, 3) == 10**12
     assert link.carry(READ, 0, 3) == 2 * 10**12
     assert link.carry(WRITE, 0, 3) == 10**12
-    shared = Link(3, 1, duplex=False)
+    shared = TransferQueue(3, 1, duplex=False)
     assert [shared.carry(way, 0, 3) for way in (READ, WRITE)] == [10**12, 2 * 10**12]
     assert link.busy_ps == 3 * 10**12
 

@@ -13,8 +13,7 @@ import pytest
 
 from kvroom.engines.releases import nearest_release
 from kvroom.engines.sglang.entries import entries_of, state_bytes
-from kvroom.engines.sglang.flag_names import OTHERS
-from kvroom.engines.sglang.flags import read_flags
+from kvroom.engines.sglang.flags import NAMES, read_flags
 from kvroom.engines.sglang.platform import platform_of
 from kvroom.engines.sglang.pools import stage_sizes
 from kvroom.engines.sglang.settings import Settings, settings_of
@@ -135,7 +134,9 @@ def test_flags_are_read_as_typed() -> None:
 
 
 def test_flags_without_bearing_are_passed_over() -> None:
-    assert read_flags(dict.fromkeys(sorted(OTHERS), "x"), Layout()) == read_flags({}, Layout())
+    assert read_flags(dict.fromkeys(sorted(NAMES.others), "x"), Layout()) == read_flags(
+        {}, Layout()
+    )
 
 
 def test_data_parallel_attention_groups_tensor_ranks() -> None:

@@ -1,4 +1,4 @@
-"""HTML, written here only: elements, tables, charts as SVG, and a report as one file without a script.
+"""HTML, written here only: elements, tables, and a report as one file without a script.
 
 It stands with the answer and not with the page, because answers turn themselves to HTML (``to_html``).
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import log10
 from typing import Any
 
 STYLE = """
@@ -39,44 +38,48 @@ class Column:
     decimals: int = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One bar of a chart: from ``start`` for ``length``."""
-
-    label: str
-    length: float
-    start: float = 0.0
-    kind: str = "bar"
+def text(value: object) -> str:
+    """``value`` as text, with nothing in it that HTML would take for its own."""
+    return escape(str(value), quote=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dot:
-    """One point of a scatter plot; ``best``: on the front."""
+def element(tag: str, *inner: str, cls: str = "", **attributes: Any) -> str:
+    """An element round ``inner``, which is HTML already.
 
-    x: float
-    y: float
-    label: str
-    best: bool = False
+    Of ``attributes`` ``_`` stands for ``-``, True for one without a value; None and False are left out.
+    """
+    if cls:
+        attributes = {"class": cls, **attributes}
+    written = "".join(
+        f" {name.replace('_', '-')}" + ("" if value is True else f'="{escape(str(value))}"')
+        for name, value in attributes.items()
+        if value is not None and value is not False
+    )
+    return f"<{tag}{written}>{''.join(inner)}</{tag}>"
+
+
+def document(title: str, *body: str, style: str) -> str:
+    """A whole document: nothing in it is fetched from elsewhere."""
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head += '<meta name="color-scheme" content="light dark">'
+    head += element("title", text(title)) + element("style", style)
+    inner = "\n".join(body)
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{inner}</body></html>\n'
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """A whole HTML document."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n"
-        f"<body><main><h1>{escape(title)}</h1>\n{chr(10).join(parts)}\n</main></body></html>\n"
-    )
+    """A report."""
+    return document(title, element("main", element("h1", text(title)), *parts), style=STYLE)
 
 
-def heading(text: str) -> str:
+def heading(words: str, level: int = 2) -> str:
     """A heading of a section."""
-    return f"<h2>{escape(text)}</h2>"
+    return element(f"h{level}", text(words))
 
 
-def paragraph(text: str, *, soft: bool = False) -> str:
+def paragraph(words: str, *, soft: bool = False, cls: str = "") -> str:
     """A paragraph of plain text."""
-    return f"<p{' class=soft' if soft else ''}>{escape(text)}</p>"
+    return element("p", text(words), cls="soft" if soft else cls)
 
 
 def number(value: Any, decimals: int = 2) -> str:
@@ -92,107 +95,35 @@ def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as a table; columns without any value are left out."""
     rows = list(rows)
     shown = [c for c in columns if any(r.get(c.key) is not None for r in rows)]
-    head = "".join(f"<th{' class=n' if c.number else ''}>{escape(c.title)}</th>" for c in shown)
-    body = "".join("<tr>" + "".join(_cell(c, r.get(c.key)) for c in shown) + "</tr>" for r in rows)
-    return (
-        f"<div class=wide><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+    head = [element("th", text(c.title), cls="n" if c.number else "") for c in shown]
+    body = [[_cell(c, r.get(c.key)) for c in shown] for r in rows]
+    return cells(head, body)
+
+
+def cells(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of cells that are elements already; it scrolls where it is wider than the page."""
+    top = element("thead", element("tr", *head))
+    body = element("tbody", *(element("tr", *row) for row in rows))
+    return element("div", element("table", top, body), cls="wide")
 
 
 def _cell(column: Column, value: Any) -> str:
     if column.number:
-        return f"<td class=n>{number(value, column.decimals)}</td>"
-    return f"<td>{'–' if value is None else escape(str(value))}</td>"
+        return element("td", number(value, column.decimals), cls="n")
+    return element("td", "–" if value is None else text(value))
 
 
-def bars(chart: Sequence[Bar], title: str) -> str:
-    """Bars one below the other, labelled, to one scale from zero."""
-    far = max((b.start + b.length for b in chart), default=0) or 1
-    row, left, width = 26, 300, 560
-    marks = []
-    for i, b in enumerate(chart):
-        y, x = i * row, left + b.start / far * width
-        long = max(1.0, b.length / far * width)
-        marks.append(
-            f'<text x="{left - 8}" y="{y + 17}" text-anchor="end">{escape(b.label)}</text>'
-            f'<rect x="{x:.1f}" y="{y + 4}" width="{long:.1f}" height="18" fill="var(--{b.kind})"/>'
-            f'<text class="soft" x="{x + long + 6:.1f}" y="{y + 17}">{number(b.length, 1)}</text>'
-        )
-    return _svg(title, 960, len(chart) * row + 4, marks)
+def svg(says: str, *marks: str, **attributes: Any) -> str:
+    """A picture, which ``says`` tells to who cannot see it."""
+    return element("svg", *marks, role="img", aria_label=says, **attributes)
 
 
-def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
-    """Points on logarithmic axes; those on the front are joined and of another shape."""
-    dots = [d for d in dots if d.x > 0 and d.y > 0]
-    if not dots:
-        return ""
-    width, height, edge = 880, 380, 56
-    xs, ys = _scale([d.x for d in dots]), _scale([d.y for d in dots])
-
-    def place(d: Dot) -> tuple[float, float]:
-        across = (log10(d.x) - xs[0]) / (xs[1] - xs[0])
-        up = (log10(d.y) - ys[0]) / (ys[1] - ys[0])
-        return edge + across * (width - edge - 20), height - edge - up * (height - edge - 20)
-
-    marks = [
-        f'<path d="M{edge} 10V{height - edge}H{width - 10}" fill="none" stroke="var(--line)"/>',
-        f'<text class="soft" x="{width - 12}" y="{height - 14}" text-anchor="end">{escape(x_title)}</text>',
-        f'<text class="soft" x="{edge + 6}" y="18">{escape(y_title)}</text>',
-        *(
-            f'<text class="soft" x="{edge if i == 0 else width - 20}" y="{height - edge + 18}" '
-            f'text-anchor="{"start" if i == 0 else "end"}">{10**v:.3g}</text>'
-            for i, v in enumerate(xs)
-        ),
-        *(
-            f'<text class="soft" x="{edge - 6}" y="{height - edge if i == 0 else 34}" '
-            f'text-anchor="end">{10**v:.3g}</text>'
-            for i, v in enumerate(ys)
-        ),
-    ]
-    front = sorted((place(d) for d in dots if d.best), key=lambda p: p[0])
-    if len(front) > 1:
-        path = "L".join(f"{x:.1f} {y:.1f}" for x, y in front)
-        marks.append(f'<path d="M{path}" fill="none" stroke="var(--best)"/>')
-    for d in dots:
-        x, y = place(d)
-        said = f"<title>{escape(d.label)}</title>"
-        marks.append(
-            f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" fill="var(--best)">{said}</rect>'
-            if d.best
-            else f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="var(--dot)">{said}</circle>'
-        )
-    return _svg(title, width, height, marks)
-
-
-def curve(points: Sequence[tuple[float, float]], title: str) -> str:
-    """A line through ``points``, both axes linear, the upper one from zero."""
-    if len(points) < 2:
-        return ""
-    width, height, edge = 880, 240, 56
-    left, right = min(x for x, _ in points), max(x for x, _ in points)
-    top = max(y for _, y in points) or 1
-    drawn = " ".join(
-        f"{edge + (x - left) / ((right - left) or 1) * (width - edge - 20):.1f},"
-        f"{height - edge - y / top * (height - edge - 20):.1f}"
-        for x, y in points
-    )
-    low = height - edge
-    marks = [
-        f'<path d="M{edge} 10V{low}H{width - 10}" fill="none" stroke="var(--line)"/>',
-        f'<polyline fill="none" stroke="var(--dot)" points="{drawn}"/>',
-        f'<text class="soft" x="{edge}" y="{low + 18}">{number(left)}</text>',
-        f'<text class="soft" x="{width - 20}" y="{low + 18}" text-anchor="end">{number(right)}</text>',
-        f'<text class="soft" x="{edge - 6}" y="24" text-anchor="end">{number(top)}</text>',
-    ]
-    return _svg(title, width, height, marks)
-
-
-def _scale(values: Sequence[float]) -> tuple[float, float]:
-    low, high = log10(min(values)), log10(max(values))
-    return (low - 0.5, high + 0.5) if high - low < 1e-9 else (low, high)
-
-
-def _svg(title: str, width: int, height: int, marks: Iterable[str]) -> str:
-    said = escape(title, quote=True)
-    inner = "".join(marks)
-    return f'<svg role="img" aria-label="{said}" viewBox="0 0 {width} {height}">{inner}</svg>'
+def svg_mark(mark: Mapping[str, Any], looks: Mapping[str, Any] | None = None) -> str:
+    """One SVG element: its ``tag``, ``text``, ``title``, all else as attributes, ``looks`` before them."""
+    own = {k: v for k, v in mark.items() if k not in ("tag", "text", "title", "key")}
+    inner = element("title", text(mark["title"])) if "title" in mark else ""
+    if looks is None:
+        own = {"data-key": mark["key"], **own}
+    else:
+        own = {**looks, **{k: v for k, v in own.items() if k != "class"}}
+    return element(mark["tag"], inner + text(mark.get("text", "")), **own)

@@ -12,14 +12,28 @@ from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
+from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
 from kvroom.engines.limits import Limits
+from kvroom.engines.log_reader import LogReader
+from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.support import Support
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
+
+
+class StartRefusal(NamedTuple):
+    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
+
+    rule: str
+    message: str
+    fix: str
+    source: str
+    unsupported: bool = False
+    """The engine does not run so at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +43,7 @@ class EngineAnswer:
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
+    ``refusals`` are the start rules that refuse it.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
@@ -48,26 +63,20 @@ class EngineAnswer:
     pools: int = 1
     limit: str = ""
     binding: str = ""
+    refusals: tuple[StartRefusal, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-class StartRefusal(NamedTuple):
-    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
-
-    rule: str
-    message: str
-    fix: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Engine:
     """One engine: facts as members, rules as methods.
 
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
     newest release whose rules are known ("" where releases are not told apart). ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
-    it is told to draft.
+    it is told to draft, ``command`` how it is started, ``log``
+    and ``metrics`` what it prints at its start and tells while it runs (None: not known), ``account_flags``
+    the flags that change an account, by the account's name.
     """
 
     name: str
@@ -76,6 +85,10 @@ class Engine:
     support: Support = field(default_factory=Support)
     limits: Limits = field(default_factory=Limits)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
+    command: CommandLine | None = None
+    log: LogReader | None = None
+    metrics: MetricNames | None = None
+    account_flags: Mapping[str, str] = field(default_factory=dict)
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
     known_adapters: bool = False
@@ -86,6 +99,8 @@ class Engine:
     """The release with the loop and kernels of today's servers of many users; None: it is none of them."""
     intake_flag: str = ""
     """The flag by which it takes in requests every so many steps."""
+    takes_token_ids: bool = False
+    """Its server may be asked in token ids, which `prove` does."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 
@@ -121,8 +136,12 @@ class Engine:
         if notes := self.support.card_notes(self.name, self.label, deployment):
             result = replace(result, warnings=(*result.warnings, *notes))
         if refusals := self.start_rules(deployment):
-            return replace(result, starts=False, reason=refusals[0].message)
+            return replace(result, starts=False, reason=refusals[0].message, refusals=refusals)
         return result
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The flag of its share of memory, and the share that it takes where no flag says it."""
+        return None
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.errors import KvroomError, StartRefused, did_you_mean
 from kvroom.launchers import helm
 from kvroom.launchers.launch import launch, shell
 from kvroom.planner.plan import Workings
@@ -33,18 +33,23 @@ class EngineCommand:
         if form == "shell":
             return self.command
         if self.values is None:
-            why = f"is for vLLM, not {self.engine}"
-            raise KvroomError("--format", form, why, "Use --format shell.")
+            raise helm.no_chart(self.engine)
         return self.values
 
 
 def engine_command(w: Workings) -> EngineCommand:
-    """The command that realises a plan."""
+    """The command that realises a plan; StartRefused where its engine would refuse it."""
+    verdict = w.plan.verdict
+    if not verdict.starts:
+        fix = next((r.fix for r in verdict.reasons if r.fix), "kvroom plan says more")
+        message = verdict.reasons[0].message if verdict.reasons else verdict.sentence
+        fix = f"{fix[0].upper()}{fix[1:]}."
+        raise StartRefused(f"{w.plan.scenario.engine} would not start", None, message, fix)
     launched = launch(w)
-    engine = launched.dialect.engine
-    chart = helm.values(launched, w.plan.weights.bytes) if engine == "vllm" else None
+    command = launched.command
+    chart = helm.values(launched, w.plan.weights.bytes) if command.chart else None
     return EngineCommand(
-        engine=engine,
+        engine=command.engine,
         argv=launched.argv,
         files=dict(launched.files),
         command=shell(launched),

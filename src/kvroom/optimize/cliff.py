@@ -14,7 +14,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import Objective, Simulated, serve
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 from kvroom.units import check_float
 from kvroom.workloads.requests import PS_PER_S, Request, placed
 from kvroom.workloads.synthetic import Synthetic

@@ -18,7 +18,7 @@ from kvroom.planner.pools import pools_of
 from kvroom.planner.simulate import Objective, serve
 from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
 
 MOST = 15

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kvroom.answer import html
+from kvroom.answer import charts, html
 from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import cache_dtype
@@ -83,7 +83,7 @@ class TraceReuse:
             html.Column(title="hit ratio", key="hit_ratio", number=True, decimals=4),
         ]
         parts = [html.paragraph(summary), html.heading("Hit ratio of LRU caches by blocks")]
-        parts += [html.curve(self.reuse.curve(64), "Hit ratio of LRU caches by blocks")]
+        parts += [charts.curve(self.reuse.curve(64), "Hit ratio of LRU caches by blocks")]
         parts += [html.heading("By policy and size"), html.table(columns, self.rows())]
         parts += [html.paragraph(f"Note: {w}.", soft=True) for w in self.warnings]
         return html.page("What a prefix cache would hold", parts)

@@ -6,41 +6,41 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvroom.answer import html
+from kvroom.answer import charts, html
 from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import Objective, Simulated, over_seeds, serve
-from kvroom.simulator.fleet import Watch
 from kvroom.simulator.frames import Frame
-from kvroom.simulator.live import Live
+from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
 from kvroom.workloads.synthetic import Synthetic
 from kvroom.workloads.traces.reader import Trace
 
 TIMES = {"ttft_s": "to the first token", "tpot_s": "a token after it", "e2e_s": "whole request"}
 
-OnEnd = Callable[[Live, int | None], None]
+OnEnd = Callable[[ServedRequest, int | None], None]
 """Called with each request that is done and when (ps), or dropped (None)."""
 
 
-def request_row(live: Live, end_ps: int | None) -> dict[str, Any]:
+def request_row(request: ServedRequest, end_ps: int | None) -> dict[str, Any]:
     """One request as a row; ``end_ps`` is None where it was dropped. Times are seconds."""
-    tokens = live.total - live.prompt
-    first = live.first_ps if live.first_ps >= 0 else None
+    tokens = request.output_tokens
+    first = request.first_token_ps if request.first_token_ps >= 0 else None
     return {
-        "request": live.index,
-        "arrival_s": live.arrival_ps / PS_PER_S,
-        "input_tokens": live.prompt,
+        "request": request.index,
+        "arrival_s": request.arrival / PS_PER_S,
+        "input_tokens": request.num_prompt_tokens,
         "output_tokens": 0 if end_ps is None else tokens,
-        "cached_tokens": live.cached_tokens,
-        "ttft_s": None if first is None else (first - live.arrival_ps) / PS_PER_S,
+        "cached_tokens": request.num_cached_tokens,
+        "ttft_s": None if first is None else (first - request.arrival) / PS_PER_S,
         "tpot_s": (end_ps - first) / (tokens - 1) / PS_PER_S
         if end_ps is not None and first is not None and tokens > 1
         else None,
-        "e2e_s": None if end_ps is None else (end_ps - live.arrival_ps) / PS_PER_S,
-        "preemptions": live.preemptions,
+        "e2e_s": None if end_ps is None else (end_ps - request.arrival) / PS_PER_S,
+        "preemptions": request.num_preemptions,
         "status": "dropped" if end_ps is None else "completed",
     }
 
@@ -108,7 +108,7 @@ class Simulation:
         parts = [html.paragraph(summary), html.heading("Times"), html.table(columns, times)]
         for key in ("running", "waiting", "blocks"):
             points = [(row["time_s"], row[key]) for row in line]
-            parts += [html.heading(f"{key} over seconds"), html.curve(points, f"{key} over time")]
+            parts += [html.heading(f"{key} over seconds"), charts.curve(points, f"{key} over time")]
         parts += [html.paragraph(f"Note: {w}.", soft=True) for w in f["warnings"]]
         return html.page("What happens to the requests", parts)
 
@@ -130,11 +130,11 @@ def simulation(
         raise KvroomError("--seeds", seeds, "are drawn of made-up workloads only", fix)
     rows: list[Mapping[str, Any]] = []
 
-    def ended(live: Live, end_ps: int | None) -> None:
+    def ended(request: ServedRequest, end_ps: int | None) -> None:
         if keep_requests:
-            rows.append(request_row(live, end_ps))
+            rows.append(request_row(request, end_ps))
         if on_end is not None:
-            on_end(live, end_ps)
+            on_end(request, end_ps)
 
     wanted = ended if keep_requests or on_end is not None else None
     run = serve(workings, requests, slo=slo, on_over=wanted, watch=watch, tell=on_frame)

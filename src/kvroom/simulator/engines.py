@@ -9,15 +9,15 @@ from typing import Any
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.flags import count, one_of, plain_name, share, switch
-from kvroom.engines.llama_cpp.scheduler import Slots, SlotSettings
-from kvroom.engines.scheduler import RuleSet
+from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
+from kvroom.engines.scheduler import EngineScheduler
 from kvroom.engines.sglang.engine import chunk_tokens
-from kvroom.engines.sglang.scheduler import Sglang, SglangSettings
+from kvroom.engines.sglang.scheduler import SglangScheduler, SglangSettings
 from kvroom.engines.vllm.engine import paging
-from kvroom.engines.vllm.scheduler import Settings
+from kvroom.engines.vllm.scheduler_config import SchedulerConfig
+from kvroom.engines.vllm.scheduler_setup import GROUP_KEYS, POLICIES, GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.script import GROUP_KEYS, POLICIES, Engine, Group
 
 BLOCK_TOKENS = STRETCH_TOKENS = 16
 SLOT_BATCH_TOKENS = 2048
@@ -27,7 +27,7 @@ OWN_RULES = ("arithmetic", "sglang", "llama.cpp", "ollama")
 """Engines that need no word about whose rules they are played by."""
 ASYNC_SINCE = (0, 14, 0)
 SYNC_ONLY = ("ngram",)
-"""Drafts that vLLM looks up on the CPU once a pass is done: the next is not scheduled before."""
+"""Drafts that vLLM looks up on the CPU once a step is done: the next is not scheduled before."""
 STATES = "the spare states that recurrent layers keep of a request that drafts are not simulated"
 RESERVE_SINCE = (0, 19, 0)
 SPARSE_SINCE = (0, 33, 0)
@@ -36,47 +36,45 @@ KINDS = {"full": "full", "latent": "full", "window": "sliding_window", "chunked"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Played:
+class ServingRules:
     """The engine of a deployment as the rules take it, and what has to be said about it."""
 
-    engine: Engine
-    own: Callable[[Drafts | None], RuleSet] | None = None
-    """Makes the rules of an engine that does not go by vLLM's, of which ``engine`` holds the sizes."""
+    setup: SchedulerSetup
+    own: Callable[[Drafts | None], EngineScheduler] | None = None
+    """Makes the rules of an engine that does not go by vLLM's, of which ``setup`` holds the sizes."""
     warnings: tuple[str, ...] = ()
 
     @property
     def jumps(self) -> bool:
         """Whether it can be served from event to event, while nothing is drafted."""
-        groups = self.engine.groups
+        groups = self.setup.groups
         return self.own is None and len(groups) == 1 and groups[0].type == "full"
 
-    def seeded(self, seed: int) -> Played:
+    def seeded(self, seed: int) -> ServingRules:
         """The same with drafts drawn by ``seed``."""
-        e = self.engine
+        e = self.setup
         if e.drafts is None:
             return self
-        return replace(self, engine=replace(e, drafts=replace(e.drafts, seed=seed)))
+        return replace(self, setup=replace(e, drafts=replace(e.drafts, seed=seed)))
 
     @property
-    def passes_in_flight(self) -> int:
-        """Passes that may be scheduled before the output of the first is there."""
-        if self.own is not None:
-            return self.rules().passes_in_flight
-        return 2 if self.engine.settings.async_scheduling else 1
+    def steps_in_flight(self) -> int:
+        """Steps that may be scheduled before the output of the first is there."""
+        return (self.scheduler() if self.own else self.setup.config).steps_in_flight
 
     @property
     def name_tokens(self) -> int:
         """How many tokens of a prompt its cache tells apart."""
         if self.own is not None:
-            return self.engine.groups[0].block_size
-        return self.engine.scheduler().cache.hash_tokens
+            return self.setup.groups[0].block_size
+        return self.setup.scheduler().cache.hash_tokens
 
-    def rules(self) -> RuleSet:
-        """The rules, to be stepped."""
-        return self.own(self.engine.drafts) if self.own else self.engine.scheduler()
+    def scheduler(self) -> EngineScheduler:
+        """The scheduler, to be stepped."""
+        return self.own(self.setup.drafts) if self.own else self.setup.scheduler()
 
 
-def played(d: Deployment, answer: EngineAnswer) -> Played:
+def serving_rules(d: Deployment, answer: EngineAnswer) -> ServingRules:
     """What ``d`` gives one data-parallel replica's scheduler; KvroomError where it would not start."""
     if not (answer.starts or answer.cache_given) or answer.capacity is None:
         fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
@@ -91,18 +89,18 @@ def played(d: Deployment, answer: EngineAnswer) -> Played:
     return found
 
 
-def _vllm(d: Deployment) -> Played:
+def _vllm(d: Deployment) -> ServingRules:
     p = paging(d)
     args = {plain_name(key): value for key, value in d.args.items()}
     caching = p.caching
-    groups: list[Group] = []
+    groups: list[GroupSpec] = []
     for spec in p.groups:
         if spec.type == "cross":
             continue  # as many blocks for every request, whatever its length
         kind = KINDS.get(spec.type, "mamba")
         tokens = spec.block_tokens * (d.layout.dcp if spec.shardable else 1)
         reach = spec.window if GROUP_KEYS[kind] else 0
-        groups.append(Group(type=kind, block_size=tokens, reach=reach))
+        groups.append(GroupSpec(type=kind, block_size=tokens, reach=reach))
     if not groups:
         why = "keeps no cache that requests would share out"
         raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
@@ -114,7 +112,7 @@ def _vllm(d: Deployment) -> Played:
         given = args["prefix_cache_retention_interval"]
         interval = None if given is None else count("engine_args.prefix_cache_…", given)
     method = d.speculation.method if d.speculation else ""
-    settings = Settings(
+    config = SchedulerConfig(
         max_num_batched_tokens=p.batch_tokens,
         max_num_seqs=p.sequences,
         max_model_len=d.context_tokens,
@@ -131,13 +129,13 @@ def _vllm(d: Deployment) -> Played:
         if args.get("scheduling_policy")
         else "fcfs",
     )
-    return Played(
-        engine=Engine(
+    return ServingRules(
+        setup=SchedulerSetup(
             num_gpu_blocks=p.num_blocks,
             groups=tuple(groups),
             enable_prefix_caching=caching,
             prefix_cache_retention_interval=interval,
-            settings=settings,
+            config=config,
             drafts=_drafts(d),
         ),
         warnings=(STATES,) if d.speculation and any(g.type == "mamba" for g in groups) else (),
@@ -148,7 +146,7 @@ def _drafts(d: Deployment) -> Drafts | None:
     return Drafts.of(d.speculation) if d.speculation else None
 
 
-def _other(d: Deployment, answer: EngineAnswer) -> Played:
+def _other(d: Deployment, answer: EngineAnswer) -> ServingRules:
     """Another engine, by vLLM's rules over the tokens that its own cache holds."""
     capacity = answer.capacity
     assert capacity is not None
@@ -158,54 +156,56 @@ def _other(d: Deployment, answer: EngineAnswer) -> Played:
         raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
     # Prefixes are told apart in stretches of 16 tokens where pages are smaller.
     size = max(capacity.block_tokens or BLOCK_TOKENS, STRETCH_TOKENS)
-    settings = Settings(
+    config = SchedulerConfig(
         max_num_batched_tokens=BATCH_TOKENS,
         max_num_seqs=capacity.max_running_requests or SEQUENCES,
         max_model_len=d.context_tokens,
     )
-    engine = Engine(
+    setup = SchedulerSetup(
         num_gpu_blocks=tokens // size + 1,
-        groups=(Group(type="full", block_size=size),),
+        groups=(GroupSpec(type="full", block_size=size),),
         enable_prefix_caching=True,
         prefix_cache_retention_interval=0,
-        settings=settings,
+        config=config,
         drafts=_drafts(d),
     )
     said = (f"requests of {d.engine} are scheduled by vLLM's rules over its {tokens:,} tokens",)
-    return Played(engine=engine, warnings=said if d.engine not in OWN_RULES else ())
+    return ServingRules(setup=setup, warnings=said if d.engine not in OWN_RULES else ())
 
 
-def _sglang(d: Deployment, found: Played) -> Played:
+def _sglang(d: Deployment, found: ServingRules) -> ServingRules:
     """SGLang's own rules over its tokens."""
-    e, args = found.engine, {plain_name(key): value for key, value in d.args.items()}
+    e, args = found.setup, {plain_name(key): value for key, value in d.args.items()}
     size = e.groups[0].block_size
     s = SglangSettings(
         tokens=(e.num_gpu_blocks - 1) * size,
         page=1 if size == STRETCH_TOKENS else size,
         stretch=size,
-        max_running_requests=e.settings.max_num_seqs,
-        context_tokens=e.settings.max_model_len,
+        max_running_requests=e.config.max_num_seqs,
+        context_tokens=e.config.max_model_len,
         chunked_prefill_size=chunk_tokens(d),
         max_prefill_tokens=_number(args, "max_prefill_tokens") or 16384,
         caching=not _switch(args, "disable_radix_cache", False),
     )
-    limits = replace(e.settings, max_num_batched_tokens=s.chunked_prefill_size)
-    return Played(engine=replace(e, settings=limits), own=lambda drafts: Sglang(s, drafts))
+    limits = replace(e.config, max_num_batched_tokens=s.chunked_prefill_size)
+    return ServingRules(
+        setup=replace(e, config=limits), own=lambda drafts: SglangScheduler(s, drafts)
+    )
 
 
-def _slots(d: Deployment, answer: EngineAnswer, found: Played) -> Played:
+def _slots(d: Deployment, answer: EngineAnswer, found: ServingRules) -> ServingRules:
     """llama.cpp's own rules over its slots."""
-    e, args = found.engine, {plain_name(key): value for key, value in d.args.items()}
+    e, args = found.setup, {plain_name(key): value for key, value in d.args.items()}
     size = e.groups[0].block_size
     longest = answer.capacity.max_context_tokens if answer.capacity else None
     s = SlotSettings(
-        slots=e.settings.max_num_seqs,
+        slots=e.config.max_num_seqs,
         tokens=(e.num_gpu_blocks - 1) * size,
         context_tokens=min(d.context_tokens, longest or d.context_tokens),
         batch_tokens=_number(args, "batch_size") or SLOT_BATCH_TOKENS,
         stretch=size,
     )
-    return Played(engine=e, own=lambda drafts: Slots(s, drafts))
+    return ServingRules(setup=e, own=lambda drafts: SlotScheduler(s, drafts))
 
 
 def _number(args: Mapping[str, Any], name: str) -> int:

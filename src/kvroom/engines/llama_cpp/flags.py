@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.llama_cpp.flag_names import OTHERS, SHORT
+from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.units import MIB
 
+NAMES = flag_names(__package__)
 TYPES = ("fp32", "fp16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """What llama.cpp stores keys and values in, by kvroom's names."""
 ALL = 10**6
@@ -85,7 +86,7 @@ def named(args: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in args.items():
         name = read.plain_name(key)
-        made[SHORT.get(name, name)] = value
+        made[NAMES.aliases.get(name, name)] = value
     return made
 
 
@@ -180,5 +181,5 @@ _SPECIAL = (
     "spec_draft_n_max",
     "draft_max",
 )
-KNOWN_FLAGS = frozenset((*READERS, *_NEGATIVES, *_SPECIAL, *SHORT, *OTHERS))
+KNOWN_FLAGS = frozenset((*READERS, *_NEGATIVES, *_SPECIAL, *NAMES.aliases, *NAMES.others))
 """Every flag that a Scenario may carry."""

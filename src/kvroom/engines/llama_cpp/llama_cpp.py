@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.limits import Limits
+from kvroom.engines.llama_cpp.command import COMMAND
 from kvroom.engines.llama_cpp.drafting import LlamaCppDraftFlags
 from kvroom.engines.llama_cpp.engine import answer
+from kvroom.engines.llama_cpp.log import LOG
+from kvroom.engines.llama_cpp.metrics import METRICS
+from kvroom.engines.llama_cpp.ollama_command import COMMAND as OLLAMA_COMMAND
 from kvroom.engines.llama_cpp.setup import prepare
 from kvroom.engines.llama_cpp.support import BUILT_ON, SUPPORT
 from kvroom.hardware.device import Device
@@ -34,11 +38,34 @@ LLAMA_CPP = LlamaCpp(
     support=SUPPORT,
     limits=Limits(sequences="parallel"),
     draft_flags=LlamaCppDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--n-gpu-layers",
+        "activations": "--ubatch-size",
+        "kv": "--ctx-size, --parallel, --cache-type-k, --cache-type-v",
+    },
 )
 IK_LLAMA_CPP = LlamaCpp(
     name="ik_llama.cpp",
     label="ik_llama.cpp",
     support=BUILT_ON,
     draft_flags=LlamaCppDraftFlags(),
+    command=COMMAND,
+    log=LOG,
 )
-OLLAMA = LlamaCpp(name="ollama", label="Ollama", support=BUILT_ON)
+OLLAMA = LlamaCpp(
+    name="ollama",
+    label="Ollama",
+    support=BUILT_ON,
+    command=OLLAMA_COMMAND,
+    log=LOG,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "num_gpu",
+        "activations": "num_batch",
+        "kv": "num_ctx, OLLAMA_NUM_PARALLEL, OLLAMA_KV_CACHE_TYPE",
+    },
+)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from kvroom.engines import flags as read
+from kvroom.engines.flag_names import flag_names
 from kvroom.engines.llama_cpp.flags import ALL, Flags, cache_type
 from kvroom.engines.llama_cpp.versions import NEWEST as BUILD
 from kvroom.engines.llama_cpp.versions import Rules, rules_of
@@ -62,15 +63,8 @@ ONE_SLOT = (
 )
 """Models that it serves one request at a time, by the beginning of their type."""
 
-_OPTIONS = """
-    num_keep seed num_predict top_k top_p min_p typical_p repeat_last_n temperature repeat_penalty
-    presence_penalty frequency_penalty mirostat mirostat_tau mirostat_eta penalize_newline stop numa
-    main_gpu low_vram vocab_only use_mmap use_mlock num_thread keep_alive max_loaded_models
-    max_queue load_timeout host models debug origins noprune nohistory tmpdir new_engine f16_kv
-    multiuser_cache llm_library intel_gpu logits_all embedding_only rope_frequency_base
-    rope_frequency_scale tfs_z draft_num_predict
-"""
-OTHERS = frozenset(_OPTIONS.split())
+OTHERS = flag_names(__package__, "ollama.ini").others
+"""Options that are passed over."""
 KNOWN = (
     "num_ctx",
     "context_length",

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.sglang.flag_names import OTHERS
+from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
 from kvroom.sharding.layout import Layout
 
 STATE_DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes of one number of recurrent state."""
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
+NAMES = flag_names(__package__)
 GRAPH_BACKENDS = ("full", "breakable", "tc_piecewise", "disabled")
 
 
@@ -273,5 +274,5 @@ _DERIVED = (
 """Known names that no reader of one field takes."""
 MEMORY_FLAGS = frozenset((*READERS, *_DERIVED)) - frozenset(_DEGREES)
 """The flags that bear on memory here."""
-KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(_DEGREES)
+KNOWN_FLAGS = MEMORY_FLAGS | NAMES.others | frozenset(_DEGREES)
 """Every flag that a Scenario may carry."""

@@ -8,13 +8,18 @@ from typing import Any
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.limits import Limits
-from kvroom.engines.releases import shown
+from kvroom.engines.releases import nearest_release, shown
 from kvroom.engines.sglang.adapters import adapters_of
+from kvroom.engines.sglang.command import COMMAND
 from kvroom.engines.sglang.drafting import SglangDraftFlags
 from kvroom.engines.sglang.engine import answer
+from kvroom.engines.sglang.log import LOG
+from kvroom.engines.sglang.metrics import METRICS
 from kvroom.engines.sglang.models import taken
+from kvroom.engines.sglang.settings import settings_of
+from kvroom.engines.sglang.share import static_share
 from kvroom.engines.sglang.support import SUPPORT
-from kvroom.engines.sglang.versions import NEWEST
+from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
 
@@ -29,6 +34,12 @@ class Sglang(Engine):
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Pools, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The static share, as it follows from the card and the flags."""
+        release, _ = nearest_release(self.label, deployment.version, OLDEST, NEWEST)
+        share = static_share(settings_of(deployment, rules_of(release)))
+        return self.limits.share, share.fraction
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec
@@ -49,6 +60,17 @@ SGLANG = Sglang(
         share_values=(0.92,),
     ),
     draft_flags=SglangDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tp-size",
+        "activations": "--chunked-prefill-size",
+        "runtime": "",
+        "graphs": "--cuda-graph-max-bs, --disable-cuda-graph",
+        "kv": "--mem-fraction-static, --max-total-tokens",
+    },
     known_adapters=True,
     takes_overrides=True,
     modern_since=(0, 4),

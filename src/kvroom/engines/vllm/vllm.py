@@ -7,11 +7,16 @@ from typing import Any
 
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import FlagTrial, Limits
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm.adapters import adapters_of
+from kvroom.engines.vllm.command import COMMAND
 from kvroom.engines.vllm.drafting import VllmDraftFlags
 from kvroom.engines.vllm.engine import answer
+from kvroom.engines.vllm.log import LOG
+from kvroom.engines.vllm.metrics import METRICS
+from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.engines.vllm.versions import NEWEST
 from kvroom.models.spec import ModelSpec
@@ -25,6 +30,12 @@ class Vllm(Engine):
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Blocks, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The release's utilisation; none where the cache's bytes are given outright."""
+        if plain_args(deployment.args).keys() & {"kv_cache_memory_bytes", "kv_cache_memory"}:
+            return None
+        return LIMITS.share, setup(deployment)[0].rules.utilisation
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec
@@ -59,8 +70,20 @@ VLLM = Vllm(
     support=SUPPORT,
     limits=LIMITS,
     draft_flags=VllmDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tensor-parallel-size",
+        "activations": "--max-num-batched-tokens",
+        "runtime": "--disable-custom-all-reduce",
+        "graphs": "--enforce-eager, --max-num-seqs, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+        "kv": "--gpu-memory-utilization, --kv-cache-memory-bytes",
+    },
     known_adapters=True,
     takes_overrides=True,
     modern_since=(0, 8),
+    takes_token_ids=True,
     schedule_of_one_rank=True,
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.answer.plan import EngineCapacity
+from kvroom.engines.registry import all_engines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.observe.endpoint import Endpoint, NoAnswerError
 from kvroom.observe.prove.completions import Engine
@@ -16,6 +17,7 @@ from kvroom.observe.prove.proof import KEY, Proof, prove
 from kvroom.observe.prove.quiet import Meter, load
 from kvroom.observe.recording import cache_of
 from kvroom.planner.plan import work
+from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 
 PARTS = ("steps", "firsts", "conversations", "pressure")
@@ -45,8 +47,9 @@ def measured(
 ) -> Run:
     """One engine's record. ``pid`` is the engine's first process, where it runs here: times are then its
     own."""
-    if scenario.engine != "vllm":
-        fix = "Ask a vLLM with --engine vllm; kvroom watch reads others."
+    if not engine_of(scenario.engine).takes_token_ids:
+        others = " or ".join(e.name for e in all_engines() if e.takes_token_ids)
+        fix = f"Ask one with --engine {others}; kvroom watch reads others."
         raise KvroomError("engine", scenario.engine, "is not asked in token ids", fix)
     if pid is not None and not Path(f"/proc/{pid}").is_dir():
         fix = "Name a process of this machine, or leave it out: times are then by the clock."
@@ -55,7 +58,9 @@ def measured(
     room = workings.plan.capacity.engine
     if room is None or not room.kv_tokens:
         why = "has no cache whose size is known"
-        raise KvroomError("engine", scenario.engine, why, "Give --engine vllm and its flags.")
+        raise KvroomError(
+            "engine", scenario.engine, why, f"Give --engine {DEFAULT_ENGINE} and its flags."
+        )
     model = workings.deployment.model
     endpoint = Endpoint.of(url)
     try:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from kvroom.answer import html
+from kvroom.answer import charts, html
 from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.optimize.cost import ORDERS, STAIRS, Figures, binding_figure, figures_of
@@ -19,7 +19,7 @@ from kvroom.optimize.levers.served import Served, ServedFigures, each_served, se
 from kvroom.optimize.levers.waterfall import EXACT, shapley
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 
 UNSERVED = "what it brings depends on who comes: `--simulate` serves the workload with it"
 MERGED = ("engine_args", "workload")
@@ -143,20 +143,20 @@ class Levers:
         """A report as one self-contained HTML file."""
         was, better = self.before.requests or 0, ORDERS[self.ranked_by]
         parts = [html.paragraph(self.sentence)]
-        chart = [html.Bar(label="as it is", length=was, kind="was")]
+        chart = [charts.Bar(label="as it is", length=was, kind="was")]
         gained = [p for p in self.levers if better(p.after) > better(self.before)]
-        chart += [html.Bar(label=p.lever.id, length=p.after.requests or 0) for p in gained[:20]]
+        chart += [charts.Bar(label=p.lever.id, length=p.after.requests or 0) for p in gained[:20]]
         parts += [html.heading("Requests at once, each lever alone")]
-        parts += [html.bars(chart, "Requests at once with each lever alone")]
+        parts += [charts.bars(chart, "Requests at once with each lever alone")]
         if self.waterfall:
-            reached, steps = was, [html.Bar(label="as it is", length=was, kind="was")]
+            reached, steps = was, [charts.Bar(label="as it is", length=was, kind="was")]
             for name, share in self.waterfall:
                 start = reached if share >= 0 else reached + share
-                steps.append(html.Bar(label=name, start=start, length=abs(share)))
+                steps.append(charts.Bar(label=name, start=start, length=abs(share)))
                 reached += share
-            steps.append(html.Bar(label="together", length=reached, kind="was"))
+            steps.append(charts.Bar(label="together", length=reached, kind="was"))
             parts += [html.heading("Together: each lever's share of the gain, whatever the order")]
-            parts += [html.bars(steps, "Waterfall of requests at once")]
+            parts += [charts.bars(steps, "Waterfall of requests at once")]
         parts += [html.heading("Every lever"), html.table(_COLUMNS, self.rows())]
         if self.served_before is not None:
             rows = [{"id": "as it is"} | self.served_before.to_dict()]

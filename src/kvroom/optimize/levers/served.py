@@ -10,7 +10,7 @@ from kvroom.errors import KvroomError
 from kvroom.optimize.levers.lever import Lever, Unmodelled
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import serve
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 from kvroom.workloads.synthetic import of_workload
 
 

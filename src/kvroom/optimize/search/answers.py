@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from kvroom.answer import html
+from kvroom.answer import charts, html
 from kvroom.answer.frames import frame
 from kvroom.optimize.cost import Figures
 from kvroom.optimize.search.space import LEFT_OUT
@@ -107,7 +107,7 @@ class Found:
     def to_html(self) -> str:
         """A report as one self-contained HTML file."""
         dots = [
-            html.Dot(
+            charts.Dot(
                 x=a.row["usd_per_hour"] or 0,
                 y=a.row["e2e_s"],
                 label=f"{a.name}: ${a.row['usd_per_hour'] or 0:,.2f} an hour, {a.row['e2e_s']:.2f} s",
@@ -119,7 +119,7 @@ class Found:
         if any(d.x for d in dots):
             parts += [
                 html.heading("Price against the time of a whole request"),
-                html.scatter(
+                charts.scatter(
                     dots, "Answers by price and time", "dollars an hour", "seconds a request"
                 ),
             ]

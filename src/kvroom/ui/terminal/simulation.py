@@ -8,7 +8,7 @@ from typing import Any
 from kvroom.optimize.cliff import Cliff
 from kvroom.planner.simulate import Simulated
 from kvroom.planner.simulation import Simulation
-from kvroom.simulator.script_results import Played
+from kvroom.simulator.script_results import ScriptResult
 from kvroom.ui.terminal.cluster import fleet_text
 from kvroom.ui.terminal.plain import span
 from kvroom.ui.terminal.plan import WIDTH, _plain, head, paragraph
@@ -203,7 +203,7 @@ def describe_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def script_text(played: Played) -> str:
+def script_text(played: ScriptResult) -> str:
     """The totals of a run in a few lines."""
     totals = played.totals
     dropped = f", {totals.dropped:,} dropped (they can never be served)" if totals.dropped else ""

@@ -23,9 +23,9 @@ from kvroom.optimize.cliff import CliffPoint, parse_range
 from kvroom.planner.simulate import Objective, Simulated, parse_slo
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import check_keys
-from kvroom.simulator.fleet import Moment
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
+from kvroom.simulator.timeline import Moment
 from kvroom.ui.cli.reuse import capacities
 from kvroom.ui.web import replays
 from kvroom.ui.web.streaming import Gone, Talk

@@ -16,22 +16,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvroom.kvcache.connector import Brought
-from kvroom.kvcache.extents import Holding
+from kvroom.kvcache.connector import RemoteHit
+from kvroom.kvcache.extents import RequestExtents
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
-from kvroom.simulator.event_engine import Server
-from kvroom.simulator.live import Live
+from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.replicas import Replica
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PrefilledCache:
     """Where a handed-over request's cache is: the ``sent`` one on an engine of a replica; its prompt was
     computed from ``begun_ps`` to ``end_ps``."""
 
     replica: Replica
-    engine: Server
-    sent: Live
+    engine: EventEngine
+    sent: ServedRequest
     begun_ps: int
     end_ps: int
 
@@ -42,7 +42,7 @@ class Source:
 
 
 @dataclass(kw_only=True)
-class Wire:
+class TransferLinks:
     """What connects two pools: ``bytes_per_s`` of one replica's link, ``latency_s``, whether layers
     (``layers`` of them) cross one by one, how many bytes so many tokens of a request are, and how many
     tokens the receivers take at most."""
@@ -53,6 +53,8 @@ class Wire:
     layers: int
     request_bytes: Callable[[int], int]
     longest_tokens: int
+    prefilled: dict[int, PrefilledCache] = field(default_factory=dict)
+    """By request: who has its computed prompt, until that begins to cross."""
     free_ps: dict[int, int] = field(default_factory=dict)
     """By place: when that replica's link is free again."""
     transfers: int = 0
@@ -60,7 +62,7 @@ class Wire:
     waited_ps: int = 0
     """From a request's place on the receiver to its cache, all transfers together."""
 
-    def left_ps(self, source: Source, sent_bytes: int) -> int:
+    def left_ps(self, source: PrefilledCache, sent_bytes: int) -> int:
         """How long ``sent_bytes`` occupy the link after the prompt is computed."""
         whole = round(sent_bytes / self.bytes_per_s * PS_PER_S)
         if not self.layerwise:
@@ -81,62 +83,78 @@ class Wire:
         }
 
 
-class Receiver:
-    """The ``bring.Bringer`` of the replica at ``place``; ``release`` is told when a sender may give up its
+class TransferConnector:
+    """The ``KVConnector`` of the replica at ``place``; ``release`` is told when a sender may give up its
     blocks."""
 
-    def __init__(self, wire: Wire, place: int, release: Callable[[Source, int], None]) -> None:
-        self.wire = wire
+    def __init__(
+        self, links: TransferLinks, place: int, release: Callable[[PrefilledCache, int], None]
+    ) -> None:
+        self.links = links
         self.place = place
         self.release = release
-        wire.free_ps.setdefault(place, 0)
+        links.free_ps.setdefault(place, 0)
 
-    def offer(self, live: Live, now: int, found: int, limit: int) -> Brought | None:
+    def lookup(
+        self, request: ServedRequest, now: int, cached_tokens: int, limit_tokens: int
+    ) -> RemoteHit | None:
         """The whole prompt, from whoever computed it."""
-        source = live.source
+        source = self.links.prefilled.get(request.index)
         if source is None or not source.there:
             return None
-        ready, _, _, _ = self._crossing(source, live, now, found)
-        return Brought(live.known - 1, ready)
+        ready, _, _, _ = self._crossing(source, request, now, cached_tokens)
+        return RemoteHit(request.num_tokens - 1, ready)
 
-    def admitted(self, live: Live, now: int, found: int, brought: Brought | None) -> None:
+    def allocated(
+        self, request: ServedRequest, now: int, cached_tokens: int, hit: RemoteHit | None
+    ) -> None:
         """It has its blocks: the transfer is begun or waits for the links."""
-        source, wire = live.source, self.wire
-        live.source = None
-        if source is None or brought is None:
+        links = self.links
+        source = links.prefilled.pop(request.index, None)
+        if source is None or hit is None:
             return
-        over, sent_ps, got_ps, size = self._crossing(source, live, now, found)
+        over, sent_ps, got_ps, size = self._crossing(source, request, now, cached_tokens)
         if size:
-            wire.free_ps[source.replica.place] = sent_ps
-            wire.free_ps[self.place] = got_ps
-        wire.transfers += 1
-        wire.moved_bytes += size
-        wire.waited_ps += over - now
+            links.free_ps[source.replica.place] = sent_ps
+            links.free_ps[self.place] = got_ps
+        links.transfers += 1
+        links.moved_bytes += size
+        links.waited_ps += over - now
         self.release(source, over)
 
     def _crossing(
-        self, source: Source, live: Live, now: int, found: int
+        self, source: PrefilledCache, request: ServedRequest, now: int, cached_tokens: int
     ) -> tuple[int, int, int, int]:
         """When the cache is there, when the sender's and the receiver's links are free again, how many
         bytes cross."""
-        wire = self.wire
-        size = wire.request_bytes(live.known - 1) - (wire.request_bytes(found) if found else 0)
+        links = self.links
+        size = links.request_bytes(request.num_tokens - 1)
+        size -= links.request_bytes(cached_tokens) if cached_tokens else 0
         if size <= 0:
             return now, now, now, 0
-        left = wire.left_ps(source, size)
-        sent = max(now, wire.free_ps.get(source.replica.place, 0)) + left
-        got = max(now, wire.free_ps[self.place]) + left
-        return max(sent, got) + round(wire.latency_s * PS_PER_S), sent, got, size
+        left = links.left_ps(source, size)
+        sent = max(now, links.free_ps.get(source.replica.place, 0)) + left
+        got = max(now, links.free_ps[self.place]) + left
+        return max(sent, got) + round(links.latency_s * PS_PER_S), sent, got, size
 
 
-def continued(live: Live, source: Source) -> Live:
-    """The request as the receiver gets it: ``live`` with its first token, or one more."""
-    held = None if live.held is None else Holding(live.held.names, live.held.named)
-    after = Live(live.index, live.arrival_ps, live.prompt, live.goal - live.prompt, held)
-    after.known = live.known + 1
-    after.first_ps, after.token_ps = live.first_ps, source.end_ps
-    after.priority, after.session, after.chat = live.priority, live.session, live.chat
-    after.cached_tokens, after.preemptions = live.cached_tokens, live.preemptions
-    after.retries, after.seen = live.retries, True
-    after.source = source
+def continued(request: ServedRequest, source: PrefilledCache) -> ServedRequest:
+    """The request as the receiver gets it: ``request`` with its first token, or one more."""
+    extents = request.extents
+    after = ServedRequest(
+        request.index,
+        request.arrival,
+        request.num_prompt_tokens,
+        request.decode_final_tokens - request.num_prompt_tokens,
+        extents=None if extents is None else RequestExtents(extents.names, extents.named),
+    )
+    after.num_tokens = request.num_tokens + 1
+    after.first_token_ps, after.last_token_ps = request.first_token_ps, source.end_ps
+    after.priority, after.session = request.priority, request.session
+    after.session_id = request.session_id
+    after.num_cached_tokens, after.num_preemptions = (
+        request.num_cached_tokens,
+        request.num_preemptions,
+    )
+    after.retries, after.seen = request.retries, True
     return after

@@ -13,7 +13,7 @@ from kvroom.latency.clock import PS_PER_S
 READ, WRITE = 0, 1
 
 
-class Link:
+class TransferQueue:
     """Carries ``unit_bytes`` for each unit (a block of cache) at ``bytes_per_s``; None: in no time.
 
     ``duplex``: reads and writes do not share it. ``busy_ps`` is how long it carried anything.

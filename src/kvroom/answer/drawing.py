@@ -7,9 +7,9 @@ every screen; down, in pixels.
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
+from kvroom.answer.html import svg, svg_mark
 from kvroom.units import ceil_div, show_gib
 
 WIDTH = 94.0
@@ -237,19 +237,6 @@ def memory_drawing(m: dict[str, Any]) -> dict[str, Any]:
 
 def to_svg(drawing: dict[str, Any], label: str = "") -> str:
     """The drawing as an ``svg`` element, styled by the page's sheet."""
-    inner = "".join(_element(m) for m in drawing["marks"])
-    said = escape(label or drawing["sentence"], quote=True)
-    return (
-        f'<svg role="img" aria-label="{said}" width="100%" height="{drawing["height"]}" '
-        f'class="marks">{inner}</svg>'
-    )
-
-
-def _element(mark: Mark) -> str:
-    skip = ("tag", "text", "title", "key")
-    attributes = "".join(
-        f' {k}="{escape(str(v), quote=True)}"' for k, v in mark.items() if k not in skip
-    )
-    inner = f"<title>{escape(mark['title'])}</title>" if "title" in mark else ""
-    inner += escape(str(mark.get("text", "")))
-    return f'<{mark["tag"]} data-key="{mark["key"]}"{attributes}>{inner}</{mark["tag"]}>'
+    marks = map(svg_mark, drawing["marks"])
+    says = label or drawing["sentence"]
+    return svg(says, *marks, width="100%", height=drawing["height"], cls="marks")

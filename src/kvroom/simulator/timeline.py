@@ -1,15 +1,13 @@
-"""Several engines that share the requests, each on its own clock, and how things stood over time."""
+"""How things stand on engines that serve, over time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kvroom.simulator.live import FOREVER, Live
+from kvroom.kvcache.request import ServedRequest
 from kvroom.simulator.metrics import NUMBERS, Outcome
 
-TOGETHER = 64
-"""Requests that are handed out before the engines go on."""
 EVENTS = 64
 """Events of one engine between two looks at how things stand."""
 GLANCE = 32
@@ -20,8 +18,8 @@ LONGEST_LINE = 4096
 """Moments of a time line: with more, every other one is left out."""
 
 
-class Engine(Protocol):
-    """What serves: ``server.Server`` or ``stepper.Stepper``."""
+class ServingEngine(Protocol):
+    """What serves: an ``EventEngine`` or a ``StepEngine``."""
 
     decide: int
     end: int
@@ -29,7 +27,7 @@ class Engine(Protocol):
     strict: bool
     """Whether nothing is decided beyond ``until``, though it does not matter to the engine itself."""
 
-    def push(self, live: Live) -> None:
+    def push(self, request: ServedRequest) -> None:
         """A request that comes."""
         ...
 
@@ -38,7 +36,7 @@ class Engine(Protocol):
         """When it next decides anything; FOREVER where it has nothing to do."""
         ...
 
-    def come(self, live: Live, time_ps: int) -> None:
+    def come(self, request: ServedRequest, time_ps: int) -> None:
         """A request that comes at ``time_ps``, whenever it first arrived."""
         ...
 
@@ -48,6 +46,15 @@ class Engine(Protocol):
 
     def advance(self, until: int, events: int) -> bool:
         """Take the decisions that fall before ``until``; False where ``events`` were not enough."""
+        ...
+
+    def evacuate(self) -> list[ServedRequest]:
+        """All that it serves or was to get, to start elsewhere; it is of no use afterwards."""
+        ...
+
+    @property
+    def has_prefills(self) -> bool:
+        """Whether its next step may compute a prompt that others can read from a store."""
         ...
 
     @property
@@ -88,7 +95,7 @@ Watch = Callable[[Moment], bool]
 """Told how things stand from time to time; True ends the simulation there."""
 
 
-class Line:
+class Timeline:
     """How things stood over time: looks at ``engines`` every so often."""
 
     def __init__(self, outcome: Outcome, watch: Watch | None) -> None:
@@ -101,7 +108,7 @@ class Line:
         self._last = (0, 0, False)  # time, running, whether any wait
         self._spent = self._held = self._spent_full = self._held_full = 0
 
-    def go(self, engines: Sequence[Engine], until: int) -> bool:
+    def go(self, engines: Sequence[ServingEngine], until: int) -> bool:
         """Let all go on to ``until``, each by itself; False where the watcher has had enough."""
         # Of several the turns decide which of two requests that follow on others is made first.
         turn = GLANCE if len(engines) == 1 else EVENTS
@@ -114,7 +121,7 @@ class Line:
                 return False
         return True
 
-    def glance(self, engines: Sequence[Engine]) -> None:
+    def glance(self, engines: Sequence[ServingEngine]) -> None:
         """Count who runs since the last time, halfway between then and now."""
         now = running = waiting = 0
         for e in engines:
@@ -146,7 +153,7 @@ class Line:
             "while_waiting": self._held_full / (2 * self._spent_full) if full else None,
         }
 
-    def stops(self, engines: Sequence[Engine]) -> bool:
+    def stops(self, engines: Sequence[ServingEngine]) -> bool:
         """Note how things stand; whether the watcher has had enough."""
         self.outcome.gaps.settle(NUMBERS)
         self._skip -= 1
@@ -171,51 +178,3 @@ class Line:
             del self.moments[::2]
             self._every *= 2
         return self.watch is not None and self.watch(moment)
-
-
-class Fleet:
-    """``engines`` that take requests in turn, share nothing and report to one ``outcome``: each runs
-    ahead by itself."""
-
-    def __init__(
-        self, engines: Sequence[Engine], outcome: Outcome, *, watch: Watch | None = None
-    ) -> None:
-        self.engines = engines
-        self.outcome = outcome
-        self.line = Line(outcome, watch)
-        self.stopped = False
-
-    def serve(self, feed: Iterable[Live]) -> None:
-        """All requests of ``feed``, to the end or until ``watch`` stops it (``stopped``)."""
-        engines, many = self.engines, len(self.engines)
-        for count, live in enumerate(feed, 1):
-            engines[live.index % many].push(live)
-            if count % TOGETHER == 0 and not self.advance(live.arrival_ps):
-                return
-        self.advance(FOREVER)
-
-    def advance(self, until: int) -> bool:
-        """Let all go on to ``until``; False where it was stopped."""
-        if not self.line.go(self.engines, until):
-            self.stopped = True
-        return not self.stopped
-
-    @property
-    def running_count(self) -> int:
-        """Requests that hold blocks."""
-        return sum(e.running_count for e in self.engines)
-
-    @property
-    def waiting_count(self) -> int:
-        """Requests that have come and hold none."""
-        return sum(e.waiting_count for e in self.engines)
-
-    @property
-    def peak_blocks(self) -> int:
-        """The most blocks held at once, each engine's own most together."""
-        return sum(e.peak_blocks for e in self.engines)
-
-    @property
-    def last_ps(self) -> int:
-        """How far it got."""
-        return max((e.decide for e in self.engines), default=0)

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from kvroom.engines.flags import switch
+from kvroom.answer.plan import Plan
+from kvroom.engines.command_line import (
+    CommandKeys,
+    CommandLine,
+    StartParts,
+    Texts,
+    unset_variable,
+)
+from kvroom.engines.flags import switch, value_of
+from kvroom.engines.llama_cpp.command import slots_of
 from kvroom.engines.llama_cpp.flags import cache_type
 from kvroom.engines.llama_cpp.ollama import ENVIRONMENT, KNOWN, OTHERS, named
 from kvroom.errors import KvroomError
-from kvroom.launchers.flag_words import value_of
-from kvroom.launchers.shell import is_open
 from kvroom.models import catalogue
 from kvroom.models import quantization as quantisation
 from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
 
 MODELFILE = "Modelfile"
 CREATED = "kvroom"
@@ -42,8 +53,8 @@ NUMBERS = {
 }
 """Settings that take a whole number, with an example."""
 
-Told = tuple[dict[str, Any], list[str], str]
-"""(Scenario keys, warnings, the model as typed where only a shell could tell)."""
+CACHE_WORDS = {"fp16": "f16", "fp32": "f32"}
+"""Ollama's words for cache widths, where they differ."""
 
 
 def read_ollama(
@@ -51,7 +62,7 @@ def read_ollama(
     env: Mapping[str, str],
     files: Mapping[str, str],
     known: Mapping[str, Any],
-) -> Told:
+) -> CommandKeys:
     """What ``ollama serve``, ``run`` and ``create`` (program, words) say together.
 
     ``known`` are keys that a comment states: nothing is assumed about them.
@@ -80,7 +91,7 @@ def read_ollama(
         args["num_parallel"] = 1  # its own default; with a length it is taken so anyway
     if args:
         keys["engine_args"] = args
-    if is_open(model):
+    if unset_variable(model):
         return keys, warnings, model
     if model and "model" not in known:
         found, said = of_library(model, known)
@@ -121,7 +132,7 @@ def _modelfile(text: str, args: dict[str, Any], warnings: list[str]) -> str | No
 
 
 def _take(name: str, value: str, args: dict[str, Any], warnings: list[str]) -> None:
-    if is_open(value):
+    if unset_variable(value):
         raise KvroomError(name, value, "is not set by the command", "Put the value in.")
     key = next(iter(named({name: value})))
     if key in NUMBERS and value and not value.lstrip("-").isdecimal():
@@ -214,3 +225,87 @@ def settings(args: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
         else:
             parameters[name] = text
     return env, parameters
+
+
+class OllamaCommandLine(CommandLine):
+    """The server with its variables, then the model; a Modelfile where it takes parameters."""
+
+    def read_starts(
+        self,
+        starts: Sequence[tuple[tuple[str, ...], list[str]]],
+        env: Texts,
+        files: Texts,
+        known: Mapping[str, Any],
+    ) -> CommandKeys:
+        """What ``ollama serve``, ``run`` and ``create`` say together."""
+        return read_ollama(starts, env, files, known)
+
+    def model_keys(self, name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """A name with a tag is one of its library."""
+        if ":" in name and "\\" not in name:
+            keys, warnings = of_library(name, known)
+            if "model" in keys:
+                return keys, warnings
+        return {"model": name}, []
+
+    def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
+        """Settings by their plain names, the context of one request and the slots among them."""
+        args = {k: v for k, v in named(scenario.engine_args).items() if v is not None}
+        if not args.keys() & {"num_ctx", "context_length"}:
+            args["context_length"] = deployment.context_tokens
+        args.setdefault("num_parallel", slots_of(plan))
+        kind = args.pop("kv_cache_type", None)
+        kv = scenario.kv_dtype
+        if kind is not None:
+            kv = CACHE_ALIASES.get(str(kind).lower(), str(kind).lower())
+        return replace(scenario, engine_args=args, kv_dtype=kv)
+
+    def parts(self, scenario: Scenario, model: str) -> StartParts | None:
+        """Variables, a Modelfile, and the command that runs the model."""
+        args = dict(scenario.engine_args)
+        if scenario.kv_dtype != "auto":
+            args["kv_cache_type"] = CACHE_WORDS.get(scenario.kv_dtype, scenario.kv_dtype)
+        env, parameters = settings(args)
+        name = library_name(scenario.model if isinstance(scenario.model, str) else model)
+        files: dict[str, str] = {}
+        after: tuple[tuple[str, ...], ...] = (("ollama", "run", name),)
+        if parameters or name.endswith(".gguf"):
+            lines = [f"FROM {name}", *(f"PARAMETER {k} {v}" for k, v in parameters.items())]
+            files[MODELFILE] = "\n".join(lines) + "\n"
+            after = (
+                ("ollama", "create", CREATED, "-f", MODELFILE),
+                ("ollama", "run", CREATED),
+            )
+        return StartParts(
+            env=env,
+            files=files,
+            after=after,
+            keys=frozenset(("engine", "engine_args", "kv_dtype")),
+            rest={"model": scenario.model, "weight_dtype": scenario.weight_dtype},
+        )
+
+    def narrows(self, scenario: Scenario, model: ModelSpec) -> bool:
+        """Its library holds one width unless a tag says otherwise."""
+        return scenario.weight_dtype == LIBRARY_WEIGHTS
+
+    def notes(self, scenario: Scenario, model: ModelSpec) -> tuple[str, ...]:
+        """What the library should hold."""
+        if str(scenario.model).endswith(".gguf"):
+            return ()
+        notes = ["the name is what the Ollama library should call this model: check it there"]
+        if scenario.weight_dtype is None and model.quantisation is None:
+            notes.append(
+                f"the library's default weights are {LIBRARY_WEIGHTS}, this plan's are not"
+            )
+        return tuple(notes)
+
+
+COMMAND = OllamaCommandLine(
+    engine="ollama",
+    label="Ollama",
+    programs=(("ollama", "serve"), ("ollama", "start"), ("ollama", "run"), ("ollama", "create")),
+    image=re.compile(r"(?:^|/)ollama(?::v?([\w.+-]+))?$"),
+    default_image="ollama/ollama",
+    default_tp=False,
+    several_starts=True,
+)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from math import floor, log2, log10
+from typing import Any
+
+from kvroom.answer.html import element, svg, text
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 58, 112, 34, 44
@@ -57,42 +59,33 @@ def plot(says: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
         return across, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(y, top) / top
 
     parts = [_axes(at, sorted({round(x) for s in series for x, _ in s.dots}), step, top)]
-    parts.append(
-        f'<text class="axis" x="{LEFT}" y="{HEIGHT - 6}">{escape(x_name)}</text>'
-        f'<text class="axis" x="4" y="14">{escape(y_name)}</text>'
-    )
+    parts += [
+        element("text", text(x_name), cls="axis", x=LEFT, y=HEIGHT - 6),
+        element("text", text(y_name), cls="axis", x=4, y=14),
+    ]
     names: list[tuple[float, float, int, str]] = []
     for i, s in enumerate(series):
         colour = f"c{i % COLOURS}"
         if s.band:
             edge = [at(x, b) for x, _, b in s.band] + [at(x, a) for x, a, _ in reversed(s.band)]
-            parts.append(f'<path class="band {colour}" d="M{_path(edge)}Z"/>')
+            parts.append(element("path", cls=f"band {colour}", d=f"M{_path(edge)}Z"))
         if s.line:
-            parts.append(
-                f'<path class="line {colour}" d="M{_path([at(x, y) for x, y in s.line])}"/>'
-            )
+            way = _path([at(x, y) for x, y in s.line])
+            parts.append(element("path", cls=f"line {colour}", d=f"M{way}"))
         for x, y in s.dots:
             cx, cy = at(x, y)
-            said = escape(f"{s.name}: {x:g}, measured {y:.3g}")
-            parts.append(
-                f'<circle class="dot {colour}" cx="{cx:.1f}" cy="{cy:.1f}" r="5">'
-                f"<title>{said}</title></circle>"
-            )
+            says_dot = element("title", text(f"{s.name}: {x:g}, measured {y:.3g}"))
+            place = {"cx": f"{cx:.1f}", "cy": f"{cy:.1f}", "r": 5}
+            parts.append(element("circle", says_dot, cls=f"dot {colour}", **place))
         if s.line or s.dots:
             end = at(*max((*s.line, *s.dots)))
             names.append((end[1], end[0], i % COLOURS, s.name))
     last = 0.0
     for y, x, colour_number, name in sorted(names):
         last = max(y, last + LABEL_GAP)
-        parts.append(
-            f'<text class="name c{colour_number}" x="{x + 10:.1f}" y="{last + 4:.1f}">'
-            f"{escape(name)}</text>"
-        )
-    inside = "".join(parts)
-    return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(says, quote=True)}">{inside}</svg>'
-    )
+        corner: dict[str, Any] = {"x": f"{x + 10:.1f}", "y": f"{last + 4:.1f}"}
+        parts.append(element("text", text(name), cls=f"name c{colour_number}", **corner))
+    return svg(says, *parts, cls="plot", viewBox=f"0 0 {WIDTH} {HEIGHT}")
 
 
 def nice(value: float) -> float:
@@ -113,11 +106,14 @@ def _axes(at: object, ticks: Sequence[int], step: float, top: float) -> str:
     y = 0.0
     while y <= top * 1.001:
         _, height = at(ticks[0] if ticks else 1, y)
-        parts.append(
-            f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height:.1f}" '
-            f'y2="{height:.1f}"/><text x="{LEFT - 8}" y="{height + 4:.1f}" '
-            f'text-anchor="end">{y:g}</text>'
-        )
+        line: dict[str, Any] = {
+            "x1": LEFT,
+            "x2": WIDTH - RIGHT,
+            "y1": f"{height:.1f}",
+            "y2": f"{height:.1f}",
+        }
+        corner: dict[str, Any] = {"x": LEFT - 8, "y": f"{height + 4:.1f}", "text_anchor": "end"}
+        parts += [element("line", cls="grid", **line), element("text", f"{y:g}", **corner)]
         y += step
     shown = -1e9
     for x in ticks:
@@ -125,7 +121,10 @@ def _axes(at: object, ticks: Sequence[int], step: float, top: float) -> str:
         if across - shown < 34:
             continue
         shown = across
-        parts.append(
-            f'<text x="{across:.1f}" y="{height + 18:.1f}" text-anchor="middle">{x:,}</text>'
-        )
+        corner = {
+            "x": f"{across:.1f}",
+            "y": f"{height + 18:.1f}",
+            "text_anchor": "middle",
+        }
+        parts.append(element("text", f"{x:,}", **corner))
     return "".join(parts)
