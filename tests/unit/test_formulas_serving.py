@@ -7,7 +7,7 @@ from math import ceil, exp, sqrt
 import pytest
 
 from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
-from kvroom.engines.vllm.scheduler_setup import GroupSpec
+from kvroom.engines.paged.scheduler_setup import GroupSpec
 from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes
 from kvroom.latency.clock import PS_PER_S, step_clock
@@ -23,6 +23,7 @@ from kvroom.simulator.occupancy import (
     held_blocks,
     waiting_blocks,
 )
+from kvroom.simulator.replay import play
 from kvroom.simulator.script import Script
 from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 from kvroom.workloads.distributions import Lognormal
@@ -82,18 +83,15 @@ def test_one_request_takes_the_sum_of_its_steps(prompt, budget, tmp_path):
 
 
 def test_a_slot_that_held_the_same_prompt_computes_its_last_stretch_anew():
-    slots = SlotScheduler(
-        SlotSettings(slots=1, tokens=4096, context_tokens=4096, batch_tokens=2048, stretch=16)
+    settings = SlotSettings(
+        slots=1, tokens=4096, context_tokens=4096, batch_tokens=2048, stretch=16
     )
-    for index in range(2):
-        hashes = BlockHashes([(0, 64), (100, 4)], 16)
-        slots.add(ServedRequest(index, 0, 64, 4, hashes=hashes))
-        made = slots.schedule()
-        ((_, cached, _),) = made.admitted
-        assert cached == (0, 48)[index]
-        while slots.running_count:
-            slots.deliver(made)
-            made = slots.schedule()
+    twice = [
+        ServedRequest(i, 100 * i, 64, 4, hashes=BlockHashes([(0, 64), (100, 4)], 16))
+        for i in range(2)
+    ]
+    played = play(SlotScheduler(settings), twice, max_steps=100)
+    assert [r.cached_tokens_first for r in played.requests] == [0, 48]
 
 
 def test_a_waiting_prompt_leaves_half_of_its_blocks_free():

@@ -17,7 +17,9 @@ from kvroom.engines.drafting import DraftFlags
 from kvroom.engines.limits import Limits
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
+from kvroom.engines.serving_rules import ServingRules, paged_rules
 from kvroom.engines.support import Support
+from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
@@ -142,6 +144,24 @@ class Engine:
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The flag of its share of memory, and the share that it takes where no flag says it."""
         return None
+
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """The scheduler that serves the deployment, with the blocks and limits of ``capacity``."""
+        rules = paged_rules(deployment, capacity)
+        if self.ceiling:
+            return rules
+        why = (
+            f"requests of {self.name} are scheduled by vLLM's rules over its "
+            f"{capacity.kv_tokens:,} tokens"
+        )
+        return replace(rules, warnings=(why,))
+
+    def serving_rules(self, deployment: Deployment, answer: EngineAnswer) -> ServingRules:
+        """What serves one data-parallel replica; KvroomError where it would not start."""
+        if not (answer.starts or answer.cache_given) or answer.capacity is None:
+            fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
+            raise KvroomError("engine", self.name, f"would not start: {answer.reason}", fix)
+        return self.scheduler_rules(deployment, answer.capacity)
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec

@@ -17,6 +17,7 @@ from kvroom.engines.vllm.packed import packed_groups
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import Setup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
+from kvroom.engines.vllm.versions import Rules
 from kvroom.memo import Kept
 from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
@@ -157,7 +158,7 @@ def answer(d: Deployment) -> EngineAnswer:
 class Paging:
     """What the scheduler of a replica works with: its pool, its layer groups, its limits."""
 
-    release: tuple[int, ...]
+    rules: Rules
     num_blocks: int
     groups: tuple[Spec, ...]
     batch_tokens: int
@@ -175,7 +176,7 @@ def paging(d: Deployment) -> Paging:
     ]
     pool = w.pool(sizes)
     return Paging(
-        release=w.rules.release,
+        rules=w.rules,
         num_blocks=pool.num_blocks,
         groups=tuple(g.spec for g in pool.stages[0].groups),
         batch_tokens=w.batch.tokens,
