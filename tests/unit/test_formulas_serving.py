@@ -23,7 +23,6 @@ from kvroom.simulator.occupancy import (
     held_blocks,
     waiting_blocks,
 )
-from kvroom.simulator.replay import play
 from kvroom.simulator.script import Script
 from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 from kvroom.workloads.distributions import Lognormal
@@ -90,8 +89,17 @@ def test_a_slot_that_held_the_same_prompt_computes_its_last_stretch_anew():
         ServedRequest(i, 100 * i, 64, 4, hashes=BlockHashes([(0, 64), (100, 4)], 16))
         for i in range(2)
     ]
-    played = play(SlotScheduler(settings), twice, max_steps=100)
-    assert [r.cached_tokens_first for r in played.requests] == [0, 48]
+    scheduler = SlotScheduler(settings)
+    cached = []
+    for request in twice:
+        scheduler.add_request(request)
+        made = scheduler.schedule()
+        cached += [tokens for _, tokens, _ in made.admitted]
+        for _ in range(4):
+            scheduler.update_from_output(made)
+            made = scheduler.schedule()
+        assert not scheduler.running_count
+    assert cached == [0, 48]
 
 
 def test_a_waiting_prompt_leaves_half_of_its_blocks_free():
