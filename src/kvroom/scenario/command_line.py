@@ -82,8 +82,8 @@ def command(scenario: Scenario) -> str:
     for key in ("workload", "engine_args", "gpu_count"):
         keys.pop(key, None)
     workload = scenario.workload.differences() if scenario.workload else {}
-    if scenario.tp * scenario.pp * scenario.dp == scenario.gpu_count and keys.get("tp"):
-        del keys["tp"]  # what is left of the count
+    if keys.get("tp") and {"pp", "dp", "ep", "dcp"} & set(keys):
+        del keys["tp"]  # what the others leave of the count
     if workload.get("concurrency") == scenario.concurrency:
         workload.pop("concurrency", None)
         users = bool(workload)

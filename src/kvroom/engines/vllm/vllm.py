@@ -64,6 +64,7 @@ LIMITS = Limits(
     ),
 )
 VLLM = Vllm(
+    data_parallel_attention=True,
     name="vllm",
     label="vLLM",
     newest=shown(NEWEST),

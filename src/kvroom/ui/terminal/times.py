@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kvroom.answer.plan import Pool
+from kvroom.hardware.node import CARDS_A_MACHINE
 from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.transfer import crossings, ladder
 from kvroom.planner.offload import holdings
@@ -18,8 +19,6 @@ from kvroom.units import (
     show_seconds,
     show_usd,
 )
-
-GPUS_A_MACHINE = 8
 
 
 def times(w: Workings) -> list[str]:
@@ -150,7 +149,7 @@ def as_json(w: Workings) -> dict[str, Any]:
 def tiers(w: Workings) -> dict[str, Any]:
     """The machine's tiers, each against the one above it, and what crossing them costs."""
     d = w.deployment
-    machine = resolve_machine(w.own.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
+    machine = resolve_machine(w.own.gpu, min(d.layout.gpus, CARDS_A_MACHINE))
     tokens = w.asked_tokens
     found: dict[str, Any] = {
         "tiers": [
