@@ -1,7 +1,7 @@
 """Random fleets over the random engines of ``serving``, to be held against one engine or each other."""
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
-from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.latency.clock import Reach, StepClock
 from kvroom.scenario.cluster import ROUTING_POLICIES, Routing

@@ -6,7 +6,7 @@ from math import ceil, exp, sqrt
 
 import pytest
 
-from kvroom.engines.vllm.scheduler_setup import GroupSpec
+from kvroom.engines.paged.scheduler_setup import GroupSpec
 from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.occupancy import (

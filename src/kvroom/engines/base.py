@@ -14,10 +14,12 @@ from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
+from kvroom.engines.serving_rules import ServingRules, paged_rules
 from kvroom.engines.support import Support
+from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
@@ -83,7 +85,7 @@ class Engine:
     label: str
     newest: str = ""
     support: Support = field(default_factory=Support)
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitFlags = field(default_factory=LimitFlags)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
     command: CommandLine | None = None
     log: LogReader | None = None
@@ -146,6 +148,24 @@ class Engine:
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The flag of its share of memory, and the share that it takes where no flag says it."""
         return None
+
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """The scheduler that serves the deployment, with the blocks and limits of ``capacity``."""
+        rules = paged_rules(deployment, capacity)
+        if self.ceiling:
+            return rules
+        why = (
+            f"requests of {self.name} are scheduled by vLLM's rules over its "
+            f"{capacity.kv_tokens:,} tokens"
+        )
+        return replace(rules, warnings=(why,))
+
+    def serving_rules(self, deployment: Deployment, answer: EngineAnswer) -> ServingRules:
+        """What serves one data-parallel replica; KvroomError where it would not start."""
+        if not (answer.starts or answer.cache_given) or answer.capacity is None:
+            fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
+            raise KvroomError("engine", self.name, f"would not start: {answer.reason}", fix)
+        return self.scheduler_rules(deployment, answer.capacity)
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kvroom.engines import serving_rules
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.node import Machine
 from kvroom.kvcache.connector import KVConnector
@@ -29,7 +31,6 @@ from kvroom.scenario.cluster import ROUTING_POLICIES, ColdStart, Disaggregation,
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.simulator.cluster import Cluster
-from kvroom.simulator.engines import ServingRules, serving_rules
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder

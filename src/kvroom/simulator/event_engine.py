@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from itertools import repeat
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.kvcache.connector import KVConnector, report_left
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.extents import ExtentPool

@@ -1,6 +1,6 @@
 """vLLM's scheduler over sums: who runs, who waits and which blocks they hold, at the cost of what happens.
 
-The rules are those of ``engines.vllm.scheduler``, and what follows from settings alone is read from the
+The rules are those of ``engines.paged.scheduler``, and what follows from settings alone is read from the
 same ``SchedulerConfig``. Requests that decode are kept as sums (``decode_batch``), blocks as extents
 (``kvcache.extents``), so that a step in which nobody comes, leaves or is preempted is never scheduled here;
 ``event_engine`` jumps over it. Only a step in which blocks or tokens give out looks at each running request.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig, never_fits
+from kvroom.engines.paged.scheduler_config import SchedulerConfig, never_fits
 from kvroom.kvcache.connector import KVConnector, report_stored
 from kvroom.kvcache.events import EventFanOut, KVEvents
 from kvroom.kvcache.extents import ExtentPool, Hits, RequestExtents

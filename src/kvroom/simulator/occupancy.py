@@ -26,12 +26,12 @@ from dataclasses import replace
 from math import inf, sqrt
 
 from kvroom.answer.plan import Room
+from kvroom.engines import serving_rules
 from kvroom.engines.base import EngineAnswer
-from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.engines import serving_rules
 from kvroom.workloads.synthetic import of_workload
 
 PARTS = 4

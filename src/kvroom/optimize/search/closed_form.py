@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any
 
+from kvroom.engines import serving_rules
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import step_clock
 from kvroom.latency.estimate import Timing
@@ -20,7 +21,6 @@ from kvroom.planner.verdict import judge
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_GPUS
 from kvroom.scenario.workload import Workload
-from kvroom.simulator.engines import serving_rules
 
 MOST_USERS = 65_536
 CHUNK = 32
