@@ -15,7 +15,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     # flag, scenario key, what it takes, help
     ("--gpu", "gpu", "NAME[:COUNT]", "Card, machine file, or inline {…}; with how many."),
     ("--gpu-count", "gpu_count", NUMBER, "How many GPUs (must equal tp × pp × dp)."),
-    ("--tp", "tp", NUMBER, "Tensor-parallel ranks (default: all that pp and dp leave)."),
+    (
+        "--tp",
+        "tp",
+        NUMBER,
+        "Tensor-parallel ranks (default: what pp and dp leave; with only a count, chosen).",
+    ),
     ("--pp", "pp", NUMBER, "Pipeline stages."),
     ("--dp", "dp", NUMBER, "Data-parallel replicas."),
     ("--ep", "ep", NUMBER, "Expert-parallel ranks, reusing tp × dp."),
