@@ -7,14 +7,10 @@ widest layer). Bands cover the compute buffers of public logs with one device.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kvroom.engines.llama_cpp.cells import Context
+from kvroom.engines.llama_cpp.context import Context
+from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.units import MIB
-
-if TYPE_CHECKING:
-    from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 
 Band = tuple[int, int, int]
 """(estimate, low, high) in bytes."""

@@ -6,10 +6,8 @@ Sources: ``llama_kv_cache``, ``llama_kv_cache_iswa`` and ``llama_memory_recurren
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-from kvroom.engines.llama_cpp.versions import BuildRules
+from kvroom.engines.llama_cpp.context import Context, padded
+from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 from kvroom.models.dtypes import FP32
 from kvroom.models.kinds import (
     ChunkedAttention,
@@ -25,10 +23,6 @@ from kvroom.models.kinds import (
     TiedWindow,
 )
 from kvroom.models.spec import Layer, ModelSpec
-from kvroom.units import ceil_div
-
-if TYPE_CHECKING:
-    from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 
 UNWINDOWED = (
     "mistral",
@@ -44,40 +38,6 @@ UNWINDOWED = (
     "hunyuan",
 )
 """Models whose windows llama.cpp does not follow, by the beginning of their type: every layer is full."""
-
-
-def padded(tokens: int, to: int = 256) -> int:
-    """``tokens`` rounded up to a multiple of ``to``."""
-    return ceil_div(tokens, to) * to
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """``streams`` rows of ``cells`` cells for ``slots`` slots, of which one request may use ``limit``."""
-
-    slots: int
-    streams: int
-    cells: int
-    limit: int
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all slots together (what is printed as n_ctx)."""
-        return self.cells * self.streams
-
-    @property
-    def slots_a_stream(self) -> int:
-        """Slots that share a row of cells."""
-        return self.slots // self.streams
-
-
-def context_of(rules: BuildRules, slots: int, total: int, unified: bool) -> Context:
-    """The cells of ``slots`` slots that share ``total`` tokens (-c)."""
-    total = padded(total, rules.padding)
-    if rules.streams and not unified:
-        cells = padded(max(1, total // slots), rules.padding)
-        return Context(slots, slots, cells, cells)
-    return Context(slots, 1, total, total if unified else max(1, total // slots))
 
 
 def window_cells(s: LlamaCppSetup, c: Context, window: int) -> int:

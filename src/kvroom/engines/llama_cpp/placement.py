@@ -12,7 +12,8 @@ from functools import cached_property
 from itertools import accumulate
 
 from kvroom.engines.llama_cpp.buffers import DRIVER, NONE, Band, compute_band
-from kvroom.engines.llama_cpp.cells import Context, is_windowed, layer_cache_bytes, store_bytes
+from kvroom.engines.llama_cpp.cells import is_windowed, layer_cache_bytes, store_bytes
+from kvroom.engines.llama_cpp.context import Context
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import longest_fit

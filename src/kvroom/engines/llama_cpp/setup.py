@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kvroom.engines.llama_cpp import ollama
-from kvroom.engines.llama_cpp.cells import Context, context_of
+from kvroom.engines.llama_cpp.context import Context, context_of
 from kvroom.engines.llama_cpp.flags import LlamaCppFlags, read_flags
 from kvroom.engines.llama_cpp.versions import IK, BuildRules, parse_build, rules_of
 from kvroom.errors import KvroomError
