@@ -89,4 +89,10 @@ class Arithmetic(Engine):
         return ceiling(deployment)
 
 
-ARITHMETIC = Arithmetic(name="arithmetic", label="any engine", ceiling=True, support=SUPPORT)
+ARITHMETIC = Arithmetic(
+    name="arithmetic",
+    label="any engine",
+    ceiling=True,
+    support=SUPPORT,
+    data_parallel_attention=True,
+)
