@@ -227,7 +227,9 @@ def _weights_file(path: Path) -> ModelSpec:
 def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
     from kvroom.models import safetensors
 
-    return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
+    stated = safetensors.loaded_bytes(spec, weights)
+    warnings = (*spec.warnings, *stated.warnings)
+    return replace(spec, file_bytes=stated.nbytes, warnings=warnings)
 
 
 def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:

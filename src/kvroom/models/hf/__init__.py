@@ -69,8 +69,14 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
     c = Config(config)
     kind = c.text("model_type", default="")
     module = _MODULE_OF.get(kind)
-    if module is not None:
-        spec: ModelSpec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
+    named = _class_of(kind, config.get("architectures"))
+    if module is not None or named:
+        if named:
+            from kvroom.models.hf import by_class
+
+            spec = by_class.read(c, named)
+        else:
+            spec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
         drafted = config.get("draft_vocab_size")
         return replace(
             spec,
@@ -88,6 +94,20 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
     from kvroom.models.hf import unknown
 
     return unknown.read(c, list(_MODULE_OF))
+
+
+def _class_of(kind: str, architectures: object) -> str | None:
+    """The class in the table of classes that a config is for, None where its type has a reader.
+
+    A type with a reader is read by another class's line only where the config names that class.
+    """
+    if not kind:
+        return None
+    from kvroom.models.hf import by_class
+
+    if kind not in _MODULE_OF:
+        return by_class.class_of(kind, architectures)
+    return by_class.named(kind, architectures)
 
 
 def _architecture(config: Mapping[str, Any]) -> str:

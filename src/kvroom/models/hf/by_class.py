@@ -1,0 +1,314 @@
+"""A model by the class that its config names: tensors from a table of classes, caches from keys.
+
+``classes.json`` holds, for each class of transformers without a reader of its own, every tensor's sizes
+as expressions of config keys (``tools/class_shapes.py`` measures them on the meta device). This module
+puts a config's numbers into them. What each layer keeps is read from the keys (``caches``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.models.hf import caches
+from kvroom.models.hf.common import model
+from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.hf.experts import by_kind, prediction
+from kvroom.models.hf.named import tensor_of
+from kvroom.models.spec import Layer, ModelSpec
+from kvroom.models.tensors import Tensor
+from kvroom.units import check_float
+
+Entry = Mapping[str, Any]
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings?|shared|tok_embeddings|embed_in)\b")
+_CROSS = re.compile(r"encoder_attn|EncDecAttention|cross_?attn|crossattention|encoder_attention")
+_MIXES = re.compile(r"att|mixer|mamba|conv|recurrent|linear_attn|rwkv|lstm", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1)
+def table() -> dict[str, Entry]:
+    """Every class of the table by name."""
+    text = files("kvroom.models.hf").joinpath("classes.json").read_text("utf-8")
+    found: dict[str, Entry] = json.loads(text)["classes"]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _by_type() -> dict[str, str]:
+    """``model_type`` → its class; of several, one that reads more than text."""
+    found: dict[str, str] = {}
+    for name, entry in table().items():
+        if entry["type"] not in found or "CausalLM" not in name:
+            found[entry["type"]] = name
+    return found
+
+
+def kinds() -> list[str]:
+    """Every ``model_type`` of the table."""
+    return list(_by_type())
+
+
+def class_of(kind: str, architectures: object) -> str | None:
+    """The class in the table that a config is for: by its ``architectures``, else by its type."""
+    return named(kind, architectures) or _by_type().get(kind)
+
+
+def named(kind: str, architectures: object) -> str | None:
+    """The first of ``architectures`` that the table has for this ``model_type``."""
+    names = architectures if isinstance(architectures, list) else []
+    for name in (n for n in names if isinstance(n, str)):
+        for key in (name, f"{kind}:{name}"):
+            if key in table() and table()[key]["type"] == kind:
+                return key
+    return None
+
+
+def read(c: Config, name: str) -> ModelSpec:
+    """The model of the table's class ``name`` with the config's own numbers."""
+    keys = _Keys(c, table()[name])
+    entry = keys.entry
+    count = keys.size(entry["layers"], "num_hidden_layers", high=MAX_LAYERS, low=1)
+    prefix = entry["prefix"]
+    level = keys.level(prefix)
+    inside = [r for r in entry["inside"] if keys.holds(r[3])]
+    where = [keys.members(r[2], count) for r in inside]
+    shapes = [tensor_of(r[0], keys.sizes(r[1], r[0])) for r in inside]
+    own = caches.by_layer(level, count, entry["type"])
+    is_cross = any(_CROSS.search(r[0]) for r in inside)
+    encoder = _encoder_tokens(c, level) if is_cross else 0
+
+    def build(kind: tuple[tuple[int, ...], int]) -> Layer:
+        mine = [i for i in kind[0]]
+        tensors = tuple(shapes[i] for i in mine)
+        names = [inside[i][0] for i in mine]
+        stores = own.kinds[kind[1]] if any(_MIXES.search(n) for n in names) else ()
+        if any(_CROSS.search(n) for n in names):
+            stores = (*stores, *caches.cross(stores))
+        return Layer(stores=stores, tensors=tensors)
+
+    each = [
+        (tuple(j for j, member in enumerate(where) if member[i]), own.at[i]) for i in range(count)
+    ]
+    layers = by_kind(each, build)
+    outside = [
+        tensor_of(r[0], keys.sizes([*([] if r[2] == "1" else [r[2]]), *r[1]], r[0]))
+        for r in entry["outside"]
+        if keys.holds(r[3])
+    ]
+    embedding = tuple(t for t in outside if t.part == "embedding")
+    head = tuple(t for t in outside if t.part != "embedding")
+    beside = tuple(
+        Tensor(
+            name=f"beside.{i}", count=many, rows=sizes[0], columns=sizes[1], part="encoder"
+        )
+        for i, (many, sizes) in enumerate(_beside(keys))
+        if many and sizes[0] and sizes[1]
+    )
+    tokens = next((t for t in embedding if _EMBEDDING.search(t.name)), None) or next(
+        iter(embedding), None
+    )
+    heads, kv_heads = own.heads
+    spec = model(
+        level,
+        layers,
+        hidden=tokens.columns if tokens else level.integer("hidden_size", "d_model", default=1),
+        vocab=tokens.rows if tokens else level.integer("vocab_size", default=1),
+        q_heads=heads,
+        kv_heads=kv_heads,
+        embedding=embedding,
+        final=head,
+        lm_head=(),
+        tied=not any(t.part == "head" and t.is_matrix for t in head),
+        beside=beside,
+        mtp=prediction(level, layers[-1], tokens.columns if tokens else 1),
+        encoder_tokens=encoder,
+        layer_names=entry["stack"],
+        root=c,
+    )
+    return replace(spec, warnings=(*spec.warnings, *own.words))
+
+
+def _beside(keys: _Keys) -> list[tuple[int, tuple[int, int]]]:
+    """(how many, (rows, columns)) of what lies beside the decoder."""
+    found = []
+    for dims, count, when in keys.entry["beside"]:
+        if keys.holds(when):
+            sizes = keys.sizes(dims, "a tower")
+            rows, columns = sizes[0], 1
+            for size in sizes[1:]:
+                columns *= size
+            found.append((keys.size(count, "a tower"), (rows, columns)))
+    return found
+
+
+def _encoder_tokens(c: Config, level: Config) -> int:
+    """The longest encoder input that the config states, of the outer level first."""
+    names = ("max_source_positions", "max_encoder_position_embeddings", "n_positions")
+    for at in (c, c.sub("encoder"), c.sub("encoder_config"), level):
+        if at.has(*names):
+            return at.integer(*names, high=10**9)
+    for at in (c.sub("encoder"), c.sub("encoder_config"), level):
+        if at.has("max_position_embeddings"):
+            return at.integer("max_position_embeddings", high=10**9)
+    return 512
+
+
+class _Keys:
+    """A config's numbers, completed by what its class takes for keys that are left out."""
+
+    def __init__(self, c: Config, entry: Entry) -> None:
+        self.c, self.entry = c, entry
+        self.values: dict[str, Fraction] = {}
+
+    def raw(self, path: str) -> Any:
+        """What stands at a path; None where there is nothing."""
+        level: Any = self.c.raw
+        for key in path.split("."):
+            level = level.get(key) if isinstance(level, Mapping) else None
+        return level
+
+    def level(self, prefix: str) -> Config:
+        """The level at ``prefix`` with the class's defaults for what it leaves out."""
+        raw = self.raw(prefix[:-1]) if prefix else self.c.raw
+        if raw is not None and not isinstance(raw, Mapping):
+            raise KvroomError(prefix[:-1], raw, "is not an object", "Write it in braces.")
+        defaults = {
+            path.removeprefix(prefix): value
+            for path, value in {**self.entry["defaults"], **self.entry["lists"]}.items()
+            if path.startswith(prefix) and "." not in path.removeprefix(prefix)
+        }
+        level = Config(raw or {}, path=prefix)
+        for key, text in self.entry["derived"].items():
+            name = key.removeprefix(prefix)
+            if key.startswith(prefix) and "." not in name and not level.has(name):
+                defaults[name] = int(self.number(key))
+        lists = {k: v for k, v in defaults.items() if isinstance(v, list)}
+        count = self.size(self.entry["layers"], "num_hidden_layers", high=MAX_LAYERS, low=1)
+        for key, value in lists.items():
+            if len(value) != count or any(level.has(k) for k in caches.SCHEDULES.get(key, ())):
+                del defaults[key]  # the class's own list is of another number of layers
+        return level.with_defaults(**defaults)
+
+    def number(self, path: str) -> Fraction:
+        """The number at a path: the config's, else derived from others, else the class's own."""
+        if path not in self.values:
+            value = self.raw(path)
+            if value is None:
+                text = self.entry["derived"].get(path)
+                value = self.entry["defaults"].get(path, 0)
+                if text is not None:
+                    self.values[path] = self.evaluate(text)
+                    return self.values[path]
+            self.values[path] = Fraction(check_float(path, value, low=0, high=1e9))
+        return self.values[path]
+
+    def evaluate(self, text: str) -> Fraction:
+        """A sum of products and quotients of keys and whole numbers."""
+        return _evaluate(text, self)
+
+    def size(self, text: str, what: str, *, low: int = 0, high: int = 10**12) -> int:
+        """An expression's whole value within ``low … high``; KvroomError names what it is of."""
+        value = int(self.evaluate(text))
+        if not low <= value <= high:
+            keys = re.findall(r"[a-z][\w.]*", text)
+            raise KvroomError(
+                keys[0] if keys else "model",
+                value,
+                f"makes {what} of {text} = {value}",
+                "Correct the config.",
+            )
+        return value
+
+    def sizes(self, texts: list[str], what: str) -> list[int]:
+        return [self.size(t, what) for t in texts]
+
+    def holds(self, when: Mapping[str, Any] | None) -> bool:
+        """Whether switches are as a tensor needs them."""
+        for path, wanted in (when or {}).items():
+            value = self.raw(path)
+            if value is None and not (wanted is None and self._says_null(path)):
+                value = self.entry["switches"].get(path)
+            if isinstance(wanted, bool):
+                if bool(value) != wanted:
+                    return False
+            elif (value is None) != (wanted is None):
+                return False
+        return True
+
+    def _says_null(self, path: str) -> bool:
+        above, _, last = path.rpartition(".")
+        level = self.raw(above) if above else self.c.raw
+        return isinstance(level, Mapping) and last in level
+
+    def members(self, where: list[Any] | None, count: int) -> list[bool]:
+        """Which of ``count`` layers have a tensor."""
+        if where is None:
+            return [True] * count
+        how, *rest = where
+        if how == "list":
+            key, labels = rest
+            values = self._labels(key, count)
+            return [v in labels for v in values]
+        if how in ("from", "before"):
+            first = self.size(rest[0], "layers", high=MAX_LAYERS)
+            return [(i >= first) == (how == "from") for i in range(count)]
+        if how == "every":
+            every, offset = max(1, self.size(rest[0], "a period", high=MAX_LAYERS)), rest[1]
+            return [(i + offset) % every == 0 for i in range(count)]
+        if how in ("in", "out"):
+            inside = self.raw(rest[0])
+            if not isinstance(inside, list):
+                inside = self.entry["lists"].get(rest[0], [])
+            return [(i in inside) == (how == "in") for i in range(count)]
+        if how == "both":
+            first, second = (self.members(w, count) for w in rest)
+            return [a and b for a, b in zip(first, second, strict=True)]
+        at = {i if i >= 0 else count + i for i in rest[0]}
+        if how == "not":
+            return [i not in at for i in range(count)]
+        return [i in at for i in range(count)]
+
+    def _labels(self, path: str, count: int) -> list[Any]:
+        """A list key's entry for each layer, made from other keys where it is absent."""
+        prefix, _, key = path.rpartition(".")
+        prefix = prefix and prefix + "."
+        level = self.level(prefix)
+        if level.has(key):
+            return level.items(key, length=count)
+        made = caches.schedule(level, key, count)
+        if made is not None:
+            return made
+        own = self.entry["lists"].get(path) or [None]
+        return [own[min(i, len(own) - 1)] for i in range(count)]
+
+
+def _evaluate(text: str, keys: _Keys) -> Fraction:
+    total = Fraction(0)
+    for term in _terms(text):
+        value = Fraction(1)
+        for down, factor in term:
+            number = Fraction(int(factor)) if _NUMBER.fullmatch(factor) else keys.number(factor)
+            if down and not number:
+                raise KvroomError(factor, 0, "is a divisor here and is 0", "Correct the config.")
+            value = value / number if down else value * number
+        total += value
+    return total
+
+
+_NUMBER = re.compile(r"-?\d+")
+
+
+@lru_cache(maxsize=4096)
+def _terms(text: str) -> tuple[tuple[tuple[bool, str], ...], ...]:
+    """((is a divisor, key or number) …) for each term of the sum."""
+    return tuple(
+        tuple((part[0] == "/", part.lstrip("*/")) for part in re.findall(r"[*/]?[^*/]+", term))
+        for term in text.split("+")
+    )
