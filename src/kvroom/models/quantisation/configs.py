@@ -6,6 +6,7 @@ Sources: the published configs themselves, and how vLLM and transformers read th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -169,6 +170,13 @@ def _awq(q: Config, top: Config) -> Quantisation:
 def _mxfp4(q: Config, top: Config) -> Quantisation:
     """gpt-oss: routed experts alone."""
     return Quantisation(name="mxfp4", linear=w.MXFP4, rule=OnlyExperts(w.MXFP4))
+
+
+def _mxfp4_linear(q: Config, top: Config) -> Quantisation:
+    """FP-Quant: all linear layers in MXFP4, or NVFP4 where it says so."""
+    linear = w.NVFP4 if "nv" in q.text("forward_dtype", default="mxfp4") else w.MXFP4
+    skip = _skips(q, "modules_to_not_convert", *_SKIPS)
+    return _listed(linear.name, linear, Listed(linear, skip, layers=_layers(top)))
 
 
 def _bitsandbytes(q: Config, top: Config) -> Quantisation:
@@ -356,20 +364,90 @@ def _torchao(q: Config, top: Config) -> Quantisation:
 
 @dataclass(frozen=True)
 class _Everything:
+    """Every matrix in ``linear``, but for modules of their own width (None: left alone)."""
+
     linear: Dtype
+    groups: tuple[tuple[Names, Dtype | None], ...] = ()
+    layers: int | None = None
 
     def __call__(self, tensor: Tensor, layer: int | None) -> Dtype:
-        wide = not tensor.is_matrix or tensor.part in ("norm", "router", "encoder")
-        return BF16 if wide or "conv" in tensor.name else self.linear
+        """The width of one tensor."""
+        if not tensor.is_matrix or tensor.part in ("norm", "encoder") or "conv" in tensor.name:
+            return BF16
+        for names, width in self.groups:
+            if names.speak_of(tensor, layer, self.layers):
+                return width or BF16
+        return BF16 if tensor.part == "router" else self.linear
 
 
 def _mlx(q: Config, top: Config) -> Quantisation:
-    """MLX: groups with a scale and a bias, embedding and head too."""
-    bits, group = _bits(q, "bits"), _group(q, "group_size", default=64)
-    linear = Dtype(f"mlx_int{bits}", bits, group, 4)
-    if q.text("mode", default="affine") != "affine":
-        linear = {"mxfp4": w.MXFP4, "nvfp4": w.NVFP4, "mxfp8": w.MXFP8}.get(q.text("mode"), linear)
-    return Quantisation(name=linear.name, linear=linear, rule=_Everything(linear))
+    """MLX: groups with a scale and a bias, embedding and head too; modules may have widths of their own."""
+
+    def width(level: Config) -> Dtype:
+        bits = _bits(level, "bits", default=_bits(q, "bits"))
+        group = _group(level, "group_size", default=_group(q, "group_size", default=64))
+        mode = level.text("mode", default=q.text("mode", default="affine"))
+        known = {"mxfp4": w.MXFP4, "nvfp4": w.NVFP4, "mxfp8": w.MXFP8}
+        return known.get(mode) or Dtype(f"mlx_int{bits}", bits, group, 4)
+
+    by_width: dict[Dtype | None, list[str]] = {}
+    for name, said in q.raw.items():
+        if isinstance(said, Mapping) and "." in name:
+            by_width.setdefault(width(q.sub(name)), []).append(name)
+        elif said is False and "." in name:
+            by_width.setdefault(None, []).append(name)
+    linear = width(q)
+    groups = tuple((Names(q.path + names[0], names), dtype) for dtype, names in by_width.items())
+    return Quantisation(
+        name=linear.name,
+        linear=linear,
+        rule=_Everything(linear, groups, _layers(top)),
+        varies_by_layer=any(names.layered for names, _ in groups),
+    )
+
+
+def _hqq(q: Config, top: Config) -> Quantisation:
+    """HQQ: a 16-bit scale and zero point a group; ``quant_config`` is one scheme, or one a module."""
+    inner = q.sub("quant_config") if q.has("quant_config") else q
+
+    def width(level: Config) -> Dtype:
+        at = level.sub("weight_quant_params") if level.has("weight_quant_params") else level
+        bits = _bits(at, "nbits", "bits")
+        group = _group(at, "group_size", default=64)
+        return Dtype(f"hqq_int{bits}", bits, group if group > 0 else PER_ROW, 4)
+
+    modules = [n for n, v in inner.raw.items() if isinstance(v, Mapping) and not n.endswith("_params")]
+    skip = _skips(q, "skip_modules", *_SKIPS)
+    if not modules:
+        linear = width(inner)
+        return _listed(linear.name, linear, Listed(linear, skip, layers=_layers(top)))
+    groups = tuple((Names(inner.path + n, [n]), width(inner.sub(n))) for n in modules)
+    linear = next(d for _, d in groups if d)
+    return _listed(linear.name, linear, Listed(None, skip, groups, layers=_layers(top)))
+
+
+def _quanto(q: Config, top: Config) -> Quantisation:
+    """Quanto and EETQ: the width is a word under ``weights``; a scale for each output channel."""
+    said = q.text("weights", default="int8").lower()
+    words = {"int8": w.INT8_CHANNEL, "float8": w.FP8_CHANNEL, "qint8": w.INT8_CHANNEL}
+    bits = re.fullmatch(r"q?int(\d)", said)
+    linear = words.get(said) or (grouped(int(bits[1]), 128, zeros=True) if bits else w.INT8_CHANNEL)
+    return _listed(linear.name, linear, Listed(linear, _skips(q), layers=_layers(top)))
+
+
+def _aqlm(q: Config, top: Config) -> Quantisation:
+    """AQLM: ``num_codebooks`` codes of ``nbits_per_codebook`` for each group of ``in_group_size``."""
+    codes = _bits(q, "nbits_per_codebook", default=16) * q.integer("num_codebooks", default=1)
+    group = q.integer("in_group_size", default=8) * q.integer("out_group_size", default=1)
+    linear = w.average("aqlm", codes / group)
+    skip = _skips(q, "linear_weights_not_to_quantize", *_SKIPS)
+    return _listed("aqlm", linear, Listed(linear, skip, layers=_layers(top)))
+
+
+def _bitnet(q: Config, top: Config) -> Quantisation:
+    """BitNet: four ternary weights a byte."""
+    linear = Dtype("int2", 2, PER_ROW, 2, PER_ROW)
+    return _listed("int2", linear, Listed(linear, _skips(q), layers=_layers(top)))
 
 
 def _unknown(q: Config, method: str) -> Quantisation:
@@ -411,6 +489,13 @@ _METHODS: dict[str, _Reader] = {
     "quark": _quark,
     "torchao": _torchao,
     "mlx": _mlx,
+    "hqq": _hqq,
+    "quanto": _quanto,
+    "eetq": _quanto,
+    "aqlm": _aqlm,
+    "bitnet": _bitnet,
+    "fp-quant": _mxfp4_linear,
+    "finegrained-fp8": _fp8,
 }
 
 
