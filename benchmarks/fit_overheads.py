@@ -21,11 +21,11 @@ from math import exp, log
 from pathlib import Path
 from typing import Any
 
-from kvroom.memory.engines.vllm.budget import USUAL_SHAPES
-from kvroom.memory.engines.vllm.graphs import capture_sizes, largest_capture
+from kvroom.engines.vllm.graphs import capture_sizes, largest_capture
+from kvroom.engines.vllm.memory import USUAL_SHAPES
 
 GIB = 2**30
-OUT = Path(__file__).parents[1] / "src/kvroom/memory/engines/vllm/overheads.json"
+OUT = Path(__file__).parents[1] / "src/kvroom/engines/vllm/overheads.json"
 PRIORS: dict[str, dict[str, float]] = {
     # a batch's activations grow with its tokens, and with the width of the model; experts' kernels
     # gather and scatter the whole batch in workspaces of their own (DeepSeek-R1: 6.4 GiB)
