@@ -16,19 +16,7 @@ from kvroom.models.hf.common import HEADS, HIDDEN
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import sparse_layers
 from kvroom.models.hf.recurrent import state_dtype
-from kvroom.models.kinds import (
-    ChunkedAttention,
-    ConvState,
-    CrossAttention,
-    FullAttention,
-    HeadedAttention,
-    Indexer,
-    Latent,
-    LayerKind,
-    RecurrentState,
-    SharedCache,
-    SlidingWindow,
-)
+from kvroom.models.kinds import ChunkedAttention, ConvState, CrossAttention, FullAttention, HeadedAttention, Indexer, Latent, LayerKind, RecurrentState, SharedCache, SlidingWindow
 
 Stores = tuple[LayerKind, ...]
 
