@@ -303,7 +303,10 @@ def derive(c: Class) -> dict[str, Any]:
                 size *= n
             stacks[pattern.partition(".{}")[0]] += size
     inside = {s: n for s, n in stacks.items() if not OUTSIDE.search(s)}
-    stack = max(inside, key=lambda s: inside[s], default=max(stacks, key=lambda s: stacks[s], default=""))
+    if not inside:  # a decoder that is called an encoder (BERT's line)
+        inside = {s: n for s, n in stacks.items() if not re.search("vision|visual|image|audio", s)}
+    inside = inside or dict(stacks)
+    stack = max(inside, key=lambda s: inside[s], default="")
     longest = max(
         (p for p in base if p.startswith(stack + ".{}")), key=lambda p: max(base[p][1]), default=None
     )

@@ -63,8 +63,8 @@ _MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kin
 def read(config: Mapping[str, Any]) -> ModelSpec:
     """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it.
 
-    A type that no reader knows is read as a plain decoder, with a warning, where its config is plain;
-    one that wraps a known language model is read as that model, its towers left out.
+    A type without a reader is read by the class that its config names (``by_class``), one that no
+    class has by its keys (``by_keys``), with a warning that says from which.
     """
     c = Config(config)
     kind = c.text("model_type", default="")
@@ -84,16 +84,9 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
             vision=_vision(config),
             draft_vocab_size=drafted if isinstance(drafted, int) and drafted > 0 else None,
         )
-    for wrapper in ("text_config", "llm_config", "language_config"):
-        inner = config.get(wrapper)
-        if isinstance(inner, Mapping) and str(inner.get("model_type")) in _MODULE_OF:
-            top = {k: v for k, v in config.items() if k == "quantization_config"}
-            spec = read({**top, **inner})
-            told = f"model_type {kind!r} is not known: only its {wrapper} is read, without towers"
-            return replace(spec, warnings=(*spec.warnings, told))
-    from kvroom.models.hf import unknown
+    from kvroom.models.hf import by_class, by_keys
 
-    return unknown.read(c, list(_MODULE_OF))
+    return by_keys.read(c, (*_MODULE_OF, *by_class.kinds()), read)
 
 
 def _class_of(kind: str, architectures: object) -> str | None:

@@ -7,7 +7,7 @@ recurrence. What could not be told from the keys is said.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from kvroom.models.hf.common import HEADS, HIDDEN
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import sparse_layers
 from kvroom.models.hf.recurrent import state_dtype
-from kvroom.models.kinds import ChunkedAttention, ConvState, CrossAttention, FullAttention, HeadedAttention, Indexer, Latent, LayerKind, RecurrentState, SharedCache, SlidingWindow
+from kvroom.models.kinds import ChunkedAttention, ConvState, CrossAttention, FullAttention, HeadedAttention, Indexer, Latent, LayerKind, RecurrentState, SharedCache, SlidingWindow, TiedWindow
 
 Stores = tuple[LayerKind, ...]
 
@@ -64,27 +64,54 @@ class Caches:
 
 
 def by_layer(c: Config, count: int, kind: str = "") -> Caches:
-    """What each of ``count`` layers of this level keeps."""
+    """What each of ``count`` layers of this level keeps; ``kind`` is the model's own type."""
     labels, words = labels_of(c, count)
     shared = c.integer("num_kv_shared_layers", default=0, low=0)
+    indexers = c.items("indexer_types", length=count, default=["full"] * count)
+    passes = _passes(c, count)
+    own = c.get("per_layer_config")
+    by_index = own if isinstance(own, Mapping) else {}
     made: dict[Any, int] = {}
     kinds: list[Stores] = []
     at: list[int] = []
-    indexers = c.items("indexer_types", length=count, default=["full"] * count)
     for i, label in enumerate(labels):
         tail = 0 < count - shared <= i and label in labels[: count - shared]
-        key = (label, tail, str(indexers[i]))
+        said = by_index.get(f"{i:02}", by_index.get(str(i)))
+        key = (label, tail, str(indexers[i]), passes[i], str(said))
         if key not in made:
-            stores = STATES[kind](c) if kind in STATES else _stores(c, label, indexers[i])
+            level = c
+            if isinstance(said, Mapping):
+                level = Config({**c.raw, **said}, c.defaults, f"{c.path}per_layer_config.{i:02}.")
+            stores = STATES[kind](c) if kind in STATES else _stores(level, label, indexers[i])
             if tail:
                 stores = tuple(SharedCache(of=s) for s in stores)
             made[key] = len(kinds)
-            kinds.append(stores)
+            kinds.append(stores * passes[i])
         at.append(made[key])
     attends = [s for stores in kinds for s in stores]
     q = max((s.q_heads for s in attends if isinstance(s, HeadedAttention | Latent)), default=0)
     kv = max((s.kv_heads for s in attends if isinstance(s, HeadedAttention)), default=0)
     return Caches(kinds, at, (q, kv or q), words)
+
+
+def _passes(c: Config, count: int) -> list[int]:
+    """How often a token passes each layer: looped models keep a cache for each pass."""
+    if c.has("loop_num_passes"):
+        first = c.integer("loop_layer_index_start", default=0, low=0)
+        last = c.integer("loop_layer_index_end", default=count, low=0)
+        times = c.integer("loop_num_passes", high=1000)
+        return [times if first <= i < last else 1 for i in range(count)]
+    if c.has("n_recurrent_loops", "n_recurrent_layers"):
+        labels = c.get("layer_types")
+        every = max(1, len(labels) // count) if isinstance(labels, list) else 1
+        first = c.integer("n_input_layers", default=0, low=0) // every
+        last = first + c.integer("n_recurrent_layers") // every
+        times = c.integer("n_recurrent_loops", high=1000)
+        return [times if first <= i < last else 1 for i in range(count)]
+    if c.has("num_layers_per_stack"):
+        total = c.integer("num_hidden_layers", high=10_000)
+        return [max(1, total // c.integer("num_layers_per_stack"))] * count
+    return [1] * count
 
 
 def cross(stores: Stores) -> Stores:
@@ -99,7 +126,11 @@ def cross(stores: Stores) -> Stores:
 def labels_of(c: Config, count: int) -> tuple[list[str], tuple[str, ...]]:
     """A word of ``LABELS``' values for each layer, and what is to be said of how it was told."""
     for key in NAMES:
-        if isinstance(c.get(key), list):
+        said = c.get(key)
+        if isinstance(said, list):
+            mixers = [v for v in said if not isinstance(v, str) or LABELS.get(v) != "none"]
+            if len(said) >= 2 * count == 2 * len(mixers):  # blocks counted on their own
+                return _known(mixers, key)
             return _known(c.items(key, length=count), key)
     made = schedule(c, "layer_types", count)
     if made is not None:
@@ -181,10 +212,22 @@ def _stores(c: Config, label: str, indexer: object) -> Stores:
     if label == "state":
         return _state(c)
     if label.startswith("both"):
-        return (*_attention(c, label.removeprefix("both").strip() or "full"), *_state(c, maybe=True))
-    if c.has("kv_lora_rank") and c.has("qk_rope_head_dim") and label == "full":
-        return _latent(c, indexer)
+        attention = _attention(c, label.removeprefix("both").strip() or "full")
+        return (*attention, *_state(c, maybe=True), *_beside_attention(c, attention))
+    if c.has("kv_lora_rank") and c.has("qk_rope_head_dim"):
+        return _latent(c, indexer, near=label == "window")
     return _attention(c, label)
+
+
+def _beside_attention(c: Config, attention: Stores) -> Stores:
+    """Short convolutions over keys, values and both block inputs beside attention (Inkling)."""
+    own = attention[0]
+    if not c.has("conv_kernel_size") or not isinstance(own, HeadedAttention):
+        return ()
+    inputs = (c.integer(*HIDDEN), 1)
+    channels = ((own.kv_heads, own.k_dim), (own.kv_heads, own.v_dim), inputs, inputs)
+    kernel = c.integer("conv_kernel_size", low=2, high=1000)
+    return (ConvState(channels=channels, columns=kernel - 1),)
 
 
 def _attention(c: Config, label: str) -> Stores:
@@ -221,7 +264,8 @@ def _attention(c: Config, label: str) -> Stores:
     return (FullAttention(**sizes),)
 
 
-def _latent(c: Config, indexer: object) -> Stores:
+def _latent(c: Config, indexer: object, *, near: bool) -> Stores:
+    """A latent; in a window it is one head whose key is the whole of it (Dots 3)."""
     nope = c.integer("qk_nope_head_dim", low=0, high=100_000, default=0)
     rope = c.integer("qk_rope_head_dim", low=0, high=100_000)
     v = c.integer("v_head_dim", default=nope or 1, high=100_000)
@@ -234,6 +278,14 @@ def _latent(c: Config, indexer: object) -> Stores:
         v_dim=v,
         sparse_read=read,
     )
+    if near:
+        width = latent.latent_dim + rope
+        window = c.integer("sliding_window", "sliding_window_size", default=4096, high=10**9)
+        return (
+            TiedWindow(
+                kv_heads=1, k_dim=width, v_dim=latent.latent_dim, q_heads=latent.q_heads, window=window
+            ),
+        )
     if not c.has("index_head_dim") or indexer != "full":
         return (latent,)
     heads = c.integer("index_n_heads", default=1, high=100_000)
