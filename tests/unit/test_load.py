@@ -43,7 +43,7 @@ def catalogue(monkeypatch):
             raise KvroomError("model", name, "is unknown", "")
         return known[name]
 
-    fake = SimpleNamespace(find=find, names=lambda: list(known))
+    fake = SimpleNamespace(find=find, names=lambda: list(known), known=lambda w: w if w in known else None)
     monkeypatch.setitem(sys.modules, "kvroom.models.catalogue", fake)
     return known
 
@@ -223,7 +223,7 @@ def test_any_name_answers_or_refuses(name):
         raise KvroomError("model", word, "is unknown", "")
 
     with pytest.MonkeyPatch.context() as patch:
-        fake = SimpleNamespace(find=find, names=lambda: ["llama-3-8b"])
+        fake = SimpleNamespace(find=find, names=lambda: ["llama-3-8b"], known=lambda word: None)
         patch.setitem(sys.modules, "kvroom.models.catalogue", fake)
         assert refused(name, paths=False).field == "model"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean, nearest
-from kvroom.models import hf
+from kvroom.models import hf, names, quantization
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
 
@@ -47,6 +47,10 @@ def load(model: object, *, paths: bool = True) -> ModelSpec:
         if found is not None:
             return found
         if _PATH.fullmatch(name):
+            by_name = _as_written(name) if not name.endswith((".json", ".safetensors")) else None
+            if by_name is not None:
+                said = f"{name} is not here: taken for {by_name.name} by its name"
+                return replace(by_name, warnings=(*by_name.warnings, said))
             raise KvroomError(
                 "model",
                 name,
@@ -63,6 +67,7 @@ def with_overrides(
     config that can be had (a file of weights, a hub's id)."""
     catalogue = import_module("kvroom.models.catalogue")
     config: Mapping[str, Any] | None = None
+    reading: names.NameReading | None = None
     if isinstance(model, Mapping):
         config = model.get("config")
     elif isinstance(model, str) and paths and _as_path(model.strip()) is not None:
@@ -73,10 +78,13 @@ def with_overrides(
         try:
             config = catalogue.config_of(model)
         except KvroomError:
-            return None
+            reading = names.read(model, catalogue.known)
+            config = catalogue.config_of(reading.name) if reading else None
     if not isinstance(config, Mapping):
         return None
     made = _by_value({"config": _merged(config, overrides)})
+    if reading is not None:
+        made = _stored_as(made, reading, str(model))
     return made if isinstance(model, Mapping) else replace(made, name=load(model, paths=paths).name)
 
 
@@ -241,9 +249,18 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     except KvroomError as e:
         if e.field != "model":
             raise
-    known: list[str] = list(catalogue.names())
     if _HUB_ID.fullmatch(name) and fetch is not None and ask_hub:
-        return replace(_by_value({"config": fetch(name)}), name=name)
+        try:
+            return replace(_by_value({"config": fetch(name)}), name=name)
+        except KvroomError:
+            as_written = _as_written(name)
+            if as_written is None:
+                raise
+            return as_written
+    as_written = _as_written(name)
+    if as_written is not None:
+        return as_written
+    known: list[str] = list(catalogue.names())
     if _HUB_ID.fullmatch(name):
         near = nearest(name, known)
         fix = f"Did you mean {' or '.join(near)}? If not, give" if near else "Give"
@@ -255,3 +272,30 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
         )
     otherwise = "See `kvroom models`, or give the path of a config.json."
     raise KvroomError("model", name, "is no known model", did_you_mean(name, known, otherwise))
+
+
+def _as_written(text: str) -> ModelSpec | None:
+    """The catalogue's model inside a name with owner, path, date or width around it, and what was read.
+
+    A width that the model's own checkpoint has already (gpt-oss's MXFP4) changes nothing.
+    """
+    catalogue = import_module("kvroom.models.catalogue")
+    reading = names.read(text, catalogue.known)
+    if reading is None:
+        return None
+    return _stored_as(catalogue.find(reading.name), reading, text)
+
+
+def _stored_as(spec: ModelSpec, reading: names.NameReading, text: str) -> ModelSpec:
+    """The model with its weights as the words around its name say, and that said."""
+    if reading.words is None:
+        return spec
+    width, warnings = reading.weight_dtype, [f"{text}: {reading.words}"]
+    own = spec.quantisation.name if spec.quantisation else spec.dtype
+    rule = spec.quantisation
+    if width is not None and not own.startswith(width.partition("_")[0]):
+        try:
+            rule = quantization.named(width, spec)
+        except KvroomError:
+            warnings.append(f"no width called {width} is known: weights are counted as {own}")
+    return replace(spec, quantisation=rule, warnings=(*spec.warnings, *warnings))
