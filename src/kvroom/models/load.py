@@ -78,7 +78,7 @@ def with_overrides(
         try:
             config = catalogue.config_of(model)
         except KvroomError:
-            reading = names.read(model, catalogue.known)
+            reading = read_name(model)
             config = catalogue.config_of(reading.name) if reading else None
     if not isinstance(config, Mapping):
         return None
@@ -274,15 +274,21 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     raise KvroomError("model", name, "is no known model", did_you_mean(name, known, otherwise))
 
 
+def read_name(text: str) -> names.NameReading | None:
+    """The catalogue's model that a name with owner, path, date or width around it means, if any."""
+    catalogue = import_module("kvroom.models.catalogue")
+    return names.read(text, catalogue.known)
+
+
 def _as_written(text: str) -> ModelSpec | None:
-    """The catalogue's model inside a name with owner, path, date or width around it, and what was read.
+    """The catalogue's model inside such a name, with its weights as the name says.
 
     A width that the model's own checkpoint has already (gpt-oss's MXFP4) changes nothing.
     """
-    catalogue = import_module("kvroom.models.catalogue")
-    reading = names.read(text, catalogue.known)
+    reading = read_name(text)
     if reading is None:
         return None
+    catalogue = import_module("kvroom.models.catalogue")
     return _stored_as(catalogue.find(reading.name), reading, text)
 
 
