@@ -143,7 +143,7 @@ class Class:
         shapes: dict[tuple[str, Shape], list[int]] = defaultdict(list)
         for name, p in model.named_parameters(remove_duplicate=True):
             index = re.search(r"\.(\d+)\.", name)
-            pattern = re.sub(r"\.\d+(?=\.)", ".{}", name)
+            pattern = re.sub(r"\.(?:expert_)?\d+(?=\.)", ".{}", name)
             shapes[pattern, tuple(p.shape)].append(int(index[1]) if index else -1)
         seen: dict[str, int] = defaultdict(int)
         for (pattern, shape), at in shapes.items():
@@ -202,10 +202,20 @@ def derive(c: Class) -> dict[str, Any]:
     numbers = c.leaves(lambda k, v: isinstance(v, int | float) and not isinstance(v, bool))
     start = quantities(base, base)
     changed: dict[str, tuple[Any, dict[tuple[str, int], int]]] = {}
+    beside: dict[str, list[str]] = {}
+    """Keys that a class wants equal to another one, which change with it."""
     for path in numbers:
         for value in other_values(c.at(path)):
             made = c.build({path: value})
             if made is not None:
+                changed[path] = (value, quantities(made, base))
+                break
+    for path in (p for p in numbers if p not in changed and c.at(p) > 64):
+        equal = [p for p in numbers if c.at(p) == c.at(path)]
+        for value in other_values(c.at(path))[:2]:
+            made = c.build(dict.fromkeys(equal, value))
+            if made is not None and not any(p in beside for p in equal):
+                beside[path] = equal
                 changed[path] = (value, quantities(made, base))
                 break
     moved: dict[tuple[str, int], list[str]] = defaultdict(list)
@@ -215,6 +225,9 @@ def derive(c: Class) -> dict[str, Any]:
                 moved[q].append(path)
     rough: list[str] = []
     cache: dict[Any, str] = {}
+
+    def change(keys: Any) -> dict[str, Any]:
+        return {p: changed[k][0] for k in keys for p in beside.get(k, [k])}
 
     def express(q: tuple[str, int]) -> str:
         keys = tuple(moved.get(q, ()))
@@ -243,7 +256,7 @@ def derive(c: Class) -> dict[str, Any]:
         values: dict[frozenset[str], int] = {}
         for n in range(len(keys) + 1):
             for some in itertools.combinations(keys, n):
-                made = base if not some else c.build({k: changed[k][0] for k in some})
+                made = base if not some else c.build(change(some))
                 now = None if made is None else quantities(made, base).get(q)
                 if now is None:
                     rough.append(f"{q[0]}[{q[1]}] at {some}")
@@ -262,7 +275,7 @@ def derive(c: Class) -> dict[str, Any]:
 
     def _meets(q: tuple[str, int], keys: tuple[str, ...], powers: list[Any]) -> bool:
         """Whether all keys changed at once have the product of their effects."""
-        made = c.build({k: changed[k][0] for k in keys})
+        made = c.build(change(keys))
         if made is None:
             return True
         now = quantities(made, base).get(q)

@@ -28,7 +28,7 @@ def entry(record: dict[str, Any]) -> dict[str, Any]:
     """One class's line of the table."""
     rows, stack = record["rows"], record["stack"]
     layers = max((max(r[3]) + 1 for r in rows if r[0].startswith(stack + ".{}")), default=0)
-    prefix = re.search(r"(?:^|[*+/])((?:[a-z_0-9]+\.)*)[a-z_0-9]+", record["layers"])
+    level = _level(record, layers)
     switches: dict[str, Any] = {}
     when_of, extra = _switches(record, switches)
     inside, outside = [], []
@@ -44,8 +44,8 @@ def entry(record: dict[str, Any]) -> dict[str, Any]:
                 name = name.replace("{}.", "") if "expert" in name else name.replace(".{}", "")
                 if len(dims) == 3 and "expert" not in name or len(dims) == 2 and "bias" in name:
                     dims = ["*".join(dims[:2]), *dims[2:]] if not any("+" in d for d in dims[:2]) else dims
-            inside.append([name, dims, _where(set(at), layers, record, prefix[1] if prefix else ""), when])
-        elif OUTSIDE.search(pattern) and not re.search(r"(^|\.)lm_head", pattern) and not _decoders(pattern, stack):
+            inside.append([name, dims, _where(set(at), layers, record, level), when])
+        elif not HEAD.search(pattern) and not _decoders(pattern, stack) and (level or OUTSIDE.search(pattern)):
             beside[tuple(dims), json.dumps(when)].append(count)
         elif "{}" in pattern:
             beside[tuple(dims), json.dumps(when)].append(count)
@@ -58,7 +58,6 @@ def entry(record: dict[str, Any]) -> dict[str, Any]:
         + [t for (d, _), cs in beside.items() for t in [*d, *cs]]
     )
     keys = set(re.findall(r"[a-z_A-Z][\w.]*", used))
-    level = prefix[1] if prefix else ""
     defaults = {k: v for k, v in record["defaults"].items() if k in keys}
     defaults.update(_scalars(record["config"], level))
     return {
@@ -68,12 +67,78 @@ def entry(record: dict[str, Any]) -> dict[str, Any]:
         "layers": record["layers"],
         "defaults": defaults,
         "derived": {k: t for k, t in record["derived"].items() if _agrees(k, t, record["config"])},
-        "lists": {k: v for k, v in record["lists"].items() if k in keys or k.rpartition(".")[0] + "." == level or (not level and "." not in k)},
+        "lists": {
+            k: _packed(v)
+            for k, v in record["lists"].items()
+            if k in keys or k.rpartition(".")[0] + "." == level or (not level and "." not in k)
+        },
         "switches": switches,
-        "inside": inside,
-        "outside": outside,
-        "beside": [[list(d), "+".join(_summed(c)), json.loads(w)] for (d, w), c in beside.items()],
+        "fixed": _fixed(record["config"], keys),
+        "inside": [[n, _near(d, level), w, c] for n, d, w, c in inside],
+        "outside": [[n, _near(d, level), _near([c], level)[0], w] for n, d, c, w in outside],
+        "beside": [
+            [_near(d, level), _near([c], level)[0], w] for d, c, w in _gathered(beside)
+        ],
     }
+
+
+CORE = re.compile(r"hidden_size|d_model|n_embd|vocab_size")
+
+
+def _fixed(config: dict[str, Any], keys: set[str], path: str = "") -> dict[str, int]:
+    """Widths that the class could be made with at their default only: no expression speaks of them."""
+    found: dict[str, int] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            found.update(_fixed(value, keys, f"{path}{key}."))
+        elif type(value) is int and CORE.fullmatch(key) and path + key not in keys:
+            found[path + key] = value
+    return found
+
+
+def _near(texts: list[str], level: str) -> list[str]:
+    """Expressions with the decoder's own level written as ``~``."""
+    return [re.sub(rf"(?<![\w.]){re.escape(level)}(?=\w)", "~", t) if level else t for t in texts]
+
+
+def _packed(values: list[Any]) -> Any:
+    """A list as its shortest unit and how often it comes."""
+    for size in range(1, len(values) // 2 + 1):
+        if len(values) % size == 0 and values[:size] * (len(values) // size) == values:
+            return {"unit": values[:size], "times": len(values) // size}
+    return values
+
+
+def _gathered(beside: dict[Any, list[str]]) -> list[Any]:
+    """What lies beside: matrices of one shape together, and all vectors of a kind as one."""
+    vectors: dict[str, list[str]] = defaultdict(list)
+    found = []
+    for (dims, when), counts in beside.items():
+        count = _summed(counts)
+        if len(dims) == 1 and not any("+" in t or "/" in t for t in (*dims, *count)):
+            vectors[when] += [f"{c}*{dims[0]}" if c != "1" else dims[0] for c in count]
+        else:
+            found.append([list(dims), "+".join(count), json.loads(when)])
+    found += [[["+".join(_summed(t))], "1", json.loads(w)] for w, t in vectors.items()]
+    return found
+
+
+HEAD = re.compile(r"(^|\.)(lm_head|embed_out|output_projection)(\.|$)")
+
+
+def _level(record: dict[str, Any], layers: int) -> str:
+    """The path of the decoder's level: where the number of its layers stands."""
+    said = re.search(r"(?:^|[*+/])((?:[a-z_][a-z_0-9]*\.)*)[a-z_][a-z_0-9]*", record["layers"])
+    if said:
+        return said[1]
+    paths = ("text_config.", "thinker_config.text_config.", "llm_config.", "language_config.", "decoder.")
+    for path in paths:
+        at = record["config"]
+        for part in path.strip(".").split("."):
+            at = at.get(part) if isinstance(at, dict) else None
+        if isinstance(at, dict):
+            return path
+    return ""
 
 
 def _decoders(pattern: str, stack: str) -> bool:
@@ -110,8 +175,8 @@ def _scalars(config: dict[str, Any], level: str) -> dict[str, Any]:
     return {
         level + k: v
         for k, v in at.items()
-        if isinstance(v, int | float | str) and KEPT.fullmatch(k) and "token" not in k and "rope_theta" not in k
-        and not (isinstance(v, str) and k != "hybrid_override_pattern")
+        if isinstance(v, int | float | str) and (KEPT.fullmatch(k) or (level and k == "model_type")) and "token" not in k and "rope_theta" not in k
+        and not (isinstance(v, str) and k not in ("hybrid_override_pattern", "model_type"))
     }
 
 

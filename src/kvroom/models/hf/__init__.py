@@ -57,6 +57,12 @@ FAMILIES: dict[str, str] = {
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
+HALVES = (
+    "BartForCausalLM", "MBartForCausalLM", "WhisperForCausalLM", "BertLMHeadModel", "RobertaForCausalLM",
+    "XLMRobertaForCausalLM",
+)  # fmt: skip
+"""Classes that hold less (a decoder alone) or more (a head) than the reader of their type reads."""
+
 _MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kinds.split()}
 
 
@@ -74,7 +80,7 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
         if named:
             from kvroom.models.hf import by_class
 
-            spec = by_class.read(c, named)
+            spec: ModelSpec = by_class.read(c, named, read, _MODULE_OF)
         else:
             spec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
         drafted = config.get("draft_vocab_size")
@@ -92,15 +98,14 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
 def _class_of(kind: str, architectures: object) -> str | None:
     """The class in the table of classes that a config is for, None where its type has a reader.
 
-    A type with a reader is read by another class's line only where the config names that class.
+    A type with a reader is read by the table only where the config names one of ``HALVES``.
     """
-    if not kind:
+    halved = isinstance(architectures, list) and architectures and architectures[0] in HALVES
+    if not kind or (kind in _MODULE_OF and not halved):
         return None
     from kvroom.models.hf import by_class
 
-    if kind not in _MODULE_OF:
-        return by_class.class_of(kind, architectures)
-    return by_class.named(kind, architectures)
+    return by_class.class_of(kind, architectures)
 
 
 def _architecture(config: Mapping[str, Any]) -> str:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
+from math import prod
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models.hf import caches
-from kvroom.models.hf.common import model
+from kvroom.models.hf.common import model, ties
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import by_kind, prediction
 from kvroom.models.hf.named import tensor_of
+from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
 from kvroom.units import check_float
@@ -37,7 +39,14 @@ def table() -> dict[str, Entry]:
     """Every class of the table by name."""
     text = files("kvroom.models.hf").joinpath("classes.json").read_text("utf-8")
     found: dict[str, Entry] = json.loads(text)["classes"]
+    for entry in found.values():
+        entry["lists"].update({k: _unpacked(v) for k, v in entry["lists"].items()})
     return found
+
+
+def _unpacked(values: Any) -> list[Any]:
+    """A list, or a unit that comes so many times."""
+    return values if isinstance(values, list) else list(values["unit"]) * int(values["times"])
 
 
 @lru_cache(maxsize=1)
@@ -70,19 +79,30 @@ def named(kind: str, architectures: object) -> str | None:
     return None
 
 
-def read(c: Config, name: str) -> ModelSpec:
-    """The model of the table's class ``name`` with the config's own numbers."""
+def read(
+    c: Config, name: str, inner: Callable[[Mapping[str, Any]], ModelSpec], readers: Container[str]
+) -> ModelSpec:
+    """The model of the table's class ``name`` with the config's own numbers.
+
+    A text level of a type that has a reader (one of ``readers``) is read by it, through ``inner``; the
+    table then says what lies beside.
+    """
     keys = _Keys(c, table()[name])
     entry = keys.entry
-    count = keys.size(entry["layers"], "num_hidden_layers", high=MAX_LAYERS, low=1)
     prefix = entry["prefix"]
     level = keys.level(prefix)
+    crosses = any(_CROSS.search(row[0]) for row in entry["inside"])
+    if prefix and level.get("model_type") in readers and not crosses:
+        spec = inner(_standing_alone(c, level))
+        beside = _towers(keys)
+        said = (*spec.warnings, *keys.beyond(name))
+        return replace(spec, beside=beside, layer_names=entry["stack"], warnings=said)
+    count = keys.layers
     inside = [r for r in entry["inside"] if keys.holds(r[3])]
     where = [keys.members(r[2], count) for r in inside]
     shapes = [tensor_of(r[0], keys.sizes(r[1], r[0])) for r in inside]
     own = caches.by_layer(level, count, entry["type"])
-    is_cross = any(_CROSS.search(r[0]) for r in inside)
-    encoder = _encoder_tokens(c, level) if is_cross else 0
+    encoder = _encoder_tokens(c, level) if crosses else 0
 
     def build(kind: tuple[tuple[int, ...], int]) -> Layer:
         mine = [i for i in kind[0]]
@@ -104,13 +124,6 @@ def read(c: Config, name: str) -> ModelSpec:
     ]
     embedding = tuple(t for t in outside if t.part == "embedding")
     head = tuple(t for t in outside if t.part != "embedding")
-    beside = tuple(
-        Tensor(
-            name=f"beside.{i}", count=many, rows=sizes[0], columns=sizes[1], part="encoder"
-        )
-        for i, (many, sizes) in enumerate(_beside(keys))
-        if many and sizes[0] and sizes[1]
-    )
     tokens = next((t for t in embedding if _EMBEDDING.search(t.name)), None) or next(
         iter(embedding), None
     )
@@ -126,26 +139,41 @@ def read(c: Config, name: str) -> ModelSpec:
         final=head,
         lm_head=(),
         tied=not any(t.part == "head" and t.is_matrix for t in head),
-        beside=beside,
+        beside=_towers(keys),
         mtp=prediction(level, layers[-1], tokens.columns if tokens else 1),
         encoder_tokens=encoder,
         layer_names=entry["stack"],
         root=c,
     )
-    return replace(spec, warnings=(*spec.warnings, *own.words))
+    return replace(spec, warnings=(*spec.warnings, *own.words, *keys.beyond(name)))
 
 
-def _beside(keys: _Keys) -> list[tuple[int, tuple[int, int]]]:
-    """(how many, (rows, columns)) of what lies beside the decoder."""
+def _standing_alone(c: Config, level: Config) -> dict[str, Any]:
+    """The text level as a config of its own, with what the outermost level says for the whole."""
+    outer = {k: c.raw[k] for k in OUTER if c.raw.get(k) is not None}
+    defaults = {k: v for k, v in level.defaults.items() if k not in level.raw}
+    text = {**outer, **defaults, **level.raw}
+    text["tie_word_embeddings"] = ties(level, c)
+    if "quantization_config" in outer:
+        text["quantization_config"] = outer["quantization_config"]
+    return text
+
+
+OUTER = ("quantization_config", "dtype", "torch_dtype", "_name_or_path")
+
+
+def _towers(keys: _Keys) -> Tensors:
+    """What lies beside the decoder, by shape."""
     found = []
-    for dims, count, when in keys.entry["beside"]:
+    for i, (dims, count, when) in enumerate(keys.entry["beside"]):
         if keys.holds(when):
-            sizes = keys.sizes(dims, "a tower")
-            rows, columns = sizes[0], 1
-            for size in sizes[1:]:
-                columns *= size
-            found.append((keys.size(count, "a tower"), (rows, columns)))
-    return found
+            rows, *more = keys.sizes(dims, "a tower") or [1]
+            columns, many = prod(more), keys.size(count, "a tower")
+            if rows and columns and many:
+                found.append(
+                    Tensor(name=f"beside.{i}", count=many, rows=rows, columns=columns, part="encoder")
+                )
+    return tuple(found)
 
 
 def _encoder_tokens(c: Config, level: Config) -> int:
@@ -174,6 +202,17 @@ class _Keys:
             level = level.get(key) if isinstance(level, Mapping) else None
         return level
 
+    @cached_property
+    def layers(self) -> int:
+        """Layers of the decoder: as their keys say, else as long as the list that names each."""
+        text, prefix = self.entry["layers"], self.entry["prefix"]
+        if text.isdigit():
+            for key in caches.NAMES:
+                said, own = self.raw(prefix + key), self.entry["lists"].get(prefix + key)
+                if isinstance(said, list) and said and own:
+                    return max(1, min(int(text) * len(said) // len(own), MAX_LAYERS))
+        return self.size(text, "num_hidden_layers", high=MAX_LAYERS, low=1)
+
     def level(self, prefix: str) -> Config:
         """The level at ``prefix`` with the class's defaults for what it leaves out."""
         raw = self.raw(prefix[:-1]) if prefix else self.c.raw
@@ -190,7 +229,7 @@ class _Keys:
             if key.startswith(prefix) and "." not in name and not level.has(name):
                 defaults[name] = int(self.number(key))
         lists = {k: v for k, v in defaults.items() if isinstance(v, list)}
-        count = self.size(self.entry["layers"], "num_hidden_layers", high=MAX_LAYERS, low=1)
+        count = self.layers
         for key, value in lists.items():
             if len(value) != count or any(level.has(k) for k in caches.SCHEDULES.get(key, ())):
                 del defaults[key]  # the class's own list is of another number of layers
@@ -210,8 +249,8 @@ class _Keys:
         return self.values[path]
 
     def evaluate(self, text: str) -> Fraction:
-        """A sum of products and quotients of keys and whole numbers."""
-        return _evaluate(text, self)
+        """A sum of products and quotients of keys (``~`` is the decoder's level) and whole numbers."""
+        return _evaluate(text.replace("~", self.entry["prefix"]), self)
 
     def size(self, text: str, what: str, *, low: int = 0, high: int = 10**12) -> int:
         """An expression's whole value within ``low … high``; KvroomError names what it is of."""
@@ -228,6 +267,16 @@ class _Keys:
 
     def sizes(self, texts: list[str], what: str) -> list[int]:
         return [self.size(t, what) for t in texts]
+
+    def beyond(self, name: str) -> list[str]:
+        """What to say where the config has a width that the table knows at one value only."""
+        odd = [
+            f"{key} {self.raw(key)} (known for {value})"
+            for key, value in self.entry.get("fixed", {}).items()
+            if self.raw(key) not in (None, value)
+        ]
+        told = f"tensors of {name} are not known for {', '.join(odd[:4])}: parameters may differ"
+        return [told] if odd else []
 
     def holds(self, when: Mapping[str, Any] | None) -> bool:
         """Whether switches are as a tensor needs them."""

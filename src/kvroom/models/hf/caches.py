@@ -222,6 +222,11 @@ def _stores(c: Config, label: str, indexer: object) -> Stores:
 def _beside_attention(c: Config, attention: Stores) -> Stores:
     """Short convolutions over keys, values and both block inputs beside attention (Inkling)."""
     own = attention[0]
+    if c.has("cca_time0", "cca_time1") and isinstance(own, HeadedAttention):
+        # Compressed convolutional attention (Zaya): two convolutions over queries and keys in a row.
+        taps = c.integer("cca_time0", default=2) + c.integer("cca_time1", default=2) - 2
+        channels = ((own.q_heads, own.k_dim), (own.kv_heads, own.k_dim))
+        return (ConvState(channels=channels, columns=max(1, taps)),)
     if not c.has("conv_kernel_size") or not isinstance(own, HeadedAttention):
         return ()
     inputs = (c.integer(*HIDDEN), 1)
@@ -289,7 +294,9 @@ def _latent(c: Config, indexer: object, *, near: bool) -> Stores:
     if not c.has("index_head_dim") or indexer != "full":
         return (latent,)
     heads = c.integer("index_n_heads", default=1, high=100_000)
-    return (latent, Indexer(dim=c.integer("index_head_dim"), heads=heads, dtype=FP8_INDEX))
+    pooled = c.integer("index_kpool", default=1, high=100_000)
+    dim = c.integer("index_head_dim")
+    return (latent, Indexer(dim=dim, heads=heads, ratio=pooled, dtype=FP8_INDEX))
 
 
 _RECURRENT = (
@@ -324,6 +331,14 @@ def _state(c: Config, *, maybe: bool = False) -> Stores:
         return (
             RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=FP32),
             ConvState(channels=((heads, width),) * 3, columns=kernel - 1),
+        )
+    if c.has("linear_num_heads") and c.has("linear_head_dim"):
+        heads = c.integer("linear_num_heads", high=100_000)
+        width = c.integer("linear_head_dim", high=100_000)
+        kernel = c.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000)
+        return (
+            RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=FP32),
+            ConvState(channels=((heads, width),) * 3, columns=max(1, kernel - 1)),
         )
     if c.has("mamba_num_heads", "mamba_n_heads"):
         heads = c.integer("mamba_num_heads", "mamba_n_heads", high=100_000)

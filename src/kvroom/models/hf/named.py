@@ -46,6 +46,7 @@ def tensor_of(name: str, sizes: list[int]) -> Tensor:
         count, sizes = sizes[0], sizes[1:]
     if len(sizes) > 2 or (part == "state" and "conv" in name):
         sizes = [prod(sizes)]
+    sizes = sizes or [1]
     rows, columns = (sizes[0], 1) if len(sizes) == 1 else (sizes[0], sizes[1])
     if part == "expert":
         split: Split = "expert"
