@@ -48,7 +48,7 @@ SHAPELESS = re.compile(
 )
 NULLABLE = re.compile(r".*(lora_rank|per_layer_input|num_experts)$")
 OUTSIDE = re.compile(
-    r"vision|visual|audio|encoder(?!_decoder)|tower|image|speech|talker|depth|resampler|perceiver"
+    r"vision|visual|audio|encoder(?!_decoder)|tower|image|speech(?!t5)|talker|depth|resampler|perceiver"
     r"|qformer|connector|projector|predictor|mtp|code2wav|token2wav|acoustic|semantic|codec|vqmodel"
     r"|expert_generator|aligner|ocr_net|sam_|dit_|action|protein|conv_stem|embed_"
 )

@@ -18,7 +18,7 @@ from typing import Any
 
 SHARED = re.compile(r"(^|\.)(lm_head|embed_tokens|wte|shared|wpe|\w*embed\w*|norm\w*|\w+_norm|ln_f)\b")
 OUTSIDE = re.compile(
-    r"vision|visual|audio|encoder|tower|image|speech|talker|depth|resampler|perceiver|qformer|connector"
+    r"vision|visual|audio|encoder|tower|image|speech(?!t5)|talker|depth|resampler|perceiver|qformer|connector"
     r"|projector|predictor|mtp|code2wav|token2wav|acoustic|semantic|codec|vqmodel|expert_generator|aligner"
     r"|action|protein|adapter|merger|newline|whisper|pixel|patch"
 )  # fmt: skip
@@ -163,7 +163,7 @@ def _summed(counts: list[str]) -> list[str]:
 
 KEPT = re.compile(
     r".*(head|window|chunk|kv|layers|rank|state|conv|expand|groups|linear|mamba|ssm|index|topk|pattern"
-    r"|max_position|n_positions|hidden_size|d_model|swa|multi_query|full_attention|dense_replace|freq|step).*"
+    r"|max_position|n_positions|hidden_size|d_model|embed_dim|emb_dim|swa|multi_query|full_attention|dense_replace|freq|step).*"
 )
 
 
@@ -293,6 +293,11 @@ def _switches(record: dict[str, Any], switches: dict[str, Any]) -> tuple[dict[st
                 elif table:
                     near[shape[0]] = table[1][0]
             dims = [near.get(s) or _known(s, sizes) for s in shape]
+            weight = f"{pattern.removesuffix('.bias')}.weight"
+            if pattern.endswith(".bias") and weight in by_name and len(shape) == 1:
+                rows = by_name[weight][1]
+                at_rows = [t for t, s in zip(rows, record["shapes"][weight], strict=True) if s == shape[0]]
+                dims = at_rows[:1] or dims
             text = _count(count, at, record)
             extra.append(([pattern, dims, text, at], {key: flip["now"]}))
     return when, extra

@@ -256,7 +256,7 @@ def _attention(c: Config, label: str) -> Stores:
         widths = ("swa_head_dim",)
     elif not near and c.has("global_head_dim"):
         widths = ("global_head_dim",)
-    hidden = c.integer(*HIDDEN, "emb_dim", "dim", default=heads)
+    hidden = c.integer(*HIDDEN, "embed_dim", "emb_dim", "dim", default=heads)
     k = c.integer(*widths, default=max(1, hidden // heads), high=100_000)
     v = c.integer("swa_v_head_dim" if near else "v_head_dim", "v_head_dim", default=k, high=100_000)
     sizes = {"kv_heads": kv_heads, "k_dim": k, "v_dim": v, "q_heads": heads}
