@@ -162,7 +162,7 @@ def _summed(counts: list[str]) -> list[str]:
 
 
 KEPT = re.compile(
-    r".*(head|window|chunk|kv|layers|rank|state|conv|expand|groups|linear|mamba|ssm|index|topk|pattern"
+    r".*(head|experts_per|topk|top_k|window|chunk|kv|layers|rank|state|conv|expand|groups|linear|mamba|ssm|index|topk|pattern"
     r"|max_position|n_positions|hidden_size|d_model|embed_dim|emb_dim|swa|multi_query|full_attention|dense_replace|freq|step).*"
 )
 

@@ -84,12 +84,13 @@ def read(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> ModelSpec:
         said = f"is a GGUF of {layers:,} layers"
         raise KvroomError("model", name, said, "Give a language model's file.")
     main = layers - drafts
+    active = max(1, k.number("expert_used_count", 1))
     own: dict[int, list[Tensor]] = defaultdict(list)
     outside: list[Tensor] = []
     for tensor, shape in shapes.items():
         at = None if tensor.startswith("enc.") else _BLOCK.match(tensor)
         if at is not None and int(at[1]) < layers:
-            own[int(at[1])].append(_tensor(at[2], shape))
+            own[int(at[1])].append(_tensor(at[2], shape, active))
         else:
             outside.append(_outer(tensor, shape))
     stores, words = _stores(k, main, own)
@@ -128,18 +129,28 @@ def read(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> ModelSpec:
     )
 
 
-def _tensor(name: str, shape: tuple[int, ...]) -> Tensor:
+def _tensor(name: str, shape: tuple[int, ...], active: int) -> Tensor:
     """A layer's tensor; GGUF's shapes have columns first."""
     name = name.removesuffix(".weight")
     part: Part = next((p for pattern, p in _PARTS if re.search(pattern, name)), "mlp")
     sizes = [n for n in shape if n != 1] or [1]
     if part == "expert" and len(shape) == 3:
         columns, rows, count = shape
+    elif part == "expert" and len(shape) == 2:
+        columns, rows, count = 1, *shape
+    else:
+        count = 0
+    if count:
+        chosen = min(active, count)
         return Tensor(
-            name=name, rows=rows, columns=columns, count=count, part=part, split="expert", active=1
+            name=name,
+            rows=rows,
+            columns=columns,
+            count=count,
+            part=part,
+            split="expert",
+            active=chosen,
         )
-    if part == "expert" and len(shape) == 2 and name.endswith("bias"):
-        return Tensor(name=name, rows=shape[0], count=shape[1], part=part, split="expert", active=1)
     is_vector = len(sizes) != 2 or part == "norm" or "conv" in name
     rows, columns = (prod(shape), 1) if is_vector else (sizes[1], sizes[0])
     return Tensor(name=name, rows=rows, columns=columns, part=part, split=_split(name, columns))

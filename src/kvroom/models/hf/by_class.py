@@ -21,7 +21,7 @@ from kvroom.errors import KvroomError
 from kvroom.models.hf import caches
 from kvroom.models.hf.common import model, ties
 from kvroom.models.hf.config import MAX_LAYERS, Config
-from kvroom.models.hf.experts import by_kind, prediction
+from kvroom.models.hf.experts import ACTIVE, by_kind, prediction
 from kvroom.models.hf.named import tensor_of
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
@@ -31,6 +31,7 @@ from kvroom.units import check_float
 Entry = Mapping[str, Any]
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings?|shared|tok_embeddings|embed_in)\b")
 _CROSS = re.compile(r"encoder_attn|EncDecAttention|cross_?attn|crossattention|encoder_attention")
+MORE_ACTIVE = ("moe_topk", "top_k_experts", "num_selected_experts", "router_top_k")
 _MIXES = re.compile(r"att|mixer|mamba|conv|recurrent|linear_attn|rwkv|lstm", re.IGNORECASE)
 
 
@@ -92,7 +93,7 @@ def read(
     prefix = entry["prefix"]
     level = keys.level(prefix)
     crosses = any(_CROSS.search(row[0]) for row in entry["inside"])
-    if prefix and level.get("model_type") in readers and not crosses:
+    if prefix and str(level.get("model_type")) in readers and not crosses:
         spec = inner(_standing_alone(c, level))
         beside = _towers(keys)
         said = (*spec.warnings, *keys.beyond(name))
@@ -100,7 +101,8 @@ def read(
     count = keys.layers
     inside = [r for r in entry["inside"] if keys.holds(r[3])]
     where = [keys.members(r[2], count) for r in inside]
-    shapes = [tensor_of(r[0], keys.sizes(r[1], r[0])) for r in inside]
+    active = level.integer(*ACTIVE, *MORE_ACTIVE, default=1, low=0, high=100_000)
+    shapes = [tensor_of(r[0], keys.sizes(r[1], r[0]), active) for r in inside]
     own = caches.by_layer(level, count, entry["type"])
     encoder = _encoder_tokens(c, level) if crosses else 0
 

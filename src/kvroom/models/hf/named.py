@@ -33,17 +33,17 @@ _COLUMN = re.compile(
 )
 
 
-def tensor_of(name: str, sizes: list[int]) -> Tensor:
+def tensor_of(name: str, sizes: list[int], active: int = 0) -> Tensor:
     """The Tensor of that name inside its layer, as its class shapes it.
 
-    Three dimensions are stacked experts, or a convolution, which nobody narrows: a vector to everything
-    downstream.
+    Three dimensions are stacked experts, of which a token uses ``active``, or a convolution, which
+    nobody narrows: a vector to everything downstream.
     """
     name = name.removesuffix(".weight")
     part = next(p for pattern, p in _PARTS if pattern.search(name))
     count = 1
-    if len(sizes) == 3 and part == "expert":
-        count, sizes = sizes[0], sizes[1:]
+    if part == "expert" and (len(sizes) == 3 or (len(sizes) == 2 and name.endswith("bias"))):
+        count, sizes = max(1, sizes[0]), sizes[1:]
     if len(sizes) > 2 or (part == "state" and "conv" in name):
         sizes = [prod(sizes)]
     sizes = sizes or [1]
@@ -54,7 +54,10 @@ def tensor_of(name: str, sizes: list[int]) -> Tensor:
         split = "vocab" if columns > 1 or part == "head" else "replicated"
     else:
         split = _split(name, columns)
-    return Tensor(name=name, rows=rows, columns=columns, count=count, part=part, split=split)
+    chosen = min(active, count) if part == "expert" else 0
+    return Tensor(
+        name=name, rows=rows, columns=columns, count=count, part=part, split=split, active=chosen
+    )
 
 
 def _split(name: str, columns: int) -> Split:
