@@ -83,6 +83,10 @@ def _common(k: Keys) -> dict[str, Any]:
         raise KvroomError(
             "model", k.name, f"is a GGUF of {layers:,} layers", "Give a language model's file."
         )
+    hidden = k.number("embedding_length")
+    if not hidden:
+        said = f"is a GGUF whose key {k.arch}.embedding_length is 0"
+        raise KvroomError("model", k.name, said, "Give a file that llama.cpp loads.")
     heads = k.each("attention.head_count", layers, 0)
     kv_heads = k.each("attention.head_count_kv", layers, max(heads))
     forward = k.each("feed_forward_length", layers, 0)
@@ -94,7 +98,7 @@ def _common(k: Keys) -> dict[str, Any]:
     bias = k.has("blk.0.attn_q.bias") or k.has("blk.0.attn_qkv.bias")
     return {
         "num_hidden_layers": layers,
-        "hidden_size": k.number("embedding_length"),
+        "hidden_size": hidden,
         "vocab_size": vocab,
         "num_attention_heads": max(heads) or None,
         "num_key_value_heads": max(kv_heads) or None,
