@@ -321,7 +321,9 @@ def derive(c: Class) -> dict[str, Any]:
     inside = inside or dict(stacks)
     stack = max(inside, key=lambda s: inside[s], default="")
     longest = max(
-        (p for p in base if p.startswith(stack + ".{}")), key=lambda p: max(base[p][1]), default=None
+        (p for p in base if p.startswith(stack + ".{}")),
+        key=lambda p: max(base[p][1]),
+        default=None,
     )
     record: dict[str, Any] = {
         "class": c.name,
@@ -346,7 +348,8 @@ def derive(c: Class) -> dict[str, Any]:
     record["defaults"] = {k: c.at(k) for k in sorted(used)}
     record["derived"] = derived(c, used)
     record["lists"] = {
-        p: c.at(p) for p in c.leaves(lambda k, v: isinstance(v, list) and v and isinstance(v[0], str | int))
+        p: c.at(p)
+        for p in c.leaves(lambda k, v: isinstance(v, list) and v and isinstance(v[0], str | int))
     }
     record["rough"] = sorted(set(rough))
     record["params"] = sum(_size(shape) * count for shape, _, count in base.values())
@@ -364,8 +367,12 @@ def _size(shape: Shape) -> int:
 def _flip(
     record: Any, base: Any, made: Any, path: str, was: Any, now: Any, start: Any, c: Class
 ) -> None:
-    gone = [p for p in base if p not in made or made[p][0] != base[p][0] or made[p][2] != base[p][2]]
-    come = [p for p in made if p not in base or made[p][0] != base[p][0] or made[p][2] != base[p][2]]
+    gone = [
+        p for p in base if p not in made or made[p][0] != base[p][0] or made[p][2] != base[p][2]
+    ]
+    come = [
+        p for p in made if p not in base or made[p][0] != base[p][0] or made[p][2] != base[p][2]
+    ]
     if gone or come:
         record["flips"].append(
             {
@@ -431,7 +438,9 @@ def main() -> None:
     for kinds in TASKS.values():
         for kind, name in kinds.items():
             name = name[0] if isinstance(name, list | tuple) else name
-            if (kind, name) in seen or (want and name not in want and f"{kind}--{name}" not in want):
+            if (kind, name) in seen or (
+                want and name not in want and f"{kind}--{name}" not in want
+            ):
                 continue
             seen.add((kind, name))
             path = out / f"{kind}--{name}.json"
@@ -444,7 +453,10 @@ def main() -> None:
                 record = {"class": name, "type": kind, "error": f"{type(e).__name__}: {e}"[:200]}
             path.write_text(json.dumps(record))
             rough = len(record.get("rough", ()))
-            print(f"{kind} {name} {record.get('error', '')} rough={rough} {time.time() - begun:.1f}s", flush=True)
+            print(
+                f"{kind} {name} {record.get('error', '')} rough={rough} {time.time() - begun:.1f}s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-SHARED = re.compile(r"(^|\.)(lm_head|embed_tokens|wte|shared|wpe|\w*embed\w*|norm\w*|\w+_norm|ln_f)\b")
+SHARED = re.compile(
+    r"(^|\.)(lm_head|embed_tokens|wte|shared|wpe|\w*embed\w*|norm\w*|\w+_norm|ln_f)\b"
+)
 OUTSIDE = re.compile(
     r"vision|visual|audio|encoder|tower|image|speech(?!t5)|talker|depth|resampler|perceiver|qformer|connector"
     r"|projector|predictor|mtp|code2wav|token2wav|acoustic|semantic|codec|vqmodel|expert_generator|aligner"
@@ -43,9 +45,17 @@ def entry(record: dict[str, Any]) -> dict[str, Any]:
                 dims = [times, *dims]
                 name = name.replace("{}.", "") if "expert" in name else name.replace(".{}", "")
                 if len(dims) == 3 and "expert" not in name or len(dims) == 2 and "bias" in name:
-                    dims = ["*".join(dims[:2]), *dims[2:]] if not any("+" in d for d in dims[:2]) else dims
+                    dims = (
+                        ["*".join(dims[:2]), *dims[2:]]
+                        if not any("+" in d for d in dims[:2])
+                        else dims
+                    )
             inside.append([name, dims, _where(set(at), layers, record, level), when])
-        elif not HEAD.search(pattern) and not _decoders(pattern, stack) and (level or OUTSIDE.search(pattern)):
+        elif (
+            not HEAD.search(pattern)
+            and not _decoders(pattern, stack)
+            and (level or OUTSIDE.search(pattern))
+        ):
             beside[tuple(dims), json.dumps(when)].append(count)
         elif "{}" in pattern:
             beside[tuple(dims), json.dumps(when)].append(count)
@@ -76,9 +86,7 @@ def entry(record: dict[str, Any]) -> dict[str, Any]:
         "fixed": _fixed(record["config"], keys),
         "inside": [[n, _near(d, level), w, c] for n, d, w, c in inside],
         "outside": [[n, _near(d, level), _near([c], level)[0], w] for n, d, c, w in outside],
-        "beside": [
-            [_near(d, level), _near([c], level)[0], w] for d, c, w in _gathered(beside)
-        ],
+        "beside": [[_near(d, level), _near([c], level)[0], w] for d, c, w in _gathered(beside)],
     }
 
 
@@ -131,7 +139,13 @@ def _level(record: dict[str, Any], layers: int) -> str:
     said = re.search(r"(?:^|[*+/])((?:[a-z_][a-z_0-9]*\.)*)[a-z_][a-z_0-9]*", record["layers"])
     if said:
         return said[1]
-    paths = ("text_config.", "thinker_config.text_config.", "llm_config.", "language_config.", "decoder.")
+    paths = (
+        "text_config.",
+        "thinker_config.text_config.",
+        "llm_config.",
+        "language_config.",
+        "decoder.",
+    )
     for path in paths:
         at = record["config"]
         for part in path.strip(".").split("."):
@@ -144,7 +158,11 @@ def _level(record: dict[str, Any], layers: int) -> str:
 def _decoders(pattern: str, stack: str) -> bool:
     """Whether a tensor beside no index belongs to the decoder: it lies where the stack does."""
     above = stack.rpartition(".")[0]
-    return bool(above) and pattern.startswith(above + ".") and not OUTSIDE.search(pattern.removeprefix(above))
+    return (
+        bool(above)
+        and pattern.startswith(above + ".")
+        and not OUTSIDE.search(pattern.removeprefix(above))
+    )
 
 
 def _summed(counts: list[str]) -> list[str]:
@@ -175,13 +193,17 @@ def _scalars(config: dict[str, Any], level: str) -> dict[str, Any]:
     return {
         level + k: v
         for k, v in at.items()
-        if isinstance(v, int | float | str) and (KEPT.fullmatch(k) or (level and k == "model_type")) and "token" not in k and "rope_theta" not in k
+        if isinstance(v, int | float | str)
+        and (KEPT.fullmatch(k) or (level and k == "model_type"))
+        and "token" not in k
+        and "rope_theta" not in k
         and not (isinstance(v, str) and k not in ("hybrid_override_pattern", "model_type"))
     }
 
 
 def _agrees(key: str, text: str, config: dict[str, Any]) -> bool:
     """Whether a derived key's expression gives the class's own value."""
+
     def at(path: str) -> Any:
         value: Any = config
         for part in path.split("."):
@@ -224,9 +246,17 @@ def _where(at: set[int], layers: int, record: dict[str, Any], level: str) -> lis
             return ["in", key]
         if everything - set(values) == at and all(isinstance(v, int) for v in values):
             return ["out", key]
-    numbers = {k: v for k, v in record["all_numbers"].items() if k.startswith(level) and "." not in k.removeprefix(level)}
+    numbers = {
+        k: v
+        for k, v in record["all_numbers"].items()
+        if k.startswith(level) and "." not in k.removeprefix(level)
+    }
     for key, value in numbers.items():
-        if type(value) is int and 0 < value < layers and re.search(r"dense|first|layer|moe|shared|skip", key):
+        if (
+            type(value) is int
+            and 0 < value < layers
+            and re.search(r"dense|first|layer|moe|shared|skip", key)
+        ):
             if at == set(range(value, layers)):
                 return ["from", key]
             if at == set(range(value)):
@@ -242,7 +272,11 @@ def _where(at: set[int], layers: int, record: dict[str, Any], level: str) -> lis
             a = {lists[first][i] for i in at}
             b = {lists[second][i] for i in at}
             if {i for i in everything if lists[first][i] in a and lists[second][i] in b} == at:
-                return ["both", ["list", first, sorted(a, key=str)], ["list", second, sorted(b, key=str)]]
+                return [
+                    "both",
+                    ["list", first, sorted(a, key=str)],
+                    ["list", second, sorted(b, key=str)],
+                ]
     rest = everything - at
     if len(rest) <= 3:
         return ["not", sorted(i if i < layers // 2 else i - layers for i in rest)]
@@ -284,10 +318,23 @@ def _switches(record: dict[str, Any], switches: dict[str, Any]) -> tuple[dict[st
                     near.update(dict(zip(record["shapes"][name], row[1], strict=True)))
             if pattern in by_name and len(by_name[pattern][1]) == len(shape):
                 near.update(
-                    {s: t for s, t, old in zip(shape, by_name[pattern][1], record["shapes"][pattern], strict=True) if s == old}
+                    {
+                        s: t
+                        for s, t, old in zip(
+                            shape, by_name[pattern][1], record["shapes"][pattern], strict=True
+                        )
+                        if s == old
+                    }
                 )
             if re.search(r"lm_head|embed_out|output_projection", pattern):
-                table = next((r for n, r in by_name.items() if re.search(r"embed_tokens|wte|shared|word_emb|embed_in", n)), None)
+                table = next(
+                    (
+                        r
+                        for n, r in by_name.items()
+                        if re.search(r"embed_tokens|wte|shared|word_emb|embed_in", n)
+                    ),
+                    None,
+                )
                 if table and len(table[1]) == len(shape):
                     near.update(dict(zip(record["shapes"][table[0]], table[1], strict=True)))
                 elif table:
@@ -296,7 +343,9 @@ def _switches(record: dict[str, Any], switches: dict[str, Any]) -> tuple[dict[st
             weight = f"{pattern.removesuffix('.bias')}.weight"
             if pattern.endswith(".bias") and weight in by_name and len(shape) == 1:
                 rows = by_name[weight][1]
-                at_rows = [t for t, s in zip(rows, record["shapes"][weight], strict=True) if s == shape[0]]
+                at_rows = [
+                    t for t, s in zip(rows, record["shapes"][weight], strict=True) if s == shape[0]
+                ]
                 dims = at_rows[:1] or dims
             text = _count(count, at, record)
             extra.append(([pattern, dims, text, at], {key: flip["now"]}))
@@ -331,7 +380,10 @@ def main() -> None:
         record["shapes"] = {r[0]: [evaluated(t) for t in r[1]] for r in record["rows"]}
         record["counts"] = {r[0]: evaluated(r[2]) for r in record["rows"]}
         record["all_numbers"] = evaluated.numbers
-        if sum(prod(record["shapes"][r[0]]) * record["counts"][r[0]] for r in record["rows"]) != record["params"]:
+        if (
+            sum(prod(record["shapes"][r[0]]) * record["counts"][r[0]] for r in record["rows"])
+            != record["params"]
+        ):
             print("does not add up:", path.stem)
         name = record["class"]
         if name in classes and not record["type"] == classes[name]["type"]:

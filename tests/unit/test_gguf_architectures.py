@@ -52,7 +52,9 @@ def header(arch, name, **more):
         blocks = range(4) if "{bid}" in role else [0]
         for i in blocks:
             full = role.format(bid=i)
-            shapes[f"{full}.weight"] = shape_of(full.rpartition(".")[2] if "{bid}" in role else full)
+            shapes[f"{full}.weight"] = shape_of(
+                full.rpartition(".")[2] if "{bid}" in role else full
+            )
     tensors = {n: Info(s, 0, 4 * math.prod(s)) for n, s in shapes.items()}
     keys = {"general.architecture": name, **{f"{name}.{k}": v for k, v in KEYS.items()}}
     return Header({**keys, **{f"{name}.{k}": v for k, v in more.items()}}, tensors)
@@ -67,7 +69,9 @@ def test_every_architecture_is_read(arch, name):
         return
     spec = _spec(made, "m.gguf")
     assert spec.num_layers == 4
-    by_tensors = gguf_tensors.read(made.metadata, {n: i.shape for n, i in made.tensors.items()}, "m")
+    by_tensors = gguf_tensors.read(
+        made.metadata, {n: i.shape for n, i in made.tensors.items()}, "m"
+    )
     assert by_tensors.params == sum(math.prod(i.shape) for i in made.tensors.values())
 
 
@@ -75,7 +79,15 @@ def tensors(arch="new", shapes=None, **keys):
     shapes = shapes or {"token_embd.weight": (64, 320), "blk.0.attn_k.weight": (64, 32)}
     metadata = {
         "general.architecture": arch,
-        **{f"{arch}.{k.replace('__', '.')}": v for k, v in {"block_count": 4, "embedding_length": 64, "attention.head_count": 4, **keys}.items()},
+        **{
+            f"{arch}.{k.replace('__', '.')}": v
+            for k, v in {
+                "block_count": 4,
+                "embedding_length": 64,
+                "attention.head_count": 4,
+                **keys,
+            }.items()
+        },
     }
     return gguf_tensors.read(metadata, shapes, "m.gguf")
 
@@ -85,7 +97,10 @@ def kinds(spec):
 
 
 def test_windows_follow_the_files_own_pattern():
-    said = {"attention.sliding_window": 512, "attention.sliding_window_pattern": [True, True, True, False]}
+    said = {
+        "attention.sliding_window": 512,
+        "attention.sliding_window_pattern": [True, True, True, False],
+    }
     assert [type(s) for s in kinds(tensors(**said))] == [SlidingWindow] * 3 + [FullAttention]
 
 
@@ -112,10 +127,17 @@ def gguf_bf16():
 
 
 def test_latents_and_states():
-    spec = tensors(**{"attention.kv_lora_rank": 32, "rope.dimension_count": 8, "attention.key_length": 24})
+    spec = tensors(
+        **{"attention.kv_lora_rank": 32, "rope.dimension_count": 8, "attention.key_length": 24}
+    )
     assert {type(s) for s in kinds(spec)} == {Latent}
     mixed = tensors(
-        **{"attention.head_count_kv": [0, 2, 0, 2], "ssm.inner_size": 128, "ssm.state_size": 16, "ssm.conv_kernel": 4}
+        **{
+            "attention.head_count_kv": [0, 2, 0, 2],
+            "ssm.inner_size": 128,
+            "ssm.state_size": 16,
+            "ssm.conv_kernel": 4,
+        }
     )
     assert [type(s) for s in kinds(mixed)] == [RecurrentState, ConvState, FullAttention] * 2
 
@@ -124,7 +146,10 @@ def test_llama_cpps_recurrent_bytes():
     """RWKV keeps a state of embedding × head and as many shifted tokens as the file says, in FP32."""
     spec = tensors(**{"attention.head_count_kv": 0, "wkv.head_size": 16, "token_shift_count": 2})
     state, conv = kinds(spec)[:2]
-    assert (state.entry_bytes(gguf_bf16()), conv.entry_bytes(gguf_bf16())) == (64 * 16 * 4, 2 * 64 * 4)
+    assert (state.entry_bytes(gguf_bf16()), conv.entry_bytes(gguf_bf16())) == (
+        64 * 16 * 4,
+        2 * 64 * 4,
+    )
 
 
 def test_an_encoder_keeps_nothing():

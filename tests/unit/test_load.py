@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from types import SimpleNamespace
 
@@ -44,7 +43,7 @@ def catalogue(monkeypatch):
         return known[name]
 
     fake = SimpleNamespace(find=find, names=lambda: list(known), known=lambda w: w if w in known else None)
-    monkeypatch.setitem(sys.modules, "kvroom.models.catalogue", fake)
+    monkeypatch.setattr(loading, "catalogue", fake)
     return known
 
 
@@ -224,7 +223,7 @@ def test_any_name_answers_or_refuses(name):
 
     with pytest.MonkeyPatch.context() as patch:
         fake = SimpleNamespace(find=find, names=lambda: ["llama-3-8b"], known=lambda word: None)
-        patch.setitem(sys.modules, "kvroom.models.catalogue", fake)
+        patch.setattr(loading, "catalogue", fake)
         assert refused(name, paths=False).field == "model"
 
 

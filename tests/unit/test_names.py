@@ -46,7 +46,17 @@ def test_model_and_width_are_told_apart(text, want):
 
 
 @pytest.mark.parametrize(
-    "text", ["minimax-m2.9", "glm-5.9", "Kimi-K2.9-NVFP4", "someone/llama-3-8b-tuned", "", "/", "--", "x" * 5000]
+    "text",
+    [
+        "minimax-m2.9",
+        "glm-5.9",
+        "Kimi-K2.9-NVFP4",
+        "someone/llama-3-8b-tuned",
+        "",
+        "/",
+        "--",
+        "x" * 5000,
+    ],
 )
 def test_another_release_is_another_model(text):
     assert names.read(text, catalogue.known) is None

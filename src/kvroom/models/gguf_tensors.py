@@ -101,7 +101,9 @@ def read(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> ModelSpec:
     tables = tuple(t for t in outside if t.part == "embedding")
     rest = tuple(t for t in outside if t.part not in ("embedding", "encoder"))
     tokens = shapes.get("token_embd.weight", ())
-    attention = [s for layer in stores for s in layer if isinstance(s, FullAttention | SlidingWindow)]
+    attention = [
+        s for layer in stores for s in layer if isinstance(s, FullAttention | SlidingWindow)
+    ]
     heads = k.each("attention.head_count", main, 0)
     return ModelSpec(
         name=name,
@@ -248,7 +250,9 @@ def _state(k: Keys) -> Stores:
     if head:
         shifts = k.number("token_shift_count", 2) or 1
         return (
-            RecurrentState(heads=hidden // head or 1, head_elements=head * head, form="rwkv", dtype=FP32),
+            RecurrentState(
+                heads=hidden // head or 1, head_elements=head * head, form="rwkv", dtype=FP32
+            ),
             ConvState(channels=((hidden, 1),), columns=shifts, dtype=FP32),
         )
     cached = k.number("shortconv.l_cache", 0)

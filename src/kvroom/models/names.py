@@ -11,9 +11,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-_HOSTS = re.compile(r"^(?:hf://|https?://)?(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models)/|^hf://")
+_HOSTS = re.compile(
+    r"^(?:hf://|https?://)?(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models)/|^hf://"
+)
 _CACHED = re.compile(r"models--([^/\\]+?)--([^/\\]+)")
-_SNAPSHOT = re.compile(r"^(snapshots|main|refs|blobs|[0-9a-f]{32,64}|model|models|weights|checkpoints?|hf|gguf)$")
+_SNAPSHOT = re.compile(
+    r"^(snapshots|main|refs|blobs|[0-9a-f]{32,64}|model|models|weights|checkpoints?|hf|gguf)$"
+)
 _PARTS_OF_FILE = re.compile(r"(?:[-.]\d{5}-of-\d{5})?\.(?:gguf|safetensors|bin)$", re.IGNORECASE)
 
 _GGUF = r"(?:ud-)?(?:i?q\d(?:_\d|_k)?(?:_(?:xxs|xs|s|m|l|xl|nl))?|tq[12]_0)"
@@ -29,11 +33,23 @@ _VARIANT = re.compile(
     r"instruct|it|chat|base|hf|pt|sft|dpo|rl|thinking|reasoning|preview|beta|abliterated|uncensored|heretic|merged|text|only"
     r"|v\d(?:\.\d)?|\d{4}|20\d{2}|20\d{6}|\d{6,8}|latest|qat|mtp|nomtp|original|release"
 )
-_PREFIX = re.compile(r"meta|nvidia|unsloth|huihui|openai|google|deepseek-ai|mistralai|zai-org|community|microsoft|ibm|model|models")
-_SAME_MODEL = frozenset({"instruct", "it", "chat", "base", "hf", "pt", "latest", "text", "original"})
+_PREFIX = re.compile(
+    r"meta|nvidia|unsloth|huihui|openai|google|deepseek-ai|mistralai|zai-org|community|microsoft|ibm|model|models"
+)
+_SAME_MODEL = frozenset(
+    {"instruct", "it", "chat", "base", "hf", "pt", "latest", "text", "original"}
+)
 """Words that change neither the shape nor what is worth saying."""
 
-_BLOCK_SCALED = ("qwen", "deepseek-ai", "zai-org", "minimaxai", "moonshotai", "stepfun-ai", "xiaomimimo")
+_BLOCK_SCALED = (
+    "qwen",
+    "deepseek-ai",
+    "zai-org",
+    "minimaxai",
+    "moonshotai",
+    "stepfun-ai",
+    "xiaomimimo",
+)
 """Owners whose FP8 checkpoints have a scale for each 128 × 128 block, as their configs say."""
 
 
@@ -75,7 +91,9 @@ def _shown(width: str | None, dropped: list[str]) -> str:
         how = "by block" if width == "fp8_block" else "per token" if "dynamic" in dropped else ""
         return f", FP8 {how}".rstrip()
     mix = next((w for w in dropped if re.fullmatch(_GGUF, w)), width)
-    taken = f" taken as {width.upper()}" if mix.removeprefix("ud-") != width and mix != width else ""
+    taken = (
+        f" taken as {width.upper()}" if mix.removeprefix("ud-") != width and mix != width else ""
+    )
     return f", {mix.upper()}{taken}"
 
 
@@ -109,7 +127,11 @@ def _strip(name: str, is_known: Callable[[str], str | None]) -> tuple[str, list[
     key = _spelled(name)
     dropped: list[str] = []
     for _ in range(24):
-        for spelling in (key, key.replace("_", "-"), re.sub(r"(?<=\d)_(?=\d)", ".", key).replace("_", "-")):
+        for spelling in (
+            key,
+            key.replace("_", "-"),
+            re.sub(r"(?<=\d)_(?=\d)", ".", key).replace("_", "-"),
+        ):
             known = is_known(spelling)
             if known:
                 return known, dropped
@@ -129,7 +151,9 @@ def _strip(name: str, is_known: Callable[[str], str | None]) -> tuple[str, list[
 
 def _last(key: str) -> tuple[str, str] | None:
     """``key`` without its last word where that word is none of the model's own."""
-    at = re.fullmatch(rf"(.+?)(?:[-_]|\.(?=[a-z]))(ud-[a-z0-9_]+|{_GGUF}|[^-._]+|\d\.\d+bpw|[48]-bits?)", key)
+    at = re.fullmatch(
+        rf"(.+?)(?:[-_]|\.(?=[a-z]))(ud-[a-z0-9_]+|{_GGUF}|[^-._]+|\d\.\d+bpw|[48]-bits?)", key
+    )
     for word in (at[2] if at else "", key.rpartition("-")[2], key.rpartition("_")[2]):
         before = key[: len(key) - len(word)].rstrip("-._")
         if not word or not before:
@@ -171,7 +195,9 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
         if word.startswith("mxfp8"):
             return "mxfp8"
     eight = bool(said & {"int8", "w8a8", "8bit", "8-bit", "w8a16", "8bits"})
-    four = bool(said & {"int4", "w4a16", "4bit", "4-bit", "4bits", "w4a8", "awq", "gptq", "autoround"})
+    four = bool(
+        said & {"int4", "w4a16", "4bit", "4-bit", "4bits", "w4a8", "awq", "gptq", "autoround"}
+    )
     if any(w.startswith("fp8") or w.endswith("fp8") for w in words):
         by_block = "block" in said or (owner in _BLOCK_SCALED and "dynamic" not in said)
         return "fp8_block" if by_block else "fp8"

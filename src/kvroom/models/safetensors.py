@@ -191,9 +191,7 @@ def loaded_bytes(spec: ModelSpec, weights: Path) -> Stated:
     unread = idle(spec, index.names)
     expected = weight_bytes(spec, spec.layers) + _loose_bytes(spec)
     if index.entries is not None:
-        nbytes = sum(
-            _loaded(e, spec) for name, e in index.entries.items() if name not in unread
-        )
+        nbytes = sum(_loaded(e, spec) for name, e in index.entries.items() if name not in unread)
     elif index.total_bytes is None:
         return Stated(None)
     else:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvroom import engines
 from kvroom.engines import overrides
 from kvroom.engines.adapters import adapters
-from kvroom.engines.adapters import asked as lora
-from kvroom.engines.adapters import notes as lora_notes
+from kvroom.engines.drafting import speculation_of
 from kvroom.engines.flags import fraction
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
@@ -22,7 +21,6 @@ from kvroom.models.dtypes import BF16, Dtype, cache_dtype
 from kvroom.models.load import load
 from kvroom.models.quantization import Quantisation
 from kvroom.models.spec import ModelSpec
-from kvroom.scenario import speculation
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.deployment import Deployment
@@ -42,10 +40,10 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     """The Deployment that a Scenario describes, and the warnings that came up on the way."""
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
-    engine, flags = scenario.engine, scenario.engine_args
+    engine, flags = engine_of(scenario.engine), scenario.engine_args
     model = overrides.model_of(scenario.model, engine, flags, paths=paths)
-    model = engines.taken(engine, model)
-    scenario, notes = engines.prepared(scenario, model, device)
+    model = engine.as_served(model)
+    scenario, notes = engine.prepare(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     on_host = overrides.host_weight_bytes(engine, flags)
     layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
@@ -67,8 +65,8 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
             f"dcp {layout.dcp} shares a request's tokens among {shared}: it needs as many tensor ranks "
             f"with copies of one KV head, and tp {layout.tp} over {model.kv_heads} heads makes no more",
         )
-    drafting = speculation.asked(scenario.speculation, scenario.engine, scenario.engine_args)
-    if drafting is not None and drafting.schedule and layout.dp > 1 and scenario.engine == "vllm":
+    drafting = speculation_of(scenario.speculation, engine.draft_flags, scenario.engine_args)
+    if drafting is not None and drafting.schedule and layout.dp > 1 and engine.schedule_of_one_rank:
         # its ranks would draft different numbers: it falls back to the most (Dynamic Speculative Decoding)
         drafting = replace(drafting, schedule=())
     args, extras = beside(scenario, drafting, weights, layout, ranks, paths=paths)
@@ -104,14 +102,14 @@ def beside(
     paths: bool,
 ) -> tuple[Mapping[str, Any], Extras]:
     """The engine's flags, drafting included, and what adapters and a draft take beside the model."""
-    engine, args = scenario.engine, scenario.engine_args
+    engine, args = engine_of(scenario.engine), scenario.engine_args
     if drafting is not None and drafting.field == "speculation":
-        args = {**speculation.flags(drafting, engine), **args}
-    asked = lora(engine, scenario.engine_version, args, weights.model)
+        args = {**engine.draft_flags.write(drafting), **args}
+    slots = engine.adapters(scenario.engine_version, args, weights.model)
     found = together(
         (
-            adapters(asked, weights.model, layout, ranks),
-            Extras(warnings=lora_notes(engine, args)),
+            adapters(slots, weights.model, layout, ranks),
+            Extras(warnings=engine.adapter_notes(args)),
             drafts(
                 drafting,
                 weights,

@@ -100,5 +100,5 @@ def _batches(s: Setup) -> int:
 
 
 def _v2_by_default(model: ModelSpec) -> bool:
-    recurrent = any(k.kind in ("state", "conv") for k, _ in model.stores)
+    recurrent = any(k.recurrent for k, _ in model.stores)
     return model.model_type in V2_RUNNER_MODELS or not (most_experts(model) or recurrent)

@@ -29,7 +29,9 @@ from kvroom.models.tensors import Tensor
 from kvroom.units import check_float
 
 Entry = Mapping[str, Any]
-_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte|word_embeddings?|shared|tok_embeddings|embed_in)\b")
+_EMBEDDING = re.compile(
+    r"(^|\.)(embed_tokens|wte|word_embeddings?|shared|tok_embeddings|embed_in)\b"
+)
 _CROSS = re.compile(r"encoder_attn|EncDecAttention|cross_?attn|crossattention|encoder_attention")
 MORE_ACTIVE = ("moe_topk", "top_k_experts", "num_selected_experts", "router_top_k")
 _MIXES = re.compile(r"att|mixer|mamba|conv|recurrent|linear_attn|rwkv|lstm", re.IGNORECASE)
@@ -173,7 +175,9 @@ def _towers(keys: _Keys) -> Tensors:
             columns, many = prod(more), keys.size(count, "a tower")
             if rows and columns and many:
                 found.append(
-                    Tensor(name=f"beside.{i}", count=many, rows=rows, columns=columns, part="encoder")
+                    Tensor(
+                        name=f"beside.{i}", count=many, rows=rows, columns=columns, part="encoder"
+                    )
                 )
     return tuple(found)
 

@@ -75,7 +75,9 @@ def read(config: Config, known: Sequence[str], inner: Callable[..., ModelSpec]) 
             spec = _level(config, name, level, known, inner)
             return _with_towers(config, spec, said, name)
     if not _sized(config.raw):
-        fix = did_you_mean(kind, known, "Give a language model's config.json (num_hidden_layers …).")
+        fix = did_you_mean(
+            kind, known, "Give a language model's config.json (num_hidden_layers …)."
+        )
         what = "is not known, and the config names no layers or no hidden_size"
         raise KvroomError("model_type", kind or None, what, fix)
     return _with_towers(config, _decoder(config, said), said, "")
@@ -102,7 +104,9 @@ def _level(
         and v is not None
     }
     if level.get("model_type") in known:
-        return inner({**outer, **level, **{k: v for k, v in outer.items() if k.startswith("quant")}})
+        return inner(
+            {**outer, **level, **{k: v for k, v in outer.items() if k.startswith("quant")}}
+        )
     own = level.get("model_type")
     said = f"{name}.model_type {own!r}" if own else f"{name} without model_type"
     return _decoder(Config({**outer, **level}, path=f"{name}."), said)
@@ -117,7 +121,9 @@ def _with_towers(root: Config, spec: ModelSpec, said: str, name: str) -> ModelSp
     if not name and not beside:
         return spec
     towers = ", ".join(dict.fromkeys(t.name.partition(".")[0] for t in beside)) or "no tower"
-    words = f"{said} is not known: read as {name or 'its own'} text model beside {towers} by its keys"
+    words = (
+        f"{said} is not known: read as {name or 'its own'} text model beside {towers} by its keys"
+    )
     warnings = (*spec.warnings, words) if name else spec.warnings
     return replace(spec, beside=(*spec.beside, *beside), warnings=warnings)
 
@@ -141,7 +147,9 @@ def _decoder(c: Config, said: str) -> ModelSpec:
             feed = mixture.tensors(hidden)
         elif c.has(*INNER):
             inner = c.get(*INNER)
-            width = max(c.integers(*INNER), default=1) if isinstance(inner, list) else c.integer(*INNER)
+            width = (
+                max(c.integers(*INNER), default=1) if isinstance(inner, list) else c.integer(*INNER)
+            )
             feed = parts.mlp(hidden, width, gated=gated, bias=mlp_bias)
         else:
             feed = parts.mlp(hidden, 4 * hidden, gated=gated, bias=mlp_bias)
@@ -162,7 +170,9 @@ def _decoder(c: Config, said: str) -> ModelSpec:
     kinds = {s.kind for stores in own.kinds for s in stores} - {"full", "latent"}
     if kinds:
         notes.append(f"{', '.join(sorted(kinds))} layers from the config's layer keys")
-    odd = sorted(k for k, v in c.raw.items() if v not in (None, False, 0, "", [], {}) and not _read(k))
+    odd = sorted(
+        k for k, v in c.raw.items() if v not in (None, False, 0, "", [], {}) and not _read(k)
+    )
     if odd:
         more = f" and {len(odd) - 8} more" if len(odd) > 8 else ""
         notes.append(f"not understood: {', '.join(odd[:8])}{more}")
@@ -182,14 +192,19 @@ _KEYS = {
 
 def _read(key: str) -> bool:
     recurrence = re.fullmatch(r"(mamba|linear|ssm|conv|swa)_\w+|state_size|expand|chunk_size", key)
-    return key in _KEYS or bool(recurrence) or SHAPELESS.fullmatch(key) is not None or bool(
-        TOWERS.fullmatch(key)
+    return (
+        key in _KEYS
+        or bool(recurrence)
+        or SHAPELESS.fullmatch(key) is not None
+        or bool(TOWERS.fullmatch(key))
     )
 
 
 def _gated(c: Config, notes: list[str]) -> bool:
     """Whether the feed-forward block has a gate, by its activation."""
-    act = c.get("hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "activation")
+    act = c.get(
+        "hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "activation"
+    )
     act = act.lower() if isinstance(act, str) else "silu"
     layernorm = c.has("layer_norm_eps", "layer_norm_epsilon") and not c.has("rms_norm_eps")
     if act in PLAIN_ACTS or (act in GATELESS_IF_LAYERNORM and layernorm):
@@ -236,7 +251,9 @@ def _mixer(c: Config, hidden: int, kind: object, *, bias: bool) -> Tensors:
     """The tensors behind what a layer keeps."""
     if isinstance(kind, SharedCache):
         return tuple(
-            t for t in _mixer(c, hidden, kind.of, bias=bias) if not re.search(r"\.[kv]_(proj|norm)", t.name)
+            t
+            for t in _mixer(c, hidden, kind.of, bias=bias)
+            if not re.search(r"\.[kv]_(proj|norm)", t.name)
         )
     if isinstance(kind, Latent):
         return latent_sizes(c).tensors(bias=c.get("attention_bias") is True)
@@ -272,11 +289,15 @@ def _recurrence(c: Config, hidden: int, kind: RecurrentState) -> Tensors:
     elif kind.form == "mamba1":
         inner, keys = kind.heads, kind.head_elements
     else:
-        v = c.integer("linear_value_head_dim", "head_dim", default=max(1, int(kind.head_elements**0.5)))
+        v = c.integer(
+            "linear_value_head_dim", "head_dim", default=max(1, int(kind.head_elements**0.5))
+        )
         inner, keys = kind.heads * v, kind.heads * (kind.head_elements // v)
     rows = 2 * inner + 2 * keys + kind.heads
     return (
-        *parts.linear("mixer.in_proj", rows, hidden, part="state", split="column", units=kind.heads),
+        *parts.linear(
+            "mixer.in_proj", rows, hidden, part="state", split="column", units=kind.heads
+        ),
         *grouped_vector("mixer.A_log", kind.heads, kind.heads),
         *parts.linear("mixer.out_proj", hidden, inner, part="state", split="row", units=kind.heads),
     )

@@ -16,7 +16,20 @@ from kvroom.models.hf.common import HEADS, HIDDEN
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import sparse_layers
 from kvroom.models.hf.recurrent import state_dtype
-from kvroom.models.kinds import ChunkedAttention, ConvState, CrossAttention, FullAttention, HeadedAttention, Indexer, Latent, LayerKind, RecurrentState, SharedCache, SlidingWindow, TiedWindow
+from kvroom.models.kinds import (
+    ChunkedAttention,
+    ConvState,
+    CrossAttention,
+    FullAttention,
+    HeadedAttention,
+    Indexer,
+    Latent,
+    LayerKind,
+    RecurrentState,
+    SharedCache,
+    SlidingWindow,
+    TiedWindow,
+)
 
 Stores = tuple[LayerKind, ...]
 
@@ -200,7 +213,9 @@ def _feeds(c: Config, count: int) -> list[Any] | None:
 
 
 def _heads(c: Config) -> int:
-    return c.integer("decoder_attention_heads", *HEADS, "attention_heads", default=0, low=0, high=100_000)
+    return c.integer(
+        "decoder_attention_heads", *HEADS, "attention_heads", default=0, low=0, high=100_000
+    )
 
 
 def _stores(c: Config, label: str, indexer: object) -> Stores:
@@ -240,8 +255,16 @@ def _attention(c: Config, label: str) -> Stores:
     heads = _heads(c) or 1
     if near and c.has("swa_num_attention_heads"):
         heads = c.integer("swa_num_attention_heads", high=100_000)
-    kv = c.get("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "n_kv_heads")
-    names = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "n_kv_heads")
+    kv = c.get(
+        "num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_group_num", "n_kv_heads"
+    )
+    names = (
+        "num_key_value_heads",
+        "num_kv_heads",
+        "n_head_kv",
+        "multi_query_group_num",
+        "n_kv_heads",
+    )
     names = ("decoder_num_key_value_heads", *names)
     if near and c.has("swa_num_key_value_heads"):
         names = ("swa_num_key_value_heads",)
@@ -250,8 +273,18 @@ def _attention(c: Config, label: str) -> Stores:
     if isinstance(kv, list):
         kv_heads = max(c.integers(*names, low=0), default=1) or 1
     else:
-        kv_heads = c.integer(*names, default=1 if c.get("multi_query") is True else heads, high=100_000)
-    widths = ("head_dim", "d_kv", "attention_head_dim", "kv_channels", "qk_head_dim", "dim_head", "d_head")
+        kv_heads = c.integer(
+            *names, default=1 if c.get("multi_query") is True else heads, high=100_000
+        )
+    widths = (
+        "head_dim",
+        "d_kv",
+        "attention_head_dim",
+        "kv_channels",
+        "qk_head_dim",
+        "dim_head",
+        "d_head",
+    )
     if near and c.has("swa_head_dim"):
         widths = ("swa_head_dim",)
     elif not near and c.has("global_head_dim"):
@@ -265,7 +298,11 @@ def _attention(c: Config, label: str) -> Stores:
                            "attention_window_size", default=4096, high=10**9)  # fmt: skip
         return (SlidingWindow(window=window, **sizes),)
     if label == "chunk":
-        return (ChunkedAttention(chunk=c.integer("attention_chunk_size", default=8192, high=10**9), **sizes),)
+        return (
+            ChunkedAttention(
+                chunk=c.integer("attention_chunk_size", default=8192, high=10**9), **sizes
+            ),
+        )
     return (FullAttention(**sizes),)
 
 
@@ -288,7 +325,11 @@ def _latent(c: Config, indexer: object, *, near: bool) -> Stores:
         window = c.integer("sliding_window", "sliding_window_size", default=4096, high=10**9)
         return (
             TiedWindow(
-                kv_heads=1, k_dim=width, v_dim=latent.latent_dim, q_heads=latent.q_heads, window=window
+                kv_heads=1,
+                k_dim=width,
+                v_dim=latent.latent_dim,
+                q_heads=latent.q_heads,
+                window=window,
             ),
         )
     if not c.has("index_head_dim") or indexer != "full":
@@ -343,14 +384,20 @@ def _state(c: Config, *, maybe: bool = False) -> Stores:
     if c.has("mamba_num_heads", "mamba_n_heads"):
         heads = c.integer("mamba_num_heads", "mamba_n_heads", high=100_000)
         width = c.integer("mamba_head_dim", "mamba_d_head", default=64, high=100_000)
-        groups = c.integer("n_groups", "mamba_n_groups", "mamba_num_groups", default=1, high=100_000)
-        state = c.integer("ssm_state_size", "mamba_d_state", "state_size", default=128, high=100_000)
+        groups = c.integer(
+            "n_groups", "mamba_n_groups", "mamba_num_groups", default=1, high=100_000
+        )
+        state = c.integer(
+            "ssm_state_size", "mamba_d_state", "state_size", default=128, high=100_000
+        )
         kernel = c.integer("conv_kernel", "mamba_d_conv", "mamba_conv_kernel", default=4, high=1000)
         return (
             RecurrentState(
                 heads=heads, head_elements=width * state, form="mamba2", dtype=state_dtype(c)
             ),
-            ConvState(channels=((heads, width), (groups, state), (groups, state)), columns=kernel - 1),
+            ConvState(
+                channels=((heads, width), (groups, state), (groups, state)), columns=kernel - 1
+            ),
         )
     if c.has("mamba_d_state", "ssm_state_size", "state_size"):
         state = c.integer("mamba_d_state", "ssm_state_size", "state_size", high=100_000)

@@ -88,7 +88,9 @@ def bailing_hybrid(c: Config) -> ModelSpec:
             latent.hidden,
             heads=heads,
             width=width,
-            kernel=c.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000),
+            kernel=c.integer(
+                "linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000
+            ),
             low_rank_decay=False,
             low_rank_gate=False,
             dtype=state_dtype(c, FP32),
@@ -117,9 +119,7 @@ def _lightning(hidden: int, heads: int, width: int) -> Mixer:
             *parts.norm("attention.query_layernorm", width),
             *parts.norm("attention.key_layernorm", width),
             *grouped_vector("attention.g_norm", wide, heads),
-            *parts.linear(
-                "attention.dense", hidden, wide, part="state", split="row", units=heads
-            ),
+            *parts.linear("attention.dense", hidden, wide, part="state", split="row", units=heads),
         ),
     )
 

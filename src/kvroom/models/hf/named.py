@@ -22,7 +22,9 @@ _PARTS: tuple[tuple[re.Pattern[str], Part], ...] = tuple(
         (r"", "mlp"),
     )
 )  # fmt: skip
-_KV = re.compile(r"(^|[._])(k|v|key|value|kv|k_proj|v_proj|qkv\w*|Wqkv|query_key_value|c_attn)(_proj)?(\.|$)")
+_KV = re.compile(
+    r"(^|[._])(k|v|key|value|kv|k_proj|v_proj|qkv\w*|Wqkv|query_key_value|c_attn)(_proj)?(\.|$)"
+)
 _OUT = re.compile(
     r"(^|\.)(o_proj|out_proj|out_lin|down_proj|fc2|wo|w2|c_proj|dense_4h_to_h|dense|lin2|o|fc_out|linear_2"
     r"|output_linear|ff2|o_lin)(\.|$)"

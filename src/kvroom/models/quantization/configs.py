@@ -416,7 +416,9 @@ def _hqq(q: Config, top: Config) -> Quantisation:
         group = _group(at, "group_size", default=64)
         return Dtype(f"hqq_int{bits}", bits, group if group > 0 else PER_ROW, 4)
 
-    modules = [n for n, v in inner.raw.items() if isinstance(v, Mapping) and not n.endswith("_params")]
+    modules = [
+        n for n, v in inner.raw.items() if isinstance(v, Mapping) and not n.endswith("_params")
+    ]
     skip = _skips(q, "skip_modules", *_SKIPS)
     if not modules:
         linear = width(inner)
