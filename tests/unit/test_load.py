@@ -193,9 +193,9 @@ def test_names_come_from_the_catalogue(catalogue, tmp_path, monkeypatch):
     assert refused("./qwen3-32b").field == "model"
 
 
-def test_hub_ids_ask_the_hub_only_where_they_may(catalogue, monkeypatch):
-    monkeypatch.setattr(loading, "fetch", None)  # a command may have offered the hub
-    unknown = refused("someone/llama-3-8b-tuned")
+def test_hub_ids_ask_the_hub_only_where_they_may(catalogue):
+    with loading.asking(None):  # a command may have offered the hub
+        unknown = refused("someone/llama-3-8b-tuned")
     assert "kvroom[hub]" in unknown.fix
     asked = []
 
@@ -203,11 +203,21 @@ def test_hub_ids_ask_the_hub_only_where_they_may(catalogue, monkeypatch):
         asked.append(name)
         return CONFIG
 
-    monkeypatch.setattr(loading, "fetch", fetch)
-    assert load("someone/llama-3-8b-tuned").name == "someone/llama-3-8b-tuned"
-    assert asked == ["someone/llama-3-8b-tuned"]
-    refused("llama")
+    with loading.asking(fetch):
+        assert load("someone/llama-3-8b-tuned").name == "someone/llama-3-8b-tuned"
+        assert asked == ["someone/llama-3-8b-tuned"]
+        refused("llama")
     assert len(asked) == 1
+
+
+def test_a_hub_that_does_not_answer_leaves_the_name_to_be_read(catalogue):
+    def fetch(name):
+        raise KvroomError("model", name, "cannot be reached", "Check the network.")
+
+    with loading.asking(fetch):
+        spec = load("someone/llama-3-8b-FP8")
+        assert refused("someone/sideways-8b").message == "cannot be reached"
+    assert any("read as llama-3-8b, FP8" in w for w in spec.warnings)
 
 
 def test_without_paths_no_file_is_touched(folder, catalogue):
