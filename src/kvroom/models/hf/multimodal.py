@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kvroom.errors import KvroomError
 from kvroom.models import hf
 from kvroom.models.hf import dense, gemma, gemma_shared, towers
 from kvroom.models.hf.config import Config
@@ -88,7 +89,10 @@ def _other_text(root: Config, level: Config) -> ModelSpec:
         for key in ("quantization_config", "dtype", "torch_dtype", "tie_word_embeddings")
         if root.raw.get(key) is not None
     }
-    return hf.read({**outer, **level.raw})
+    try:
+        return hf.read({**outer, **level.raw})
+    except KvroomError as e:
+        raise KvroomError(f"{level.path}{e.field}", e.value, e.message, e.fix) from None
 
 
 def _beside(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Tensor
@@ -206,4 +207,10 @@ VISION: dict[str, Callable[[Config], Tensors]] = {
 def vision(v: Config, default: str, out: int = 1) -> Tensors:
     """The vision tower of that ``model_type``; one of a type not known here by its keys."""
     kind = v.text("model_type", default=default)
-    return VISION[kind](v) if kind in VISION else by_its_keys(v, "vision_tower", out)
+    if kind in VISION:
+        return VISION[kind](v)
+    made = by_its_keys(v, "vision_tower", out)
+    if not made:
+        fix = did_you_mean(kind, VISION, f"One of: {', '.join(VISION)}.")
+        raise KvroomError(v.field("model_type"), kind, "is no known vision tower", fix)
+    return made
