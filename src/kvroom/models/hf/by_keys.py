@@ -14,7 +14,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models import parts
-from kvroom.models.hf import caches
+from kvroom.models.hf import caches, schedules
 from kvroom.models.hf.common import CONTEXT, HEADS, HIDDEN, INNER, LAYERS, model
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import ACTIVE, EXPERTS, Mixture, by_kind, prediction, two_norms
@@ -24,6 +24,7 @@ from kvroom.models.hf.towers import by_its_keys
 from kvroom.models.kinds import ConvState, HeadedAttention, Latent, RecurrentState, SharedCache
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
+from kvroom.models.tensors import Tensor
 
 WRAPPERS = (
     "text_config",
@@ -114,7 +115,7 @@ def _level(
 
 def _with_towers(root: Config, spec: ModelSpec, said: str, name: str) -> ModelSpec:
     """``spec`` with the towers of the outer level beside it, and what was done said."""
-    beside = []
+    beside: list[Tensor] = []
     for key, value in root.raw.items():
         if key != name and isinstance(value, Mapping) and TOWERS.fullmatch(key):
             beside += by_its_keys(Config(value, path=f"{key}."), key, spec.hidden_size)
@@ -183,7 +184,8 @@ def _decoder(c: Config, said: str) -> ModelSpec:
 
 _KEYS = {
     *LAYERS, *HEADS, *HIDDEN, *INNER, *CONTEXT, *EXPERTS, *ACTIVE, *MOE_INNER, *SHARED, *SHARED_INNER,
-    *NORMS, *BIASES, *caches.NAMES, *caches.SCHEDULES["layer_types"], *caches.SCHEDULES["mlp_layer_types"],
+    *NORMS, *BIASES, *schedules.NAMES,
+    *(key for keys in schedules.SCHEDULES.values() for key in keys),
     "num_key_value_heads", "num_kv_heads", "kv_lora_rank", "q_lora_rank", "sliding_window", "mlp_bias",
     "attention_chunk_size", "index_topk", "index_head_dim", "index_n_heads", "mlp_layer_types",
     "num_nextn_predict_layers", "num_kv_shared_layers", "padded_vocab_size",
@@ -220,7 +222,7 @@ def _sparse(c: Config, count: int, notes: list[str]) -> list[bool]:
         return [False] * count
     listed = c.get("mlp_layer_types")
     said = listed[:count] if isinstance(listed, list) and len(listed) >= count else None
-    said = said or caches.schedule(c, "mlp_layer_types", count) or ["sparse"] * count
+    said = said or schedules.schedule(c, "mlp_layer_types", count) or ["sparse"] * count
     sparse = [s != "dense" for s in said]
     notes.append(f"{c.get(experts)} experts from {experts} in {sum(sparse)} of {count} layers")
     return sparse

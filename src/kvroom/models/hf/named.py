@@ -7,21 +7,25 @@ from math import prod
 
 from kvroom.models.tensors import Part, Split, Tensor
 
-_PARTS: tuple[tuple[re.Pattern[str], Part], ...] = tuple(
-    (re.compile(pattern), part)  # type: ignore[misc]
-    for pattern, part in (
-        (r"(^|\.)(embed_tokens|wte|wpe|w|\w*embeddings?|shared|embed_\w+|tok_embeddings|\w*_embed)(\.|$)", "embedding"),
-        (r"(^|\.)(lm_head|head|output_projection|embed_out|output_layer|pred_layer|predictions)(\.|$)", "head"),
-        (r"shared_expert_gate|shared_mlp_gate", "router"),
-        (r"shared_?(expert|mlp)", "shared_expert"),
-        (r"(^|\.)experts?(\.|$|_)", "expert"),
-        (r"router|(mlp|moe|ffn|block_sparse_moe|feed_forward)\.(gate|classifier|wg)(\.|$)", "router"),
-        (r"norm|ln_|(^|\.)ln\d?(\.|$)|scale$|lambda", "norm"),
-        (r"mamba|mixer|linear_attn|conv|recurrent|ssm|rwkv|lstm|A_log|dt_|time_", "state"),
-        (r"attn|attention|attend|(^|\.)[qkvo]_proj", "attention"),
-        (r"", "mlp"),
-    )
-)  # fmt: skip
+_EMBEDDING = (
+    r"(^|\.)(embed_tokens|wte|wpe|w|\w*embeddings?|shared|embed_\w+|tok_embeddings|\w*_embed)(\.|$)"
+)
+_HEAD = (
+    r"(^|\.)(lm_head|head|output_projection|embed_out|output_layer|pred_layer|predictions)(\.|$)"
+)
+_ROUTER = r"router|(mlp|moe|ffn|block_sparse_moe|feed_forward)\.(gate|classifier|wg)(\.|$)"
+_PARTS: tuple[tuple[str, Part], ...] = (
+    (_EMBEDDING, "embedding"),
+    (_HEAD, "head"),
+    (r"shared_expert_gate|shared_mlp_gate", "router"),
+    (r"shared_?(expert|mlp)", "shared_expert"),
+    (r"(^|\.)experts?(\.|$|_)", "expert"),
+    (_ROUTER, "router"),
+    (r"norm|ln_|(^|\.)ln\d?(\.|$)|scale$|lambda", "norm"),
+    (r"mamba|mixer|linear_attn|conv|recurrent|ssm|rwkv|lstm|A_log|dt_|time_", "state"),
+    (r"attn|attention|attend|(^|\.)[qkvo]_proj", "attention"),
+    (r"", "mlp"),
+)
 _KV = re.compile(
     r"(^|[._])(k|v|key|value|kv|k_proj|v_proj|qkv\w*|Wqkv|query_key_value|c_attn)(_proj)?(\.|$)"
 )
@@ -42,7 +46,7 @@ def tensor_of(name: str, sizes: list[int], active: int = 0) -> Tensor:
     nobody narrows: a vector to everything downstream.
     """
     name = name.removesuffix(".weight")
-    part = next(p for pattern, p in _PARTS if pattern.search(name))
+    part = next(p for pattern, p in _PARTS if re.search(pattern, name))
     count = 1
     if part == "expert" and (len(sizes) == 3 or (len(sizes) == 2 and name.endswith("bias"))):
         count, sizes = max(1, sizes[0]), sizes[1:]
