@@ -20,6 +20,7 @@ import time
 import warnings
 from collections import defaultdict
 from fractions import Fraction
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,9 @@ class Class:
         walk(self.config, "")
         return found
 
-    def at(self, path: str, config: dict[str, Any] | None = None) -> Any:
-        value: Any = config or self.config
+    def at(self, path: str) -> Any:
+        """The default at a path."""
+        value: Any = self.config
         for key in path.split("."):
             value = value[key]
         return value
@@ -162,7 +164,10 @@ def other_values(value: float | int) -> list[Any]:
     return [value * 2, value * 3, value + 1] + ([value // 2] if value > 1 else [])
 
 
-def quantities(made: Any, base: Any) -> dict[tuple[str, int], int]:
+Quantity = tuple[str, int]
+
+
+def quantities(made: Any) -> dict[Quantity, int]:
     """Every number of a build: (pattern, axis) → size; axis −1 is the count, −2 the last index."""
     out = {}
     for pattern, (shape, at, count) in made.items():
@@ -196,193 +201,187 @@ def exponent(old: Any, new: Any, before: int, after: int) -> int | None:
     return None
 
 
-def derive(c: Class) -> dict[str, Any]:
-    """The record of one class."""
-    base = c.build({})
-    numbers = c.leaves(lambda k, v: isinstance(v, int | float) and not isinstance(v, bool))
-    start = quantities(base, base)
-    changed: dict[str, tuple[Any, dict[tuple[str, int], int]]] = {}
-    beside: dict[str, list[str]] = {}
-    """Keys that a class wants equal to another one, which change with it."""
-    for path in numbers:
-        for value in other_values(c.at(path)):
-            made = c.build({path: value})
+class Expressions:
+    """How every number of a class's tensors follows from keys.
+
+    ``changed`` holds for each key what it was changed to and every number then, ``moved`` the keys that
+    move a number, ``equal`` the keys that a class wants equal and that change together.
+    """
+
+    def __init__(self, c: Class) -> None:
+        self.c = c
+        self.base = c.build({})
+        self.start = quantities(self.base)
+        self.changed: dict[str, tuple[Any, dict[Quantity, int]]] = {}
+        self.equal: dict[str, list[str]] = {}
+        self.rough: list[str] = []
+        self._cache: dict[Any, str] = {}
+        numbers = c.leaves(lambda k, v: isinstance(v, int | float) and not isinstance(v, bool))
+        for path in numbers:
+            self._change(path, [path], other_values(c.at(path)))
+        for path in (p for p in numbers if p not in self.changed and c.at(p) > 64):
+            equal = [p for p in numbers if c.at(p) == c.at(path)]
+            if not any(p in self.equal for p in equal):
+                self._change(path, equal, other_values(c.at(path))[:2])
+        self.moved: dict[Quantity, list[str]] = defaultdict(list)
+        for path, (_, now) in self.changed.items():
+            for q, size in self.start.items():
+                if now.get(q, size) != size:
+                    self.moved[q].append(path)
+
+    def _change(self, path: str, together: list[str], values: list[Any]) -> None:
+        for value in values:
+            made = self.c.build(dict.fromkeys(together, value))
             if made is not None:
-                changed[path] = (value, quantities(made, base))
-                break
-    for path in (p for p in numbers if p not in changed and c.at(p) > 64):
-        equal = [p for p in numbers if c.at(p) == c.at(path)]
-        for value in other_values(c.at(path))[:2]:
-            made = c.build(dict.fromkeys(equal, value))
-            if made is not None and not any(p in beside for p in equal):
-                beside[path] = equal
-                changed[path] = (value, quantities(made, base))
-                break
-    moved: dict[tuple[str, int], list[str]] = defaultdict(list)
-    for path, (_, now) in changed.items():
-        for q, size in start.items():
-            if now.get(q, size) != size:
-                moved[q].append(path)
-    rough: list[str] = []
-    cache: dict[Any, str] = {}
+                self.changed[path] = (value, quantities(made))
+                if len(together) > 1:
+                    self.equal[path] = together
+                return
 
-    def change(keys: Any) -> dict[str, Any]:
-        return {p: changed[k][0] for k in keys for p in beside.get(k, [k])}
+    def _with(self, keys: Any) -> dict[Quantity, int] | None:
+        """Every number with ``keys`` changed at once; None where the class refuses that."""
+        changes = {p: self.changed[k][0] for k in keys for p in self.equal.get(k, [k])}
+        made = self.c.build(changes)
+        return None if made is None else quantities(made)
 
-    def express(q: tuple[str, int]) -> str:
-        keys = tuple(moved.get(q, ()))
+    def of(self, q: Quantity) -> str:
+        """The expression of one number; its value where no key moves it."""
+        keys = tuple(self.moved.get(q, ()))
         if not keys:
-            return str(start[q])
-        ident = (start[q], tuple((k, changed[k][1].get(q)) for k in keys))
-        if ident not in cache:
-            cache[ident] = _express(q, keys)
-        return cache[ident]
+            return str(self.start[q])
+        ident = (self.start[q], tuple((k, self.changed[k][1].get(q)) for k in keys))
+        if ident not in self._cache:
+            self._cache[ident] = self._product(q, keys) or self._sum(q, keys)
+        return self._cache[ident]
 
-    def _express(q: tuple[str, int], keys: tuple[str, ...]) -> str:
-        size = start[q]
-        powers = []
+    def _product(self, q: Quantity, keys: tuple[str, ...]) -> str | None:
+        """A product of keys' powers, where doubling each multiplies the number."""
+        size = self.start[q]
+        powers: list[int] = []
+        whole = Fraction(size)
         for k in keys:
-            after = changed[k][1][q]
-            powers.append(exponent(c.at(k), changed[k][0], size, after) if c.at(k) else None)
-        if all(p is not None for p in powers):
-            whole = Fraction(size)
+            old = self.c.at(k)
+            power = exponent(old, self.changed[k][0], size, self.changed[k][1][q]) if old else None
+            if power is None:
+                return None
+            powers.append(power)
+            whole /= Fraction(old).limit_denominator(1000) ** power
+        if whole.denominator > 64:
+            return None
+        if len(keys) > 1:
+            now = (self._with(keys) or {}).get(q)
+            want = Fraction(size)
             for k, p in zip(keys, powers, strict=True):
-                whole /= Fraction(c.at(k)).limit_denominator(1000) ** p
-            if whole.denominator <= 64 and (len(keys) < 2 or _meets(q, keys, powers)):
-                return expression({tuple(zip(keys, powers, strict=True)): whole})
+                want *= (Fraction(self.changed[k][0]) / Fraction(self.c.at(k))) ** p
+            if now is not None and now != want:
+                return None
+        return expression({tuple(zip(keys, powers, strict=True)): whole})
+
+    def _sum(self, q: Quantity, keys: tuple[str, ...]) -> str:
+        """A sum of products of keys, by what the number is at every corner of their changes."""
+        size = self.start[q]
         if len(keys) > 5:
-            rough.append(f"{q[0]}[{q[1]}] by {len(keys)} keys")
+            self.rough.append(f"{q[0]}[{q[1]}] by {len(keys)} keys")
             return str(size)
-        values: dict[frozenset[str], int] = {}
-        for n in range(len(keys) + 1):
-            for some in itertools.combinations(keys, n):
-                made = base if not some else c.build(change(some))
-                now = None if made is None else quantities(made, base).get(q)
-                if now is None:
-                    rough.append(f"{q[0]}[{q[1]}] at {some}")
-                    return str(size)
-                values[frozenset(some)] = now
+        corners: dict[frozenset[str], int] = {}
+        for some in subsets(keys):
+            now = (self._with(some) or {}).get(q) if some else size
+            if now is None:
+                self.rough.append(f"{q[0]}[{q[1]}] at {some}")
+                return str(size)
+            corners[frozenset(some)] = now
         terms: dict[tuple[tuple[str, int], ...], Fraction] = {}
-        for n in range(len(keys) + 1):
-            for some in itertools.combinations(keys, n):
-                got = _coefficient(keys, frozenset(some), values)
-                if got:
-                    if got.denominator > 64:
-                        rough.append(f"{q[0]}[{q[1]}] is no sum of products of {keys}")
-                        return str(size)
-                    terms[tuple((k, 1) for k in some)] = got
+        for some in subsets(keys):
+            found = self._coefficient(keys, frozenset(some), corners)
+            if found.denominator > 64:
+                self.rough.append(f"{q[0]}[{q[1]}] is no sum of products of {keys}")
+                return str(size)
+            if found:
+                terms[tuple((k, 1) for k in some)] = found
         return expression(terms)
 
-    def _meets(q: tuple[str, int], keys: tuple[str, ...], powers: list[Any]) -> bool:
-        """Whether all keys changed at once have the product of their effects."""
-        made = c.build(change(keys))
-        if made is None:
-            return True
-        now = quantities(made, base).get(q)
-        want = Fraction(start[q])
-        for k, p in zip(keys, powers, strict=True):
-            want *= (Fraction(changed[k][0]) / Fraction(c.at(k))) ** p
-        return now is None or now == want
-
-    def _coefficient(keys: Any, some: Any, values: Any) -> Fraction:
-        """Of the product of ``some`` in the multilinear function with ``values`` at the corners."""
+    def _coefficient(self, keys: Any, some: frozenset[str], corners: Any) -> Fraction:
+        """Of the product of ``some`` in the multilinear function with the values at ``corners``."""
         total = Fraction(0)
-        for n in range(len(keys) + 1):
-            for corner in itertools.combinations(keys, n):
-                weight = Fraction(1)
-                for k in keys:
-                    old, new = Fraction(c.at(k)), Fraction(changed[k][0])
-                    if k in some:
-                        weight *= (1 if k in corner else -1) / (new - old)
-                    else:
-                        weight *= (-old if k in corner else new) / (new - old)
-                total += weight * values[frozenset(corner)]
+        for corner in subsets(keys):
+            weight = Fraction(1)
+            for k in keys:
+                old, new = Fraction(self.c.at(k)), Fraction(self.changed[k][0])
+                if k in some:
+                    weight *= (1 if k in corner else -1) / (new - old)
+                else:
+                    weight *= (-old if k in corner else new) / (new - old)
+            total += weight * corners[frozenset(corner)]
         return total
 
-    def rows_of(made: Any, only: set[str], expr: Any) -> list[list[Any]]:
-        rows = []
-        for pattern in made:
-            if pattern in only:
-                shape, at, count = made[pattern]
-                dims = [expr((pattern, axis)) for axis in range(len(shape))]
-                rows.append([pattern, dims, expr((pattern, -1)), sorted(at)])
-        return rows
 
+def subsets(keys: Any) -> list[tuple[str, ...]]:
+    """Every selection of ``keys``, the empty one first."""
+    return [s for n in range(len(keys) + 1) for s in itertools.combinations(keys, n)]
+
+
+def derive(c: Class) -> dict[str, Any]:
+    """The record of one class."""
+    e = Expressions(c)
+    base = e.base
+    stack = decoder_stack(base)
+    inside = [p for p in base if p.startswith(stack + ".{}")]
+    longest = max(inside, key=lambda p: max(base[p][1]), default=None)
+    rows = []
+    for pattern, (shape, at, _) in base.items():
+        dims = [e.of((pattern, axis)) for axis in range(len(shape))]
+        rows.append([pattern, dims, e.of((pattern, -1)), sorted(at)])
+    flips = []
+    for path in c.leaves(lambda k, v: isinstance(v, bool)):
+        flips += flipped(c, base, path, not c.at(path))
+    for path in c.leaves(lambda k, v: isinstance(v, int) and bool(NULLABLE.fullmatch(k)) and v):
+        flips += flipped(c, base, path, None)
+    used = {k for keys in e.moved.values() for k in keys}
+    lists = c.leaves(lambda k, v: isinstance(v, list) and v and isinstance(v[0], str | int))
+    return {
+        "class": c.name,
+        "type": c.kind,
+        "stack": stack,
+        "layers": e.of((longest, -2)) if longest else "0",
+        "rows": rows,
+        "flips": flips,
+        "defaults": {k: c.at(k) for k in sorted(used)},
+        "derived": derived(c, used),
+        "lists": {p: c.at(p) for p in lists},
+        "rough": sorted(set(e.rough)),
+        "params": sum(prod(shape) * count for shape, _, count in base.values()),
+        "config": c.config,
+    }
+
+
+def decoder_stack(made: Any) -> str:
+    """The path of the decoder's layers: of the stacks that are no tower's the one that weighs most."""
     stacks: dict[str, int] = defaultdict(int)
-    for pattern, (shape, _, count) in base.items():
+    for pattern, (shape, _, count) in made.items():
         if "{}" in pattern:
-            size = count
-            for n in shape:
-                size *= n
-            stacks[pattern.partition(".{}")[0]] += size
+            stacks[pattern.partition(".{}")[0]] += count * prod(shape)
     inside = {s: n for s, n in stacks.items() if not OUTSIDE.search(s)}
     if not inside:  # a decoder that is called an encoder (BERT's line)
         inside = {s: n for s, n in stacks.items() if not re.search("vision|visual|image|audio", s)}
     inside = inside or dict(stacks)
-    stack = max(inside, key=lambda s: inside[s], default="")
-    longest = max(
-        (p for p in base if p.startswith(stack + ".{}")),
-        key=lambda p: max(base[p][1]),
-        default=None,
-    )
-    record: dict[str, Any] = {
-        "class": c.name,
-        "type": c.kind,
-        "stack": stack,
-        "layers": express((longest, -2)) if longest else "0",
-        "rows": rows_of(base, set(base), express),
-        "flips": [],
-    }
-    # Switches: what comes and goes with each.
-    flags = c.leaves(lambda k, v: isinstance(v, bool))
-    for path in flags:
-        value = c.at(path)
-        made = c.build({path: not value})
-        if made is not None:
-            _flip(record, base, made, path, value, not value, start, c)
-    for path in c.leaves(lambda k, v: isinstance(v, int) and bool(NULLABLE.fullmatch(k)) and v):
-        made = c.build({path: None})
-        if made is not None:
-            _flip(record, base, made, path, c.at(path), None, start, c)
-    used = {k for keys in moved.values() for k in keys}
-    record["defaults"] = {k: c.at(k) for k in sorted(used)}
-    record["derived"] = derived(c, used)
-    record["lists"] = {
-        p: c.at(p)
-        for p in c.leaves(lambda k, v: isinstance(v, list) and v and isinstance(v[0], str | int))
-    }
-    record["rough"] = sorted(set(rough))
-    record["params"] = sum(_size(shape) * count for shape, _, count in base.values())
-    record["config"] = c.config
-    return record
+    return max(inside, key=lambda s: inside[s], default="")
 
 
-def _size(shape: Shape) -> int:
-    n = 1
-    for side in shape:
-        n *= side
-    return n
+def flipped(c: Class, base: Any, path: str, now: Any) -> list[dict[str, Any]]:
+    """What comes and goes with another setting of a switch: one entry, or none."""
+    made = c.build({path: now})
+    if made is None:
+        return []
 
+    def differs(one: Any, other: Any, p: str) -> bool:
+        return p not in other or other[p][0] != one[p][0] or other[p][2] != one[p][2]
 
-def _flip(
-    record: Any, base: Any, made: Any, path: str, was: Any, now: Any, start: Any, c: Class
-) -> None:
-    gone = [
-        p for p in base if p not in made or made[p][0] != base[p][0] or made[p][2] != base[p][2]
-    ]
-    come = [
-        p for p in made if p not in base or made[p][0] != base[p][0] or made[p][2] != base[p][2]
-    ]
-    if gone or come:
-        record["flips"].append(
-            {
-                "key": path,
-                "was": was,
-                "now": now,
-                "gone": gone,
-                "come": [[p, list(made[p][0]), made[p][2], sorted(made[p][1])] for p in come],
-            }
-        )
+    gone = [p for p in base if differs(base, made, p)]
+    come = [p for p in made if differs(made, base, p)]
+    if not gone and not come:
+        return []
+    shapes = [[p, list(made[p][0]), made[p][2], sorted(made[p][1])] for p in come]
+    return [{"key": path, "was": c.at(path), "now": now, "gone": gone, "come": shapes}]
 
 
 def derived(c: Class, used: set[str]) -> dict[str, str]:
@@ -431,13 +430,14 @@ def derived(c: Class, used: set[str]) -> dict[str, str]:
 
 
 def main() -> None:
+    """The command."""
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     want = set(sys.argv[2:])
     seen = set()
     for kinds in TASKS.values():
-        for kind, name in kinds.items():
-            name = name[0] if isinstance(name, list | tuple) else name
+        for kind, names in kinds.items():
+            name = names if isinstance(names, str) else names[0]
             if (kind, name) in seen or (
                 want and name not in want and f"{kind}--{name}" not in want
             ):

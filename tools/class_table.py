@@ -36,31 +36,18 @@ def entry(record: dict[str, Any]) -> dict[str, Any]:
     inside, outside = [], []
     beside: dict[Any, list[str]] = defaultdict(list)
     names = [(r, when_of.get(r[0])) for r in rows] + extra
-    for (pattern, dims, count, at), when in names:
-        pattern = pattern.partition("#")[0]
+    for (full, shape, count, at), when in names:
+        pattern = full.partition("#")[0]
+        mine = HEAD.search(pattern) or _decoders(pattern, stack)
         if pattern.startswith(stack + ".{}."):
-            name = pattern.removeprefix(stack + ".{}.")
-            if "{}" in name:
-                times = _times(count, record["layers"], len(at))
-                dims = [times, *dims]
-                name = name.replace("{}.", "") if "expert" in name else name.replace(".{}", "")
-                if len(dims) == 3 and "expert" not in name or len(dims) == 2 and "bias" in name:
-                    dims = (
-                        ["*".join(dims[:2]), *dims[2:]]
-                        if not any("+" in d for d in dims[:2])
-                        else dims
-                    )
+            name, dims = _inner(
+                pattern.removeprefix(stack + ".{}."), shape, count, record["layers"]
+            )
             inside.append([name, dims, _where(set(at), layers, record, level), when])
-        elif (
-            not HEAD.search(pattern)
-            and not _decoders(pattern, stack)
-            and (level or OUTSIDE.search(pattern))
-        ):
-            beside[tuple(dims), json.dumps(when)].append(count)
-        elif "{}" in pattern:
-            beside[tuple(dims), json.dumps(when)].append(count)
+        elif "{}" in pattern or (not mine and (level or OUTSIDE.search(pattern))):
+            beside[tuple(shape), json.dumps(when)].append(count)
         else:
-            outside.append([pattern, dims, count, when])
+            outside.append([pattern, shape, count, when])
     used = " ".join(
         [record["layers"]]
         + [t for n, d, w, _ in inside for t in [*d, json.dumps(w)]]
@@ -102,6 +89,19 @@ def _fixed(config: dict[str, Any], keys: set[str], path: str = "") -> dict[str, 
         elif type(value) is int and CORE.fullmatch(key) and path + key not in keys:
             found[path + key] = value
     return found
+
+
+def _inner(name: str, dims: list[str], count: str, layers: str) -> tuple[str, list[str]]:
+    """A layer's tensor: its name and sizes, what is numbered inside the layer counted first."""
+    if "{}" not in name:
+        return name, dims
+    made = [_times(count, layers), *dims]
+    if "expert" in name:
+        return name.replace("{}.", ""), made
+    first = made[:2]
+    if len(made) == 3 and not any("+" in d for d in first):
+        made = ["*".join(first), made[2]]
+    return name.replace(".{}", ""), made
 
 
 def _near(texts: list[str], level: str) -> list[str]:
@@ -220,7 +220,7 @@ def _agrees(key: str, text: str, config: dict[str, Any]) -> bool:
     return value == at(key)
 
 
-def _times(count: str, layers: str, at: int) -> str:
+def _times(count: str, layers: str) -> str:
     """How many of a tensor each layer has, of ``count`` in all."""
     parts = count.split("*")
     if "+" not in count and layers in parts:
@@ -300,7 +300,7 @@ def _switches(record: dict[str, Any], switches: dict[str, Any]) -> tuple[dict[st
     extra = []
     by_name = {r[0]: r for r in record["rows"]}
     sizes: dict[int, str] = {}
-    for pattern, dims, _, at in record["rows"]:
+    for pattern, dims, _, _ in record["rows"]:
         shape = record["shapes"][pattern]
         for text, size in zip(dims, shape, strict=True):
             if not text.lstrip("-").isdigit():
@@ -369,6 +369,7 @@ def _count(count: int, at: list[int], record: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    """The command."""
     folder, version = Path(sys.argv[1]), sys.argv[2]
     skip = set(sys.argv[4:]) if "--skip" in sys.argv else set()
     classes = {}
@@ -386,7 +387,7 @@ def main() -> None:
         ):
             print("does not add up:", path.stem)
         name = record["class"]
-        if name in classes and not record["type"] == classes[name]["type"]:
+        if name in classes and record["type"] != classes[name]["type"]:
             name = f"{record['type']}:{name}"  # one class for several types
         classes[name] = entry(record)
     out = {"source": f"transformers {version}, classes made on the meta device", "classes": classes}

@@ -12,7 +12,7 @@ from kvroom.models.gguf import Header, Info, _spec
 from kvroom.models.kinds import ConvState, FullAttention, Latent, RecurrentState, SlidingWindow
 
 constants = pytest.importorskip("gguf.constants")
-NAMES = {arch: name for arch, name in constants.MODEL_ARCH_NAMES.items()}
+NAMES = dict(constants.MODEL_ARCH_NAMES)
 PROJECTORS = ("clip", "mmproj")
 
 KEYS = {
@@ -40,7 +40,7 @@ def shape_of(role: str) -> tuple[int, ...]:
     """A plausible shape: what matters here is that each tensor is read and counted."""
     if role.endswith("_exps"):
         return (64, 32, 8)
-    if role == "token_embd" or role == "output":
+    if role in ("token_embd", "output"):
         return (64, 320)
     return (64,) if "norm" in role else (64, 64)
 

@@ -27,7 +27,7 @@ WRITTEN = {
     "hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M": ("qwen3-8b", "q4_k_m"),
     "/data/Qwen3-8B-UD-Q4_K_XL.gguf": ("qwen3-8b", "q4_k_xl"),
     "MiniMax-M2.5-UD-Q3_K_XL-00001-of-00003.gguf": ("minimax-m2.5", "q3_k_l"),
-    "/root/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/9216db5781bf21249d130ec9da846c4624c16137": (
+    f"/root/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/{'9216db57' * 5}": (
         "qwen3-32b",
         None,
     ),
