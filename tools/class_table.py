@@ -99,8 +99,8 @@ def _inner(name: str, dims: list[str], count: str, layers: str) -> tuple[str, li
     if "expert" in name:
         return name.replace("{}.", ""), made
     first = made[:2]
-    if len(made) == 3 and not any("+" in d for d in first):
-        made = ["*".join(first), made[2]]
+    if (len(made) == 3 or name.endswith("bias")) and not any("+" in d for d in first):
+        made = ["*".join(first), *made[2:]]
     return name.replace(".{}", ""), made
 
 
