@@ -48,7 +48,14 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     scenario, notes = engines.prepared(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     on_host = overrides.host_weight_bytes(engine, flags)
-    layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
+    layout = Layout(
+        scenario.tp,
+        scenario.pp,
+        scenario.dp,
+        scenario.ep,
+        scenario.dcp,
+        expert_dp=scenario.dp if engines.shares_experts(engine, model) else 1,
+    )
     check_layout(model, layout)
     weights = _WEIGHTS.get(
         (model,),

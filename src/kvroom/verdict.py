@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import floor
 
 from kvroom.answer import Ceiling, Verdict
 from kvroom.memory.deployment import Deployment, EngineAnswer
-from kvroom.memory.layout import Layout
 from kvroom.models import quantisation
 from kvroom.scenario import Scenario
 from kvroom.units import say_tokens, show_gib
@@ -136,7 +136,7 @@ def _remedy(d: Deployment, answer: EngineAnswer) -> str:
     heads = d.model.q_heads or 2**20
     for tp in (2, 4, 8, 16, 32, 64):
         if tp > d.layout.tp and heads % tp == 0:
-            layout = Layout(tp, d.layout.pp, d.layout.dp, 1, 1)
+            layout = replace(d.layout, tp=tp, ep=1, dcp=1)
             if max(r.weight_bytes for r in d.weights.ranks(layout)) < answer.gpu_bytes:
                 found.append(f"{layout.gpus} of them (tp {tp})")
                 break

@@ -23,13 +23,18 @@ from kvroom.units import ceil_div
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Tensor, pipeline, data, expert and decode-context parallel degrees."""
+    """Tensor, pipeline, data, expert and decode-context parallel degrees.
+
+    ``expert_dp`` is how many data-parallel ranks share one set of routed experts: ``dp`` where they
+    step together as one engine, 1 where each is a replica with experts of its own.
+    """
 
     tp: int = 1
     pp: int = 1
     dp: int = 1
     ep: int = 1
     dcp: int = 1
+    expert_dp: int = 1
 
     @property
     def gpus(self) -> int:
@@ -38,8 +43,13 @@ class Layout:
 
     @property
     def expert_cut(self) -> int:
-        """Tensor ranks that share one expert."""
-        return max(1, self.tp // self.ep)
+        """Ranks that share one expert."""
+        return max(1, self.tp * self.expert_dp // self.ep)
+
+    @property
+    def expert_replicas(self) -> int:
+        """Data-parallel ranks whose tokens meet at one set of experts."""
+        return max(self.expert_dp, self.ep // self.tp, 1)
 
 
 def check_layout(model: ModelSpec, layout: Layout) -> None:

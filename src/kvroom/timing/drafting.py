@@ -94,7 +94,7 @@ def draft_of(d: Deployment) -> Deployment | None:
     weights = d.extras.draft
     if weights is None:
         return None
-    layout = Layout(d.layout.tp, 1, d.layout.dp, d.layout.ep, d.layout.dcp)
+    layout = replace(d.layout, pp=1)
     return replace(
         d,
         model=weights.model,

@@ -9,6 +9,7 @@ from types import ModuleType
 from kvroom.machines.spec import Device
 from kvroom.memory.deployment import Deployment, EngineAnswer
 from kvroom.memory.engines import abilities
+from kvroom.memory.layout import most_experts
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario import Scenario
 
@@ -42,6 +43,11 @@ def taken(engine: str, model: ModelSpec) -> ModelSpec:
     take = getattr(_module(engine), "taken", None)
     made: ModelSpec = model if take is None else take(model)
     return made
+
+
+def shares_experts(engine: str, model: ModelSpec) -> bool:
+    """Whether data-parallel ranks step together and share one set of routed experts."""
+    return bool(getattr(_module(engine), "SHARED_EXPERTS", False)) and most_experts(model) > 0
 
 
 def answer(deployment: Deployment) -> EngineAnswer:

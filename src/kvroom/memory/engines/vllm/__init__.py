@@ -2,4 +2,7 @@
 
 from kvroom.memory.engines.vllm.engine import answer
 
-__all__ = ["answer"]
+SHARED_EXPERTS = True
+"""Data-parallel ranks of a mixture of experts step together, and cut its experts over all of them."""
+
+__all__ = ["SHARED_EXPERTS", "answer"]
