@@ -19,11 +19,11 @@ from kvroom.memory.adapters import notes as lora_notes
 from kvroom.memory.deployment import Deployment
 from kvroom.memory.drafts import drafts
 from kvroom.memory.engines import overrides
-from kvroom.memory.engines.flags import fraction
+from kvroom.memory.engines.flags import fraction, plain_name
 from kvroom.memory.extras import Extras, together
 from kvroom.memory.layout import Layout, Rank, WeightMap, check_layout, context_ranks
 from kvroom.models import quantisation
-from kvroom.models.dtypes import BF16, Dtype, cache_dtype
+from kvroom.models.dtypes import BF16, FP32, Dtype, cache_dtype
 from kvroom.models.load import load
 from kvroom.models.quantisation import Quantisation
 from kvroom.models.spec import ModelSpec
@@ -31,6 +31,8 @@ from kvroom.scenario import Scenario
 from kvroom.speculation import Speculation
 from kvroom.units import MAX_BYTES, parse_tokens
 
+FLAGGED = ("vllm", "sglang")
+"""Engines whose flag ``dtype`` sets the width of the model."""
 ASSUMED_CONTEXT = 8192
 """Taken where neither the question nor the model states a longest context."""
 
@@ -59,7 +61,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     check_layout(model, layout)
     weights = _WEIGHTS.get(
         (model,),
-        (scenario.weight_dtype, on_host),
+        (scenario.weight_dtype, computes_in_fp32(scenario), on_host),
         lambda: WeightMap(
             model=model, quantisation=weight_rule(scenario, model), host_bytes=on_host
         ),
@@ -138,9 +140,17 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
     """
     if scenario.weight_dtype is not None:
         return quantisation.named(scenario.weight_dtype, model)
+    if model.quantisation is None and computes_in_fp32(scenario):
+        return quantisation.named("fp32")
     if model.quantisation is not None:
         return model.quantisation
     return quantisation.named("bf16" if model.dtype == "fp32" else model.dtype)
+
+
+def computes_in_fp32(scenario: Scenario) -> bool:
+    """Whether the engine's ``dtype`` asks for 32 bits: weights and cache are then that wide."""
+    asked = next((v for k, v in scenario.engine_args.items() if plain_name(k) == "dtype"), None)
+    return scenario.engine in FLAGGED and str(asked).lower() in ("float32", "float", "fp32")
 
 
 def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
@@ -150,6 +160,8 @@ def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
         return name, cache_dtype(name, field)
     if weights.kv_dtype is not None:
         return weights.kv_dtype, cache_dtype(weights.kv_dtype)
+    if computes_in_fp32(scenario):
+        return FP32.name, FP32
     return BF16.name, BF16
 
 

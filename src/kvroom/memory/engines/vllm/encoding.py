@@ -52,6 +52,7 @@ class Item:
     tokens: int
     patches: int
     pixel_numbers: int
+    """Of what is really encoded: the dummy of a long video is short, its embeddings are padded."""
 
 
 def encoder_band(s: Setup, batch_tokens: int, working: int) -> tuple[int, int, int] | None:
@@ -82,9 +83,9 @@ def largest_item(s: Setup) -> Item:
         side = (seen.patch_size if seen else None) or 14
         if pixels is not None:
             tokens = max(1, min(tokens, pixels // (side * merged) ** 2))
-        elif s.rules.video_profiled and not _no_video(s):
-            tokens = LARGEST_VIDEO_TOKENS.get(kind, tokens)
         patches = tokens * merged**2
+        if pixels is None and s.rules.video_profiled and not _no_video(s):
+            tokens = LARGEST_VIDEO_TOKENS.get(kind, tokens)
         return Item(tokens, patches, patches * 3 * 2 * side**2)
     if seen is None or not (seen.image_size and seen.patch_size):
         patches = ASSUMED_IMAGE_TOKENS * merged**2

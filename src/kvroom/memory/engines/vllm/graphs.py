@@ -17,7 +17,7 @@ from kvroom.memory.engines.vllm.platform import HOPPER
 from kvroom.memory.engines.vllm.setup import Setup
 from kvroom.memory.layout import Rank
 from kvroom.models.kinds import HeadedAttention, Latent
-from kvroom.units import MIB, ceil_div
+from kvroom.units import MIB
 
 MOST = 512
 """The largest batch that is captured by default."""
@@ -25,6 +25,8 @@ MOST_OF = {"gpt_oss": 1024}
 """Models whose own default is another."""
 OFF = frozenset(("none", "0", "cudagraphmode.none"))
 WHOLE_ONLY = ("full", "full_decode_only")
+ROCM_RATIO = 3
+"""HIP graphs take so many times what CUDA's do (starts of R9700)."""
 SPLITS = 32
 """Parts that FlashAttention 3 splits a decode's keys into, each with an accumulator of its own."""
 
@@ -113,9 +115,17 @@ def captures(s: Setup, batch: Batching) -> Captures:
 
 def graph_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int]:
     """(bytes, low, high) of the graphs as they come to be."""
-    each = _each(s, rank) if not s.first_engine else 4 * MIB
-    size = made.count * each
-    return size, round(0.5 * size), round(1.9 * size)
+    layers = len(rank.layers)
+    if s.first_engine:
+        each = 5.0
+    elif _wide(s, rank):
+        each = 8 + 0.13 * layers
+    else:
+        each = 3.8 + 0.147 * layers
+    if s.platform.hip:
+        each *= ROCM_RATIO
+    size = round(made.count * each * MIB)
+    return size, round(0.55 * size), round(1.9 * size)
 
 
 def estimated_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int]:
@@ -127,13 +137,15 @@ def estimated_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int
     return size, round(0.75 * size), round(1.45 * size)
 
 
+def _wide(s: Setup, rank: Rank) -> bool:
+    """Whether a graph holds the many kernels of latent attention or of routed experts."""
+    return s.experts or any(isinstance(k, Latent) for k, _ in rank.stores)
+
+
 def _each(s: Setup, rank: Rank) -> int:
-    """Bytes of one graph: kernels' arguments and what each layer keeps for it."""
+    """Bytes by which a graph more is estimated: kernels' arguments and what each layer keeps for it."""
     layers = len(rank.layers)
-    latent = any(isinstance(k, Latent) for k, _ in rank.stores)
-    if latent or s.experts:
-        return round((2.0 + 0.24 * layers) * MIB)
-    return round((1.2 + 0.16 * layers) * MIB)
+    return round((2.0 + 0.24 * layers if _wide(s, rank) else 1.2 + 0.16 * layers) * MIB)
 
 
 def _accumulators(s: Setup, rank: Rank, made: Captures) -> int:
@@ -141,6 +153,6 @@ def _accumulators(s: Setup, rank: Rank, made: Captures) -> int:
     if s.platform.cuda != HOPPER or not made.whole:
         return 0
     heads = [
-        (ceil_div(k.q_heads, 1), k.v_dim) for k, _ in rank.stores if isinstance(k, HeadedAttention)
+        (k.q_heads, k.v_dim) for k, _ in rank.stores if isinstance(k, HeadedAttention)
     ]
     return max((MOST * n * (v + 1) * 4 * SPLITS for n, v in heads), default=0)
