@@ -30,7 +30,7 @@ serve: $(READY)  ## The page, on 127.0.0.1
 	$(BIN)/kvroom serve
 
 run: $(READY)    ## Set up, then answer the reference case
-	@$(BIN)/python -m kvroom.faces.tour
+	@$(BIN)/python -m kvroom.ui.tour
 
 test: $(READY)   ## Set up, then run every test
 	$(BIN)/pytest
@@ -67,7 +67,7 @@ bench: $(READY)  ## Measure what the README quotes
 
 calibrate: $(READY)  ## Fit the times to measurements (DATA=measured.jsonl.gz), print how far they are off
 	@test -n "$(DATA)" || { echo "Say which measurements: make calibrate DATA=measured.jsonl.gz"; exit 1; }
-	$(BIN)/python benchmarks/calibrate_times.py $(DATA) src/kvroom/timing/calibration.json
+	$(BIN)/python benchmarks/calibrate_times.py $(DATA) src/kvroom/latency/calibration/json
 
 wheel: $(READY)  ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null

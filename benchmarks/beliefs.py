@@ -6,8 +6,8 @@ from math import log
 
 from fitting import Beliefs
 
-from kvroom.timing.calibration import NAMES
-from kvroom.timing.steps import Coefficients
+from kvroom.latency.calibration import NAMES
+from kvroom.latency.step_time import Coefficients
 
 START = Coefficients(
     wide_eta=0.85, narrow_eta=0.80, expert_eta=1.15, cache_eta=0.85,

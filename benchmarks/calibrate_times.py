@@ -2,7 +2,7 @@
 
 DATA holds a measurement a line (JSON, also gzipped): config, gpu, layout, widths, engine, lengths,
 concurrency or batch, and ``measured`` with ``tpot_ms`` and ``ttft_ms``. OUT is the table that the package
-reads (``src/kvroom/timing/calibration.json``). Without OUT only errors are printed. Needs numpy.
+reads (``src/kvroom/latency/calibration/json``). Without OUT only errors are printed. Needs numpy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from beliefs import BELIEFS
 from fitting import Fit, Linear, Residuals
 from measured import Point, read
 
-from kvroom.timing.calibration import NOVEL, SETTING, kind_of_level
+from kvroom.latency.calibration import NOVEL, SETTING, kind_of_level
 
 PROVENANCE = (
     "benchmarks/calibrate_times.py, from published measurements: the aiconfigurator silicon sample, "

@@ -23,7 +23,7 @@ from kvroom.models import catalogue
 
 RUNS = 5
 SCENARIOS = 1000
-KVROOM = (sys.executable, "-m", "kvroom.faces.cli")
+KVROOM = (sys.executable, "-m", "kvroom.ui.cli.main")
 PLAN = (*KVROOM, "plan", "llama-3-70b", "--gpu", "80GB:4", "--context", "32K")
 
 

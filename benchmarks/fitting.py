@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from measured import Point
 
-from kvroom.timing.calibration import NAMES, kind_of_level
-from kvroom.timing.steps import Coefficients
+from kvroom.latency.calibration import NAMES, kind_of_level
+from kvroom.latency.step_time import Coefficients
 
 Residuals = dict[tuple[int, str], float]
 Spreads = Mapping[str, Sequence[tuple[str, float]]]

@@ -26,7 +26,7 @@ SERVED = b"".join(
     % (n % 250, n, n % 60, n * 7 % 9000, n % 200, n % 100)
     for n in range(2000)
 )
-KVROOM = (sys.executable, "-m", "kvroom.faces.cli", "reconcile")
+KVROOM = (sys.executable, "-m", "kvroom.ui.cli.main", "reconcile")
 
 
 def logs() -> dict[str, Iterator[bytes]]:

@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kvroom.answer import EngineCapacity
-from kvroom.deploying import deploy
-from kvroom.memory import engines
-from kvroom.memory.deployment import Deployment
-from kvroom.scenario import Scenario
-from kvroom.timing import calibration, serving
-from kvroom.timing.answers import load_of, rates_of
-from kvroom.timing.steps import Clock, Coefficients, Rates
-from kvroom.timing.work import Work
+from kvroom import engines
+from kvroom.answer.plan import EngineCapacity
+from kvroom.latency import calibration
+from kvroom.latency import load as serving
+from kvroom.latency.step_time import Clock, Coefficients, Rates
+from kvroom.latency.work import Work
+from kvroom.planner.place import deploy
+from kvroom.planner.times import load_of, rates_of
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
 
 METRICS = ("tpot", "ttft")
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from pyarrow import parquet
 
-from kvroom.machines.catalogue import find
-from kvroom.machines.spec import Device
+from kvroom.hardware.catalogue import find
+from kvroom.hardware.device import Device
 
 NOTICE = (
     "Distilled by benchmarks/operators.py from the operator tables of aiconfigurator-core 0.12.0, "

@@ -36,10 +36,10 @@ import click
 
 from engine import models, server
 from kvroom.errors import KvroomError
-from kvroom.evidence.proof import Proof
-from kvroom.faces import proof_page
-from kvroom.faces import prove as face
-from kvroom.scenario import Scenario
+from kvroom.observe.prove.proof import Proof
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import proof_page
+from kvroom.ui.terminal import prove as face
 
 MODEL = {
     **models.LLAMA,
@@ -82,7 +82,7 @@ def cores() -> str:
 def probe(room: Path, on: str) -> dict[str, Any]:
     """The machine file of the cores ``on``, as engine and probe share torch."""
     out = room / "machine.json"
-    command = ["taskset", "-c", on, sys.executable, "-m", "kvroom.faces.cli", "probe"]
+    command = ["taskset", "-c", on, sys.executable, "-m", "kvroom.ui.cli.main", "probe"]
     command += ["--no-disk", "--gpu-python", server.PYTHON, "--out", str(out)]
     run = subprocess.run(command, check=False, capture_output=True, text=True)
     print(run.stdout, flush=True)

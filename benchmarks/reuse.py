@@ -14,10 +14,10 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from kvroom.simulation.references import References
-from kvroom.simulation.reuse import POLICIES, player
+from kvroom.simulator.references import References
+from kvroom.simulator.reuse import POLICIES, player
 from kvroom.workloads.synthetic import parse
-from kvroom.workloads.traces import Trace, write
+from kvroom.workloads.traces.reader import Trace, write
 
 CHATS = (
     "arrivals=gamma:3/s:cv=2,input=lognormal:mean=1500:sigma=1,output=lognormal:mean=300:sigma=0.7,"

@@ -12,7 +12,7 @@ import random
 import sys
 import time
 
-from kvroom.simulation.script import Script
+from kvroom.simulator.script import Script
 
 
 def script(requests: int, *, caching: bool) -> Script:

@@ -18,11 +18,11 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from kvroom.decisions.search import search
-from kvroom.decisions.space import Space
 from kvroom.errors import KvroomError
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.optimize.search.search import search
+from kvroom.optimize.search.space import Space
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 
 TTFT_S, TPOT_S = 1.0, 0.030
 VARIED = {

@@ -15,10 +15,10 @@ from typing import Any
 from trials import MODELS, NotRecordedError, Row, Trial
 
 from kvroom.errors import KvroomError
-from kvroom.machines import catalogue as cards
+from kvroom.hardware import catalogue as cards
 from kvroom.models.load import load
-from kvroom.planning import work
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
 
 GIB = 2**30
 FLAGS = {

@@ -20,12 +20,12 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
-from kvroom.planning import Workings, work
-from kvroom.scenario import Scenario
-from kvroom.simulating import Simulated, serve
+from kvroom.planner.plan import Workings, work
+from kvroom.planner.simulate import Simulated, serve
+from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.requests import Request
 from kvroom.workloads.synthetic import parse
-from kvroom.workloads.traces import Trace
+from kvroom.workloads.traces.reader import Trace
 
 RUNS = 3
 INPUT = "lognormal:mean=950:sigma=0.85:min=16:max=8000"

@@ -26,12 +26,12 @@ from typing import Any
 from served_logs import served_trials
 from trials import MODELS, NotRecordedError, Row, Trial
 
-from kvroom.deploying import deploy
+from kvroom import engines
+from kvroom.engines.llama_cpp import cache_sizes
 from kvroom.errors import KvroomError
-from kvroom.memory import engines
-from kvroom.memory.deployment import Deployment
-from kvroom.memory.engines.llama_cpp import cache_sizes
-from kvroom.scenario import Scenario
+from kvroom.planner.place import deploy
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
 
 MIB, GIB = 2**20, 2**30
 FEW = 2

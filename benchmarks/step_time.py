@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 from fitting import Fit, Residuals
 
-from kvroom.timing.calibration import shipped
+from kvroom.latency.calibration import shipped
 
 EACH = ("gpu", "model")
 LEAST_ROWS = 8

@@ -19,12 +19,12 @@ import sys
 from time import process_time
 from typing import Any
 
-from kvroom.planning import work
-from kvroom.scenario import Scenario
-from kvroom.simulating import serve
-from kvroom.simulation.reuse import reuse
-from kvroom.timing.ticks import PS_PER_S
-from kvroom.workloads.traces import Trace
+from kvroom.latency.clock import PS_PER_S
+from kvroom.planner.plan import work
+from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.reuse import reuse
+from kvroom.workloads.traces.reader import Trace
 
 NODES = 10
 TOKENS = 3_000_000

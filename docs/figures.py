@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from kvroom.answer import Plan
-from kvroom.faces.tour import ask, room
+from kvroom.answer.plan import Plan
+from kvroom.ui.tour import ask, room
 from kvroom.units import show_gb, show_tokens
 
 IMAGES = Path(__file__).parent / "images"

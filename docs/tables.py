@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kvroom.faces import codec, tables
-from kvroom.faces.options import FLAGS
-from kvroom.machines import catalogue as cards
+from kvroom.hardware import catalogue as cards
 from kvroom.models import hf
+from kvroom.ui import codec
+from kvroom.ui.cli.options import FLAGS
+from kvroom.ui.terminal import tables
 from kvroom.units import show_count, show_gb, show_gib, show_rate, show_tokens
 
 

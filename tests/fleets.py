@@ -1,17 +1,17 @@
 """Random fleets over the random engines of ``serving``, to be held against one engine or each other."""
 
-from kvroom.simulation.extents import ExtentPool
-from kvroom.simulation.feed import LiveHashes
-from kvroom.simulation.handover import Receiver, Wire
-from kvroom.simulation.managed import Managed, Pool
-from kvroom.simulation.replicas import Autoscale, Failures, Ledger, Replica
-from kvroom.simulation.routing import POLICIES, Router, Routing
-from kvroom.simulation.scheduler import Settings
-from kvroom.simulation.script import Engine, Group
-from kvroom.simulation.sequence import Sequence
-from kvroom.simulation.server import Server
-from kvroom.simulation.stepper import Stepper
-from kvroom.timing.ticks import Reach, StepClock
+from kvroom.engines.vllm.scheduler import Settings
+from kvroom.kvcache.extents import ExtentPool
+from kvroom.kvcache.request import Sequence
+from kvroom.latency.clock import Reach, StepClock
+from kvroom.simulator.cluster import Managed, Pool
+from kvroom.simulator.event_engine import Server
+from kvroom.simulator.feed import LiveHashes
+from kvroom.simulator.handover import Receiver, Wire
+from kvroom.simulator.loop import Stepper
+from kvroom.simulator.replicas import Autoscale, Failures, Ledger, Replica
+from kvroom.simulator.router import POLICIES, Router, Routing
+from kvroom.simulator.script import Engine, Group
 from serving import Case, Noted
 
 S = 1000

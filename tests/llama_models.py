@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvroom.deploying import deploy
-from kvroom.memory.deployment import Deployment
-from kvroom.scenario import Scenario
+from kvroom.planner.place import deploy
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
 
 HUGE = {"name": "any", "memory_bytes": 10**14, "memory_bytes_per_s": 10**12}
 

@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 from random import Random
 
-from kvroom.simulation.bring import Brought
-from kvroom.simulation.extents import ExtentPool, Holding
-from kvroom.simulation.feed import LiveHashes
-from kvroom.simulation.live import Live
-from kvroom.simulation.outcome import Outcome
-from kvroom.simulation.scheduler import Settings
-from kvroom.simulation.script import Engine, Group
-from kvroom.simulation.sequence import Sequence
-from kvroom.simulation.server import Server
-from kvroom.simulation.stepper import Stepper
-from kvroom.timing.ticks import PAIRS, Reach, StepClock
+from kvroom.engines.vllm.scheduler import Settings
+from kvroom.kvcache.connector import Brought
+from kvroom.kvcache.extents import ExtentPool, Holding
+from kvroom.kvcache.request import Sequence
+from kvroom.latency.clock import PAIRS, Reach, StepClock
+from kvroom.simulator.event_engine import Server
+from kvroom.simulator.feed import LiveHashes
+from kvroom.simulator.live import Live
+from kvroom.simulator.loop import Stepper
+from kvroom.simulator.metrics import Outcome
+from kvroom.simulator.script import Engine, Group
 
 
 class Noted(Outcome):

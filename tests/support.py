@@ -8,11 +8,11 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from kvroom.answer import Plan
+from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
-from kvroom.planning import Workings, work
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec
 
 THOUSANDS = re.compile(r"(?<=\d),(?=\d{3})")
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")

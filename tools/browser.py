@@ -12,8 +12,8 @@ from typing import Any
 
 import uvicorn
 
-from kvroom.faces import server
-from kvroom.faces.watched import Board
+from kvroom.ui.web import server
+from kvroom.ui.web.watched import Board
 
 ARGUMENTS = [
     "--no-sandbox",

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from browser import NoBrowser, chromium, serving
-
-from kvroom.scenario import Scenario
+from kvroom.scenario.scenario.scenario import Scenario
 
 SECTIONS = ("fill", "price", "lives", "moves", "levers", "reality", "replay", "take")
 KINDS = (("light", 1080, "light"), ("dark", 1080, "dark"), ("narrow", 320, "light"))

@@ -74,7 +74,7 @@ def run(command: str) -> str:
     """What a command prints, both streams, and its exit status where that is not 0."""
     from click.testing import CliRunner
 
-    from kvroom.faces.cli import main
+    from kvroom.ui.cli.main import main
 
     here = Path.cwd()
     os.chdir(EXAMPLES)

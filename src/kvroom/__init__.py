@@ -21,10 +21,10 @@ TYPE_CHECKING = False  # type checkers take it for true; typing is slow to impor
 if TYPE_CHECKING:
     from typing import Any
 
-    from kvroom.answer import Plan
+    from kvroom.answer.plan import Plan
     from kvroom.api import compare, levers, plan, reuse, search, simulate
     from kvroom.errors import KvroomError
-    from kvroom.scenario import Scenario
+    from kvroom.scenario.scenario import Scenario
 
 __version__ = "0.1.0"
 __all__ = [
@@ -47,8 +47,8 @@ _HOMES = {
     "reuse": "kvroom.api",
     "search": "kvroom.api",
     "simulate": "kvroom.api",
-    "Plan": "kvroom.answer",
-    "Scenario": "kvroom.scenario",
+    "Plan": "kvroom.answer.plan",
+    "Scenario": "kvroom.scenario.scenario",
     "KvroomError": "kvroom.errors",
 }
 

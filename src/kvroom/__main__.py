@@ -1,6 +1,6 @@
 """``python -m kvroom`` is the command ``kvroom``."""
 
-from kvroom.faces.cli import main
+from kvroom.ui.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -6,18 +6,18 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvroom.answer import Plan
+from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
-from kvroom.planning import plan as answer
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import plan as answer
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import check_int
 
 MOST_ASKED, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
-    from kvroom.decisions.found import Found
-    from kvroom.decisions.levers import Levers
-    from kvroom.results import Comparison, Reused, Simulation
+    from kvroom.optimize.levers.rank import Levers
+    from kvroom.optimize.search.answers import Found
+    from kvroom.planner.results import Comparison, Reused, Simulation
     from kvroom.workloads.requests import Request
 
 
@@ -65,7 +65,7 @@ def levers(
     >>> found.first.changes
     {'kv_dtype': 'fp8'}
     """
-    from kvroom.decisions.levers import levers as ranked
+    from kvroom.optimize.levers.rank import levers as ranked
 
     together = [together] if isinstance(together, str) else together
     asked = Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys})
@@ -104,9 +104,9 @@ def search(
     >>> len(found.answers) > 0, found.answers[0].scenario.gpu_count
     (True, 1)
     """
-    from kvroom.decisions.search import search as hunt
-    from kvroom.decisions.space import Space
-    from kvroom.decisions.workers import processes
+    from kvroom.optimize.search.search import search as hunt
+    from kvroom.optimize.search.space import Space
+    from kvroom.optimize.search.workers import processes
 
     given = keys.pop("workload", None) or {}
     if not isinstance(given, Mapping):
@@ -138,7 +138,7 @@ def compare(*questions: Scenario | Mapping[str, Any]) -> Comparison:
     >>> found.differences(), [row["requests"] for row in found.rows()]
     (['context_tokens'], [16, 66])
     """
-    from kvroom.results import Comparison
+    from kvroom.planner.results import Comparison
 
     if len(questions) < 2:
         fix = "Give two or more questions."
@@ -177,9 +177,9 @@ def simulate(
     >>> 0 < found.figures["ttft_s"]["p50"] < found.figures["e2e_s"]["p50"]
     True
     """
-    from kvroom.planning import work
-    from kvroom.results import Simulation, read_notes, request_row
-    from kvroom.simulating import over_seeds, parse_slo, serve
+    from kvroom.planner.plan import work
+    from kvroom.planner.results import Simulation, read_notes, request_row
+    from kvroom.planner.simulate import over_seeds, parse_slo, serve
     from kvroom.workloads.synthetic import Synthetic, of_workload
 
     seeds = check_int("seeds", seeds, low=1, high=MOST_SEEDS)
@@ -235,9 +235,9 @@ def reuse(
     >>> 0 < found.rows()[0]["hit_ratio"] <= found.rows()[1]["hit_ratio"] < 1
     True
     """
-    from kvroom.results import Reused, reuse_notes
-    from kvroom.simulation.reuse import BLOCK_TOKENS
-    from kvroom.simulation.reuse import reuse as held
+    from kvroom.planner.results import Reused, reuse_notes
+    from kvroom.simulator.reuse import BLOCK_TOKENS
+    from kvroom.simulator.reuse import reuse as held
 
     policies = [policies] if isinstance(policies, str) else policies
     source = _trace(trace, hash_tokens, skip_bad_lines=skip_bad_lines)
@@ -253,7 +253,7 @@ def _trace(
     skip_bad_lines: bool,
 ) -> Iterable[Request]:
     """The requests of a file, or those given."""
-    from kvroom.workloads.traces import Trace
+    from kvroom.workloads.traces.reader import Trace
 
     if isinstance(trace, str | os.PathLike):
         if hash_tokens is not None:

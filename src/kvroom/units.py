@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -177,3 +178,25 @@ def _three(value: float) -> str:
 def show_usd(value: float) -> str:
     """Dollars to three figures, cents at least: ``$1.99``, ``$0.043``."""
     return f"${value:,.2f}" if value >= 1 else f"${value:.3g}"
+
+
+def longest_fit(holds: Callable[[int], bool], limit: int, near: int = 0) -> int:
+    """The largest n ≤ ``limit`` for which ``holds`` (true up to some n, false after), 0 for none; the sooner
+    found the better the guess ``near``."""
+    if holds(limit):
+        return limit
+    low, high, step = 0, limit, 1
+    if 0 < near < limit and holds(near):
+        low = near
+        while near + step < limit and holds(near + step):
+            low, step = near + step, 8 * step
+        high = min(limit, near + step)
+    elif 0 < near < limit:
+        high = near
+        while near - step > 0 and not holds(near - step):
+            high, step = near - step, 8 * step
+        low = max(0, near - step)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low

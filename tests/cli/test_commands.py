@@ -8,13 +8,13 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from kvroom.answer import Plan
-from kvroom.faces import codec
-from kvroom.faces.cli import main
-from kvroom.faces.options import FLAGS
-from kvroom.machines import catalogue as cards
+from kvroom.answer.plan import Plan
+from kvroom.hardware import catalogue as cards
 from kvroom.models import catalogue
-from kvroom.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.ui import codec
+from kvroom.ui.cli.main import main
+from kvroom.ui.cli.options import FLAGS
 
 PLAN = ["plan", "llama-3-70b", "--gpu", "80GB:4", "--context", "32K", "--engine", "arithmetic"]
 SCHEMA = codec.schema()

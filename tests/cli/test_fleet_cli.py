@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kvroom.faces.cli import main
+from kvroom.ui.cli.main import main
 
 HARDWARE = ["llama-3-8b", "--gpu", "H100-SXM", "--context", "8K", "--engine-version", "0.33.0"]
 LOAD = "arrivals=poisson:20/s,input=lognormal:mean=900:sigma=0.6,output=60,prefix=shared:4x512"

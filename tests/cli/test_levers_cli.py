@@ -8,8 +8,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kvroom.faces.cli import main
-from kvroom.faces.commands.levers import _ids
+from kvroom.ui.cli.levers import _ids
+from kvroom.ui.cli.main import main
 
 ASKED = ["levers", "llama-3-70b", "--gpu", "80GB:4", "--context", "32K", "--engine", "arithmetic"]
 

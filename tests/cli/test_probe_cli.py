@@ -5,8 +5,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kvroom.evidence import bandwidth, probe
-from kvroom.faces.cli import main
+from kvroom.observe.probe import bandwidth
+from kvroom.observe.probe import machine as probe
+from kvroom.ui.cli.main import main
 
 
 def run(*args, status=0):

@@ -49,8 +49,8 @@ def imported(statement):
     "statement",
     [
         "import kvroom",
-        "import kvroom.planning",
-        "import kvroom.explaining",
+        "import kvroom.planner.plan",
+        "import kvroom.planner.explain",
         "import kvroom; kvroom.plan('llama-3-70b', '80GB', gpu_count=4)",
         "import kvroom; kvroom.plan('deepseek-v4-flash', 'H200', tp=8, engine='sglang')",
     ],
@@ -62,7 +62,7 @@ def test_the_core_needs_the_standard_library_only(statement):
 def test_a_plan_in_text_or_json_does_not_load_rich():
     for more in ("[]", "['--json']", "['--explain']"):
         code = (
-            f"from kvroom.faces.cli import main; main({PLAN!r} + {more}, standalone_mode=False);"
+            f"from kvroom.ui.cli.main import main; main({PLAN!r} + {more}, standalone_mode=False);"
             "import sys; print('rich' in sys.modules)"
         )
         done = subprocess.run(

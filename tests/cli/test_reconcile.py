@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kvroom.faces.cli import main
+from kvroom.ui.cli.main import main
 
 LOG = """\
 INFO [utils.py:1] non-default args: {'model': 'llama-3.1-8b', 'max_model_len': 8192, 'gpu_memory_utilization': 0.9}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kvroom.faces.cli import main
+from kvroom.ui.cli.main import main
 
 CHAT = [
     {"timestamp": 0, "input_length": 40, "output_length": 8, "hash_ids": [1, 2, 3]},

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from kvroom.decisions.closed import Question
 from kvroom.errors import KvroomError
-from kvroom.faces import cluster
-from kvroom.faces.cli import main
+from kvroom.optimize.search.closed_form import Question
+from kvroom.ui import ray_workers as cluster
+from kvroom.ui.cli.main import main
 
 ASKED = [
     "search", "llama-3-8b", "--workload", "input=800,output=100", "--users", "8",

@@ -11,7 +11,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from kvroom.faces.cli import main
+from kvroom.ui.cli.main import main
 
 HARDWARE = ["llama-3-8b", "--gpu", "H100-SXM", "--context", "8K", "--engine-version", "0.33.0"]
 LOAD = "arrivals=poisson:5/s,input=lognormal:mean=400:sigma=0.8,output=100,requests=200"
@@ -253,7 +253,7 @@ def test_text_fits_a_terminal(flags):
 @pytest.mark.skipif(not hasattr(signal, "SIGINT"), reason="needs signals")
 def test_an_interrupt_gives_what_is_done():
     load = "arrivals=poisson:5/s,input=400,output=100,requests=1000000"
-    code = "from kvroom.faces.cli import main; main()"
+    code = "from kvroom.ui.cli.main import main; main()"
     args = [sys.executable, "-c", code, "simulate", *HARDWARE, "--workload", load, "--json"]
     for wait_s in (3, 10, 30):  # on a busy machine it may not have begun by then
         process = subprocess.Popen(

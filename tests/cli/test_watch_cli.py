@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kvroom.faces.cli import main
-from kvroom.workloads.traces import Trace
+from kvroom.ui.cli.main import main
+from kvroom.workloads.traces.reader import Trace
 from metrics_server import buckets, raw, serving, text, vllm
 
 KEYS = {"t_s", "kv_usage", "running", "waiting", "preemptions", "hit_ratio", "ttft_s", "itl_s"}
-KVROOM = [sys.executable, "-m", "kvroom.faces.cli", "watch"]
+KVROOM = [sys.executable, "-m", "kvroom.ui.cli.main", "watch"]
 MODEL = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256,
     "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8,

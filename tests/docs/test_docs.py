@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from kvroom.faces import codec
-from kvroom.faces.cli import main
 from kvroom.models import catalogue
+from kvroom.ui import codec
+from kvroom.ui.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 

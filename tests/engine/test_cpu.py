@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from engine import models, server
-from kvroom.answer import EngineCapacity, Plan
-from kvroom.evidence import startup_log
-from kvroom.evidence.reconcile import reconcile
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import EngineCapacity, Plan
+from kvroom.observe.logs import startup as startup_log
+from kvroom.observe.reconcile import reconcile
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
 pytestmark = pytest.mark.engine

@@ -8,8 +8,8 @@ import pytest
 
 from engine import models, server
 from engine.test_cpu import FEATURES, flags
-from kvroom.faces import prove as face
-from kvroom.scenario import Scenario
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.terminal import prove as face
 from kvroom.units import GIB
 
 pytestmark = pytest.mark.engine

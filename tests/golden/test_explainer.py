@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvroom.faces import tour
+from kvroom.ui import tour
 from support import ask
 
 KIB, GIB = 2**10, 2**30

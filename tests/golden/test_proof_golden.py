@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvroom.evidence.proof import errors
-from kvroom.faces import prove
-from kvroom.faces.watch import seconds
+from kvroom.observe.prove.proof import errors
+from kvroom.ui.terminal import prove
+from kvroom.ui.terminal.watch import seconds
 
 DOCS = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("proof_vllm_0.32.0.json.gz")

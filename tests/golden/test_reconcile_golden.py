@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvroom.evidence.reconcile import Reconciliation, reconcile
-from kvroom.evidence.startup_log import read
+from kvroom.observe.logs.startup import read
+from kvroom.observe.reconcile import Reconciliation, reconcile
 
 
 def vllm(version: str, share: float, context: int, cache: float, tokens: int, **args: Any) -> str:

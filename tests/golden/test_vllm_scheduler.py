@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kvroom.simulation.play import play
-from kvroom.simulation.script import Script
+from kvroom.simulator.replay import play
+from kvroom.simulator.script import Script
 
 RUNS = json.loads((Path(__file__).parent / "vllm_scheduler.json").read_text())
 SERVED = (

@@ -7,16 +7,17 @@ from urllib.parse import urlencode
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from kvroom.answer import Plan
+from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
-from kvroom.explaining import explain
-from kvroom.faces import codec, text
-from kvroom.faces.commands import plan
-from kvroom.machines.reader import resolve
+from kvroom.hardware.reader import resolve
 from kvroom.models import catalogue
 from kvroom.models.load import load
-from kvroom.planning import work
-from kvroom.scenario import KNOWN_BYTES, PAGE_ADDRESS, Scenario, Workload
+from kvroom.planner.explain import explain
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import KNOWN_BYTES, PAGE_ADDRESS, Scenario, Workload
+from kvroom.ui import codec
+from kvroom.ui.cli import plan
+from kvroom.ui.terminal import plan as text
 from support import check_told
 
 leaves = (

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kvroom.answer import Plan
-from kvroom.memory.adapters import VLLM_RANKS
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import Plan
+from kvroom.engines.adapters import VLLM_RANKS
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 
 MODELS = ("llama-3-8b", "qwen3.5-9b", "qwen2.5-vl-7b", "deepseek-v3", "gpt-oss-20b")
 VLLM = {"slots": "max_loras", "rank": "max_lora_rank"}

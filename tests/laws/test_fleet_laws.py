@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleets import fleet_of, some_fleet, split_fleet
-from kvroom.simulation.feed import Live
-from kvroom.simulation.fleet import Fleet
-from kvroom.simulation.replicas import Failures, State
-from kvroom.simulation.routing import POLICIES
+from kvroom.simulator.feed import Live
+from kvroom.simulator.fleet import Fleet
+from kvroom.simulator.replicas import Failures, State
+from kvroom.simulator.router import POLICIES
 from serving import Noted, jumped, some_case, some_chats
 
 DICE = st.integers(0, 2**32).map(random.Random)

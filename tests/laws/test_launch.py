@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.decisions.commands import read_command
-from kvroom.decisions.helm import values, yaml
-from kvroom.decisions.launch import launch, shell, stated
-from kvroom.decisions.yaml_reader import read_yaml
 from kvroom.errors import KvroomError
-from kvroom.planning import work
-from kvroom.scenario import Scenario
+from kvroom.launchers.commands import read_command
+from kvroom.launchers.helm import values, yaml
+from kvroom.launchers.launch import launch, shell, stated
+from kvroom.launchers.yaml_reader import read_yaml
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
 
 CARDS = ("H100-SXM", "A100-SXM-80", "L40S", "RTX-4090", "B200-SXM")
 MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b", "gemma-3-27b", "mistral-7b", "gpt-oss-20b")

@@ -8,9 +8,9 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.decisions.levers import levers
-from kvroom.decisions.waterfall import shapley
-from kvroom.scenario import Scenario
+from kvroom.optimize.levers.rank import levers
+from kvroom.optimize.levers.waterfall import shapley
+from kvroom.scenario.scenario import Scenario
 
 players = st.lists(st.sampled_from("abcdef"), unique=True, min_size=1, max_size=5)
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
-from kvroom.machines import Device, Machine, all_devices, device_from_dict, find, names, resolve
+from kvroom.hardware import Device, Machine, all_devices, device_from_dict, find, names, resolve
 
 KEYS = st.sampled_from(
     [

@@ -6,10 +6,10 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroom.evidence.histogram import Histogram
-from kvroom.evidence.metric_names import DIALECTS
-from kvroom.evidence.prometheus import read
-from kvroom.evidence.watch import Watcher
+from kvroom.engines.metric_names import DIALECTS
+from kvroom.observe.histogram import Histogram
+from kvroom.observe.prometheus import read
+from kvroom.observe.watch import Watcher
 from metrics_server import vllm
 
 NAMES = sorted(n for d in DIALECTS for n in d.samples())

@@ -7,11 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
-from kvroom.memory.layout import Layout, check_layout
 from kvroom.models import catalogue
 from kvroom.models.dtypes import CACHE_DTYPES
-from kvroom.scenario import ENGINES, Scenario
+from kvroom.scenario.scenario import ENGINES, Scenario
+from kvroom.sharding.layout import Layout, check_layout
+from kvroom.ui import codec
 from support import ask, asked
 
 models = st.sampled_from(catalogue.names())

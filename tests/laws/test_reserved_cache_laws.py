@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import llama_models as m
-from kvroom.answer import Plan
-from kvroom.memory.engines.llama_cpp import cache_sizes
-from kvroom.planning import plan
+from kvroom.answer.plan import Plan
+from kvroom.engines.llama_cpp import cache_sizes
+from kvroom.planner.plan import plan
 from kvroom.units import GIB
 from llama_models import asked, deployed
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroom.simulation.reuse import player, reuse
+from kvroom.simulator.reuse import player, reuse
 from kvroom.workloads.requests import HashIds, Request
 
 PROMPTS = st.lists(st.lists(st.integers(0, 12), min_size=1, max_size=9), min_size=1, max_size=25)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.decisions.search import search
-from kvroom.decisions.space import Space
-from kvroom.scenario import Scenario
+from kvroom.optimize.search.search import search
+from kvroom.optimize.search.space import Space
+from kvroom.scenario.scenario import Scenario
 
 cards = st.lists(
     st.sampled_from(["L4", "L40S", "A100-SXM-80", "H100-SXM", "H200-SXM"]),

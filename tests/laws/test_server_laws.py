@@ -6,11 +6,11 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kvroom.simulation.outcome import Gaps
-from kvroom.simulation.scheduler import Settings
-from kvroom.simulation.script import Engine, Group
-from kvroom.simulation.spans import steps_until
-from kvroom.timing.ticks import PAIRS, Reach, StepClock
+from kvroom.engines.vllm.scheduler import Settings
+from kvroom.latency.clock import PAIRS, Reach, StepClock
+from kvroom.simulator.metrics import Gaps
+from kvroom.simulator.script import Engine, Group
+from kvroom.simulator.windows import steps_until
 from serving import Case, Fickle, jumped, same, same_gliding, some_case, some_chats, some_groups
 
 SEEDS = st.integers(0, 2**32)

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.answer import Plan
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import Plan
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
 RELEASES = ("0.4.10", "0.5.3", "0.5.7", "0.5.9", "0.5.11", "0.5.14", "0.5.18", "0.5.23")

@@ -5,10 +5,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kvroom.errors import KvroomError
-from kvroom.simulation.block_pool import BlockPool
-from kvroom.simulation.play import play
-from kvroom.simulation.script import Script
-from kvroom.simulation.tokens import BlockHashes
+from kvroom.kvcache.block_pool import BlockPool
+from kvroom.kvcache.tokens import BlockHashes
+from kvroom.simulator.replay import play
+from kvroom.simulator.script import Script
 
 
 class Pool(RuleBasedStateMachine):

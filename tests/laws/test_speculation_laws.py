@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.simulation.drafts import Drafts
-from kvroom.simulation.script import Group
+from kvroom.engines.draft_tokens import Drafts
+from kvroom.simulator.script import Group
 from serving import Fickle, some_case, some_chats, stepped
 
 SEEDS = st.integers(0, 2**32)

@@ -8,11 +8,11 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.evidence.lines import Log, clean
-from kvroom.evidence.reconcile import reconcile
-from kvroom.evidence.reprs import read_dict, read_keywords
-from kvroom.evidence.shapes import number, size, whole
-from kvroom.evidence.startup_log import ENGINES, read
+from kvroom.engines.log_reprs import read_dict, read_keywords
+from kvroom.engines.log_shapes import number, size, whole
+from kvroom.observe.logs.lines import Log, clean
+from kvroom.observe.logs.startup import ENGINES, read
+from kvroom.observe.reconcile import reconcile
 
 LINES = (
     "INFO [core.py:1] Initializing a V1 LLM engine (v0.26.1) with config: model='llama-3-8b', max_seq_len=8192, tensor_parallel_size=1, kv_cache_dtype=auto,",

@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.simulation.links import Link
-from kvroom.simulation.tier_store import POLICIES, Store
-from kvroom.simulation.tiers import Level, Tiers
+from kvroom.simulator.links import Link
+from kvroom.simulator.offload import Level, Tiers
+from kvroom.simulator.tier_store import POLICIES, Store
 from serving import jumped, same, some_case, some_chats
 
 SEEDS = st.integers(0, 2**32)

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.answer import Plan
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import Plan
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
 RELEASES = ("0.8.5", "0.10.2", "0.12.0", "0.14.0", "0.19.1", "0.25.1", "0.29.0", "0.33.0")

@@ -7,11 +7,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
-from kvroom.scenario import Workload
+from kvroom.scenario.scenario import Workload
 from kvroom.workloads import draws
 from kvroom.workloads.requests import HashIds, Request, TokenIds, in_order
 from kvroom.workloads.synthetic import parse
-from kvroom.workloads.traces import Trace, write
+from kvroom.workloads.traces.reader import Trace, write
 
 SESSIONS = st.none() | st.integers(0, 9) | st.text("abc", min_size=1)
 ARRIVALS = st.integers(0, 10**15)

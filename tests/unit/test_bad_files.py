@@ -7,10 +7,10 @@ import time
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.faces import codec
-from kvroom.machines.reader import resolve
+from kvroom.hardware.reader import resolve
 from kvroom.models import catalogue
 from kvroom.models.load import load
+from kvroom.ui import codec
 from support import check_told
 
 LLAMA = dict(catalogue.config_of("llama-3-8b"))

@@ -1,6 +1,6 @@
 """The block pool: the order in which free blocks are used, references, keys."""
 
-from kvroom.simulation.block_pool import BlockPool
+from kvroom.kvcache.block_pool import BlockPool
 
 
 def pool_of(blocks, keys=()):

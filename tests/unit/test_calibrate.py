@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
-from kvroom.evidence import served_log
-from kvroom.evidence.benchmark_output import _runs, read_file
-from kvroom.evidence.calibrate import recorded_run
-from kvroom.evidence.prometheus import read
-from kvroom.evidence.recording import Recorder
-from kvroom.evidence.watch import Watcher
-from kvroom.faces.cli import main
+from kvroom.observe.benchmark_output import _runs, read_file
+from kvroom.observe.calibrate import recorded_run
+from kvroom.observe.logs import serving as served_log
+from kvroom.observe.prometheus import read
+from kvroom.observe.recording import Recorder
+from kvroom.observe.watch import Watcher
+from kvroom.ui.cli.main import main
 from metrics_server import buckets, vllm
 
 LOG = Path(__file__).parents[2] / "docs" / "examples" / "vllm.log"

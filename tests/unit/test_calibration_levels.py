@@ -2,9 +2,9 @@
 
 import pytest
 
-from kvroom.deploying import deploy
-from kvroom.scenario import Scenario
-from kvroom.timing.calibration import SERVERS, coefficients, kind_of_level, levels, shipped
+from kvroom.latency.calibration import SERVERS, coefficients, kind_of_level, levels, shipped
+from kvroom.planner.place import deploy
+from kvroom.scenario.scenario import Scenario
 from support import asked
 
 

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from kvroom.decisions.journal import Journal
-from kvroom.decisions.search import search
-from kvroom.decisions.space import Space
-from kvroom.decisions.workers import run_all
-from kvroom.faces.cluster import RayPool, ray_pool
-from kvroom.scenario import Scenario
+from kvroom.optimize.search.journal import Journal
+from kvroom.optimize.search.search import search
+from kvroom.optimize.search.space import Space
+from kvroom.optimize.search.workers import run_all
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.ray_workers import RayPool, ray_pool
 
 ray = pytest.importorskip("ray", reason="needs the extra cluster (ray)")
 cluster_utils = pytest.importorskip("ray.cluster_utils")

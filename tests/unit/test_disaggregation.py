@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fleets import S, queue, split_fleet
-from kvroom.simulation.replicas import Failures
+from kvroom.simulator.replicas import Failures
 
 BYTE_PS = 1000  # at 1e9 bytes a second; a token is a byte
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kvroom.decisions.commands import read_command
-from kvroom.decisions.launch import launch, shell
-from kvroom.decisions.ollama_commands import library_name
 from kvroom.errors import KvroomError
-from kvroom.planning import work
-from kvroom.scenario import Scenario
+from kvroom.launchers.commands import read_command
+from kvroom.launchers.launch import launch, shell
+from kvroom.launchers.ollama import library_name
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
 
 PASTED: dict[str, tuple[str, dict[str, Any]]] = {
     "vllm serve": (

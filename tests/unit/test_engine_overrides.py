@@ -2,9 +2,9 @@
 
 import pytest
 
-from kvroom.answer import Plan
-from kvroom.decisions.commands import read_command
+from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
+from kvroom.launchers.commands import read_command
 from kvroom.units import GIB
 from support import ask
 

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.explaining import explain
 from kvroom.models import catalogue
+from kvroom.planner.explain import explain
 from support import asked, evaluated
 
 QUESTIONS = [

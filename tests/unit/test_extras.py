@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from engine import models
-from kvroom.answer import EngineCapacity, Plan
+from kvroom.answer.plan import EngineCapacity, Plan
 from kvroom.errors import KvroomError
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 from support import check_told
 

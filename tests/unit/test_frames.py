@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.planning import work
-from kvroom.scenario import Scenario
-from kvroom.simulating import serve
-from kvroom.simulation.frames import FREE, KEPT, SHARED, Frame
+from kvroom.planner.plan import work
+from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.frames import FREE, KEPT, SHARED, Frame
 from kvroom.workloads.synthetic import of_workload
 
 WORKLOAD = {

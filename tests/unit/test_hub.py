@@ -5,8 +5,8 @@ import json
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.faces import hub
 from kvroom.models import load as loading
+from kvroom.ui import hub
 
 SMALL = {
     "model_type": "llama",

@@ -3,10 +3,11 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.memory.layout import Layout, WeightMap, bytes_on_rank, stage_sizes
-from kvroom.models import catalogue, quantisation
+from kvroom.models import catalogue
+from kvroom.models import quantization as quantisation
 from kvroom.models.dtypes import BF16
 from kvroom.models.tensors import Tensor
+from kvroom.sharding.layout import Layout, WeightMap, bytes_on_rank, stage_sizes
 from support import ask, asked
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kvroom.memory.deployment import longest_fit
+from kvroom.units import longest_fit
 from support import ask, asked
 
 CARD = {"name": "card", "memory_bytes": 10**11, "memory_bytes_per_s": 1e12}

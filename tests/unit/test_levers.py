@@ -7,16 +7,16 @@ import json
 import pytest
 
 import kvroom
-from kvroom.decisions.catalogue import levers_of
-from kvroom.decisions.levers import changed, levers
-from kvroom.decisions.published import CACHE_QUALITY, LATENCY, WEIGHT_QUALITY
-from kvroom.decisions.support import CACHE, WEIGHTS, refusal
-from kvroom.decisions.waterfall import shapley
+from kvroom.engines.support import CACHE, WEIGHTS, refusal
 from kvroom.errors import KvroomError
-from kvroom.machines import find
-from kvroom.planning import work
-from kvroom.scenario import Scenario
-from kvroom.verdict import requests_held
+from kvroom.hardware import find
+from kvroom.optimize.levers.catalogue import levers_of
+from kvroom.optimize.levers.published import CACHE_QUALITY, LATENCY, WEIGHT_QUALITY
+from kvroom.optimize.levers.rank import changed, levers
+from kvroom.optimize.levers.waterfall import shapley
+from kvroom.planner.plan import work
+from kvroom.planner.verdict import requests_held
+from kvroom.scenario.scenario import Scenario
 
 REFERENCE = {
     "model": "llama-3-70b",

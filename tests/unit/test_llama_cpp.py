@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import llama_models as m
+from kvroom import engines
+from kvroom.engines.llama_cpp import CacheSizes, cache_sizes
+from kvroom.engines.llama_cpp.versions import CHANGES, NEWEST, parse_build, rules_of
 from kvroom.errors import KvroomError
-from kvroom.memory import engines
-from kvroom.memory.engines.llama_cpp import CacheSizes, cache_sizes
-from kvroom.memory.engines.llama_cpp.versions import CHANGES, NEWEST, parse_build, rules_of
-from kvroom.planning import plan
+from kvroom.planner.plan import plan
 from kvroom.units import MIB
 from llama_models import asked, deployed
 

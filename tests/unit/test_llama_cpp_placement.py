@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import llama_models as m
-from kvroom.answer import Account, Plan
-from kvroom.memory.engines.llama_cpp import cache_sizes
-from kvroom.planning import plan
+from kvroom.answer.plan import Account, Plan
+from kvroom.engines.llama_cpp import cache_sizes
+from kvroom.planner.plan import plan
 from kvroom.units import GIB, MIB
 from llama_models import asked, deployed
 

@@ -5,11 +5,11 @@ import random
 import pytest
 
 from fleets import queue
-from kvroom.simulation.feed import LiveHashes
-from kvroom.simulation.fleet import Fleet
-from kvroom.simulation.lockstep import Lockstep, Rank
-from kvroom.simulation.sequence import Sequence
-from kvroom.timing.ticks import Reach, StepClock
+from kvroom.kvcache.request import Sequence
+from kvroom.latency.clock import Reach, StepClock
+from kvroom.simulator.feed import LiveHashes
+from kvroom.simulator.fleet import Fleet
+from kvroom.simulator.lockstep import Lockstep, Rank
 from serving import Noted, some_case, some_chats, stepped
 
 

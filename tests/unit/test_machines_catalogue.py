@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.machines import Device, all_devices, find, names, resolve
-from kvroom.machines.catalogue import _load, key_of
+from kvroom.hardware import Device, all_devices, find, names, resolve
+from kvroom.hardware.catalogue import _load, key_of
 
 NAMES = [
     "A10",
@@ -158,7 +158,7 @@ def test_no_alias_means_two_cards_and_none_is_idle():
 
 
 def test_the_file_has_one_line_a_device():
-    from kvroom.machines.catalogue import _FILE
+    from kvroom.hardware.catalogue import _FILE
 
     lines = _FILE.read_text(encoding="utf-8").splitlines()
     rows = [json.loads(line.rstrip(",")) for line in lines if line.startswith('{"name": "')]

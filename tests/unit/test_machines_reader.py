@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.machines import (
+from kvroom.hardware import (
     Device,
     Machine,
     device_from_dict,

@@ -3,7 +3,7 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.machines import Device, Link, Machine, Source, Tier, find
+from kvroom.hardware import Device, Link, Machine, Source, Tier, find
 
 GOOD = {"name": "x", "sold_bytes": 80 * 10**9, "memory_bytes_per_s": 3e12}
 

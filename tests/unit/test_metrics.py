@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from kvroom.evidence.histogram import Histogram, merged
-from kvroom.evidence.metric_names import DIALECTS
-from kvroom.evidence.prometheus import read
+from kvroom.engines.metric_names import DIALECTS
+from kvroom.observe.histogram import Histogram, merged
+from kvroom.observe.prometheus import read
 from metrics_server import buckets, vllm
 
 INF = math.inf

@@ -13,7 +13,7 @@ import pytest
 
 import kvroom
 from kvroom.errors import KvroomError
-from kvroom.faces import notebook
+from kvroom.ui import notebook
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/room.ipynb"
 ASKED: dict[str, Any] = {"gpu_count": 4, "context_tokens": "32K", "engine": "arithmetic"}
@@ -66,7 +66,9 @@ def _config() -> dict[str, Any]:
 def test_the_plan_itself_loads_no_face() -> None:
     import subprocess
 
-    code = "import kvroom, sys; kvroom.plan('llama-3-8b', '80GB'); print('kvroom.faces' in sys.modules)"
+    code = (
+        "import kvroom, sys; kvroom.plan('llama-3-8b', '80GB'); print('kvroom.ui' in sys.modules)"
+    )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvroom.simulating import serve
-from kvroom.simulation.fleet import Line
-from kvroom.simulation.occupancy import OFF, WIDE, _upto
-from kvroom.simulation.outcome import Outcome
+from kvroom.planner.simulate import serve
+from kvroom.simulator.fleet import Line
+from kvroom.simulator.metrics import Outcome
+from kvroom.simulator.occupancy import OFF, WIDE, _upto
 from kvroom.workloads.synthetic import of_workload
 from support import ask, asked
 

@@ -3,11 +3,11 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.faces import times
-from kvroom.offload import TierAsked, asked, line
-from kvroom.planning import work
-from kvroom.scenario import Scenario
-from kvroom.simulating import serve, simulate
+from kvroom.planner.plan import work
+from kvroom.planner.simulate import serve, simulate
+from kvroom.scenario.offload import TierAsked, asked, line
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.terminal import times
 from kvroom.workloads.synthetic import parse
 
 SPEC = (

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from kvroom.simulation.links import READ, WRITE, Link
-from kvroom.simulation.scheduler import Settings
-from kvroom.simulation.script import Engine, Group
-from kvroom.simulation.tier_store import Store
-from kvroom.simulation.tiers import Level, Tiers
-from kvroom.timing.ticks import PAIRS, PS_PER_S, Reach, StepClock
+from kvroom.engines.vllm.scheduler import Settings
+from kvroom.latency.clock import PAIRS, PS_PER_S, Reach, StepClock
+from kvroom.simulator.links import READ, WRITE, Link
+from kvroom.simulator.offload import Level, Tiers
+from kvroom.simulator.script import Engine, Group
+from kvroom.simulator.tier_store import Store
 from serving import Case, jumped
 
 CLOCK = StepClock(

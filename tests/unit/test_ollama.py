@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import llama_models as m
-from kvroom.answer import Plan
+from kvroom.answer.plan import Plan
+from kvroom.engines.llama_cpp import cache_sizes
+from kvroom.engines.llama_cpp.ollama import auto_batch
 from kvroom.errors import KvroomError
-from kvroom.memory.engines.llama_cpp import cache_sizes
-from kvroom.memory.engines.llama_cpp.ollama import auto_batch
-from kvroom.planning import plan
+from kvroom.planner.plan import plan
 from kvroom.units import GIB, MIB
 from llama_models import asked, deployed
 

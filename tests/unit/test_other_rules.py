@@ -5,12 +5,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroom.simulation.llama_cpp import Slots, SlotSettings
-from kvroom.simulation.play import play
-from kvroom.simulation.radix import RadixCache
-from kvroom.simulation.sequence import Sequence
-from kvroom.simulation.sglang import Sglang, SglangSettings
-from kvroom.simulation.tokens import BlockHashes
+from kvroom.engines.llama_cpp.scheduler import Slots, SlotSettings
+from kvroom.engines.sglang.scheduler import Sglang, SglangSettings
+from kvroom.kvcache.radix import RadixCache
+from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.tokens import BlockHashes
+from kvroom.simulator.replay import play
 
 
 def request(index, prompt, output, arrival=0):

@@ -6,13 +6,13 @@ import math
 import pytest
 from click.testing import CliRunner
 
-from kvroom.decisions.launch import launch
 from kvroom.errors import KvroomError
-from kvroom.explaining import explain
-from kvroom.faces.cli import main
-from kvroom.planning import plan, work
-from kvroom.scenario import Scenario
-from kvroom.simulating import simulate
+from kvroom.launchers.launch import launch
+from kvroom.planner.explain import explain
+from kvroom.planner.plan import plan, work
+from kvroom.planner.simulate import simulate
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.cli.main import main
 from kvroom.workloads.synthetic import parse
 
 CHAT = {"input_tokens": 2000, "output_tokens": 150}

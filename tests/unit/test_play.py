@@ -2,9 +2,9 @@
 
 import pytest
 
-from kvroom.simulation.play import play
-from kvroom.simulation.rules import Admitted, Pass, RuleSet, Work
-from kvroom.simulation.sequence import Sequence, State
+from kvroom.engines.scheduler import Admitted, Pass, RuleSet, Work
+from kvroom.kvcache.request import Sequence, State
+from kvroom.simulator.replay import play
 
 
 class Slots:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from kvroom.simulation.groups import ChunkGroup, FullGroup, WindowGroup
-from kvroom.simulation.prefix_cache import PrefixCache
-from kvroom.simulation.sequence import Sequence
-from kvroom.simulation.state_groups import AlignedStateGroup
-from kvroom.simulation.tokens import BlockHashes, joined, length
+from kvroom.kvcache.groups import ChunkGroup, FullGroup, WindowGroup
+from kvroom.kvcache.prefix_cache import PrefixCache
+from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.state_groups import AlignedStateGroup
+from kvroom.kvcache.tokens import BlockHashes, joined, length
 
 
 def hashes(*runs, block_tokens=4, count=100):

@@ -10,12 +10,14 @@ from types import SimpleNamespace
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.evidence import bandwidth, disk, gpu_probe, nvml, probe
-from kvroom.evidence.cpu import Cache, caches, cpu_name
-from kvroom.evidence.limits import read_limits
-from kvroom.machines import catalogue
-from kvroom.machines.machine import Machine
-from kvroom.machines.reader import load_machine, resolve
+from kvroom.hardware import catalogue
+from kvroom.hardware.node import Machine
+from kvroom.hardware.reader import load_machine, resolve
+from kvroom.observe.probe import bandwidth, disk, nvml
+from kvroom.observe.probe import gpu as gpu_probe
+from kvroom.observe.probe import machine as probe
+from kvroom.observe.probe.cpu import Cache, caches, cpu_name
+from kvroom.observe.probe.limits import read_limits
 from support import asked
 
 GIB = 2**30

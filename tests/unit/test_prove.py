@@ -13,14 +13,14 @@ from click.testing import CliRunner
 
 import completions_server
 from kvroom.errors import KvroomError
-from kvroom.evidence.completions import Ask, Engine
-from kvroom.evidence.experiments import Lab, Measured, Step, ids
-from kvroom.evidence.proof import calibrated, errors, prove
-from kvroom.evidence.quiet import Meter, between
-from kvroom.faces import proof_page
-from kvroom.faces import prove as face
-from kvroom.faces.cli import main
-from kvroom.scenario import Scenario
+from kvroom.observe.prove.completions import Ask, Engine
+from kvroom.observe.prove.experiments import Lab, Measured, Step, ids
+from kvroom.observe.prove.proof import calibrated, errors, prove
+from kvroom.observe.prove.quiet import Meter, between
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import proof_page
+from kvroom.ui.cli.main import main
+from kvroom.ui.terminal import prove as face
 from support import check_told
 
 pytest.importorskip("prometheus_client")

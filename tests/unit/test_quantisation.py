@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kvroom.errors import KvroomError
 from kvroom.models import hf, parts
 from kvroom.models.dtypes import BF16
-from kvroom.models.quantisation import WEIGHT_DTYPES, Quantisation, from_config, named
-from kvroom.models.quantisation.ggml import BLOCK, TYPES, use_more_bits
+from kvroom.models.quantization import WEIGHT_DTYPES, Quantisation, from_config, named
+from kvroom.models.quantization.ggml import BLOCK, TYPES, use_more_bits
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
 

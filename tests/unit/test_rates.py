@@ -2,9 +2,9 @@
 
 import pytest
 
-from kvroom.machines import find
-from kvroom.machines.spec import Device
-from kvroom.timing.steps import SUSTAINED_FLOPS_PER_J, Rates
+from kvroom.hardware import find
+from kvroom.hardware.device import Device
+from kvroom.latency.step_time import SUSTAINED_FLOPS_PER_J, Rates
 
 
 @pytest.mark.parametrize("name", ["RTX-4090", "RTX-5090", "H100-SXM", "A100-SXM-80"])

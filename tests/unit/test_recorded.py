@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from kvroom.evidence.prometheus import read
-from kvroom.evidence.recorded import flags_of, read_file
-from kvroom.evidence.recording import Recorder
-from kvroom.evidence.watch import Watcher
-from kvroom.faces.cli import main
+from kvroom.observe.prometheus import read
+from kvroom.observe.recorded import flags_of, read_file
+from kvroom.observe.recording import Recorder
+from kvroom.observe.watch import Watcher
+from kvroom.ui.cli.main import main
 
 TEXT = gzip.decompress(
     (Path(__file__).parents[1] / "golden" / "vllm_0.32.0_metrics.txt.gz").read_bytes()

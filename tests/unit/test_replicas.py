@@ -6,11 +6,11 @@ import pytest
 
 from fleets import S, fleet_of, queue
 from kvroom.errors import KvroomError
-from kvroom.fleets import groups_of
-from kvroom.planning import work
-from kvroom.scenario import Scenario
-from kvroom.simulating import serve
-from kvroom.simulation.replicas import Autoscale, Failures
+from kvroom.planner.cluster import groups_of
+from kvroom.planner.plan import work
+from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.replicas import Autoscale, Failures
 
 BASE = {
     "model": "llama-3-8b",

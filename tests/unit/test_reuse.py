@@ -8,8 +8,8 @@ import pytest
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import BF16, cache_dtype
 from kvroom.models.load import load
-from kvroom.simulation.replacement import Marks, belady_hits, fifo_hits, lfu_hits, lru, next_uses
-from kvroom.simulation.reuse import POLICIES, Price, log_spaced, placed, reuse
+from kvroom.simulator.replacement import Marks, belady_hits, fifo_hits, lfu_hits, lru, next_uses
+from kvroom.simulator.reuse import POLICIES, Price, log_spaced, placed, reuse
 from kvroom.workloads.requests import PS_PER_S, HashIds, Request, TokenIds, TokenRuns
 
 KIB, GIB = 2**10, 2**30

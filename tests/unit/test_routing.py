@@ -7,9 +7,9 @@ import pytest
 
 from fleets import S, fleet_of, queue
 from kvroom.errors import KvroomError
-from kvroom.simulation.extents import Holding
-from kvroom.simulation.live import Live
-from kvroom.simulation.routing import Books, Router, Routing, View, leading, parse_routing
+from kvroom.kvcache.extents import Holding
+from kvroom.simulator.live import Live
+from kvroom.simulator.router import Books, Router, Routing, View, leading, parse_routing
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.scenario import ENGINE_ALIASES, Scenario, Workload
+from kvroom.scenario.scenario import ENGINE_ALIASES, Scenario, Workload
 
 BASE = {"model": "llama-3-70b", "gpu": "80GB"}
 

@@ -6,10 +6,10 @@ import pytest
 from click.testing import CliRunner
 
 from kvroom.errors import KvroomError
-from kvroom.faces.cli import main
-from kvroom.simulation.play import play
-from kvroom.simulation.script import Script
-from kvroom.simulation.sequence import State
+from kvroom.kvcache.request import State
+from kvroom.simulator.replay import play
+from kvroom.simulator.script import Script
+from kvroom.ui.cli.main import main
 
 
 def engine(**changes):

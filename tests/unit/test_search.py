@@ -13,16 +13,16 @@ from dataclasses import replace
 import pytest
 
 import kvroom
-from kvroom.decisions.closed import Question, closed
-from kvroom.decisions.demand import demand_of, objectives
-from kvroom.decisions.found import why_not_first
-from kvroom.decisions.journal import Journal
-from kvroom.decisions.search import search
-from kvroom.decisions.space import Space, candidates
-from kvroom.decisions.workers import run_all
 from kvroom.errors import KvroomError
-from kvroom.planning import work
-from kvroom.scenario import Scenario, Workload
+from kvroom.optimize.search.answers import why_not_first
+from kvroom.optimize.search.closed_form import Question, closed
+from kvroom.optimize.search.demand import demand_of, objectives
+from kvroom.optimize.search.journal import Journal
+from kvroom.optimize.search.search import search
+from kvroom.optimize.search.space import Space, candidates
+from kvroom.optimize.search.workers import run_all
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario, Workload
 
 LENGTHS = {"input_tokens": 1000, "output_tokens": 100}
 SMALL = Space(gpus=("L4", "L40S"), counts=(1, 2))
@@ -358,9 +358,9 @@ def test_any_pool_gives_the_same_answer(found):
 
 KILLED = """
 import os, signal, sys
-from kvroom.decisions.search import search
-from kvroom.decisions.space import Space
-from kvroom.scenario import Scenario
+from kvroom.optimize.search.search import search
+from kvroom.optimize.search.space import Space
+from kvroom.scenario.scenario import Scenario
 
 def tell(stage, done, total):
     if stage.startswith("simulations") and done == 1:
@@ -414,8 +414,8 @@ def test_the_python_call():
 
 def test_copies_of_heads_are_laid_out_over_the_context():
     """Eight tensor ranks hold each of four KV heads twice: two of them share a request's tokens."""
-    from kvroom.decisions.space import layouts
     from kvroom.models.load import load
+    from kvroom.optimize.search.space import layouts
 
     dense = [x for x in layouts(load("qwen3-30b-a3b"), 8) if x["pp"] == 1 and x["tp"] == 8]
     assert {x["dcp"] for x in dense} == {1, 2}

@@ -7,14 +7,14 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from kvroom.decisions.lever import SAME
-from kvroom.decisions.levers import levers
-from kvroom.decisions.served import ServedFigures
 from kvroom.errors import KvroomError
-from kvroom.faces.cli import main
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
-from kvroom.simulating import simulate
+from kvroom.optimize.levers.lever import SAME
+from kvroom.optimize.levers.rank import levers
+from kvroom.optimize.levers.served import ServedFigures
+from kvroom.planner.plan import plan
+from kvroom.planner.simulate import simulate
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.cli.main import main
 from kvroom.workloads.synthetic import of_workload
 
 CHATS = {
@@ -105,7 +105,7 @@ def test_each_figure_is_that_of_a_simulation_of_the_changed_question(served):
 
 
 def served_price(scenario):
-    from kvroom.machines import find
+    from kvroom.hardware import find
 
     return find(scenario.gpu).usd_per_hour
 

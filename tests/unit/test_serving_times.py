@@ -3,7 +3,7 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.timing.calibration import TAKES_IN
+from kvroom.latency.calibration import TAKES_IN
 from support import asked
 
 

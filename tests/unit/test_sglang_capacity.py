@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from kvroom.answer import Plan
-from kvroom.deploying import deploy
-from kvroom.memory.engines.releases import nearest_release
-from kvroom.memory.engines.sglang.settings import settings_of
-from kvroom.memory.engines.sglang.share import static_share
-from kvroom.memory.engines.sglang.versions import NEWEST, OLDEST, rules_of
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import Plan
+from kvroom.engines.releases import nearest_release
+from kvroom.engines.sglang.settings import settings_of
+from kvroom.engines.sglang.share import static_share
+from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
+from kvroom.planner.place import deploy
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 
 CARDS = {
     "H100-SXM": (85520809984, 84396107366),

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kvroom.answer import EngineCapacity, Plan
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import EngineCapacity, Plan
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
 

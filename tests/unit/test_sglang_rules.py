@@ -11,27 +11,27 @@ from typing import Any
 
 import pytest
 
-from kvroom.deploying import deploy
-from kvroom.errors import KvroomError
-from kvroom.machines.spec import Device
-from kvroom.memory.engines.releases import nearest_release
-from kvroom.memory.engines.sglang.entries import entries_of, state_bytes
-from kvroom.memory.engines.sglang.flag_names import OTHERS
-from kvroom.memory.engines.sglang.flags import read_flags
-from kvroom.memory.engines.sglang.platform import platform_of
-from kvroom.memory.engines.sglang.pools import stage_sizes
-from kvroom.memory.engines.sglang.settings import Settings, settings_of
-from kvroom.memory.engines.sglang.share import (
+from kvroom.engines.releases import nearest_release
+from kvroom.engines.sglang.entries import entries_of, state_bytes
+from kvroom.engines.sglang.flag_names import OTHERS
+from kvroom.engines.sglang.flags import read_flags
+from kvroom.engines.sglang.platform import platform_of
+from kvroom.engines.sglang.pools import stage_sizes
+from kvroom.engines.sglang.settings import Settings, settings_of
+from kvroom.engines.sglang.share import (
     image_reserve_mib,
     prefill_graph_sizes,
     static_share,
     vision_factor,
 )
-from kvroom.memory.engines.sglang.versions import CHANGES, NEWEST, OLDEST, Rules, rules_of
-from kvroom.memory.layout import Layout
+from kvroom.engines.sglang.versions import CHANGES, NEWEST, OLDEST, Rules, rules_of
+from kvroom.errors import KvroomError
+from kvroom.hardware.device import Device
 from kvroom.models.spec import Vision
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.planner.place import deploy
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.layout import Layout
 
 Release = tuple[int, int, int]
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from kvroom.scenario import Scenario
-from kvroom.simulating import Simulated, simulate
-from kvroom.simulation.drafts import Drafts, drawn, stream
-from kvroom.simulation.groups import FullGroup
-from kvroom.simulation.prefix_cache import PrefixCache
-from kvroom.simulation.scheduler import Scheduler, Settings
-from kvroom.simulation.sequence import Sequence
-from kvroom.simulation.tokens import BlockHashes
-from kvroom.timing.drafting import expected_tokens
+from kvroom.engines.draft_tokens import Drafts, drawn, stream
+from kvroom.engines.vllm.scheduler import Scheduler, Settings
+from kvroom.kvcache.groups import FullGroup
+from kvroom.kvcache.prefix_cache import PrefixCache
+from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.tokens import BlockHashes
+from kvroom.latency.drafting import expected_tokens
+from kvroom.planner.simulate import Simulated, simulate
+from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.synthetic import parse
 from support import ask
 

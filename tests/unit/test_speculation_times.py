@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.explaining import explain
-from kvroom.planning import Workings
-from kvroom.timing.drafting import expected_tokens
-from kvroom.timing.steps import Terms
+from kvroom.latency.drafting import expected_tokens
+from kvroom.latency.step_time import Terms
+from kvroom.planner.explain import explain
+from kvroom.planner.plan import Workings
 from support import ask, asked, evaluated
 
 EAGLE = {"method": "eagle3", "num_speculative_tokens": 3, "acceptance_rate": 0.75}
@@ -191,7 +191,7 @@ def test_a_table_of_vllm_says_how_many_are_drafted_at_which_batch():
 
 
 def test_the_short_form_says_the_same():
-    from kvroom.speculation import check, line
+    from kvroom.scenario.speculation import check, line
 
     for short, long in (
         ("mtp", {"method": "mtp"}),

@@ -3,8 +3,8 @@
 
 import io
 
-from kvroom.evidence.reconcile import reconcile
-from kvroom.evidence.startup_log import StartupLog, read
+from kvroom.observe.logs.startup import StartupLog, read
+from kvroom.observe.reconcile import reconcile
 from kvroom.units import GIB, MIB
 
 

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from kvroom.evidence.startup_log import StartupLog, read
+from kvroom.observe.logs.startup import StartupLog, read
 from kvroom.units import GIB
 
 V0 = """\
@@ -56,8 +56,8 @@ def of(text: str | bytes) -> StartupLog:
 
 
 def test_a_start_over_and_over_is_read_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvroom.evidence.lines.MOST_HITS", 100)
-    monkeypatch.setattr("kvroom.evidence.lines.TAIL_BYTES", 20_000)
+    monkeypatch.setattr("kvroom.observe.logs.lines.MOST_HITS", 100)
+    monkeypatch.setattr("kvroom.observe.logs.lines.TAIL_BYTES", 20_000)
     last = V1.replace("394,633", "111,111")
     text = V1 * 1000 + last + "x" * 500
     log = of(text)

@@ -4,11 +4,11 @@ from math import ceil
 
 import pytest
 
-from kvroom.decisions.closed import Question, served_of
-from kvroom.decisions.trial import Steady
-from kvroom.planning import place, work
-from kvroom.scenario import Scenario
-from kvroom.simulating import serve
+from kvroom.optimize.search.closed_form import Question, served_of
+from kvroom.optimize.search.trial import Steady
+from kvroom.planner.plan import place, work
+from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
 
 VARIED = {
     "input": "lognormal:mean=1000:sigma=0.7:min=16:max=6000",

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvroom.decisions.sweep import parse, sweep
 from kvroom.errors import KvroomError
-from kvroom.faces import curve
-from kvroom.scenario import Scenario
+from kvroom.optimize.sweep import parse, sweep
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.terminal import curve
 from support import check_told
 
 

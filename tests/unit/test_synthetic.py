@@ -7,7 +7,7 @@ from statistics import mean, pstdev
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.scenario import Scenario
+from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.requests import PS_PER_S, TokenRuns
 from kvroom.workloads.synthetic import of_workload, parse
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import llama_models as m
-from kvroom.answer import Account, EngineCapacity, Plan
+from kvroom.answer.plan import Account, EngineCapacity, Plan
 from kvroom.errors import KvroomError
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB, MIB
 from llama_models import asked
 

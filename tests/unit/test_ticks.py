@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvroom.timing.steps import none
-from kvroom.timing.ticks import PAIRS, PS_PER_S, Reach, StepClock, step_clock
+from kvroom.latency.clock import PAIRS, PS_PER_S, Reach, StepClock, step_clock
+from kvroom.latency.step_time import none
 from support import asked
 
 DEPLOYMENTS = {

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvroom.machines import find
-from kvroom.machines.machine import Machine
-from kvroom.machines.spec import Device, Link, Tier
-from kvroom.timing.tiers import break_even_bytes_per_s, crossings, crossover, ladder, transfer_s
+from kvroom.hardware import find
+from kvroom.hardware.device import Device, Link, Tier
+from kvroom.hardware.node import Machine
+from kvroom.latency.transfer import break_even_bytes_per_s, crossings, crossover, ladder, transfer_s
 from support import asked
 
 GIB = 2**30

@@ -7,9 +7,9 @@ from array import array
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.workloads import traces
 from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, in_order
-from kvroom.workloads.traces import Trace, write
+from kvroom.workloads.traces import reader as traces
+from kvroom.workloads.traces.reader import Trace, write
 
 MS, S = 10**9, 10**12
 GOOD = {"timestamp": 0, "input_length": 10, "output_length": 5}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvroom.machines import find
+from kvroom.hardware import find
+from kvroom.latency.traffic import compute_dtype, smallest
 from kvroom.models.dtypes import BF16
-from kvroom.models.quantisation import named
-from kvroom.timing.traffic import compute_dtype, smallest
+from kvroom.models.quantization import named
 from support import ask, asked
 
 

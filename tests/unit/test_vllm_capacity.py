@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kvroom.answer import Plan
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import Plan
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
 MODELS: dict[str, dict[str, Any]] = {

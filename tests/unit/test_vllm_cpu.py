@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from engine import models
-from kvroom.answer import EngineCapacity
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.answer.plan import EngineCapacity
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import GIB
 
 SETS = "avx512_bf16"

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from kvroom.engines.vllm.graphs import capture_sizes
 from kvroom.errors import KvroomError
-from kvroom.memory.engines.vllm.graphs import capture_sizes
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
 
-OVERHEADS = files("kvroom.memory.engines.vllm").joinpath("overheads.json").read_text("utf-8")
+OVERHEADS = files("kvroom.engines.vllm").joinpath("overheads.json").read_text("utf-8")
 
 
 def graph_bytes(gpu: str = "H100-SXM", version: str = "0.33.0", **args: Any) -> tuple[int, int]:

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from kvroom.answer import Plan
-from kvroom.errors import KvroomError
-from kvroom.memory.engines.vllm.capacity import Pool, Stage
-from kvroom.memory.engines.vllm.flags import read_flags
-from kvroom.memory.engines.vllm.groups import CannotStart, Group, bytes_per_block, groups_of
-from kvroom.memory.engines.vllm.packed import least_padding
-from kvroom.memory.engines.vllm.specs import LayerSpec, Spec
-from kvroom.memory.engines.vllm.versions import (
+from kvroom.answer.plan import Plan
+from kvroom.engines.vllm.capacity import Pool, Stage
+from kvroom.engines.vllm.flags import read_flags
+from kvroom.engines.vllm.groups import CannotStart, Group, bytes_per_block, groups_of
+from kvroom.engines.vllm.packed import least_padding
+from kvroom.engines.vllm.specs import LayerSpec, Spec
+from kvroom.engines.vllm.versions import (
     CHANGES,
     NEWEST,
     OLDEST,
@@ -27,9 +26,10 @@ from kvroom.memory.engines.vllm.versions import (
     rules_of,
     since,
 )
-from kvroom.memory.layout import Layout
-from kvroom.planning import plan
-from kvroom.scenario import Scenario
+from kvroom.errors import KvroomError
+from kvroom.planner.plan import plan
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.layout import Layout
 from kvroom.units import GIB
 
 LLAMA = {  # meta-llama/Llama-3.1-8B

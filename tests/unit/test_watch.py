@@ -9,15 +9,15 @@ import pytest
 from click.testing import CliRunner
 
 from kvroom.errors import KvroomError
-from kvroom.evidence.endpoint import Endpoint, NoAnswerError
-from kvroom.evidence.prometheus import Reading, read
-from kvroom.evidence.recording import Recorder, Recording, cache_of
-from kvroom.evidence.watch import MOST_SAMPLES, Sample, Watcher
-from kvroom.faces.cli import main
-from kvroom.scenario import Scenario
-from kvroom.simulating import simulate
+from kvroom.observe.endpoint import Endpoint, NoAnswerError
+from kvroom.observe.prometheus import Reading, read
+from kvroom.observe.recording import Recorder, Recording, cache_of
+from kvroom.observe.watch import MOST_SAMPLES, Sample, Watcher
+from kvroom.planner.simulate import simulate
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.cli.main import main
 from kvroom.workloads.requests import PS_PER_S
-from kvroom.workloads.traces import Trace, write
+from kvroom.workloads.traces.reader import Trace, write
 from metrics_server import buckets, raw, serving, text, vllm
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kvroom.faces.cli import main
-from kvroom.faces.presets import REFERENCE
-from kvroom.scenario import Scenario
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.cli.main import main
+from kvroom.ui.web.presets import REFERENCE
 
 FP8 = {**REFERENCE.scenario, "kv_dtype": "fp8"}
 

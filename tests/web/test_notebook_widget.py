@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kvroom.faces import codec, notebook, page
-from kvroom.faces.presets import REFERENCE
-from kvroom.scenario import Scenario
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec, notebook
+from kvroom.ui.web import page
+from kvroom.ui.web.presets import REFERENCE
 
 CELL = """async ([esm, css, answer, elements]) => {
     const sheet = document.createElement('style');

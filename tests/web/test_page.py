@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kvroom.faces import times
-from kvroom.faces.presets import PRESETS, REFERENCE
 from kvroom.models.catalogue import config_of
-from kvroom.planning import plan, work
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import plan, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.terminal import times
+from kvroom.ui.web.presets import PRESETS, REFERENCE
 from kvroom.units import show_count, show_gb, show_gib, show_seconds, show_tokens, show_usd
 
 

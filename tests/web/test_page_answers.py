@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kvroom.scenario import Scenario
+from kvroom.scenario.scenario import Scenario
 
 
 def test_a_hand_that_rests_on_a_slider_needs_no_request(visit: Any) -> None:

@@ -10,13 +10,14 @@ import pytest
 from click.testing import CliRunner
 from test_sections import H100, LOG
 
-from kvroom.decisions.levers import levers as find_levers
-from kvroom.faces import codec, times
-from kvroom.faces.cli import main
-from kvroom.faces.presets import PRESETS, REFERENCE
-from kvroom.faces.sections import levers, reality
-from kvroom.planning import work
-from kvroom.scenario import Scenario
+from kvroom.optimize.levers.rank import levers as find_levers
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec
+from kvroom.ui.cli.main import main
+from kvroom.ui.terminal import times
+from kvroom.ui.web.presets import PRESETS, REFERENCE
+from kvroom.ui.web.sections import levers, reality
 
 FIGURES = ("tiers-figure", "levers-figure", "reality-figure")
 ONE_NODE = PRESETS[1].scenario

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from test_simulations import TRACE, settled
 
-from kvroom.faces.cli import main
+from kvroom.ui.cli.main import main
 
 FIGURE = "document.getElementById('replay-figure')"
 

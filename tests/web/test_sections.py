@@ -14,16 +14,18 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
-from kvroom.decisions.levers import levers as find_levers
 from kvroom.errors import KvroomError
-from kvroom.faces import codec, server, times
-from kvroom.faces.cli import main
-from kvroom.faces.presets import PRESETS, REFERENCE
-from kvroom.faces.sections import dropped, levers, reality, routes, tiers
 from kvroom.models.catalogue import config_of
-from kvroom.planning import work
-from kvroom.scenario import Scenario
-from kvroom.simulating import serve
+from kvroom.optimize.levers.rank import levers as find_levers
+from kvroom.planner.plan import work
+from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec
+from kvroom.ui.cli.main import main
+from kvroom.ui.terminal import times
+from kvroom.ui.web import server
+from kvroom.ui.web.presets import PRESETS, REFERENCE
+from kvroom.ui.web.sections import dropped, levers, reality, routes, tiers
 
 H100 = {"model": "qwen2.5-14b", "gpu": "H100-SXM", "context_tokens": 4096}
 LOG = (
@@ -181,11 +183,11 @@ def test_serving_ends_when_the_reader_leaves(monkeypatch: pytest.MonkeyPatch) ->
 
         return serve(made, source, watch=look)
 
-    monkeypatch.setattr("kvroom.decisions.served.serve", stopped)
+    monkeypatch.setattr("kvroom.optimize.levers.served.serve", stopped)
     with pytest.raises(levers.StoppedError):
         levers.served(asked, stop=stop)
     assert len(seen) == 1  # in the midst of the first simulation
-    monkeypatch.setattr("kvroom.decisions.served.serve", serve)
+    monkeypatch.setattr("kvroom.optimize.levers.served.serve", serve)
     monkeypatch.setattr(levers, "MOST_CPU_S", -1.0)
     with pytest.raises(KvroomError, match="takes too long"):
         levers.served(asked, stop=threading.Event())

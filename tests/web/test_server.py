@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from kvroom.faces import answers, codec, page, server, times
-from kvroom.faces.presets import COMPARED, PRESETS, REFERENCE
 from kvroom.models.catalogue import config_of
-from kvroom.planning import work
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec
+from kvroom.ui.terminal import times
+from kvroom.ui.web import answers, page, server
+from kvroom.ui.web.presets import COMPARED, PRESETS, REFERENCE
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +342,7 @@ def test_commands_shown_answer_the_same() -> None:
 
     from click.testing import CliRunner
 
-    from kvroom.faces.cli import main
+    from kvroom.ui.cli.main import main
 
     asked = [
         *(p.scenario for p in PRESETS),

@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
 
-from kvroom.faces import replays, server, simulations
-from kvroom.faces.cli import main
-from kvroom.faces.presets import PRESETS, REFERENCE
+from kvroom.ui.cli.main import main
+from kvroom.ui.web import replays, server, simulations
+from kvroom.ui.web.presets import PRESETS, REFERENCE
 
 SERVED = {
     "model": "llama-3-8b",

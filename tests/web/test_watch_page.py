@@ -15,9 +15,9 @@ from browser import serving
 
 import metrics_server
 from kvroom.errors import KvroomError
-from kvroom.evidence import prometheus
-from kvroom.evidence.endpoint import Endpoint
-from kvroom.faces.watched import HISTORY, MARKER, Board
+from kvroom.observe import prometheus
+from kvroom.observe.endpoint import Endpoint
+from kvroom.ui.web.watched import HISTORY, MARKER, Board
 from metrics_server import buckets, raw, text, vllm
 from web.conftest import Visit
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kvroom.faces import page
-from kvroom.faces.assumptions import assumptions
-from kvroom.faces.presets import PRESETS
-from kvroom.planning import work
-from kvroom.scenario import Scenario
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.web import page
+from kvroom.ui.web.assumptions import assumptions
+from kvroom.ui.web.presets import PRESETS
 
 
 def test_every_term_is_in_the_glossary_and_every_word_is_used() -> None:

@@ -21,9 +21,9 @@ from kvroom.models import hf
 from kvroom.models.dtypes import FP32, Dtype
 from kvroom.models.files import read_bytes, stamp
 from kvroom.models.gguf_config import config_of
-from kvroom.models.quantisation import Quantisation
-from kvroom.models.quantisation.base import average
-from kvroom.models.quantisation.ggml import BLOCK, TYPES, role_of
+from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import average
+from kvroom.models.quantization.ggml import BLOCK, TYPES, role_of
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
 from kvroom.units import MAX_BYTES

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.scenario import Workload, check_keys, spec_text
+from kvroom.scenario.scenario import Workload, check_keys, spec_text
 from kvroom.units import check_float, check_int, parse_tokens
 from kvroom.workloads.distributions import (
     Distribution,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from kvroom.errors import KvroomError
-from kvroom.models import parts, quantisation
+from kvroom.models import parts
+from kvroom.models import quantization as quantisation
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.spec import Layer, ModelSpec, Run, runs_of
 from kvroom.models.tensors import Tensor

@@ -18,13 +18,7 @@ from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import by_kind, filled, grouped, prediction
 from kvroom.models.hf.hybrid import attention, block
-from kvroom.models.hf.recurrent import (
-    Mixer,
-    conv1d,
-    grouped_vector,
-    layer_types,
-    state_dtype,
-)
+from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_types, state_dtype
 from kvroom.models.hf.vision import composite, qwen3_tower
 from kvroom.models.kinds import ConvState, RecurrentState
 from kvroom.models.parts import Tensors

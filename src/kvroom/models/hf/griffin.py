@@ -16,13 +16,7 @@ from kvroom.models.hf.common import HIDDEN, INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import block
-from kvroom.models.hf.recurrent import (
-    Mixer,
-    conv1d,
-    grouped_vector,
-    layer_types,
-    state_dtype,
-)
+from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_types, state_dtype
 from kvroom.models.kinds import ConvState, FullAttention, RecurrentState, SlidingWindow
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec

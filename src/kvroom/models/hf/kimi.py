@@ -22,13 +22,7 @@ from kvroom.models.hf.experts import by_kind, filled, prediction, sparse_layers
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.latent import LatentSizes, latent_sizes
 from kvroom.models.hf.moonvit import moonvit3d
-from kvroom.models.hf.recurrent import (
-    Mixer,
-    conv1d,
-    grouped_vector,
-    layer_types,
-    state_dtype,
-)
+from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_types, state_dtype
 from kvroom.models.hf.vision import composite
 from kvroom.models.kinds import ConvState, RecurrentState
 from kvroom.models.parts import Tensors

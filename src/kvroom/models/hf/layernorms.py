@@ -14,13 +14,7 @@ from kvroom.errors import KvroomError
 from kvroom.models import parts
 from kvroom.models.hf.common import layer_kinds, sizes
 from kvroom.models.hf.config import Config
-from kvroom.models.hf.dense import (
-    decoder,
-    head_norms,
-    llama_tensors,
-    sliding_window,
-    width_norms,
-)
+from kvroom.models.hf.dense import decoder, head_norms, llama_tensors, sliding_window, width_norms
 from kvroom.models.spec import ModelSpec
 
 POST_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")

@@ -15,13 +15,7 @@ from kvroom.models.hf.common import INNER, Sizes, model, sizes
 from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention, block
-from kvroom.models.hf.recurrent import (
-    LAYER_TYPES,
-    Mixer,
-    grouped_vector,
-    layer_types,
-    state_dtype,
-)
+from kvroom.models.hf.recurrent import LAYER_TYPES, Mixer, grouped_vector, layer_types, state_dtype
 from kvroom.models.kinds import RecurrentState
 from kvroom.models.spec import ModelSpec
 

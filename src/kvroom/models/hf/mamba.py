@@ -13,14 +13,7 @@ from kvroom.models import parts
 from kvroom.models.hf.common import HIDDEN, LAYERS, model
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import filled
-from kvroom.models.hf.recurrent import (
-    Mixer,
-    dt_rank,
-    expanded,
-    mamba1,
-    mamba2,
-    state_dtype,
-)
+from kvroom.models.hf.recurrent import Mixer, dt_rank, expanded, mamba1, mamba2, state_dtype
 from kvroom.models.spec import Layer, ModelSpec
 
 

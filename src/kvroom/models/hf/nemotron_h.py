@@ -18,13 +18,7 @@ from kvroom.models.hf.common import LAYERS, Sizes, model, sizes
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention
-from kvroom.models.hf.recurrent import (
-    LAYER_TYPES,
-    Mixer,
-    known_types,
-    mamba2,
-    state_dtype,
-)
+from kvroom.models.hf.recurrent import LAYER_TYPES, Mixer, known_types, mamba2, state_dtype
 from kvroom.models.spec import Layer, ModelSpec, Run, runs_of
 
 KINDS = ("state", "full", "mlp", "moe")

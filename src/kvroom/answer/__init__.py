@@ -1,0 +1,1 @@
+"""The answer: a Plan, its figures, and where each comes from."""

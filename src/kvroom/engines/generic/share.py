@@ -1,0 +1,80 @@
+"""A serving engine whose own rules are not modelled: a share of visible memory, less what any takes.
+
+The share is what such engines take by default. Activations, runtime and graphs are
+assumed from what engines print at start-up (a few hundred MiB to a few GiB; the band says so).
+"""
+
+from __future__ import annotations
+
+from kvroom.answer.plan import EngineCapacity
+from kvroom.engines.base import EngineAnswer, account
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.ledger import binding_rank, longest_context
+from kvroom.units import GIB, MIB, check_float
+
+SHARE = 0.9
+BLOCK_TOKENS = 16
+ACTIVATIONS = (1 * GIB, 300 * MIB, 4 * GIB)
+RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
+GRAPHS = (500 * MIB, 40 * MIB, 3 * GIB)
+
+
+def answer(d: Deployment) -> EngineAnswer:
+    """Visible bytes × share − weights − assumed overheads, in whole blocks of 16 tokens."""
+    gpu = d.known_bytes.get("visible", d.device.engine_bytes)
+    share = check_float(
+        "engine_args.gpu_memory_utilization",
+        d.args.get("gpu_memory_utilization", SHARE),
+        low=0.01,
+        high=1.0,
+    )
+    over = {
+        "activations": ACTIVATIONS,
+        "runtime": RUNTIME,
+        "graphs": GRAPHS,
+    }
+    for name in over:
+        if name in d.known_bytes:
+            over[name] = (d.known_bytes[name],) * 3
+    budget = int(gpu * share)
+    assumed = sum(o[0] for o in over.values())
+    rank = binding_rank(d, budget - assumed)
+    weights = d.known_bytes.get("weights", rank.weight_bytes)
+    taken = assumed + d.extras.loaded_bytes(rank.stage)
+    left = budget - weights - taken
+    cache = max(0, left)
+    need = rank.request_bytes(
+        -(-d.context_tokens // BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
+    )
+    caches = [max(0, budget - d.loaded_bytes(r) - assumed) for r in d.ranks]
+    most = cache / need if need else None
+    starts = left > 0 and cache >= need
+    low = max(0, left - sum(o[2] - o[0] for o in over.values()))
+    high = max(0, left + sum(o[0] - o[1] for o in over.values()))
+    longest = longest_context(d.ranks, caches, d.kv, d.encoder_tokens)
+    return EngineAnswer(
+        rank=rank,
+        gpu_bytes=gpu,
+        accounts=(
+            account("weights", weights, "measured" if "weights" in d.known_bytes else "config"),
+            *d.extras.accounts(rank.stage),
+            *(
+                account(n, o[0], "measured" if n in d.known_bytes else "assumed", (o[1], o[2]))
+                for n, o in over.items()
+            ),
+            account("kv", cache, "engine rule", (low, high)),
+            account("unused", gpu - weights - taken - cache, "engine rule"),
+        ),
+        kv_bytes=cache,
+        capacity=EngineCapacity(
+            block_tokens=BLOCK_TOKENS,
+            kv_tokens=int(most * d.context_tokens) if most is not None else None,
+            max_concurrency=most,
+            low=low / need if need else None,
+            high=high / need if need else None,
+            max_context_tokens=longest and longest // BLOCK_TOKENS * BLOCK_TOKENS,
+        ),
+        starts=starts,
+        reason="" if starts else "weights, overheads and one request need more than its share",
+        warnings=(f"{d.engine}'s own rules are not modelled yet: capacity.engine is an estimate",),
+    )

@@ -1,0 +1,184 @@
+"""llama-server's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
+
+Names are the long ones with underscores; the short ones (``c``, ``np``, ``ngl`` …) mean the same.
+Flags without bearing on memory are passed over; an unknown one is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kvroom.engines import flags as read
+from kvroom.engines.llama_cpp.flag_names import OTHERS, SHORT
+from kvroom.errors import KvroomError
+from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.units import MIB
+
+TYPES = ("fp32", "fp16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
+"""What llama.cpp stores keys and values in, by kvroom's names."""
+ALL = 10**6
+"""More layers than any model has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """The flags that bear on memory; None where llama.cpp decides. ``auto_slots``: its own default
+    number of slots is asked for."""
+
+    total: int | None = None
+    slots: int | None = None
+    auto_slots: bool = False
+    unified: bool | None = None
+    slot_tokens: int | None = None
+    batch: int = 2048
+    ubatch: int = 512
+    flash: bool | None = None
+    key: str | None = None
+    value: str | None = None
+    swa_full: bool = False
+    gpu_layers: int | None = None
+    split_mode: str = "layer"
+    tensor_split: tuple[float, ...] = ()
+    main_gpu: int = 0
+    kv_on_gpu: bool = True
+    host_experts: int = 0
+    overridden: bool = False
+    fit: bool | None = None
+    fit_margin: tuple[int, ...] = ()
+    fit_context: int = 4096
+    towers: bool = False
+    drafted: int = 0
+    mla: int | None = None
+
+
+def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> Flags:
+    """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
+    given = named(args)
+    read.check_known(engine, given, KNOWN_FLAGS)
+    found: dict[str, Any] = {}
+    for name, (field, reader) in READERS.items():
+        if given.get(name) is not None:
+            found[field] = reader(f"engine_args.{name}", given[name])
+    for name, field in _NEGATIVES.items():
+        if given.get(name) is not None:
+            found[field] = not read.switch(f"engine_args.{name}", given[name])
+    if "parallel" in given:
+        slots = read.number("engine_args.parallel", given["parallel"], -1, 100_000)
+        found["slots"], found["auto_slots"] = (slots, False) if slots > 0 else (None, True)
+    if read.switch("engine_args.cpu_moe", given.get("cpu_moe", False)):
+        found["host_experts"] = ALL
+    found["overridden"] = bool(given.get("override_tensor"))
+    if given.get("mmproj"):
+        found["towers"] = found.get("towers", True)
+    else:
+        found["towers"] = False
+    if "spec_type" in given and _rolls_back(given["spec_type"]):
+        drafted = given.get("spec_draft_n_max", given.get("draft_max", 0))
+        found["drafted"] = read.number("engine_args.spec_draft_n_max", drafted, 0, 1000)
+    return Flags(**found)
+
+
+def named(args: Mapping[str, Any]) -> dict[str, Any]:
+    """``args`` by their long names."""
+    made: dict[str, Any] = {}
+    for key, value in args.items():
+        name = read.plain_name(key)
+        made[SHORT.get(name, name)] = value
+    return made
+
+
+def cache_type(field: str, value: Any) -> str:
+    """A cache type by kvroom's name; KvroomError where llama.cpp has no such."""
+    word = read.text(field, value)
+    name = CACHE_ALIASES.get(word, word)
+    if name not in TYPES:
+        fix = "Use q8_0 for one byte a number, or q4_0; f16 is the default."
+        raise KvroomError(field, value, "is no cache type of llama.cpp", fix)
+    return name
+
+
+def _rolls_back(value: Any) -> bool:
+    """Whether this way of speculating keeps older recurrent states, to go back to."""
+    word = str(value).lower().replace("_", "-")
+    return any(w in word for w in ("mtp", "eagle3", "dflash"))
+
+
+def _layers(field: str, value: Any) -> int | None:
+    word = value.strip().lower() if isinstance(value, str) else value
+    if word in ("auto", -1, "-1"):
+        return None
+    return ALL if word in ("all", -2, "-2") else read.number(field, value, 0, ALL)
+
+
+def _tri(field: str, value: Any) -> bool | None:
+    """on, off or auto."""
+    word = value.strip().lower() if isinstance(value, str) else value
+    return None if word in ("auto", -1, "-1") else read.switch(field, value)
+
+
+def _context(field: str, value: Any) -> int:
+    return read.number(field, value, 0, 10**9)
+
+
+def _small(field: str, value: Any) -> int:
+    return read.number(field, value, 0, 100_000)
+
+
+def _margins(field: str, value: Any) -> tuple[int, ...]:
+    """MiB to leave free, for all devices or one each."""
+    listed = value.replace(",", " ").split() if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple):
+        listed = [listed]
+    return tuple(read.number(field, v, 0, 10**8) * MIB for v in listed)
+
+
+def _shares(field: str, value: Any) -> tuple[float, ...]:
+    listed = value.replace("/", ",").split(",") if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple):
+        listed = [listed]
+    found = tuple(read.fraction(field, v, 1e9) for v in listed)
+    if not any(found):
+        raise KvroomError(field, value, "gives no GPU a share", "Write proportions, such as 3,1.")
+    return found
+
+
+READERS: dict[str, tuple[str, read.Reader]] = {
+    "ctx_size": ("total", _context),
+    "kv_unified": ("unified", read.switch),
+    "kv_unified_per_slot": ("slot_tokens", read.count),
+    "batch_size": ("batch", read.count),
+    "ubatch_size": ("ubatch", read.count),
+    "flash_attn": ("flash", _tri),
+    "cache_type_k": ("key", cache_type),
+    "cache_type_v": ("value", cache_type),
+    "swa_full": ("swa_full", read.switch),
+    "n_gpu_layers": ("gpu_layers", _layers),
+    "split_mode": ("split_mode", read.one_of("none", "layer", "row", "tensor")),
+    "tensor_split": ("tensor_split", _shares),
+    "main_gpu": ("main_gpu", _small),
+    "kv_offload": ("kv_on_gpu", read.switch),
+    "n_cpu_moe": ("host_experts", _small),
+    "fit": ("fit", read.switch),
+    "fit_target": ("fit_margin", _margins),
+    "fit_ctx": ("fit_context", read.count),
+    "mmproj_offload": ("towers", read.switch),
+    "mla_use": ("mla", _small),
+}
+_NEGATIVES = {
+    "no_kv_unified": "unified",
+    "no_kv_offload": "kv_on_gpu",
+    "no_mmproj_offload": "towers",
+}
+_SPECIAL = (
+    "parallel",
+    "cpu_moe",
+    "override_tensor",
+    "mmproj",
+    "spec_type",
+    "spec_draft_n_max",
+    "draft_max",
+)
+KNOWN_FLAGS = frozenset((*READERS, *_NEGATIVES, *_SPECIAL, *SHORT, *OTHERS))
+"""Every flag that a Scenario may carry."""

@@ -1,0 +1,298 @@
+"""What llama.cpp, ik_llama.cpp and Ollama print as they load: buffers by device, the cache, the context."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size, whole
+
+ENGINE = "llama.cpp"
+BUFFERS = {"model": "weights", "KV": "kv", "RS": "state", "compute": "compute", "output": "output"}
+SERVER = "server"
+"""The setting that holds what a server says before it loads anything."""
+KEPT = ("ollama", SERVER)
+_FLASH = {"1": True, "0": False, "enabled": True, "disabled": False}
+"""Words for flash attention; ``auto`` leaves it to what is printed of it later."""
+_FILE_WEIGHTS = re.compile(
+    r"[-._]((?:i?q\d\w*?|bf16|f16|f32|mxfp4))(?:-\d{5}-of-\d{5})?\.gguf$", re.IGNORECASE
+)
+_PAIRS = re.compile(r"(\w+)=(?:\"([^\"]*)\"|(\S*))")
+_HOST = re.compile(r"CPU|Host|host", re.IGNORECASE)
+
+
+def _buffer(record: Record, found: re.Match[str]) -> None:
+    """One device's buffer of weights, cache, state or work; contexts of a draft add none of their own."""
+    record.part(BUFFERS[found["kind"] or "model"], found["device"], size(found["size"]))
+
+
+def _cache(record: Record, found: re.Match[str]) -> None:
+    """One cache: models with windows have two, told apart by cells and layers."""
+    cells, layers = whole(found["cells"]), whole(found["layers"])
+    seqs = re.search(r"(\d+)/(\d+) seqs", found[0])
+    slots, streams = (int(seqs[1][:9]), int(seqs[2][:9])) if seqs else (1, 1)
+    if cells is not None:
+        record.part("cells", f"{cells} x {layers}", cells * max(1, streams))
+    record.part("caches", f"{cells} x {layers}", size(found["size"]))
+    record.add("k_type", found["k"])
+    record.add("v_type", found["v"])
+    if seqs:
+        record.add("n_seq_max", slots)
+        record.settings["shared_cells"] = streams == 1 < slots
+
+
+def _self_size(record: Record, found: re.Match[str]) -> None:
+    record.part("caches", "self", size(found["size"]))
+
+
+def _command(record: Record, found: re.Match[str]) -> None:
+    record.settings["command"] = found["rest"]
+
+
+def _word(name: str) -> Callable[[Record, re.Match[str]], None]:
+    """Keeps a setting's word."""
+
+    def keep(record: Record, found: re.Match[str]) -> None:
+        record.settings[name] = found["name"]
+
+    return keep
+
+
+def _state(record: Record, found: re.Match[str]) -> None:
+    """The recurrent layers' state, all devices together."""
+    record.part("states", "all", size(found["size"]))
+
+
+def _card(record: Record, found: re.Match[str]) -> None:
+    """One card: those that are used, or those that are there, are counted by their names."""
+    record.part("cards " + ("used" if "using" in found[0] else "seen"), found["device"], 1)
+    record.add("gpu", found["gpu"].strip()[:300] or None)
+
+
+def _ftype(record: Record, found: re.Match[str]) -> None:
+    """The file's mix as its name is written: ``Q4_K - Medium`` is q4_k_m."""
+    word = re.sub(r"\s*-\s*(Small|Medium|Large)\b", lambda m: "_" + m[1][0], found["name"])
+    record.settings["file_type"] = word.split()[0].lower()
+
+
+def _server(record: Record, **more: Any) -> dict[str, Any]:
+    """What Ollama's server says once, for every model that it loads: it stays with the next start."""
+    record.settings["ollama"] = True
+    server: dict[str, Any] = record.settings.setdefault(SERVER, {"cards": {}})
+    server.update(more)
+    return server
+
+
+def _environment(record: Record, found: re.Match[str]) -> None:
+    said = re.findall(r"OLLAMA_(\w+):(\S*?)(?=\s|\]|$)", found["rest"])
+    _server(record, env={name.lower(): value for name, value in said[:100]})
+
+
+def _listening(record: Record, found: re.Match[str]) -> None:
+    _server(record, version=found["engine_version"])
+
+
+def _compute(record: Record, found: re.Match[str]) -> None:
+    """One card as Ollama's server finds it; newer ones call it CUDA0 and describe it."""
+    said = {k: a or b for k, a, b in _PAIRS.findall(found["rest"])}
+    if said.get("library", "").lower() == "cpu":
+        return
+    cards = _server(record)["cards"]
+    if len(cards) < 1000:
+        name = said.get("description") or said.get("name") or ""
+        cards[said.get("id", str(len(cards)))] = (name[:300], size(said.get("total", "")))
+
+
+def _ollama(record: Record, found: re.Match[str]) -> None:
+    kind = {"model weights": "weights", "kv cache": "kv", "compute graph": "compute"}
+    record.part(kind[found["kind"]], found["device"], size(found["size"]))
+    record.settings["ollama"] = True
+
+
+SHAPES: tuple[Shape, ...] = (
+    shape("build: ", r"build: (?P<engine_version>\d+) \(", opens=True),
+    shape("starting ", r"starting .*?(?:server|runner).*?cmd=(?P<rest>.*)", opens=True, read=_command),
+    shape("meta data with", r"key-value pairs.* from (?P<model>\S+\.gguf)"),
+    shape("general.name", r"general\.name\s*(?:str)?\s*= *{name}$"),
+    shape("n_ctx", r"\bn_ctx\s*= *{n_ctx}\b"),
+    shape("n_ctx_train", r"n_ctx_train\s*= *{n_ctx_train}\b"),
+    shape("n_seq_max", r"\bn_seq_max\s*= *{n_seq_max}\b"),
+    shape("n_batch", r"\bn_batch\s*= *{n_batch}\b"),
+    shape("n_ubatch", r"\bn_ubatch\s*= *{n_ubatch}\b"),
+    shape("kv_unified", r"kv_unified\s*= *(?P<name>true|false)", read=_word("kv_unified")),
+    shape("flash_attn", r"flash_attn\s*= *(?P<name>\w+)", read=_word("flash_attn")),
+    shape("layers to GPU", r"offloaded {offloaded_layers}/{all_layers} layers to GPU"),
+    shape(
+        "buffer size",
+        r"(?P<device>[\w.:+-]+)\s+(?:(?P<kind>model|KV|RS|compute|output)\s+)?buffer size"
+        r"\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)",
+        read=_buffer,
+    ),
+    shape(
+        " cells",
+        r"size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B) *\( *(?P<cells>\d+) cells, *(?P<layers>\d+) layers"
+        r".*?K \((?P<k>\w+)\)(?:.*?V \((?P<v>\w+)\))?",
+        read=_cache,
+    ),
+    shape(" self size", r"(?:KV|kv) self size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)", read=_self_size),
+    shape(" cells", r"recurrent: size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)", read=_state),
+    shape("file type", r"file type\s*= *(?P<name>\w.*?)\s*$", read=_ftype),
+    shape("model ftype", r"model ftype\s*= *(?P<name>\w.*?)\s*$", read=_ftype),
+    shape(
+        "Flash Attention was auto",
+        r"was auto, set to (?P<name>\w+)",
+        read=_word("flash_attn"),
+    ),
+    shape(
+        "using device",
+        r"using device (?P<device>\w+) \((?P<gpu>[^()]*(?:\([^()]*\)[^()]*)*)\)",
+        read=_card,
+    ),
+    shape(
+        "compute capability", r"Device (?P<device>\d+): (?P<gpu>.+?), compute capability", read=_card
+    ),
+    shape("server config", r"msg=\"server config\" env=(?P<rest>.*)", read=_environment),
+    shape("(version ", r"Listening on .*\(version (?P<engine_version>[\w.+-]+)\)", read=_listening),
+    shape("inference compute", r"msg=\"inference compute\" (?P<rest>.*)", read=_compute),
+    shape(
+        " msg=",
+        r"msg=\"(?P<kind>model weights|kv cache|compute graph)\" device=\"?(?P<device>[^\s\"]+)\"?"
+        r" size=\"(?P<size>[\d.]+ [KMGT]i?B)\"",
+        read=_ollama,
+    ),
+)  # fmt: skip
+
+
+def figures(r: Record) -> Figures:
+    """The figures under their common names: of the GPU that holds most, and what host memory holds.
+
+    The cache is keys, values and recurrent state. Where no device's part is printed it is the whole.
+    """
+    found: Figures = {"max_model_len": r.last("n_ctx"), "n_seq_max": r.last("n_seq_max")}
+    cells = r.parts.get("cells")
+    if cells:
+        found["kv_tokens"] = max(cells.values())
+    state = r.parts.get("state") or r.parts.get("states") or {}
+    found["state_bytes"] = sum(state.values()) if state else None
+    parts = _accounts(r)
+    if by_gpu := devices(r):
+        fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
+        found |= fullest
+    for key, held in parts.items():
+        if host := [v for d, v in held.items() if _HOST.search(d)]:
+            found[key.replace("_bytes", "_host_bytes")] = sum(host)
+    if not parts["kv_bytes"] and (caches := r.parts.get("caches")):
+        found["kv_bytes"] = sum(caches.values()) + sum(state.values())
+    cards: dict[str, Any] = (r.settings.get(SERVER) or {}).get("cards", {})
+    found["total_gpu_bytes"] = min((v for _, v in cards.values() if v), default=None)
+    return {n: v for n, v in found.items() if v is not None}
+
+
+def devices(r: Record) -> tuple[Figures, ...]:
+    """What each GPU holds, in the order of their names."""
+    parts = _accounts(r)
+    names = {d for held in parts.values() for d in held if not _HOST.search(d)}
+    return tuple(
+        {key: held[d] for key, held in parts.items() if d in held}
+        for d in sorted(names, key=lambda d: (len(d), d))
+    )
+
+
+def _accounts(r: Record) -> dict[str, dict[str, int]]:
+    """Accounts' figures by device."""
+    cache, state = r.parts.get("kv", {}), r.parts.get("state", {})
+    return {
+        "weights_bytes": r.parts.get("weights", {}),
+        "kv_bytes": {d: cache.get(d, 0) + state.get(d, 0) for d in (*cache, *state)},
+        "activation_peak_bytes": r.parts.get("compute", {}),
+    }
+
+
+def question(r: Record) -> dict[str, Any]:
+    """The Scenario's keys as far as the log states them."""
+    model = r.last("model") or r.last("name")
+    k, v = r.last("k_type"), r.last("v_type")
+    asked: dict[str, Any] = {"model": model} if model else {}
+    cards = r.parts.get("cards used") or r.parts.get("cards seen") or {}
+    count = len(cards)
+    if r.last("gpu"):
+        asked["gpu"] = r.last("gpu")
+    if r.settings.get("ollama"):
+        asked |= _of_ollama(r)
+        server = (r.settings.get(SERVER) or {}).get("cards", {})
+        names = [name for name, _ in server.values() if name]
+        if names:
+            asked["gpu"], count = names[0], len(server)
+    else:
+        asked |= _of_llama_cpp(r)
+        if k and k != v and v:
+            asked["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
+    if count > 1:
+        asked["pp"] = count
+    if k and k == v and k != "f16":
+        asked["kv_dtype"] = k
+    return asked
+
+
+def _of_llama_cpp(r: Record) -> dict[str, Any]:
+    args: dict[str, Any] = {
+        flag: r.last(name)
+        for name, flag in (
+            ("n_ctx", "ctx_size"), ("n_seq_max", "parallel"), ("n_ubatch", "ubatch_size"),
+            ("n_batch", "batch_size"), ("offloaded_layers", "n_gpu_layers"),
+        )
+        if r.last(name) is not None
+    }  # fmt: skip
+    if r.settings.get("kv_unified") == "true" or (
+        "kv_unified" not in r.settings and r.settings.get("shared_cells")
+    ):
+        args["kv_unified"] = True
+    flash = _FLASH.get(str(r.settings.get("flash_attn")))
+    if flash is not None:
+        args["flash_attn"] = flash
+    asked: dict[str, Any] = {"engine": ENGINE, "engine_args": args}
+    version = r.last("engine_version")
+    if version:
+        asked["engine_version"] = str(version)
+    return asked
+
+
+def _of_ollama(r: Record) -> dict[str, Any]:
+    """Ollama's settings: what its runner was started with, else its server's environment.
+
+    ``OLLAMA_FLASH_ATTENTION:false`` and zeros are what is printed of a variable that is not set.
+    """
+    server = r.settings.get(SERVER) or {}
+    env = {k: v for k, v in server.get("env", {}).items() if v not in ("", "0", "false")}
+    asked: dict[str, Any] = {"engine": "ollama"}
+    args: dict[str, Any] = {}
+    for name in ("num_parallel", "context_length", "gpu_overhead"):
+        if env.get(name, "").isdecimal():
+            args[name] = int(env[name][:18])
+    for name in ("flash_attention", "sched_spread"):
+        if env.get(name) in ("1", "true"):
+            args[name] = True
+    typed = dict(re.findall(r"--?([a-z][\w-]*)[ =]([^\s\"]+)", r.settings.get("command", "")))
+    for flag, name in (("parallel", "num_parallel"), ("batch-size", "num_batch")):
+        if typed.get(flag, "").isdecimal():
+            args[name] = int(typed[flag][:9])
+    flash = _FLASH.get(str(r.settings.get("flash_attn")))
+    if flash is not None:
+        args["flash_attention"] = flash
+    total = r.last("n_ctx") or int(typed.get("ctx-size", "0")[:9] or 0)
+    if total:
+        args.pop("context_length", None)
+        args["num_ctx"] = max(1, total // args.get("num_parallel", 1))
+    if "kv_cache_type" in env or "kv-cache-type" in typed:
+        asked["kv_dtype"] = typed.get("kv-cache-type") or env["kv_cache_type"]
+    if server.get("version"):
+        asked["engine_version"] = server["version"]
+    return asked | {"engine_args": args}
+
+
+def quantisation(r: Record) -> str | None:
+    """How the file stores its weights: as its header says, else as its name does."""
+    said: str | None = r.settings.get("file_type")
+    named = _FILE_WEIGHTS.search(str(r.last("model") or ""))
+    return said or (named[1].lower() if named else None)

@@ -1,0 +1,192 @@
+"""Ollama's rules: what it makes of its options before llama.cpp (or its own engine) takes them.
+
+Options are those of a Modelfile (``num_ctx``, ``num_gpu`` …) and of the server's environment
+(``OLLAMA_NUM_PARALLEL`` as ``num_parallel``, with or without its prefix). Sources: the releases'
+``server/sched.go``, ``llm/server.go`` and ``llm/llama_server.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from kvroom.engines import flags as read
+from kvroom.engines.llama_cpp.flags import ALL, Flags, cache_type
+from kvroom.engines.llama_cpp.versions import NEWEST as BUILD
+from kvroom.engines.llama_cpp.versions import Rules, rules_of
+from kvroom.engines.releases import Release, nearest_release, rules_at
+from kvroom.models.spec import ModelSpec
+from kvroom.units import GIB, MIB
+
+OLDEST: Release = (0, 11, 0)
+NEWEST: Release = (0, 30, 0)
+RESERVE_BYTES = 457 * MIB
+"""What Ollama's own engine leaves of each GPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OllamaRules:
+    """What one release does. The defaults are those of the oldest modelled."""
+
+    context_by_memory: bool = False
+    """The default context follows the GPUs' memory; before, it is 4,096."""
+    server: bool = False
+    """Models run in llama-server; before, in Ollama's own engine."""
+
+
+CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
+    ((0, 15, 5), {"context_by_memory": True}),
+    ((0, 30, 0), {"server": True}),
+)
+OWN_ENGINE = Rules(
+    windows=True,
+    window_adds="ubatch",
+    flash=True,
+    all_layers=True,
+    fit=True,
+    latent="latent",
+)
+"""Ollama's own engine in llama.cpp's terms: one row of cells for all slots."""
+
+ONE_SLOT = (
+    "mllama",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen3_next",
+    "lfm2",
+    "nemotron_h",
+)
+"""Models that it serves one request at a time, by the beginning of their type."""
+
+_OPTIONS = """
+    num_keep seed num_predict top_k top_p min_p typical_p repeat_last_n temperature repeat_penalty
+    presence_penalty frequency_penalty mirostat mirostat_tau mirostat_eta penalize_newline stop numa
+    main_gpu low_vram vocab_only use_mmap use_mlock num_thread keep_alive max_loaded_models
+    max_queue load_timeout host models debug origins noprune nohistory tmpdir new_engine f16_kv
+    multiuser_cache llm_library intel_gpu logits_all embedding_only rope_frequency_base
+    rope_frequency_scale tfs_z draft_num_predict
+"""
+OTHERS = frozenset(_OPTIONS.split())
+KNOWN = (
+    "num_ctx",
+    "context_length",
+    "num_parallel",
+    "num_batch",
+    "num_gpu",
+    "kv_cache_type",
+    "flash_attention",
+    "gpu_overhead",
+    "sched_spread",
+)
+_VARIABLES = """
+    context_length num_parallel kv_cache_type flash_attention gpu_overhead sched_spread keep_alive
+    max_loaded_models max_queue load_timeout host models debug origins noprune nohistory tmpdir
+    new_engine multiuser_cache llm_library intel_gpu
+"""
+ENVIRONMENT = frozenset(_VARIABLES.split())
+"""Settings of the server's environment, without OLLAMA_; every other is a Modelfile's parameter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Ollama's options in llama.cpp's flags, and what llama.cpp has no flag for."""
+
+    flags: Flags
+    batch_asked: bool
+    overhead_bytes: int
+    spread: bool
+    warnings: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=64)
+def ollama_rules(release: Release) -> OllamaRules:
+    """The rules that hold in ``release``."""
+    return rules_at(OllamaRules(), CHANGES, release)
+
+
+def release_of(version: str | None) -> tuple[OllamaRules, Rules, str]:
+    """Ollama's rules, those of the engine under it, and a warning ("" where none is due)."""
+    release, note = nearest_release("Ollama", version, OLDEST, NEWEST)
+    rules = ollama_rules(release)
+    return rules, rules_of(BUILD) if rules.server else OWN_ENGINE, note
+
+
+def named(args: Mapping[str, Any]) -> dict[str, Any]:
+    """``args`` by their plain names, without the environment's prefix."""
+    return {read.plain_name(k).lower().removeprefix("ollama_"): v for k, v in args.items()}
+
+
+def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
+    """The options of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
+    given = named(args)
+    read.check_known("Ollama", given, (*KNOWN, *OTHERS))
+    value = {k: v for k, v in given.items() if v is not None}
+
+    def number(name: str, low: int, high: int = 10**9) -> int:
+        return read.number(f"engine_args.{name}", value[name], low, high)
+
+    found: dict[str, Any] = {}
+    slots = number("num_parallel", 1, 100_000) if "num_parallel" in value else None
+    warnings: tuple[str, ...] = ()
+    if model.model_type.startswith(ONE_SLOT):
+        if slots not in (None, 1):
+            warnings = (
+                f"num_parallel {slots} is not used: Ollama serves {model.model_type} models one "
+                "request at a time",
+            )
+        slots = 1
+    length = next((number(n, 1) for n in ("num_ctx", "context_length") if n in value), None)
+    if length is not None:
+        slots = slots or 1
+        found["total"] = length * slots
+    if "num_gpu" in value:
+        layers = number("num_gpu", -1)
+        found["gpu_layers"] = None if layers < 0 else min(layers, ALL)
+    if "num_batch" in value:
+        found["batch"] = found["ubatch"] = number("num_batch", 1)
+    if "flash_attention" in value:
+        found["flash"] = read.switch("engine_args.flash_attention", value["flash_attention"])
+    if "kv_cache_type" in value:
+        kind = cache_type("engine_args.kv_cache_type", value["kv_cache_type"])
+        found["key"] = found["value"] = kind
+    return Options(
+        flags=Flags(slots=slots, unified=False, **found),
+        batch_asked="num_batch" in value,
+        overhead_bytes=number("gpu_overhead", 0, 10**15) if "gpu_overhead" in value else 0,
+        spread=read.switch("engine_args.sched_spread", value.get("sched_spread", False)),
+        warnings=warnings,
+    )
+
+
+def default_context(
+    rules: OllamaRules, model: ModelSpec, gpu_bytes: int, gpus: int, overhead_bytes: int = 0
+) -> int:
+    """The context (num_ctx) of a model that none is asked for: by the memory of all GPUs, less what
+    OLLAMA_GPU_OVERHEAD keeps free of each."""
+    length = 4096
+    if rules.context_by_memory:
+        total = (gpu_bytes - overhead_bytes) * gpus
+        length = 262_144 if total >= 47 * GIB else 32_768 if total >= 23 * GIB else 4096
+    return min(length, model.max_context_tokens or length)
+
+
+def predicted_bytes(model: ModelSpec, weight_bytes: int, tokens: int) -> int:
+    """Ollama's own guess of what a model takes: its file, and 16-bit cache at every layer."""
+    heads = model.kv_heads or 1
+    width = model.hidden_size // (model.q_heads or 1)
+    return weight_bytes + 2 * model.num_layers * heads * width * tokens * 2
+
+
+def auto_batch(predicted: int, tokens: int, available: int, flash: bool) -> int:
+    """The batch that Ollama gives llama-server: larger for long contexts where memory is at hand."""
+    if not flash:
+        return 256 if tokens > 4096 and available <= 8 * GIB else 512
+    for batch, above, share, more in ((2048, 32_768, 0.6, 2 * GIB), (1024, 4096, 0.75, 768 * MIB)):
+        fits = predicted <= share * available and predicted + more <= 0.8 * available
+        if tokens > above and fits:
+            return batch
+    return 512

@@ -1,0 +1,330 @@
+"""SGLang's pools: tokens of full layers, tokens of window layers, slots of state, and requests at once.
+
+A budget is GiB in floating point, as SGLang keeps it: every product and division is done in its order, so
+that the floors fall where they do there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kvroom.engines.sglang import compressed
+from kvroom.engines.sglang.entries import Entries, entries_of
+from kvroom.engines.sglang.settings import Settings
+from kvroom.engines.sglang.state import Refused, slot_bytes, state_pool
+from kvroom.models.spec import Layer
+from kvroom.units import ceil_div
+
+EVICTION_TOKENS = 128
+"""Tokens that a window may lag behind before its old ones are given back."""
+UNBOUND = 2**62
+"""Tokens of a pipeline stage that keeps none: another stage decides."""
+MOST_REQUESTS = 4096
+"""Requests that a pool serves at once where nobody says how many."""
+WINDOW_RATIO = 0.8
+"""Window tokens for each token of the full pool, unless asked otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pools:
+    """What SGLang allocates on each rank and prints, for one data-parallel attention group.
+
+    ``tokens`` are those of the full pool (all layers where there is no other), ``requests`` its
+    max_running_requests, ``cache_bytes`` what all pools of the stage that binds take. A request's
+    ``encoder_tokens`` take slots of the full pool too.
+    """
+
+    tokens: int
+    window_tokens: int | None
+    window_reach: int
+    slots: int | None
+    slots_each: int
+    page: int
+    requests: int
+    stage: int
+    cache_bytes: int
+    encoder_tokens: int = 0
+
+    def pages(self, tokens: int) -> int:
+        """``tokens`` rounded up to whole pages."""
+        return ceil_div(tokens, self.page) * self.page
+
+    def rooms(self, tokens: int) -> dict[str, float]:
+        """Requests of ``tokens`` that each pool holds at once."""
+        found = {"full": self.tokens / self.pages(tokens + self.encoder_tokens)}
+        if self.window_tokens is not None:
+            near = self.pages(min(tokens, self.window_reach + 1))
+            found["window"] = self.window_tokens / near
+        if self.slots is not None:
+            found["state"] = float(self.slots // self.slots_each)
+        return found
+
+    def concurrency(self, tokens: int) -> float:
+        """Requests of ``tokens`` that the pools hold at once."""
+        return min(self.rooms(tokens).values())
+
+    def limit(self, tokens: int) -> str:
+        """Which of several pools is full first at ``tokens``, and the flag that shares them out."""
+        rooms = self.rooms(tokens)
+        ratios = {"window": "swa_full_tokens_ratio", "state": "mamba_full_memory_ratio"}
+        flags = " and ".join(flag for name, flag in ratios.items() if name in rooms)
+        match min(rooms, key=lambda name: rooms[name]):
+            case "state":
+                first = f"its {self.slots:,} slots of state, {self.slots_each} a request, run out"
+            case "window":
+                first = f"its window pool of {self.window_tokens:,} tokens is full"
+            case _:
+                first = f"its pool of {self.tokens:,} tokens for full attention is full"
+        return f"{first} first ({flags})" if flags else ""
+
+    def longest(self) -> int:
+        """The longest single request: a token less than the pool, and what its window pool admits."""
+        longest = self.tokens - 1 - self.encoder_tokens
+        if self.window_tokens is not None and self.window_reach + self.page >= self.window_tokens:
+            longest = min(longest, self.window_tokens - self.page)
+        return max(0, longest)
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayers:
+    """The layers of one pipeline stage."""
+
+    layers: tuple[Layer, ...]
+    entries: Entries
+
+
+def stage_layers(s: Settings, sizes: Sequence[int]) -> list[StageLayers]:
+    """The model's layers dealt out to stages of ``sizes``."""
+    layers = list(s.d.model.each_layer())
+    made: list[StageLayers] = []
+    start = 0
+    for size in sizes:
+        held = tuple(layers[start : start + size])
+        made.append(StageLayers(held, entries_of(s, held)))
+        start += size
+    return made
+
+
+def stage_sizes(s: Settings) -> tuple[int, ...]:
+    """Layers of each pipeline stage: the last ones have one more, before 0.5.6 the last all the rest."""
+    base, odd = divmod(s.d.model.num_layers, s.d.layout.pp)
+    sizes = [base] * s.d.layout.pp
+    if s.rules.spread_odd_layers:
+        for i in range(odd):
+            sizes[-1 - i] += 1
+    else:
+        sizes[-1] += odd
+    return tuple(sizes)
+
+
+def pools_of(s: Settings, stages: Sequence[StageLayers], rest_gib: float) -> Pools:
+    """The pools in ``rest_gib`` of each rank; Refused where SGLang would not start."""
+    slots: int | None = None
+    per_slot = slot_bytes(s, [x.layers for x in stages])
+    if per_slot:
+        rest_gib, slots = state_pool(s, per_slot, rest_gib)
+    early = s.rules.requests == "profiled"
+    if rest_gib <= 0 and not early:
+        raise Refused("the static part holds no more than the weights")
+    budget = int(rest_gib * (1 << 30))
+    if early:
+        return _profiled(s, stages, budget, slots, per_slot)
+    stage, reach = 0, max((x.entries.window_tokens for x in stages), default=0)
+    window: int | None
+    if s.traits.compressed and s.rules.compressed != "none":
+        tokens, window, taken = compressed.sizes(s, budget)
+        reach = compressed.window_of(s)
+    else:
+        stage, tokens, window = _smallest(s, stages, budget)
+        taken = _taken(stages[stage].entries, tokens, window, slots, per_slot)
+    if tokens <= 0:
+        raise Refused("not one page of cache fits the static part")
+    if window is not None and s.rules.window_check and reach + s.page >= window and not _capped(s):
+        raise Refused(
+            f"the window pool of {window:,} tokens cannot admit a request with a window of {reach:,}"
+        )
+    return Pools(
+        tokens=tokens,
+        window_tokens=window,
+        window_reach=reach,
+        slots=slots,
+        slots_each=s.state_slots_each,
+        page=s.page,
+        requests=_requests(s, tokens, slots),
+        stage=stage,
+        cache_bytes=taken,
+        encoder_tokens=_encoder_tokens(s),
+    )
+
+
+def _smallest(
+    s: Settings, stages: Sequence[StageLayers], budget: int
+) -> tuple[int, int, int | None]:
+    """(stage, tokens, window tokens) of the stage whose pools hold least, the user's limit applied."""
+    found = [_capacity(s, x.entries, budget) for x in stages]
+    stage = min(range(len(found)), key=lambda i: (found[i][0], i))
+    tokens, window = found[stage]
+    limit = s.flags.max_tokens
+    if limit is not None and limit < tokens:
+        tokens = limit // s.page * s.page
+        window = _window_of(s, stages[stage].entries, tokens)
+    return stage, tokens, window
+
+
+def _encoder_tokens(s: Settings) -> int:
+    return s.d.encoder_tokens if any(k.kind == "cross" for k, _ in s.d.model.stores) else 0
+
+
+def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_slot: int) -> int:
+    state = (slots or 0) * per_slot
+    return tokens * (e.full + e.drafts) + (window or 0) * (e.window + e.window_drafts) + state
+
+
+def _requests(s: Settings, tokens: int, slots: int | None) -> int:
+    """max_running_requests of one data-parallel attention group; Refused where state serves none."""
+    estimated = max(min(int(tokens / s.d.context_tokens * 512), MOST_REQUESTS), 2048)
+    asked = s.requests_each
+    if asked is None:
+        most = min(estimated, tokens // 2)
+    elif s.rules.requests == "at most estimated":
+        most = min(asked, estimated)
+    else:
+        most = min(max(1, asked), tokens // 2)
+    if slots is None:
+        return most
+    if slots < s.state_slots_each:
+        raise Refused(
+            f"{slots:,} slots of state do not serve one request, which takes {s.state_slots_each}"
+        )
+    return min(most, slots // s.state_slots_each)
+
+
+def _capacity(s: Settings, e: Entries, budget: int) -> tuple[int, int | None]:
+    """Tokens of one stage's pools in ``budget`` bytes: (full, window)."""
+    page = s.page
+    if not e.window_layers:
+        return _tokens(s, budget, e.full + e.drafts) // page * page, None
+    if s.rules.window_split != "bytes":
+        return _split(s, e, budget // (e.full + e.window) // page * page)
+    if _capped(s):
+        window = _window_cap(s, e)
+        left = budget - window * (e.window + e.window_drafts)
+        return int(left // (e.full + e.drafts)) // page * page, window
+    if not e.full_layers:
+        tokens = budget // (e.window + e.window_drafts) // page * page
+        return tokens, tokens
+    both = e.full + e.drafts + _ratio(s) * (e.window + e.window_drafts)
+    tokens = int(budget // both) // page * page
+    return tokens, _window_of(s, e, tokens)
+
+
+def _tokens(s: Settings, budget: int, cell: int) -> int:
+    """Tokens of ``cell`` bytes in ``budget``; a model without attention has them for every request."""
+    if cell:
+        return budget // cell
+    if any(k.kind not in ("state", "conv") for k, _ in s.d.model.stores):
+        return UNBOUND
+    return s.flags.max_tokens or MOST_REQUESTS * s.d.context_tokens
+
+
+def _ratio(s: Settings) -> float:
+    return WINDOW_RATIO if s.flags.window_ratio is None else s.flags.window_ratio
+
+
+def _window_of(s: Settings, e: Entries, tokens: int) -> int | None:
+    """Window tokens beside ``tokens`` of the full pool."""
+    if not e.window_layers:
+        return None
+    if _capped(s):
+        return min(_window_cap(s, e), tokens)
+    return int(tokens * _ratio(s)) // s.page * s.page
+
+
+def _capped(s: Settings) -> bool:
+    """Whether the window pool is sized for the requests asked for, whose old tokens nobody reuses."""
+    return (
+        s.rules.window_cap
+        and not s.flags.radix
+        and s.requests is not None
+        and s.chunk_each > 0
+        and not s.traits.compressed
+    )
+
+
+def _window_cap(s: Settings, e: Entries) -> int:
+    """The most window tokens alive with that many requests: each keeps its window, what eviction lags
+    behind and its next page; and the prefill chunks in flight."""
+    draft, page = s.draft, s.page
+    trailing = e.window_tokens + EVICTION_TOKENS * (draft.tokens if draft else 1) + page
+    coming = page
+    if draft is not None:
+        drafted = max(draft.steps * draft.topk, draft.tokens)
+        coming = (2 if s.overlap else 1) * ceil_div(drafted, page) * page
+    chunks = 2 if s.overlap else 1
+    most = (trailing + coming) * max(1, s.requests_each or 1) + chunks * s.chunk_each + page
+    return ceil_div(most, page) * page
+
+
+def _split(s: Settings, e: Entries, tokens: int) -> tuple[int, int]:
+    """The pools up to 0.5.10: tokens counted for all layers alike, then dealt out."""
+    if s.rules.llama4_ratio and s.flags.llama4_ratio and s.traits.architecture.startswith("Llama4"):
+        return _llama4_split(s, e, tokens)
+    ratio = _ratio(s)
+    far, near = e.full, e.window
+    if s.rules.window_split == "layers":
+        far, near = e.full_layers, e.window_layers
+    full = int(tokens * (far + near) / (far + ratio * near))
+    window = int(full * ratio)
+    return full // s.page * s.page, window // s.page * s.page
+
+
+def _llama4_split(s: Settings, e: Entries, tokens: int) -> tuple[int, int]:
+    """Llama-4's pools by ``hybrid_kvcache_ratio``: between equal (0) and chunk over context (1)."""
+    asked = s.flags.llama4_ratio or 0.0
+    share = (1 - asked) + asked * e.window_tokens / s.d.context_tokens
+    window = int(4 * tokens * share // (3 * share + 1))
+    full = int(4 * tokens - 12 * tokens * share // (3 * share + 1))
+    return full // s.page * s.page, window // s.page * s.page
+
+
+def _profiled(
+    s: Settings, stages: Sequence[StageLayers], budget: int, slots: int | None, per_slot: int
+) -> Pools:
+    """Up to 0.5.9: requests follow the tokens first profiled, before limits and pages."""
+    cells = [x.entries.full + x.entries.window for x in stages]
+    found = [_tokens(s, budget, c) for c in cells]
+    stage = min(range(len(found)), key=lambda i: (found[i], i))
+    tokens = found[stage]
+    asked = s.requests
+    size = asked
+    if size is None:
+        size = min(max(int(tokens / s.d.context_tokens * 512), 2048), MOST_REQUESTS)
+    if slots is not None:
+        size = min(size, slots // s.state_slots_each)
+    if s.draft is not None and s.rules.draft_slots and s.draft.keeps_cache:
+        tokens += size * (s.draft.steps * s.draft.topk + s.draft.tokens) + 100
+    if s.flags.max_tokens is not None:
+        tokens = min(tokens, s.flags.max_tokens)
+    tokens = tokens // s.page * s.page
+    e = stages[stage].entries
+    window: int | None = None
+    if e.window_layers:
+        tokens, window = _split(s, e, tokens)
+    if tokens <= 0:
+        raise Refused("not one page of cache fits the static part")
+    own = tokens // 2 if asked is None else s.requests_each or 0
+    if min(own, size) <= 0:
+        raise Refused("no request fits (max_running_requests comes out as 0)")
+    return Pools(
+        tokens=tokens,
+        window_tokens=window,
+        window_reach=e.window_tokens,
+        slots=slots,
+        slots_each=s.state_slots_each,
+        page=s.page,
+        requests=min(own, size),
+        stage=stage,
+        cache_bytes=_taken(e, tokens, window, slots, per_slot),
+        encoder_tokens=_encoder_tokens(s),
+    )

@@ -1,0 +1,124 @@
+"""What TensorRT-LLM prints at its start, engines of old and the PyTorch backend."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from kvroom.engines.log_reprs import read_dict
+from kvroom.engines.log_shapes import Figures, Record, Shape, shape, whole
+from kvroom.units import MIB
+
+ENGINE = "tensorrt-llm"
+
+
+def _arguments(record: Record, found: re.Match[str]) -> None:
+    record.settings.update(read_dict(found["rest"]))
+
+
+def _loaded(record: Record, found: re.Match[str]) -> None:
+    value = whole(found["mib"])
+    record.add("weights_bytes", None if value is None else value * MIB)
+
+
+def _pool(record: Record, found: re.Match[str]) -> None:
+    """A window's pool; the estimation run's own is printed first, so the latest holds."""
+    window = found["window"] or "all"
+    record.part("blocks", window, whole(found["primary"]))
+    record.add("tokens_per_block", whole(found["per"]))
+
+
+SHAPES: tuple[Shape, ...] = (
+    shape(
+        "trtllm engine with args",
+        r"engine with args:?\s*(?P<rest>\{.*)",
+        opens=True,
+        read=_arguments,
+    ),
+    shape("TensorRT-LLM version", r"TensorRT-LLM version: v?{engine_version}(?:\s|$)"),
+    shape("TensorRT LLM version", r"TensorRT LLM version: v?{engine_version}(?:\s|$)"),
+    shape("Loaded engine size", r"Loaded engine size: (?P<mib>[\d,]+) MiB", read=_loaded),
+    shape(
+        "after loading model weights",
+        r"after loading model weights \(inside torch\)[^:]*: {weights_bytes}",
+    ),
+    shape(
+        "max tokens in paged kv cache",
+        r"total: {total_gpu_bytes}, available: {free_after_load_bytes}",
+    ),
+    shape("Peak memory during", r"\(torch \+ non-torch\): {peak_bytes}"),
+    shape("when calculating max tokens:", r"calculating max tokens: {free_after_load_bytes}"),
+    shape("fraction is set", r"fraction is set(?: to)? {free_gpu_memory_fraction}"),
+    shape("max memory in KV cache", r"max memory in KV cache ?: {kv_available_bytes}"),
+    shape("KV cache primary pool", r"blocks in KV cache primary pool: {num_blocks}"),
+    shape(
+        "Max KV cache blocks",
+        r"\[window size=(?P<window>\d+)\], tokens per block=(?P<per>\d+), primary blocks=(?P<primary>\d+)",
+        read=_pool,
+    ),
+    shape(
+        "Max KV cache blocks", r"primary blocks=\d+.*max sequence length={max_model_len}(?:\D|$)"
+    ),
+    shape("Number of tokens per block", r"tokens per block: {tokens_per_block}"),
+    shape(
+        "tokens in paged KV cache",
+        r"Allocated {kv_available_bytes} for max tokens in paged KV cache \({kv_tokens}\)",
+    ),
+    shape("tokens in paged KV cache", r"Using {kv_tokens} tokens in paged KV cache"),
+    shape("for k/v cache", r"Allocate {kv_available_bytes} for k/v cache"),
+    shape("maxNumSequences", r"maxNumSequences: {max_running_requests}"),
+)
+
+
+def figures(r: Record) -> Figures:
+    """The figures under their common names; of the two caches that are made the second."""
+    latest = (
+        "kv_available_bytes", "kv_tokens", "num_blocks", "max_model_len", "max_running_requests",
+        "free_gpu_memory_fraction", "tokens_per_block",
+    )  # fmt: skip
+    found: Figures = {n: r.last(n) for n in latest}
+    found["block_size"] = found.pop("tokens_per_block")
+    found["weights_bytes"] = r.high("weights_bytes")
+    found["total_gpu_bytes"] = r.low("total_gpu_bytes")
+    found["free_after_load_bytes"] = r.low("free_after_load_bytes")
+    pools = r.parts.get("blocks")
+    if pools and found["num_blocks"] is None:
+        found["num_blocks"] = list(pools.values())[-1]
+    if found["kv_tokens"] is None and found["num_blocks"] and found["block_size"]:
+        found["kv_tokens"] = found["num_blocks"] * found["block_size"]
+    return {n: v for n, v in found.items() if v is not None}
+
+
+def question(r: Record) -> dict[str, Any]:
+    """The Scenario's keys as far as the log states them."""
+    given = r.settings
+    asked: dict[str, Any] = {"engine": ENGINE}
+    if isinstance(given.get("model"), str):
+        asked["model"] = given["model"]
+    for name, key in (
+        ("tensor_parallel_size", "tp"),
+        ("pipeline_parallel_size", "pp"),
+        ("moe_expert_parallel_size", "ep"),
+    ):
+        if isinstance(given.get(name), int) and given[name] > 1:
+            asked[key] = given[name]
+    length = given.get("max_seq_len") or r.last("max_model_len")
+    if isinstance(length, int) and length > 0:
+        asked["context_tokens"] = length
+    version = r.last("engine_version")
+    if version:
+        asked["engine_version"] = version
+    args: dict[str, Any] = {}
+    for name in ("max_batch_size", "max_num_tokens"):
+        if isinstance(given.get(name), int):
+            args[name] = given[name]
+    share = r.last("free_gpu_memory_fraction")
+    if share is not None and 0 < share <= 1:
+        args["free_gpu_memory_fraction"] = share
+    asked["engine_args"] = args
+    return asked
+
+
+def quantisation(r: Record) -> str | None:
+    """Not printed."""
+    return None

@@ -1,0 +1,226 @@
+"""Pools of blocks: how many tokens a budget holds, and how many requests those.
+
+Sources: ``KvCacheCreator`` (``_util.py``), ``KVCacheManager`` and ``MambaHybridCacheManager``
+(``resource_manager.py``) of the PyTorch backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from kvroom.engines.tensorrt_llm.flags import Flags
+from kvroom.engines.tensorrt_llm.versions import Rules
+from kvroom.models.dtypes import BF16
+from kvroom.models.kinds import LayerKind
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.layout import Rank
+from kvroom.sharding.ledger import LONGEST
+from kvroom.units import ceil_div, longest_fit
+
+OLD_BLOCK, BLOCK = 64, 32
+V2_SHARE = Fraction(95, 100)
+"""Part of its quota by which the cache manager V2 agrees on tokens among ranks."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One question with what its release makes of the flags."""
+
+    d: Deployment
+    rules: Rules
+    flags: Flags
+    ranks: Sequence[Rank]
+    uncut: Sequence[Rank]
+    """The same stages with every head on them."""
+
+    @property
+    def pytorch(self) -> bool:
+        """Whether the PyTorch backend runs it."""
+        if self.flags.backend is None:
+            return self.rules.pytorch
+        return self.flags.backend not in ("tensorrt", "trt")
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens of one block."""
+        return self.flags.block_tokens or (BLOCK if self.pytorch else OLD_BLOCK)
+
+    @property
+    def length(self) -> int:
+        """The longest request (max_seq_len)."""
+        return self.flags.length or self.d.context_tokens
+
+    @property
+    def second_manager(self) -> bool:
+        """Whether the cache manager V2 is used."""
+        if self.flags.second_manager is not None:
+            return self.flags.second_manager
+        return self.d.model.model_type.startswith(self.rules.second_manager or ("-",))
+
+    @property
+    def attention_tp(self) -> int:
+        """Tensor ranks that share a request's heads."""
+        return 1 if self.flags.attention_dp else self.d.layout.tp
+
+    @property
+    def slots(self) -> int:
+        """Slots of recurrent state."""
+        return self.flags.requests * self.d.layout.pp + 1
+
+    def window_of(self, kind: LayerKind) -> int:
+        """Tokens back that a layer's cache is kept for (0: all)."""
+        own = getattr(kind, "window", 0)
+        if kind.kind != "window" or not own:
+            return 0
+        if self.flags.windows:
+            return own if own in self.flags.windows else 0
+        mixed = any(k.kind == "full" for k, _ in self.d.model.stores)
+        return own if self.rules.windows_derived and mixed else 0
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The layers of one window (0: full attention) on one rank, and the tokens there is room for.
+
+    ``each``: tokens that a request takes whatever its length (an encoder's output).
+    """
+
+    window: int
+    token_bytes: Fraction
+    tokens: int
+    each: int = 0
+
+
+@dataclass(frozen=True)
+class Pools:
+    """All pools of the rank with least room."""
+
+    s: Setup
+    stage: int
+    pools: tuple[Pool, ...]
+    cache_bytes: int
+    state_bytes: int
+
+    @property
+    def main(self) -> Pool:
+        """The pool of full attention, or else the widest window's."""
+        return next(
+            (p for p in self.pools if not p.window), max(self.pools, key=lambda p: p.window)
+        )
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the main pool."""
+        return self.main.tokens // self.s.block_tokens
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the main pool: whole blocks."""
+        return self.blocks * self.s.block_tokens
+
+    def concurrency(self, tokens: int) -> float:
+        """Requests of ``tokens`` that the pools hold at once."""
+        block = self.s.block_tokens
+        beams = self.s.flags.beams
+        held = min(
+            p.tokens // block / (ceil_div(_kept(p, tokens), block) * beams) for p in self.pools
+        )
+        return min(held, float(self.s.flags.requests)) if self.state_bytes else held
+
+    def longest(self) -> int:
+        """The longest request that one block more would not fit (what max_seq_len is cut to)."""
+        main = self.main
+        if main.window:
+            return longest_fit(lambda n: self.concurrency(n) >= 1, LONGEST)
+        return max(0, self.tokens - self.s.block_tokens + 1)
+
+
+def _kept(pool: Pool, tokens: int) -> int:
+    if pool.each:
+        return pool.each
+    return min(tokens, pool.window) if pool.window else tokens
+
+
+def growing(kind: LayerKind) -> bool:
+    """Whether a store takes blocks (recurrent state takes slots, cross attention a pool of its own,
+    a shared cache nothing)."""
+    return kind.kind not in ("state", "conv", "cross", "shared")
+
+
+def state_bytes(rank: Rank) -> int:
+    """One slot of recurrent state on ``rank``."""
+    return sum(k.stored_bytes(1, BF16) * n for k, n in rank.stores if k.kind in ("state", "conv"))
+
+
+def estimated_token_bytes(s: Setup, stage: int) -> Fraction:
+    """Bytes a token as the estimate divides them: heads by ranks, even below one head."""
+    total = Fraction(0)
+    for kind, n in s.uncut[stage].stores:
+        if growing(kind):
+            shared = s.attention_tp if hasattr(kind, "kv_heads") else 1
+            total += Fraction(kind.block_bytes(1, s.d.kv) * n, shared)
+    return total
+
+
+def pools_of(s: Setup, budgets: Sequence[int], frees: Sequence[int]) -> Pools | None:
+    """The pools of the rank with least room; None where nothing is stored. ``budgets`` are bytes for
+    cache by the estimate, ``frees`` bytes free as the pools are made, rank by rank."""
+    made = [
+        _rank_pools(s, i, rank, budgets[i], frees[i])
+        for i, rank in enumerate(s.ranks)
+        if any(growing(k) for k, _ in rank.stores)
+    ]
+    return min(made, key=lambda p: (p.concurrency(s.length), p.stage), default=None)
+
+
+def _rank_pools(s: Setup, stage: int, rank: Rank, budget: int, free: int) -> Pools:
+    state = state_bytes(rank)
+    if state:
+        budget -= state * s.flags.requests * s.d.layout.pp
+    groups: dict[int, int] = {}
+    for kind, n in rank.stores:
+        if growing(kind):
+            window = s.window_of(kind)
+            groups[window] = groups.get(window, 0) + kind.block_bytes(1, s.d.kv) * n
+    budget = max(0, budget)
+    crossed = sum(k.block_bytes(1, s.d.kv) * n for k, n in rank.stores if k.kind == "cross")
+    cross = int(Fraction(s.flags.cross_share) * budget) if crossed and s.d.encoder_tokens else 0
+    budget -= cross
+    if s.second_manager:
+        pools = _coalesced(s, groups, budget)
+    elif len(groups) > 1:
+        share = Fraction(budget, len(groups))
+        pools = [Pool(w, Fraction(size), int(share / size)) for w, size in groups.items()]
+    else:
+        ((window, size),) = groups.items()
+        rate = estimated_token_bytes(s, stage)
+        if state and s.flags.state_interval:
+            rate += state // s.flags.state_interval
+            size += state // s.flags.state_interval
+        tokens = int(budget / rate) if rate else 0
+        if s.flags.max_tokens is not None:
+            tokens = min(tokens, s.flags.max_tokens)
+        taken = state * s.flags.requests * s.d.layout.pp
+        again = int(Fraction(s.flags.share) * max(0, free - taken) / size)
+        pools = [Pool(window, Fraction(size), min(tokens, again))]
+    if cross:
+        pools.append(Pool(0, Fraction(crossed), cross // crossed, s.d.encoder_tokens))
+    block = s.block_tokens
+    held = sum(int(p.tokens // block * block * p.token_bytes) for p in pools)
+    return Pools(s, stage, tuple(pools), held, state * s.slots if state else 0)
+
+
+def _coalesced(s: Setup, groups: dict[int, int], budget: int) -> list[Pool]:
+    """V2's pools: sized for each other by what one longest request needs of each."""
+    block = s.block_tokens
+
+    def need(window: int) -> int:
+        return ceil_div(min(s.length, window) if window else s.length, block) * block
+
+    whole = sum(size * need(w) for w, size in groups.items())
+    requests = budget * V2_SHARE / whole if whole else Fraction(0)
+    if s.flags.max_tokens is not None:
+        requests = min(requests, Fraction(s.flags.max_tokens, need(0)))
+    return [Pool(w, Fraction(size), int(requests * need(w))) for w, size in groups.items()]

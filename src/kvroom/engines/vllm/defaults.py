@@ -1,0 +1,122 @@
+"""Scheduler defaults: tokens and sequences a batch, and how many batches are in flight.
+
+Those of the API server (``vllm serve``), or of the offline ``LLM`` class where ``usage_context`` says
+so. Source: ``EngineArgs.get_batch_defaults`` and ``VllmConfig.max_concurrent_batches`` of the releases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvroom.engines.vllm.setup import Setup
+from kvroom.models.spec import ModelSpec
+from kvroom.sharding.layout import most_experts
+from kvroom.units import GIB
+
+FIRST_CHUNKED = 32_768
+"""The first engine cuts prompts into chunks only where requests may be longer than that."""
+LARGEST_ITEM = {"gemma4": 2496}
+"""Tokens of the largest image or video of models that attend to it both ways: a batch holds one."""
+V2_RUNNER_MODELS = (
+    "deepseek_v2",
+    "deepseek_v4",
+    "granitemoe",
+    "kimi_k3",
+    "longcat_flash_ngram",
+    "qwen2_moe",
+)
+"""Mixtures and hybrids that the V2 runner took before it took all (0.26 to 0.28)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """``tokens`` of one batch at most, ``sequences`` at once, ``batches`` in flight."""
+
+    tokens: int
+    sequences: int
+    batches: int
+
+    @property
+    def in_flight_tokens(self) -> int:
+        """Tokens that may be scheduled and not yet settled."""
+        return self.tokens * self.batches
+
+
+def batching(s: Setup) -> Batching:
+    """What the scheduler works with: the flags, else the defaults of this release and device."""
+    flags, rules = s.flags, s.rules
+    tokens, sequences = _defaults(s)
+    if flags.performance == "throughput":
+        tokens, sequences = 2 * tokens, 2 * sequences
+    if flags.sequences is not None:
+        sequences = flags.sequences
+    if flags.batch_tokens is not None:
+        tokens = flags.batch_tokens
+    else:
+        if not flags.chunked_prefill:
+            tokens = max(tokens, s.context)
+        tokens = max(tokens, LARGEST_ITEM.get(s.d.model.model_type, 0) if s.d.model.beside else 0)
+        if rules.batch_capped:
+            tokens = min(tokens, sequences * s.context)
+    if flags.sequences is None and rules.sequences_capped:
+        sequences = min(sequences, tokens)
+    batches = _batches(s) if rules.in_flight_batches else 1
+    return Batching(tokens, sequences, batches)
+
+
+def batch_refusal(s: Setup, b: Batching) -> str:
+    """Why the scheduler's configuration would be refused, "" where it would not
+    (``SchedulerConfig``'s own checks)."""
+    if s.flags.sequences is not None and b.tokens < b.sequences:
+        return f"max_num_batched_tokens {b.tokens:,} is less than max_num_seqs {b.sequences:,}"
+    if not s.flags.chunked_prefill and not s.flags.auto_fit and b.tokens < s.context:
+        return (
+            f"max_num_batched_tokens {b.tokens:,} is less than max_model_len {s.context:,}, and "
+            "chunked prefill is off"
+        )
+    return ""
+
+
+def _defaults(s: Setup) -> tuple[int, int]:
+    rules, platform, layout = s.rules, s.platform, s.d.layout
+    if s.first_engine:
+        short = s.context <= FIRST_CHUNKED
+        return (max(s.context, 2048) if short else 2048), 256
+    if platform.cpu:
+        world = layout.tp * layout.pp
+        return 2048 * world, 128 * world
+    if rules.huge_defaults and platform.memory_bytes >= 160 * GIB:
+        return 16384, 1024
+    small = (rules.a100_small and "a100" in platform.name) or platform.small
+    if platform.memory_bytes >= 70 * GIB and not small:
+        return (16384 if s.flags.offline else 8192), 1024
+    return (8192 if s.flags.offline else 2048), 256
+
+
+def _batches(s: Setup) -> int:
+    """A pipeline fills its stages; asynchronous scheduling, the default, overlaps one more.
+
+    The CPU platform turns it off whatever is asked.
+    """
+    pp = s.d.layout.pp
+    if s.flags.asynchronous is False or s.platform.cpu:
+        return pp
+    if s.rules.v2_runner == "all" or _v2_by_default(s.d.model):
+        return pp + 1
+    return 2 if pp == 1 else pp
+
+
+def on_v2_runner(s: Setup) -> bool:
+    """Whether the V2 model runner profiles the model."""
+    model, models = s.d.model, s.rules.v2_models
+    if not s.platform.cuda or models == "none":
+        return False
+    if models == "plain qwen3":
+        own = model.quantisation is None and s.d.weights.quantisation.name in ("bf16", "fp16")
+        return model.model_type == "qwen3" and own
+    return models == "all" or _v2_by_default(model)
+
+
+def _v2_by_default(model: ModelSpec) -> bool:
+    recurrent = any(k.kind in ("state", "conv") for k, _ in model.stores)
+    return model.model_type in V2_RUNNER_MODELS or not (most_experts(model) or recurrent)

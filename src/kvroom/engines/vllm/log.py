@@ -1,0 +1,269 @@
+"""What vLLM prints at its start, V0 and V1: figures, settings, refusals; and its metrics' cache line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
+from kvroom.engines.log_reprs import read_dict, read_keywords
+from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size
+from kvroom.engines.vllm.flags import MEMORY_FLAGS
+
+ENGINE = "vllm"
+
+DEGREES = {
+    "tensor_parallel_size": "tp",
+    "pipeline_parallel_size": "pp",
+    "data_parallel_size": "dp",
+    "decode_context_parallel_size": "dcp",
+}
+_ENGINE_WORDS = {  # the configuration line's names → the flags that set them
+    "enable_prefix_caching": "enable_prefix_caching",
+    "enforce_eager": "enforce_eager",
+    "enable_chunked_prefill": "enable_chunked_prefill",
+}
+
+
+def _arguments(record: Record, found: re.Match[str]) -> None:
+    record.settings.update(read_dict(found["rest"]))
+
+
+def _namespace(record: Record, found: re.Match[str]) -> None:
+    given = {k: v for k, v in read_keywords(found["rest"]).items() if v is not None}
+    for key, value in given.items():
+        record.settings.setdefault(key, value)
+
+
+def _configuration(record: Record, found: re.Match[str]) -> None:
+    record.add("engine_version", found["engine_version"])
+    if found["rest"]:
+        record.settings["config"] = read_keywords(found["rest"])
+
+
+def _metrics(record: Record, found: re.Match[str]) -> None:
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', found["rest"]))
+    for name in ("num_gpu_blocks", "block_size"):
+        if labels.get(name, "").isdecimal():
+            record.add({"num_gpu_blocks": "num_blocks"}.get(name, name), int(labels[name][:18]))
+    dtype = labels.get("cache_dtype")
+    if dtype:
+        record.settings.setdefault("kv_cache_dtype", dtype)
+    share = labels.get("gpu_memory_utilization")
+    if share:
+        record.settings.setdefault("gpu_memory_utilization", share)
+
+
+def _stored(record: Record, found: re.Match[str]) -> None:
+    record.settings.setdefault("kv_cache_dtype", found["rest"])
+
+
+def _padding(record: Record, found: re.Match[str]) -> None:
+    record.part("padding", found["layers"] + " " + found["share"], int(found["layers"][:9]))
+
+
+def _refusal(record: Record, found: re.Match[str]) -> None:
+    record.refuse(found[0])
+
+
+def _free(record: Record, found: re.Match[str]) -> None:
+    """Free and total memory, with the unit behind both: ``(78.66/79.19 GiB)``."""
+    record.add("free_before_load_bytes", size(found["free"] + " GiB"))
+    record.add("total_gpu_bytes", size(found["total"] + " GiB"))
+
+
+def _cpu(record: Record, found: re.Match[str]) -> None:
+    """The CPU platform's cache and memory, in GiB."""
+    record.add("kv_available_bytes", size(found["cache"] + " GiB"))
+    record.add("total_gpu_bytes", size(found["total"] + " GiB"))
+    record.settings["cpu"] = True
+    record.settings["cpu_cache_bytes"] = size(found["cache"] + " GiB")
+
+
+SHAPES: tuple[Shape, ...] = (
+    shape("non-default args", r"non-default args:\s*(?P<rest>\{.*)", opens=True, read=_arguments),
+    shape("Namespace(", r"args: Namespace\((?P<rest>.*)", opens=True, read=_namespace),
+    shape(
+        "LLM engine (v",
+        r"LLM engine \(v?(?P<engine_version>[^\s)]+)\)(?: with config:\s*(?P<rest>.*))?",
+        opens=True,
+        read=_configuration,
+    ),
+    shape("vLLM API server version", r"vLLM API server version v?{engine_version}(?:\s|$)"),
+    shape("█  version", r"█\s+version v?{engine_version}\s*$"),
+    # weights
+    shape("odel weights take", r"odel weights take {weights_bytes}"),
+    shape("odel weights took", r"odel weights took {weights_bytes}"),
+    shape("odel loading took", r"odel loading took {weights_bytes}"),
+    # V0's profile, one sentence on several lines, or one line of pairs
+    shape("total_gpu_memory", r"total_gpu_memory ?[(=]{total_gpu_bytes}"),
+    shape("gpu_memory_utilization", r"gpu_memory_utilization ?[(=]{gpu_memory_utilization}"),
+    shape("non_torch_memory", r"non_torch_memory(?: takes |=){non_torch_bytes}"),
+    shape("activation peak memory", r"activation peak memory takes {activation_peak_bytes}"),
+    shape("reserved for KV Cache", r"reserved for KV Cache is {kv_available_bytes}"),
+    shape("kv_cache_size=", r"kv_cache_size={kv_available_bytes}"),
+    shape("peak_torch_memory=", r"peak_torch_memory={peak_torch_bytes}"),
+    # V1's ledger
+    shape("Free memory on device", r"\({free_before_load_bytes}/{total_gpu_bytes}\) on startup"),
+    shape("Free memory on device", r"\((?P<free>[\d.,]+)/(?P<total>[\d.,]+) GiB\)", read=_free),
+    shape(
+        "GPU memory utilization",
+        r"utilization (?:is )?\({gpu_memory_utilization}, {requested_bytes}\)",
+    ),
+    shape("GiB for weight", r"{weights_bytes} for weights?,"),
+    shape("for consumed memory", r"{consumed_bytes} for consumed memory"),
+    shape("for peak activation", r"{activation_peak_bytes} for peak activation"),
+    shape("for non-torch memory", r"{non_torch_bytes} for non-torch memory"),
+    shape("raph memory", r"{cuda_graph_bytes} for (?:CUDAG|NPU g|CPU g|XPUG)raph memory"),
+    shape("raph memory: ", r"Estimated CUDA graph memory: {cuda_graph_estimate_bytes}"),
+    shape(
+        "raph pool memory",
+        r"memory: {cuda_graph_bytes} \(actual\), {cuda_graph_estimate_bytes} \(estimated\)",
+    ),
+    shape("raph capturing finished", r"finished in .*?took {cuda_graph_bytes}"),
+    shape("vailable KV cache memory: ", r"vailable KV cache memory: {kv_available_bytes}"),
+    shape("kv cache memory in use", r"kv cache memory in use is {kv_available_bytes}"),
+    shape("Current KV cache memory", r"Current KV cache memory: {kv_available_bytes}"),
+    shape(
+        "for KV cache on node",
+        r"\((?P<cache>[\d.,]+)/(?P<total>[\d.,]+)\) GiB for KV cache on node",
+        read=_cpu,
+    ),
+    # what it comes to
+    shape("CPU blocks", r"# (?:\w+) blocks: {num_blocks}, # CPU blocks"),
+    shape("num_gpu_blocks", r"num_gpu_blocks(?: is|:|=) ?{num_blocks}(?![\d\"])"),
+    shape("cache_config_info{", r"cache_config_info\{(?P<rest>[^}]*)\}", read=_metrics),
+    shape("KV cache size", r"KV cache size: {kv_tokens} tokens"),
+    shape(
+        "aximum concurrency for",
+        r"aximum concurrency for {max_model_len} tokens(?: per request)?: {max_concurrency}x",
+    ),
+    shape("Using max model len", r"Using max model len {max_model_len}"),
+    shape("max_num_batched_tokens=", r"enabled with max_num_batched_tokens={max_num_batched_tokens}"),
+    shape(
+        "padding layers",
+        r"Add (?P<layers>\d+) padding layers, may waste at most (?P<share>[\d.,]+)%",
+        read=_padding,
+    ),
+    shape("ttention block size to", r"attention block size to {block_size} tokens"),
+    shape("kv cache block size to", r"kv cache block size to {block_size}"),
+    shape("mamba page size by", r"mamba page size by {mamba_padding}%"),
+    shape("to store kv cache", r"Using (?P<rest>fp8\w*) data type to store kv cache", read=_stored),
+    # refusals
+    shape("KV cache is needed", r"{needed_bytes} KV cache is needed"),
+    shape("vailable KV cache memory (", r"available KV cache memory \({kv_available_bytes}\)"),
+    shape("max seq len (", r"max seq len \({max_model_len}\)"),
+    shape("aximum model length is", r"maximum model length is {estimated_max_len}"),
+    shape("KV cache is needed", r"To serve at least one request.*", read=_refusal),
+    shape("stored in KV cache (", r"stored in KV cache \({kv_tokens}\)"),
+    shape("stored in KV cache (", r"The model's max seq len.*", read=_refusal),
+    shape("for the cache blocks", r"No available memory for the cache blocks.*", read=_refusal),
+    shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
+    # the card, where a kernel's tuning file names it
+    shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
+)  # fmt: skip
+
+
+def figures(r: Record) -> Figures:
+    """The figures under their common names: of several ranks the one that binds.
+
+    Blocks are those of the rank with least; the same holds for what is left for cache. Since 0.20 what
+    is printed as activation holds the graphs' estimate too, which is taken off where it is printed.
+    """
+    low = (
+        "kv_available_bytes", "kv_tokens", "num_blocks", "max_concurrency", "total_gpu_bytes",
+        "free_before_load_bytes", "max_model_len", "needed_bytes", "estimated_max_len",
+        "gpu_memory_utilization", "requested_bytes", "block_size", "max_num_batched_tokens",
+    )  # fmt: skip
+    high = (
+        "weights_bytes", "non_torch_bytes", "activation_peak_bytes", "cuda_graph_bytes",
+        "cuda_graph_estimate_bytes", "consumed_bytes",
+    )  # fmt: skip
+    found: Figures = {n: r.low(n) for n in low} | {n: r.high(n) for n in high}
+    found["max_model_len"] = r.last("max_model_len")
+    weights, consumed = found["weights_bytes"], found["consumed_bytes"]
+    estimate, activation = found["cuda_graph_estimate_bytes"], found["activation_peak_bytes"]
+    if consumed is not None and weights is not None and found["non_torch_bytes"] is None:
+        found["non_torch_bytes"] = max(0, consumed - weights)
+    if consumed is not None and None not in (estimate, activation) and activation > estimate > 0:
+        found["activation_peak_bytes"] = activation - estimate
+    peak = r.high("peak_torch_bytes")
+    if activation is None and peak is not None and weights is not None and peak > weights:
+        found["activation_peak_bytes"] = peak - weights
+    return {n: v for n, v in found.items() if v is not None}
+
+
+def question(r: Record) -> dict[str, Any]:
+    """The Scenario's keys as far as the log states them."""
+    config = r.settings.get("config") or {}
+    given = {k: v for k, v in r.settings.items() if k not in ("config", "cpu", "cpu_cache_bytes")}
+    asked: dict[str, Any] = {"engine": ENGINE}
+    model = config.get("model") or given.get("model_tag") or given.get("model")
+    if isinstance(model, str):
+        asked["model"] = model
+    if r.last("gpu"):
+        asked["gpu"] = r.last("gpu")
+    for name, key in DEGREES.items():
+        degree = config.get(name, given.get(name))
+        if isinstance(degree, int) and degree > 1:
+            asked[key] = degree
+    if given.get("enable_expert_parallel") is True:
+        asked["ep"] = asked.get("tp", 1) * asked.get("dp", 1)
+    length = r.last("max_model_len") or config.get("max_seq_len") or given.get("max_model_len")
+    if isinstance(length, int) and length > 0:
+        asked["context_tokens"] = length
+    dtype = given.get("kv_cache_dtype") or config.get("kv_cache_dtype")
+    if isinstance(dtype, str) and dtype != "auto":
+        asked["kv_dtype"] = dtype
+    version = r.last("engine_version")
+    if version:
+        asked["engine_version"] = version
+    asked["engine_args"] = _flags(given, config, r)
+    return asked
+
+
+def _flags(given: Mapping[str, Any], config: Mapping[str, Any], r: Record) -> dict[str, Any]:
+    args = {
+        k: v
+        for k, v in given.items()
+        if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v not in ("auto", -1)
+    }
+    for name, flag in _ENGINE_WORDS.items():
+        if isinstance(config.get(name), bool) and (config[name] or name == "enable_prefix_caching"):
+            args.setdefault(flag, config[name])
+    share = r.low("gpu_memory_utilization")
+    if share is not None and 0 < share <= 1:
+        args.setdefault("gpu_memory_utilization", share)
+    batch = r.last("max_num_batched_tokens")
+    if batch:
+        args.setdefault("max_num_batched_tokens", batch)
+    speculation = _speculation(given.get("speculative_config"), config.get("speculative_config"))
+    if speculation:
+        args["speculative_config"] = speculation
+    cache = r.settings.get("cpu_cache_bytes")
+    if cache:
+        args.setdefault("kv_cache_memory_bytes", cache)
+    return args
+
+
+def _speculation(given: Any, config: Any) -> dict[str, Any]:
+    """How it drafts: as the flags say, else ``SpeculativeConfig(method=…, model=…)`` of the settings."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    word, bracket, rest = str(config or "").partition("(")
+    if not bracket or not word.endswith("SpeculativeConfig"):
+        return {}
+    said = read_keywords(rest)
+    said["num_speculative_tokens"] = said.pop("num_spec_tokens", said.get("num_speculative_tokens"))
+    if str(said.get("method")).endswith("mtp"):
+        said.pop("model", None)  # the model itself
+    known = ("method", "model", "num_speculative_tokens")
+    return {k: v for k, v in said.items() if k in known and v is not None}
+
+
+def quantisation(r: Record) -> str | None:
+    """How the log says that the weights are stored, in the engine's word."""
+    config = r.settings.get("config") or {}
+    word = r.settings.get("quantization") or config.get("quantization")
+    return word if isinstance(word, str) else None

@@ -1,0 +1,146 @@
+"""The ledger of one GPU: what of its memory vLLM gives to weights, overheads and cache.
+
+``gpu_memory_utilization`` applies to all that the engine sees, not to what is free. Weights as loaded, the
+profiling run's peak, encoding and what is not PyTorch's come off it; since 0.20 so does an estimate of CUDA
+graph memory, which before lay outside. What was measured (``known_bytes``) takes an account's place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, hypot
+
+from kvroom.answer.plan import Account
+from kvroom.engines.base import account
+from kvroom.engines.vllm import graphs
+from kvroom.engines.vllm.activations import peak
+from kvroom.engines.vllm.defaults import Batching
+from kvroom.engines.vllm.encoding import encoder_band
+from kvroom.engines.vllm.loaded import band as loaded_band
+from kvroom.engines.vllm.loaded import loaded
+from kvroom.engines.vllm.runtime import Band, non_torch, outside
+from kvroom.engines.vllm.setup import Setup
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.layout import Rank
+
+PEAK_BAND = (0.93, 1.12)
+"""The peak as printed over as reckoned: the 80 % band over models, with the experts' kernels and the
+encoders that no formula has apart."""
+EXPERTS_BAND = (0.85, 1.3)
+"""The same where experts are routed to."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One rank's memory as the engine shares it out.
+
+    ``weights`` and ``overheads`` are (estimate, low, high); ``outside`` is what is gone before the engine
+    takes its snapshot, no part of its share.
+    """
+
+    gpu_bytes: int
+    requested_bytes: int
+    weights: Band
+    beside: tuple[Account, ...]
+    """What is loaded beside the weights: adapters, a draft model."""
+    overheads: dict[str, Band]
+    graphs_subtracted: bool
+    taken_by_others: int
+    outside: Band = (0, 0, 0)
+
+    @property
+    def subtracted(self) -> tuple[Band, ...]:
+        """What comes off the cache."""
+        left_in = () if self.graphs_subtracted else ("graphs",)
+        return (self.weights, *(v for n, v in self.overheads.items() if n not in left_in))
+
+    def cache_bytes(self, end: int = 0) -> int:
+        """Bytes left for cache: as estimated, or at the low (-1) or high (1) end of its band.
+
+        The accounts are off independently, so their bands add up as squares.
+        """
+        left = self.requested_bytes - self.taken_by_others
+        left -= sum(a.bytes for a in self.beside)
+        left -= sum(middle for middle, _, _ in self.subtracted)
+        if end < 0:
+            return left - round(hypot(*(high - middle for middle, _, high in self.subtracted)))
+        if end > 0:
+            return left + round(hypot(*(middle - low for middle, low, _ in self.subtracted)))
+        return left
+
+
+def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
+    """The ledger of ``rank`` before any cache is counted in blocks."""
+    d, flags, rules = s.d, s.flags, s.rules
+    known = d.known_bytes
+    gpu = known.get("visible", d.device.engine_bytes)
+    share = flags.utilisation if flags.utilisation is not None else rules.utilisation
+    requested = ceil(gpu * share) if rules.whole_bytes else int(gpu * share)
+    size = loaded(s, rank)
+    captures = graphs.captures(s, batch)
+    subtracted = estimates_graphs(s) and captures.count > 0
+    overheads = _overheads(s, rank, batch)
+    overheads["graphs"] = (
+        graphs.estimated_bytes(s, rank, captures)
+        if subtracted
+        else graphs.graph_bytes(s, rank, captures)
+    )
+    if "activations" in known:
+        overheads.pop("encoder", None)
+    for name in overheads:
+        if name in known:
+            overheads[name] = (known[name],) * 3
+    free = known.get("free_before_load", gpu)
+    return Budget(
+        gpu_bytes=gpu,
+        requested_bytes=requested,
+        weights=(known["weights"],) * 3 if "weights" in known else (size, *loaded_band(size)),
+        beside=d.extras.accounts(rank.stage),
+        overheads=overheads,
+        graphs_subtracted=subtracted,
+        taken_by_others=max(0, gpu - free) if not rules.start_snapshot else 0,
+        outside=outside(s),
+    )
+
+
+def _overheads(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
+    """Activations, what encoding adds, and runtime of ``rank``, each with an 80 % band."""
+    found = peak(s, rank, batch)
+    low, high = EXPERTS_BAND if s.experts else PEAK_BAND
+    made: dict[str, Band] = {
+        "activations": (found.bytes, round(found.bytes * low), round(found.bytes * high)),
+        "runtime": non_torch(s),
+    }
+    seeing = encoder_band(s, batch.tokens, found.bytes) if rank.stage == 0 else None
+    if seeing is not None:
+        made["encoder"] = seeing
+    return made
+
+
+def estimates_graphs(s: Setup) -> bool:
+    """Whether the engine estimates its graphs and takes that off the cache: not on ROCm."""
+    asked = s.flags.estimates_graphs
+    default = s.rules.graphs_subtracted
+    return (default if asked is None else asked) and not s.platform.hip
+
+
+def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]:
+    """The accounts of one GPU; they add up to ``gpu_bytes``. ``given``: the cache asked for outright."""
+    known = d.known_bytes
+    cache = max(0, b.cache_bytes() if given is None else given)
+    over = [
+        account(n, v[0], "measured" if n in known else "engine rule", (v[1], v[2]))
+        for n, v in b.overheads.items()
+    ]
+    low, high = cache, cache
+    if given is None:
+        low, high = max(0, b.cache_bytes(-1)), max(0, b.cache_bytes(1))
+    size, least, most = b.weights
+    spent = size + sum(a.bytes for a in (*b.beside, *over)) + cache
+    return (
+        account("weights", size, "measured" if "weights" in known else "config", (least, most)),
+        *b.beside,
+        *over,
+        account("kv", cache, "engine rule", (low, high)),
+        account("unused", b.gpu_bytes - spent, "engine rule"),
+    )

@@ -1,0 +1,259 @@
+"""vLLM's rules by release: one table of what each release brought.
+
+A release is a tuple (0, 33, 0); ``rules_of`` gives the rules that hold in it. Sources: the Python code
+of the releases themselves; what each entry changes is told beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from kvroom.engines.releases import Changes, Release, nearest_release, rules_at, shown
+
+FitCheck = Literal["layers", "first group", "groups", "usable blocks"]
+MambaCaching = Literal["never", "flagged models", "modes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What one release does. The defaults are those of 0.8.5, the oldest modelled."""
+
+    release: Release = (0, 8, 5)
+
+    hybrid_manager: bool = False
+    """Windows and state keep only what they need, in groups of their own."""
+    chunked_specs: bool = False
+    """Chunked attention keeps only its chunk; before, such layers count as full attention."""
+    chunked_grouped: bool = True
+    """The hybrid manager is on by default for models with chunked attention."""
+    whole_model_groups: bool = False
+    """Groups are made of the whole model and projected on pipeline stages, not stage by stage."""
+    unequal_pages: bool = False
+    """Layers of one type with unequal pages make one group, its block the sum of their pages."""
+    scaled_pages: bool = False
+    """Smaller pages are brought to the largest by a whole multiple of tokens."""
+    padded_pages: bool = False
+    """Smaller attention pages that no multiple brings there are padded."""
+    padded_state: bool = False
+    """So are state pages."""
+    wide_group_ratio: float = 1.0
+    """A group is as long as the longest bucket where that is below so many times the shortest."""
+    value_width_full: bool = False
+    value_width_window: bool = False
+    """Values may be narrower than keys in full attention, in windows; before, both take the key's."""
+    packed: Literal["unknown", "tuples", "groups"] = "unknown"
+    """How DeepSeek-V4's unequal pages lie in a block."""
+    window_block: Literal["block", "kernel"] = "block"
+    """Windows are cut into the attention kernel's smallest block, or into the model's."""
+    fit: FitCheck = "layers"
+    """How the start-up check counts what one longest request needs."""
+    fit_by_stage: bool = True
+    """The check is made for each stage, not for the whole model against the least memory."""
+    override_checked: bool = False
+    """``num_gpu_blocks_override`` is what the check counts with."""
+    tokens_from_concurrency: bool = False
+    """The printed size is concurrency × max_model_len."""
+    dcp_tokens: bool = False
+    """The printed size counts the tokens of all decode-context ranks."""
+    request_blocks: bool = False
+    """Concurrency is blocks over a request's blocks; before, tokens over max_model_len."""
+    in_flight_batches: bool = False
+    """A window keeps what all batches in flight may add, not just one."""
+
+    mamba_v1: bool = False
+    """Recurrent layers keep their state in the same pool of blocks."""
+    mamba_caching: MambaCaching = "never"
+    mamba_caching_default: bool = False
+    mamba_all_mode: bool = False
+    """State may be kept at every block boundary (``all``)."""
+    all_mode_speculation: bool = False
+    mamba2_checkpoint: bool = False
+    gdn_checkpoint: bool = False
+    """A prefill keeps one more block of state while it runs."""
+    gdn_alignment: int = 1
+    """Tokens that a block of gated delta nets is a multiple of, on Hopper."""
+    backend_alignment: bool = False
+    """A hybrid's block is a multiple of the attention kernel's block, chosen after loading."""
+    latent_alignment: int = 16
+    """What a hybrid's block is at least a multiple of where its attention is latent."""
+    nemotron_state: str = "model"
+    """Nemotron-H's state where its config does not say: the model's own dtype, or a named one."""
+    nemotron_state_config: bool = False
+
+    latent_block: Literal["forced", "backend"] = "forced"
+    latent_block_blackwell: int = 16
+    sparse_fp8_default: bool = False
+    """Sparse attention takes its FP8 layout where the cache dtype is ``auto``."""
+    glm_fp8_default: bool = False
+    """So does GLM's on Blackwell."""
+
+    start_snapshot: bool = False
+    """Memory that other processes hold is left out of the account, and must be free at the start."""
+    utilisation: float = 0.9
+    whole_bytes: bool = False
+    """The share of memory asked for is rounded up to whole bytes."""
+    graphs_subtracted: bool = False
+    """An estimate of CUDA graph memory is taken off the cache."""
+    groups_inside: bool = True
+    """The start's snapshot comes before the process groups: NCCL counts as the engine's own."""
+    sorted_sampling: bool = True
+    """The profiling run sorts the whole vocabulary of every sequence."""
+    selection_buffer: bool = False
+    """Selection keeps a buffer of one vocabulary for each multiprocessor (Triton's top-k)."""
+    workspaces_kept: bool = False
+    """A manager keeps the experts' workspaces; before, they come and go with a layer."""
+    fused_all_reduce: bool = False
+    """Tensor ranks fuse all-reduce and norm through FlashInfer (Hopper, data-centre Blackwell)."""
+    triton_mxfp4: bool = True
+    """Triton's kernels compute MXFP4 experts on Hopper, later Marlin's."""
+    whole_graphs: bool = False
+    """Decodes are captured whole beside the pieces."""
+    video_profiled: bool = True
+    """The largest video of some models is profiled with, where it is larger than an image."""
+    rocm_settled: bool = False
+    a100_small: bool = False
+    """A100s of 80 GB take the small defaults."""
+    huge_defaults: bool = False
+    """Devices of 160 GiB and more have defaults of their own."""
+    sequences_capped: bool = False
+    """The default of max_num_seqs is at most max_num_batched_tokens."""
+    batch_capped: bool = False
+    """The default of max_num_batched_tokens is at most max_num_seqs × max_model_len."""
+    expert_adapters: bool = False
+    """LoRA adapts routed experts too."""
+    v2_runner: Literal["dense", "all"] = "dense"
+    """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
+    v2_models: Literal["none", "plain qwen3", "dense", "all"] = "none"
+    """Models that the V2 runner profiles: its dummy run leaves out selection."""
+
+
+CHANGES: Changes = (
+    ((0, 9, 0), {"a100_small": True}),
+    ((0, 9, 1), {"hybrid_manager": True, "request_blocks": True, "start_snapshot": True}),
+    ((0, 10, 0), {"chunked_specs": True}),
+    (
+        (0, 10, 1),
+        {"sequences_capped": True, "chunked_grouped": False, "latent_block_blackwell": 128},
+    ),
+    ((0, 10, 2), {"mamba_v1": True, "dcp_tokens": True}),
+    (
+        (0, 11, 0),
+        {
+            "whole_model_groups": True,
+            "unequal_pages": True,
+            "sparse_fp8_default": True,
+            "groups_inside": False,
+            "whole_graphs": True,
+        },
+    ),
+    (
+        (0, 11, 1),
+        {
+            "mamba_caching": "flagged models",
+            "expert_adapters": True,
+            "batch_capped": True,
+            "latent_alignment": 64,
+            "sparse_fp8_default": False,
+        },
+    ),
+    ((0, 12, 0), {"scaled_pages": True, "wide_group_ratio": 1.25}),
+    (
+        (0, 13, 0),
+        {
+            "nemotron_state": "fp16",
+            "nemotron_state_config": True,
+            "rocm_settled": True,
+            "video_profiled": False,
+        },
+    ),
+    (
+        (0, 14, 0),
+        {
+            "fit": "first group",
+            "fit_by_stage": False,
+            "chunked_grouped": True,
+            "value_width_full": True,
+            "whole_bytes": True,
+        },
+    ),
+    (
+        (0, 15, 0),
+        {
+            "mamba_caching": "modes",
+            "mamba_all_mode": True,
+            "latent_block_blackwell": 64,
+            "workspaces_kept": True,
+        },
+    ),
+    (
+        (0, 17, 0),
+        {
+            "fit_by_stage": True,
+            "sorted_sampling": False,
+            "selection_buffer": True,
+            "fused_all_reduce": True,
+        },
+    ),
+    (
+        (0, 18, 0),
+        {"wide_group_ratio": 1.5, "latent_block": "backend", "latent_block_blackwell": 32},
+    ),
+    ((0, 19, 0), {"fit": "groups"}),
+    (
+        (0, 20, 0),
+        {
+            "utilisation": 0.92,
+            "graphs_subtracted": True,
+            "nemotron_state": "fp32",
+            "value_width_window": True,
+            "backend_alignment": True,
+            "latent_alignment": 16,
+            "packed": "tuples",
+            "triton_mxfp4": False,
+        },
+    ),
+    ((0, 20, 1), {"tokens_from_concurrency": True, "override_checked": True}),
+    ((0, 21, 0), {"selection_buffer": False}),
+    ((0, 22, 0), {"all_mode_speculation": True}),
+    ((0, 22, 1), {"v2_models": "plain qwen3"}),
+    ((0, 24, 0), {"padded_pages": True, "window_block": "kernel"}),
+    ((0, 25, 1), {"v2_models": "dense"}),
+    ((0, 26, 0), {"in_flight_batches": True}),
+    ((0, 27, 0), {"latent_alignment": 128}),
+    ((0, 28, 0), {"mamba_caching_default": True, "huge_defaults": True, "padded_state": True}),
+    (
+        (0, 29, 0),
+        {
+            "fit": "usable blocks",
+            "v2_runner": "all",
+            "v2_models": "all",
+            "packed": "groups",
+            "glm_fp8_default": True,
+        },
+    ),
+    ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
+    ((0, 33, 0), {"gdn_checkpoint": True, "gdn_alignment": 64}),
+)
+"""What each release changed in how much memory it finds, cuts, needs and prints."""
+
+OLDEST: Release = (0, 8, 5)
+NEWEST: Release = CHANGES[-1][0]
+
+
+def parse_release(text: str | None) -> tuple[Release, str]:
+    """The modelled release nearest to ``text``, and a warning ("" where none is due)."""
+    return nearest_release("vLLM", text, OLDEST, NEWEST)
+
+
+@lru_cache(maxsize=256)
+def rules_of(release: Release) -> Rules:
+    """The rules that hold in ``release``."""
+    return rules_at(Rules(release=release), CHANGES, release)
+
+
+def since(name: str, release: Release) -> str:
+    """The release, up to ``release``, that last changed the rule called ``name``."""
+    changed = [r for r, c in CHANGES if r <= release and name in c]
+    return shown(max(changed, default=OLDEST))

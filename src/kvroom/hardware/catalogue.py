@@ -1,0 +1,118 @@
+"""The known devices: ``catalogue.json``, one line a device, read when first asked for.
+
+A name is matched whatever its case, spaces, hyphens, underscores and vendor words, and so are the
+names that people type (``4090``) and that drivers print (``NVIDIA H100 80GB HBM3``). The file
+writes bytes as ``81559MiB`` or ``80GB``; rates are plain numbers per second; ``host_link`` and
+``sources`` may name a shared entry of the file's ``links`` and ``references``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from kvroom.errors import KvroomError, nearest
+from kvroom.hardware.device import Device
+
+_FILE = Path(__file__).with_name("catalogue.json")
+_SEPARATORS = str.maketrans("", "", " -_\t()/,+®™")
+_VENDOR_WORDS = (
+    "nvidia", "geforce", "tesla", "amd", "instinct", "radeon", "intel", "google", "cloud", "aws",
+    "habana",
+    "apple", "huawei", "graphics", "gpu",
+)  # fmt: skip
+_SIZE = re.compile(r"[0-9.]+[kmgtp]?i?b?")
+MAX_NAME = 200
+INLINE = (
+    'Write a card\'s name, or an inline card such as {"name": "my-24gb", "memory_bytes": '
+    '24000000000, "memory_bytes_per_s": 1e12}.'
+)
+
+
+def key_of(name: str) -> str:
+    """``name`` as it is compared: lower case, no separators, no vendor words."""
+    words = (w for w in name.lower().replace("_", " ").split() if w not in _VENDOR_WORDS)
+    key = "".join(words).translate(_SEPARATORS)
+    while word := next((w for w in _VENDOR_WORDS if key.startswith(w) and key != w), None):
+        key = key.removeprefix(word)
+    return key
+
+
+@lru_cache(maxsize=1)
+def _load() -> dict[str, Any]:
+    data = json.loads(_FILE.read_text(encoding="utf-8"))
+    index: dict[str, str] = {}
+    for row in data["devices"]:
+        for name in (row["name"], *row.get("aliases", ())):
+            index.setdefault(key_of(name), row["name"])
+    for key, name in list(index.items()):
+        if key.startswith("rtx"):
+            index.setdefault(key.removeprefix("rtx"), name)
+    return {
+        "rows": {row["name"]: row for row in data["devices"]},
+        "index": index,
+        "links": data["links"],
+        "references": data["references"],
+        "ambiguous": {key_of(k): v for k, v in data["ambiguous"].items()},
+    }
+
+
+@lru_cache(maxsize=512)
+def _device(name: str) -> Device:
+    data = _load()
+    row = dict(data["rows"][name])
+    for link in ("host_link", "scale_up"):
+        if isinstance(row.get(link), str):
+            row[link] = data["links"][row[link]]
+    references: Mapping[str, str] = data["references"]
+    row["sources"] = {k: references.get(v, v) for k, v in row["sources"].items()}
+    return Device.from_dict(row)
+
+
+def find(name: Any) -> Device:
+    """The device of that name or alias; KvroomError (field ``gpu``) names the nearest otherwise.
+
+    A name that fits several cards is refused with their names; a bare size such as ``24GB`` is
+    refused with how to write an inline card (``80GB`` alone is a card: the explainer's).
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise KvroomError("gpu", name, "is not a card's name", INLINE)
+    if len(name) > MAX_NAME:
+        raise KvroomError("gpu", name, "is too long for a card's name", INLINE)
+    data = _load()
+    key = key_of(name)
+    found = data["index"].get(key)
+    if found is not None:
+        return _device(found)
+    if _SIZE.fullmatch(key):
+        raise KvroomError("gpu", name, "is a size, not a card", INLINE)
+    several = data["ambiguous"].get(key) or _starting_with(key)
+    if len(several) > 1:
+        fix = f"Write one of {', '.join(several[:8])}."
+        raise KvroomError("gpu", name, "may be several cards", fix)
+    close = nearest(key, data["index"])
+    best = list(dict.fromkeys([*several, *(data["index"][k] for k in close)]))[:3]
+    fix = f"Did you mean {' or '.join(best)}?" if best else INLINE
+    raise KvroomError("gpu", name, "is not a known card", fix)
+
+
+def _starting_with(key: str) -> list[str]:
+    """Cards whose name or alias starts with ``key`` (of three characters or more)."""
+    if len(key) < 3:
+        return []
+    index = _load()["index"]
+    return list(dict.fromkeys(name for k, name in index.items() if k.startswith(key)))
+
+
+def names() -> list[str]:
+    """The names of all known devices, in the file's order (by vendor and generation)."""
+    return list(_load()["rows"])
+
+
+def all_devices() -> list[Device]:
+    """All known devices, in the order of ``names``."""
+    return [_device(name) for name in names()]

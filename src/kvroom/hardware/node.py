@@ -1,0 +1,128 @@
+"""A machine: several devices, the links between them, and the memory tiers from fast to far.
+
+Tiers run from the chip's own SRAM down to the network. What the device tells (SRAM, its memory) is
+taken from it; host memory, NVMe and network are defaults marked ``assumed``, each with its reason,
+until a machine file or ``kvroom probe`` says better. Bytes are those of the whole machine for
+shared tiers, of one device for ``sram`` and ``hbm``. Out of range raises KvroomError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.hardware.checks import check_text, checked, plain
+from kvroom.hardware.device import Device, Link, Source, Tier
+from kvroom.units import check_int
+
+MAX_DEVICES = 1_000_000
+
+HOST = Tier(
+    name="host",
+    bytes=2 * 2**40,
+    bytes_per_s=300e9,
+    latency_s=1e-6,
+    source=Source("assumed", "a two-socket server with 2 TiB; half of 16 channels of DDR5-4800"),
+)
+NVME = Tier(
+    name="nvme",
+    bytes=30 * 10**12,
+    bytes_per_s=7e9,
+    latency_s=100e-6,
+    source=Source("assumed", "one PCIe 4.0 x4 drive's sequential read, of eight 3.84 TB drives"),
+)
+NETWORK = Tier(
+    name="network",
+    bytes=None,
+    bytes_per_s=50e9,
+    latency_s=5e-6,
+    source=Source("assumed", "one 400 Gb/s adapter a GPU, as in an 8-GPU HGX server"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """``count`` equal devices with their tiers (fast to far) and named links."""
+
+    name: str
+    device: Device
+    count: int = 1
+    tiers: tuple[Tier, ...] = ()
+    links: tuple[Link, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_text("machine.name", self.name)
+        count = check_int("machine.count", self.count, low=1, high=MAX_DEVICES, unit="devices")
+        object.__setattr__(self, "count", count)
+        for kind, items in (("tier", self.tiers), ("link", self.links)):
+            names = [item.name for item in items]
+            twice = next((n for n in names if names.count(n) > 1), None)
+            if twice is not None:
+                raise KvroomError(
+                    f"machine.{kind}s", twice, "is named twice", f"Give each {kind} its own name."
+                )
+
+    @classmethod
+    def standard(cls, device: Device, count: int = 1) -> Machine:
+        """``count`` of ``device`` with the default host, NVMe and network tiers below them."""
+        below = (NVME, NETWORK) if device.unified_memory else (HOST, NVME, NETWORK)
+        links = tuple(link for link in (device.scale_up, device.host_link) if link is not None)
+        return cls(
+            name=device.name if count == 1 else f"{count} x {device.name}",
+            device=device,
+            count=count,
+            tiers=(*device_tiers(device), *below),
+            links=links,
+        )
+
+    def tier(self, name: str) -> Tier | None:
+        """The tier of that name, or None."""
+        return next((t for t in self.tiers if t.name == name), None)
+
+    def link(self, name: str) -> Link | None:
+        """The link of that name, or None."""
+        return next((k for k in self.links if k.name == name), None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The machine as plain JSON values; ``from_dict`` takes it back unchanged."""
+        return plain(self)
+
+    @classmethod
+    def from_dict(cls, value: Any, name: str = "machine") -> Machine:
+        """A Machine from its plain form; KvroomError (``name`` is the field told) if it is none."""
+        given = checked(cls, value, name, ("name", "device"))
+        given["device"] = Device.from_dict(given["device"], f"{name}.device")
+        given["tiers"] = parse_items(Tier, given.get("tiers"), f"{name}.tiers")
+        given["links"] = parse_items(Link, given.get("links"), f"{name}.links")
+        return cls(**given)
+
+
+def parse_items(kind: type[Tier] | type[Link], value: Any, name: str) -> tuple[Any, ...]:
+    """A list of tiers or links from its plain form; None is an empty one."""
+    if value is None:
+        return ()
+    if not isinstance(value, list | tuple):
+        raise KvroomError(name, value, "is not a list", "Write a list of tables.")
+    return tuple(kind.from_dict(v, f"{name}[{i}]") for i, v in enumerate(value))
+
+
+def device_tiers(device: Device) -> tuple[Tier, ...]:
+    """What the device itself holds: its SRAM where known, and its memory as an engine sees it."""
+    tiers = [
+        Tier(
+            name="dram" if device.unified_memory else "hbm",
+            bytes=device.engine_bytes,
+            bytes_per_s=device.memory_bytes_per_s,
+            source=device.source("memory_bytes_per_s"),
+        )
+    ]
+    if device.sram_bytes is not None:
+        sram = Tier(
+            name="sram",
+            bytes=device.sram_bytes,
+            bytes_per_s=device.sram_bytes_per_s,
+            source=device.source("sram_bytes"),
+        )
+        tiers.insert(0, sram)
+    return tuple(tiers)

@@ -1,0 +1,1 @@
+"""The data structures of a KV cache: requests, blocks, prefixes, layer groups."""

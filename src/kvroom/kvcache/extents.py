@@ -1,0 +1,394 @@
+"""The block pool and prefix cache of one full-attention group, kept as stretches of blocks.
+
+What ``block_pool`` and ``prefix_cache`` do block by block is done here for a stretch at a time: blocks
+that one request took one after the other are freed, hit and evicted together. A block's place in its
+request is its place in any request that shares it, so a stretch is two numbers and the names of its
+blocks. Blocks that nobody can ever ask for again are only counted. The same blocks are given out,
+hit and evicted in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from collections.abc import Sequence as Row
+
+from kvroom.kvcache.connector import Notices
+
+Names = Row[int]
+
+
+class Extent:
+    """Blocks ``low … high`` of a request, cached under ``names``, one for every ``unit`` blocks.
+
+    ``following`` is what was split off its end; ``queued`` the entry in the queue of free blocks, which
+    is evicted from its end.
+    """
+
+    __slots__ = ("following", "high", "low", "names", "queued", "references")
+
+    def __init__(self, names: Names, low: int, high: int) -> None:
+        self.names = names
+        self.low = low
+        self.high = high
+        self.references = 1
+        self.following: Extent | None = None
+        self.queued: list[Extent] | None = None
+
+
+class Holding:
+    """What one request holds of the pool.
+
+    ``names`` cover its first ``named`` blocks (prompt, and answer where that is known); all further ones
+    are its own. ``shared`` lists the cached extents from its start to ``covered``, each with where its share
+    ends. ``own`` is what it left in the cache beyond its names when it was preempted.
+    """
+
+    __slots__ = ("covered", "named", "names", "own", "shared")
+
+    def __init__(self, names: Names = (), named: int = 0) -> None:
+        self.names = names
+        self.named = named
+        self.covered = 0
+        self.shared: list[tuple[Extent, int]] = []
+        self.own: Extent | None = None
+
+
+Hits = list[tuple[Extent, int, int]]
+"""Extents to share, each from one block to another."""
+
+
+class ExtentPool:
+    """``usable`` blocks (without the null block); ``unit`` is how many blocks one name stands for."""
+
+    __slots__ = (
+        "_dead",
+        "_index",
+        "_overlapping",
+        "_owed",
+        "_plain",
+        "_queue",
+        "free",
+        "notices",
+        "unit",
+        "usable",
+    )
+
+    def __init__(self, usable: int, unit: int = 1) -> None:
+        self.usable = usable
+        self.unit = unit
+        self.notices: Notices | None = None
+        self.free = usable
+        self._plain = usable  # never used, or freed without a key: used first
+        self._dead = 0  # cached blocks at the head of the queue that nobody can hit
+        self._owed = (
+            0  # blocks to be taken from the queue: those at its head, whoever joins meanwhile
+        )
+        self._queue: deque[list[Extent] | int] = deque()  # a number: so many such blocks further on
+        self._index: dict[int, Extent | list[Extent]] = {}  # a list: in the order of registration
+        self._overlapping: set[int] = set()  # names under which some block is cached twice
+
+    @property
+    def in_use(self) -> int:
+        """Blocks held by requests."""
+        return self.usable - self.free
+
+    @property
+    def names(self) -> Container[int]:
+        """The names under which blocks are cached, as of the last lookup or ``settle``."""
+        return self._index
+
+    def settle(self) -> None:
+        """Evict what is to be evicted: it is put off until somebody looks."""
+        if self._owed:
+            self._evict()
+
+    # Blocks out and in
+
+    def take(self, count: int) -> None:
+        """Give ``count`` free blocks away; the caller sees to it that so many are free."""
+        self.free -= count
+        left = self._plain - count
+        if left >= 0:
+            self._plain = left
+            return
+        self._plain = 0
+        if self.notices is not None and self._dead:
+            self.notices.evicted((), min(self._dead, -left))
+        left += self._dead
+        if left >= 0:
+            self._dead = left
+            return
+        self._dead = 0
+        self._owed -= left
+        if self.notices is not None:
+            self._evict()  # it is to be known when they went
+
+    def _evict(self) -> None:
+        """Take what is owed from the head of the queue: it is put off until somebody looks."""
+        queue, count = self._queue, self._owed
+        self._owed = 0
+        while count:
+            entry = queue[0]
+            if isinstance(entry, int):
+                queue.popleft()
+                if self.notices is not None:
+                    self.notices.evicted((), min(entry, count))
+                if entry > count:
+                    self._dead = entry - count
+                    return
+                count -= entry
+            elif not entry:
+                queue.popleft()
+            else:
+                extent = entry[-1]
+                high = extent.high - count
+                if high > extent.low:
+                    self._shorten(extent, high)
+                    return
+                count = extent.low - high
+                self._shorten(extent, extent.low)
+                entry.pop()
+                extent.queued = None
+
+    def release(self, plain: int, dead: int) -> None:
+        """Take back blocks that only one request held and nobody can hit: ``plain`` ones without a
+        key, ``dead`` cached ones."""
+        self.free += plain + dead
+        self._plain += plain
+        if not self._queue:
+            self._dead += dead
+        elif dead:
+            last = self._queue[-1]
+            if isinstance(last, int):
+                self._queue[-1] = last + dead
+            else:
+                self._queue.append(dead)
+
+    def leave(self, held: Holding, blocks: int, registered: int, *, back: bool) -> None:
+        """Take back a request's ``blocks``, of which the first ``registered`` are cached.
+
+        ``back``: it was preempted and will ask for its own blocks again.
+        """
+        if held.covered < held.named:
+            self.register(held, registered)
+        own = registered - held.covered
+        freed = self._let_go(held)
+        last = freed[-1] if freed and freed[-1] is held.own else None
+        if back:
+            if last is not None:
+                last.high = registered
+            elif own:
+                held.own = Extent((), held.covered, registered)
+                freed.append(held.own)
+            own = 0
+        elif last is not None:
+            own += last.high - last.low
+            freed.pop()
+        self.release(blocks - registered, own)
+        if freed:
+            for extent in freed:
+                extent.references = 0
+                extent.queued = freed
+                self.free += extent.high - extent.low
+            self._queue.append(freed)
+        held.covered = 0
+
+    def _let_go(self, held: Holding) -> list[Extent]:
+        """One holder less of all that it shares; those that nobody holds any more, first to last."""
+        freed: list[Extent] = []
+        for first, end in held.shared:
+            extent: Extent | None = first
+            while extent is not None:
+                extent.references -= 1
+                if not extent.references:
+                    freed.append(extent)
+                extent = extent.following if extent.high < end else None
+        held.shared.clear()
+        return freed
+
+    # What is cached and found
+
+    def lookup(self, held: Holding, limit: int) -> tuple[Hits, int, int]:
+        """The longest cached prefix of at most ``limit`` blocks: extents, blocks, free ones of them."""
+        if self._owed:
+            self._evict()
+        hits: Hits = []
+        names, unit, index = held.names, self.unit, self._index
+        place, end = 0, min(limit, held.named)
+        while place < end:
+            found = index.get(names[place // unit])
+            upto = end
+            if isinstance(found, list):
+                upto = min(end, (place // unit + 1) * unit)
+                for extent in found:
+                    if extent.low <= place < extent.high:
+                        break
+                    if extent.low > place:
+                        upto = min(
+                            upto, extent.low
+                        )  # it was cached before the one that is looked for
+                else:
+                    break
+            elif found is not None and found.low <= place < found.high:
+                extent = found
+                upto = self._agrees(extent, names, place, min(end, extent.high))
+            else:
+                break
+            upto = min(upto, extent.high)
+            if hits and hits[-1][0] is extent and hits[-1][2] == place:
+                hits[-1] = (extent, hits[-1][1], upto)
+            else:
+                hits.append((extent, place, upto))
+            place = upto
+        own = held.own
+        if place == held.named and own is not None and place < min(limit, own.high):
+            hits.append((own, place, min(limit, own.high)))
+            place = hits[-1][2]
+        free = 0
+        for extent, start, upto in hits:
+            if not extent.references:
+                free += upto - start
+        return hits, place, free
+
+    def _agrees(self, extent: Extent, names: Names, place: int, end: int) -> int:
+        """Up to which block from ``place`` to ``end`` ``extent`` is the one that a lookup finds."""
+        unit = self.unit
+        first, last = place // unit, (end - 1) // unit
+        theirs = extent.names
+        if theirs is not names and theirs[last] != names[last]:
+            # A name stands for all before it too: once they differ they differ to the end.
+            low, high = first, last
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if theirs[middle] == names[middle] else (low, middle)
+            last = low
+            end = (last + 1) * unit
+        if self._overlapping and not self._overlapping.isdisjoint(names[first + 1 : last + 1]):
+            end = (first + 1) * unit
+        return end
+
+    def adopt(self, held: Holding, hits: Hits) -> None:
+        """Share what a lookup found."""
+        for found, start, end in hits:
+            extent = found
+            while extent.high <= start:
+                assert extent.following is not None
+                extent = extent.following
+            if extent.low < start:
+                extent = self._split(extent, start)
+            if end < extent.high:
+                self._split(extent, end)
+            if extent.queued is not None:
+                extent.queued.remove(extent)
+                extent.queued = None
+                self.free -= end - start
+            extent.references += 1
+            held.shared.append((extent, end))
+            held.covered = end
+
+    def register(self, held: Holding, blocks: int) -> None:
+        """Let those of its first ``blocks`` blocks that have names be found by later requests."""
+        start, end = held.covered, min(blocks, held.named)
+        if end <= start:
+            return
+        names, unit = held.names, self.unit
+        last = held.shared[-1][0] if held.shared else None
+        if (
+            last is not None
+            and last.names is names
+            and last.high == start
+            and last.references == 1
+            and (start % unit == 0 or self._index.get(names[start // unit]) is last)
+        ):
+            last.high = end
+            held.shared[-1] = (last, end)
+        else:
+            last = Extent(names, start, end)
+            held.shared.append((last, end))
+        held.covered = end
+        self._enter(last, start // unit, (end - 1) // unit)
+
+    def _enter(self, extent: Extent, first: int, last: int) -> None:
+        """Put ``extent`` under its names from the ``first`` to the ``last``."""
+        index, names, unit = self._index, extent.names, self.unit
+        for place in range(first, last + 1):
+            name = names[place]
+            found = index.get(name)
+            if found is None:
+                # A cached block has all before it cached, so nothing is under the further names.
+                for further in names[place : last + 1]:
+                    index[further] = extent
+                return
+            if found is extent:
+                continue
+            others = found if isinstance(found, list) else [found]
+            if extent in others:
+                continue
+            low, high = max(extent.low, place * unit), min(extent.high, (place + 1) * unit)
+            if any(low < other.high and other.low < high for other in others):
+                self._overlapping.add(name)
+            index[name] = [*others, extent]
+
+    def _shorten(self, extent: Extent, high: int) -> None:
+        """Forget the blocks of ``extent`` from ``high`` on."""
+        before, extent.high = extent.high, high
+        unit, names = self.unit, extent.names
+        if not names:
+            if self.notices is not None:
+                self.notices.evicted((), before - high)
+            return
+        start = high // unit if high == extent.low else -(-high // unit)
+        index = self._index
+        for name in names[start : (before - 1) // unit + 1]:
+            found = index.pop(name, None)
+            if found is extent or found is None:
+                continue
+            if isinstance(found, list) and extent in found:
+                found.remove(extent)
+                if len(found) == 1:
+                    found = found[0]
+                    self._overlapping.discard(name)
+            index[name] = found
+        if self.notices is not None:
+            self._note_gone(names, high, before)
+
+    def _note_gone(self, names: Names, low: int, high: int) -> None:
+        """Tell of the pages that ended in the blocks ``low … high``, the last first, unless another
+        extent still has their ends."""
+        assert self.notices is not None
+        unit = self.unit
+        gone = []
+        for page in range(high // unit - 1, low // unit - 1, -1):
+            last = (page + 1) * unit - 1
+            if last < low:
+                break
+            found = self._index.get(names[page])
+            others = found if isinstance(found, list) else [found] if found is not None else []
+            if not any(other.low <= last < other.high for other in others):
+                gone.append(names[page])
+        if gone:
+            self.notices.evicted(gone, 0)
+
+    def _split(self, extent: Extent, at: int) -> Extent:
+        """Cut ``extent`` at a block; gives the further part, which has the same holders."""
+        rest = Extent(extent.names, at, extent.high)
+        rest.references = extent.references
+        rest.following = extent.following
+        extent.following = rest
+        if extent.queued is not None:
+            rest.queued = extent.queued
+            rest.queued.insert(rest.queued.index(extent) + 1, rest)
+        unit, index = self.unit, self._index
+        first, last = at // unit, (extent.high - 1) // unit
+        extent.high = at
+        for place, name in enumerate(extent.names[first : last + 1], first):
+            found = index.get(name)
+            both = place * unit < at  # the cut is inside what this name stands for
+            parts = [extent, rest] if both else [rest]
+            if found is extent:
+                index[name] = parts if both else rest
+            elif isinstance(found, list) and extent in found:
+                where = found.index(extent)
+                found[where : where + 1] = parts
+        return rest

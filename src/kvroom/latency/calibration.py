@@ -1,0 +1,170 @@
+"""The fitted coefficients: data with provenance, found by what a deployment is.
+
+``calibration.json`` holds for each coefficient its overall value and, for levels such as
+``generation=hopper`` or ``engine=vllm``, the natural logarithm of a factor on it. A deployment's
+coefficient is the overall value times the factors of all its levels, so a card, a model or an engine
+nobody measured takes what its generation, its kind, its width share. ``benchmarks/calibrate_times.py``
+makes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
+from math import exp
+from pathlib import Path
+from typing import Any
+
+from kvroom.latency.step_time import Coefficients
+from kvroom.models.spec import ModelSpec
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.layout import most_experts
+from kvroom.units import check_int
+
+_FILE = Path(__file__).with_name("calibration.json")
+SETTING = "engine gpu model weights tp ep"
+"""The kind of level that says all: what was measured so is known best."""
+NOVEL = ("generation", "gpu", "model", "engine", SETTING)
+"""Kinds of level that a band is widened for where no measurement had them."""
+
+
+def kind_of_level(level: str) -> str:
+    """``engine tp`` of ``engine=vllm tp=4``: the names without their values."""
+    return " ".join(part.partition("=")[0] for part in level.split())
+
+
+NEW_SINCE = {"vllm": (0, 8), "tensorrt-llm": (1, 0), "sglang": (0, 4)}
+"""Servers of many users, and the release that brought the loop and the kernels of today; what these have
+in common is a level of its own, for it is what one of them tells of another."""
+SERVERS = ("arithmetic", *NEW_SINCE)
+"""Whose times are those of such servers: theirs, and a ceiling's, which names no engine."""
+NAMES = tuple(f.name for f in fields(Coefficients))
+CPU = "cpu"
+REACHED = dict.fromkeys(
+    ("wide_eta", "narrow_eta", "cache_eta", "wide_mu", "narrow_mu", "scale"), 1.0
+)
+"""A CPU's rates are those that its own matrix products reached (``kvroom probe``), no data sheet's peaks:
+nothing is taken off them."""
+
+
+def width_class(name: str) -> str:
+    """Weight widths that share their kernels: ``q4_k`` and ``q4_0``, any exl2."""
+    if name in ("bf16", "fp16", "fp32"):
+        return "wide"
+    return name.partition("_")[0]
+
+
+def kind_of(model: ModelSpec) -> str:
+    """``dense`` or ``moe``."""
+    return "moe" if most_experts(model) else "dense"
+
+
+def shape_of(model: ModelSpec) -> str:
+    """What tells a model from others here: its type and its shape, not its name."""
+    return f"{model.model_type}-{model.hidden_size}x{model.num_layers}"
+
+
+def era_of(engine: str, version: str | None) -> str:
+    """``old`` for releases whose loop and kernels were another generation's, else ``new``."""
+    found = tuple(int(n) for n in re.findall(r"\d+", version or "")[:2])
+    if not found:
+        return "new"
+    since = (2024, 0) if found[0] >= 2000 else NEW_SINCE.get(engine, (0, 0))
+    return "old" if found < since else "new"
+
+
+def unsaid_cache(d: Deployment) -> bool:
+    """Whether neither question nor checkpoint says how wide the cache is: its elements are then as the
+    model's, while published runs of narrow weights mostly kept theirs in 8 bits without saying so."""
+    return d.kv_asked == "auto" and d.kv.bits >= 16
+
+
+def levels(d: Deployment) -> tuple[str, ...]:
+    """All levels of a deployment, from what many share to what is its own.
+
+    What published runs did without saying so (``unsaid_cache``) holds only where nothing is said either.
+    """
+    device, model, layout = d.device, d.model, d.layout
+    shape = f"model={shape_of(model)}"
+    engine, kind = f"engine={d.engine}", f"kind={kind_of(model)}"
+    generation, gpu = f"generation={device.generation}", f"gpu={device.name}"
+    width = f"weights={width_class(d.weights.quantisation.linear.name)}"
+    old = era_of(d.engine, d.version) == "old"
+    version = f"version={d.version or 'none'}"
+    tp, vendor = f"tp={layout.tp}", f"vendor={device.vendor}"
+    chip = f"chip={device.compute_capability or device.generation}"
+    found = [vendor, generation, chip, gpu, engine, kind, width, f"cache={d.kv.bits}", tp, shape]
+    pairs = [
+        *((engine, version), (engine, vendor), (engine, generation)),
+        *((engine, kind), (width, kind), (engine, width), (engine, width, kind)),
+        *((width, vendor), (width, generation), (chip, width), (engine, width, generation)),
+        *((engine, shape), (shape, width), (engine, generation, shape, width)),
+        (engine, gpu, shape, width, tp, f"ep={layout.ep}"),
+        (engine, version, shape, width, generation),
+    ]
+    # All-reduces over a scale-up link take what operators measure; over a bus they take far more, the
+    # more cards there are, and they vary by card and engine, as those of old did.
+    if device.scale_up is None:
+        found.append("link=bus")
+        pairs += [(engine, "link=bus"), ("link=bus", tp), (chip, "link=bus", tp)]
+    if unsaid_cache(d):
+        pairs.append((width, "cache=auto"))
+    if old:
+        pairs += [(engine, "era=old"), (engine, "era=old", tp)]
+    if d.engine in SERVERS and not old:
+        found.append("served=new")
+    else:  # what others make of a card says little of what today's servers do
+        pairs += [("served=other", chip), ("served=other", gpu)]
+    return (*found, *(" ".join(p) for p in pairs))
+
+
+@lru_cache(maxsize=1)
+def shipped() -> Mapping[str, Any]:
+    """The table that comes with the package."""
+    table: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return table
+
+
+def coefficients(found: Iterable[str], table: Mapping[str, Any]) -> Coefficients:
+    """The coefficients of a deployment of levels ``found``."""
+    found = tuple(found)
+    logs = dict.fromkeys(NAMES, 0.0)
+    effects: Mapping[str, Mapping[str, float]] = table["effects"]
+    for level in found:
+        for name, value in effects.get(level, {}).items():
+            logs[name] += value
+    overall: Mapping[str, float] = table["overall"]
+    made = {n: overall[n] * exp(logs[n]) for n in NAMES}
+    return Coefficients(**made | (REACHED if f"vendor={CPU}" in found else {}))
+
+
+TAKES_IN = "scheduler_recv_interval"
+"""SGLang's flag: it takes in requests every so many steps (1 unless it is told otherwise)."""
+
+
+def takes_in_every(d: Deployment) -> int | None:
+    """After how many steps an SGLang takes in requests, where its flags say so; None where they do not."""
+    given = d.args.get(TAKES_IN) if d.engine == "sglang" else None
+    return None if given is None else check_int(f"engine_args.{TAKES_IN}", given, low=1, high=10**6)
+
+
+def unsaid_intake(d: Deployment) -> bool:
+    """Whether first tokens are those of published runs of SGLang, whose flags ``d`` does not state."""
+    return d.engine == "sglang" and era_of(d.engine, d.version) == "new" and TAKES_IN not in d.args
+
+
+def waiting(
+    k: Coefficients, found: Iterable[str], table: Mapping[str, Any], steps: int
+) -> Coefficients:
+    """``k`` of an engine that takes in requests every ``steps`` steps, in place of what was measured.
+
+    One that comes just after waits for all the others: users of a loop come when a step has ended. By
+    this rule, at the 10 (fewer than 16 users) and 30 of the published scripts, SGLang's first tokens are
+    off by 18 % in the median and by nothing one way; what was fitted to them is off by 15 %.
+    """
+    effects: Mapping[str, Mapping[str, float]] = table["effects"]
+    own = sum(effects.get(x, {}).get("wait", 0.0) for x in found if x.startswith("engine="))
+    return replace(k, wait=k.wait * exp(-own) + steps - 1)

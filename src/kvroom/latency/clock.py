@@ -1,0 +1,246 @@
+"""Step times in whole picoseconds, for a simulation's clock.
+
+A step's time is a fixed part, which depends on how many requests and prompt tokens are in it, and what
+attention adds: so much for each token that a decoding request looks back on, so much for each pair of
+tokens in a prompt. While the requests stay the same the second part grows by the same amount each
+step, so the time of a run of steps is an exact sum.
+
+Where a deployment speculates (``drafting.py``), ``decode_ps`` and ``context_ps`` are those of a step that
+drafts for each request and verifies ``verified`` tokens of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import exp
+
+from kvroom.latency.step_time import Clock, none
+from kvroom.models.kinds import LayerKind
+
+PS_PER_S = 10**12
+PAIRS = 2**16
+"""Prompt attention is counted in picoseconds for so many pairs: one alone takes less than one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertReads:
+    """Experts of one kind that a step reads: ``all_ps`` for all of them, of which ``n`` tokens leave a
+    share of ``exp(−n · decay)`` untouched. A decoding request brings ``each`` tokens to them, a token of a
+    prompt one where ``of_prompts``."""
+
+    all_ps: float
+    decay: float
+    each: int = 1
+    of_prompts: bool = True
+
+    def ps(self, requests: float, tokens: float) -> float:
+        """What a step of so many decoding requests and prompt tokens reads of them."""
+        met = self.each * requests + (tokens if self.of_prompts else 0)
+        return self.all_ps * (1.0 - exp(-self.decay * met))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What attention over at most ``tokens`` tokens back (None: all of them) adds to a step.
+
+    ``context_ps`` a token that a decoding request reads, ``pairs_ps`` for ``PAIRS`` pairs of a prompt's
+    token with one that it looks back on.
+    """
+
+    context_ps: int
+    pairs_ps: int
+    tokens: int | None = None
+
+    def read(self, tokens: int) -> int:
+        """Tokens that the last of ``tokens`` looks back on, itself included."""
+        return tokens if self.tokens is None else min(tokens, self.tokens)
+
+    def read_after(self, starts: Sequence[int]) -> int:
+        """Tokens that requests look back on together, each having computed so many before."""
+        if self.tokens is None:
+            return sum(starts) + len(starts)
+        return sum(min(start + 1, self.tokens) for start in starts)
+
+    def pairs(self, start: int, tokens: int) -> int:
+        """Pairs in a stretch of ``tokens`` prompt tokens that begins after ``start``."""
+        if self.tokens is None:
+            return tokens * start + tokens * (tokens + 1) // 2
+        growing = max(0, min(tokens, self.tokens - start))
+        inside = growing * start + growing * (growing + 1) // 2
+        return inside + (tokens - growing) * self.tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepClock:
+    """Times steps in whole picoseconds: so much a step, a request that computes one token, a token of
+    prompts, a prompt; what attention reaches and experts are read comes on top."""
+
+    step_ps: int
+    request_ps: int
+    token_ps: int
+    prompt_ps: int
+    reaches: tuple[Reach, ...]
+    experts: tuple[ExpertReads, ...] = ()
+    verified: int = 1
+    tokens_a_step: float = 1.0
+    stages: int = 1
+    decodes: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """``decode_ps`` of the batches that were asked for so far."""
+
+    def decode_ps(self, requests: int) -> int:
+        """A step in which ``requests`` compute a token each, without their attention."""
+        found = self.decodes.get(requests)
+        if found is None:
+            found = self.decodes[requests] = self.mixed_ps(requests, 0, 0)
+        return found
+
+    def mixed_ps(self, requests: int, tokens: int, prompts: int) -> int:
+        """The same with ``tokens`` of ``prompts`` prompts."""
+        spent = self.step_ps + self.request_ps * requests + self.token_ps * tokens
+        for e in self.experts:
+            spent += round(e.ps(requests, tokens))
+        return spent + self.prompt_ps * prompts
+
+    def context_ps(self, tokens: int) -> int:
+        """Attention of one request whose next token is its ``tokens``-th, in a step."""
+        return sum(r.context_ps * r.read(tokens) for r in self.reaches)
+
+    def chunk_ps(self, start: int, tokens: int) -> int:
+        """Attention of ``tokens`` prompt tokens of which ``start`` are computed before."""
+        spent = 0
+        for reach in self.reaches:
+            spent += reach.pairs_ps * reach.pairs(start, tokens)
+        return spent // PAIRS
+
+    def passage_ps(self, tokens: int) -> int:
+        """What a prompt of ``tokens`` takes in further stages of a pipeline before its first token is out,
+        while the first ones work on others'."""
+        return (self.stages - 1) * (self.token_ps * tokens + self.chunk_ps(0, tokens))
+
+    def ps(self, work: Sequence[tuple[int, int]]) -> int:
+        """A step in which each request, having computed ``start`` tokens, computes ``tokens`` more.
+
+        Who computes a single token counts as decoding, whatever that token is.
+        """
+        ones = [start for start, tokens in work if tokens == 1]
+        chunks = [(start, tokens) for start, tokens in work if tokens > 1]
+        total = self.mixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
+        total += sum(r.context_ps * r.read_after(ones) for r in self.reaches)
+        return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
+
+
+FIXED_KINDS = ("state", "conv", "cross")
+"""What these read does not grow with the request."""
+FAR = 2**20
+"""A length at which whatever reaches only so far has long stopped growing."""
+
+
+@dataclass(slots=True)
+class _Rate:
+    """What attention of one reach reads and computes on the stages of a replica, for a token."""
+
+    read_bytes: float = 0.0
+    decode_flops: float = 0.0
+    pair_flops: float = 0.0
+
+
+def step_clock(clock: Clock) -> StepClock:
+    """The clock of one data-parallel replica of ``clock``'s deployment.
+
+    Chunked attention counts as a window of half a chunk, what it reads on average. A pipeline's stages
+    each work on their share of the requests: a step is one passage of such a share. The later tokens
+    that a step verifies, and the passes that draft them, are timed as if they looked back as far as its
+    first.
+    """
+    work, draft = clock.work, clock.draft
+    k, stages = clock.k, work.layout.pp
+    drafted = clock.width - 1
+    byte_s = k.scale / (k.cache_eta * clock.rates.memory_bytes_per_s)
+    flop_s = k.scale / (k.attention_mu * clock.rates.wide_flops_per_s)
+    rates: dict[int | None, _Rate] = {}
+    request_s = token_s = chunk_s = 0.0
+    # (rank, how often a step reads its cache, how many tokens of a request look back on it)
+    parts = [(s.rank, 1, clock.width) for s in work.stages]
+    parts += [(s.rank, drafted, drafted) for s in draft.work.stages] if draft else []
+    for rank, reads, looks in parts:
+        for kind, count in rank.stores:
+            if kind.kind in FIXED_KINDS:
+                read = kind.read_bytes(1, work.kv, work.encoder_tokens) * count * byte_s
+                computed = kind.decode_flops(1, work.encoder_tokens) * count * flop_s
+                request_s += reads * read + looks * computed
+                chunk_s += read
+                token_s += kind.prefill_flops(1, work.encoder_tokens) * count * flop_s
+                continue
+            reach = _reach(kind)
+            rate = rates.setdefault(reach, _Rate())
+            length = reach or FAR
+            read = kind.read_bytes(rank.held(kind, length), work.kv, work.encoder_tokens)
+            rate.read_bytes += reads * count * read / length
+            rate.decode_flops += looks * count * kind.decode_flops(length) / length
+            rate.pair_flops += count * kind.prefill_flops(length) / (length * (length + 1) / 2)
+            token_s += float(kind.growth(work.kv)) * count * byte_s  # written once
+    off, experts = none(work), _experts(clock, stages, each=clock.width)
+    if draft is not None:
+        experts += _experts(draft, stages)
+        experts += _experts(draft, stages, times=drafted - 1, of_prompts=False)
+
+    def seconds(requests: int, tokens: int, prompts: int) -> float:
+        base = clock.step(
+            requests / stages, off, tokens=tokens / stages, prompts=prompts / stages
+        ).seconds
+        base += (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
+        return base - sum(e.ps(requests, tokens) for e in experts) / PS_PER_S
+
+    nothing = seconds(0, 0, 0)
+    each = [seconds(*one) - nothing for one in ((1, 0, 0), (0, 1, 0), (0, 1, 1))]
+    return StepClock(
+        step_ps=max(1, round(nothing * PS_PER_S)),
+        request_ps=round(each[0] * PS_PER_S),
+        token_ps=round(each[1] * PS_PER_S),
+        prompt_ps=round((each[2] - each[1]) * PS_PER_S),
+        experts=tuple(experts),
+        verified=clock.width,
+        tokens_a_step=clock.tokens_a_step,
+        stages=stages,
+        reaches=tuple(
+            Reach(
+                tokens=reach,
+                context_ps=round(
+                    (r.read_bytes * byte_s + r.decode_flops * flop_s) / stages * PS_PER_S
+                ),
+                pairs_ps=round(r.pair_flops * flop_s / stages * PS_PER_S * PAIRS),
+            )
+            for reach, r in sorted(rates.items(), key=lambda item: (item[0] is not None, item[0]))
+        ),
+    )
+
+
+def _experts(
+    clock: Clock, stages: int, *, each: int = 1, times: int = 1, of_prompts: bool = True
+) -> list[ExpertReads]:
+    """What a step reads of experts, ``times`` over, its requests spread over ``stages``."""
+    return [
+        ExpertReads(
+            all_ps=times * clock.expert_read_s(e) * PS_PER_S,
+            decay=clock.expert_decay(e) / stages,
+            each=each,
+            of_prompts=of_prompts,
+        )
+        for stage in clock.work.stages
+        for e in stage.experts
+        if times
+    ]
+
+
+def _reach(kind: LayerKind) -> int | None:
+    """How many tokens back one step of ``kind`` reads at most."""
+    kind = getattr(kind, "of", kind)
+    chunk = getattr(kind, "chunk", None)
+    if chunk is not None:
+        return max(1, int(chunk) // 2)
+    window = getattr(kind, "window", None)
+    sparse = getattr(kind, "sparse_read", None)
+    if window is not None:
+        return int(window)
+    return None if sparse is None else int(sparse) * getattr(kind, "ratio", 1)

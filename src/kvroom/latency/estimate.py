@@ -1,0 +1,93 @@
+"""Times with bands: what the model of a deployment's steps says, and how far to trust it.
+
+A band is 80 %: four of five measurements of such a deployment lay inside. It is as wide as the
+measurements that the calibration had of this card, model and engine make it, and wider where it had none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, exp, hypot
+from typing import Any
+
+from kvroom.latency import calibration
+from kvroom.latency.drafting import drafting_of
+from kvroom.latency.step_time import Clock, Rates, Terms
+from kvroom.latency.work import Work
+from kvroom.sharding.deployment import Deployment
+
+CHUNK_TOKENS = 8192
+"""Prompt tokens that an engine computes in one step, unless it is told otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Seconds, and the ends of its 80 % band."""
+
+    seconds: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """The times of one deployment."""
+
+    clock: Clock
+    levels: tuple[str, ...]
+    kind: str
+    table: Mapping[str, Any]
+    own_bands: Mapping[str, float] = field(default_factory=dict)
+    """Half widths (logarithms) by metric where one's own measurements say them."""
+
+    @classmethod
+    def of(cls, d: Deployment, rates: Rates) -> Timing:
+        """The times of ``d`` on a card of ``rates``, by the calibration that comes with the package."""
+        table = calibration.shipped()
+        found = calibration.levels(d)
+        k, every = calibration.coefficients(found, table), calibration.takes_in_every(d)
+        if every is not None:
+            k = calibration.waiting(k, found, table, every)
+        clock = Clock(work=Work.of(d), rates=rates, k=k, drafting=drafting_of(d))
+        return cls(
+            clock=clock.within_peaks(cache=not calibration.unsaid_cache(d)),
+            levels=found,
+            kind=calibration.kind_of(d.model),
+            table=table,
+        )
+
+    def unseen(self, metric: str) -> tuple[str, ...]:
+        """Kinds of level that no measurement of ``metric`` in the calibration had: of card, model and
+        engine those that are new, else the setting where it is new as a whole. A generation of which no
+        metric at all was measured stands for its card."""
+        known: Mapping[str, Mapping[str, int]] = self.table["measured"]
+        parts = []
+        for level in self.levels:
+            kind, seen = calibration.kind_of_level(level), known.get(level, {})
+            if kind in calibration.NOVEL and not (seen if kind == "generation" else metric in seen):
+                parts.append(kind)
+        if "generation" in parts:
+            parts = [p for p in parts if p != "gpu"]
+        return tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
+
+    def span(self, metric: str, seconds: float) -> Span:
+        """``seconds`` of ``metric`` (step, tpot, ttft) with its band."""
+        wide = self.own_bands.get(metric)
+        if wide is None:
+            widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
+            wide = hypot(widths["known"], *(widths[u] for u in self.unseen(metric)))
+        if metric == "tpot" and self.clock.drafting is not None:
+            wide = hypot(wide, self.clock.drafting.spread)
+        return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))
+
+    def step(self, requests: int, tokens: int) -> tuple[Terms, Span]:
+        """A decode step of ``requests`` of ``tokens`` tokens each, by term and as a whole."""
+        clock = self.clock.at(requests / self.clock.work.layout.dp)
+        terms = clock.decode(requests, clock.decoding(tokens))
+        return terms, self.span("step", terms.seconds)
+
+    def prefill_s(self, tokens: int) -> float:
+        """Seconds to compute a prompt of ``tokens`` by itself, no request waiting before it."""
+        chunks = ceil(tokens / CHUNK_TOKENS)
+        return self.clock.prefill(tokens, self.clock.prefilling(tokens), chunks=chunks).seconds

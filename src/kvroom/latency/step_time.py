@@ -1,0 +1,419 @@
+"""How long a step takes: an additive sum of what it reads, computes, sends and launches.
+
+    t = W/(η·BW) + cache/(η·BW) + F/(μ·peak) + a·layers + links + b·requests + c
+
+fits published measurements far better than the larger of memory and arithmetic time does: kernels of
+one layer wait for one another, so what one waits for is not hidden behind another. Every term is
+linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
+(``calibration.py``); a step of several stages passes one after another. Where tokens are drafted a step
+verifies all drafts of a request, and the draft's passes are a term of their own (``drafting.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import exp, log1p
+
+from kvroom.hardware.device import Device
+from kvroom.latency.drafting import Drafting
+from kvroom.latency.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
+
+HOST_LINK_BYTES_PER_S = 25e9
+"""What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""
+
+FLOPS_PER_BYTE = {"apple": 33.0}
+"""16-bit FLOPs for each byte of memory traffic where a vendor publishes no peak: its other chips' usual
+ratio (Apple's M1 to M4: 26 to 38)."""
+SUSTAINED_FLOPS_PER_J = {
+    "8.0": 0.78e12,
+    "8.9": 0.75e12,
+    "9.0": 1.42e12,
+    "10.0": 1.92e12,
+    "10.3": 1.92e12,
+    "12.0": 0.78e12,
+}
+"""16-bit FLOPs for each joule of a card's power limit that its chip, by compute capability, keeps up.
+
+Peak rates are those of the boost clock; power holds large products below it on cards with much
+arithmetic for their watts (L40S, B200), and not on those with little (GeForce, whose products that
+accumulate in 32 bits run at half rate). From NVIDIA's operators (``benchmarks/operators.json``): their
+GEMMs reach 0.9 of a peak that power allows, and so much less where it does not; for chips that power
+held nowhere there, the most that was seen."""
+USUAL_WIDTH = 4096
+"""The hidden size at which a layer costs ``layer_s``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coefficients:
+    """What calibration fits; all positive.
+
+    ``*_eta``: share of the memory's rate reached on wide and narrow weights and on cache; on experts
+    against other weights. ``*_mu``: share of the peak FLOP rate; on experts against others. ``*_s``:
+    seconds a layer (and more for layers with experts, latents, an indexer, state), an all-reduce, an
+    exchange of tokens between expert ranks, a hand-over between stages, a request, a token of a
+    prompt, a step. ``link_eta``: share of the link's rate. ``layer_width``: the power of the hidden
+    size by which a layer's own seconds grow. ``routing``: how many evenly routed tokens touch as many
+    experts as one unevenly routed one. ``expert_width``: the inner width of a rank's share of an
+    expert at which it runs at half its rate. ``scale`` multiplies the whole step.
+
+    Of serving: ``first_s`` passes before a prompt is computed, ``first_scale`` multiplies that;
+    ``alone`` is how much of a step's fixed cost a prompt pays for steps of its own; ``burst`` how much
+    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for; ``room``
+    how many times the requests that a cache is reckoned to hold it turned out to hold.
+    """
+
+    wide_eta: float
+    narrow_eta: float
+    expert_eta: float
+    cache_eta: float
+    wide_mu: float
+    narrow_mu: float
+    attention_mu: float
+    expert_mu: float
+    layer_s: float
+    layer_width: float
+    expert_layer_s: float
+    latent_layer_s: float
+    indexer_layer_s: float
+    state_layer_s: float
+    reduce_s: float
+    link_eta: float
+    exchange_s: float
+    stage_s: float
+    request_s: float
+    token_s: float
+    step_s: float
+    routing: float
+    expert_width: float
+    scale: float
+    first_s: float
+    first_scale: float
+    alone: float
+    burst: float
+    wait: float
+    room: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """A device's peaks as a step meets them: bytes and FLOPs a second (as far as its power allows), and
+    its link to its peers."""
+
+    memory_bytes_per_s: float
+    wide_flops_per_s: float
+    narrow_flops_per_s: float
+    link_bytes_per_s: float
+
+    @classmethod
+    def of(cls, device: Device, narrow_dtype: str) -> Rates | None:
+        """The rates of ``device`` with narrow matrices multiplied in ``narrow_dtype``; None where its
+        peak arithmetic is neither known nor near that of its vendor's other chips."""
+        wide = device.flops("bf16")
+        if wide is None and device.vendor in FLOPS_PER_BYTE:
+            wide = FLOPS_PER_BYTE[device.vendor] * device.memory_bytes_per_s
+        if wide is None:
+            return None
+        link = device.peer_link
+        share = _powered(device, wide)
+        return cls(
+            memory_bytes_per_s=device.memory_bytes_per_s,
+            wide_flops_per_s=share * wide,
+            narrow_flops_per_s=share * (device.flops(narrow_dtype) or wide),
+            link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
+        )
+
+
+def _powered(device: Device, wide_flops_per_s: float) -> float:
+    """The share of its peaks that the card's power limit allows; numbers half as wide take half."""
+    each = SUSTAINED_FLOPS_PER_J.get(device.compute_capability or "")
+    if each is None or not device.tdp_w:
+        return 1.0
+    return min(1.0, each * device.tdp_w / wide_flops_per_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """The seconds of one step, term by term."""
+
+    weights_s: float
+    cache_s: float
+    compute_s: float
+    layers_s: float
+    links_s: float
+    requests_s: float
+    step_s: float
+    draft_s: float
+
+    @property
+    def seconds(self) -> float:
+        """The whole step."""
+        return (
+            self.weights_s
+            + self.cache_s
+            + self.compute_s
+            + self.layers_s
+            + self.links_s
+            + self.requests_s
+            + self.step_s
+            + self.draft_s
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """Times the steps of one deployment; ``drafting`` is how it speculates, if it does."""
+
+    work: Work
+    rates: Rates
+    k: Coefficients
+    drafting: Drafting | None = None
+
+    @property
+    def plain(self) -> Clock:
+        """The same deployment without speculation."""
+        return replace(self, drafting=None)
+
+    def at(self, requests: float) -> Clock:
+        """The clock of steps of so many requests of a replica: engines may draft less in larger ones."""
+        d = self.drafting
+        return self if d is None or not d.schedule else replace(self, drafting=d.at(requests))
+
+    def drafts(self, tokens: int) -> Clock:
+        """The clock of steps that draft only so many tokens of each request."""
+        return replace(self, drafting=self.drafting.of(tokens) if self.drafting else None)
+
+    @property
+    def width(self) -> int:
+        """Tokens of each request that a decode step computes: one, and the drafts that it verifies."""
+        return 1 + (self.drafting.drafted if self.drafting else 0)
+
+    @property
+    def tokens_a_step(self) -> float:
+        """Tokens that each request gains by a decode step, as expected."""
+        return self.drafting.expected_tokens if self.drafting else 1.0
+
+    def within_peaks(self, *, cache: bool) -> Clock:
+        """The clock with reading slowed where a step would outrun the memory's peak rate.
+
+        What was fitted trades seconds of launches for rates above peak; on a card whose memory is slow
+        for its chip little is left of the former. So launches and reading all weights take no less than
+        all weights' bytes at the peak rate, nor (with ``cache``) does the cache.
+        """
+        k, rate = self.k, self.rates.memory_bytes_per_s
+        stages = self.work.stages
+        read = sum(self._weights_s(s) for s in stages)
+        least = sum(s.wide_bytes + s.narrow_bytes + sum(e.bytes for e in s.experts) for s in stages)
+        left = least / rate - k.scale * sum(self._launch_s(s) for s in stages)
+        if read < left:
+            k = replace(k, wide_eta=k.wide_eta * read / left, narrow_eta=k.narrow_eta * read / left)
+        if cache:
+            k = replace(k, cache_eta=min(k.cache_eta, k.scale))
+        return replace(self, k=k)
+
+    @cached_property
+    def draft(self) -> Clock | None:
+        """Times the draft's passes: at the deployment's coefficients, without what a step takes but
+        once. None where no draft runs."""
+        if self.drafting is None or self.drafting.work is None:
+            return None
+        k = replace(self.k, step_s=0.0, request_s=0.0, token_s=0.0)
+        return Clock(work=self.drafting.work, rates=self.rates, k=k)
+
+    def decoding(self, tokens: int) -> list[Attention]:
+        """One decode step's attention of a request of ``tokens``, stage by stage: the cache read once
+        for all tokens that are verified, and on the last stage once for each of the draft's passes."""
+        own = self.work.decoding(tokens)
+        if self.drafting is None:
+            return list(own)
+        made = [replace(a, flops=a.flops * self.width) for a in own]
+        if self.draft is not None:
+            (passed,) = self.draft.work.decoding(tokens)
+            made[-1] = made[-1].plus(passed.times(self.drafting.drafted))
+        return made
+
+    def prefilling(self, tokens: int) -> list[Attention]:
+        """The attention of a whole prompt of ``tokens``, the draft's pass over it included."""
+        made = list(self.work.prefilling(tokens))
+        if self.draft is not None:
+            made[-1] = made[-1].plus(self.draft.work.prefilling(tokens)[0])
+        return made
+
+    def decode(self, requests: float, attention: Sequence[Attention]) -> Terms:
+        """A decode step of ``requests`` (whole deployment) equal ones, each with ``attention``."""
+        each = requests / (self.work.layout.dp * self.work.layout.pp)
+        return self._terms(each, 0.0, [a.times(each) for a in attention])
+
+    def decode_s(self, requests: float, tokens: int) -> float:
+        """Seconds of a decode step of ``requests`` of ``tokens`` tokens each."""
+        return self.decode(requests, self.decoding(tokens)).seconds
+
+    def step(
+        self,
+        requests: float,
+        attention: Sequence[Attention],
+        *,
+        tokens: float = 0.0,
+        prompts: float = 0.0,
+    ) -> Terms:
+        """One step of a replica: ``requests`` that decode, ``tokens`` of ``prompts`` prompts, and the
+        ``attention`` of all of them."""
+        return self._terms(requests, tokens, attention, prompts=prompts)
+
+    def prefill(
+        self,
+        tokens: float,
+        attention: Sequence[Attention],
+        *,
+        chunks: float = 1.0,
+        prompts: float = 1,
+    ) -> Terms:
+        """``tokens`` prompt tokens of one replica computed in ``chunks`` steps, ``prompts`` of them."""
+        return self._terms(0.0, tokens, attention, chunks=chunks, prompts=prompts)
+
+    def mixed(
+        self,
+        requests: float,
+        attention: Sequence[Attention],
+        tokens: float,
+        prompt: Sequence[Attention],
+    ) -> Terms:
+        """One step that decodes ``requests`` of a replica and computes ``tokens`` of a prompt."""
+        both = [a.times(requests).plus(p) for a, p in zip(attention, prompt, strict=True)]
+        return self._terms(requests, tokens, both)
+
+    def _terms(
+        self,
+        requests: float,
+        prompt_tokens: float,
+        attention: Sequence[Attention],
+        *,
+        chunks: float = 1.0,
+        prompts: float = 1.0,
+    ) -> Terms:
+        k, w = self.k, self.work
+        verified = requests * self.width
+        tokens = verified + prompt_tokens
+        sampled = verified + (prompts if prompt_tokens else 0.0)
+        weights = cache = compute = layers = 0.0
+        for stage, a in zip(w.stages, attention, strict=True):
+            weights += chunks * self._read_s(stage, tokens / chunks)
+            cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
+            compute += self._compute_s(stage, tokens, sampled, a.flops)
+            layers += chunks * self._launch_s(stage)
+        return Terms(
+            weights_s=k.scale * weights,
+            cache_s=k.scale * cache,
+            compute_s=k.scale * compute,
+            layers_s=k.scale * layers,
+            links_s=k.scale * self._links_s(tokens, verified, chunks),
+            requests_s=k.scale * (k.request_s * requests + k.token_s * prompt_tokens),
+            step_s=k.scale * k.step_s * chunks,
+            draft_s=self._draft_s(requests, prompt_tokens, chunks),
+        )
+
+    def _draft_s(self, requests: float, prompt_tokens: float, chunks: float) -> float:
+        """The draft's passes but for their attention: the first also takes in what was computed of
+        prompts, those that follow a token of each request."""
+        if self.drafting is None or self.draft is None:
+            return 0.0
+        off = none(self.draft.work)
+        first = self.draft._terms(requests, prompt_tokens, off, chunks=chunks, prompts=0.0)
+        later = self.draft._terms(requests, 0.0, off, chunks=chunks)
+        return first.seconds + (self.drafting.drafted - 1) * later.seconds
+
+    def _domain(self, tokens: float) -> float:
+        """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""
+        return tokens * self.work.layout.expert_replicas
+
+    def _read_s(self, s: StageWork, tokens: float) -> float:
+        k, rate = self.k, self.rates.memory_bytes_per_s
+        read = s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta
+        spent = read / rate
+        for e in s.experts:
+            touched = 1 - exp(-tokens * self.expert_decay(e))
+            spent += self.expert_read_s(e) / k.scale * touched
+        return spent
+
+    def _weights_s(self, s: StageWork) -> float:
+        """Seconds to read all that ``s`` holds, every expert included."""
+        k = self.k
+        dense = s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta
+        read = k.scale * dense / self.rates.memory_bytes_per_s
+        return read + sum(self.expert_read_s(e) for e in s.experts)
+
+    def expert_read_s(self, e: Expert) -> float:
+        """Seconds to read all of ``e``."""
+        k = self.k
+        eta = k.expert_eta * (k.narrow_eta if e.narrow else k.wide_eta)
+        wide = 1 + k.expert_width / e.width
+        return k.scale * e.bytes * wide / (eta * self.rates.memory_bytes_per_s)
+
+    def expert_decay(self, e: Expert) -> float:
+        """How fast a step of more tokens of one replica leaves fewer of ``e`` unread: n tokens leave
+        a share of exp(−n · decay)."""
+        if e.active >= e.count:
+            return 1e9  # all of them, by the first token
+        return -log1p(-e.active / e.count) * self._domain(self.k.routing)
+
+    def _compute_s(self, s: StageWork, tokens: float, sampled: float, attention: float) -> float:
+        k, r = self.k, self.rates
+        wide = s.wide_params * tokens + s.head_params * sampled
+        narrow = s.narrow_params * tokens
+        for e in s.experts:
+            used = e.active_params * self._domain(tokens)
+            used *= (1 + k.expert_width / e.width) / k.expert_mu
+            wide, narrow = (wide, narrow + used) if e.narrow else (wide + used, narrow)
+        return (
+            2 * wide / (k.wide_mu * r.wide_flops_per_s)
+            + 2 * narrow / (k.narrow_mu * r.narrow_flops_per_s)
+            + attention / (k.attention_mu * r.wide_flops_per_s)
+        )
+
+    def _launch_s(self, s: StageWork) -> float:
+        k = self.k
+        width: float = (self.work.hidden_size / USUAL_WIDTH) ** k.layer_width
+        return width * (
+            k.layer_s * s.layers
+            + k.expert_layer_s * s.expert_layers
+            + k.latent_layer_s * s.latent_layers
+            + k.indexer_layer_s * s.indexer_layers
+            + k.state_layer_s * s.state_layers
+        )
+
+    def _links_s(self, tokens: float, decoded: float, chunks: float) -> float:
+        k, w = self.k, self.work
+        layout = w.layout
+        rate = k.link_eta * self.rates.link_bytes_per_s
+        vector = w.hidden_size * ACTIVATION_BYTES
+        sent = calls = 0.0
+        layers = sum(s.layers for s in w.stages)
+        if layout.tp > 1:
+            # A ring sends 2·(n − 1)/n of the vector; two all-reduces a layer.
+            sent += 2 * layers * 2 * (layout.tp - 1) / layout.tp * vector * tokens
+            calls += 2 * layers * k.reduce_s
+        for s in w.stages:
+            # Context ranks gather queries, reduce outputs and normalisers: three calls a layer.
+            shared, numbers = s.rank.exchanges()
+            sent += numbers * ACTIVATION_BYTES * decoded
+            calls += 3 * shared * k.reduce_s
+        if layout.ep > layout.tp:
+            routed = sum(s.expert_layers for s in w.stages)
+            copies = min(w.active_experts, layout.ep)
+            sent += 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
+            calls += 2 * routed * k.exchange_s
+        elif layout.expert_dp > 1:
+            # Every rank gathers the tokens of all for its slice of each expert; the slices are summed.
+            routed = sum(s.expert_layers for s in w.stages)
+            sent += 2 * routed * (layout.expert_dp - 1) * vector * tokens
+            calls += 2 * routed * k.exchange_s
+        if layout.pp > 1:
+            sent += (layout.pp - 1) * vector * tokens
+            calls += (layout.pp - 1) * k.stage_s
+        return sent / rate + calls * chunks
+
+
+def none(work: Work) -> list[Attention]:
+    """No attention, for every stage of ``work``."""
+    return [NO_ATTENTION for _ in work.stages]

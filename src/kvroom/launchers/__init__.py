@@ -1,0 +1,1 @@
+"""How a deployment is started: commands, manifests and charts, read and written."""

@@ -1,0 +1,83 @@
+"""A vLLM plan as values for a Helm chart of vLLM's production stack: YAML, written by hand.
+
+Strings are written as JSON strings, which YAML takes as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from kvroom.launchers.dialects import VLLM
+from kvroom.launchers.launch import Launch, stated_rest
+from kvroom.units import GIB, ceil_div
+
+OWN_KEYS = {
+    "--tensor-parallel-size": "tensorParallelSize",
+    "--max-model-len": "maxModelLen",
+    "--dtype": "dtype",
+    "--gpu-memory-utilization": "gpuMemoryUtilization",
+    "--max-num-seqs": "maxNumSeqs",
+}
+"""Flags that the chart has keys of its own for; all others are its extraArgs."""
+HOST_SHARE = 2
+"""Host memory asked for over the weights' bytes: the file cache they are read through."""
+
+
+def values(made: Launch, weight_bytes: int) -> str:
+    """The chart's values for one deployment of vLLM."""
+    s = made.scenario
+    config: dict[str, Any] = {}
+    extra: list[str] = []
+    for name, text in made.flags:
+        if name in OWN_KEYS and text is not None and text != "-1":
+            config[OWN_KEYS[name]] = _scalar(text)
+        else:
+            extra += [name] if text is None else [name, text]
+    config["extraArgs"] = extra
+    model = made.program[-1]
+    spec = {
+        "name": re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:50],
+        "repository": VLLM.default_image,
+        "tag": f"v{s.engine_version}" if s.engine_version else "latest",
+        "modelURL": model,
+        "replicaCount": s.replicas,
+        "requestCPU": 4 * s.gpu_count,
+        "requestMemory": f"{max(16, ceil_div(HOST_SHARE * weight_bytes, GIB))}Gi",
+        "requestGPU": s.gpu_count,
+        "vllmConfig": config,
+    }
+    head = [*(f"# {note}" for note in made.notes), stated_rest(made)]
+    body = yaml({"servingEngineSpec": {"modelSpec": [spec]}})
+    return "\n".join([*head, body])
+
+
+def _scalar(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float) else text
+
+
+def yaml(value: Any, indent: int = 0) -> str:
+    """``value`` (mappings, lists, scalars) as block YAML."""
+    pad = "  " * indent
+    if isinstance(value, dict):
+        return "\n".join(f"{pad}{key}:{_inner(v, indent)}" for key, v in value.items())
+    if isinstance(value, list):
+        lines = []
+        for item in value:
+            text = yaml(item, indent + 1)
+            lines.append(f"{pad}- {text.lstrip()}")
+        return "\n".join(lines)
+    return pad + json.dumps(value, ensure_ascii=False)
+
+
+def _inner(value: Any, indent: int) -> str:
+    if isinstance(value, dict | list):
+        if not value:
+            return " {}" if isinstance(value, dict) else " []"
+        return "\n" + yaml(value, indent + 1)
+    return " " + json.dumps(value, ensure_ascii=False)

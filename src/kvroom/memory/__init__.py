@@ -1,1 +1,0 @@
-"""Where bytes go: layout on a rank, the ledger of a device, engine rules."""

@@ -1,5 +1,0 @@
-"""TensorRT-LLM's rules: a share of what is free once the model has loaded and a full batch has run."""
-
-from kvroom.memory.engines.tensorrt_llm.engine import answer
-
-__all__ = ["answer"]

@@ -1,0 +1,227 @@
+"""Several files of evidence → one calibration file, with the error before and after.
+
+Start-up logs, recordings and metrics texts give the memory part. The error after is of each log
+predicted with what the others measured; one log alone has only itself. Benchmarks, recordings, lines of
+throughput in logs and records of ``kvroom prove`` give the times part, likewise (``calibrate_times``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kvroom.engines.corrections import FORMAT
+from kvroom.errors import KvroomError
+from kvroom.observe import benchmark_output
+from kvroom.observe.benchmark_output import Measured
+from kvroom.observe.calibrate_times import Timed, TimeError, errors, of_run, of_step
+from kvroom.observe.calibration_file import profile_of
+from kvroom.observe.logs import serving as served_log
+from kvroom.observe.logs.startup import read_file
+from kvroom.observe.prove.proof import KEY
+from kvroom.observe.reconcile import Reconciliation, figures_of, reconcile
+from kvroom.observe.recording import OBSERVED, Recording
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
+
+FIGURES = ("kv_tokens", "num_blocks", "kv_available_bytes")
+"""What the error is of: the first that a log prints and the plan predicts."""
+
+
+STEP = ("concurrency", "context_tokens", "step_s")
+"""What a point of a record of experiments needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheError:
+    """One log: a figure printed, predicted from the flags alone, and predicted once calibrated."""
+
+    file: str
+    figure: str
+    printed: float
+    before: float
+    after: float | None
+    alone: bool
+    """Whether it was calibrated by itself, there being no other log of its engine and card."""
+
+
+@dataclass
+class Calibrated:
+    """The file's content, the errors, and what was left out and why."""
+
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    timed: list[Timed] = field(default_factory=list)
+    memory: list[CacheError] = field(default_factory=list)
+    times: list[TimeError] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    def content(self) -> dict[str, Any]:
+        """The calibration file; KvroomError where nothing was learned."""
+        if not self.entries and not self.timed:
+            why = "hold nothing to calibrate by"
+            fix = "Give start-up logs that print accounts of memory, or benchmarks with --model, --gpu."
+            told = "; ".join(self.left_out) or "no time in them, no account of memory"
+            raise KvroomError("files", None, f"{why}: {told.rstrip('.')}", fix)
+        memory = {"memory": {"entries": self.entries}} if self.entries else {}
+        times = {"times": {"points": [dict(t.point) for t in self.timed]}} if self.timed else {}
+        return {"kvroom_calibration": FORMAT} | memory | times
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "calibration": self.content() if self.entries or self.timed else None,
+            "memory": [asdict(m) for m in self.memory],
+            "times": [asdict(t) for t in self.times],
+            "left_out": self.left_out,
+        }
+
+
+def calibrate(files: Sequence[str], given: Mapping[str, Any]) -> Calibrated:
+    """Learn from ``files``; ``given`` are Scenario keys that win over what the files say."""
+    found = Calibrated()
+    learned: list[tuple[str, Reconciliation, dict[str, Any]]] = []
+    for path in files:
+        name = Path(path).name
+        if _times(path, name, given, found):
+            continue
+        answer = reconcile(read_file(path), dict(given))
+        try:
+            (entry,) = profile_of(answer, name)["memory"]["entries"]
+        except KvroomError as error:
+            found.left_out.append(f"{name}: {error.message} ({error.fix})")
+        else:
+            found.entries.append(entry)
+            learned.append((name, answer, entry))
+        _served(path, name, answer, found)
+    for name, answer, entry in learned:
+        others = [e for _, _, e in learned if e is not entry and _same_kind(e, entry)]
+        off = _off(name, answer, others or [entry], alone=not others)
+        if off is not None:
+            found.memory.append(off)
+    found.times = errors(found.timed)
+    return found
+
+
+def _times(path: str, name: str, given: Mapping[str, Any], found: Calibrated) -> bool:
+    """Whether the file is a record of experiments, a benchmark or a recording with times; those it
+    holds are added."""
+    if (steps := proved_steps(path)) is not None:
+        for question, step in steps:
+            _add(found, name, partial(of_step, name, {**question, **given}, step))
+        return True
+    runs = benchmark_output.read_file(path)
+    if runs is None and (seen := recorded_run(path)) is not None:
+        runs = [seen]
+    for run in runs or ():
+        _add(found, name, partial(of_run, name, run, given))
+    return runs is not None
+
+
+def _served(path: str, name: str, answer: Reconciliation, found: Calibrated) -> None:
+    """The steps that a start-up log goes on to tell, of the deployment that it started."""
+    if answer.scenario is None or path == "-":
+        return
+    question = {k: v for k, v in answer.scenario.items() if k != "known_bytes"}
+    for step in served_log.read_file(path):
+        point = asdict(step)
+        del point["lines"]
+        _add(found, name, partial(of_step, name, question, point))
+
+
+def _add(found: Calibrated, name: str, make: Callable[[], Timed | None]) -> None:
+    try:
+        made = make()
+    except KvroomError as error:
+        told = f"{name}: no plan to hold it against: {error.field} {error.message}"
+        if told not in found.left_out:
+            found.left_out.append(told)
+    else:
+        found.timed += [made] if made else []
+
+
+def proved_steps(path: str) -> list[tuple[dict[str, Any], dict[str, Any]]] | None:
+    """(Question, step) of each step in a record of ``kvroom prove``; None where the file is none."""
+    try:
+        with Path(path).open("rb") as file:
+            if KEY.encode() not in file.read(64):
+                return None
+            file.seek(0)
+            runs = json.loads(file.read())["runs"]
+        return [
+            (dict(run["scenario"]), {k: step[k] for k in STEP})
+            for run in runs
+            for step in run["measured"]["steps"]
+        ]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def recorded_run(path: str) -> Measured | None:
+    """A recording of a watch as one run: the means of all that was observed while it ran.
+
+    None where the file is no recording, or where no request ended.
+    """
+    try:
+        recording = Recording.open(path)
+    except KvroomError:
+        return None
+    sums = {name: [0.0, 0.0] for name in OBSERVED}
+    busy = span = 0.0
+    before: dict[str, Any] | None = None
+    for line in recording.samples():
+        for name in OBSERVED:
+            told = line.get(name) or {}
+            sums[name][0] += told.get("total") or 0.0
+            sums[name][1] += sum(count for _, _, count in told.get("steps", ()))
+        if "counters" not in line:
+            continue
+        running = line.get("running") or 0
+        if before is not None and (running or before.get("running")):
+            step = line["t_s"] - before["t_s"]
+            busy += step * (running + (before.get("running") or 0)) / 2
+            span += step
+        before = line
+    means = {name: total / count if count else None for name, (total, count) in sums.items()}
+    prompt, answer = means["prompt_lengths"], means["output_lengths"]
+    ended = sums["prompt_lengths"][1]
+    if not ended or prompt is None or answer is None:
+        return None
+    return Measured(
+        tool="watch",
+        model=recording.header.get("model"),
+        requests=round(ended),
+        input_tokens=prompt,
+        output_tokens=answer,
+        concurrency=busy / span if span else None,
+        requests_per_s=ended / span if span else None,
+        ttft_s=means["ttft"],
+        tpot_s=means["itl"],
+    )
+
+
+def _same_kind(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    return (a["engine"], a["gpu"]) == (b["engine"], b["gpu"])
+
+
+def _off(
+    name: str, r: Reconciliation, entries: list[dict[str, Any]], *, alone: bool
+) -> CacheError | None:
+    """Printed against predicted, before and after calibrating by ``entries``."""
+    figure = next((f for f in FIGURES if r.printed.get(f) and f in r.predicted), None)
+    if figure is None or r.scenario is None:
+        return None
+    asked = {k: v for k, v in r.scenario.items() if k != "known_bytes"}
+    asked["calibration"] = {"kvroom_calibration": FORMAT, "memory": {"entries": entries}}
+    after = figures_of(work(Scenario.from_dict(asked))).get(figure)
+    return CacheError(
+        file=name,
+        figure=figure,
+        printed=r.printed[figure],
+        before=r.predicted[figure],
+        after=after,
+        alone=alone,
+    )

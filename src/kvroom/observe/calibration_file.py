@@ -1,0 +1,99 @@
+"""A calibration file from a reconciled log: what one start measured, for later plans on the cluster.
+
+The file is JSON: ``{"kvroom_calibration": 1, "memory": {"entries": […]}}`` and, from other evidence,
+``times``. A memory entry says for which engine and card it holds, the card's bytes as the engine sees
+them, and each account's measured bytes with what had been predicted, so that a plan of another model
+on the same cards can be corrected by their ratio.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvroom.engines.corrections import FORMAT, RATIOS
+from kvroom.errors import KvroomError
+from kvroom.observe.reconcile import Reconciliation
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
+from kvroom.units import MIB
+
+OPEN = ("activations", "runtime")
+"""The accounts that the printed cache tells of where the log does not print them."""
+STEPS = 6
+MOST_LEFT = 256 * MIB
+"""More than this between printed accounts and the printed cache is something else than their rounding."""
+
+
+def profile_of(r: Reconciliation, source: str) -> dict[str, Any]:
+    """The calibration file's content; KvroomError where the log prints no account to learn from."""
+    measured = {
+        a.name: {"measured_bytes": a.printed_bytes, "predicted_bytes": a.predicted_bytes}
+        for a in r.accounts
+        if a.name in RATIOS and a.printed_bytes is not None and a.predicted_bytes
+    }
+    visible = r.printed.get("total_gpu_bytes")
+    if r.scenario is None or not (measured or visible):
+        said = ", ".join(r.missing) or "accounts of memory"
+        raise KvroomError(
+            "--calibrate", source, "has too little to learn from", f"It lacks: {said}."
+        )
+    s = r.scenario
+    entry: dict[str, Any] = {
+        "engine": r.engine,
+        "engine_version": r.engine_version,
+        "gpu": s["gpu"] if isinstance(s["gpu"], str) else s["gpu"].get("name"),
+        "gpus": s.get("tp", 1) * s.get("pp", 1),
+        "accounts": measured,
+        "source": f"start-up log {source}",
+        "model": s["model"] if isinstance(s["model"], str) else "given by value",
+    }
+    if visible:
+        entry["visible_bytes"] = visible
+    made = {"kvroom_calibration": FORMAT, "memory": {"entries": [entry]}}
+    return _settled(made, r)
+
+
+def _settled(made: dict[str, Any], r: Reconciliation) -> dict[str, Any]:
+    """The file with activations and runtime such that the same question gives the printed cache.
+
+    What the share leaves beside weights and cache is their sum, whether they are printed or not; those
+    that are not take what is left in proportion to the prediction. Where no such sizes exist (another
+    process in the baseline, an engine whose cache does not follow from them) the file stays as it is.
+    """
+    entry = made["memory"]["entries"][0]
+    before = dict(entry["accounts"])
+    predicted = {a.name: a.predicted_bytes for a in r.accounts if a.predicted_bytes}
+    left = [n for n in OPEN if n in predicted and n not in before]
+    free = left or [n for n in OPEN[:1] if n in before]
+    goal = r.printed.get("kv_tokens")
+    if not goal or not free:
+        return made
+    question = {
+        k: v for k, v in (r.scenario or {}).items() if k not in ("known_bytes", "calibration")
+    }
+    sizes = {n: before[n]["measured_bytes"] if n in before else predicted[n] for n in free}
+    for _ in range(STEPS):
+        now = {
+            **made,
+            "memory": {"entries": [{**entry, "accounts": {**before, **_pairs(sizes, predicted)}}]},
+        }
+        plan = work(Scenario.from_dict({**question, "calibration": now})).plan
+        engine = plan.capacity.engine
+        tokens = engine.kv_tokens if engine else None
+        if tokens == goal:
+            return now
+        if not tokens or (block := engine.block_tokens if engine else None) is None:
+            return made
+        aim = goal + (block // 2 if goal > tokens else -(block // 2))
+        over = round((tokens - aim) * plan.memory.kv_bytes / tokens)
+        whole = sum(sizes.values())
+        sizes = {n: round(v * (1 + over / whole)) for n, v in sizes.items()}
+        if min(sizes.values()) <= 0 or (
+            not left and abs(sum(sizes.values()) - before[free[0]]["measured_bytes"]) > MOST_LEFT
+        ):
+            return made
+    return made
+
+
+def _pairs(sizes: dict[str, int], predicted: dict[str, int]) -> dict[str, dict[str, int]]:
+    return {n: {"measured_bytes": v, "predicted_bytes": predicted[n]} for n, v in sizes.items()}

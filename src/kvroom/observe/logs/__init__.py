@@ -1,0 +1,1 @@
+"""Engines' logs: which lines matter, and what they say."""

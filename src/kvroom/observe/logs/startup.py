@@ -1,0 +1,240 @@
+"""A start-up log → what engine it is, what it was asked, what it printed.
+
+All four engines' shapes are tried on every line that matters. A file may hold several starts, and
+several engines: the one that printed most is the one read, and the rest is told of.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
+
+from kvroom.engines.llama_cpp import log as llama_cpp_log
+from kvroom.engines.log_shapes import Figures, Record, Shape, take
+from kvroom.engines.sglang import log as sglang_log
+from kvroom.engines.tensorrt_llm import log as tensorrt_llm_log
+from kvroom.engines.vllm import log as vllm_log
+from kvroom.errors import KvroomError
+from kvroom.observe.logs.lines import Log
+
+ENGINES: dict[str, Any] = {
+    m.ENGINE: m for m in (vllm_log, sglang_log, tensorrt_llm_log, llama_cpp_log)
+}
+CLOSING = ("kv_tokens", "num_blocks", "max_concurrency", "kv_available_bytes")
+"""A start has come to its end when one of these was printed."""
+
+
+METRICS = re.compile(rb'^(\{"kvroom_recording"|(vllm|sglang|llamacpp):\w+[{ ])', re.MULTILINE)
+HEAD_BYTES = 65_536
+"""A file with such a line in its first bytes is a recording, or an engine's metrics."""
+RANK_WORDS = {
+    "TP": ("tensor_parallel_size", "tp_size"),
+    "PP": ("pipeline_parallel_size", "pp_size"),
+}
+"""Ranks in lines' prefixes → the settings that state how many there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartupLog:
+    """What a log says of one start.
+
+    ``printed`` are figures under the common names (``weights_bytes``, ``kv_tokens`` …), ``question``
+    the keys of a Scenario that it states, ``spread`` figures that differ from rank to rank,
+    ``refusals`` sentences with which the engine refused. ``notes`` say what else there was.
+    """
+
+    engine: str | None
+    printed: Figures = field(default_factory=dict)
+    question: dict[str, Any] = field(default_factory=dict)
+    quantisation: str | None = None
+    spread: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    refusals: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    cpu: bool = False
+    padding: tuple[str, ...] = ()
+    devices: tuple[Figures, ...] = ()
+    """What each GPU holds, where an engine prints it by device; ``printed`` is of the fullest."""
+
+    def on_device(self, at: int) -> StartupLog:
+        """The same with the figures of that GPU, where there are several."""
+        if len(self.devices) < 2 or at >= len(self.devices):
+            return self
+        return replace(self, printed={**self.printed, **self.devices[at]})
+
+    @property
+    def version(self) -> str | None:
+        """The engine's version as printed."""
+        return self.question.get("engine_version")
+
+
+def read_file(path: str) -> StartupLog:
+    """The log, recording or metrics text at ``path`` (``-``: a log on standard input).
+
+    KvroomError where it cannot be opened.
+    """
+    if path == "-":
+        return read(sys.stdin.buffer)
+    fix = "Give the file that the engine's output went to."
+    try:
+        if Path(path).is_dir():
+            raise KvroomError("file", path, "is a folder", fix)
+        with Path(path).open("rb") as stream:
+            if METRICS.search(stream.read(HEAD_BYTES)):
+                from kvroom.observe import recorded
+
+                if (found := recorded.read_file(path)) is not None:
+                    return found
+            stream.seek(0)
+            return read(stream)
+    except KvroomError:
+        raise
+    except (OSError, ValueError):
+        raise KvroomError("file", path, "cannot be opened", fix) from None
+
+
+def read_bytes(data: bytes) -> StartupLog:
+    """The log, recording or metrics text that ``data`` is."""
+    if METRICS.search(data[:HEAD_BYTES]):
+        from kvroom.observe import recorded
+
+        if (found := recorded.read_bytes(data)) is not None:
+            return found
+    return read(io.BytesIO(data))
+
+
+def read(stream: IO[bytes]) -> StartupLog:
+    """The log in ``stream``, whatever it holds; nothing known in it gives an engine of None."""
+    by_needle: dict[str, list[tuple[str, Shape]]] = {}
+    for name, module in ENGINES.items():
+        for shape in module.SHAPES:
+            by_needle.setdefault(shape.needle, []).append((name, shape))
+    servers: dict[str, dict[str, _Starts]] = {}
+    log = Log(stream, sorted(by_needle))
+    for line, needles in log:
+        source = _source(line)
+        if source not in servers:
+            source = source if len(servers) < MOST_SERVERS else next(iter(servers))
+            servers.setdefault(source, {name: _Starts(name) for name in ENGINES})
+        for needle in needles:
+            if needle in line:
+                for name, shape in by_needle[needle]:
+                    servers[source][name].take(line, shape)
+    notes = [log.cut_short] if log.cut_short else []
+    if log.passed_over:
+        notes.append(
+            f"the engine starts over and over: {log.passed_over:,} bytes in the middle are passed over"
+        )
+    best = {key: (s, s.best()) for key, s in _each(servers)}
+    found = {key: figures_of(r) for key, (_, r) in best.items()}
+    ranked = sorted(
+        (k for k, (_, r) in best.items() if r.lines),
+        key=lambda k: (-len(found[k]), -best[k][1].lines),
+    )
+    if not ranked:
+        return StartupLog(engine=None, notes=tuple(notes))
+    server, name = key = ranked[0]
+    starts, record = best[key]
+    module = ENGINES[name]
+    if starts.count > 1:
+        notes.append(
+            f"{'more than ' if log.passed_over else ''}{starts.count} starts are in the file: "
+            "the last that printed its cache"
+        )
+    others = [k for k in ranked[1:] if len(found[k]) > 1 or best[k][0].count]
+    if apart := [s for s in dict.fromkeys(s for s, _ in others) if s != server]:
+        notes.append(
+            f"{', '.join(apart[:5])} writes to the file too: {server or 'what has no prefix'} is read"
+        )
+    if mixed := [n for s, n in others if s == server]:
+        notes.append(f"lines of {' and '.join(mixed)} are in the file too; they are left out")
+    question = module.question(record)
+    stated = {**record.settings, **(record.settings.get("config") or {})}
+    for kind, words in RANK_WORDS.items():
+        if record.ranks.get(kind) and not any(w in stated for w in words):
+            question[kind.lower()] = record.ranks[kind] + 1
+            notes.append(f"{kind.lower()} {record.ranks[kind] + 1} is told from the ranks' names")
+    spread = {
+        n: (f.low, f.high)
+        for n, f in record.figures.items()
+        if isinstance(f.low, int | float) and f.low != f.high and n in found[key]
+    }
+    return StartupLog(
+        engine=question["engine"],
+        printed=found[key],
+        question=question,
+        quantisation=module.quantisation(record),
+        spread=spread,
+        refusals=tuple(record.refusals),
+        notes=tuple(notes),
+        cpu=bool(record.settings.get("cpu")),
+        padding=tuple(record.parts.get("padding", ())),
+        devices=module.devices(record) if module is llama_cpp_log else (),
+    )
+
+
+_PREFIX = re.compile(
+    r"(?!(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|[\d.-]+) )([\w.-]{1,64}) +\| "
+    r"|\[(?:pod/)?([\w./-]{1,120}/[\w.-]+)\] ",
+    re.IGNORECASE,
+)
+MOST_SERVERS = 16
+"""Beyond so many prefixes they are none of servers'."""
+
+
+def _source(line: str) -> str:
+    """Whose line it is, where several servers write to one file (``docker compose logs``, ``kubectl
+    logs --prefix``); "" where it has no such prefix."""
+    found = _PREFIX.match(line)
+    return "" if found is None else found[1] or found[2]
+
+
+def _each(
+    servers: Mapping[str, Mapping[str, _Starts]],
+) -> Iterator[tuple[tuple[str, str], _Starts]]:
+    for source, by_engine in servers.items():
+        for name, starts in by_engine.items():
+            yield (source, name), starts
+
+
+def figures_of(record: Record) -> Figures:
+    """The record's figures under the common names."""
+    found: Figures = ENGINES[record.engine].figures(record)
+    return found
+
+
+class _Starts:
+    """The starts of one engine in a file: the current one, and the last that came to its end."""
+
+    def __init__(self, engine: str) -> None:
+        self.engine = engine
+        self.current = Record(engine)
+        self.ended: Record | None = None
+        self.count = 0
+
+    def take(self, line: str, shape: Shape) -> None:
+        """One line of one shape: into the current start, or into a new one where it opens one."""
+        found = shape.pattern.search(line)
+        if found is None:
+            return
+        if shape.opens and (self._closed() or not self.count):
+            if self._closed():
+                self.ended = self.current
+                kept = {k: v for k, v in self.ended.settings.items() if k in llama_cpp_log.KEPT}
+                self.current = Record(self.engine, settings=kept)
+            self.count += 1
+        take(self.current, found, shape)
+
+    def _closed(self) -> bool:
+        r = self.current
+        return bool(r.refusals or r.parts.get("caches") or any(n in r.figures for n in CLOSING))
+
+    def best(self) -> Record:
+        """The last start that printed its cache, else the last."""
+        if self.ended is not None and not self._closed():
+            return self.ended
+        return self.current

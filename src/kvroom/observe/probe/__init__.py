@@ -1,0 +1,1 @@
+"""This machine, measured: memory, links, disks, GPUs."""

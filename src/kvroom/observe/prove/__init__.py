@@ -1,0 +1,1 @@
+"""A running engine, asked and held against its plan."""

@@ -1,0 +1,337 @@
+"""An engine's measured answers beside what was predicted of it: cache, steps, first tokens, hits.
+
+Everything predicted comes from the Scenario alone: blocks and steps from its plan, first tokens, cache
+hits and preemptions from the simulator, which is given the same requests at the same times. Steps are
+predicted twice more once calibrated: each half of the points by a calibration file made of the other
+half, so that nothing is judged by what it was fitted to.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from statistics import median
+from typing import Any
+
+from kvroom.engines.corrections import FORMAT
+from kvroom.errors import KvroomError
+from kvroom.latency.clock import PS_PER_S
+from kvroom.observe.prove.experiments import First, Measured, Step, Workload, ids
+from kvroom.planner.plan import Workings, work
+from kvroom.planner.simulate import serve
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.live import Live
+from kvroom.workloads.requests import Request, TokenIds, TokenRuns
+
+KEY = "kvroom_proof"
+APART_S = 10**6
+"""Seconds between requests that are served one by one: longer than any of them takes."""
+TOLERANCE = {"hits": 0.1, "preemptions": 0.35}
+"""How far, relatively, counters of requests at once may be off: which step a request arrives in is
+chance, and each preemption moves those after it. One by one nothing may be off."""
+FEW = 3
+"""Preemptions that a difference may always have: of few, one is a large share."""
+WANTED = (0.25, 0.1)
+"""Errors of step times aimed at, as predicted and once calibrated by half of the points."""
+CACHE = ("num_blocks", "block_size", "kv_tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRow:
+    """A figure of the cache as planned and as the engine tells it."""
+
+    name: str
+    predicted: int | None
+    measured: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """A step measured, predicted (with its 80 % band), and predicted once calibrated by the other half
+    of the points (None: there are too few)."""
+
+    measured: Step
+    predicted_s: float
+    low_s: float
+    high_s: float
+    calibrated_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstRow:
+    """A first token measured and simulated, with the tokens found in the cache."""
+
+    measured: First
+    predicted_s: float
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountRow:
+    """How far a counter rose over a workload, in the engine and in the simulator; ``within`` is how far
+    the two may differ."""
+
+    workload: str
+    one_by_one: bool
+    counter: str
+    measured: int
+    predicted: int
+    within: int
+
+    @property
+    def holds(self) -> bool:
+        """Whether they differ by no more than that."""
+        return abs(self.measured - self.predicted) <= self.within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRow:
+    """Seconds that a workload took the engine, what others took left out, and the simulator: with the
+    deployment's own cache, and with one that preempts nobody."""
+
+    workload: str
+    measured_s: float
+    predicted_s: float
+    roomy_s: float
+
+
+@dataclass(kw_only=True)
+class Proof:
+    """One engine's measurements beside their predictions."""
+
+    title: str
+    scenario: dict[str, Any]
+    cache: list[CacheRow] = field(default_factory=list)
+    steps: list[StepRow] = field(default_factory=list)
+    firsts: list[FirstRow] = field(default_factory=list)
+    counts: list[CountRow] = field(default_factory=list)
+    times: list[TimeRow] = field(default_factory=list)
+    lines: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
+    """Context → (batch, seconds) as predicted, for a curve through the points."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether all that must come out exactly does: the cache, and counters one request at a time."""
+        cache = all(r.predicted == r.measured for r in self.cache)
+        return cache and all(r.holds for r in self.counts if r.one_by_one)
+
+    @property
+    def within(self) -> bool:
+        """Whether the other counters are within their tolerance."""
+        return all(r.holds for r in self.counts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "title": self.title,
+            "exact": self.exact,
+            "within": self.within,
+            "cache": [asdict(r) for r in self.cache],
+            "steps": [asdict(r) for r in self.steps],
+            "firsts": [asdict(r) for r in self.firsts],
+            "counts": [asdict(r) for r in self.counts],
+            "times": [asdict(r) for r in self.times],
+            "errors": errors(self.steps),
+        }
+
+
+def prove(title: str, scenario: Scenario, printed: dict[str, int], measured: Measured) -> Proof:
+    """Predict all that was measured; ``printed`` is the cache as the engine tells it."""
+    workings = work(scenario)
+    if workings.timing is None:
+        fix = "Give a machine file with its flops_per_s (kvroom probe --gpu-python writes it)."
+        raise KvroomError("gpu", workings.deployment.device.name, "has no known arithmetic", fix)
+    room = workings.plan.capacity.engine
+    planned = {
+        "num_blocks": room.num_blocks if room else None,
+        "block_size": room.block_tokens if room else None,
+        "kv_tokens": room.kv_tokens if room else None,
+    }
+    steps = _steps(scenario, workings, measured.steps)
+    tuned = work(calibrated(scenario, measured.steps)) if measured.steps else workings
+    return Proof(
+        title=title,
+        scenario=scenario.differences(),
+        cache=[
+            CacheRow(name=n, predicted=planned[n], measured=printed[n])
+            for n in CACHE
+            if n in printed
+        ],
+        steps=steps,
+        firsts=_firsts(workings, measured.firsts),
+        counts=[row for w in measured.workloads for row in _counts(tuned, w)],
+        times=[row for w in measured.workloads for row in _times(scenario, tuned, w)],
+        lines=_lines(workings, measured.steps),
+    )
+
+
+def calibrated(scenario: Scenario, steps: Sequence[Step]) -> Scenario:
+    """``scenario`` with a calibration file of ``steps``, beside what it has of memory already."""
+    content = {**(scenario.calibration or {"kvroom_calibration": FORMAT})}
+    content["times"] = {"points": points(scenario, steps)}
+    return replace(scenario, calibration=content)
+
+
+def points(scenario: Scenario, steps: Sequence[Step]) -> list[dict[str, Any]]:
+    """Steps as a calibration file's points."""
+    return [
+        {
+            "engine": scenario.engine,
+            "tp": scenario.tp,
+            "concurrency": s.concurrency,
+            "context_tokens": s.context_tokens,
+            "step_s": s.step_s,
+        }
+        for s in steps
+    ]
+
+
+def errors(rows: Sequence[StepRow]) -> dict[str, Any]:
+    """Relative errors of the steps: median, largest, and how many are as near as wanted."""
+    found: dict[str, Any] = {}
+    for name, wanted in zip(("predicted", "calibrated"), WANTED, strict=True):
+        off = [
+            abs(told / r.measured.step_s - 1)
+            for r in rows
+            if (told := getattr(r, f"{name}_s")) is not None
+        ]
+        if off:
+            near = sum(e <= wanted for e in off)
+            found[name] = {
+                "points": len(off),
+                "median": median(off),
+                "largest": max(off),
+                "wanted": wanted,
+                "near": near,
+            }
+    return found
+
+
+def _steps(scenario: Scenario, workings: Workings, steps: Sequence[Step]) -> list[StepRow]:
+    """Each step predicted, and by a calibration from the other half (every second point)."""
+    others: list[Workings | None] = [None, None]
+    if len(steps) >= 4:
+        others = [work(calibrated(scenario, steps[half::2])) for half in (1, 0)]
+    found = []
+    for i, s in enumerate(steps):
+        span = _span(workings, s)
+        tuned = others[i % 2]
+        found.append(
+            StepRow(
+                measured=s,
+                predicted_s=span.seconds,
+                low_s=span.low,
+                high_s=span.high,
+                calibrated_s=None if tuned is None else _span(tuned, s).seconds,
+            )
+        )
+    return found
+
+
+def _span(workings: Workings, s: Step) -> Any:
+    assert workings.timing is not None
+    return workings.timing.step(s.concurrency, s.context_tokens)[1]
+
+
+def _lines(workings: Workings, steps: Sequence[Step]) -> dict[int, list[tuple[int, float]]]:
+    """Predicted steps at every batch up to the largest measured, for the contexts measured."""
+    assert workings.timing is not None
+    contexts = sorted({s.context_tokens for s in steps if s.concurrency == 1})
+    most = max((s.concurrency for s in steps), default=0)
+    clock = workings.timing.clock
+    return {c: [(b, clock.decode_s(b, c)) for b in range(1, most + 1)] for c in contexts}
+
+
+def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[Live], Any]:
+    """The requests as the simulator served them, in order, and its totals."""
+    done: dict[int, Live] = {}
+
+    def on_over(live: Live, at: int | None) -> None:
+        done[live.index] = live
+
+    made = serve(workings, iter(requests), on_over=on_over)
+    return [done[i] for i in range(len(requests))], made.fleet.outcome
+
+
+def _firsts(workings: Workings, firsts: Sequence[First]) -> list[FirstRow]:
+    """First tokens simulated: each prompt asked anew, then again."""
+    requests = [
+        Request(
+            i * APART_S * PS_PER_S, f.input_tokens, 1, TokenRuns(((i // 2 << 24, f.input_tokens),))
+        )
+        for i, f in enumerate(firsts)
+    ]
+    served, _ = _simulated(workings, requests)
+    return [
+        FirstRow(
+            measured=f,
+            predicted_s=(live.first_ps - live.arrival_ps) / PS_PER_S,
+            cached_tokens=live.cached_tokens,
+        )
+        for f, live in zip(firsts, served, strict=True)
+    ]
+
+
+def _requests(w: Workload) -> list[Request]:
+    """The requests of ``w`` as they were sent; those one by one far apart."""
+    requests = [
+        Request(
+            round((i * APART_S if w.one_by_one else r.at_s) * PS_PER_S),
+            sum(n for _, n in r.prompt),
+            len(r.answer),
+            TokenIds(array("I", ids(r.prompt)), array("I", r.answer)),
+        )
+        for i, r in enumerate(w.requests)
+    ]
+    return sorted(requests, key=lambda r: r.arrival_ps)
+
+
+def _times(scenario: Scenario, workings: Workings, w: Workload) -> list[TimeRow]:
+    """How long ``w`` took; nothing where it waited for arrivals, since those came by the clock that
+    others slowed."""
+    wall = sum(r.e2e_s for r in w.requests)
+    if not w.one_by_one:
+        wall = max(r.at_s + r.e2e_s for r in w.requests)
+        if max(r.at_s for r in w.requests) > wall / 10:
+            return []
+    requests = _requests(w)
+    blocks = sum(r.input_tokens + r.output_tokens for r in requests) // len(requests)
+    args = {**scenario.engine_args, "num_gpu_blocks_override": blocks * len(requests)}
+    roomy = work(replace(workings.plan.scenario, engine_args=args))
+    took = []
+    for of in (workings, roomy):
+        _, out = _simulated(of, requests)
+        took.append((sum(out.e2e_ps) if w.one_by_one else out.last_ps) / PS_PER_S)
+    return [
+        TimeRow(
+            workload=w.name,
+            measured_s=wall * (1 - (w.disturbed or 0.0)),
+            predicted_s=took[0],
+            roomy_s=took[1],
+        )
+    ]
+
+
+def _counts(workings: Workings, w: Workload) -> list[CountRow]:
+    """The counters over ``w``: of requests one by one exactly, else within a tolerance."""
+    _, out = _simulated(workings, _requests(w))
+    found = {"queries": out.prompt_tokens, "hits": out.cached_tokens, "preemptions": out.preempted}
+    rows = []
+    for name, predicted in found.items():
+        measured = w.counters[name]
+        within = 0
+        if not w.one_by_one and name in TOLERANCE:
+            larger = max(measured, predicted)
+            within = max(FEW if name == "preemptions" else 0, round(TOLERANCE[name] * larger))
+        rows.append(
+            CountRow(
+                workload=w.name,
+                one_by_one=w.one_by_one,
+                counter=name,
+                measured=measured,
+                predicted=predicted,
+                within=within,
+            )
+        )
+    return rows

@@ -1,0 +1,254 @@
+"""Why a printed figure differs from the prediction, and the flag that would change it.
+
+Reasons are read off what the log and the plan state; where none of them holds, that is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kvroom.answer.plan import Account
+from kvroom.observe.logs.startup import StartupLog
+from kvroom.planner.plan import Workings
+from kvroom.units import MIB, show_gib
+
+FEW = 64
+"""Below so many sequences far fewer graphs are captured than the estimate is fitted to."""
+PRINT_STEP = round(0.0051 * 2**30)
+"""Two digits of GiB leave this much open."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What reasons are read off."""
+
+    log: StartupLog
+    w: Workings
+
+    @property
+    def engine(self) -> str:
+        """The engine's name."""
+        return self.w.plan.scenario.engine
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Its version as numbers, () where it is not printed."""
+        parts = (self.log.version or "").lstrip("v").split(".")
+        return tuple(int(p) for p in parts[:3] if p.isdecimal())
+
+    def ranks_differ(self, figure: str) -> str:
+        """The spread between ranks in words, or nothing."""
+        low, high = self.log.spread.get(figure, (0, 0))
+        if high - low <= PRINT_STEP:
+            return ""
+        return f"ranks print {show_gib(low)} to {show_gib(high)}"
+
+
+FLAGS: dict[str, dict[str, str]] = {
+    "vllm": {
+        "visible": "--gpu",
+        "weights": "--quantization, --tensor-parallel-size",
+        "activations": "--max-num-batched-tokens",
+        "runtime": "--disable-custom-all-reduce",
+        "graphs": "--enforce-eager, --max-num-seqs, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+        "kv": "--gpu-memory-utilization, --kv-cache-memory-bytes",
+    },
+    "sglang": {
+        "visible": "--gpu",
+        "weights": "--quantization, --tp-size",
+        "activations": "--chunked-prefill-size",
+        "runtime": "",
+        "graphs": "--cuda-graph-max-bs, --disable-cuda-graph",
+        "kv": "--mem-fraction-static, --max-total-tokens",
+    },
+    "tensorrt-llm": {
+        "visible": "--gpu",
+        "weights": "--tp_size",
+        "activations": "--max_num_tokens",
+        "graphs": "--max_batch_size",
+        "kv": "--kv_cache_free_gpu_memory_fraction",
+    },
+    "llama.cpp": {
+        "visible": "--gpu",
+        "weights": "--n-gpu-layers",
+        "activations": "--ubatch-size",
+        "kv": "--ctx-size, --parallel, --cache-type-k, --cache-type-v",
+    },
+    "ollama": {
+        "visible": "--gpu",
+        "weights": "num_gpu",
+        "activations": "num_batch",
+        "kv": "num_ctx, OLLAMA_NUM_PARALLEL, OLLAMA_KV_CACHE_TYPE",
+    },
+}
+
+
+def reason_for(
+    name: str, predicted: int, printed: int | None, account: Account | None, facts: Facts
+) -> tuple[str, str]:
+    """(the likely reason, the flag) of one account."""
+    flag = FLAGS.get(facts.engine, {}).get(name, "")
+    if printed is None:
+        return "the log does not print it", flag
+    off = printed - predicted
+    if abs(off) <= max(PRINT_STEP, abs(printed) // 500):
+        return "agrees to the digits that are printed", flag
+    found = _RULES[name](predicted, printed, account, facts) if name in _RULES else []
+    if account is not None and account.low_bytes < account.high_bytes:
+        inside = account.low_bytes <= printed <= account.high_bytes
+        found.append(
+            f"{'inside' if inside else 'outside'} the estimate's band, "
+            f"{show_gib(account.low_bytes)} to {show_gib(account.high_bytes)}"
+        )
+    return "; ".join(found) or "no rule that kvroom knows explains it", flag
+
+
+def _visible(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
+    if abs(printed / predicted - 1) < 0.03:
+        return ["the card's memory as this driver shows it"]
+    return ["another card than the one named, or a share of it"]
+
+
+def _weights(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
+    ratio = printed / predicted if predicted else 0.0
+    ranks = facts.ranks_differ("weights_bytes")
+    found = [ranks] if ranks else []
+    if 1 < ratio < 1.05:
+        found.append("buffers, scales and padding that loading adds")
+    elif 0.95 < ratio < 1:
+        found.append("parts that the engine leaves out or shares (tied head, unused tower)")
+    elif ratio >= 1.5:
+        found.append(
+            "the checkpoint is wider than assumed (--weight-dtype), or fewer ranks share it"
+        )
+    elif ratio <= 0.7:
+        found.append(
+            "the checkpoint is narrower than assumed (--weight-dtype), or more ranks share it"
+        )
+    elif ratio > 1:
+        found.append("adapters, a draft model or a tower that is not in the config")
+    return found
+
+
+def _activations(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
+    found = []
+    args = facts.w.plan.scenario.engine_args
+    if facts.engine == "vllm":
+        printed_estimate = "cuda_graph_estimate_bytes" in facts.log.printed
+        if facts.version >= (0, 20) and not printed_estimate and printed > predicted:
+            found.append("since 0.20 the last line counts the graphs' estimate in with it")
+        if facts.version and facts.version < (0, 9) and "max_num_batched_tokens" not in args:
+            found.append("without chunked prefill the profile runs a whole max_model_len at once")
+        model = facts.w.deployment.model
+        if model.vision is not None:
+            found.append("the profile runs the largest images that a request may hold")
+    return found
+
+
+def _runtime(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
+    found = []
+    ranks = facts.ranks_differ("non_torch_bytes")
+    if ranks:
+        found.append(ranks)
+    if facts.w.deployment.layout.gpus > 1:
+        found.append("NCCL's buffers, which grow with the ranks and links")
+    if facts.w.deployment.device.unified_memory:
+        found.append("the system shares this memory, and its use is counted in")
+    if printed > 3 * predicted and not found:
+        found.append("another process on the card while it was measured")
+    return found
+
+
+def _graphs(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
+    real = facts.log.printed.get("cuda_graph_bytes")
+    if "cuda_graph_estimate_bytes" in facts.log.printed and real is not None:
+        return [f"the engine's own estimate is taken off; captured they came to {show_gib(real)}"]
+    found = []
+    if facts.engine == "vllm" and facts.version and facts.version < (0, 20):
+        found.append("captured after the cache is cut, outside its share")
+    sequences = facts.w.plan.scenario.engine_args.get("max_num_seqs")
+    if isinstance(sequences, int) and sequences <= FEW and printed < predicted:
+        found.append(f"max_num_seqs {sequences} leaves few batch sizes to capture")
+    return found
+
+
+def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
+    found = []
+    ranks = facts.ranks_differ("kv_available_bytes")
+    if ranks:
+        found.append(ranks + ", and the least binds")
+    gap = ledger_gap(facts.log)
+    if gap is not None and gap < -256 * MIB:
+        found.append(
+            f"{show_gib(-gap)} more than the printed accounts leave: another process was in the "
+            "baseline and ended"
+        )
+    off, moved = printed - predicted, _moved(facts)
+    most = max(moved, key=lambda n: moved[n] if off > 0 else -moved[n], default="")
+    part = moved.get(most, 0) if moved.get(most, 0) * off > 0 else 0
+    if 10 * abs(part) >= abs(off) and abs(part) > PRINT_STEP:
+        how = "mostly" if 2 * abs(part) >= abs(off) else "partly"
+        more = "more" if (part > 0) == (most == "share") else "less"
+        found.append(f"{how} {most}, {show_gib(abs(part))} {more} than predicted")
+    rest = off - sum(moved.values())
+    if moved and abs(rest) > max(PRINT_STEP, abs(off) // 10):
+        found.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
+    return found
+
+
+def _moved(facts: Facts) -> dict[str, int]:
+    """By how many bytes each printed account (and the share itself) makes the cache larger than was
+    predicted."""
+    known = {
+        "weights": "weights_bytes",
+        "activations": "activation_peak_bytes",
+        "runtime": "non_torch_bytes",
+        "graphs": "cuda_graph_estimate_bytes",
+    }
+    accounts = [a for a in facts.w.plan.memory.accounts if a.name != "unused"]
+    moved = {
+        a.name: a.bytes - facts.log.printed[known[a.name]]
+        for a in accounts
+        if a.name in known and known[a.name] in facts.log.printed
+    }
+    asked = _asked(facts.log)
+    if facts.engine == "vllm" and asked is not None:
+        outside = not facts.w.plan.scenario.engine_args.get("kv_cache_memory_bytes")
+        total, share = (
+            facts.w.plan.memory.gpu_bytes,
+            facts.log.printed.get("gpu_memory_utilization"),
+        )
+        if outside and share:
+            moved["share"] = asked - round(total * share)
+    return moved
+
+
+def _asked(log: StartupLog) -> int | None:
+    """Bytes that the engine was told to take of the card."""
+    p = log.printed
+    share, total = p.get("gpu_memory_utilization"), p.get("total_gpu_bytes")
+    return p.get("requested_bytes") or (round(share * total) if share and total else None)
+
+
+def ledger_gap(log: StartupLog) -> int | None:
+    """Bytes by which the printed accounts fall short of the printed share, where all are printed."""
+    p = log.printed
+    names = ("weights_bytes", "activation_peak_bytes", "non_torch_bytes", "kv_available_bytes")
+    if any(n not in p for n in names):
+        return None
+    asked = _asked(log)
+    if asked is None:
+        return None
+    return int(asked - sum(p[n] for n in names) - max(0, p.get("cuda_graph_estimate_bytes", 0)))
+
+
+Rule = Callable[[int, int, "Account | None", Facts], list[str]]
+_RULES: dict[str, Rule] = {
+    "visible": _visible,
+    "weights": _weights,
+    "activations": _activations,
+    "runtime": _runtime,
+    "graphs": _graphs,
+    "kv": _kv,
+}

@@ -1,0 +1,418 @@
+"""A log against the prediction: account by account what was predicted, printed, and why they differ.
+
+The prediction is made from the flags alone. A second one is given the bytes that the log prints, so
+that what is left between it and the printed tokens is the engine's own rules and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kvroom.answer.plan import Account, Plan
+from kvroom.errors import KvroomError
+from kvroom.hardware import catalogue as cards
+from kvroom.hardware.reader import resolve
+from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.models.load import load
+from kvroom.models.quantization import named
+from kvroom.models.spec import ModelSpec
+from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.reasons import Facts, reason_for
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.speculation import from_flags
+from kvroom.units import MAX_BYTES
+
+PRINTED_AS = {
+    "visible": "total_gpu_bytes",
+    "free_before_load": "free_before_load_bytes",
+    "weights": "weights_bytes",
+    "activations": "activation_peak_bytes",
+    "runtime": "non_torch_bytes",
+    "graphs": "cuda_graph_bytes",
+    "kv": "kv_available_bytes",
+}
+"""Accounts (and keys of known_bytes) → the names of the figures that print them."""
+BUFFERED = ("llama.cpp", "ollama", "ik_llama.cpp")
+"""Engines whose cache follows from the context, and is printed as buffers."""
+NARROW = {
+    "fp8": "fp8", "fbgemm_fp8": "fp8", "compressed-tensors": None, "modelopt": "fp8",
+    "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "awq": "int4", "awq_marlin": "int4",
+    "gptq": "gptq_int4_g128", "gptq_marlin": "gptq_int4_g128", "bitsandbytes": "int4",
+}  # fmt: skip
+"""Engines' words for how weights are stored → ours; None where the word leaves it open."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountLine:
+    """One account: predicted and printed bytes, their difference, its likely reason, the flag that
+    would change it."""
+
+    name: str
+    predicted_bytes: int | None
+    printed_bytes: int | None
+    difference_bytes: int | None
+    reason: str
+    flag: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciliation:
+    """A log held against the prediction.
+
+    ``printed`` and ``predicted`` have the same names; ``predicted`` comes from the flags alone,
+    ``given_bytes`` from the printed cache bytes. ``missing`` names what the log does not say and the
+    prediction needs; ``spread`` the figures that differ from rank to rank.
+    """
+
+    engine: str | None
+    engine_version: str | None
+    scenario: dict[str, Any] | None
+    printed: dict[str, Any]
+    predicted: dict[str, Any]
+    given_bytes: dict[str, Any]
+    accounts: tuple[AccountLine, ...]
+    missing: tuple[str, ...]
+    spread: dict[str, tuple[Any, Any]]
+    refusals: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def reconcile(
+    log: StartupLog, given: Mapping[str, Any] | None = None, *, paths: bool = True
+) -> Reconciliation:
+    """``log`` against the prediction; ``given`` are Scenario keys that win over the log's. Without
+    ``paths`` no file is opened that the log names (a server's rule).
+
+    Raises KvroomError where what was given cannot be (an unknown card, a flag's value); what the log
+    lacks is told in ``missing``.
+    """
+    given = dict(given or {})
+    if "gpu" in given:
+        by_name = isinstance(given["gpu"], str) and not paths
+        (cards.find if by_name else resolve)(given["gpu"])  # refused whatever the log lacks
+    if log.engine is None:
+        return _nothing(log)
+    asked, notes, missing = complete(log, given, paths=paths)
+    asks = missing[:]
+    workings = None
+    if not missing:
+        workings, more = _predict(asked, given, paths=paths)
+        notes += more
+        if workings is None:
+            missing = ["model", "gpu"]
+    predicted = figures_of(workings) if workings else {}
+    if workings:
+        log = log.on_device(workings.answer.rank.stage)
+    with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks, paths=paths)
+    return Reconciliation(
+        engine=log.engine,
+        engine_version=log.version,
+        scenario=_scenario(asked, log) if workings else None,
+        printed=log.printed,
+        predicted=predicted,
+        given_bytes=with_bytes,
+        accounts=accounts_of(log, workings) if workings else _printed_only(log),
+        missing=tuple(missing),
+        spread=log.spread,
+        refusals=log.refusals,
+        notes=(
+            *log.notes,
+            *notes,
+            *more,
+            *_padded(log),
+            *(workings.plan.warnings if workings else ()),
+        ),
+    )
+
+
+def _padded(log: StartupLog) -> list[str]:
+    """What the engine said of padding its groups of layers."""
+    said = (p.split() for p in log.padding)
+    return [
+        f"{n} layers of padding, at most {share} % of the cache, as printed" for n, share in said
+    ]
+
+
+def _nothing(log: StartupLog) -> Reconciliation:
+    why = "no line of a known engine's start-up was found"
+    return Reconciliation(
+        engine=None, engine_version=None, scenario=None, printed={}, predicted={}, given_bytes={},
+        accounts=(), missing=("engine", "model", "gpu"), spread={}, refusals=(),
+        notes=(*log.notes, why),
+    )  # fmt: skip
+
+
+def complete(
+    log: StartupLog, given: dict[str, Any], *, paths: bool = True
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """(the Scenario's keys from the log and from what was given, notes, names of what is missing)."""
+    asked = dict(log.question)
+    notes: list[str] = []
+    missing: list[str] = []
+    args = {**asked.pop("engine_args", {}), **given.get("engine_args", {})}
+    asked |= {k: v for k, v in given.items() if k != "engine_args"}
+    for name in ("max_model_len", "context_length"):
+        if "context_tokens" in asked:
+            args.pop(name, None)
+    asked["engine_args"] = args
+    if "gpu" not in given:
+        card = _card(asked.pop("gpu", None), log, notes)
+        if card is None:
+            missing.append("gpu")
+        else:
+            asked["gpu"] = card
+    spec = None
+    if "model" not in asked:
+        missing.insert(0, "model")
+    else:
+        spec = _known(asked, given, notes, paths=paths)
+        if spec is None:
+            missing.insert(0, "model")
+    if spec is not None and "speculation" not in asked:
+        drafting, asked["engine_args"] = from_flags(asked["engine"], args, asked["model"], load)
+        if drafting is not None:
+            asked["speculation"] = drafting
+    if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
+        word = log.quantisation
+        stored = _stored(word, asked["engine"]) if word else None
+        if stored:
+            asked["weight_dtype"] = stored
+            notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
+    return asked, notes, missing
+
+
+def _stored(word: str, engine: str) -> str | None:
+    """Our word for how an engine says that weights are stored."""
+    if engine not in BUFFERED:
+        return NARROW.get(word.lower())
+    try:
+        return named(CACHE_ALIASES.get(word, word)).name
+    except KvroomError:
+        return None
+
+
+def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
+    """The card that the log names, or the CPU with the memory that it prints."""
+    if log.cpu:
+        size = log.printed.get("total_gpu_bytes")
+        return {"name": "CPU", "memory_bytes": size, "memory_bytes_per_s": 1e11} if size else None
+    if not name:
+        return None
+    if isinstance(name, Mapping) or str(name).endswith((".json", ".toml")):
+        return name  # a recording's plan names its card as the question did
+    try:
+        return cards.find(str(name).replace("_", " ")).name
+    except KvroomError:
+        notes.append(f"the log names the card '{str(name)[:60]}', which is not in the catalogue")
+        return None
+
+
+def _known(
+    asked: dict[str, Any], given: Mapping[str, Any], notes: list[str], *, paths: bool
+) -> ModelSpec | None:
+    """The model, where it can be read; one that the user named must be.
+
+    A path of the log's machine is tried by the name of its folder, which is then said.
+    """
+    model = asked["model"]
+    try:
+        return load(model, paths=paths)
+    except KvroomError as e:
+        if "model" in given:
+            raise
+        why = e.message
+    for name in names_of_path(str(model)):
+        try:
+            spec = load(name, paths=False)
+        except KvroomError:
+            continue
+        asked["model"] = name
+        notes.append(f"the model is taken to be {name}, by its name (--model)")
+        return spec
+    notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {why}")
+    return None
+
+
+def names_of_path(path: str) -> list[str]:
+    """What a path of another machine calls its model: a hub cache's id, a folder's name."""
+    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)
+    if cached:
+        return [f"{cached[1]}/{cached[2]}"]
+    parts = [p for p in re.split(r"[/\\]", path) if p]
+    if path.endswith(".gguf"):
+        stem = re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", parts[-1])
+        return [re.sub(r"[-._](i?q\d\w*|bf16|f16|f32|mxfp4)$", "", stem, flags=re.IGNORECASE)]
+    if "/" in path:
+        return parts[:-3:-1]
+    return ["-".join(path.split())] if " " in path else []
+
+
+def _predict(
+    asked: dict[str, Any], given: Mapping[str, Any], *, paths: bool
+) -> tuple[Workings | None, list[str]]:
+    """The plan from the flags alone. What the log says and cannot be is left out and named; a layout
+    that the model cannot have says that it is not this model, and nothing is predicted."""
+    notes: list[str] = []
+    for _ in range(20):
+        try:
+            return work(Scenario.from_dict(asked), paths=paths), notes
+        except KvroomError as e:
+            key, _, name = e.field.partition(".")
+            held, ours = (asked, given) if key != "engine_args" else (
+                asked["engine_args"], given.get("engine_args", {})
+            )  # fmt: skip
+            name = name if key == "engine_args" else key
+            if name not in held or name in ours:
+                raise
+            said = f"{name} {str(held[name])[:40]} in the log {e.message}"
+            if key in ("gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "model"):
+                return None, [*notes, f"{said}: is it this model and card?"]
+            del held[name]
+            notes.append(f"{said}: left out")
+    return None, notes
+
+
+def figures_of(w: Workings) -> dict[str, Any]:
+    """A plan's figures under the names that logs' figures have."""
+    found: dict[str, Any] = {"total_gpu_bytes": w.plan.memory.gpu_bytes}
+    for a in w.plan.memory.accounts:
+        if a.name in PRINTED_AS:
+            found[PRINTED_AS[a.name]] = a.bytes
+    c = w.plan.capacity.engine
+    if c is not None:
+        for name in ("kv_tokens", "num_blocks", "max_concurrency", "window_tokens", "state_slots"):
+            value = getattr(c, name)
+            if value is not None:
+                found[name] = value
+        found["block_size"] = c.block_tokens
+    if w.plan.scenario.engine in BUFFERED:
+        found["kv_bytes"] = found.pop("kv_available_bytes", None)
+    found["max_model_len"] = w.deployment.context_tokens
+    return {n: v for n, v in found.items() if v is not None}
+
+
+def known_bytes(log: StartupLog) -> dict[str, int]:
+    """What the log prints of one GPU, as a Scenario's known_bytes."""
+    found = {k: log.printed.get(PRINTED_AS[k]) for k in PRINTED_AS if k != "kv"}
+    estimate = log.printed.get("cuda_graph_estimate_bytes")
+    if estimate is not None and estimate > 0:
+        found["graphs"] = estimate  # what was taken off the cache, not what the graphs came to
+    after, before = (log.printed.get(f"free_{x}_load_bytes") for x in ("after", "before"))
+    if log.engine == "sglang" and after is not None and before is not None and before > after:
+        found["weights"] = before - after
+    return {k: v for k, v in found.items() if v is not None and 0 <= v <= MAX_BYTES}
+
+
+def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
+    """The question with what the log measured put in."""
+    known = {**known_bytes(log), **(asked.get("known_bytes") or {})}
+    return Scenario.from_dict({**asked, **({"known_bytes": known} if known else {})}).differences()
+
+
+def _given_bytes(
+    log: StartupLog, asked: dict[str, Any], w: Workings | None, no_card: bool, *, paths: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """The figures that follow from the printed cache bytes."""
+    size = log.printed.get("kv_available_bytes")
+    if size is not None and log.engine == "sglang":
+        size -= log.printed.get("state_bytes", 0)
+    if size is None or size <= 0 or "model" not in asked:
+        return {}, []
+    if w is None and not no_card:
+        return {}, []
+    question = dict(asked)
+    notes: list[str] = []
+    if "gpu" not in question:
+        total = log.printed.get("total_gpu_bytes")
+        question["gpu"] = {
+            "name": "the log's card", "memory_bytes": total or 80 * 2**30, "memory_bytes_per_s": 1e12,
+        }  # fmt: skip
+        notes.append("without --gpu a Hopper card's rules stand in where the card matters")
+    if log.engine == "vllm":
+        args = {**question["engine_args"], "kv_cache_memory_bytes": size}
+        question["engine_args"] = args
+    else:
+        known = known_bytes(log)
+        if known:
+            question["known_bytes"] = known
+    try:
+        made, _ = _predict(question, {}, paths=paths)
+    except KvroomError:
+        return {}, notes
+    if made is None or made.plan.capacity.engine is None:
+        return {}, notes
+    names = ("kv_tokens", "num_blocks", "max_concurrency", "block_size")
+    found = {n: v for n, v in figures_of(made).items() if n in names}
+    if log.engine in ("sglang", "tensorrt-llm"):
+        found |= _scaled(made.plan, size)
+    return found, notes
+
+
+def _scaled(plan: Plan, size: int) -> dict[str, int]:
+    """The sizes in tokens and blocks of ``size`` bytes, for engines that take no flag for them.
+
+    Pools are as long as they are large; state, which has a pool of its own, is not in ``size``.
+    """
+    c = plan.capacity.engine
+    if c is None or not c.kv_tokens or not plan.memory.kv_bytes:
+        return {}
+    tokens = round(c.kv_tokens * size / plan.memory.kv_bytes)
+    if c.window_tokens is None and plan.kv.bytes_per_token_per_gpu:
+        tokens = size // plan.kv.bytes_per_token_per_gpu
+    found = {"kv_tokens": tokens}
+    if c.num_blocks is not None and c.block_tokens:
+        found["num_blocks"] = tokens // c.block_tokens
+    return found
+
+
+def accounts_of(log: StartupLog, w: Workings) -> tuple[AccountLine, ...]:
+    """Every account that was predicted or printed."""
+    facts = Facts(log, w)
+    lines = []
+    accounts: dict[str, Account | None] = {"visible": None}
+    accounts |= {a.name: a for a in w.plan.memory.accounts if a.name in PRINTED_AS}
+    for name, account in accounts.items():
+        printed = _printed(log, name)
+        size = w.plan.memory.gpu_bytes if account is None else account.bytes
+        if printed is None and account is not None and not account.bytes:
+            continue
+        reason, flag = reason_for(name, size, printed, account, facts)
+        lines.append(
+            AccountLine(
+                name=name,
+                predicted_bytes=size,
+                printed_bytes=printed,
+                difference_bytes=None if printed is None else printed - size,
+                reason=reason,
+                flag=flag,
+            )
+        )
+    return tuple(lines)
+
+
+def _printed(log: StartupLog, name: str) -> int | None:
+    found = log.printed
+    if name == "graphs" and "cuda_graph_estimate_bytes" in found:
+        return int(found["cuda_graph_estimate_bytes"])
+    if name == "kv" and log.engine in BUFFERED:
+        return found.get("kv_bytes")
+    return found.get(PRINTED_AS[name])
+
+
+def _printed_only(log: StartupLog) -> tuple[AccountLine, ...]:
+    return tuple(
+        AccountLine(
+            name=name, predicted_bytes=None, printed_bytes=printed, difference_bytes=None,
+            reason="not predicted", flag="",
+        )
+        for name in PRINTED_AS
+        if (printed := _printed(log, name)) is not None and name != "free_before_load"
+    )  # fmt: skip

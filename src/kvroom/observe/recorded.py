@@ -1,0 +1,100 @@
+"""A recording, or a metrics text, as what a start-up log tells: engine, flags, the cache's size.
+
+vLLM's ``cache_config_info`` has the cache's flags and its size; SGLang's metrics the tokens; llama.cpp's
+neither. Metrics name no release and no card: those are asked for, or stand in a recording's plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.observe import prometheus
+from kvroom.observe.endpoint import MOST_BYTES
+from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.recording import FORMAT, KEY, Recording, cache_of, concurrency_of
+
+WHOLE = ("num_gpu_blocks_override", "kv_cache_memory_bytes")
+"""Labels of ``cache_config_info`` that are flags' values: whole numbers …"""
+SHARES = ("gpu_memory_utilization",)
+YES_OR_NO = ("enable_prefix_caching",)
+
+
+def read_file(path: str) -> StartupLog | None:
+    """What the file at ``path`` tells; None where it is neither a recording nor metrics."""
+    try:
+        header = Recording.open(path).header
+    except KvroomError:
+        return _metrics(Path(path))
+    return _recording(header)
+
+
+def read_bytes(data: bytes) -> StartupLog | None:
+    """The same of a file's content."""
+    try:
+        first = json.loads(data.partition(b"\n")[0])
+    except (ValueError, RecursionError):
+        first = None
+    if isinstance(first, dict) and first.get(KEY) == FORMAT:
+        return _recording(first)
+    try:
+        return _metrics_of(data[:MOST_BYTES])
+    except KvroomError:
+        return None
+
+
+def _recording(header: Mapping[str, Any]) -> StartupLog:
+    """What a recording's head tells."""
+    info = {str(k): str(v) for k, v in (header.get("info") or {}).items()}
+    note = f"a recording of {header.get('address')}, begun {header.get('began')}"
+    reading = prometheus.Reading(str(header.get("engine")), info=info, model=header.get("model"))
+    return _log(reading, header.get("cache") or {}, header.get("scenario") or {}, note)
+
+
+def _metrics(path: Path) -> StartupLog | None:
+    try:
+        with path.open("rb") as file:
+            return _metrics_of(file.read(MOST_BYTES))
+    except (OSError, KvroomError):  # without the parser it is no file that can be read
+        return None
+
+
+def _metrics_of(data: bytes) -> StartupLog | None:
+    reading = prometheus.read(data.decode("utf-8", "replace"))
+    return None if reading is None else _log(reading, cache_of(reading), {}, "an engine's metrics")
+
+
+def _log(
+    reading: prometheus.Reading, cache: Mapping[str, Any], scenario: Mapping[str, Any], note: str
+) -> StartupLog:
+    printed: dict[str, Any] = {k: v for k, v in cache.items() if isinstance(v, int)}
+    room = concurrency_of(reading)
+    if room is not None:
+        printed["max_concurrency"] = room
+    question = {"engine": reading.engine, **scenario}
+    if reading.model and "model" not in question:
+        question["model"] = reading.model
+    args = flags_of(reading.info)
+    if args:
+        question["engine_args"] = {**args, **(question.get("engine_args") or {})}
+    width = reading.info.get("cache_dtype")
+    if width and width != "auto":
+        question.setdefault("kv_dtype", width.partition("_")[0])
+    return StartupLog(engine=reading.engine, printed=printed, question=question, notes=(note,))
+
+
+def flags_of(info: Mapping[str, str]) -> dict[str, Any]:
+    """The flags that ``cache_config_info`` tells."""
+    found: dict[str, Any] = {k: int(info[k]) for k in WHOLE if info.get(k, "").isdecimal()}
+    for key in SHARES:
+        try:
+            found[key] = float(info[key])
+        except (KeyError, ValueError):
+            continue
+    found |= {k: info[k] == "True" for k in YES_OR_NO if info.get(k) in ("True", "False")}
+    if info.get("user_specified_block_size") == "True" and info.get("block_size", "").isdecimal():
+        found["block_size"] = int(info["block_size"])
+    return found

@@ -1,0 +1,1 @@
+"""Which change moves the number: each lever, ranked."""

@@ -1,0 +1,291 @@
+"""Every lever there is for a question: what it changes, what it needs, what it is known to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from kvroom.engines.releases import shown
+from kvroom.engines.support import CACHE, CONTEXT_RANKS, NAMES, WEIGHTS, Need, listed, refusal
+from kvroom.errors import KvroomError
+from kvroom.models import catalogue
+from kvroom.models.dtypes import cache_dtype
+from kvroom.optimize.levers import serving as serving_levers
+from kvroom.optimize.levers.lever import SAME, Lever
+from kvroom.optimize.levers.published import CACHE_QUALITY, LATENCY, WEIGHT_QUALITY, Effect
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.layout import context_cuts, most_experts
+from kvroom.units import say_tokens, show_count
+
+MOST_TENSOR_RANKS = 8
+"""Tensor ranks stay within one machine, which joins so many."""
+LIKE_PARAMS = 0.25
+"""Models whose parameters differ by at most so large a share are of one class."""
+MOST_MODELS = 3
+
+
+def levers_of(made: Workings) -> list[Lever]:
+    """The levers for the question that ``made`` answers, the cheapest to pull first."""
+    s, d = made.plan.scenario, made.deployment
+    return [
+        *_cache(made),
+        *_flags(made),
+        *_stairs(made),
+        *_weights(made),
+        *_layouts(s, d, more=2 if made.plan.verdict.fits else _enough(s)),
+        *serving_levers.drafting(s, d),
+        *_version(s),
+        *_limit(s),
+        *_models(s, d),
+    ]
+
+
+def _dtypes(
+    key: str, table: Mapping[str, Need], quality: Mapping[str, Effect], made: Workings
+) -> Iterator[Lever]:
+    s, d = made.plan.scenario, made.deployment
+    words = {"kv_dtype": "cache", "weight_dtype": "weights"}[key]
+    for dtype, need in table.items():
+        name = f"{key}={dtype}"
+        yield Lever(
+            id=name,
+            label=f"{words} in {dtype}",
+            family=key,
+            patch={key: dtype},
+            needs=tuple(listed(need, s.engine)),
+            quality=quality.get(dtype),
+            latency=LATENCY.get(name),
+            one_flag=need.flag,
+            refusal=refusal(need, s.engine, s.engine_version, d.device),
+        )
+
+
+def _cache(made: Workings) -> Iterator[Lever]:
+    s, d = made.plan.scenario, made.deployment
+    if "kv_cache_dtype" in s.engine_args:
+        return  # the engine's own flag wins over the key
+    table = {
+        n: need
+        for n, need in CACHE.get(s.engine, {}).items()
+        if cache_dtype(n).bytes_for(128) < d.kv.bytes_for(128)
+    }
+    yield from _dtypes("kv_dtype", table, CACHE_QUALITY, made)
+
+
+def _weights(made: Workings) -> Iterator[Lever]:
+    table = WEIGHTS.get(made.plan.scenario.engine, {})
+    wide = made.deployment.weights.quantisation.linear.bits
+    narrower = {n: need for n, need in table.items() if (4 if "4" in n else 8) < wide}
+    yield from _dtypes("weight_dtype", narrower, WEIGHT_QUALITY, made)
+
+
+SHARES: Mapping[str, tuple[str, tuple[float, ...], float]] = {
+    "vllm": ("gpu_memory_utilization", (0.95, 0.97), 0.92),
+    "sglang": ("mem_fraction_static", (0.92,), 0.0),
+    "tensorrt-llm": ("kv_cache_free_gpu_memory_fraction", (0.95,), 0.9),
+}
+"""Engine → the flag for its share of memory, values worth trying, its default (0: the engine's rule)."""
+SEQUENCES: Mapping[str, str] = {
+    "vllm": "max_num_seqs",
+    "sglang": "max_running_requests",
+    "tensorrt-llm": "max_batch_size",
+}
+"""Engine → the flag for how many sequences its scheduler runs at once."""
+
+
+def _flags(made: Workings) -> Iterator[Lever]:
+    s = made.plan.scenario
+    args = s.engine_args
+    flag, shares, default = SHARES.get(s.engine, ("", (), 0.0))
+    short = flag.removeprefix("kv_cache_")
+    flag = short if short in args else flag  # TensorRT-LLM has two names for its share
+    now = args.get(flag, default)
+    for share in shares if "kv_cache_config" not in args else ():
+        if isinstance(now, int | float) and share > now:
+            yield _flag(flag, share, f"{flag.replace('_', ' ')} {share:g}", "share", SAME)
+    if s.engine == "vllm":
+        for tokens in (2048, 4096, 16384):
+            if args.get("max_num_batched_tokens") != tokens:
+                words = f"{say_tokens(tokens)} in a step at most"
+                yield _flag("max_num_batched_tokens", tokens, words, "budget", SAME)
+        if not args.get("enforce_eager"):
+            yield _flag("enforce_eager", True, "no CUDA graphs", "graphs", SAME)
+    taken = made.plan.capacity.engine and made.plan.capacity.engine.max_running_requests
+    if made.plan.verdict.binding == "max_num_seqs" and s.engine in SEQUENCES and taken:
+        yield _flag(
+            SEQUENCES[s.engine], 2 * taken, "twice as many sequences at once", "sequences", SAME
+        )
+
+
+def _flag(flag: str, value: Any, words: str, family: str, quality: Effect | None) -> Lever:
+    shown_value = str(value).lower() if isinstance(value, bool) else str(value)
+    return Lever(
+        id=f"{flag}={shown_value}",
+        label=words,
+        family=family,
+        patch={"engine_args": {flag: value}},
+        quality=quality,
+        latency=LATENCY.get(flag),
+    )
+
+
+def _stairs(made: Workings) -> Iterator[Lever]:
+    """Counting what requests really hold, where the workload says how long they are: plain arithmetic
+    reserves the longest for each, while the engines page and share prefixes by themselves."""
+    c = made.plan.capacity
+    if made.deployment.engine != "arithmetic":
+        return
+    if c.expected.requests is not None:
+        yield Lever(
+            id="paging",
+            label="blocks as requests grow, not the limit reserved",
+            family="paging",
+            quality=SAME,
+            reading="expected",
+        )
+    if c.shared.requests is not None and c.shared.requests != c.expected.requests:
+        yield Lever(
+            id="prefix_caching",
+            label="the shared prefix stored once",
+            family="prefix",
+            quality=SAME,
+            reading="shared",
+        )
+
+
+def _enough(s: Scenario) -> int:
+    """How many times the cards, as tensor ranks, it takes until anything fits; 2 where 8 do not help."""
+    for n in (2, 4, 8):
+        wider = s.to_dict() | {"tp": n * s.tp, "gpu_count": n * s.gpu_count}
+        try:
+            if work(Scenario.from_dict(wider)).plan.verdict.fits:
+                return n
+        except KvroomError:
+            continue
+    return 2
+
+
+def _layouts(s: Scenario, d: Deployment, more: int) -> Iterator[Lever]:
+    """Other layouts of the same cards, then of twice (tensor ranks: ``more`` times) as many."""
+    heads = d.model.q_heads or 2**20
+    others = [cut for cut in _cuts(s.gpu_count) if cut != (s.tp, s.pp, s.dp)]
+    wider = [(more * s.tp, s.pp, s.dp), (s.tp, 2 * s.pp, s.dp), (s.tp, s.pp, 2 * s.dp)]
+    for tp, pp, dp in (*others, *wider):
+        if tp <= max(MOST_TENSOR_RANKS, s.tp) and heads % tp == 0 and pp <= d.model.num_layers:
+            yield _layout(s, tp=tp, pp=pp, dp=dp)
+    experts = most_experts(d.model)
+    if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
+        yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
+    if s.dcp == 1 and s.engine in CONTEXT_RANKS:
+        for dcp in context_cuts(d.model, s.tp):
+            yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
+
+
+def _cuts(count: int) -> Iterator[tuple[int, int, int]]:
+    """Every tp × pp × dp of ``count``, tensor ranks first."""
+    for tp in range(count, 0, -1):
+        if count % tp == 0:
+            for pp in range(1, count // tp + 1):
+                if count // tp % pp == 0:
+                    yield tp, pp, count // tp // pp
+
+
+def _layout(s: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: int = 1) -> Lever:
+    count = tp * pp * dp
+    degrees = {"tp": tp, "pp": pp, "dp": dp, "ep": ep, "dcp": dcp}
+    more = count - s.gpu_count
+    said = [f"{n}={v}" for n, v in degrees.items() if v != getattr(s, n)]
+    names = [f"{n} {v}" for n, v in degrees.items() if v > 1] or ["no cut"]
+    grown = next((n for n in ("tp", "pp") if degrees[n] > getattr(s, n)), "")
+    return Lever(
+        id=",".join([f"gpu_count={count}", *said] if more else said),
+        label=f"{count} cards: {', '.join(names)}" if more else ", ".join(names),
+        family="layout",
+        patch={"gpu_count": count, **degrees},
+        quality=SAME,
+        latency=LATENCY.get(grown),
+        keeps=("model", "limit") if more else ("model", "cards", "limit"),
+        needs=(f"{more} more of these cards",) if more else (),
+        one_flag=not more and len(said) == 1,
+    )
+
+
+MODULES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "tensorrt_llm"}
+
+
+def _version(s: Scenario) -> Iterator[Lever]:
+    if s.engine not in MODULES or s.engine_version is None:
+        return
+    newest = shown(import_module(f"kvroom.engines.{MODULES[s.engine]}.versions").NEWEST)
+    if newest != s.engine_version.strip().removeprefix("v"):
+        yield Lever(
+            id=f"engine_version={newest}",
+            label=f"{NAMES[s.engine]} {newest}",
+            family="version",
+            patch={"engine_version": newest},
+            needs=(f"{NAMES[s.engine]} {newest}",),
+            quality=SAME,
+            one_flag=False,
+        )
+
+
+def _limit(s: Scenario) -> Iterator[Lever]:
+    limit = s.context_tokens
+    if limit is None or "max_model_len" in s.engine_args or "context_length" in s.engine_args:
+        return
+    for part in (2, 4):
+        if limit // part >= 1:
+            tokens = limit // part
+            yield Lever(
+                id=f"context_tokens={tokens}",
+                label=f"requests of at most {say_tokens(tokens)}",
+                family="limit",
+                patch={"context_tokens": tokens},
+                keeps=("model", "cards"),
+                needs=("requests that are no longer",),
+            )
+
+
+def _models(s: Scenario, d: Deployment) -> Iterator[Lever]:
+    """Models of about as many parameters whose requests store least."""
+    if s.encoder_tokens:
+        return
+    found: list[tuple[int, str]] = []
+    now = sum(
+        k.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens) * n for k, n in d.model.stores
+    )
+    for name in _like(d.model.params):
+        spec = catalogue.find(name)
+        limit = spec.max_context_tokens
+        if not spec.generates or spec.name == d.model.name or (limit and limit < d.context_tokens):
+            continue
+        size = sum(
+            k.stored_bytes(d.context_tokens, d.kv, spec.encoder_tokens) * n for k, n in spec.stores
+        )
+        if size < now:
+            found.append((size, name))
+    for _, name in sorted(found)[:MOST_MODELS]:
+        yield Lever(
+            id=f"model={name}",
+            label=f"{name}, {show_count(catalogue.find(name).active_params)} active",
+            family="model",
+            patch={"model": name},
+            keeps=("cards", "limit"),
+            needs=("another model",),
+            one_flag=False,
+        )
+
+
+def _like(params: int) -> Sequence[str]:
+    close = []
+    for name in catalogue.names():
+        try:
+            other = catalogue.find(name).params
+        except KvroomError:
+            continue
+        if abs(other - params) <= LIKE_PARAMS * params:
+            close.append(name)
+    return close

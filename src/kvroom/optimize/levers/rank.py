@@ -1,0 +1,429 @@
+"""Which lever moves the number: each one alone, the best together, and the gain split over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+from kvroom.answer import report
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.optimize.cost import ORDERS, STAIRS, Figures, binding_figure, figures_of
+from kvroom.optimize.levers import serving as serving_levers
+from kvroom.optimize.levers.catalogue import levers_of
+from kvroom.optimize.levers.lever import Lever, Unmodelled
+from kvroom.optimize.levers.served import Served, ServedFigures, each_served, served
+from kvroom.optimize.levers.waterfall import EXACT, shapley
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.fleet import Watch
+
+UNSERVED = "what it brings depends on who comes: `--simulate` serves the workload with it"
+MERGED = ("engine_args", "workload")
+"""Keys that hold objects: a lever sets some of their keys and leaves the others."""
+SHOWN_SETS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """A lever alone: what it changes, key by key, and the figures after."""
+
+    lever: Lever
+    changes: Mapping[str, Any]
+    after: Figures
+    moves_binding: bool
+
+    @property
+    def easy(self) -> bool:
+        """One flag away, model, cards and limit kept, its cost in quality published and small."""
+        known = self.lever.quality is not None and self.lever.quality.small
+        return self.lever.one_flag and known and len(self.lever.keeps) == 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        x = self.lever
+        return {
+            "id": x.id,
+            "label": x.label,
+            "changes": dict(self.changes),
+            "after": self.after.to_dict(),
+            "needs": list(x.needs),
+            "quality": x.quality.to_dict() if x.quality else None,
+            "latency": x.latency.to_dict() if x.latency else None,
+            "moves_binding": self.moves_binding,
+            "keeps": list(x.keeps),
+            "one_flag": x.one_flag,
+            "easy": self.easy,
+            "reads": x.reading,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """Levers pulled at once."""
+
+    ids: tuple[str, ...]
+    after: Figures
+
+
+@dataclass(frozen=True, kw_only=True)
+class Levers:
+    """The answer of ``levers``: ranked levers, the best sets of them, the first set's gain split.
+
+    ``verdict`` is the Plan's own sentence, told where nothing fits as it is. ``waterfall`` splits
+    ``together[0]``'s requests less ``before``'s over its levers. ``served``, where a simulation is asked
+    for: the workload's requests served with a lever, ``served_before`` without any.
+    """
+
+    scenario: Scenario
+    before: Figures
+    binding: str
+    verdict: str
+    levers: tuple[Pulled, ...]
+    together: tuple[Together, ...]
+    waterfall: tuple[tuple[str, float], ...]
+    left_out: tuple[Unmodelled, ...] = ()
+    served_before: ServedFigures | None = None
+    served: tuple[Served, ...] = ()
+    ranked_by: str = "requests"
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def first(self) -> Pulled | None:
+        """The best of the easy levers that better anything; None where there is none."""
+        better = ORDERS[self.ranked_by]
+        easy = (p for p in self.levers if p.easy and better(p.after) > better(self.before))
+        return next(easy, None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values (CONTRACT: levers)."""
+        return {
+            "before": self.before.to_dict(),
+            "levers": [p.to_dict() for p in self.levers],
+            "together": [{"ids": list(t.ids), "after": t.after.to_dict()} for t in self.together],
+            "waterfall": [{"id": i, "requests": r} for i, r in self.waterfall],
+            "first": self.first.lever.id if self.first else None,
+            "left_out": [x.to_dict() for x in self.left_out],
+            "served": {
+                "before": self.served_before.to_dict(),
+                "levers": [x.to_dict() for x in self.served],
+            }
+            if self.served_before
+            else None,
+            "ranked_by": self.ranked_by,
+            "scenario": self.scenario.to_dict(),
+            "warnings": list(self.warnings),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a lever, for a table or a data frame."""
+        before = {f"{k}_before": v for k, v in self.before.to_dict().items()}
+        return [
+            {
+                "id": p.lever.id,
+                "label": p.lever.label,
+                **p.after.to_dict(),
+                **before,
+                "needs": "; ".join(p.lever.needs),
+                "quality": p.lever.quality.effect if p.lever.quality else None,
+                "source": p.lever.quality.source if p.lever.quality else None,
+                "moves_binding": p.moves_binding,
+            }
+            for p in self.levers
+        ]
+
+    def to_frame(self) -> Any:
+        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
+        return report.frame(self.rows())
+
+    def to_html(self) -> str:
+        """A report as one self-contained HTML file."""
+        was, better = self.before.requests or 0, ORDERS[self.ranked_by]
+        parts = [report.paragraph(self.sentence)]
+        chart = [report.Bar(label="as it is", length=was, kind="was")]
+        gained = [p for p in self.levers if better(p.after) > better(self.before)]
+        chart += [report.Bar(label=p.lever.id, length=p.after.requests or 0) for p in gained[:20]]
+        parts += [report.heading("Requests at once, each lever alone")]
+        parts += [report.bars(chart, "Requests at once with each lever alone")]
+        if self.waterfall:
+            reached, steps = was, [report.Bar(label="as it is", length=was, kind="was")]
+            for name, share in self.waterfall:
+                start = reached if share >= 0 else reached + share
+                steps.append(report.Bar(label=name, start=start, length=abs(share)))
+                reached += share
+            steps.append(report.Bar(label="together", length=reached, kind="was"))
+            parts += [
+                report.heading("Together: each lever's share of the gain, whatever the order")
+            ]
+            parts += [report.bars(steps, "Waterfall of requests at once")]
+        parts += [report.heading("Every lever"), report.table(_COLUMNS, self.rows())]
+        if self.served_before is not None:
+            rows = [{"id": "as it is"} | self.served_before.to_dict()]
+            rows += [{"id": x.lever.id} | x.after.to_dict() for x in self.served]
+            parts += [report.heading("The workload's requests, served with each alone")]
+            parts += [report.table(_SERVED, rows)]
+        left = [x.to_dict() for x in self.left_out]
+        parts += [report.heading("Left out"), report.table(_LEFT, left)]
+        return report.page("Which lever to pull", parts)
+
+    @property
+    def sentence(self) -> str:
+        """What to pull first, what it brings, and its price."""
+        p = self.first
+        if p is None and not self.before.requests:
+            return self.verdict
+        if p is None:
+            return "No lever that is one flag away, keeps everything and has a small published cost helps."
+        b, a, key = self.before, p.after, self.ranked_by
+        told = {
+            "requests": (b.requests, a.requests, "requests", 1.0),
+            "step": (b.token_s, a.token_s, "ms a token", 1e3),
+            "ttft": (b.ttft_s, a.ttft_s, "ms to the first token", 1e3),
+            "cost": (
+                b.usd_per_million_output_tokens,
+                a.usd_per_million_output_tokens,
+                "dollars for a million tokens",
+                1.0,
+            ),
+        }
+        old, new, unit, scale = told[key]
+        brings = (
+            f"{report.number(old and old * scale)} → {report.number(new and new * scale)} {unit}"
+        )
+        quality = p.lever.quality
+        price = f"{quality.effect} ({quality.source})" if quality else "not published"
+        said = f"Pull {p.lever.id} first: {brings}. Its price in quality: {price}."
+        return said + (f" That is {p.lever.label}." if p.lever.family == "speculation" else "")
+
+
+_COLUMNS = (
+    report.Column(title="lever", key="id"),
+    report.Column(title="what it is", key="label"),
+    report.Column(title="requests", key="requests", number=True),
+    report.Column(title="step, s a token", key="token_s", number=True, decimals=4),
+    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
+    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
+    report.Column(title="needs", key="needs"),
+    report.Column(title="quality", key="quality"),
+    report.Column(title="source", key="source"),
+)
+_SERVED = (
+    report.Column(title="lever", key="id"),
+    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
+    report.Column(title="its p95", key="ttft_p95_s", number=True, decimals=3),
+    report.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
+    report.Column(title="tokens/s", key="output_tokens_per_s", number=True),
+    report.Column(title="hits", key="prefix_hit_ratio", number=True, decimals=3),
+    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
+)
+_LEFT = (
+    report.Column(title="lever", key="id"),
+    report.Column(title="what it is", key="label"),
+    report.Column(title="why", key="why"),
+)
+
+
+def changed(scenario: Scenario, levers: Iterable[Lever]) -> dict[str, Any]:
+    """The keys that ``levers`` set, whole values, as a Scenario takes them."""
+    keys = scenario.to_dict()
+    changes: dict[str, Any] = {}
+    for lever in levers:
+        for key, value in lever.patch.items():
+            base = changes.get(key, keys[key]) or {}
+            new = {**base, **value} if key in MERGED else value
+            if new != keys[key]:
+                changes[key] = new
+    return changes
+
+
+@dataclass
+class Bench:
+    """Plans of one question with sets of levers pulled, each made once."""
+
+    scenario: Scenario
+    paths: bool = True
+    before_each: Callable[[], None] | None = None
+    """Called before each Plan that is made; what it raises ends the work."""
+    _known: dict[frozenset[str], Workings | KvroomError] = field(default_factory=dict)
+
+    def work(self, levers: Sequence[Lever]) -> Workings:
+        """The workings with ``levers`` pulled; KvroomError where they do not go together."""
+        key = frozenset(x.id for x in levers if x.patch)
+        if key not in self._known:
+            if self.before_each is not None:
+                self.before_each()
+            keys = self.scenario.to_dict() | changed(self.scenario, levers)
+            try:
+                self._known[key] = work(Scenario.from_dict(keys), paths=self.paths)
+            except KvroomError as e:
+                self._known[key] = e
+        found = self._known[key]
+        if isinstance(found, KvroomError):
+            raise found
+        return found
+
+    def figures(self, levers: Sequence[Lever]) -> Figures:
+        """The figures with ``levers`` pulled, counted as the farthest of them counts."""
+        stair = max((x.reading for x in levers), key=STAIRS.index, default="held")
+        return figures_of(self.work(levers), stair)
+
+
+def levers(
+    scenario: Scenario,
+    *,
+    by: str = "requests",
+    together: Sequence[str] | None = None,
+    simulate: bool = False,
+    seed: int = 0,
+    paths: bool = True,
+    before_each: Callable[[], None] | None = None,
+    watch: Watch | None = None,
+) -> Levers:
+    """Every lever of ``scenario``, ranked ``by`` requests, step, ttft or cost.
+
+    ``together`` names the levers to combine (default: of each family the best that keeps model and limit
+    and whose cost in quality, if any, is published and small). ``simulate`` serves the workload's requests
+    as it is and with the levers that only serving shows: drafts, tiers, pools, and the first.
+    ``before_each`` is called before each Plan, to count them or, by raising, to end the work; ``watch`` the
+    same while requests are served. Raises
+    KvroomError for a question that cannot be asked.
+    """
+    if by not in ORDERS:
+        fix = did_you_mean(by, ORDERS, f"One of: {', '.join(ORDERS)}.")
+        raise KvroomError("--by", by, "is nothing that levers are ranked by", fix)
+    bench = Bench(scenario, paths, before_each)
+    base = bench.work(())
+    before = figures_of(base)
+    found, left_out = _alone(bench, levers_of(base), base)
+    found.sort(key=lambda p: ORDERS[by](p.after), reverse=True)  # stable: the easier lever first
+    players = _named(together, found) if together else _best_of_each(found, before, by)
+    sets = _sets(bench, players, before, by)
+    first = [x for x in players if sets and x.id in sets[0].ids]
+    made = Levers(
+        scenario=base.plan.scenario,
+        before=before,
+        binding=base.plan.verdict.binding,
+        verdict=base.plan.verdict.sentence,
+        levers=tuple(found),
+        together=tuple(sets),
+        waterfall=tuple(_split(bench, first, seed)),
+        left_out=tuple(left_out),
+        ranked_by=by,
+        warnings=base.plan.warnings,
+    )
+    return _with_served(made, bench, base, simulate=simulate, watch=watch)
+
+
+def _with_served(
+    made: Levers, bench: Bench, base: Workings, *, simulate: bool, watch: Watch | None
+) -> Levers:
+    """``made`` with the levers that only serving shows: served where asked, else left out."""
+    s, d = base.plan.scenario, base.deployment
+    found = [*serving_levers.tiers(s, d), *serving_levers.pools(s, d)]
+    if not simulate:
+        out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in found]
+        return replace(made, left_out=(*made.left_out, *out))
+    known = [made.first.lever] if made.first else []
+    drafts = [p.lever for p in made.levers if p.lever.family == "speculation"]
+    every = {x.id: x for x in (*known, *drafts, *found) if x.reading == "held"}
+    after, out = each_served(
+        every.values(),
+        lambda lever: bench.work((lever,)),
+        lambda lever: changed(bench.scenario, (lever,)),
+        watch,
+    )
+    left = (*made.left_out, *out)
+    return replace(made, served_before=served(base, watch), served=tuple(after), left_out=left)
+
+
+def _alone(
+    bench: Bench, all_levers: Iterable[Lever], base: Workings
+) -> tuple[list[Pulled], list[Unmodelled]]:
+    found: list[Pulled] = []
+    left_out: list[Unmodelled] = []
+    for lever in all_levers:
+        try:
+            pulled = lever.refusal or _pulled(bench, lever, base)
+        except KvroomError as e:
+            pulled = f"{e.field} {e.message}"
+        if isinstance(pulled, Pulled):
+            found.append(pulled)
+        else:
+            left_out.append(Unmodelled(id=lever.id, label=lever.label, why=pulled))
+    return found, left_out
+
+
+def _pulled(bench: Bench, lever: Lever, base: Workings) -> Pulled | str:
+    """The lever alone, or why nothing runs with it where something ran before."""
+    made, after = bench.work((lever,)), bench.figures((lever,))
+    if not after.requests and figures_of(base).requests:
+        return made.plan.verdict.sentence
+    now, then = (binding_figure(w.plan, base.plan.verdict.binding) for w in (base, made))
+    return Pulled(
+        lever=lever,
+        changes=changed(bench.scenario, (lever,)),
+        after=after,
+        moves_binding=now != then or lever.reading != "held",
+    )
+
+
+def _named(ids: Sequence[str], found: Sequence[Pulled]) -> list[Lever]:
+    known = {p.lever.id: p.lever for p in found}
+    for name in ids:
+        if name not in known:
+            fix = did_you_mean(name, known, "`kvroom levers` lists them.")
+            raise KvroomError("--together", name, "is no lever of this question", fix)
+    chosen = [known[name] for name in dict.fromkeys(ids)]
+    families = [x.family for x in chosen]
+    for x in chosen:
+        if families.count(x.family) > 1:
+            message = f"is not the only one that sets {x.family}"
+            raise KvroomError("--together", x.id, message, "Take one of each kind.")
+    return chosen
+
+
+def _best_of_each(found: Sequence[Pulled], before: Figures, by: str) -> list[Lever]:
+    better = ORDERS[by]
+    best: dict[str, Lever] = {}
+    for p in found:  # ranked: the first of a family is its best
+        x = p.lever
+        kept = "model" in x.keeps and "limit" in x.keeps
+        known = x.quality is not None and x.quality.small
+        if kept and known and better(p.after) > better(before):
+            best.setdefault(x.family, x)
+    return list(best.values())
+
+
+def _sets(bench: Bench, players: Sequence[Lever], before: Figures, by: str) -> list[Together]:
+    """The sets of levers that do best, the best first; of equals the smaller."""
+    better = ORDERS[by]
+    chosen = (
+        (s for n in range(len(players), 0, -1) for s in combinations(players, n))
+        if len(players) <= EXACT
+        else ((*players[:n],) for n in range(len(players), 0, -1))
+    )
+    made: list[Together] = []
+    for levers_set in chosen:
+        try:
+            after = bench.figures(levers_set)
+        except KvroomError:
+            continue
+        if better(after) > better(before):
+            made.append(Together(ids=tuple(x.id for x in levers_set), after=after))
+    made.sort(key=lambda t: (-better(t.after), len(t.ids)))
+    return made[:SHOWN_SETS]
+
+
+def _split(bench: Bench, players: Sequence[Lever], seed: int) -> list[tuple[str, float]]:
+    by_id = {x.id: x for x in players}
+
+    def value(ids: frozenset[str]) -> float:
+        try:
+            return bench.figures([x for x in players if x.id in ids]).requests or 0
+        except KvroomError:
+            return bench.figures(()).requests or 0  # levers that exclude each other bring nothing
+
+    shares = shapley(list(by_id), value, seed)
+    return sorted(shares.items(), key=lambda item: -item[1])

@@ -1,0 +1,98 @@
+"""The same requests served with a lever and without: what only a simulation tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.optimize.levers.lever import Lever, Unmodelled
+from kvroom.planner.plan import Workings
+from kvroom.planner.simulate import serve
+from kvroom.simulator.fleet import Watch
+from kvroom.workloads.synthetic import of_workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedFigures:
+    """Figures of ``kvroom simulate``: mean seconds to the first token, its 95th percentile, mean seconds a
+    token after it, tokens a second, the share of the prompts found cached; dollars for a million output
+    tokens. None is not known."""
+
+    ttft_s: float | None
+    ttft_p95_s: float | None
+    tpot_s: float | None
+    output_tokens_per_s: float
+    prefix_hit_ratio: float
+    usd_per_million_output_tokens: float | None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A lever alone, the workload's requests served with it."""
+
+    lever: Lever
+    changes: Mapping[str, Any]
+    after: ServedFigures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        x = self.lever
+        told: dict[str, Any] = {"id": x.id, "label": x.label, "changes": dict(self.changes)}
+        told |= {"after": self.after.to_dict(), "needs": list(x.needs)}
+        for name, effect in (("quality", x.quality), ("latency", x.latency)):
+            told[name] = effect.to_dict() if effect else None
+        return told
+
+
+def served(made: Workings, watch: Watch | None = None) -> ServedFigures:
+    """The figures of serving the workload of ``made``; KvroomError where nobody comes or nothing starts.
+
+    ``watch`` is called as it goes on, and may raise to end it.
+    """
+    s = made.plan.scenario
+    if s.workload is None:
+        fix = "Give --workload arrivals=poisson:2/s,input=1000,output=200."
+        raise KvroomError("workload", None, "is missing: no requests to serve", fix)
+    told = serve(made, of_workload(s.workload), watch=watch).to_dict()
+    rate, price = told["output_tokens_per_s"], made.deployment.device.usd_per_hour
+    hours = told["duration_s"] / 3600
+    gpu_hours = told["fleet"]["gpu_hours"] if "fleet" in told else hours * s.gpu_count * s.replicas
+    tokens = rate * told["duration_s"]
+    known = price is not None and tokens and not (s.fleet and "pools" in s.fleet)
+    return ServedFigures(
+        ttft_s=told["ttft_s"]["mean"],
+        ttft_p95_s=told["ttft_s"]["p95"],
+        tpot_s=told["tpot_s"]["mean"],
+        output_tokens_per_s=rate,
+        prefix_hit_ratio=told["prefix_hit_ratio"],
+        usd_per_million_output_tokens=price * gpu_hours / tokens * 1e6 if known else None,
+    )
+
+
+def each_served(
+    levers: Iterable[Lever],
+    work: Callable[[Lever], Workings],
+    changes: Callable[[Lever], Mapping[str, Any]],
+    watch: Watch | None = None,
+) -> tuple[list[Served], list[Unmodelled]]:
+    """Each of ``levers`` alone, best tokens a second first, and those that cannot be served, with why."""
+    found: list[Served] = []
+    out: list[Unmodelled] = []
+    for lever in levers:
+        try:
+            if lever.refusal is None:
+                after = served(work(lever), watch)
+                found.append(Served(lever=lever, changes=changes(lever), after=after))
+                continue
+            why = lever.refusal
+        except KvroomError as e:
+            why = f"{e.field} {e.message}"
+        out.append(Unmodelled(id=lever.id, label=lever.label, why=why))
+    found.sort(key=lambda x: -x.after.output_tokens_per_s)
+    return found, out

@@ -1,0 +1,1 @@
+"""Which hardware, layout and settings serve a load within its objectives."""

@@ -1,0 +1,198 @@
+"""The answer of a search: what does, in order, with figures, margins and why others are not first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from kvroom.answer import report
+from kvroom.optimize.cost import Figures
+from kvroom.optimize.search.space import LEFT_OUT
+from kvroom.scenario.scenario import Scenario
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One deployment that does: the Scenario with its replicas, figures of its Plan, what came of it."""
+
+    name: str
+    scenario: Scenario
+    figures: Figures
+    row: Mapping[str, Any]
+    trial: Mapping[str, Any] | None
+    margin: Mapping[str, float]
+    why: str = ""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether a simulation bears it out."""
+        return self.trial is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        kept = (
+            "gpus",
+            "usd_per_hour",
+            "output_tokens_per_s",
+            "ttft_s",
+            "tpot_s",
+            "users",
+            "replicas",
+        )
+        return {
+            "name": self.name,
+            "scenario": self.scenario.to_dict(),
+            "figures": self.figures.to_dict(),
+            "served": {k: self.row[k] for k in kept},
+            "trial": None if self.trial is None else dict(self.trial),
+            "margin": dict(self.margin),
+            "simulated": self.simulated,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What does, the cheapest first; the front; what was nearest where nothing does."""
+
+    objective: Mapping[str, Any]
+    searched: Mapping[str, Any]
+    answers: tuple[Answer, ...]
+    pareto: tuple[int, ...]
+    lost: tuple[Mapping[str, Any], ...]
+    nearest: tuple[Mapping[str, Any], ...]
+    sentence: str
+    journal: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values (CONTRACT: search)."""
+        return {
+            "objective": dict(self.objective),
+            "searched": dict(self.searched),
+            "answers": [{"rank": i + 1, **a.to_dict()} for i, a in enumerate(self.answers)],
+            "pareto": list(self.pareto),
+            "lost": [dict(x) for x in self.lost],
+            "nearest": [dict(x) for x in self.nearest],
+            "left_out": list(LEFT_OUT),
+            "sentence": self.sentence,
+            "journal": self.journal,
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row an answer, for a table or a data frame."""
+        return [
+            {
+                "rank": i + 1,
+                "name": a.name,
+                **a.to_dict()["served"],
+                **a.figures.to_dict(),
+                "ttft_s": a.row["ttft_s"],
+                "simulated_ttft_s": a.trial["ttft_s"] if a.trial else None,
+                "simulated_tpot_s": a.trial["tpot_s"] if a.trial else None,
+                "simulated": a.simulated,
+                "on_front": i in self.pareto,
+                "margin": min(a.margin.values(), default=None),
+                "why": a.why,
+            }
+            for i, a in enumerate(self.answers)
+        ]
+
+    def to_frame(self) -> Any:
+        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
+        return report.frame(self.rows())
+
+    def to_html(self) -> str:
+        """A report as one self-contained HTML file."""
+        dots = [
+            report.Dot(
+                x=a.row["usd_per_hour"] or 0,
+                y=a.row["e2e_s"],
+                label=f"{a.name}: ${a.row['usd_per_hour'] or 0:,.2f} an hour, {a.row['e2e_s']:.2f} s",
+                best=i in self.pareto,
+            )
+            for i, a in enumerate(self.answers)
+        ]
+        parts = [report.paragraph(self.sentence)]
+        if any(d.x for d in dots):
+            parts += [
+                report.heading("Price against the time of a whole request"),
+                report.scatter(
+                    dots, "Answers by price and time", "dollars an hour", "seconds a request"
+                ),
+            ]
+        parts += [report.heading("Answers"), report.table(_COLUMNS, self.rows())]
+        if self.lost:
+            parts += [
+                report.heading("What failed when it was simulated"),
+                report.table(_LOST, self.lost),
+            ]
+        if self.nearest:
+            parts += [report.heading("Nearest"), report.table(_NEAREST, self.nearest)]
+        return report.page("Which hardware, layout and settings", parts)
+
+
+_COLUMNS = (
+    report.Column(title="rank", key="rank", number=True),
+    report.Column(title="deployment", key="name"),
+    report.Column(title="replicas", key="replicas", number=True),
+    report.Column(title="GPUs", key="gpus", number=True),
+    report.Column(title="$ / hour", key="usd_per_hour", number=True),
+    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
+    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
+    report.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
+    report.Column(title="tokens / s", key="output_tokens_per_s", number=True, decimals=0),
+    report.Column(title="margin", key="margin", number=True),
+    report.Column(title="why not first", key="why"),
+)
+_LOST = (report.Column(title="deployment", key="name"), report.Column(title="why", key="why"))
+_NEAREST = (
+    report.Column(title="deployment", key="name"),
+    report.Column(title="replicas", key="replicas", number=True),
+    report.Column(title="what fails", key="why"),
+)
+
+
+def why_not_first(a: Answer, best: Answer) -> str:
+    """Why ``a`` is not first."""
+    mine, first = a.row["usd_per_hour"], best.row["usd_per_hour"]
+    if mine is None or first is None:
+        return f"{a.row['gpus']:,} GPUs against {best.row['gpus']:,}" + (
+            "; its price is not known" if mine is None else ""
+        )
+    if mine > first * 1.005:
+        more, less = _apart(mine, first)
+        return f"costs {mine / first:.2f} times as much: ${more} an hour against ${less}"
+    per, other = (x.row["usd_per_million_output_tokens"] or 0 for x in (a, best))
+    if per > other * 1.005:
+        more, less = _apart(per, other)
+        return f"a million tokens cost ${more} against ${less}"
+    slow, quick = _apart(a.row["e2e_s"], best.row["e2e_s"])
+    if slow == quick:
+        return "costs the same and takes as long"
+    return f"costs the same and takes {slow} s a request against {quick} s"
+
+
+def _apart(one: float, other: float) -> tuple[str, str]:
+    """Both with two decimals, or as many more as tell them apart (six at most)."""
+    for decimals in range(2, 7):
+        shown = f"{one:,.{decimals}f}", f"{other:,.{decimals}f}"
+        if shown[0] != shown[1]:
+            return shown
+    return f"{one:,.2f}", f"{other:,.2f}"
+
+
+def front(answers: Sequence[Answer]) -> list[int]:
+    """Those that no other beats in price, time and tokens a second at once."""
+
+    def point(a: Answer) -> tuple[float, float, float]:
+        money = a.row["usd_per_hour"]
+        return (inf if money is None else money, a.row["e2e_s"], -a.row["output_tokens_per_s"])
+
+    points = [point(a) for a in answers]
+
+    def beaten(p: tuple[float, float, float]) -> bool:
+        return any(q != p and all(x <= y for x, y in zip(q, p, strict=True)) for q in points)
+
+    return [i for i, p in enumerate(points) if not beaten(p)]

@@ -1,0 +1,130 @@
+"""What a search has to serve and how well: lengths, users or a rate, and the objectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
+
+from kvroom.errors import KvroomError
+from kvroom.planner.simulate import Objective, parse_slo
+from kvroom.scenario.scenario import Workload
+from kvroom.workloads.synthetic import Arrivals, Synthetic, of_workload
+
+LIKE_USERS, LEAST_REQUESTS, MOST_REQUESTS = 25, 600, 8_000
+"""Requests simulated: so many a user, within bounds. The first wave of a closed loop comes all at once; it is
+to be less than one in twenty, so that a 95th percentile is that of the steady state."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """``users`` of a closed loop or ``requests_per_s`` of open arrivals; neither: as much as one deployment
+    does within the objectives. ``input_tokens`` and ``output_tokens`` are the means, ``longest_tokens`` what
+    the longest of the requests that a simulation draws holds in the end, ``alike`` whether all have the same
+    lengths."""
+
+    source: Synthetic
+    input_tokens: int
+    output_tokens: int
+    longest_tokens: int
+    alike: bool
+    users: int | None
+    requests_per_s: float | None
+    slo: tuple[Objective, ...]
+
+    def requests(self, users: float, replicas: int) -> Synthetic:
+        """What one of ``replicas`` has to serve, with ``users`` at once on it."""
+        if self.requests_per_s is not None:
+            rate = self.requests_per_s / replicas / _calls(self.source)
+            arrivals = replace(_open(self.source.arrivals), rate_per_s=rate)
+        else:
+            arrivals = Arrivals("closed", users=max(1, ceil(users)))
+        many = min(MOST_REQUESTS, max(LEAST_REQUESTS, LIKE_USERS * ceil(users)))
+        return replace(self.source, arrivals=arrivals, requests=many)
+
+
+def _open(arrivals: Arrivals) -> Arrivals:
+    return arrivals if arrivals.rate_per_s else Arrivals("poisson", 1.0)
+
+
+def _calls(source: Synthetic) -> float:
+    """Requests of a session."""
+    return max(1.0, source.turns.mean * source.agent.mean)
+
+
+def demand_of(w: Workload | None, slo: str, seed: int) -> Demand:
+    """The demand of a workload; KvroomError where it is incomplete or contradicts itself."""
+    if w is None:
+        fix = "Say --workload input=…,output=…, or --input-tokens and --output-tokens."
+        raise KvroomError("workload", None, "is missing: what is to be served", fix)
+    if w.static:
+        raise KvroomError("static", True, "is no steady load", "Leave --static out of a search.")
+    free = w.arrivals is None and w.requests_per_s is None and w.concurrency is None
+    source = of_workload(replace(w, concurrency=1) if free else w, seed)
+    users, rate = _load(w, source, free)
+    drawn = list(replace(source, requests=MOST_REQUESTS))
+    return Demand(
+        source=source,
+        input_tokens=ceil(sum(r.input_tokens for r in drawn) / len(drawn)),
+        output_tokens=max(1, round(sum(r.output_tokens for r in drawn) / len(drawn))),
+        longest_tokens=max(r.input_tokens + r.output_tokens for r in drawn),
+        alike=len({(r.input_tokens, r.output_tokens) for r in drawn}) == 1,
+        users=users,
+        requests_per_s=rate,
+        slo=objectives(slo),
+    )
+
+
+def _load(w: Workload, source: Synthetic, free: bool) -> tuple[int | None, float | None]:
+    """(users, requests a second), one of them or neither."""
+    if free:
+        return None, None
+    if w.requests_per_s is not None and w.concurrency is not None:
+        fix = "Give --rate, or --users, or the workload's arrivals."
+        raise KvroomError("--rate", w.requests_per_s, "is not the only load that is asked for", fix)
+    arrivals = source.arrivals
+    if w.concurrency is not None and w.arrivals is not None and w.concurrency != arrivals.users:
+        fix = "Give --users, or the workload's arrivals."
+        raise KvroomError("--users", w.concurrency, "and the workload's arrivals disagree", fix)
+    if arrivals.kind == "once":
+        fix = "Write arrivals=poisson:2/s or closed:32."
+        raise KvroomError("workload.arrivals", "once", "is no steady load", fix)
+    if arrivals.users:
+        return arrivals.users, None
+    return None, arrivals.rate_per_s * _calls(source)
+
+
+def objectives(text: str) -> tuple[Objective, ...]:
+    """The objectives of ``--slo``; KvroomError where two of them cannot both be meant."""
+    found = parse_slo(text) if text.strip() else ()
+    seen: dict[str, Objective] = {}
+    for o in found:
+        if o.name in seen:
+            raise KvroomError("--slo", o.name, "is said twice", "Write each objective once.")
+        seen[o.name] = o
+    whole, parts = (_least(found, "e2e"), [_least(found, m) for m in ("ttft", "tpot")])
+    if whole is not None and any(p is not None and p.limit_s > whole.limit_s for p in parts):
+        part = next(p for p in parts if p is not None and p.limit_s > whole.limit_s)
+        message = f"allows more than {whole.name}, which counts it in"
+        raise KvroomError("--slo", part.name, message, f"Set it below {whole.limit_s:g}s.")
+    _check_order(seen)
+    return found
+
+
+def _least(found: Sequence[Objective], metric: str) -> Objective | None:
+    return min((o for o in found if o.metric == metric), key=lambda o: o.limit_s, default=None)
+
+
+def _check_order(seen: Mapping[str, Objective]) -> None:
+    """A lower percentile with the looser limit says nothing: it is a slip."""
+    by_metric: dict[str, list[Objective]] = {}
+    for o in seen.values():
+        if o.at.startswith("p"):
+            by_metric.setdefault(o.metric, []).append(o)
+    for group in by_metric.values():
+        ordered = sorted(group, key=lambda o: int(o.at[1:]))
+        for low, high in pairwise(ordered):
+            if low.limit_s > high.limit_s:
+                message = f"allows more than {high.name}, which is never below it"
+                raise KvroomError("--slo", low.name, message, f"Set it below {high.limit_s:g}s.")

@@ -1,0 +1,231 @@
+"""What a search chooses from: cards, how many, layouts, widths, engines and their budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from itertools import product
+from typing import Any
+
+from kvroom.engines.support import CACHE, CONTEXT_RANKS, WEIGHTS, refusal
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.hardware import all_devices
+from kvroom.hardware.device import Device
+from kvroom.hardware.reader import resolve
+from kvroom.models.dtypes import cache_dtype
+from kvroom.models.load import load
+from kvroom.models.quantization.names import named
+from kvroom.models.spec import ModelSpec
+from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
+from kvroom.scenario.scenario import ENGINES, MAX_GPUS, Scenario, check_keys
+from kvroom.sharding.layout import context_cuts, most_experts
+from kvroom.units import check_float, check_int
+
+COUNTS = (1, 2, 4, 8)
+MOST_TENSOR_RANKS = 8
+MOST_STAGES = 4
+MOST_SETTING = 10**9
+"""The largest value of a flag that is tried."""
+OWN = "own"
+"""The checkpoint's own weights, the cache that the engine takes by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """Values to try of each choice; an empty one means the usual ones.
+
+    Usual: every card of the catalogue with a price and known arithmetic; 1, 2, 4 and 8 of them; vLLM;
+    the checkpoint's own weights and FP8; a 16-bit cache and FP8; the engine's own token budget (``budgets``),
+    share of the memory (``shares``) and requests at once (``sequences``).
+    """
+
+    gpus: tuple[Any, ...] = ()
+    counts: tuple[int, ...] = COUNTS
+    engines: tuple[str, ...] = ("vllm",)
+    weight_dtypes: tuple[str, ...] = ()
+    kv_dtypes: tuple[str, ...] = ()
+    budgets: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
+    sequences: tuple[int, ...] = ()
+    max_gpus: int = 1024
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, given: Mapping[str, Any]) -> Space:
+        """A Space from its plain form, checked; KvroomError names what is wrong."""
+        if not isinstance(given, Mapping):
+            raise KvroomError("space", given, "is not an object", "Name its choices by their keys.")
+        check_keys("space", given, tuple(f.name for f in fields(cls)))
+        values: dict[str, Any] = {k: _listed(k, v) for k, v in given.items()}
+        made = cls(**values)
+        for n in made.counts:
+            check_int("--counts", n, low=1, high=MAX_GPUS)
+        for name in ("budgets", "sequences"):
+            for n in getattr(made, name):
+                check_int(f"--{name}", n, low=1, high=MOST_SETTING)
+        for dtype in made.weight_dtypes:
+            if dtype != OWN:
+                named(dtype)
+        for dtype in made.kv_dtypes:
+            if dtype != "auto":
+                cache_dtype(dtype, "--kv-dtypes")
+        check_int("--max-gpus", made.max_gpus, low=1, high=MAX_GPUS)
+        for share in made.shares:
+            check_float("--shares", share, low=0.01, high=1.0)
+        for name in made.engines:
+            if name not in ENGINES:
+                fix = did_you_mean(name, ENGINES, f"One of: {', '.join(ENGINES)}.")
+                raise KvroomError("--engines", name, "is no engine that kvroom knows", fix)
+        for gpu in made.gpus:
+            resolve(gpu)
+        return made
+
+
+def _listed(key: str, value: Any) -> Any:
+    """Choices as a tuple; ``max_gpus`` is a number."""
+    if key == "max_gpus" or isinstance(value, tuple):
+        return value
+    if not isinstance(value, list):
+        raise KvroomError(f"space.{key}", value, "is no list of choices", "Write such as [2, 4].")
+    return tuple(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One deployment: the keys of a Scenario that it sets."""
+
+    keys: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """A short name, the same for the same keys."""
+        k = self.keys
+        gpu = k["gpu"] if isinstance(k["gpu"], str) else k["gpu"].get("name", "card")
+        parts = [f"{gpu}:{k['gpu_count']}"]
+        parts += [f"{d}{k[d]}" for d in ("tp", "pp", "dp", "ep", "dcp") if k.get(d, 1) > 1]
+        parts += [k["engine"], k["weight_dtype"] or OWN, k["kv_dtype"]]
+        parts += [str(v) for v in k.get("engine_args", {}).values()]
+        return " ".join(parts)
+
+
+def usual_cards() -> list[str]:
+    """Cards of the catalogue whose price and arithmetic are known."""
+    return [
+        d.name for d in all_devices() if d.usd_per_hour is not None and d.flops("bf16") is not None
+    ]
+
+
+def candidates(base: Scenario, space: Space) -> Iterator[Candidate]:
+    """Every deployment of the space that nothing known rules out, in a fixed order."""
+    model = load(base.model)
+    for gpu in space.gpus or usual_cards():
+        device = resolve(gpu)
+        for count in sorted(set(space.counts)):
+            for layout in layouts(model, count):
+                for engine in space.engines:
+                    if layout["dcp"] > 1 and engine not in CONTEXT_RANKS:
+                        continue
+                    for widths in _widths(base, space, device, engine):
+                        for args in _settings(base, space, engine):
+                            keys = {"gpu": gpu, "engine": engine, **layout, **widths, **args}
+                            yield Candidate(keys=keys)
+
+
+def layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
+    """Ways to lay ``model`` out on ``count`` cards.
+
+    Dense models are copied by replicas, so data-parallel ranks are only tried where experts are spread
+    over them.
+    """
+    experts, heads = most_experts(model), model.q_heads or 2**20
+    windowed = any(
+        kind.kind == "window" for kind, _ in model.stores
+    )  # vLLM does not share those out
+    for tp in range(min(count, MOST_TENSOR_RANKS), 0, -1):
+        if count % tp or heads % tp:
+            continue
+        rest = count // tp
+        base = {"gpu_count": count, "tp": tp, "pp": 1, "dp": 1, "ep": 1, "dcp": 1}
+        shared = [1] if windowed else [1, *context_cuts(model, tp)]
+        if rest <= min(MOST_STAGES, model.num_layers):
+            yield from ({**base, "pp": rest, "dcp": n} for n in shared)
+        if 1 < count <= experts:
+            yield from ({**base, "dp": rest, "ep": count, "dcp": n} for n in shared)
+
+
+def _widths(base: Scenario, space: Space, device: Device, engine: str) -> Iterator[dict[str, Any]]:
+    weights = space.weight_dtypes or _usual(WEIGHTS.get(engine, {}), WEIGHT_QUALITY, OWN)
+    caches = space.kv_dtypes or _usual(CACHE.get(engine, {}), CACHE_QUALITY, "auto")
+    if base.weight_dtype is not None and not space.weight_dtypes:
+        weights = (base.weight_dtype,)
+    if base.kv_dtype != "auto" and not space.kv_dtypes:
+        caches = (base.kv_dtype,)
+    for weight in weights:
+        if _ruled_out(WEIGHTS, weight, base, device, engine):
+            continue
+        for cache in caches:
+            if not _ruled_out(CACHE, cache, base, device, engine):
+                yield {"weight_dtype": None if weight == OWN else weight, "kv_dtype": cache}
+
+
+def _usual(needs: Mapping[str, Any], quality: Mapping[str, Any], own: str) -> tuple[str, ...]:
+    """The width of one's own and FP8, where its price in quality is published and small."""
+    return (own, *(n for n in needs if n == "fp8" and n in quality and quality[n].small))
+
+
+def _ruled_out(
+    table: Mapping[str, Mapping[str, Any]], dtype: str, base: Scenario, device: Device, engine: str
+) -> bool:
+    need = table.get(engine, {}).get(dtype)
+    version = base.engine_version if engine == base.engine else None
+    return need is not None and refusal(need, engine, version, device) is not None
+
+
+FLAGS: Mapping[str, Mapping[str, str]] = {
+    "budgets": {
+        "vllm": "max_num_batched_tokens",
+        "sglang": "chunked_prefill_size",
+        "tensorrt-llm": "max_num_tokens",
+    },
+    "shares": {
+        "vllm": "gpu_memory_utilization",
+        "sglang": "mem_fraction_static",
+        "tensorrt-llm": "kv_cache_free_gpu_memory_fraction",
+    },
+    "sequences": {
+        "vllm": "max_num_seqs",
+        "sglang": "max_running_requests",
+        "tensorrt-llm": "max_batch_size",
+        "llama.cpp": "parallel",
+    },
+}
+"""Choices of a Space that are flags of engines."""
+LEFT_OUT = (
+    "offload to host memory and disks",
+    "prefill and decode on separate machines",
+    "speculative decoding",
+    "other models and other versions of an engine",
+    "data-parallel ranks of dense models, which are replicas",
+)
+"""What a search does not choose among; what of it the question sets holds for every deployment."""
+
+
+def _settings(base: Scenario, space: Space, engine: str) -> Iterator[dict[str, Any]]:
+    """The settings to try; flags asked for stay with the engine that they were asked for."""
+    args = dict(base.engine_args) if engine == base.engine else {}
+    version = {"engine_version": base.engine_version if engine == base.engine else None}
+    tried: list[list[tuple[str, Any]]] = []
+    for choice, flags in FLAGS.items():
+        flag, values = flags.get(engine), getattr(space, choice)
+        if values and flag is not None and flag not in args:
+            tried.append([(flag, value) for value in values])
+    for chosen in product(*tried):
+        yield {"engine_args": {**args, **dict(chosen)}, **version}
+
+
+def count_of(found: Sequence[Candidate]) -> str:
+    """How many there are, in words."""
+    return f"{len(found):,} deployment{'s' if len(found) != 1 else ''}"

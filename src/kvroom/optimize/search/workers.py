@@ -1,0 +1,91 @@
+"""Units of work on whatever runs them: this process, a pool of processes, a cluster.
+
+A unit is a plain dict, its function a module's own, its result plain JSON values. What is in the journal is
+not done again; a unit whose worker died is given to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.optimize.search.journal import Journal, fingerprint
+
+TRIES = 3
+"""Times that a unit is given out before a search gives up."""
+
+Unit = Mapping[str, Any]
+Function = Callable[[Unit], Any]
+MakePool = Callable[[], Executor]
+Progress = Callable[[str, int, int], None]
+"""Told of (what is done, how many are done, of how many)."""
+
+
+def processes(jobs: int) -> MakePool | None:
+    """A pool of ``jobs`` processes; None: do it in this one."""
+    if jobs <= 1:
+        return None
+    return lambda: ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+
+
+def run_all(
+    stage: str,
+    function: Function,
+    units: Sequence[Unit],
+    journal: Journal,
+    *,
+    pool: MakePool | None = None,
+    progress: Progress | None = None,
+) -> list[Any]:
+    """The results of ``units``, in their order."""
+    names = [fingerprint({"stage": stage, **unit}) for unit in units]
+    left = {n: unit for n, unit in zip(names, units, strict=True) if n not in journal.done}
+    total = len(set(names))
+
+    def done(name: str, result: Any) -> None:
+        journal.add(name, result)
+        del left[name]
+        if progress:
+            progress(stage, total - len(left), total)
+
+    if progress and total:
+        progress(stage, total - len(left), total)
+    if pool is None or len(left) < 2:
+        for name, unit in list(left.items()):
+            done(name, function(unit))
+    else:
+        _pooled(function, left, done, pool)
+    return [journal.done[n] for n in names]
+
+
+def _pooled(
+    function: Function, left: dict[str, Unit], done: Callable[[str, Any], None], pool: MakePool
+) -> None:
+    """Give ``left`` out until none is; a pool that broke is made anew."""
+    for _ in range(TRIES):
+        if not left:
+            return
+        with pool() as executor:
+            given: dict[Future[Any], str] = {}
+            try:
+                for name, unit in left.items():
+                    given[executor.submit(function, unit)] = name
+            except BrokenExecutor:
+                continue
+            try:
+                for future in as_completed(given):
+                    try:
+                        done(given[future], future.result())
+                    except (BrokenExecutor, ConnectionError):
+                        continue  # its worker died: another round
+            except BaseException:
+                executor.shutdown(wait=False, cancel_futures=True)
+                raise
+    if left:
+        fix = (
+            "Look at the workers' memory, or take fewer with --jobs; --journal keeps what is done."
+        )
+        raise KvroomError("--jobs", len(left), "units of work were lost with their workers", fix)

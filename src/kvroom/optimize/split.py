@@ -1,0 +1,177 @@
+"""How many of a number of GPUs should compute prompts and how many answers, and whether that pays.
+
+Every split of the GPUs that ``disaggregation`` names serves the same requests; so do the same GPUs with
+each replica doing both. What is compared is goodput where objectives are set, else the mean time of a
+whole request. Where the best split wins, the slowest link with which it still does is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.optimize.cliff import figures
+from kvroom.planner.plan import work
+from kvroom.planner.pools import split_of
+from kvroom.planner.simulate import Objective, serve
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.fleet import Watch
+from kvroom.workloads.requests import Request
+
+MOST = 15
+"""Splits that are tried; of more, as many are taken evenly."""
+CLOSE = 1.1
+"""The link is found to within this ratio."""
+SLOWEST, FASTEST = 1e6, 1e15
+"""Bytes per second between which a link is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """So many replicas of each kind (``prefill`` 0: each does both) and what came of it."""
+
+    prefill: int
+    decode: int
+    gpus: int
+    answer: dict[str, Any]
+    score: float
+    """Higher is better."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        split = {"prefill": self.prefill, "decode": self.decode} if self.prefill else {}
+        replicas = {} if self.prefill else {"replicas": self.decode}
+        mean = {"e2e_mean_s": self.answer["e2e_s"]["mean"]}
+        return {**split, **replicas, "gpus": self.gpus} | figures(self.answer) | mean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splits:
+    """All splits, the same GPUs without one, the best, and the slowest link with which it is no worse
+    than without (None: it never is)."""
+
+    by: str
+    tried: Sequence[Tried]
+    together: Tried
+    best: Tried
+    needs_bytes_per_s: float | None
+
+    @property
+    def pays(self) -> bool:
+        """Whether the best split is better than none."""
+        return self.best.score > self.together.score
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "by": self.by,
+            "splits": [t.to_dict() for t in self.tried],
+            "aggregated": self.together.to_dict(),
+            "best": {"prefill": self.best.prefill, "decode": self.best.decode},
+            "pays": self.pays,
+            "needs_link_bytes_per_s": self.needs_bytes_per_s,
+        }
+
+
+class Stopped(Exception):
+    """The watcher has had enough."""
+
+
+class _Hunt:
+    def __init__(
+        self,
+        scenario: Scenario,
+        source: Iterable[Request],
+        slo: tuple[Objective, ...],
+        watch: Watch | None,
+    ) -> None:
+        self.scenario = scenario
+        self.source = source
+        self.slo = slo
+        self.watch = watch
+
+    def score(self, answer: dict[str, Any]) -> float:
+        if self.slo:
+            return float(answer["goodput_requests_per_s"])
+        mean = answer["e2e_s"]["mean"]
+        return float("-inf") if mean is None else -float(mean)
+
+    def split(self, prefill: int, decode: int, gpus: int, link: float | None = None) -> Tried:
+        asked = dict(self.scenario.disaggregation)
+        for pool, count in (("prefill", prefill), ("decode", decode)):
+            asked[pool] = {**asked.get(pool, {}), "count": count}
+        if link is not None:
+            asked["link_bytes_per_s"] = link
+        return self._tried(prefill, decode, gpus, replace(self.scenario, disaggregation=asked))
+
+    def together(self, gpus: int) -> Tried:
+        s = self.scenario
+        copies = gpus // s.gpu_count
+        if not copies:
+            why = f"GPUs are fewer than the {s.gpu_count} of one replica that does both"
+            fix = "Say a smaller layout beside disaggregation: --gpu-count, --tp."
+            raise KvroomError("disaggregation", gpus, why, fix)
+        asked = replace(s, disaggregation=None, replicas=copies)
+        return self._tried(0, copies, copies * s.gpu_count, asked)
+
+    def _tried(self, prefill: int, decode: int, gpus: int, asked: Scenario) -> Tried:
+        made = serve(work(asked), self.source, slo=self.slo, watch=self.watch)
+        if made.fleet.stopped:
+            raise Stopped
+        answer = made.to_dict()
+        score = self.score(answer)
+        return Tried(prefill=prefill, decode=decode, gpus=gpus, answer=answer, score=score)
+
+
+def splits(
+    scenario: Scenario,
+    source: Iterable[Request],
+    *,
+    slo: tuple[Objective, ...] = (),
+    watch: Watch | None = None,
+) -> Splits:
+    """Try every split of the GPUs of ``scenario.disaggregation``.
+
+    KvroomError where there is nothing to split; Stopped where ``watch`` ends it.
+    """
+    asked = split_of(scenario)
+    if asked is None:
+        fix = 'Say what to split: --disaggregation \'{"prefill": {"count": 2}, "decode": {"count": 2}}\'.'
+        raise KvroomError("--splits", None, "needs disaggregation", fix)
+    (prefill, p), (decode, d) = asked.prefill, asked.decode
+    total = p * prefill.gpu_count + d * decode.gpu_count
+    pairs = [
+        (n, (total - n * prefill.gpu_count) // decode.gpu_count)
+        for n in range(1, total // prefill.gpu_count + 1)
+    ]
+    pairs = [pair for pair in pairs if pair[1] >= 1]
+    if len(pairs) > MOST:
+        pairs = [pairs[i * (len(pairs) - 1) // (MOST - 1)] for i in range(MOST)]
+    hunt = _Hunt(scenario, source, slo, watch)
+    together = hunt.together(total)
+    tried = [hunt.split(n, m, n * prefill.gpu_count + m * decode.gpu_count) for n, m in pairs]
+    best = max(tried, key=lambda t: t.score)
+    return Splits(
+        by="goodput_requests_per_s" if slo else "e2e_mean_s",
+        tried=tried,
+        together=together,
+        best=best,
+        needs_bytes_per_s=_link(hunt, best, together.score),
+    )
+
+
+def _link(hunt: _Hunt, best: Tried, goal: float) -> float | None:
+    """The slowest link with which ``best`` reaches ``goal``."""
+
+    def reaches(link: float) -> bool:
+        return hunt.split(best.prefill, best.decode, best.gpus, link).score >= goal
+
+    slow, fast = SLOWEST, FASTEST
+    if not reaches(fast):
+        return None
+    while fast > slow * CLOSE:
+        middle = (slow * fast) ** 0.5
+        slow, fast = (slow, middle) if reaches(middle) else (middle, fast)
+    return fast

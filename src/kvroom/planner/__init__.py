@@ -1,0 +1,1 @@
+"""Scenario to Plan: place the model on the machine, ask the engine, sum up."""

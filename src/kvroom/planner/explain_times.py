@@ -1,0 +1,241 @@
+"""The times of a Plan with their formulas: the terms of a step, the parts of TPOT and TTFT, the price.
+
+Seconds are written out in full, so that their sum is the figure itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvroom.answer.explanation import Explanation
+from kvroom.answer.plan import Serving
+from kvroom.latency.disaggregation import Handed, Pools
+from kvroom.latency.drafting import at_batch
+from kvroom.latency.step_time import Terms
+from kvroom.planner.plan import Divided, Workings
+
+TERMS = (
+    ("weights_s", "weights read / (share reached × memory rate)"),
+    ("cache_s", "cache and state read / (share reached × memory rate)"),
+    ("compute_s", "FLOP / (share reached × peak rate)"),
+    ("layers_s", "launches, layer by layer"),
+    ("links_s", "all-reduces and what they send"),
+    ("requests_s", "each request's own"),
+    ("step_s", "the step's own"),
+    ("draft_s", "the draft's passes"),
+)
+SOURCE = "calibration: published measurements"
+
+
+def times(w: Workings) -> Iterator[Explanation]:
+    """The explanations of ``step.seconds``, ``serving`` and ``cost`` where they are known."""
+    if w.timing is None:
+        return
+    step, tokens = w.plan.step, w.deployment.context_tokens
+    terms, _ = w.timing.step(step.batch, tokens)
+    if step.seconds is not None:
+        yield Explanation(
+            figure="step.seconds",
+            label="The step",
+            value=step.seconds,
+            unit="s",
+            formula=" + ".join(words for name, words in TERMS if getattr(terms, name)),
+            numbers=_terms(terms),
+            source=SOURCE,
+        )
+    yield from _speculation(w)
+    gained = " × tokens that each gains" if w.deployment.speculation else ""
+    times_over = f" × {step.tokens_per_request!r}" if gained else ""
+    if step.tokens_per_s is not None:
+        yield Explanation(
+            figure="step.tokens_per_s",
+            label="Tokens a second of such steps",
+            value=step.tokens_per_s,
+            unit="tokens/s",
+            formula=f"requests{gained} / the step",
+            numbers=f"{step.batch}{times_over} / {step.seconds!r}",
+            source=SOURCE,
+        )
+    if w.split is not None:
+        yield from _pools(w, w.split)
+        return
+    yield from _serving(w)
+    yield from _cost(w)
+
+
+def _speculation(w: Workings) -> Iterator[Explanation]:
+    asked = at_batch(w.deployment, w.plan.step.batch).speculation
+    if asked is None:
+        return
+    if isinstance(asked.acceptance_rate, tuple):
+        formula = f"1 + the share of {asked.tokens} drafts that is kept, position by position"
+        numbers = " + ".join(map(repr, (1, *asked.kept)))
+    else:
+        formula = (
+            f"1 + a + a² + … + a^{asked.tokens}, each of {asked.tokens} drafts kept with chance a"
+        )
+        numbers = " + ".join(f"{asked.kept[0]!r}**{i}" for i in range(asked.tokens + 1))
+    yield Explanation(
+        figure="step.tokens_per_request",
+        label="Tokens that a request gains by a step",
+        value=w.plan.step.tokens_per_request,
+        unit="tokens",
+        formula=formula,
+        numbers=numbers,
+        source="assumed" if asked.acceptance_assumed else "speculation.acceptance_rate",
+    )
+
+
+def _terms(terms: Terms) -> str:
+    return " + ".join(repr(getattr(terms, n)) for n, _ in TERMS if getattr(terms, n)) or "0"
+
+
+def _serving(w: Workings) -> Iterator[Explanation]:
+    t, load, serving = w.times, w.load, w.plan.serving
+    if t is None or load is None:
+        return
+    if serving.tpot_s is not None:
+        others = f" + {t.prompts_a_step!r} × {t.prompt_s!r}" if t.prompts_a_step else ""
+        yield Explanation(
+            figure="serving.tpot_s",
+            label="A token after the first",
+            value=serving.tpot_s,
+            unit="s",
+            formula=f"a decode step of {t.decoding:,.1f} requests"
+            + (" + prompts begun in a step × what one adds" if others else "")
+            + (", over the tokens that it gains each" if t.tokens_a_step != 1 else ""),
+            numbers=f"{t.step_s!r}{others}"
+            if t.tokens_a_step == 1
+            else f"({t.step_s!r}{others}) / {t.tokens_a_step!r}",
+            source=SOURCE,
+        )
+    if serving.ttft_s is not None:
+        parts = [
+            ("the prompt's own prefill", t.own_s),
+            ("the step under way and prompts before it", t.queued_s),
+            ("answers that must end before there is room", t.no_room_s),
+        ]
+        kept = [(words, s) for words, s in parts if s]
+        yield Explanation(
+            figure="serving.ttft_s",
+            label="The first token",
+            value=serving.ttft_s,
+            unit="s",
+            formula=" + ".join(words for words, _ in kept),
+            numbers=" + ".join(repr(s) for _, s in kept),
+            source=SOURCE,
+        )
+    if serving.output_tokens_per_s is not None:
+        yield Explanation(
+            figure="serving.output_tokens_per_s",
+            label="Output of all users",
+            value=serving.output_tokens_per_s,
+            unit="tokens/s",
+            formula="requests finished a second × tokens each",
+            numbers=f"{t.requests_per_s!r} × {load.output_tokens}",
+            source=SOURCE,
+        )
+
+
+def _pools(w: Workings, split: Divided) -> Iterator[Explanation]:
+    """Times and price of two pools."""
+    if split.pools is not None and split.times is not None:
+        yield from _handed(w.plan.serving, split.pools, split.times)
+    hour, pools = w.plan.cost.usd_per_hour, w.plan.pools
+    if hour is None or pools is None:
+        return
+    both = ((split.prefill.deployment, pools.prefill), (split.decode.deployment, pools.decode))
+    yield Explanation(
+        figure="cost.usd_per_hour",
+        label="Price of an hour",
+        value=hour,
+        unit="USD",
+        formula="a GPU's hour × GPUs × replicas, of both pools",
+        numbers=" + ".join(f"{d.device.usd_per_hour!r} × {p.gpus} × {p.replicas}" for d, p in both),
+        source="; ".join(dict.fromkeys(str(d.device.source("usd_per_hour")) for d, _ in both)),
+    )
+
+
+def _handed(serving: Serving, pools: Pools, t: Handed) -> Iterator[Explanation]:
+    steps = max(1, pools.steps)
+    waits = [(" + prompts before it", t.queued_s), (" + room in the first pool", t.no_room_s)]
+    waits = [(words, s) for words, s in waits if s]
+    first = "the prompt's own prefill" + "".join(words for words, _ in waits)
+    rows: list[tuple[str, str, float | None, str, str]] = [
+        (
+            "serving.tpot_s",
+            "A token after the first",
+            serving.tpot_s,
+            "a decode step of a replica + the hand-over / tokens after the first",
+            f"{t.token_s!r} + {t.handover_s!r} / {steps}",
+        ),
+        (
+            "serving.ttft_s",
+            "The first token",
+            serving.ttft_s,
+            first,
+            " + ".join(repr(s) for s in (t.own_s, *(s for _, s in waits))),
+        ),
+        (
+            "serving.output_tokens_per_s",
+            "Output of all users",
+            serving.output_tokens_per_s,
+            "requests finished a second × tokens each",
+            f"{t.requests_per_s!r} × {pools.decode.output_tokens}",
+        ),
+        (
+            "pools.prefill.requests_per_s",
+            "What the prefill pool keeps up with",
+            pools.prefill_rate,
+            "engines × stages / a prompt's part of a full step",
+            f"{pools.first_engines} × {pools.first.work.layout.pp} / {pools.full_s!r}",
+        ),
+        (
+            "pools.decode.requests_per_s",
+            "What the decode pool keeps up with",
+            pools.decode_rate if pools.steps else None,
+            "engines × requests at once / (tokens after the first × the time of one)",
+            f"{pools.second_engines} × {pools.slots!r} / ({steps} × {pools.token_s(pools.slots)!r})",
+        ),
+    ]
+    units = {"_s": "s", "tokens_per_s": "tokens/s", "requests_per_s": "requests/s"}
+    for name, label, value, formula, numbers in rows:
+        if value is not None:
+            unit = next(units[end] for end in reversed(units) if name.endswith(end))
+            yield Explanation(
+                figure=name,
+                label=label,
+                value=value,
+                unit=unit,
+                formula=formula,
+                numbers=numbers,
+                source=SOURCE,
+            )
+
+
+def _cost(w: Workings) -> Iterator[Explanation]:
+    cost, d, plan = w.plan.cost, w.deployment, w.plan
+    if cost.usd_per_hour is None:
+        return
+    copies = f" × {plan.scenario.replicas}" if plan.scenario.replicas > 1 else ""
+    source = str(d.device.source("usd_per_hour"))
+    yield Explanation(
+        figure="cost.usd_per_hour",
+        label="Price of an hour",
+        value=cost.usd_per_hour,
+        unit="USD",
+        formula="a GPU's hour × GPUs" + (" × replicas" if copies else ""),
+        numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus}{copies}",
+        source=source,
+    )
+    rate = plan.serving.output_tokens_per_s or plan.step.tokens_per_s
+    if cost.usd_per_million_output_tokens is not None and rate:
+        yield Explanation(
+            figure="cost.usd_per_million_output_tokens",
+            label="Price of a million output tokens",
+            value=cost.usd_per_million_output_tokens,
+            unit="USD",
+            formula="one replica's hour / 3,600 s / its output tokens a second × a million",
+            numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus} / 3600 / {rate!r} × 1000000",
+            source=source,
+        )

@@ -1,0 +1,137 @@
+"""Scenario → the offload tiers that a simulation's engines get, and what comes of them, tier by tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.hardware.reader import resolve_machine
+from kvroom.latency.clock import PS_PER_S, StepClock
+from kvroom.planner.plan import Workings
+from kvroom.scenario.offload import asked
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
+from kvroom.simulator.engines import Played
+from kvroom.simulator.offload_tiers import GPUS_A_MACHINE, BlockBytes, Common, Plant, Sized, sized
+from kvroom.workloads.statistics import nearest_rank
+
+
+def tiers_of(scenario: Scenario, d: Deployment) -> tuple[Sized, ...]:
+    """The tiers that a Scenario asks for, on its machine; those of no bytes are none."""
+    wanted = asked(scenario.tiers)
+    if not wanted:
+        return ()
+    machine = resolve_machine(scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
+    return sized(wanted, machine)
+
+
+def plant_of(
+    workings: Workings,
+    rules: Played,
+    clock: StepClock,
+    *,
+    unit: int,
+    engines: int,
+    common: Common,
+) -> Plant | None:
+    """The tiers of a planned deployment's engines; None where it asks for none.
+
+    KvroomError where the engine's rules or the model's cache are not simulated with tiers.
+    """
+    scenario, d = workings.plan.scenario, workings.deployment
+    tiers = tiers_of(scenario, d)
+    if not tiers or not rules.engine.enable_prefix_caching:
+        return None
+    if not rules.jumps:
+        what = d.model.name if rules.own is None else d.engine
+        why = "is not simulated with tiers: they take vLLM's rules and one full-attention cache"
+        raise KvroomError("tiers", what, why, "Leave the tiers out, or take another.")
+    return Plant(
+        tiers=tiers,
+        machine=resolve_machine(scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE)),
+        d=d,
+        clock=clock,
+        block_tokens=rules.engine.groups[0].block_size,
+        unit=unit,
+        batch_tokens=rules.engine.settings.max_num_batched_tokens,
+        engines=engines,
+        common=common,
+    )
+
+
+def warnings_of(scenario: Scenario, plants: Sequence[Plant]) -> Iterable[str]:
+    """What is to be said about the tiers."""
+    if asked(scenario.tiers) and not plants:
+        if any(t.bytes != 0 for t in asked(scenario.tiers)):
+            yield "tiers keep nothing: prefix caching is off"
+        return
+    yield from dict.fromkeys(w for plant in plants for w in plant.warnings())
+
+
+def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
+    """By tier, the GPUs' own cache first: hits, bytes, times of reading, what is left in it.
+
+    Hit ratios are over all prompt tokens at first schedule, each token counted where it was found
+    first: they add up to ``prefix_hit_ratio``. ``read_s`` is from admission until what a request reads of
+    a tier is there, ``busy`` the busiest link's share of the time, of those that lead there.
+    """
+    made = [tiers for plant in plants for tiers in plant.made]
+    prompt = sum(tiers.prompt_tokens for tiers in made)
+    found = sum(tiers.gpu_tokens for tiers in made)
+    rows: list[dict[str, Any]] = [{"tier": "gpu", **_hits(found, prompt)}]
+    for place, t in enumerate(plants[0].tiers):
+        levels = [(plant, tiers.levels[place]) for plant in plants for tiers in plant.made]
+        stores = {id(level.store): (plant, level.store) for plant, level in levels}
+        page_bytes = plants[0].block.once * plants[0].unit
+        page_tokens = plants[0].unit * plants[0].block_tokens
+        waits = sorted(wait for _, level in levels for wait in level.waits_ps)
+        busy = max(link.busy_ps for _, level in levels for link in level.links)
+        rooms = [store.room for _, store in stores.values()]
+        rows.append(
+            {
+                "tier": t.asked.kind,
+                **_hits(sum(level.hit_tokens for _, level in levels), prompt),
+                "bytes": t.bytes,
+                "room_tokens": None
+                if None in rooms
+                else sum(room for room in rooms if room) * page_tokens,
+                "held_tokens": sum(len(store) for _, store in stores.values()) * page_tokens,
+                "read_bytes": sum(level.read_blocks * plant.block.once for plant, level in levels),
+                "written_bytes": sum(level.written_pages for _, level in levels) * page_bytes,
+                "evicted_bytes": sum(s.evicted for _, s in stores.values()) * page_bytes,
+                "reads": len(waits),
+                "read_s": {
+                    "mean": sum(waits) / len(waits) / PS_PER_S if waits else None,
+                    "p99": nearest_rank(waits, 99) / PS_PER_S if waits else None,
+                },
+                "busy": min(1.0, busy / PS_PER_S / seconds) if seconds else 0.0,
+            }
+        )
+    return rows
+
+
+def _hits(tokens: int, prompt: int) -> dict[str, Any]:
+    return {"hit_tokens": tokens, "hit_ratio": tokens / prompt if prompt else 0.0}
+
+
+def holdings(scenario: Scenario, d: Deployment) -> list[dict[str, Any]]:
+    """What the tiers of a Scenario hold of its cache, for one copy of the deployment: tokens, and requests
+    of ``context_tokens``."""
+    if not d.model.generates or not scenario.tiers:
+        return []
+    per_token = BlockBytes.of(d, 1).once
+    per_request = sum(
+        kind.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens) * count
+        for kind, count in d.model.stores
+    )
+    rows: list[dict[str, Any]] = []
+    for t in tiers_of(scenario, d):
+        row: Mapping[str, Any] = {
+            "tier": t.asked.kind,
+            "bytes": t.bytes,
+            "tokens": t.bytes // per_token if t.bytes is not None and per_token else None,
+            "requests": t.bytes // per_request if t.bytes is not None and per_request else None,
+        }
+        rows.append(dict(row))
+    return rows

@@ -1,0 +1,207 @@
+"""Scenario → Deployment: reads the model and the card, lays the one out on the other, with all that is asked
+beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kvroom import engines
+from kvroom.engines import overrides
+from kvroom.engines.adapters import adapters
+from kvroom.engines.adapters import asked as lora
+from kvroom.engines.adapters import notes as lora_notes
+from kvroom.engines.flags import fraction, plain_name
+from kvroom.errors import KvroomError
+from kvroom.hardware import catalogue as cards
+from kvroom.hardware.reader import resolve
+from kvroom.memo import Kept
+from kvroom.models import quantization as quantisation
+from kvroom.models.dtypes import BF16, FP32, Dtype, cache_dtype
+from kvroom.models.load import load
+from kvroom.models.quantization import Quantisation
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario import speculation
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.speculation import Speculation
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.drafts import drafts
+from kvroom.sharding.extras import Extras, together
+from kvroom.sharding.layout import Layout, Rank, WeightMap, check_layout, context_ranks
+from kvroom.units import MAX_BYTES, parse_tokens
+
+FLAGGED = ("vllm", "sglang")
+"""Engines whose flag ``dtype`` sets the width of the model."""
+ASSUMED_CONTEXT = 8192
+"""Taken where neither the question nor the model states a longest context."""
+
+
+_WEIGHTS: Kept[WeightMap] = Kept(64)
+
+
+def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
+    """The Deployment that a Scenario describes, and the warnings that came up on the way."""
+    by_name = isinstance(scenario.gpu, str) and not paths
+    device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    engine, flags = scenario.engine, scenario.engine_args
+    model = overrides.model_of(scenario.model, engine, flags, paths=paths)
+    model = engines.taken(engine, model)
+    scenario, notes = engines.prepared(scenario, model, device)
+    notes += overrides.notes(scenario.model, engine, flags, paths=paths)
+    on_host = overrides.host_weight_bytes(engine, flags)
+    layout = Layout(
+        scenario.tp,
+        scenario.pp,
+        scenario.dp,
+        scenario.ep,
+        scenario.dcp,
+        expert_dp=scenario.dp if engines.shares_experts(engine, model) else 1,
+    )
+    check_layout(model, layout)
+    weights = _WEIGHTS.get(
+        (model,),
+        (scenario.weight_dtype, computes_in_fp32(scenario), on_host),
+        lambda: WeightMap(
+            model=model, quantisation=weight_rule(scenario, model), host_bytes=on_host
+        ),
+    )
+    check_size(weights)
+    kv_name, kv = cache_rule(scenario, weights.quantisation)
+    context, warnings = context_of(scenario, model)
+    encoder = scenario.encoder_tokens
+    ranks = weights.ranks(layout)
+    if (shared := context_ranks(model, layout)) < layout.dcp:
+        notes += (
+            f"dcp {layout.dcp} shares a request's tokens among {shared}: it needs as many tensor ranks "
+            f"with copies of one KV head, and tp {layout.tp} over {model.kv_heads} heads makes no more",
+        )
+    drafting = speculation.asked(scenario.speculation, scenario.engine, scenario.engine_args)
+    if drafting is not None and drafting.schedule and layout.dp > 1 and scenario.engine == "vllm":
+        # its ranks would draft different numbers: it falls back to the most (Dynamic Speculative Decoding)
+        drafting = replace(drafting, schedule=())
+    args, extras = beside(scenario, drafting, weights, layout, ranks, paths=paths)
+    return Deployment(
+        model=model,
+        weights=weights,
+        ranks=extras.on(ranks, layout.tp),
+        layout=layout,
+        device=device,
+        kv=kv,
+        kv_name=kv_name,
+        kv_asked=asked_cache(scenario)[1],
+        context_tokens=context,
+        context_given=scenario.context_tokens is not None,
+        encoder_tokens=model.encoder_tokens if encoder is None else encoder,
+        engine=scenario.engine,
+        version=scenario.engine_version,
+        args=args,
+        known_bytes=scenario.known_bytes or {},
+        concurrency=scenario.concurrency,
+        extras=extras,
+        speculation=drafting,
+    ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)
+
+
+def beside(
+    scenario: Scenario,
+    drafting: Speculation | None,
+    weights: WeightMap,
+    layout: Layout,
+    ranks: tuple[Rank, ...],
+    *,
+    paths: bool,
+) -> tuple[Mapping[str, Any], Extras]:
+    """The engine's flags, drafting included, and what adapters and a draft take beside the model."""
+    engine, args = scenario.engine, scenario.engine_args
+    if drafting is not None and drafting.field == "speculation":
+        args = {**speculation.flags(drafting, engine), **args}
+    asked = lora(engine, scenario.engine_version, args, weights.model)
+    found = together(
+        (
+            adapters(asked, weights.model, layout, ranks),
+            Extras(warnings=lora_notes(engine, args)),
+            drafts(
+                drafting,
+                weights,
+                layout,
+                load=lambda m: load(m, paths=paths),
+                narrow=lambda draft: weight_rule(replace(scenario, weight_dtype=None), draft),
+            ),
+        )
+    )
+    return args, found.unmeasured(scenario.known_bytes or {})
+
+
+def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
+    """How the weights are stored: as asked, else as the checkpoint itself says.
+
+    A 32-bit checkpoint counts as 16-bit: every engine narrows it as it loads.
+    """
+    if scenario.weight_dtype is not None:
+        return quantisation.named(scenario.weight_dtype, model)
+    if model.quantisation is None and computes_in_fp32(scenario):
+        return quantisation.named("fp32")
+    if model.quantisation is not None:
+        return model.quantisation
+    return quantisation.named("bf16" if model.dtype == "fp32" else model.dtype)
+
+
+def computes_in_fp32(scenario: Scenario) -> bool:
+    """Whether the engine's ``dtype`` asks for 32 bits: weights and cache are then that wide."""
+    asked = next((v for k, v in scenario.engine_args.items() if plain_name(k) == "dtype"), None)
+    return scenario.engine in FLAGGED and str(asked).lower() in ("float32", "float", "fp32")
+
+
+def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
+    """The cache width, by name and as a Dtype: ``auto`` is the checkpoint's own scheme, else 16 bits."""
+    field, name = asked_cache(scenario)
+    if name != "auto":
+        return name, cache_dtype(name, field)
+    if weights.kv_dtype is not None:
+        return weights.kv_dtype, cache_dtype(weights.kv_dtype)
+    if computes_in_fp32(scenario):
+        return FP32.name, FP32
+    return BF16.name, BF16
+
+
+def asked_cache(scenario: Scenario) -> tuple[str, str]:
+    """The cache width asked for, with the key that asks: the engine's own flag wins."""
+    flag = scenario.engine_args.get("kv_cache_dtype")
+    if isinstance(flag, str) and flag.strip():
+        return "engine_args.kv_cache_dtype", flag.strip().lower()
+    return "kv_dtype", scenario.kv_dtype.lower()
+
+
+def context_of(scenario: Scenario, model: ModelSpec) -> tuple[int, tuple[str, ...]]:
+    """The most tokens that one request may hold, and a warning where the model does not state it
+    or states less."""
+    asked = scenario.context_tokens
+    for name in ("max_model_len", "context_length"):
+        flag = scenario.engine_args.get(name)
+        if flag not in (None, -1, "auto"):
+            asked = parse_tokens(f"engine_args.{name}", flag)
+    limit = model.max_context_tokens
+    stretch = scenario.engine_args.get("rope_scale")
+    if limit is not None and asked is not None and stretch is not None:
+        limit = round(limit * max(1.0, fraction("engine_args.rope_scale", stretch, 1e6)))
+    if asked is None:
+        if limit is not None:
+            return limit, ()
+        return ASSUMED_CONTEXT, (
+            f"the model states no longest context: {ASSUMED_CONTEXT:,} tokens assumed (--context)",
+        )
+    if limit is not None and asked > limit:
+        return asked, (f"{asked:,} tokens is beyond the model's own limit of {limit:,}",)
+    return asked, ()
+
+
+def check_size(weights: WeightMap) -> None:
+    """Refuse a model whose weights exceed any machine: some figure in its config is a slip."""
+    if weights.whole_bytes > MAX_BYTES:
+        raise KvroomError(
+            "model",
+            f"{weights.model.params:,} parameters",
+            f"would weigh more than {MAX_BYTES:,} bytes",
+            "Check the sizes in its config.",
+        )

@@ -1,0 +1,345 @@
+"""Scenario → Plan: loads the model and the device, asks layout, engine and traffic, sums up.
+
+``plan`` is the one call behind the command line, the page and the Python API. ``work`` returns its
+intermediate objects too, for ``--explain`` and whoever wants to look inside.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, inf
+
+from kvroom import engines
+from kvroom.answer.plan import (
+    Cache,
+    Capacity,
+    Ceiling,
+    LayerGroup,
+    Memory,
+    Plan,
+    Pool,
+    Pools,
+    Verdict,
+    Weights,
+)
+from kvroom.engines.base import EngineAnswer
+from kvroom.engines.corrections import corrected
+from kvroom.latency.disaggregation import (
+    Handed,
+    adapters_bytes_per_s,
+    crossing_layers,
+    fetched_bytes,
+)
+from kvroom.latency.disaggregation import Pools as HandedPools
+from kvroom.latency.drafting import at_batch, traffic_of
+from kvroom.latency.estimate import Timing
+from kvroom.latency.load import Load, Times
+from kvroom.latency.traffic import Traffic
+from kvroom.models.dtypes import Dtype
+from kvroom.models.kinds import LayerKind
+from kvroom.planner.place import deploy
+from kvroom.planner.pools import Split, check_fleet, check_widths, split_of, within
+from kvroom.planner.times import (
+    cost_of,
+    cost_of_pools,
+    handed_serving,
+    load_of,
+    notes_of,
+    pool_notes,
+    serving_of,
+    step_of,
+    timing_of,
+)
+from kvroom.planner.verdict import judge, requests_held
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.ledger import ceiling
+from kvroom.simulator.occupancy import expected_room
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workings:
+    """A Plan and what it was made from."""
+
+    plan: Plan
+    deployment: Deployment
+    answer: EngineAnswer
+    traffic: Traffic
+    timing: Timing | None
+    load: Load | None
+    times: Times | None
+    beyond: tuple[str, ...] = ()
+    """Those of the Plan's warnings that a simulation of the same Scenario answers."""
+    split: Divided | None = None
+    """The pools of a disaggregated Scenario, of whose second one replica is the deployment."""
+
+    @property
+    def own(self) -> Scenario:
+        """The Scenario of ``deployment``: that of one replica of the second pool where there are pools."""
+        return self.split.decode.plan.scenario if self.split else self.plan.scenario
+
+    @property
+    def asked_tokens(self) -> int:
+        """The prompt's length where a workload says one, else the longest request's."""
+        load = self.split.pools.prefill if self.split and self.split.pools else self.load
+        return load.input_tokens if load else self.deployment.context_tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class Divided:
+    """Two pools as they are planned one by one, and what they make of a load (None: nothing is timed)."""
+
+    prefill: Workings
+    decode: Workings
+    pools: HandedPools | None
+    times: Handed | None
+
+
+def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
+    """The answer to ``scenario``. Without ``paths`` only names and values are read, never files.
+
+    Raises KvroomError for a question that cannot be asked (an unknown model, a layout that the model
+    cannot be cut into …); a deployment that does not fit is an answer, not an error.
+    """
+    return work(scenario, paths=paths).plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """A Scenario's deployment, what its engine makes of it, and its times (None: not known)."""
+
+    deployment: Deployment
+    answer: EngineAnswer
+    timing: Timing | None
+    warnings: tuple[str, ...]
+
+    @property
+    def limit(self) -> Ceiling | None:
+        """Requests by arithmetic alone."""
+        d = self.deployment
+        return ceiling(d, self.answer.gpu_bytes) if d.model.generates else None
+
+
+def place(scenario: Scenario, *, paths: bool = True) -> Placed:
+    """The first half of ``work``: all that figures are made from."""
+    deployment, warnings = deploy(scenario, paths=paths)
+    answer = engines.answer(deployment)
+    if scenario.calibration is not None:
+        deployment, answer, said = corrected(
+            deployment, answer, scenario.calibration, scenario.model
+        )
+        warnings += said
+    if answer.context_tokens is not None:
+        deployment = replace(deployment, context_tokens=answer.context_tokens)
+    return Placed(
+        deployment=deployment,
+        answer=answer,
+        timing=timing_of(deployment, scenario) if deployment.model.generates else None,
+        warnings=warnings + answer.warnings,
+    )
+
+
+def work(scenario: Scenario, *, paths: bool = True) -> Workings:
+    """``plan`` with its intermediate objects."""
+    split = split_of(scenario)
+    if split is not None:
+        return _divided(scenario, split, paths=paths)
+    asked = check_fleet(scenario)
+    made = _single(scenario, paths=paths)
+    if not asked:
+        return made
+    keys = ", ".join(asked)
+    left = (
+        f"{keys}: left out here, where one copy of the deployment serves the workload alone;"
+        " kvroom simulate serves it by them",
+    )
+    unlike = tuple(w for w in made.plan.warnings if w == QUEUE_WITHOUT_END)
+    plan = replace(made.plan, warnings=made.plan.warnings + left)
+    return replace(made, plan=plan, beyond=left + unlike)
+
+
+QUEUE_WITHOUT_END = "more requests arrive than the deployment can serve: they queue without end"
+
+
+def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings:
+    """One copy of a deployment; not ``loaded``: its workload is not timed."""
+    placed = place(scenario, paths=paths)
+    deployment, answer, timing = placed.deployment, placed.answer, placed.timing
+    model, warnings, limit = deployment.model, placed.warnings, placed.limit
+    held = requests_held(deployment, answer, limit)
+    batch = scenario.concurrency or max(1, int(held or 0))
+    stepping = at_batch(deployment, batch)
+    traffic = traffic_of(stepping)
+    w = scenario.workload
+    load = load_of(w, deployment, answer.capacity) if w and loaded else None
+    serving, times = serving_of(timing, load)
+    warnings += notes_of(deployment, timing, w, load)
+    if times is not None and times.saturated:
+        warnings += (QUEUE_WITHOUT_END,)
+    if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
+        rate = deployment.speculation.kept[0]
+        warnings += (
+            f"how many drafted tokens are kept is assumed: {rate:g} of them"
+            " (speculation.acceptance_rate)",
+        )
+    step = step_of(traffic, stepping, timing, batch)
+    alone, shared = expected_room(deployment, answer, w)
+    resolved = replace(scenario, context_tokens=deployment.context_tokens)
+    made = Plan(
+        scenario=resolved,
+        weights=Weights(
+            params=model.params,
+            active_params=model.active_params,
+            mtp_params=model.mtp_params,
+            bytes=deployment.weights.whole_bytes,
+        ),
+        kv=cache_of(deployment, answer),
+        memory=Memory(
+            gpu_bytes=answer.gpu_bytes, accounts=answer.accounts, kv_bytes=answer.kv_bytes
+        ),
+        capacity=Capacity(
+            ceiling=limit,
+            engine=answer.capacity,
+            expected=alone,
+            shared=shared,
+        ),
+        step=step,
+        serving=serving,
+        cost=cost_of(deployment, scenario.replicas, step, load, times),
+        verdict=judge(scenario, deployment, answer, limit),
+        warnings=warnings,
+    )
+    return Workings(
+        plan=made,
+        deployment=deployment,
+        answer=answer,
+        traffic=traffic,
+        timing=timing,
+        load=load,
+        times=times,
+    )
+
+
+def _divided(scenario: Scenario, split: Split, *, paths: bool) -> Workings:
+    """Two pools: memory, requests and the step are those of one replica of the second, where requests
+    stay; times, price and verdict are of both."""
+    (first, count), (second, others) = split.prefill, split.decode
+    with within("disaggregation.prefill"):
+        prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
+    users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
+    with within("disaggregation.decode"):
+        decode = _single(replace(second, concurrency=users), paths=paths, loaded=False)
+    one, two = prefill.deployment, decode.deployment
+    check_widths((one.kv_name, two.kv_name))
+    link = split.link_bytes_per_s
+    if link is None:
+        link = adapters_bytes_per_s(one, two)
+    w, warnings = scenario.workload, _both(prefill, decode)
+    pools, times = None, None
+    if w is not None and prefill.timing is not None and decode.timing is not None:
+        loads = [load_of(w, x.deployment, x.plan.capacity.engine) for x in (prefill, decode)]
+        if w.static:
+            warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
+        elif loads[0] is not None and loads[1] is not None:
+            prompt, answer = (replace(load, users=w.concurrency or 1) for load in loads if load)
+            pools = HandedPools(
+                first=prefill.timing.clock.plain,
+                second=decode.timing.clock,
+                prefill=prompt,
+                decode=answer,
+                first_engines=count * one.layout.dp,
+                second_engines=others * two.layout.dp,
+                handed_bytes=fetched_bytes(two, prompt.input_tokens),
+                link_bytes_per_s=link,
+                latency_s=split.latency_s,
+                layers=crossing_layers(two) if split.layerwise else 1,
+            )
+            times = pools.served()
+    made = decode.plan
+    if pools is not None and times is not None:
+        warnings += tuple(pool_notes(pools, times))
+    told = Pools(
+        prefill=_pool(prefill, count, pools.prefill_rate if pools else None),
+        decode=_pool(decode, others, pools.decode_rate if pools else None),
+        handed_bytes=pools.handed_bytes if pools else fetched_bytes(two, two.context_tokens),
+        link_bytes_per_s=link,
+        handover_s=times.handover_s if times else None,
+        link_requests_per_s=pools.link_rate if pools and pools.occupied_s else None,
+        needs_link_bytes_per_s=pools.needed_bytes_per_s if pools else None,
+        binding=pools.binding if pools else None,
+    )
+    return replace(
+        decode,
+        plan=replace(
+            made,
+            scenario=replace(scenario, context_tokens=two.context_tokens),
+            serving=handed_serving(prefill.timing, decode.timing, pools, times),
+            cost=cost_of_pools([(one, count), (two, others)], made.step, pools, times),
+            verdict=_verdict(prefill, decode),
+            pools=told,
+            warnings=warnings,
+        ),
+        split=Divided(prefill=prefill, decode=decode, pools=pools, times=times),
+    )
+
+
+def _both(prefill: Workings, decode: Workings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*prefill.plan.warnings, *decode.plan.warnings)))
+
+
+def _pool(w: Workings, replicas: int, rate: float | None) -> Pool:
+    rate = None if rate == inf else rate
+    return Pool(
+        gpu=w.deployment.device.name,
+        gpus=w.deployment.layout.gpus,
+        replicas=replicas,
+        fits=w.plan.verdict.fits,
+        requests_per_s=rate,
+    )
+
+
+def _verdict(prefill: Workings, decode: Workings) -> Verdict:
+    """That of the second pool, where requests stay; of the first where it does not fit."""
+    binds, name = (decode, "decode") if prefill.plan.verdict.fits else (prefill, "prefill")
+    found = binds.plan.verdict
+    return replace(found, sentence=f"A replica of the {name} pool: {found.sentence}")
+
+
+def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
+    """What one request stores, whole model, each byte once; and on the rank that binds."""
+    model, kv, tokens = deployment.model, deployment.kv, deployment.context_tokens
+    growth = Fraction(0)
+    whole = state = 0
+    groups: dict[tuple[str, float], int] = {}
+    for kind, count in model.stores:
+        growth += kind.growth(kv) * count
+        size = kind.stored_bytes(tokens, kv, deployment.encoder_tokens) * count
+        whole += size
+        if kind.kind in FIXED:
+            state += size
+        key = (kind.kind, token_bytes(kind, kv))
+        groups[key] = groups.get(key, 0) + count
+    return Cache(
+        bytes_per_token=ceil(growth),
+        bytes_per_request=whole,
+        state_bytes_per_request=state,
+        bytes_per_token_per_gpu=ceil(answer.rank.token_bytes(kv)),
+        bytes_per_request_per_gpu=deployment.request_bytes(answer.rank),
+        layers=tuple(
+            LayerGroup(kind=name, count=count, bytes_per_token=size)
+            for (name, size), count in groups.items()
+        ),
+    )
+
+
+FIXED = ("state", "conv")
+"""Kinds whose size does not depend on length."""
+
+
+def token_bytes(kind: LayerKind, kv: Dtype) -> int | float:
+    """What a token takes in a layer of ``kind`` while it is held (nothing in state and shared)."""
+    if kind.kind in ("window", "chunked"):
+        return kind.entry_bytes(kv)
+    growth = kind.growth(kv)
+    return int(growth) if growth.denominator == 1 else float(growth)

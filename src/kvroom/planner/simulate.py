@@ -1,0 +1,307 @@
+"""Scenario and requests → what happens: the one call behind ``kvroom simulate``.
+
+It takes the Plan's own deployment: its blocks, its engine's limits and rules, its step times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.latency.clock import PS_PER_S
+from kvroom.planner.cluster import (
+    fleet_dict,
+    fleet_warnings,
+    groups_of,
+    is_managed,
+    managed,
+    passage_of,
+    with_tiers,
+)
+from kvroom.planner.offload import told, warnings_of
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.simulator.cluster import Managed
+from kvroom.simulator.feed import Feed, Naming
+from kvroom.simulator.fleet import Fleet, Moment, Watch
+from kvroom.simulator.frames import Frame, Recording
+from kvroom.simulator.live import Live
+from kvroom.simulator.metrics import Limits, Outcome
+from kvroom.simulator.offload_tiers import Plant
+from kvroom.units import ceil_div
+from kvroom.workloads.distributions import parse_seconds
+from kvroom.workloads.requests import Request
+from kvroom.workloads.statistics import nearest_rank
+from kvroom.workloads.synthetic import Synthetic
+
+METRICS = ("ttft", "tpot", "itl", "e2e")
+PERCENTS = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """``metric`` (ttft, tpot, itl, e2e) at ``percent`` (None: the mean) is to be at most ``limit_s``."""
+
+    name: str
+    metric: str
+    at: str
+    limit_s: float
+
+
+def parse_slo(text: str, field: str = "--slo") -> tuple[Objective, ...]:
+    """The objectives of ``ttft_p95=2s,tpot_p95=50ms``; KvroomError names what is wrong."""
+    known = [f"{m}_{at}" for m in METRICS for at in ("mean", *(f"p{p}" for p in PERCENTS), "max")]
+    found: list[Objective] = []
+    for part in text.split(","):
+        name, equals, value = (x.strip() for x in part.partition("="))
+        if not equals or name not in known:
+            fix = did_you_mean(name, known, "Write it like ttft_p95=2s,tpot_p95=50ms.")
+            raise KvroomError(field, part.strip(), "is no objective", fix)
+        limit = parse_seconds(f"{field} {name}", value)
+        if not limit:
+            raise KvroomError(f"{field} {name}", value, "can never be met", "Write such as 200ms.")
+        metric, _, at = name.rpartition("_")
+        found.append(Objective(name, metric, at, limit))
+    return tuple(found)
+
+
+def limits_of(slo: Sequence[Objective]) -> Limits | None:
+    """What a single request is held to: every metric's objective, at whatever percentile it is set."""
+    if not slo:
+        return None
+
+    def tightest(*metrics: str) -> float:
+        limits = [o.limit_s for o in slo if o.metric in metrics]
+        return min(limits) * PS_PER_S if limits else float("inf")
+
+    return Limits(tightest("ttft"), tightest("tpot", "itl"), tightest("e2e"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """What happened to the requests of one simulation."""
+
+    workings: Workings
+    fleet: Fleet | Managed
+    slo: tuple[Objective, ...]
+    counts: Mapping[str, int]
+    blocks: int
+    """Usable ones, all replicas together."""
+    duration_s: float
+    warnings: tuple[str, ...]
+    plants: tuple[Plant, ...] = ()
+
+    @property
+    def line(self) -> list[Moment]:
+        """How things stood over time."""
+        return sorted(self.fleet.line.moments)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as ``kvroom simulate --json`` prints them."""
+        out, seconds = self.fleet.outcome, self.duration_s
+        times = {
+            "ttft_s": spread_s(out.ttft_ps),
+            "tpot_s": spread_s(out.tpot_ps),
+            "itl_s": _gaps_s(out),
+            "e2e_s": spread_s(out.e2e_ps),
+        }
+        answer: dict[str, Any] = {
+            "requests": dict(self.counts),
+            **times,
+            "output_tokens_per_s": out.output_tokens / seconds if seconds else 0.0,
+            "goodput_requests_per_s": out.good / seconds if seconds else 0.0,
+            "prefix_hit_ratio": out.cached_tokens / out.prompt_tokens if out.prompt_tokens else 0.0,
+            "preemptions": out.preempted,
+            "kv_blocks": {
+                "total": self.blocks,
+                "peak": self.fleet.peak_blocks,
+            },
+            "duration_s": seconds,
+        }
+        if self.slo:
+            answer["slo"] = {o.name: _kept(o, times) for o in self.slo}
+        if out.verifying:
+            answer["speculation"] = drafted_dict(out)
+        if self.plants:
+            answer["tiers"] = told(self.plants, seconds)
+        if isinstance(self.fleet, Managed):
+            answer["fleet"] = fleet_dict(self.fleet, seconds)
+        return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
+
+
+def drafted_dict(out: Outcome) -> dict[str, float]:
+    """What came of drafts: steps of a request that checked some, tokens drafted, kept (of an answer's last
+    step those beyond its end are not) and wasted, tokens that such a step gave."""
+    kept = out.gained_tokens - out.verifying
+    return {
+        "steps": out.verifying,
+        "drafted_tokens": out.drafted_tokens,
+        "accepted_tokens": kept,
+        "wasted_tokens": out.drafted_tokens - kept,
+        "tokens_per_step": out.gained_tokens / out.verifying,
+    }
+
+
+def _kept(o: Objective, times: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
+    value = times[f"{o.metric}_s"].get(o.at)
+    met = value is not None and value <= o.limit_s
+    return {"limit_s": o.limit_s, "value_s": value, "met": met}
+
+
+def spread_s(values_ps: Iterable[float]) -> dict[str, float | None]:
+    """Mean, nearest-rank percentiles and maximum of picoseconds, in seconds; None where there are none."""
+    ordered = sorted(values_ps)
+    if not ordered:
+        return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTS), "max"))
+    found = {f"p{p}": nearest_rank(ordered, p) / PS_PER_S for p in PERCENTS}
+    mean = sum(ordered) / len(ordered) / PS_PER_S
+    return {"mean": mean, **found, "max": ordered[-1] / PS_PER_S}
+
+
+def _gaps_s(out: Outcome) -> dict[str, float | None]:
+    gaps = out.gaps
+    count = gaps.count
+    if not count:
+        return spread_s(())
+    found = gaps.ranked([*(ceil_div(p * count, 100) for p in PERCENTS), count])
+    named = dict(zip((*(f"p{p}" for p in PERCENTS), "max"), found, strict=True))
+    mean = gaps.total_ps / count / PS_PER_S
+    return {"mean": mean, **{name: gap / PS_PER_S for name, gap in named.items()}}
+
+
+def simulate(
+    scenario: Scenario,
+    source: Iterable[Request],
+    *,
+    slo: tuple[Objective, ...] = (),
+    on_over: Callable[[Live, int | None], None] | None = None,
+    watch: Watch | None = None,
+) -> Simulated:
+    """Serve the requests of ``source`` on the deployment of ``scenario``.
+
+    ``on_over`` is told of each request that is done (and when, in ps) or dropped (None); ``watch`` of how
+    things stand, and may end it. KvroomError where the engine would not start or no step can be timed.
+    """
+    workings = work(scenario)
+    return serve(workings, source, slo=slo, on_over=on_over, watch=watch)
+
+
+def serve(
+    workings: Workings,
+    source: Iterable[Request],
+    *,
+    slo: tuple[Objective, ...] = (),
+    on_over: Callable[[Live, int | None], None] | None = None,
+    watch: Watch | None = None,
+    tell: Callable[[Frame], None] | None = None,
+) -> Simulated:
+    """``simulate`` on a deployment that is planned already.
+
+    ``tell`` is given a Frame a pass of the first replica, which is then stepped pass by pass.
+    """
+    scenario = workings.plan.scenario
+    groups = groups_of(workings)
+    rules = groups[0].rules
+    limits = limits_of(slo)
+    hashed: int | None = getattr(source, "hash_tokens", None)
+    naming = None
+    if rules.engine.enable_prefix_caching:
+        naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
+    feed = Feed(source, naming)
+    seed = getattr(source, "seed", 0)
+    groups = [replace(g, rules=g.rules.seeded(seed)) for g in with_tiers(groups, feed)]
+    plants = [g.plant for g in groups if g.plant is not None]
+    fleet: Fleet | Managed
+    if is_managed(scenario, groups):
+        if tell is not None:
+            fix = "Leave routing, tiers, fleet and disaggregation out."
+            raise KvroomError("frames", None, "show one replica, not a fleet", fix)
+        fleet = managed(scenario, groups, feed, limits, on_over=on_over, watch=watch, seed=seed)
+    else:
+        each = [g for g in groups for _ in range(g.replicas)]
+        passage = passage_of([g.clock for g in each])
+        outcome = Outcome(limits=limits, on_over=on_over, passage_ps=passage)
+        follow = feed.follow if feed.waits else None
+        engines = [
+            g.engine(outcome, feed, follow, place=n, tell=None if n else tell)
+            for n, g in enumerate(each)
+        ]
+        fleet = Fleet(engines, outcome, watch=watch)
+    fleet.serve(feed)
+    if isinstance(fleet, Fleet) and isinstance(fleet.engines[0], Recording):
+        fleet.engines[0].rest()
+    out = fleet.outcome
+    running, waiting = fleet.running_count, fleet.waiting_count
+    done = len(out.e2e_ps)
+    last = out.last_ps if not fleet.stopped else fleet.last_ps
+    return Simulated(
+        workings=workings,
+        fleet=fleet,
+        slo=slo,
+        counts={
+            "arrived": done + running + waiting + out.dropped,
+            "completed": done,
+            "running": running,
+            "waiting": waiting,
+            "dropped": out.dropped,
+        },
+        blocks=sum(g.blocks * g.most for g in groups),
+        duration_s=last / PS_PER_S,
+        warnings=(
+            *(w for w in workings.plan.warnings if w not in workings.beyond),
+            *rules.warnings,
+            *warnings_of(scenario, plants),
+            *fleet_warnings(fleet, groups, last),
+        ),
+        plants=tuple(plants),
+    )
+
+
+BAND = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+
+
+def bands(
+    answers: Sequence[Mapping[str, Any]], counts: Sequence[Mapping[str, float | None]]
+) -> dict[str, Any]:
+    """Low and high of every figure over ``answers`` of several seeds: an 80 % band, nearest ranks.
+
+    ``counts`` of who ran at once (``Line.at_once``) are banded too; they are looked at now and then, so they
+    are no figure of a single simulation.
+    """
+
+    def band(values: Iterable[float | None]) -> dict[str, float] | None:
+        ordered = sorted(value for value in values if value is not None)
+        if not ordered:
+            return None
+        return {"low": nearest_rank(ordered, 10), "high": nearest_rank(ordered, 90)}
+
+    found: dict[str, Any] = {"seeds": len(answers)}
+    for name in BAND:
+        found[name] = {at: band(a[name][at] for a in answers) for at in answers[0][name]}
+    found["requests_at_once"] = {at: band(c[at] for c in counts) for at in counts[0]}
+    for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
+        found[name] = band(a[name] for a in answers)
+    return found
+
+
+def over_seeds(
+    made: Simulated,
+    answer: Mapping[str, Any],
+    source: Synthetic,
+    many: int,
+    *,
+    slo: tuple[Objective, ...] = (),
+    watch: Watch | None = None,
+) -> tuple[Simulated, dict[str, Any]]:
+    """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
+    and ``answer`` its figures; fewer where ``watch`` ends one."""
+    answers, counts = [answer], [made.fleet.line.at_once]
+    while len(answers) < many and not made.fleet.stopped:
+        again = replace(source, seed=source.seed + len(answers))
+        made = serve(made.workings, again, slo=slo, watch=watch)
+        if not made.fleet.stopped:
+            answers.append(made.to_dict())
+            counts.append(made.fleet.line.at_once)
+    return made, bands(answers, counts)

@@ -1,0 +1,250 @@
+"""The Plan's times: step, serving, cost, from what the model of steps says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import inf
+
+from kvroom.answer.plan import Cost, EngineCapacity, Serving, Step
+from kvroom.latency import calibration
+from kvroom.latency.disaggregation import Handed, Pools
+from kvroom.latency.estimate import CHUNK_TOKENS, Timing
+from kvroom.latency.load import Load, Times, served
+from kvroom.latency.own_points import drawn_to, points_for
+from kvroom.latency.step_time import Rates
+from kvroom.latency.traffic import Traffic, compute_dtype
+from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.sharding.deployment import Deployment
+from kvroom.units import check_int, show_rate
+
+MOST_SLOTS = 4096
+"""Requests that run at once where neither cache nor engine sets a limit."""
+NOTED = 0.1
+"""What published runs did unsaid is told where it changes the cache's rate by more (a logarithm)."""
+CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
+
+
+def rates_of(d: Deployment) -> Rates | None:
+    """The peaks that the steps of ``d`` meet; None where the card's arithmetic is not known."""
+    return Rates.of(d.device, compute_dtype(d.weights.quantisation.linear, d.device))
+
+
+def timing_of(d: Deployment, scenario: Scenario) -> Timing | None:
+    """The times of ``d``, drawn to the measurements of the calibration file where ``scenario`` has one;
+    None where the card's arithmetic is not known."""
+    rates = rates_of(d)
+    if rates is None:
+        return None
+    timing = Timing.of(d, rates)
+    if scenario.calibration is None:
+        return timing
+    return drawn_to(timing, points_for(scenario.calibration, d, scenario.model))
+
+
+def notes_of(
+    d: Deployment, timing: Timing | None, w: Workload | None, load: Load | None
+) -> tuple[str, ...]:
+    """What the times take from published runs because the question does not say it; what they lack."""
+    said = []
+    longest = load.input_tokens + load.output_tokens if load is not None else 0
+    if longest > d.context_tokens:
+        said.append(
+            f"a request of the workload comes to {longest:,} tokens, and the longest may have"
+            f" {d.context_tokens:,} (--context)"
+        )
+    if timing is None:
+        if load is not None and d.model.generates:
+            said.append("no times: the card's arithmetic is not known (flops_per_s)")
+        return tuple(said)
+    width = calibration.width_class(d.weights.quantisation.linear.name)
+    narrow = timing.table["effects"].get(f"weights={width} cache=auto", {})
+    if narrow.get("cache_eta", 0) > NOTED and calibration.unsaid_cache(d):
+        said.append(
+            f"times are those of published runs with {width} weights, which mostly kept the cache in 8"
+            " bits; say how wide it is for times of that width (--kv-dtype bf16)"
+        )
+    if w is not None and (w.input_tokens is None) is not (w.output_tokens is None):
+        missing = "output" if w.output_tokens is None else "input"
+        said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
+    if load is not None and not load.static and calibration.unsaid_intake(d):
+        said.append(
+            "the first token waits as in SGLang's published runs, which took in requests every 10 to 30"
+            " steps; a server without that flag is quicker (--engine-arg scheduler_recv_interval=1)"
+        )
+    return tuple(said)
+
+
+def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load | None:
+    """What ``w`` asks of the deployment; None where it states no lengths."""
+    if w.input_tokens is None or w.output_tokens is None:
+        return None
+    users = w.concurrency or d.concurrency or 1
+    cache_slots, most = inf, float(MOST_SLOTS * d.layout.dp)
+    if capacity is not None and not w.static:
+        if capacity.kv_tokens:
+            cache_slots = capacity.kv_tokens / (w.input_tokens + w.output_tokens / 2) * d.layout.dp
+        if capacity.max_running_requests:
+            most = capacity.max_running_requests * d.layout.dp
+    chunk = next((d.args[f] for f in CHUNK_FLAGS if isinstance(d.args.get(f), int)), None)
+    return Load(
+        input_tokens=w.input_tokens,
+        output_tokens=w.output_tokens,
+        users=users,
+        cache_slots=cache_slots,
+        most=most,
+        chunk_tokens=check_int("engine_args.chunk", chunk, low=1, high=2**40)
+        if chunk is not None
+        else CHUNK_TOKENS,
+        requests_per_s=w.requests_per_s,
+        static=w.static,
+    )
+
+
+def step_of(traffic: Traffic, d: Deployment, timing: Timing | None, batch: int) -> Step:
+    """One decode step of ``batch`` requests of ``context_tokens``: bytes, FLOPs, seconds."""
+    tokens = d.context_tokens
+    moved, flops = traffic.step_bytes(batch, tokens), traffic.decode_flops(batch, tokens)
+    span = timing.step(batch, tokens)[1] if timing else None
+    gained = sum((1.0, *d.speculation.kept)) if d.speculation else 1.0
+    return Step(
+        batch=batch,
+        bytes=moved,
+        flops=flops,
+        seconds=span.seconds if span else None,
+        seconds_low=span.low if span else None,
+        seconds_high=span.high if span else None,
+        bound=_bound(d, moved.weights + moved.kv + moved.state, flops),
+        crossover_batch=traffic.crossover_batch(tokens),
+        tokens_per_request=gained,
+        tokens_per_s=batch * gained / span.seconds if span else None,
+    )
+
+
+def _bound(d: Deployment, moved: int, flops: int) -> str | None:
+    """What a step waits for at the card's peak rates: its memory or its arithmetic."""
+    peak = d.device.flops(compute_dtype(d.weights.quantisation.linear, d.device))
+    if peak is None:
+        return None
+    return "memory" if moved / d.device.memory_bytes_per_s >= flops / peak else "compute"
+
+
+def _banded(first: Timing, second: Timing, times: Times | Handed, output_tokens: int) -> Serving:
+    """``times`` with the bands of those who give the first token, and the others."""
+    tpot = second.span("tpot", times.tpot_s)
+    ttft = None if times.ttft_s is None else first.span("ttft", times.ttft_s)
+    return Serving(
+        tpot_s=tpot.seconds,
+        tpot_low_s=tpot.low,
+        tpot_high_s=tpot.high,
+        ttft_s=ttft.seconds if ttft else None,
+        ttft_low_s=ttft.low if ttft else None,
+        ttft_high_s=ttft.high if ttft else None,
+        output_tokens_per_s=times.requests_per_s * output_tokens,
+    )
+
+
+def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times | None]:
+    """Times under the load, and their parts; all None where nothing is asked or known."""
+    if timing is None or load is None:
+        return Serving(), None
+    times = served(timing.clock, load)
+    return _banded(timing, timing, times, load.output_tokens), times
+
+
+ENERGY_SHARES = (0.4, 0.7, 1.0)
+"""Of a card's thermal limit, what it draws while it serves: least, usual, most (an estimate)."""
+
+
+def cost_of(
+    d: Deployment, replicas: int, step: Step, load: Load | None, times: Times | None
+) -> Cost:
+    """Money and energy at the plan's load, else at its step: dollars an hour of all replicas, for a
+    million output and input tokens, and for an hour of one user; joules an output token by the card's
+    thermal limit."""
+    output = step.tokens_per_s
+    entering = users = None
+    if load is not None and times is not None:
+        output = times.requests_per_s * load.output_tokens
+        entering = times.requests_per_s * load.input_tokens
+        users = times.decoding if load.requests_per_s is not None else load.users
+    elif output is not None:
+        users = step.batch
+    made = price_of([(d, 1)], output, entering, users)
+    whole = made.usd_per_hour
+    return replace(made, usd_per_hour=None if whole is None else whole * replicas)
+
+
+def price_of(
+    parts: Sequence[tuple[Deployment, int]],
+    output: float | None,
+    entering: float | None,
+    users: float | None,
+) -> Cost:
+    """Money and energy of so many copies of each deployment that together make ``output`` tokens a
+    second, take in ``entering`` and serve ``users`` at once."""
+    hours = [(d.device.usd_per_hour, d.layout.gpus * n) for d, n in parts]
+    limits = [(d.device.tdp_w, d.layout.gpus * n) for d, n in parts]
+    hour, watts = _summed(hours), _summed(limits)
+    joules = [watts * s / output if watts and output else None for s in ENERGY_SHARES]
+    return Cost(
+        usd_per_hour=hour,
+        usd_per_million_output_tokens=_a_million(hour, output),
+        usd_per_million_input_tokens=_a_million(hour, entering),
+        usd_per_user_hour=hour / users if hour is not None and users else None,
+        joules_per_output_token=joules[1],
+        joules_per_output_token_low=joules[0],
+        joules_per_output_token_high=joules[2],
+    )
+
+
+def _summed(each: Sequence[tuple[float | None, int]]) -> float | None:
+    """The sum of figures times their counts; None where one is not known."""
+    known = [value * count for value, count in each if value is not None]
+    return sum(known) if len(known) == len(each) else None
+
+
+def _a_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float | None:
+    if usd_per_hour is None or not tokens_per_s:
+        return None
+    return usd_per_hour / 3600 / tokens_per_s * 1e6
+
+
+def handed_serving(
+    first: Timing | None, second: Timing | None, pools: Pools | None, times: Handed | None
+) -> Serving:
+    """The times of two pools: the first token by the first one's band, the others by the second's."""
+    if first is None or second is None or pools is None or times is None:
+        return Serving()
+    return _banded(first, second, times, pools.decode.output_tokens)
+
+
+def cost_of_pools(
+    parts: Sequence[tuple[Deployment, int]], step: Step, pools: Pools | None, times: Handed | None
+) -> Cost:
+    """Money and energy of two pools at their load, else at the second one's step."""
+    if pools is None or times is None:
+        many = parts[1][1]
+        made = None if step.tokens_per_s is None else step.tokens_per_s * many
+        return price_of(parts, made, None, None if made is None else step.batch * many)
+    rate = times.requests_per_s
+    users = times.decoding if pools.prefill.requests_per_s is not None else pools.prefill.users
+    return price_of(
+        parts, rate * pools.decode.output_tokens, rate * pools.prefill.input_tokens, users
+    )
+
+
+def pool_notes(pools: Pools, times: Handed) -> Iterator[str]:
+    """What speaks against two pools, with the numbers."""
+    most = f"{pools.most:,.3g} requests a second"
+    what = {"prefill": "the prefill pool", "link": "the links", "decode": "the decode pool"}
+    if times.saturated:
+        yield (
+            f"more requests arrive than the pools can serve, {most} ({what[pools.binding]}):"
+            " they queue without end"
+        )
+    if pools.binding == "link":
+        yield (
+            f"links of {show_rate(pools.link_bytes_per_s)} a replica hold up both pools at {most}:"
+            f" {show_rate(pools.needed_bytes_per_s)} would not"
+        )

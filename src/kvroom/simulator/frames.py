@@ -1,0 +1,190 @@
+"""A simulation as pictures: after each pass who holds which block, who came, ran, waited, was done.
+
+Frames are told as differences from the one before, read off the block pool and the queues themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvroom.engines.scheduler import Pass
+from kvroom.engines.vllm.scheduler import Scheduler
+from kvroom.kvcache.request import Sequence
+from kvroom.latency.clock import PS_PER_S, StepClock
+from kvroom.simulator.live import Follow, Live
+from kvroom.simulator.loop import Stepper
+from kvroom.simulator.metrics import Outcome
+
+FREE, KEPT, SHARED = 0, -1, -2
+"""Owners that are no request: nobody; nobody, but its tokens can still be found; more than one request.
+A request is its number, from 1."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """What changed until a pass was scheduled, and when that pass runs.
+
+    ``blocks``: runs of changed blocks as first block, how many, their owner. Requests are told by number:
+    ``came`` to the queue, ``admitted`` from it, ``preempted`` back to it, ``done``, ``dropped`` (they can
+    never be served). ``first``: (request, wait for its first token); ``gaps``: (time between two tokens
+    of a request, how many such). Times in picoseconds.
+    """
+
+    start_ps: int = 0
+    end_ps: int = 0
+    blocks: list[int] = field(default_factory=list)
+    held: int = 0
+    shared: int = 0
+    kept: int = 0
+    free: int = 0
+    running: int = 0
+    waiting: int = 0
+    preempted_waiting: int = 0
+    came: list[int] = field(default_factory=list)
+    admitted: list[int] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+    first: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, in seconds to the microsecond; lists that are empty are left out."""
+        found: dict[str, Any] = {
+            "start_s": _seconds(self.start_ps),
+            "held": self.held,
+            "shared": self.shared,
+            "kept": self.kept,
+            "free": self.free,
+            "running": self.running,
+            "waiting": self.waiting,
+            "preempted_waiting": self.preempted_waiting,
+        }
+        lists = {
+            "blocks": self.blocks,
+            "came": self.came,
+            "admitted": self.admitted,
+            "preempted": self.preempted,
+            "done": self.done,
+            "dropped": self.dropped,
+            "first": [(number, _seconds(ps)) for number, ps in self.first],
+            "gaps": [(_seconds(ps), count) for ps, count in self.gaps],
+        }
+        return found | {name: value for name, value in lists.items() if value}
+
+
+def _seconds(ps: int) -> float:
+    """As fine as a picture shows; finer digits would be most of what is sent."""
+    return round(ps / PS_PER_S, 6)
+
+
+class Recording(Stepper):
+    """A Stepper over vLLM's rules that tells a Frame a pass, and a last one when it has come to rest."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        clock: StepClock,
+        outcome: Outcome,
+        sequence: Callable[[Live], Sequence],
+        *,
+        follow: Follow | None = None,
+        clocks: Mapping[int, StepClock] | None = None,
+        tell: Callable[[Frame], None],
+    ) -> None:
+        super().__init__(scheduler, clock, outcome, sequence, follow=follow, clocks=clocks)
+        self.glides = None  # every pass is a picture
+        self.tell = tell
+        self._scheduler = scheduler
+        self._owners = [FREE] * scheduler.cache.pool.total
+        self._frame = Frame()
+        self._again: set[int] = set()  # indices of the preempted, while they wait
+
+    def rest(self) -> None:
+        """Tell what has changed since the last pass."""
+        self._frame.start_ps = self._frame.end_ps = max(self.end, self.decide)
+        self._tell()
+
+    def _queue(self, live: Live) -> None:
+        self._frame.came.append(live.index + 1)
+        super()._queue(live)
+
+    def _drop(self, index: int) -> None:
+        self._frame.dropped.append(index + 1)
+        self._again.discard(index)
+        super()._drop(index)
+
+    def _scheduled(self, made: Pass) -> None:
+        frame = self._frame
+        frame.admitted += [sequence.index + 1 for sequence, _, _ in made.admitted]
+        frame.preempted += [sequence.index + 1 for sequence in made.preempted]
+        self._again.difference_update(sequence.index for sequence, _, _ in made.admitted)
+        self._again.update(sequence.index for sequence in made.preempted)
+        start = max(self.decide, self.end)
+        super()._scheduled(made)
+        if made.work:
+            frame.start_ps, frame.end_ps = start, self.end
+            self._tell()
+
+    def delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
+        """Note who got a token in a pass, and who is done."""
+        frame = self._frame
+        gaps: Counter[int] = Counter()
+        begun: list[Live] = []
+        for work in done.work:
+            live = self.running.get(work.sequence.index)
+            if not work.samples or live is None:
+                continue
+            if live.first_ps < 0:
+                begun.append(live)
+            else:
+                gaps[over - live.token_ps] += 1
+        frame.gaps += sorted(gaps.items())
+        frame.done += [sequence.index + 1 for sequence in finished]
+        self._again.difference_update(sequence.index for sequence in finished)
+        super().delivered(done, finished, over)
+        frame.first += [(live.index + 1, live.first_ps - live.arrival_ps) for live in begun]
+
+    def _tell(self) -> None:
+        frame, scheduler = self._frame, self._scheduler
+        owners = self._read()
+        frame.blocks = _changes(self._owners, owners)
+        self._owners = owners
+        frame.held = scheduler.blocks_in_use
+        frame.shared = owners.count(SHARED)
+        frame.kept = owners.count(KEPT)
+        frame.free = len(owners) - 1 - frame.held - frame.kept
+        frame.running, frame.waiting = scheduler.running_count, scheduler.waiting_count
+        frame.preempted_waiting = len(self._again)
+        self._frame = Frame()
+        self.tell(frame)
+
+    def _read(self) -> list[int]:
+        """The owner of every block, the null block a free one."""
+        pool = self._scheduler.cache.pool
+        references = pool.references
+        found = [FREE if key is None else KEPT for key in pool.keys]
+        found += [FREE] * (pool.total - len(found))
+        for sequence in self._scheduler.running:
+            number = sequence.index + 1
+            for table in sequence.tables:
+                for block in table:
+                    if block:
+                        found[block] = number if references[block] == 1 else SHARED
+        return found
+
+
+def _changes(before: list[int], now: list[int]) -> list[int]:
+    """Runs of blocks whose owner changed: first block, how many, owner."""
+    found: list[int] = []
+    for block, (old, new) in enumerate(zip(before, now, strict=True)):
+        if old == new:
+            continue
+        if found and found[-3] + found[-2] == block and found[-1] == new:
+            found[-2] += 1
+        else:
+            found += (block, 1, new)
+    return found

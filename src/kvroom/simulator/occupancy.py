@@ -1,0 +1,178 @@
+"""How many requests of a workload are held at once: a quick estimate in closed form.
+
+A request that decodes stays one step a token, its blocks growing from its prompt's to its last
+token's. So what one running request holds on average is its mean over its steps, and of many kinds each
+counts as long as it stays. Requests that share a prefix hold it once. Blocks that are free and too few for
+the prompt that waits count for nothing; neither do those of a request that is done until the engine
+takes them back. Where prompts take more tokens than a step computes, tokens bind and not blocks: a request
+costs its prompt and its answer in tokens and stays a step a token of the answer.
+
+Simulations of mixed lengths run within a sixth of it, most within a twentieth; requests all of one length
+keep company, and short answers to long prompts then run up to a third fewer at once
+(``tests/unit/test_occupancy.py``).
+
+The band is one of 80 %, of two parts that know nothing of each other. Requests hold more or less as their
+lengths are drawn and as far as they have come: of n that fill the cache their sum varies by √n times what
+one does (central limit), so n varies by √n times what one holds varies relative to its mean. And the closed
+form itself is off by ``OFF``. The engine's own limit (``max_num_seqs``) cuts the band off. It is a band of
+what runs on average while others wait: the longer it runs, the fewer means lie outside. At one moment more
+do, where requests that began together stay in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
+from math import inf, sqrt
+
+from kvroom.answer.plan import Room
+from kvroom.engines.base import EngineAnswer
+from kvroom.errors import KvroomError
+from kvroom.scenario.scenario import Workload
+from kvroom.sharding.deployment import Deployment
+from kvroom.simulator.engines import played
+from kvroom.simulator.script import Engine, Group
+from kvroom.workloads.distributions import Fixed
+from kvroom.workloads.synthetic import Synthetic, of_workload
+
+DRAWS = 256
+"""Requests that stand for a workload whose lengths differ."""
+PARTS = 4
+"""Stretches of a decode at whose middles blocks that do not simply grow are counted."""
+OFF = 0.05
+"""How far the mean of a simulation lies from the closed form, relative: root mean square over the loads and
+seeds of ``test_simulations_lie_within_the_band`` in ``tests/unit/test_occupancy.py``."""
+WIDE = 1.2816
+"""Standard deviations that four of five of a normal distribution lie within."""
+
+
+def expected_room(
+    d: Deployment, answer: EngineAnswer, workload: Workload | None
+) -> tuple[Room, Room]:
+    """Requests of ``workload`` at once on all data-parallel replicas: each for itself, and with the prefix
+    that they share held once. Nothing is known where no lengths are asked or the engine would not start."""
+    if workload is None or not (answer.starts or answer.cache_given):
+        return Room(), Room()
+    if workload.input_tokens is None and workload.input is None:
+        return Room(), Room()
+    try:
+        rules = played(d, answer)
+        # When they come does not matter here.
+        made = of_workload(
+            replace(workload, arrivals=workload.arrivals or "once", requests_per_s=None)
+        )
+    except KvroomError:
+        return Room(), Room()
+    engine = rules.engine
+    limit = engine.settings.max_model_len
+    lengths = [
+        (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in _lengths(made) if i < limit
+    ]
+    if not lengths:
+        return Room(), Room()
+    capacity = answer.capacity
+    limited = capacity is not None and capacity.max_running_requests is not None
+    most = engine.settings.max_num_seqs if limited else inf
+    usable = engine.num_gpu_blocks - 1
+    ahead = rules.passes_in_flight - 1
+    held, varies = held_blocks(engine, lengths, ahead)
+    head = waiting_blocks(engine, lengths)
+    tokens = engine.settings.max_num_batched_tokens if limited else inf
+    alone = min(max(0.0, usable - head) / held, _in_step(lengths, tokens))
+    shared, own_held = alone, held
+    prefix = made.prefix
+    if prefix.tokens and engine.enable_prefix_caching:
+        once = sum(prefix.tokens // g.block_size for g in engine.groups if g.type == "full")
+        kept = prefix.tokens // engine.groups[0].block_size * engine.groups[0].block_size
+        rest, left = held - once, usable - prefix.groups * once
+        own = [(max(1, p - kept), o) for p, o in lengths]
+        if rest > 0 and left > 0:
+            room = max(0.0, left - waiting_blocks(engine, own)) / rest
+            room = min(room, _in_step(own, tokens))
+            if room > alone:
+                shared, own_held = room, rest
+    dp = d.layout.dp
+    return (
+        _banded(alone * dp, varies / held, most * dp),
+        _banded(shared * dp, varies / own_held, most * dp),
+    )
+
+
+def _banded(requests: float, varies: float, most: float) -> Room:
+    """``requests``, each of which holds its mean give or take ``varies`` of it, where ``most`` may run."""
+    away = WIDE * sqrt(requests * varies**2 + (requests * OFF) ** 2)
+    low, high = max(0.0, requests - away), requests + away
+    return Room(requests=min(most, requests), low=min(most, low), high=min(most, high))
+
+
+def _lengths(made: Synthetic) -> Iterable[tuple[int, int]]:
+    varied = [made.input, made.output, made.turns, made.agent]
+    if all(isinstance(each, Fixed) for each in varied) and made.turns.mean == made.agent.mean == 1:
+        return [(made.prefix.tokens + round(made.input.mean), round(made.output.mean))]
+    return ((r.input_tokens, r.output_tokens) for r in islice(made, DRAWS))
+
+
+def held_blocks(
+    engine: Engine, lengths: Sequence[tuple[int, int]], ahead: int
+) -> tuple[float, float]:
+    """Blocks that a running request holds on average and their standard deviation, requests of these
+    lengths coming one as often as the other; each keeps its blocks ``ahead`` steps longer than it runs."""
+    weight = total = even = squares = 0.0
+    for prompt, answer in lengths:
+        # Its own passes (a prompt begins anywhere in a step's tokens), then a step a token after the first.
+        passes = 1 + prompt / engine.settings.max_num_batched_tokens
+        steps = answer - 1
+        first, last = _blocks(engine.groups, prompt), _blocks(engine.groups, prompt + steps)
+        total += passes * first + sum(_grown(g, prompt, steps) for g in engine.groups)
+        total += ahead * last
+        # The deviation is that of what grows evenly from first to last.
+        even += passes * first + steps * (first + last) / 2
+        squares += passes * first**2 + steps * (first**2 + first * last + last**2) / 3
+        weight += passes + steps
+    return total / weight, sqrt(max(0.0, squares / weight - (even / weight) ** 2))
+
+
+def waiting_blocks(engine: Engine, lengths: Sequence[tuple[int, int]]) -> float:
+    """Blocks that are free on average because the prompt that waits needs more: half of it."""
+    needs = [_blocks(engine.groups, prompt) for prompt, _ in lengths]
+    total = sum(needs)
+    return sum(n * n for n in needs) / total / 2 if total else 0.0
+
+
+def _in_step(lengths: Sequence[tuple[int, int]], tokens: float) -> float:
+    """Requests at once where every step computes ``tokens``: by Little's law, those begun a step times the
+    steps that each stays."""
+    stays = sum(1 + p / tokens + o - 1 for p, o in lengths)
+    return tokens * stays / sum(p + o - 1 for p, o in lengths)
+
+
+def _blocks(groups: Iterable[Group], tokens: int) -> float:
+    return sum(_group_blocks(g, tokens) for g in groups)
+
+
+def _grown(g: Group, prompt: int, steps: int) -> float:
+    """Blocks times steps of a decode of ``steps`` from ``prompt`` tokens on."""
+    if g.type == "full":
+        return _upto(prompt + steps, g.block_size) - _upto(prompt, g.block_size)
+    middles = (prompt + steps * (2 * part + 1) // (2 * PARTS) for part in range(PARTS))
+    return steps * sum(_group_blocks(g, tokens) for tokens in middles) / PARTS
+
+
+def _upto(tokens: int, size: int) -> int:
+    """The sum of ceil(n / size) over n = 1 … tokens."""
+    whole, rest = divmod(tokens, size)
+    return size * whole * (whole + 1) // 2 + rest * (whole + 1)
+
+
+def _group_blocks(g: Group, tokens: int) -> float:
+    size = g.block_size
+    match g.type:
+        case "full":
+            return -(-tokens // size)
+        case "sliding_window":
+            # A window may begin anywhere in a block, so it touches a part of one more.
+            return min(-(-tokens // size), (g.reach - 1) / size + 1)
+        case "chunked_local":
+            return -(-((tokens - 1) % g.reach + 1) // size)
+    return 1

@@ -1,0 +1,252 @@
+"""From the tiers that are asked for to what one engine meets: room in pages, links, latency, warnings.
+
+Bytes: a page takes its blocks once in a tier, whatever the layout; a GPU's own link carries what that GPU
+stores, host memory and drives carry what all of them do. What is read from below goes through all that
+lies above it, as in ``timing.tiers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+
+from kvroom.errors import KvroomError
+from kvroom.hardware.device import Tier
+from kvroom.hardware.node import Machine
+from kvroom.latency.clock import PS_PER_S, StepClock
+from kvroom.latency.traffic import smallest
+from kvroom.scenario.offload import TierAsked
+from kvroom.sharding.deployment import Deployment
+from kvroom.simulator.links import WRITE, Link
+from kvroom.simulator.offload import Level, Tiers
+from kvroom.simulator.tier_store import Store
+from kvroom.units import show_gib, show_rate, show_seconds
+
+GPUS_A_MACHINE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockBytes:
+    """One block of cache: ``once`` in a tier, ``gpu`` on the GPU that stores most of it, ``all`` together."""
+
+    once: int
+    gpu: int
+    all: int
+
+    @classmethod
+    def of(cls, d: Deployment, block_tokens: int) -> BlockBytes:
+        """Those of a deployment's growing layers."""
+        once = sum((kind.growth(d.kv) * count for kind, count in d.model.stores), Fraction(0))
+        ranks = [ceil(rank.token_bytes(d.kv) * block_tokens) for rank in d.own_ranks]
+        return cls(once=ceil(once * block_tokens), gpu=max(ranks), all=sum(ranks) * d.layout.tp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sized:
+    """A tier that is asked for, with the machine's figures where nothing else is said.
+
+    ``bytes`` are those of one copy of the deployment that can be used (None: no limit).
+    """
+
+    asked: TierAsked
+    tier: Tier
+    bytes: int | None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds until a transfer's first byte."""
+        own = self.asked.latency_s
+        return (self.tier.latency_s or 0.0) if own is None else own
+
+
+def sized(wanted: Iterable[TierAsked], machine: Machine) -> tuple[Sized, ...]:
+    """The tiers on ``machine``; those of no bytes are left out. KvroomError where a figure is missing."""
+    found = [_sized(each, machine) for each in wanted]
+    return tuple(each for each in found if each.bytes != 0)
+
+
+def _sized(wanted: TierAsked, machine: Machine) -> Sized:
+    tier = machine.tier(wanted.kind) or Tier(name=wanted.kind)
+    if (tier.bytes_per_s if wanted.bytes_per_s is None else wanted.bytes_per_s) is None:
+        why = f"{machine.device.name} has none apart from the GPU's own memory, or no known rate"
+        fix = "Leave it out, or give bytes_per_s (and bytes)."
+        raise KvroomError("tiers", wanted.kind, why, fix)
+    size = tier.bytes if wanted.bytes is None else wanted.bytes
+    if size is None and wanted.kind != "network":
+        fix = f"Write {wanted.kind}:512GiB."
+        raise KvroomError("tiers", wanted.kind, "has no known size on this machine", fix)
+    said: list[str] = []
+    if size is not None and tier.bytes is not None and size > tier.bytes:
+        said.append(
+            f"{wanted.kind}: {show_gib(size)} asked for, the machine has {show_gib(tier.bytes)}"
+            f" ({tier.source.kind})"
+        )
+    pinned = wanted.pinned_bytes
+    if pinned is not None and size is not None and pinned < size:
+        said.append(
+            f"host: only {show_gib(pinned)} of {show_gib(size)} can be pinned: the rest keeps nothing"
+        )
+        size = pinned
+    return Sized(asked=wanted, tier=tier, bytes=size, warnings=tuple(said))
+
+
+Common = dict[str, tuple[Store, Link]]
+"""By kind of tier: what all replicas share."""
+
+
+@dataclass(kw_only=True)
+class Plant:
+    """What equal engines have in common to make their ``Tiers``: sizes, rates, shared stores.
+
+    ``engines`` is how many engines there are at most, of all plants that have ``common`` in common.
+    """
+
+    tiers: tuple[Sized, ...]
+    machine: Machine
+    d: Deployment
+    clock: StepClock
+    block_tokens: int
+    unit: int
+    batch_tokens: int
+    engines: int = 1
+    common: Common = field(default_factory=dict)
+    made: list[Tiers] = field(default_factory=list)
+
+    @property
+    def block(self) -> BlockBytes:
+        """Bytes of a block."""
+        return BlockBytes.of(self.d, self.block_tokens)
+
+    @property
+    def shared(self) -> bool:
+        """Whether what one engine does matters to others."""
+        return any(t.asked.shared for t in self.tiers)
+
+    def make(self, engine: int) -> Tiers:
+        """Empty tiers of one more engine, its number among all."""
+        tiers = Tiers(
+            self._levels(),
+            self.clock,
+            block_tokens=self.block_tokens,
+            unit=self.unit,
+            batch_tokens=self.batch_tokens,
+            layers=sum(count for _, count in self.d.model.stores),
+            engine=engine,
+            engines=self.engines,
+        )
+        self.made.append(tiers)
+        return tiers
+
+    def _levels(self) -> list[Level]:
+        dp = self.d.layout.dp
+        above = self._above()
+        levels: list[Level] = []
+        for t in self.tiers:
+            kind = t.asked.kind
+            if t.asked.shared:
+                if kind not in self.common:
+                    self.common[kind] = self._store(t, 1), self._own(t, 1)
+                store, link = self.common[kind]
+            else:
+                store, link = self._store(t, dp), self._own(t, dp)
+            if kind == "network":
+                link = self._own(t, 1)  # each engine has its own adapters
+            if kind == "host":
+                above = [link] if t.asked.bytes_per_s is not None else [*above, link]
+            levels.append(
+                Level(
+                    name=kind,
+                    store=store,
+                    links=tuple(above if kind == "host" else [*above, link]),
+                    latency_ps=round(t.latency_s * PS_PER_S),
+                    back=t.asked.write == "back",
+                    inclusive=t.asked.inclusive,
+                    layerwise=t.asked.layerwise,
+                    shared=t.asked.shared,
+                )
+            )
+        return levels
+
+    def _above(self) -> list[Link]:
+        """What lies between the GPUs and the tiers: the link of each GPU to the host, host memory."""
+        device, block = self.machine.device, self.block
+        if device.unified_memory:
+            return []
+        links: list[Link] = []
+        if device.host_link is not None:
+            links.append(Link(int(device.host_link.bytes_per_s), block.gpu, duplex=True))
+        host = self.machine.tier("host")
+        if (
+            host is not None
+            and host.bytes_per_s
+            and not any(t.asked.kind == "host" for t in self.tiers)
+        ):
+            links.append(Link(_share(host.bytes_per_s, self.d.layout.dp), block.all, duplex=False))
+        return links
+
+    def _own(self, t: Sized, dp: int) -> Link:
+        """The tier's own link. An adapter carries what its GPU stores; a rate that is given is that of
+        one copy of the deployment, all GPUs together."""
+        kind, given, block = t.asked.kind, t.asked.bytes_per_s, self.block
+        rate = given if given is not None else t.tier.bytes_per_s
+        assert rate is not None
+        adapters = kind == "network" and given is None
+        size = block.gpu if adapters else block.all
+        duplex = kind == "network" or (kind == "host" and given is not None)
+        return Link(_share(rate, 1 if kind == "network" else dp), size, duplex=duplex)
+
+    def _store(self, t: Sized, dp: int) -> Store:
+        room = None if t.bytes is None else t.bytes // dp // (self.block.once * self.unit)
+        return Store(room, t.asked.policy)
+
+    def warnings(self) -> Iterable[str]:
+        """What speaks against a tier, with its numbers."""
+        for t in self.tiers:
+            yield from t.warnings
+        if not self.made:
+            return
+        size = show_gib(self.block.once * self.unit)
+        for level in self.made[0].levels:
+            if level.store.room == 0:
+                tokens = self.unit * self.block_tokens
+                yield f"{level.name}: not one page of {tokens:,} tokens ({size}) fits: it keeps nothing"
+            yield from self._too_slow(self.made[0], level)
+        yield from self._late()
+
+    def _late(self) -> Iterable[str]:
+        """Writes that a link was far behind with when the last request was let in."""
+        for place, level in enumerate(self.made[0].levels):
+            late = [
+                max(link.free_ps(WRITE) for link in tiers.levels[place].links) - tiers.last_ps
+                for tiers in self.made
+            ]
+            if max(late) > PS_PER_S:
+                yield (
+                    f"{level.name}: its writes end up to {show_seconds(max(late) / PS_PER_S)} late:"
+                    " more is written than its link carries, and a real engine would write less or wait"
+                )
+
+    def _too_slow(self, tiers: Tiers, level: Level) -> Iterable[str]:
+        page = self.unit * self.block_tokens
+        pages = self.d.context_tokens // page
+
+        def pays(count: int) -> bool:
+            return tiers.alone_ps(level, count * page) <= tiers.computing_ps(0, count * page)
+
+        if not pages or smallest(pays, pages):
+            return
+        tokens = pages * page
+        rate = level.links[-1].bytes_per_s or 0
+        fetch, anew = tiers.alone_ps(level, tokens), tiers.computing_ps(0, tokens)
+        yield (
+            f"{level.name}: at {show_rate(rate)} it is slower than computing anew at any length"
+            f" ({tokens:,} tokens: {show_seconds(fetch / PS_PER_S)} to fetch,"
+            f" {show_seconds(anew / PS_PER_S)} to compute): nothing is read from it"
+        )
+
+
+def _share(rate: float, dp: int) -> int:
+    return max(1, int(rate) // dp)

@@ -1,0 +1,211 @@
+"""Replicas that come and go: what each did, when more of them start, when one dies.
+
+A replica that starts first loads its weights (``cold_ps``), with an empty cache. One that drains takes no
+more requests and goes when it is through with its own. One that dies loses its cache; the step that it
+was in still counts, and whoever it served goes elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from typing import TYPE_CHECKING
+
+from kvroom.latency.clock import PS_PER_S
+from kvroom.simulator.fleet import Engine
+from kvroom.simulator.live import Live
+from kvroom.simulator.metrics import Limits, Outcome
+from kvroom.simulator.router import Router
+
+if TYPE_CHECKING:
+    from kvroom.simulator.handover import Source
+
+
+class State(Enum):
+    """How a replica stands."""
+
+    OFF = "off"
+    STARTING = "starting"
+    UP = "up"
+    DRAINING = "draining"
+    DOWN = "down"
+
+
+@dataclass(kw_only=True)
+class Replica:
+    """One replica, by its ``place`` among all: how to make its engine (``make``, told the place), how
+    long it takes to start, how many blocks it has, and what became of it."""
+
+    place: int
+    make: Callable[[int], Engine]
+    blocks: int
+    cold_ps: int = 0
+    kind: str = ""
+    gpus: int = 1
+    role: str = ""
+    state: State = State.OFF
+    engine: Engine | None = None
+    requests: int = 0
+    completed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cold_starts: int = 0
+    failures: int = 0
+    peak_blocks: int = 0
+    on_ps: int = 0
+    """How long it was there, up or starting, until it last went."""
+    dies_ps: int = -1
+    """When it dies by chance."""
+    since_ps: int = -1
+    """Since when it has been there; −1 where it is not."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether it works on requests."""
+        return self.state in (State.UP, State.DRAINING)
+
+    def up(self) -> None:
+        """It takes requests from now on, with an empty cache."""
+        self.state = State.UP
+        self.engine = self.make(self.place)
+        self.engine.strict = True
+
+    def off(self, now: int, state: State = State.OFF) -> None:
+        """It is gone: its engine and its cache are no more."""
+        self.note()
+        self.state = state
+        self.engine = None
+        if self.since_ps >= 0:
+            self.on_ps += max(0, now - self.since_ps)
+        self.since_ps = -1
+
+    def note(self) -> None:
+        """Remember how full its engine was at most."""
+        if self.engine is not None:
+            self.peak_blocks = max(self.peak_blocks, self.engine.peak_blocks)
+
+    def there_ps(self, end: int) -> int:
+        """How long it was there up to ``end``."""
+        return self.on_ps + (max(0, end - self.since_ps) if self.since_ps >= 0 else 0)
+
+
+class Ledger(Outcome):
+    """An Outcome that also keeps what each replica did, and tells whom it concerns."""
+
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        *,
+        limits: Limits | None = None,
+        on_over: Callable[[Live, int | None], None] | None = None,
+        passage_ps: Callable[[Live], int] | None = None,
+    ) -> None:
+        super().__init__(limits=limits, on_over=on_over, passage_ps=passage_ps)
+        self.replicas = replicas
+        self.tell: dict[int, Router] = {}
+        """By place: the router that wants to know what goes on there."""
+        self.on_computed: Callable[[Live, int], None] | None = None
+        """Told of each request whose prompt is computed and which goes on elsewhere."""
+        self.release: Callable[[Source, int], None] | None = None
+        """Told of each computed prompt that nobody will fetch."""
+
+    def admitted(self, live: Live, cached_tokens: int) -> None:
+        """A request's first tokens are scheduled."""
+        if not live.seen:
+            replica = self.replicas[live.place]
+            replica.prompt_tokens += live.prompt
+            replica.cached_tokens += cached_tokens
+        if live.goal:
+            engine = self.replicas[live.place].engine
+            if engine is not None:
+                live.begun_ps = max(engine.decide, engine.end)
+        super().admitted(live, cached_tokens)
+
+    def first(self, live: Live) -> None:
+        """A request got its first token."""
+        super().first(live)
+        router = self.tell.get(live.place)
+        if router is not None:
+            router.books.heard(live.first_ps, live, over=False)
+
+    def done(self, live: Live, end: int) -> None:
+        """A request got its last token, here at least."""
+        if live.goal and self.on_computed is not None:
+            self.on_computed(live, end)
+        else:
+            super().done(live, end)
+        self.replicas[live.place].completed += 1
+        self._over(live, end)
+
+    def drop(self, live: Live, now: int) -> None:
+        """A request can never be served."""
+        super().drop(live, now)
+        if live.source is not None and self.release is not None:
+            self.release(live.source, now)
+        self._over(live, now)
+
+    def _over(self, live: Live, end: int) -> None:
+        router = self.tell.get(live.place)
+        if router is not None:
+            router.books.heard(end, live, over=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscale:
+    """When replicas are started and let go, between ``least`` and ``most`` of them.
+
+    Every ``every_ps``, and ``cool_down_ps`` after the last change at the earliest: one more where more
+    than ``queue`` requests wait for each replica, or more than ``high`` of the cache's blocks are held;
+    one fewer where nobody waits and less than ``low`` of them are.
+    """
+
+    least: int
+    most: int
+    every_ps: int
+    cool_down_ps: int
+    queue: float
+    high: float
+    low: float
+
+    def change(self, replicas: Sequence[Replica], now: int, changed_ps: int) -> int:
+        """+1, −1 or 0 replicas, when the last change was at ``changed_ps`` (−1: never)."""
+        there = [r for r in replicas if r.state in (State.UP, State.STARTING)]
+        if len(there) < self.least:
+            return 1
+        if changed_ps >= 0 and now < changed_ps + self.cool_down_ps:
+            return 0
+        engines = [r.engine for r in replicas if r.state is State.UP and r.engine is not None]
+        waiting = sum(e.waiting_count for e in engines)
+        held = sum(e.blocks_in_use for e in engines)
+        share = held / max(1, sum(r.blocks for r in replicas if r.state is State.UP))
+        if waiting > self.queue * len(there) or share > self.high:
+            return 1 if len(there) < self.most else 0
+        starting = len(there) > len(engines)
+        fewer = not waiting and share < self.low and not starting and len(there) > self.least
+        return -1 if fewer else 0
+
+
+@dataclass(kw_only=True)
+class Failures:
+    """When replicas die: at given times ``at`` (ps, place), or on average every ``mtbf_ps`` of each one's
+    time (exponential, drawn by ``seed``); each is down for ``repair_ps`` and then starts anew."""
+
+    at: Sequence[tuple[int, int]] = ()
+    mtbf_ps: int | None = None
+    repair_ps: int = 0
+    seed: int = 0
+    _draws: dict[int, Random] = field(default_factory=dict, init=False)
+
+    def next_ps(self, place: int, now: int) -> int | None:
+        """When the replica at ``place``, up since ``now``, dies by chance; None: never."""
+        if self.mtbf_ps is None:
+            return None
+        draws = self._draws.setdefault(place, Random(f"{self.seed}/{place}"))
+        return now + max(1, round(draws.expovariate(1.0) * self.mtbf_ps))
+
+
+def seconds_ps(seconds: float) -> int:
+    """``seconds`` in whole picoseconds."""
+    return round(seconds * PS_PER_S)

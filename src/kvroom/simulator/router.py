@@ -1,0 +1,311 @@
+"""Which replica takes a request: the policies of routers, and what a router knows when it decides.
+
+A router knows at once what it sends. What its replicas do (first tokens, answers, blocks cached and
+evicted) it learns every ``stale_ps``; between two looks it decides by what it saw last and what it has
+sent since.
+
+- ``round-robin``: one after the other.
+- ``least-loaded``: the fewest requests (or prompt tokens) sent and not yet answered.
+- ``prefix``: the least ``weight`` × (prompt tokens it has still to compute, this prompt's among them
+  without the leading ones that it has cached) + prompt tokens of all that it serves. That is the cost
+  function of NVIDIA Dynamo's KV router (docs.nvidia.com/dynamo, "Routing Concepts": overlap weight ×
+  prefill blocks + decode blocks), in tokens.
+- ``session``: all requests of a session to the same replica, by rendezvous hashing (Thaler and
+  Ravishankar, IEEE/ACM ToN 1998), so that only the sessions of a replica that goes have to move. A
+  request of no session is a session of its own.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
+from math import inf
+from typing import Any
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.kvcache.extents import ExtentPool
+from kvroom.latency.clock import PS_PER_S
+from kvroom.simulator.event_engine import Server
+from kvroom.simulator.live import Live
+from kvroom.units import check_float
+from kvroom.workloads.distributions import parse_seconds
+
+POLICIES = ("round-robin", "least-loaded", "prefix", "session")
+"""By name; the first is what is done unless another is asked for."""
+COUNTED = ("requests", "tokens")
+_EXAMPLE = 'Write prefix, prefix:stale=50ms, or {"policy": "prefix", "stale_s": 0.05}.'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """A policy and its settings: how old its view may be, what of prompts weighs against load (prefix),
+    what is counted as load (least-loaded)."""
+
+    policy: str = POLICIES[0]
+    stale_s: float = 0.0
+    weight: float = 1.0
+    by: str = COUNTED[0]
+
+
+def parse_routing(value: Any, field: str = "routing") -> Routing:
+    """The Routing of a name, ``name:key=value…`` or an object; None is the usual one. KvroomError names
+    what is wrong."""
+    if value is None:
+        return Routing()
+    if isinstance(value, str):
+        name, *pairs = value.split(":")
+        given: dict[str, Any] = {"policy": name.strip()}
+        for pair in pairs:
+            key, equals, text = (part.strip() for part in pair.partition("="))
+            if not equals:
+                raise KvroomError(field, pair, "is no key=value", _EXAMPLE)
+            if key == "stale":
+                given["stale_s"] = parse_seconds(f"{field} stale", text) if text != "0" else 0.0
+            else:
+                given[key] = _number(f"{field} {key}", text) if key == "weight" else text
+    elif isinstance(value, Mapping):
+        given = dict(value)
+    else:
+        raise KvroomError(field, value, "is no way to spread requests", _EXAMPLE)
+    known = ("policy", "stale_s", "weight", "by")
+    for key in given:
+        if key not in known:
+            raise KvroomError(field, key, "is no known key", did_you_mean(key, known, _EXAMPLE))
+    return Routing(
+        policy=_word(field, given.get("policy"), POLICIES),
+        stale_s=check_float(f"{field}.stale_s", given.get("stale_s", 0.0), low=0, high=1e6),
+        weight=check_float(f"{field}.weight", given.get("weight", 1.0), low=0, high=1e6),
+        by=_word(f"{field}.by", given.get("by", COUNTED[0]), COUNTED),
+    )
+
+
+def _word(field: str, value: Any, known: tuple[str, ...]) -> str:
+    if value not in known:
+        fix = did_you_mean(str(value), known, f"Known: {', '.join(known)}.")
+        raise KvroomError(field, value, "is no known way to spread requests", fix)
+    return str(value)
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise KvroomError(field, text, "is no number", _EXAMPLE) from None
+
+
+class Books:
+    """What a router counts of each replica: requests and prompt tokens it serves (``requests``,
+    ``tokens``), and tokens of prompts whose first token has not come (``owed``)."""
+
+    def __init__(self, replicas: int) -> None:
+        self.requests = [0] * replicas
+        self.tokens = [0] * replicas
+        self.owed = [0] * replicas
+        self._news: list[tuple[int, Live, bool]] = []
+
+    def sent(self, live: Live, place: int, cached_tokens: int = 0) -> None:
+        """A request goes to the replica at ``place``, which is thought to have some of it cached."""
+        live.owed = live.known - cached_tokens
+        self.requests[place] += 1
+        self.tokens[place] += live.known
+        self.owed[place] += live.owed
+
+    def heard(self, time_ps: int, live: Live, *, over: bool) -> None:
+        """A replica computed a first token, or (``over``) is through with a request."""
+        self._news.append((time_ps, live, over))
+
+    def settle(self, now: int) -> None:
+        """Take in what happened up to ``now``."""
+        later = []
+        for one in self._news:
+            time_ps, live, over = one
+            if time_ps > now:
+                later.append(one)
+                continue
+            place = live.place
+            self.owed[place] -= live.owed
+            live.owed = 0
+            if over:
+                self.requests[place] -= 1
+                self.tokens[place] -= live.known
+        self._news = later
+
+    def clear(self, place: int) -> None:
+        """The replica at ``place`` is gone, with all that it served."""
+        self._news = [one for one in self._news if one[1].place != place]
+        self.requests[place] = self.tokens[place] = self.owed[place] = 0
+
+
+class View:
+    """The block names that a router takes as cached on one replica, as of its last look.
+
+    A router that always looks sees the pool's own index; one that looks now and then (``stale``) hears
+    what is cached and evicted (``bring.Notices``), and takes it in when it looks. Of an engine that does
+    not tell, it takes what it sent there as cached, the ``most`` latest names of it.
+    """
+
+    hears_evictions = True
+
+    def __init__(self, *, stale: bool, most: int = 0) -> None:
+        self.names: Container[int] = set()
+        self.stale = stale
+        self.most = most
+        self._pool: ExtentPool | None = None
+        self._news: list[tuple[bool, Sequence[int]]] = []
+
+    def watch(self, server: Server) -> None:
+        """See what ``server``, which is new, caches."""
+        self._pool = server.pool
+        if self.stale:
+            server.tell(self)
+        else:
+            self.names = server.pool.names
+
+    def filled(self, names: Sequence[int], blocks: int) -> None:
+        """The replica has cached these."""
+        self._news.append((True, names))
+
+    def evicted(self, names: Sequence[int], blocks: int) -> None:
+        """The replica no longer has these."""
+        self._news.append((False, names))
+
+    def look(self) -> None:
+        """Take in what was cached and evicted up to now."""
+        if self._pool is None:
+            return
+        self._pool.settle()
+        names = self.names
+        if isinstance(names, set):
+            for cached, some in self._news:
+                if cached:
+                    names.update(some)
+                else:
+                    names.difference_update(some)
+            self._news.clear()
+
+    def sent(self, names: Sequence[int]) -> None:
+        """A prompt of these names goes to the replica."""
+        if self._pool is not None:
+            return
+        kept: OrderedDict[int, None] = OrderedDict()
+        if isinstance(self.names, OrderedDict):
+            kept = self.names
+        self.names = kept
+        for name in reversed(names):  # its end goes first
+            kept[name] = None
+            kept.move_to_end(name)
+        while len(kept) > self.most:
+            kept.popitem(last=False)
+
+    def clear(self) -> None:
+        """The replica is gone, and its cache with it."""
+        self.names = set()
+        self._pool = None
+        self._news = []
+
+
+def leading(names: Sequence[int], known: Container[int]) -> int:
+    """How many leading ones of ``names`` are ``known``, where none is without all before it."""
+    low, step, high = 0, 1, len(names)
+    while low + step <= high:
+        if names[low + step - 1] not in known:
+            high = low + step - 1
+            break
+        low += step
+        step *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if names[middle] in known:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class Router:
+    """Sends requests to the replicas of one pool, whose caches hold ``room`` tokens each.
+
+    ``name_tokens``: how many tokens of a prompt one block name stands for.
+    """
+
+    def __init__(self, routing: Routing, room: Sequence[int], name_tokens: int = 1) -> None:
+        self.routing = routing
+        self.books = Books(len(room))
+        self.views = [
+            View(stale=routing.stale_s > 0, most=tokens // name_tokens) for tokens in room
+        ]
+        self.name_tokens = name_tokens
+        self.stale_ps = round(routing.stale_s * PS_PER_S)
+        self.looks = routing.policy in ("least-loaded", "prefix")
+        """Whether it decides by what its replicas are doing."""
+        self.seen_ps = -1
+        self._choose: Callable[[Live, Sequence[int]], int] = {
+            "round-robin": self._in_turn,
+            "least-loaded": self._least,
+            "prefix": self._cheapest,
+            "session": self._sticky,
+        }[routing.policy]
+
+    def due(self, now: int) -> int:
+        """The last time up to ``now`` at which the router looks at its replicas."""
+        return now - now % self.stale_ps if self.stale_ps else now
+
+    def look(self, now: int) -> None:
+        """Take in what the replicas did up to ``now``, to where they were let go on."""
+        self.seen_ps = now
+        self.books.settle(now)
+        if self.routing.policy == "prefix":
+            for view in self.views:
+                view.look()
+
+    def route(self, live: Live, up: Sequence[int]) -> int:
+        """Which of the replicas that are ``up`` takes ``live``; it counts as sent."""
+        return self._choose(live, up)
+
+    def lost(self, place: int) -> None:
+        """The replica at ``place`` is gone, and its cache with it."""
+        self.books.clear(place)
+        self.views[place].clear()
+
+    def _in_turn(self, live: Live, up: Sequence[int]) -> int:
+        place = live.place if live.place in up else up[live.index % len(up)]
+        self.books.sent(live, place)
+        return place
+
+    def _least(self, live: Live, up: Sequence[int]) -> int:
+        books = self.books
+        load = books.requests if self.routing.by == "requests" else books.tokens
+        turn = live.index
+        place = min(up, key=lambda p: (load[p], (p - turn) % len(load)))
+        books.sent(live, place)
+        return place
+
+    def _cheapest(self, live: Live, up: Sequence[int]) -> int:
+        books, views, weight, size = self.books, self.views, self.routing.weight, self.name_tokens
+        owed, tokens, held = books.owed, books.tokens, live.held
+        names = held.names[: live.known // size] if held is not None else ()
+        first, second = (*names[:2], None, None)[:2]
+        turn = live.index % len(up)
+        place, most, least = up[turn], 0, inf
+        named = len(names) * size
+        for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
+            if weight * (owed[each] - named) + tokens[each] >= least:
+                continue  # not even with all of it cached
+            known = views[each].names
+            # Most have no more than what all prompts begin with.
+            count = leading(names, known) if second in known else first in known
+            cost = weight * (owed[each] - count * size) + tokens[each]
+            if cost < least:
+                place, most, least = each, count, cost
+        books.sent(live, place, most * size)
+        views[place].sent(names)
+        return place
+
+    def _sticky(self, live: Live, up: Sequence[int]) -> int:
+        key = live.index if live.chat is None else live.chat
+        place = max(up, key=lambda p: blake2b(f"{key}/{p}".encode(), digest_size=8).digest())
+        self.books.sent(live, place)
+        return place

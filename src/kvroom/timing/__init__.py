@@ -1,1 +1,0 @@
-"""What bytes cost: the traffic of a step."""

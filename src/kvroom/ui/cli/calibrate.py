@@ -1,0 +1,36 @@
+"""``kvroom calibrate``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvroom.ui.cli.options import reconcile_options
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+
+
+@click.command(epilog="Example: kvroom calibrate monday.log tuesday.log --out ours.json")
+@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.option("--model", metavar="MODEL", help="The model, where a file names no known one.")
+@reconcile_options
+@click.option("--out", metavar="FILE", help="Write the calibration file there.")
+@json_option
+@answers_errors
+def calibrate(
+    files: tuple[str, ...], model: str | None, out: str | None, as_json: bool, **given: Any
+) -> None:
+    """A calibration file from what was measured, with the error before and after.
+
+    Each log is predicted with what the others measured, so the error after is of logs that were not
+    learned from. Times come from outputs of benchmarks (vLLM's bench serve, SGLang's, GuideLLM,
+    AIPerf), recordings, a log's lines of throughput and records of kvroom prove, and are judged
+    likewise. What is written serves --calibration FILE anywhere.
+    """
+    from kvroom.ui.terminal import calibrate as face
+
+    answer = face.ask(files, model, given, out)
+    if as_json:
+        say(answer.to_dict())
+    else:
+        click.echo(face.show(answer, out))

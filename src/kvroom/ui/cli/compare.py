@@ -1,0 +1,36 @@
+"""``kvroom compare``."""
+
+from __future__ import annotations
+
+import click
+
+from kvroom.errors import KvroomError
+from kvroom.planner.plan import plan as make_plan
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+
+
+@click.command(epilog="Example: kvroom compare bf16.json fp8.json")
+@click.argument("questions", metavar="A B [C …]", nargs=-1)
+@json_option
+@answers_errors
+def compare(questions: tuple[str, ...], as_json: bool) -> None:
+    """Scenario files or links, side by side."""
+    if len(questions) < 2:
+        fix = "Give two or more Scenario files (JSON) or links."
+        raise KvroomError("compare", len(questions), "is too few to compare", fix)
+    plans = [make_plan(question(q)) for q in questions]
+    if as_json:
+        say({"plans": plans})
+        return
+    from kvroom.ui.terminal import tables
+
+    tables.compare(plans)
+
+
+def question(text: str) -> Scenario:
+    """The Scenario of a file or of a link."""
+    if "#s=" in text or text.startswith(("http://", "https://")):
+        return Scenario.from_link(text)
+    return Scenario.from_dict(codec.read_json(text, "compare"))

@@ -1,0 +1,31 @@
+"""``kvroom gpus``."""
+
+from __future__ import annotations
+
+import click
+
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+
+
+@click.command(epilog="Example: kvroom gpus H100-SXM")
+@click.argument("name", metavar="[NAME]", required=False)
+@json_option
+@answers_errors
+def gpus(name: str | None, as_json: bool) -> None:
+    """The accelerators known by name; with NAME every figure and its source."""
+    from kvroom.hardware import catalogue
+    from kvroom.hardware.reader import resolve
+    from kvroom.ui.terminal import tables
+
+    if name is not None:
+        device = resolve(name)
+        if as_json:
+            say(device.to_dict())
+        else:
+            tables.gpu(device)
+        return
+    devices = catalogue.all_devices()
+    if as_json:
+        say({"gpus": [d.to_dict() for d in devices]})
+    else:
+        tables.gpus(devices)

@@ -1,0 +1,71 @@
+"""``kvroom levers``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import check_places, file_options, write
+
+
+@click.command(
+    epilog="Example: kvroom levers llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic"
+)
+@scenario_options
+@click.option(
+    "--by", default="requests", metavar="FIGURE", help="Rank by requests, step, ttft or cost."
+)
+@click.option("--together", metavar="ID,ID,…", help="Levers to combine (default: the best).")
+@click.option(
+    "--simulate",
+    is_flag=True,
+    help="Serve the workload with drafts, tiers and split pools too (takes longer).",
+)
+@click.option("--all", "everything", is_flag=True, help="Show those that do not help too.")
+@file_options
+@json_option
+@answers_errors
+def levers(
+    *,
+    by: str,
+    together: str | None,
+    simulate: bool,
+    everything: bool,
+    csv: str | None,
+    parquet: str | None,
+    html: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Every lever, ranked: requests, step time and cost before and after.
+
+    Each lever is one change of the question, pulled alone and with others; what it needs, and what it
+    costs in quality where somebody published it.
+    """
+    from kvroom.optimize.levers.rank import levers as ranked
+
+    check_places(csv=csv, parquet=parquet, html=html)
+    ids = _ids(together) if together else None
+    found = ranked(scenario_from(given), by=by, together=ids, simulate=simulate)
+    write(found, csv, parquet, html)
+    if as_json:
+        say(found.to_dict())
+        return
+    from kvroom.ui.terminal import levers as face
+
+    click.echo(face.show(found, everything=everything))
+
+
+def _ids(text: str) -> list[str]:
+    """The ids of a list with commas, some of which hold commas themselves (``gpu_count=8,tp=8``)."""
+    ids: list[str] = []
+    for part in text.split(","):
+        grown = ids and part.partition("=")[0].strip() in ("tp", "pp", "dp", "ep", "dcp")
+        if grown and ids[-1].startswith(("gpu_count=", "tp=", "pp=", "dp=", "ep=")):
+            ids[-1] += f",{part.strip()}"
+        else:
+            ids.append(part.strip())
+    return ids

@@ -1,0 +1,358 @@
+"""The flags of ``plan`` and its likes: every key of a Scenario has one, and they make a Scenario."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvroom.errors import KvroomError
+from kvroom.scenario.offload import line as tier_line
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec, hub
+
+_NUMBER = "NUMBER"
+_TOKENS = "TOKENS"
+
+FLAGS: tuple[tuple[str, str, str, str], ...] = (
+    # flag, scenario key, what it takes, help
+    ("--gpu", "gpu", "NAME[:COUNT]", "Card, machine file, or inline {…}; with how many."),
+    ("--gpu-count", "gpu_count", _NUMBER, "How many GPUs (must equal tp × pp × dp)."),
+    ("--tp", "tp", _NUMBER, "Tensor-parallel ranks (default: all that pp and dp leave)."),
+    ("--pp", "pp", _NUMBER, "Pipeline stages."),
+    ("--dp", "dp", _NUMBER, "Data-parallel replicas."),
+    ("--ep", "ep", _NUMBER, "Expert-parallel ranks, reusing tp × dp."),
+    ("--dcp", "dcp", _NUMBER, "Decode-context-parallel ranks, reusing tp."),
+    (
+        "--weight-dtype",
+        "weight_dtype",
+        "DTYPE",
+        "bf16, fp8, int4, nvfp4, q4_k_m and more (default: the checkpoint's).",
+    ),
+    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 and more."),
+    (
+        "--context",
+        "context_tokens",
+        _TOKENS,
+        "Longest request: 32768, 32K, 1M (default: the model's limit).",
+    ),
+    ("--encoder-tokens", "encoder_tokens", _TOKENS, "Encoder or image tokens of a request."),
+    ("--concurrency", "concurrency", _NUMBER, "Requests in a step."),
+    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp and more."),
+    (
+        "--engine-version",
+        "engine_version",
+        "VERSION",
+        "Its version (default: the newest modelled).",
+    ),
+    ("--replicas", "replicas", _NUMBER, "Copies of the whole deployment."),
+    (
+        "--routing",
+        "routing",
+        "NAME[:KEY=…]",
+        "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
+    ),
+    ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
+    ("--calibration", "calibration", "FILE", "A calibration file to use."),
+    ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
+    ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
+    (
+        "--speculation",
+        "speculation",
+        "METHOD[:KEY=…]",
+        "Drafted tokens: mtp:1:acceptance=0.8, eagle3:3, ngram, or JSON.",
+    ),
+    ("--input-tokens", "workload.input_tokens", _TOKENS, "Prompt length of the workload."),
+    ("--output-tokens", "workload.output_tokens", _TOKENS, "Answer length of the workload."),
+    (
+        "--shared-prefix-tokens",
+        "workload.shared_prefix_tokens",
+        _TOKENS,
+        "Prefix all requests share.",
+    ),
+    ("--rate", "workload.requests_per_s", _NUMBER, "Open arrivals, requests per second."),
+    ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),
+)
+_JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
+_NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == _NUMBER)
+
+
+def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` the MODEL argument and a flag for every Scenario key."""
+    decorate: list[Any] = [click.argument("model_name", metavar="MODEL", required=False)]
+    decorate.append(
+        click.option("--model", "model_flag", metavar="MODEL", help="The same as MODEL.")
+    )
+    decorate += key_options(*(flag for flag, _, _, _ in FLAGS))
+    decorate += [
+        click.option("--users", metavar=_NUMBER, help="Users at once: sets both concurrencies."),
+        click.option("--static", is_flag=True, help="One batch, no arrivals while it runs."),
+        click.option(
+            "--workload",
+            metavar="SPEC",
+            help="Who comes, in one line: arrivals=poisson:2/s,input=fixed:512,…",
+        ),
+        click.option(
+            "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+        ),
+        click.option(
+            "--tier",
+            multiple=True,
+            metavar="KIND[:SIZE][:KEY=…]",
+            help="Cache below the GPU: host:512GiB, nvme:4TB:write=back, network (repeatable).",
+        ),
+        click.option(
+            "--known-bytes",
+            multiple=True,
+            metavar="KEY=SIZE",
+            help="Measured on one GPU: visible, free_before_load, weights, activations, runtime, graphs.",
+        ),
+        click.option(
+            "--allow-overcommit", is_flag=True, help="Answer times even where it does not fit."
+        ),
+        click.option(
+            "--scenario", "scenario_file", metavar="FILE", help="A Scenario as JSON (-: stdin)."
+        ),
+        click.option(
+            "--from-command",
+            metavar="COMMAND",
+            help="Take the question from an engine's command line, or a file that holds it (-: stdin).",
+        ),
+    ]
+    for decorator in reversed(decorate):
+        command = decorator(command)
+    return command
+
+
+def _command(text: str, said: list[str], *, model_given: bool) -> dict[str, Any]:
+    """The Scenario keys of an engine's command line; of a file's text where ``text`` names one."""
+    from kvroom.launchers.commands import MAX_CHARACTERS, read_command
+
+    if text == "-":
+        text = sys.stdin.read(MAX_CHARACTERS + 1)
+    elif "\n" not in text:
+        try:
+            if Path(text).is_file():
+                with Path(text).open(encoding="utf-8", errors="replace") as file:
+                    text = file.read(MAX_CHARACTERS + 1)
+        except (OSError, ValueError):  # no path, or one that cannot be read: a command then
+            pass
+    read = read_command(text)
+    if not model_given:
+        read.check_model()
+    said += read.warnings
+    keys = read.keys
+    model = keys.get("model")
+    if isinstance(model, str) and not model_given and ("/" in model or "\\" in model):
+        keys = {**keys, "model": _here(model, said)}
+    return keys
+
+
+def _here(path: str, said: list[str]) -> str:
+    """A path of another machine by its folder's name, where that is a model's; else as it is."""
+    from kvroom.models import catalogue
+    from kvroom.observe.reconcile import names_of_path
+
+    absolute = path.startswith(("/", "~", ".", "\\")) or path[1:2] == ":"
+    if not absolute or Path(path).expanduser().exists():
+        return path
+    for name in names_of_path(path):
+        try:
+            catalogue.entry_of(name)
+        except KvroomError:
+            continue
+        said.append(f"the model is taken to be {name}, by its name: {path} is not here (--model)")
+        return name
+    return path
+
+
+def key_options(*flags: str) -> list[Any]:
+    """The click options of those of FLAGS that are named."""
+    return [
+        click.option(flag, _parameter(key), metavar=takes, help=words)
+        for flag, key, takes, words in FLAGS
+        if flag in flags
+    ]
+
+
+_RECONCILED = (
+    "--gpu", "--tp", "--pp", "--dp", "--ep", "--dcp", "--weight-dtype", "--kv-dtype", "--context",
+    "--engine-version",
+)  # fmt: skip
+
+
+def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say what a start-up log leaves out."""
+    decorate: list[Any] = key_options(*_RECONCILED)
+    decorate.append(
+        click.option(
+            "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
+        )
+    )
+    for decorator in reversed(decorate):
+        command = decorator(command)
+    return command
+
+
+def _parameter(key: str) -> str:
+    return key.replace(".", "__")
+
+
+def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scenario:
+    """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link or a
+    command. What a command holds that is left out is added to ``said``."""
+    hub.offer()
+    name, flag = given.pop("model_name", None), given.pop("model_flag", None)
+    if name and flag and name != flag:
+        raise KvroomError(
+            "model", flag, f"is not the MODEL {name} given before", "Give one of them."
+        )
+    model = name or flag
+    base: dict[str, Any] = {}
+    if model and ("#s=" in model or model.startswith(("http://", "https://"))):
+        base, model = Scenario.from_link(model).differences(), None
+    if given.get("from_command"):
+        base |= _command(
+            given["from_command"],
+            [] if said is None else said,
+            model_given=bool(model or given.get("scenario_file")),
+        )
+    if given.get("scenario_file"):
+        read = codec.read_json(given["scenario_file"], "--scenario")
+        if not isinstance(read, dict):
+            raise KvroomError("--scenario", read, "is not an object", "Write a Scenario in braces.")
+        base |= read
+    flags = keys_from(given)
+    if model:
+        flags |= _named(model, flags, base, [] if said is None else said)
+    workload = flags.pop("workload", {})
+    if workload:
+        flags["workload"] = {**(base.get("workload") or {}), **workload}
+    if "engine_args" in flags and given.get("from_command"):
+        flags["engine_args"] = {**base.get("engine_args", {}), **flags["engine_args"]}
+    anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
+    if given.get("from_command"):
+        base = _laid_out(base, flags)
+    elif anew or "gpu" in flags:
+        # A layout given anew is a whole one: what the base said of it no longer holds.
+        base = {
+            k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
+        }
+    return Scenario.from_dict(base | flags)
+
+
+def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
+    """A command's keys, whose layout stands but for the ranks that ``flags`` give anew.
+
+    An engine that is told no tensor-parallel ranks has one, however many cards there are.
+    """
+    if not {"tp", "pp", "dp", "gpu_count"} & set(flags):
+        return base
+    base = {k: v for k, v in base.items() if k != "gpu_count"}
+    if base.get("engine") in ("vllm", "sglang", "tensorrt-llm"):
+        base.setdefault("tp", 1)
+    all_ranks = base.get("tp", 1) * base.get("dp", 1)
+    if base.get("ep", 1) == all_ranks > 1:
+        made = base | flags
+        base["ep"] = made.get("tp", 1) * made.get("dp", 1)
+    return base
+
+
+def _named(
+    model: str, flags: dict[str, Any], base: dict[str, Any], said: list[str]
+) -> dict[str, Any]:
+    """The keys of the model that was typed; beside Ollama it may be a name of its library."""
+    engine = str(flags.get("engine", base.get("engine", ""))).lower()
+    if engine != "ollama" or ":" not in model or "\\" in model:
+        return {"model": model}
+    from kvroom.launchers.ollama import of_library
+
+    found, warnings = of_library(model, flags)
+    if "model" not in found:
+        return {"model": model}
+    said += warnings
+    return {**found, **{k: flags[k] for k in found if k in flags}}
+
+
+def keys_from(given: dict[str, Any]) -> dict[str, Any]:
+    """The Scenario keys that the flags give (the model apart)."""
+    found: dict[str, Any] = {}
+    workload: dict[str, Any] = {}
+    for _, key, _, _ in FLAGS:
+        value = given.get(_parameter(key))
+        if value is None:
+            continue
+        where, name = (workload, key.removeprefix("workload.")) if "." in key else (found, key)
+        where[name] = _value(key, value)
+    if "gpu" in found:
+        found.update(_gpu(found["gpu"], found.get("gpu_count")))
+    if given.get("users"):
+        users = _value("concurrency", given["users"])
+        found["concurrency"] = workload["concurrency"] = users
+    if given.get("static"):
+        workload["static"] = True
+    if given.get("workload"):
+        workload.update(_spec(given["workload"]))
+    if given.get("engine_arg"):
+        found["engine_args"] = dict(_pair("--engine-arg", p) for p in given["engine_arg"])
+    if given.get("tier"):
+        more = [tier_line(text) for text in given["tier"]]
+        found["tiers"] = [*(found.get("tiers") or []), *more]
+    if given.get("known_bytes"):
+        found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
+    if given.get("allow_overcommit"):
+        found["allow_overcommit"] = True
+    if workload:
+        found["workload"] = workload
+    return found
+
+
+def _value(key: str, text: str) -> Any:
+    if key == "calibration":
+        return codec.read_json(text, "--calibration")
+    if key in _JSON_KEYS and not (key == "speculation" and text.lstrip()[:1] not in "{["):
+        return codec.decode(text, key)
+    if key in _NUMERIC:
+        try:
+            return int(text) if text.lstrip("-").isdecimal() else float(text)
+        except ValueError:
+            return text  # the Scenario refuses it by its key
+    return text
+
+
+def _spec(text: str) -> dict[str, Any]:
+    """The keys of a SPEC line, each checked, kept as written (counts as numbers).
+
+    Without ``arrivals`` the load is what ``--rate`` or ``--users`` says, or none.
+    """
+    from kvroom.workloads.synthetic import parse, split_spec
+
+    found: dict[str, Any] = dict(split_spec(text))
+    parse({"arrivals": "once", **found})
+    return found | {k: int(found[k]) for k in ("requests", "seed") if k in found}
+
+
+def _gpu(text: str, count: int | None) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        return {"gpu": codec.decode(text, "gpu")}
+    name, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal():
+        return {"gpu": text}
+    said = _value("gpu_count", number)
+    if count is not None and count != said:
+        raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
+    return {"gpu": name, "gpu_count": said}
+
+
+def _pair(flag: str, text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    key = key.strip().lstrip("-").replace("-", "_")
+    if not equals or not key:
+        raise KvroomError(flag, text, "is no KEY=VALUE", f"Write {flag} name=value.")
+    try:
+        return key, codec.decode(value, flag)
+    except KvroomError:
+        return key, value

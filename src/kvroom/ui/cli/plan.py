@@ -1,0 +1,148 @@
+"""``kvroom plan``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO, Any
+
+import click
+
+from kvroom.answer.plan import Plan
+from kvroom.errors import KvroomError
+from kvroom.planner.plan import plan as make_plan
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec, hub
+from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.shell import WOULD_NOT_START, answers_errors, json_option, say
+
+
+@click.command(
+    epilog="Example: kvroom plan llama-3-70b --gpu H100-SXM:4 --context 32K --kv-dtype fp8"
+)
+@scenario_options
+@click.option("--jsonl", metavar="FILE", help="A Scenario a line in, a Plan a line out (-: stdin).")
+@click.option(
+    "--explain", "explained", is_flag=True, help="Show every figure's formula and numbers."
+)
+@click.option(
+    "--sweep",
+    "curve",
+    metavar="KEY=FROM..TO",
+    help="A curve over batch, context, tp, kv_dtype or gpu (KEY=A,B lists).",
+)
+@click.option("--csv", "as_csv", is_flag=True, help="With --sweep: print CSV.")
+@click.option("--link", "as_link", is_flag=True, help="Print the page's address for this question.")
+@click.option("--strict", is_flag=True, help="Exit with 3 where the engine's own start would fail.")
+@json_option
+@answers_errors
+def plan(
+    *,
+    jsonl: str | None,
+    explained: bool,
+    curve: str | None,
+    as_csv: bool,
+    as_link: bool,
+    strict: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Where every byte goes, how many requests fit, what a step moves, takes and costs.
+
+    MODEL is a catalogue name or hub id, a config.json or a folder with one, a .gguf file, a
+    safetensors index, or a link from the page. Sizes: 80GB is decimal, 80GiB binary; tokens: 8K is
+    8,192.
+    """
+    if as_csv and curve is None:
+        raise KvroomError("--csv", None, "prints a curve, and none is asked for", "Add --sweep.")
+    if jsonl is not None:
+        sys.exit(0 if plan_lines(jsonl) else 1)
+    said: list[str] = []
+    scenario = scenario_from(given, said)
+    if as_link:
+        click.echo(scenario.link())
+        return
+    if curve is not None:
+        sweep(scenario, curve, as_json=as_json, as_csv=as_csv)
+        return
+    made = work(scenario)
+    if said:
+        made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
+    if as_json:
+        from kvroom.ui.terminal import times
+
+        answer: Any = times.as_json(made)
+        if explained:
+            from kvroom.planner.explain import explain
+
+            answer["explanations"] = explain(made)
+        say(answer)
+    else:
+        from kvroom.ui.terminal import plan as text
+
+        click.echo(text.show(made))
+        if explained:
+            from kvroom.planner.explain import explain
+
+            click.echo("\n" + text.show_explanations(explain(made)))
+    if strict and not made.answer.starts:
+        sys.exit(WOULD_NOT_START)
+
+
+def sweep(scenario: Scenario, text: str, *, as_json: bool, as_csv: bool) -> None:
+    """Print the curve that ``--sweep`` asks for."""
+    from kvroom.optimize import sweep as curves
+    from kvroom.ui.terminal import curve
+
+    key, values = curves.parse(text)
+    points = curves.sweep(scenario, key, values)
+    if as_json:
+        say(curve.as_json(key, points))
+    else:
+        click.echo((curve.as_csv if as_csv else curve.table)(key, points))
+
+
+def plan_lines(path: str) -> bool:
+    """Answer a Scenario a line; True where none of them failed."""
+    good = True
+    hub.offer()
+    with _opened(path) as file:
+        for line in whole_lines(file):
+            if not line.strip():
+                continue
+            answer = plan_line(line)
+            good = good and isinstance(answer, Plan)
+            say(answer, pretty=False)
+    return good
+
+
+def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Every line; of one longer than any Scenario only so much that it is refused for its length."""
+    limit = codec.MAX_SCENARIO_BYTES + 1
+    while line := file.readline(limit):
+        yield line
+        while len(line) == limit and not line.endswith(b"\n"):
+            line = file.readline(limit)
+
+
+def plan_line(line: bytes) -> Plan | dict[str, Any]:
+    """The Plan of one line, or its ``error`` object."""
+    try:
+        return make_plan(Scenario.from_dict(codec.decode(line)))
+    except KvroomError as e:
+        return {"error": e.as_dict()}
+    except RecursionError:
+        deep = KvroomError("scenario", "…", "is nested too deeply", "Give a plain one.")
+        return {"error": deep.as_dict()}
+
+
+def _opened(path: str) -> IO[bytes]:
+    if path == "-":
+        return click.open_file("-", "rb")
+    try:
+        return open(path, "rb")  # noqa: PTH123
+    except (OSError, ValueError):
+        fix = "Give a file with one Scenario a line, or - for standard input."
+        raise KvroomError("--jsonl", path, "cannot be opened", fix) from None

@@ -1,0 +1,62 @@
+"""``kvroom probe``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+
+
+@click.command(epilog="Example: kvroom probe --out machine.json")
+@click.option("--out", metavar="FILE", help="Write the machine file there (a .json file).")
+@click.option(
+    "--memory-share",
+    default=0.1,
+    type=click.FloatRange(0.001, 0.5),
+    help="Use at most this share of free memory, the host's and a GPU's (default: 0.1).",
+)
+@click.option(
+    "--disk",
+    metavar="PATH",
+    default=".",
+    help="Read a test file in this folder, or this file itself (default: here).",
+)
+@click.option("--no-disk", is_flag=True, help="Leave the disk out.")
+@click.option(
+    "--gpu-python", metavar="PROGRAM", help="A Python that has torch or CuPy (default: this one)."
+)
+@json_option
+@answers_errors
+def probe(
+    *,
+    out: str | None,
+    memory_share: float,
+    disk: str,
+    no_disk: bool,
+    gpu_python: str | None,
+    as_json: bool,
+) -> None:
+    """This machine's memory tiers, measured, as a machine file that --gpu FILE takes.
+
+    GPUs through their driver and, where torch or CuPy is installed, by short runs; CPU caches, memory
+    and disk on any machine; control groups' limits honoured. It says what it could not measure.
+    """
+    from kvroom.observe.probe import machine as evidence
+    from kvroom.ui.terminal import probe as face
+
+    if out is not None:
+        evidence.checked_path(out)
+    place = None if no_disk else face.existing(Path(disk))
+    wishes = evidence.Wishes(memory_share, place)
+    if gpu_python is not None:
+        wishes = evidence.Wishes(memory_share, place, gpu_python)
+    found = evidence.probe(wishes, face.tell)
+    if out is not None:
+        face.complete(found)
+        evidence.write(found.machine, out)
+    if as_json:
+        say(found.machine)
+    else:
+        click.echo(face.show(found, out))

@@ -1,0 +1,69 @@
+"""``kvroom prove``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+
+PARTS = ("steps", "firsts", "conversations", "pressure")
+
+
+@click.command(
+    epilog="Example: kvroom prove http://127.0.0.1:8000 llama-3-8b --gpu H100-SXM --engine vllm"
+)
+@click.argument("url", metavar="URL")
+@scenario_options
+@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Ask this part (repeatable).")
+@click.option("--seed", default=0, type=click.IntRange(0), help="The workload's seed (default: 0).")
+@click.option(
+    "--pid", type=click.IntRange(1), help="The engine's first process, where it runs here."
+)
+@click.option("--record", metavar="FILE", help="Keep all that was asked and answered there.")
+@click.option("--html", metavar="FILE", help="Write the report there, with plots.")
+@json_option
+@answers_errors
+def prove(
+    *,
+    url: str,
+    only: tuple[str, ...],
+    seed: int,
+    pid: int | None,
+    record: str | None,
+    html: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """A running vLLM, measured beside its plan: cache, steps, first tokens, hits, preemptions.
+
+    It takes minutes and loads the server: ask one that serves nobody else. MODEL and the options of plan
+    say what runs there. URL may be a record that --record wrote: it is judged again. With --pid, times
+    are the engine's own, what others on the machine took left out.
+    """
+    from kvroom.ui.terminal import prove as face
+
+    for flag, path in (("--record", record), ("--html", html)):
+        face.writable(flag, path)
+    if "://" not in url and Path(url).is_file():
+        proofs, about = face.read(url)
+    else:
+        scenario = scenario_from(given)
+        name = scenario.model if isinstance(scenario.model, str) else "a model by value"
+        title = f"{scenario.engine} serving {name}"
+        run = face.ask(url, scenario, title, face.Wishes(only or PARTS, seed, pid))
+        about = face.about(scenario, pid)
+        if record is not None:
+            face.record(record, [run], about)
+        proofs = [face.proof_of(run)]
+    if html is not None:
+        from kvroom.ui import proof_page
+
+        face.write("--html", html, proof_page.render(proofs, about))
+    if as_json:
+        say({"about": about, "engines": [p.to_dict() for p in proofs]})
+    else:
+        click.echo(face.show(proofs, about))

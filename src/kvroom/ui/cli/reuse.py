@@ -1,0 +1,51 @@
+"""``kvroom reuse``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kvroom.ui import codec
+from kvroom.ui.cli.shell import answers_errors, json_option
+
+
+@click.command(epilog="Example: kvroom reuse trace.jsonl.gz --policy lru --capacity 10000,100000")
+@click.argument("trace", metavar="TRACE", required=False)
+@click.option("--workload", metavar="SPEC", help="A made-up workload in place of TRACE.")
+@click.option(
+    "--block-tokens", metavar="TOKENS", help="A block's size (default: a hash id's, or 16)."
+)
+@click.option(
+    "--hash-tokens", metavar="TOKENS", help="Tokens of a hash id (default: told from lengths)."
+)
+@click.option(
+    "--policy", "policies", multiple=True, help="lru, lru-tail, fifo, lfu, belady (repeatable)."
+)
+@click.option("--capacity", metavar="A,B,…", help="Cache sizes in blocks.")
+@click.option("--model", metavar="MODEL", help="Tell sizes in bytes of this model's cache.")
+@click.option(
+    "--kv-dtype", metavar="DTYPE", default="auto", help="Its cache's width (default: auto)."
+)
+@click.option("--hbm", metavar="SIZE", help="Room for prefixes in GPU memory.")
+@click.option("--host", metavar="SIZE", help="Room for prefixes in host memory.")
+@click.option("--nvme", metavar="SIZE", help="Room for prefixes on NVMe.")
+@click.option(
+    "--tier",
+    "tiers",
+    multiple=True,
+    metavar="KIND:SIZE",
+    help="The same as simulate's: host:512GiB, nvme:4TB, network:20TB (repeatable).",
+)
+@click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
+@json_option
+@answers_errors
+def reuse(as_json: bool, **given: Any) -> None:
+    """How much of a trace's prefix could be reused at any cache size.
+
+    TRACE is Mooncake, Qwen-Bailian or token-id JSONL, or Azure or BurstGPT CSV; it may be gzipped.
+    """
+    from kvroom.ui.terminal import reuse as face
+
+    asked = face.ask(**given)
+    click.echo(codec.encode(asked.to_dict(), pretty=True) if as_json else face.show(asked))

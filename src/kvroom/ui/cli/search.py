@@ -1,0 +1,170 @@
+"""``kvroom search``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from kvroom.errors import KvroomError
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import check_places, file_options, write
+
+STAND_IN = "H100-SXM"
+"""Taken where no card is named: a Scenario has one, and a search passes it over."""
+LISTS = (
+    ("--gpus", "NAME,NAME", "Cards to choose from (default: those with a known price)."),
+    ("--counts", "N,N", "How many of them in one deployment (default: 1,2,4,8)."),
+    ("--engines", "NAME,NAME", "Engines to choose from (default: --engine)."),
+    ("--weight-dtypes", "DTYPE,…", "Weights: own, fp8, int4 … (default: own and fp8)."),
+    ("--kv-dtypes", "DTYPE,…", "Caches: auto, fp8 … (default: auto and fp8)."),
+    ("--budgets", "TOKENS,…", "Tokens in a step at most (default: the engine's own)."),
+    ("--shares", "SHARE,…", "Shares of the memory to take (default: the engine's own)."),
+    ("--sequences", "N,…", "Requests at once at most (default: the engine's own)."),
+)
+
+
+def list_options(command: Any) -> Any:
+    """Give ``command`` an option for every choice of the space."""
+    for flag, takes, words in reversed(LISTS):
+        command = click.option(flag, metavar=takes, help=words)(command)
+    return command
+
+
+@click.command(
+    epilog="Example: kvroom search llama-3-70b --workload input=4000,output=500 --users 64 "
+    "--slo ttft_p95=4s,tpot_p95=50ms"
+)
+@scenario_options
+@click.option("--slo", default="", metavar="SLO", help="Objectives: ttft_p95=2s,tpot_p95=50ms.")
+@list_options
+@click.option("--max-gpus", default="1024", metavar="N", help="Of all replicas (default: 1024).")
+@click.option(
+    "--simulate",
+    "trials",
+    default="8",
+    metavar="N",
+    help="Answers to simulate (default: 8; 0: none).",
+)
+@click.option("--seed", default="0", metavar="N", help="Of the simulations (default: 0).")
+@click.option("--journal", metavar="FILE", help="Keep what is done; go on from it.")
+@click.option("--jobs", metavar="N", help="Processes (default: one a core).")
+@click.option("--ray", metavar="ADDRESS", help="Work on a Ray cluster (auto: this machine's).")
+@file_options
+@json_option
+@answers_errors
+def search(
+    *,
+    slo: str,
+    trials: str,
+    max_gpus: str,
+    seed: str,
+    journal: str | None,
+    jobs: str | None,
+    ray: str | None,
+    csv: str | None,
+    parquet: str | None,
+    html: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Which hardware, layout and settings meet the objective, and at what price.
+
+    Every deployment is judged in closed form; the cheapest that may do are simulated. Without a rate or
+    users the cheapest million tokens within the objectives are sought.
+    """
+    from kvroom.optimize.search.search import search as hunt
+    from kvroom.optimize.search.space import Space
+    from kvroom.ui.terminal import search as face
+
+    check_places(csv=csv, parquet=parquet, html=html)
+    lists = {flag: given.pop(flag[2:].replace("-", "_")) for flag, _, _ in LISTS}
+    base, counts = _base(given)
+    space = Space.from_dict(
+        {
+            "gpus": _cards(lists["--gpus"], given, base),
+            "counts": _numbers("--counts", lists["--counts"]) or counts,
+            "engines": _words("--engines", lists["--engines"]) or (base.engine,),
+            "weight_dtypes": _words("--weight-dtypes", lists["--weight-dtypes"]),
+            "kv_dtypes": _words("--kv-dtypes", lists["--kv-dtypes"]),
+            "budgets": _numbers("--budgets", lists["--budgets"]),
+            "shares": _shares(lists["--shares"]),
+            "sequences": _numbers("--sequences", lists["--sequences"]),
+            "max_gpus": _number("--max-gpus", max_gpus),
+        }
+    )
+    found = hunt(
+        base,
+        slo,
+        space=space,
+        seed=_number("--seed", seed),
+        simulate=_number("--simulate", trials),
+        journal=journal,
+        pool=_pool(jobs, ray),
+        progress=face.progress(),
+    )
+    write(found, csv, parquet, html)
+    if as_json:
+        say(found.to_dict())
+        return
+    click.echo(face.show(found))
+
+
+def _base(given: dict[str, Any]) -> tuple[Scenario, tuple[int, ...]]:
+    """The Scenario that is asked about, and how many cards it names (none: the usual counts)."""
+    from kvroom.optimize.search.space import COUNTS
+
+    named = given.get("gpu") or given.get("scenario_file") or "://" in str(given.get("model_name"))
+    counted = ":" in (given.get("gpu") or "") or given.get("gpu_count")
+    if not named:
+        given["gpu"] = STAND_IN
+    base = scenario_from(dict(given))
+    if not named:
+        given["gpu"] = None
+    return base, (base.gpu_count,) if counted else COUNTS
+
+
+def _cards(text: str | None, given: dict[str, Any], base: Scenario) -> tuple[Any, ...]:
+    if text is not None:
+        return _words("--gpus", text)
+    return (base.gpu,) if given.get("gpu") or given.get("scenario_file") else ()
+
+
+def _words(flag: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    words = tuple(w.strip() for w in text.split(",") if w.strip())
+    if not words:
+        fix = "Name one or more with commas between them, or leave the option out."
+        raise KvroomError(flag, text, "names nothing to choose from", fix)
+    return words
+
+
+def _numbers(flag: str, text: str | None) -> tuple[int, ...]:
+    return tuple(_number(flag, w) for w in _words(flag, text))
+
+
+def _shares(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(w) for w in _words("--shares", text))
+    except ValueError:
+        raise KvroomError("--shares", text, "are no numbers", "Write such as 0.85,0.92.") from None
+
+
+def _number(flag: str, text: str) -> int:
+    if not text.isdecimal() or len(text) > 12:
+        raise KvroomError(flag, text, "is no whole number", "Write one such as 8.")
+    return int(text)
+
+
+def _pool(jobs: str | None, ray: str | None) -> Any:
+    from kvroom.optimize.search.workers import processes
+
+    if ray is not None:
+        from kvroom.ui.ray_workers import ray_pool
+
+        return ray_pool(ray)
+    return processes(_number("--jobs", jobs) if jobs is not None else os.cpu_count() or 1)

@@ -1,0 +1,70 @@
+"""JSON in and out, and its schema (msgspec: strict, quick, knows dataclasses)."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kvroom.answer.plan import Plan
+from kvroom.errors import KvroomError
+from kvroom.scenario.scenario import Scenario
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+MAX_SCENARIO_BYTES = 20_000_000
+"""A Scenario that carries a model's config by value stays far below this."""
+
+
+def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str:
+    """``value`` (dataclasses, dicts …) as JSON text; ``pretty`` on several lines.
+
+    With ``ascii_only`` other characters are escaped, which changes no value.
+    """
+    raw = msgspec.json.encode(value)
+    text = (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
+    return _NOT_ASCII.sub(lambda c: json.dumps(c[0])[1:-1], text) if ascii_only else text
+
+
+def decode(text: str | bytes, field: str = "scenario", source: str | None = None) -> Any:
+    """The value of strict JSON ``text``; KvroomError on ``field`` where it is none, naming the
+    ``source`` (a file), or else how the text starts."""
+    fix = "Give one JSON object, its keys in double quotes."
+    start = source or (text[:40] if isinstance(text, str) else text[:40].decode("utf-8", "replace"))
+    if len(text) > MAX_SCENARIO_BYTES:
+        raise KvroomError(field, start, f"is longer than {MAX_SCENARIO_BYTES:,} bytes", fix)
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError) as e:
+        raise KvroomError(field, start, f"is not JSON ({e})", fix) from None
+    except RecursionError:
+        raise KvroomError(field, start, "is nested too deeply", fix) from None
+
+
+def read_json(path: str, field: str) -> Any:
+    """The value of a JSON file (``-``: standard input); KvroomError on ``field``."""
+    if path == "-":
+        return decode(sys.stdin.buffer.read(MAX_SCENARIO_BYTES + 1), field)
+    file = Path(path)
+    try:
+        if not file.is_file():
+            raise KvroomError(field, path, "is not a file", "Give the path of a JSON file.")
+        with file.open("rb") as stream:
+            return decode(stream.read(MAX_SCENARIO_BYTES + 1), field, path)
+    except (OSError, ValueError) as e:
+        if isinstance(e, KvroomError):
+            raise
+        raise KvroomError(field, path, "cannot be read", "Check its name and rights.") from None
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of Scenario and Plan (draft 2020-12, definitions under ``$defs``)."""
+    _, definitions = msgspec.json.schema_components([Scenario, Plan], ref_template="#/$defs/{name}")
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kvroom: a Scenario is the question, a Plan the answer",
+        "$defs": definitions,
+    }

@@ -1,0 +1,185 @@
+"""The proof as one HTML page: plots of measured points on predicted lines, tables of every figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from kvroom import __version__
+from kvroom.observe.prove.proof import Proof, StepRow, errors
+from kvroom.ui.plot import STYLE, Series, plot
+from kvroom.ui.terminal.prove import (
+    cache_rows,
+    count_rows,
+    first_rows,
+    headline,
+    step_rows,
+    time_rows,
+)
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"><title>Predicted and measured</title><style>
+:root { --paper: #fbfaf7; --ink: #1d1f22; --soft: #5b6168; --line: #dcd9d2; --good: #2e7d4f;
+--bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --paper: #16181b; --ink: #e9e7e2; --soft: #a4a9b0;
+--line: #34383d; --good: #6fcb97; --bad: #ff8a80; } }
+body { margin: 0 auto; max-width: 900px; padding: 28px 20px 60px; background: var(--paper);
+color: var(--ink); font: 16px/1.55 Georgia, serif; }
+h1 { font-size: 34px; line-height: 1.15; margin: 0 0 8px; } h2 { margin: 46px 0 6px; }
+h3 { margin: 30px 0 2px; font: 600 16px system-ui, sans-serif; } p { margin: 0 0 10px; }
+.lede { font-size: 20px; color: var(--soft); } figure { margin: 12px 0 26px; }
+figcaption { color: var(--soft); font-size: 15px; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; margin: 8px 0 18px;
+font: 14px/1.4 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
+th, td { padding: 4px 12px 4px 0; text-align: right; white-space: nowrap;
+border-bottom: 1px solid var(--line); }
+th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+.yes { color: var(--good); } .no { color: var(--bad); } dt { font-weight: 600; }
+dl { font: 14px/1.5 system-ui, sans-serif; } dd { margin: 0 0 6px; color: var(--soft); }
+"""
+
+
+def render(proofs: Sequence[Proof], about: dict[str, Any]) -> str:
+    """The page; ``about`` says what was measured on: name → figure, shown as they are."""
+    facts = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in about.items()
+    )
+    return "\n".join(
+        (
+            f"{_PAGE}{STYLE}</style></head><body>",
+            "<h1>Predicted and measured</h1>",
+            f'<p class="lede">{escape(headline(proofs))}</p>',
+            *(_engine(p) for p in proofs),
+            "<h2>What it was measured on</h2>",
+            f"<dl>{facts}<dt>kvroom</dt><dd>{__version__}</dd></dl>",
+            "</body></html>",
+        )
+    )
+
+
+def _engine(p: Proof) -> str:
+    parts = [f"<h2>{escape(p.title)}</h2>"]
+    if p.cache:
+        parts += ["<h3>The cache</h3>", _table(*cache_rows(p))]
+    if p.steps:
+        parts += [_figures(p), "<h3>Every step</h3>", _table(*step_rows(p))]
+    if p.firsts:
+        parts += [
+            "<h3>The first token, and what a known prompt saves</h3>",
+            _table(*first_rows(p)),
+        ]
+    if p.counts:
+        parts += [
+            "<h3>Cache hits and preemptions</h3>",
+            "<p>The simulator was given the same requests. One request at a time its counters must "
+            "equal the engine's; of requests at once they may differ by what stands last.</p>",
+            _table(*count_rows(p)),
+        ]
+    if p.times:
+        parts += ["<h3>What that costs</h3>", _table(*time_rows(p))]
+    return "\n".join(parts)
+
+
+def _figures(p: Proof) -> str:
+    rows = p.steps
+    contexts = sorted(p.lines)
+    by_context = [(c, [r for r in rows if _near(r.measured.context_tokens, contexts) == c])
+                  for c in contexts]  # fmt: skip
+    step = [
+        Series(
+            f"{c:,} tokens",
+            [(b, s * 1e3) for b, s in p.lines[c]],
+            [(r.measured.concurrency, r.measured.step_s * 1e3) for r in own],
+            # One band is enough to say how wide they are.
+            [(r.measured.concurrency, r.low_s * 1e3, r.high_s * 1e3) for r in own]
+            if c == contexts[0]
+            else (),
+        )
+        for c, own in by_context
+    ]
+    token = [
+        Series(
+            f"{c:,} tokens",
+            [(b, s * 1e3 / b) for b, s in p.lines[c]],
+            [
+                (r.measured.concurrency, r.measured.step_s * 1e3 / r.measured.concurrency)
+                for r in own
+            ],
+        )
+        for c, own in by_context
+    ]
+    grown = []
+    for batch in sorted({r.measured.concurrency for r in rows}):
+        own = sorted(
+            (r for r in rows if r.measured.concurrency == batch),
+            key=lambda r: r.measured.context_tokens,
+        )
+        if len(own) > 1:
+            grown.append(
+                Series(
+                    f"batch {batch}",
+                    [(r.measured.context_tokens, r.predicted_s * 1e3) for r in own],
+                    [(r.measured.context_tokens, r.measured.step_s * 1e3) for r in own],
+                )
+            )
+    wanted = "".join(_error(name, e) for name, e in errors(rows).items())
+    return "\n".join(
+        (
+            "<h3>A step, by how many decode at once</h3>",
+            _figure(step, "requests at once", "ms a step",
+                    "Lines are predicted from the machine's own rates alone, dots measured; "
+                    f"shaded is the 80 % band of {contexts[0]:,} tokens."),
+            "<h3>What batching saves</h3>",
+            _figure(token, "requests at once", "ms a token",
+                    f"The weights are read once a step, however many requests share it: {_saved(rows)}."),
+            "<h3>What the cache costs as it grows</h3>",
+            _figure(grown, "tokens of context", "ms a step",
+                    "Each request's cache is read in every step of its answer."),
+            f"<p>{wanted}</p>",
+        )
+    )  # fmt: skip
+
+
+def _saved(rows: Sequence[StepRow]) -> str:
+    """What a token took alone and in the largest batch, at the shortest context."""
+    short = min(r.measured.context_tokens for r in rows)
+    own = [r.measured for r in rows if r.measured.context_tokens == short]
+    alone, most = (f(own, key=lambda m: m.concurrency) for f in (min, max))
+    each = most.step_s / most.concurrency
+    return (
+        f"measured {alone.step_s * 1e3:,.1f} ms a token by {alone.concurrency}, "
+        f"{each * 1e3:,.1f} ms by {most.concurrency}"
+    )
+
+
+def _error(name: str, e: dict[str, Any]) -> str:
+    how = "As predicted" if name == "predicted" else "Calibrated by the other half of the points"
+    return (
+        f"{how}: off by {e['median']:.0%} in the median, {e['largest']:.0%} at most; "
+        f"{e['near']} of {e['points']} within the {e['wanted']:.0%} aimed at. "
+    )
+
+
+def _near(tokens: int, contexts: Sequence[int]) -> int:
+    return min(contexts, key=lambda c: abs(c - tokens))
+
+
+def _figure(series: Sequence[Series], x: str, y: str, says: str) -> str:
+    told = f"{y} over {x}: " + "; ".join(
+        f"{s.name} {', '.join(f'{b:.3g} at {a:g}' for a, b in s.dots)}" for s in series
+    )
+    picture = plot(told, x, y, series)
+    picture = f'<div class="wide">{picture}</div>' if picture else ""
+    return f"<figure>{picture}<figcaption>{escape(says)}</figcaption></figure>" if picture else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    def cell(text: str) -> str:
+        kind = {"exact": "yes", "within": "yes", "OFF": "no"}.get(text, "")
+        return f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"
+
+    top = "".join(f"<th>{escape(h)}</th>" for h in head)
+    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
+    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'

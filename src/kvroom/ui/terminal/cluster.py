@@ -1,0 +1,92 @@
+"""What became of a fleet's replicas, and splits of its GPUs, as text of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvroom.optimize.split import Splits, Tried
+from kvroom.ui.terminal.plan import _plain, paragraph
+from kvroom.ui.terminal.reuse import table
+from kvroom.ui.terminal.simulation import span
+from kvroom.units import show_gb, show_rate
+
+ROWS = 16
+"""Replicas, and lines of what happened to them, that are told; of more, the first of them."""
+
+
+def fleet_text(fleet: Mapping[str, Any]) -> str:
+    """The replicas one by one, what happened to them and what crossed between them."""
+    rows = [["replica", "GPUs", "requests", "hits", "cache", "there", "starts", "failures"]]
+    for r in fleet["replicas"][:ROWS]:
+        blocks = r["kv_blocks"]
+        name = f"{r['role']} {r['replica']}" if "role" in r else str(r["replica"])
+        rows.append(
+            [
+                name,
+                f"{r['gpus']} x {r['gpu']}",
+                f"{r['requests']:,}",
+                f"{r['prefix_hit_ratio']:.1%}",
+                f"{blocks['peak'] / blocks['total']:.0%}",
+                span(r["there_s"]),
+                f"{r['cold_starts']:,}",
+                f"{r['failures']:,}",
+            ]
+        )
+    parts = [table(rows)]
+    if len(fleet["replicas"]) > ROWS:
+        parts.append(f"  … and {len(fleet['replicas']) - ROWS:,} more")
+    sums = [f"{fleet['gpu_hours']:,.3g} GPU hours"]
+    if fleet["failures"]:
+        again = _many(fleet["retries"], "request")
+        sums.append(f"{_many(fleet['failures'], 'failure')}, {again} tried again")
+    if fleet["cold_starts"]:
+        sums.append(_many(fleet["cold_starts"], "cold start"))
+    crossed = fleet.get("transfers")
+    if crossed:
+        sums.append(
+            f"{crossed['count']:,} caches handed over, {show_gb(crossed['bytes'])} in all, "
+            f"{span(crossed['mean_s'])} each on average, links of "
+            f"{show_rate(crossed['link_bytes_per_s'])} busy {crossed['link_busy']:.0%} of the time"
+        )
+    parts.append(paragraph("; ".join(sums) + "."))
+    line = fleet["timeline"]
+    told = [f"  {span(t['t_s']):>8}  replica {t['replica']} {t['what']}" for t in line[:ROWS]]
+    if len(line) > ROWS:
+        told.append(f"  … and {len(line) - ROWS:,} more")
+    return _plain("\n\n".join([*parts, *(["\n".join(told)] if told else [])]))
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def splits_text(found: Splits) -> str:
+    """Every split as a row, the same GPUs without one, and what the link must give."""
+    heads = ["prefill:decode", "GPUs", "TTFT p50", "TTFT p99", "TPOT p99", "request", "good/s", ""]
+    rows = [heads]
+    for t in (*found.tried, found.together):
+        rows.append(_row(t, "<- best" if t is found.best else ""))
+    best = f"{found.best.prefill}:{found.best.decode}"
+    measure = "goodput" if found.by.startswith("goodput") else "time of a request"
+    if found.pays:
+        said = f"The best split is {best}, and its {measure} is better than that of the same GPUs "
+        said += "each doing both"
+    else:
+        said = (
+            f"The best split is {best}, but the same GPUs each doing both do no worse ({measure})"
+        )
+    link = found.needs_bytes_per_s
+    if link is None:
+        said += "; no link, however fast, would change that."
+    else:
+        said += f"; to be no worse it needs a link of {show_rate(link)} a replica."
+    return paragraph(said, "") + "\n\n" + _plain(table(rows))
+
+
+def _row(t: Tried, mark: str) -> list[str]:
+    a = t.to_dict()
+    times = (a["ttft_p50_s"], a["ttft_p99_s"], a["tpot_p99_s"], a["e2e_mean_s"])
+    cells = ["none" if s is None else span(s) for s in times]
+    name = f"{t.prefill}:{t.decode}" if t.prefill else f"{t.decode} x both"
+    return [name, f"{t.gpus:,}", *cells, f"{a['goodput_requests_per_s']:,.3g}", mark]

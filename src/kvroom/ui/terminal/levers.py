@@ -1,0 +1,183 @@
+"""Levers in words and bars, for a terminal of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+
+from kvroom.answer.report import number
+from kvroom.optimize.cost import ORDERS, Figures
+from kvroom.optimize.levers.rank import Levers, Pulled
+from kvroom.optimize.levers.served import ServedFigures
+from kvroom.ui.terminal.plain import ascii_only, spelled
+from kvroom.ui.terminal.plan import WIDTH, paragraph, warnings
+from kvroom.units import say_tokens
+
+MOST = 16
+"""Levers shown unless all are asked for."""
+ID = 30
+SERVED_ID = 23
+BY = {
+    "requests": "requests at once",
+    "step": "the time of a step",
+    "ttft": "the time to the first token",
+    "cost": "dollars for a million output tokens",
+}
+
+
+def show(found: Levers, *, everything: bool = False) -> str:
+    """The whole answer."""
+    blocks = [
+        _head(found),
+        paragraph(found.sentence),
+        _table(found, everything),
+        _together(found),
+        _served(found),
+        _details(found),
+        _left_out(found),
+        warnings(found.warnings) if found.warnings else "",
+    ]
+    text = "\n\n".join(b for b in blocks if b)
+    return spelled(text) if ascii_only() else text
+
+
+def _head(found: Levers) -> str:
+    s = found.scenario
+    model = s.model if isinstance(s.model, str) else "a model by value"
+    gpu = s.gpu if isinstance(s.gpu, str) else str(s.gpu.get("name", "a card by value"))
+    cards = gpu if s.gpu_count == 1 else f"{s.gpu_count} × {gpu}"
+    limit = f" of {say_tokens(s.context_tokens)}" if s.context_tokens else ""
+    has = "–" if found.before.requests is None else f"{found.before.requests:,.4g}"
+    line = f"{model} on {cards}, {s.engine}: {has} requests at once{limit}"
+    return click.style(paragraph(line, ""), bold=True)
+
+
+def _table(found: Levers, everything: bool) -> str:
+    better = ORDERS[found.ranked_by]
+    rows = [p for p in found.levers if everything or better(p.after) > better(found.before)]
+    shown = rows if everything else rows[:MOST]
+    far = max((p.after.requests or 0 for p in shown), default=0) or 1
+    columns = _columns([found.before, *(p.after for p in shown)])
+    lines = [f"Each alone, ranked by {BY[found.ranked_by]}"]
+    lines.append(f"  {'':{ID}}{'requests':>9}  " + "".join(f"{c[0]:>10}" for c in columns))
+    lines.append(_row("as it is", found.before, columns, far, " "))
+    lines += [_row(p.lever.id, p.after, columns, far, "*" if p.easy else " ") for p in shown]
+    lines.append(
+        paragraph(
+            "* one flag away; model, cards and limit stay; its cost in quality is published and small."
+        )
+    )
+    rest = len(found.levers) - len(shown)
+    if rest:
+        lines.append(paragraph(f"{rest} more help less, nothing or the other way (--all)."))
+    return "\n".join(lines)
+
+
+Column = tuple[str, str, float, int]
+
+
+def _columns(figures: Iterable[Figures]) -> list[Column]:
+    """Heading, field, scale and decimals of the columns that hold anything."""
+    made = list(figures)
+    columns: tuple[Column, ...] = (
+        ("ms/token", "token_s", 1e3, 1),
+        ("TTFT ms", "ttft_s", 1e3, 0),
+        ("$/M", "usd_per_million_output_tokens", 1.0, 2),
+    )
+    return [c for c in columns if any(getattr(f, c[1]) is not None for f in made)]
+
+
+def _row(name: str, f: Figures, columns: Sequence[Column], far: float, mark: str) -> str:
+    said = name if len(name) <= ID - 2 else name[: ID - 3] + "…"
+    cells = ""
+    for _, key, scale, decimals in columns:
+        value = getattr(f, key)
+        cells += f"{_cell(value, scale, decimals):>10}"
+    room = WIDTH - 6 - ID - 9 - 10 * len(columns)
+    count = "–" if f.requests is None else f"{f.requests:,.5g}"
+    bar = "█" * round((f.requests or 0) / far * room)
+    return f"{mark} {said:{ID}}{count:>9}  {cells}  {bar}".rstrip()
+
+
+def _together(found: Levers) -> str:
+    if not found.together:
+        return ""
+    best = found.together[0]
+    lines = [f"Together: {number(found.before.requests)} → {number(best.after.requests)} requests"]
+    gain = (best.after.requests or 0) - (found.before.requests or 0)
+    for name, share in found.waterfall:
+        said = name if len(name) <= ID else name[: ID - 1] + "…"
+        bar = "█" * (max(0, round(share / gain * 30)) if gain else 0)
+        lines.append(f"  {said:{ID}}{share:>+9.1f}  {bar}".rstrip())
+    lines.append(
+        paragraph("Each lever's share of the gain, whatever the order they are pulled in.")
+    )
+    others = [t for t in found.together[1:] if t.ids != best.ids][:3]
+    for t in others:
+        lines.append(paragraph(f"{number(t.after.requests)}: {' + '.join(t.ids)}"))
+    return "\n".join(lines)
+
+
+def _served(found: Levers) -> str:
+    """The workload served with each lever that only serving shows."""
+    if found.served_before is None:
+        return ""
+    rows: list[tuple[str, ServedFigures]] = [("as it is", found.served_before)]
+    rows += [(x.lever.id, x.after) for x in found.served]
+    heads = ("TTFT ms", "p95", "ms/token", "tokens/s", "hits", "$/M")
+    lines = ["The workload's requests, served with each alone"]
+    lines.append(f"  {'':{SERVED_ID}}" + "".join(f"{h:>9}" for h in heads))
+    for name, f in rows:
+        said = name if len(name) <= SERVED_ID - 1 else name[: SERVED_ID - 2] + "…"
+        cells = (
+            _cell(f.ttft_s, 1e3, 0),
+            _cell(f.ttft_p95_s, 1e3, 0),
+            _cell(f.tpot_s, 1e3, 1),
+            _cell(f.output_tokens_per_s, 1, 0),
+            f"{f.prefix_hit_ratio:.1%}",
+            _cell(f.usd_per_million_output_tokens, 1, 2),
+        )
+        lines.append(f"  {said:{SERVED_ID}}" + "".join(f"{c:>9}" for c in cells))
+    return "\n".join(lines)
+
+
+def _cell(value: float | None, scale: float, decimals: int) -> str:
+    return "–" if value is None else format(value * scale, f",.{decimals}f")
+
+
+def _details(found: Levers) -> str:
+    better = ORDERS[found.ranked_by]
+    told: dict[str, list[str]] = {}
+    for p in [p for p in found.levers if better(p.after) > better(found.before)][:MOST]:
+        if text := _detail(p):
+            told.setdefault(text, []).append(p.lever.id)
+    lines = [paragraph(f"{', '.join(ids)}: {text}") for text, ids in told.items()]
+    return "\n".join(["What they need and cost", *lines]) if lines else ""
+
+
+def _detail(p: Pulled) -> str:
+    """What a lever needs and costs, a sentence each."""
+    x = p.lever
+    told = []
+    if x.needs:
+        told.append(f"Needs {'; '.join(x.needs)}")
+    if x.quality is None:
+        told.append("Nobody published what it costs in quality")
+    elif x.quality.loss_ratio:
+        told.append(f"{x.quality.effect} [{x.quality.source}]")
+    if x.latency:
+        told.append(f"{x.latency.effect} [{x.latency.source}]")
+    return ". ".join(told) + "." if told else ""
+
+
+def _left_out(found: Levers) -> str:
+    if not found.left_out:
+        return ""
+    reasons: dict[str, list[str]] = {}
+    for x in found.left_out:
+        reasons.setdefault(x.why, []).append(x.id)
+    lines = [
+        paragraph(f"{', '.join(ids)}: {why}".rstrip(".") + ".") for why, ids in reasons.items()
+    ]
+    return "\n".join(["Left out", *lines])

@@ -1,0 +1,252 @@
+"""A Plan in words and bars, for a terminal of 80 columns, with or without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from textwrap import wrap
+
+import click
+
+from kvroom.answer.explanation import Explanation
+from kvroom.answer.plan import Account, Plan
+from kvroom.planner.plan import Workings
+from kvroom.ui.terminal.plain import ascii_only, spelled
+from kvroom.ui.terminal.times import times
+from kvroom.units import GB, say_tokens, show_count, show_gb, show_gib
+
+WIDTH = 80
+BAR = WIDTH - 4
+
+# A glyph and a colour for each account: colour is never the only code.
+STYLES = {
+    "weights": ("█", "#", "white"),
+    "adapters": ("█", "#", "cyan"),
+    "draft": ("█", "#", "cyan"),
+    "activations": ("▓", "+", "yellow"),
+    "runtime": ("▓", "+", "yellow"),
+    "graphs": ("▓", "+", "yellow"),
+    "encoder": ("▓", "+", "yellow"),
+    "kv": ("▒", "=", "green"),
+    "unused": ("·", ".", None),
+}
+NAMES = {"kv": "cache", "graphs": "CUDA graphs", "draft": "draft model"}
+
+
+def _plain(text: str) -> str:
+    """``text`` without the signs that a terminal without UTF-8 cannot show."""
+    return spelled(text) if ascii_only() else text
+
+
+def paragraph(text: str, indent: str = "  ") -> str:
+    """``text`` wrapped to the width, every line indented."""
+    lines = wrap(
+        _plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
+    return "\n".join(lines)
+
+
+def show(w: Workings) -> str:
+    """The whole answer."""
+    plan = w.plan
+    blocks = [
+        head(w),
+        paragraph(plan.verdict.sentence),
+        memory(w),
+        request(w),
+        room(plan),
+        step(w),
+        *(_plain(block) for block in times(w)),
+        *([warnings(plan.warnings)] if plan.warnings else []),
+    ]
+    return "\n\n".join(b for b in blocks if b)
+
+
+def head(w: Workings) -> str:
+    """One line: what is served, on what, how."""
+    d, plan = w.deployment, w.plan
+    s = w.own
+    cards = d.device.name if s.gpu_count == 1 else f"{s.gpu_count} × {d.device.name}"
+    degrees = [
+        f"{name} {value}"
+        for name, value in (("tp", s.tp), ("pp", s.pp), ("dp", s.dp), ("ep", s.ep), ("dcp", s.dcp))
+        if value > 1
+    ]
+    layout = f" ({', '.join(degrees)})" if degrees else ""
+    rule = d.weights.quantisation.name
+    what = f"{d.model.name}: {show_count(plan.weights.params)} parameters in {rule}"
+    how = f"{cards}{layout}, {s.engine}, cache in {d.kv_name}, {say_tokens(d.context_tokens)}"
+    return click.style(paragraph(what, ""), bold=True) + "\n" + paragraph(how, "")
+
+
+def memory(w: Workings) -> str:
+    """One GPU's memory as a bar and its accounts."""
+    plan, d = w.plan, w.deployment
+    gpu = plan.memory.gpu_bytes
+    which = "One GPU" if d.layout.gpus > 1 else "The GPU"
+    if d.layout.pp > 1:
+        which = f"One GPU of stage {w.answer.rank.stage + 1}, which binds"
+    lines = [f"{which}: {show_gib(gpu)} ({show_gb(gpu)})", "  " + bar(w)]
+    for a in plan.memory.accounts:
+        if a.bytes:
+            lines.append(_account(a, gpu, w))
+    return "\n".join(_plain(line) if "\x1b" not in line else line for line in lines)
+
+
+def _account(a: Account, gpu: int, w: Workings) -> str:
+    glyph = _glyph(a.name)
+    name = NAMES.get(a.name, a.name)
+    note = a.source
+    if a.name == "kv":
+        each = w.plan.kv.bytes_per_request_per_gpu
+        note = f"{show_gib(each)} a request" if each else "nothing a request"
+    elif a.name == "unused" and a.bytes < 0:
+        name, note = "missing", "more than the card holds"
+    if a.low_bytes != a.high_bytes:
+        note += f", {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)}"
+    share = f"{100 * abs(a.bytes) / gpu:5.1f} %"
+    figures = f"{name:12}{show_gib(abs(a.bytes)):>12} {share}"
+    gap = "  " if len(figures) + len(note) <= WIDTH - 6 else " "
+    return f"  {glyph} {figures}{gap}{_plain(note)}"
+
+
+def _glyph(name: str) -> str:
+    fancy, simple, colour = STYLES.get(name, ("▓", "+", "yellow"))
+    return click.style(simple if ascii_only() else fancy, fg=colour)
+
+
+def bar(w: Workings) -> str:
+    """The accounts as one bar; requests in the cache are told apart where there is room to."""
+    plan = w.plan
+    gpu = plan.memory.gpu_bytes
+    total = sum(max(0, a.bytes) for a in plan.memory.accounts)
+    over = " over" if total > gpu else ""
+    scale = (BAR - len(over)) / max(gpu, total)
+    cells: list[str] = []
+    reached = 0.0
+    for a in plan.memory.accounts:
+        reached += max(0, a.bytes) * scale
+        width = round(reached) - len(cells)
+        cells += _cache_cells(w, width) if a.name == "kv" else [_glyph(a.name)] * width
+    return "".join(cells) + (click.style(over, fg="red") if over else "")
+
+
+def _cache_cells(w: Workings, width: int) -> list[str]:
+    each, size = w.plan.kv.bytes_per_request_per_gpu, w.plan.memory.kv_bytes
+    fancy, simple, colour = STYLES["kv"]
+    glyph, other = (simple, "-") if ascii_only() else (fancy, "░")
+    if not each or not size or size / each > width / 2:
+        return [click.style(glyph, fg=colour)] * width
+    whole = size // each
+    return [
+        click.style(glyph if i % 2 == 0 else other, fg=colour) if i < whole else _glyph("unused")
+        for i in (int(cell * size / each / width) for cell in range(width))
+    ]
+
+
+def request(w: Workings) -> str:
+    """What one request stores, by kind of layer."""
+    plan, d = w.plan, w.deployment
+    if not plan.kv.layers:
+        return ""
+    kv = plan.kv
+    lines = ["One request"]
+    if kv.bytes_per_token:
+        lines.append(f"  {'a token adds':14}{show_gib(kv.bytes_per_token):>12}")
+    tokens = f"{say_tokens(d.context_tokens)}"
+    lines.append(f"  {tokens:14}{show_gib(kv.bytes_per_request):>12}")
+    if kv.state_bytes_per_request:
+        lines.append(f"  {'of it state':14}{show_gib(kv.state_bytes_per_request):>12}")
+    kinds = [
+        f"{g.count} {g.kind}" + (f" × {show_gib(g.bytes_per_token)}" if g.bytes_per_token else "")
+        for g in kv.layers
+    ]
+    lines.append(paragraph("layers: " + ", ".join(kinds)))
+    return "\n".join(_plain(line) for line in lines)
+
+
+def room(plan: Plan) -> str:
+    """The staircase of requests at once."""
+    c = plan.capacity
+    if c.ceiling is None:
+        return ""
+    lines = ["Requests at once"]
+    lines.append(f"  {'ceiling':14}{c.ceiling.requests:>12,}  ({c.ceiling.exact:,.2f})")
+    engine = plan.scenario.engine
+    if engine != "arithmetic" and c.engine and c.engine.max_concurrency is not None:
+        e = c.engine
+        band = ""
+        if e.low is not None and e.high is not None and e.low != e.high:
+            band = f"  ({e.low:,.1f} to {e.high:,.1f})"
+        replica = "  a replica" if plan.scenario.dp > 1 else ""
+        lines.append(f"  {engine:14}{e.max_concurrency:>12,.2f}{replica}{band}")
+        if e.kv_tokens is not None:
+            blocks = f"  in {e.num_blocks:,} blocks" if e.num_blocks is not None else ""
+            lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,}{replica}{blocks}")
+    for name, figure in (("expected", c.expected), ("shared prefix", c.shared)):
+        if figure.requests is not None:
+            band = ""
+            if figure.low is not None and figure.high is not None and figure.low < figure.high:
+                band = f"  ({figure.low:,.1f} to {figure.high:,.1f})"
+            lines.append(f"  {name:14}{figure.requests:>12,.1f}{band}")
+    if c.engine and c.engine.max_context_tokens is not None:
+        lines.append(f"  {'longest one':14}{c.engine.max_context_tokens:>12,}  tokens")
+    return "\n".join(lines)
+
+
+def step(w: Workings) -> str:
+    """What a decode step moves."""
+    plan = w.plan
+    s = plan.step
+    if not w.deployment.model.generates:
+        return ""
+    many = f"{s.batch:,} request{'s' if s.batch != 1 else ''}"
+    lines = [f"A decode step of {many} moves (all GPUs)"]
+    parts = [
+        ("weights", s.bytes.weights, "weights"),
+        ("cache", s.bytes.kv, "kv"),
+        ("state", s.bytes.state, "kv"),
+    ]
+    parts += [("activations", s.bytes.activations, "runtime"), ("links", s.bytes.links, "runtime")]
+    most = max(size for _, size, _ in parts) or 1
+    for name, size, style in parts:
+        if size:
+            drawn = _glyph(style) * max(1, round(size / most * 40)) if size > most / 80 else ""
+            lines.append(f"  {name:14}{show_gb(size):>12}  {drawn}".rstrip())
+    total = sum(size for _, size, _ in parts)
+    lines.append(f"  {'a token':14}{show_gb(total / s.batch / s.tokens_per_request):>12}")
+    notes = []
+    if s.crossover_batch is not None:
+        notes.append(f"Cache outweighs weights from batch {s.crossover_batch:,}.")
+    if s.bound is not None:
+        waits = "memory" if s.bound == "memory" else "arithmetic"
+        notes.append(f"At the card's peak rates the step waits for {waits}.")
+    if notes:
+        lines.append(paragraph(" ".join(notes)))
+    return "\n".join(_plain(line) if "\x1b" not in line else line for line in lines)
+
+
+def warnings(found: Iterable[str]) -> str:
+    """Warnings, a bullet each."""
+    return "\n".join(
+        click.style("! ", fg="yellow") + paragraph(text, "  ").removeprefix("  ") for text in found
+    )
+
+
+def show_explanations(found: Iterable[Explanation]) -> str:
+    """Each figure: its value, its formula, the numbers put in, the source."""
+    return "\n\n".join(_explanation(e) for e in found)
+
+
+def _explanation(e: Explanation) -> str:
+    value = f"{e.value:,} {e.unit}" if isinstance(e.value, int) else f"{e.value:,.4f} {e.unit}"
+    if e.unit == "bytes":
+        value += f" = {show_gib(e.value)}" + (f" = {show_gb(e.value)}" if e.value >= GB else "")
+    return "\n".join(
+        (
+            click.style(_plain(e.label), bold=True) + f"  [{e.figure}]",
+            paragraph(value),
+            paragraph(f"= {e.formula}", "    "),
+            paragraph(f"= {e.numbers}", "    "),
+            paragraph(f"source: {e.source}", "    "),
+        )
+    )

@@ -1,0 +1,113 @@
+"""A search in words, for a terminal of 80 columns, and its progress on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+
+from kvroom.optimize.search.answers import Answer, Found
+from kvroom.ui.terminal.plain import ascii_only, spelled
+from kvroom.ui.terminal.plan import paragraph
+
+NAME = 36
+
+
+def show(found: Found) -> str:
+    """The whole answer."""
+    blocks = [_head(found), paragraph(found.sentence)]
+    if found.answers:
+        blocks += [_table(found), _runners_up(found)]
+    if found.lost:
+        blocks.append(
+            "\n".join(
+                [
+                    "Failed when it was simulated",
+                    *(paragraph(f"{x['name']}: {x['why']}.") for x in found.lost),
+                ]
+            )
+        )
+    if found.nearest:
+        blocks.append(
+            "\n".join(["Nearest", *(paragraph(f"{x['name']}: {x['why']}.") for x in found.nearest)])
+        )
+    blocks.append(_searched(found))
+    text = "\n\n".join(b for b in blocks if b)
+    return spelled(text) if ascii_only() else text
+
+
+def _head(found: Found) -> str:
+    o = found.objective
+    load = "as much as one deployment serves"
+    if o["users"] is not None:
+        load = f"{o['users']:,} users"
+    elif o["requests_per_s"] is not None:
+        load = f"{o['requests_per_s']:,.4g} requests a second"
+    limits = ", ".join(f"{name} {_time(limit)}" for name, limit in o["slo"].items())
+    line = f"{o['input_tokens']:,} tokens in, {o['output_tokens']:,} out, {load}"
+    return click.style(paragraph(line + (f"; {limits}" if limits else ""), ""), bold=True)
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1e3:g} ms"
+
+
+def _table(found: Found) -> str:
+    lines = [
+        f"     {'':{NAME}}{'GPUs':>5}{'$/h':>8}{'$/M':>7}{'TTFT':>8}{'TPOT':>8}",
+    ]
+    for i, a in enumerate(found.answers):
+        mark = "*" if i in found.pareto else " "
+        lines.append(_row(f"{i + 1:>2}{mark}", a))
+    return "\n".join(
+        [*lines, paragraph("* nothing else is cheaper, faster and makes more at once.")]
+    )
+
+
+def _row(mark: str, a: Answer) -> str:
+    name = a.name if len(a.name) <= NAME - 1 else a.name[: NAME - 2] + "…"
+    times = a.trial or a.row
+    money = (_money(a.row[k]) for k in ("usd_per_hour", "usd_per_million_output_tokens"))
+    hour, million = money
+    ttft, tpot = (_time(float(f"{times[k]:.3g}")) for k in ("ttft_s", "tpot_s"))
+    return f"{mark}  {name:{NAME}}{a.row['gpus']:>5,}{hour:>8}{million:>7}{ttft:>8}{tpot:>8}"
+
+
+def _money(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
+
+
+def _runners_up(found: Found) -> str:
+    told = [f"{i + 1}: {a.why}." for i, a in enumerate(found.answers) if a.why]
+    return "\n".join(["Why the others are not first", *map(paragraph, told)]) if told else ""
+
+
+def _searched(found: Found) -> str:
+    s = found.searched
+    text = f"{s['deployments']:,} deployments, {s['candidates']:,} candidates in closed form"
+    text += f" ({s['refused']:,} do not run, {s['feasible_in_closed_form']:,} may do)"
+    if s["simulated"]:
+        text += f"; {s['simulated']:,} simulated"
+        shares = s["simulated_within_band"].items()
+        told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
+        text += f", {told} within the closed form's bands" if told else ""
+    return paragraph(text + ".")
+
+
+def progress() -> Callable[[str, int, int], None]:
+    """Tell on standard error how far a search is: one line rewritten on a terminal, else every quarter."""
+    live = sys.stderr.isatty()
+    told: dict[str, int] = {}
+
+    def tell(stage: str, done: int, total: int) -> None:
+        quarter = 4 * done // total
+        if not live and told.get(stage) == quarter:
+            return
+        told[stage] = quarter
+        line = f"{stage}: {done:,} of {total:,} units"
+        click.echo(f"\r\x1b[K{line}" if live else line, err=True, nl=not live or done == total)
+
+    return tell

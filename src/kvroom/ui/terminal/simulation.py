@@ -1,0 +1,207 @@
+"""A simulation as text of 80 columns: one sentence, the times, lines over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kvroom.optimize.cliff import Point, Sweep, breaks_at
+from kvroom.planner.simulate import Simulated
+from kvroom.ui.terminal.plan import WIDTH, _plain, head, paragraph
+from kvroom.ui.terminal.reuse import LEVELS, table
+from kvroom.units import show_count, show_gb
+
+LABEL = 15
+TIMES = (
+    ("ttft_s", "TTFT"),
+    ("tpot_s", "TPOT"),
+    ("itl_s", "ITL"),
+    ("e2e_s", "whole request"),
+)
+
+
+def show(made: Simulated, answer: Mapping[str, Any]) -> str:
+    """The whole answer, of which ``answer`` holds the figures."""
+    blocks = [head(made.workings), paragraph(sentence(made, answer)), times(answer)]
+    notes = (paragraph(f"Note: {w}.") for w in answer["warnings"])
+    blocks += [tiers(answer), lines(made), slo(answer), band(answer), *notes]
+    return "\n\n".join(b for b in blocks if b)
+
+
+def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
+    """What happened, in words."""
+    n, spent = answer["requests"], answer["duration_s"]
+    parts = [f"{n['completed']:,} of {n['arrived']:,} requests are answered in {span(spent)}"]
+    parts[0] += f", {answer['output_tokens_per_s']:,.0f} tokens a second"
+    if n["dropped"]:
+        be = "is" if n["dropped"] == 1 else "are"
+        parts.append(f"{n['dropped']:,} can never be served and {be} dropped")
+    if made.fleet.stopped:
+        parts.append(f"stopped with {n['running']:,} running and {n['waiting']:,} waiting")
+    blocks = answer["kv_blocks"]
+    peak = blocks["peak"] / blocks["total"] if blocks["total"] else 0.0
+    parts.append(f"the cache is {peak:.0%} full at most")
+    if answer["prefix_hit_ratio"]:
+        parts.append(f"{answer['prefix_hit_ratio']:.1%} of the prompts' tokens are found cached")
+    if "speculation" in answer:
+        s = answer["speculation"]
+        parts.append(
+            f"a step gives a request {s['tokens_per_step']:.2f} tokens, and "
+            f"{s['wasted_tokens'] / s['drafted_tokens']:.0%} of the drafts are wasted"
+        )
+    if answer["preemptions"]:
+        parts.append(f"{show_count(answer['preemptions'])} times a request loses its blocks")
+    return "; ".join(parts) + "."
+
+
+def times(answer: Mapping[str, Any]) -> str:
+    """Mean and percentiles of every time."""
+    columns = ["mean", "p50", "p90", "p95", "p99", "max"]
+    rows = [["", *columns]]
+    for key, name in TIMES:
+        found = answer[key]
+        if found["mean"] is not None:
+            rows.append([name, *(span(found[c]) for c in columns)])
+    return table(rows) if len(rows) > 1 else ""
+
+
+def tiers(answer: Mapping[str, Any]) -> str:
+    """What each tier gave: hits, bytes, how long reading it took."""
+    if "tiers" not in answer:
+        return ""
+    rows = [["", "hits", "read", "written", "reads", "mean", "p99", "busy"]]
+    for tier in answer["tiers"]:
+        cells = [tier["tier"], f"{tier['hit_ratio']:.1%}"]
+        if "reads" in tier:
+            cells += [show_gb(tier["read_bytes"]), show_gb(tier["written_bytes"])]
+            waits = (tier["read_s"]["mean"], tier["read_s"]["p99"])
+            cells += [f"{tier['reads']:,}", *("none" if w is None else span(w) for w in waits)]
+            cells.append(f"{tier['busy']:.1%}")
+        rows.append([*cells, *[""] * (len(rows[0]) - len(cells))])
+    drawn = "\n".join(line.rstrip() for line in table(rows).split("\n"))
+    return "Where prompts are found, and what it takes to read them\n" + drawn
+
+
+def span(seconds: float) -> str:
+    """``seconds`` with three figures and a unit that suits."""
+    for unit, size, upto in (("ms", 1e-3, 1.0), ("s", 1.0, 600.0), ("min", 60.0, 7200.0)):
+        if seconds < upto:
+            value = seconds / size
+            return f"{value:.0f} {unit}" if value >= 99.95 else f"{value:.3g} {unit}"
+    return f"{seconds / 3600:,.1f} h"
+
+
+def lines(made: Simulated) -> str:
+    """Queue, blocks and time to first token over time, as rows of block characters."""
+    moments = made.line
+    if len(moments) < 2:
+        return ""
+    total = made.blocks
+    width = WIDTH - LABEL - 20
+    start, end = moments[0].time_ps, moments[-1].time_ps
+    cells: list[list[Any]] = [[] for _ in range(width)]
+    for moment in moments:
+        place = (moment.time_ps - start) * (width - 1) // max(1, end - start)
+        cells[min(place, width - 1)].append(moment)
+    rows = (
+        ("queue", [_mean(c, "waiting") for c in cells], None, "{:,.0f} waiting"),
+        ("running", [_mean(c, "running") for c in cells], None, "{:,.0f} running"),
+        ("blocks", [_mean(c, "blocks") for c in cells], float(total), "{:.0%} of them"),
+        ("TTFT", [_mean(c, "ttft_ps") / 1e12 for c in cells], None, "{} s"),
+    )
+    drawn = []
+    for name, values, top, words in rows:
+        most = max(values)
+        told = most / top if top else most
+        text = span(told) if name == "TTFT" else words.format(told)
+        drawn.append(f"  {name:{LABEL - 4}} {spark(values, top or most)} up to {text}")
+    return _plain("\n".join(drawn))
+
+
+def _mean(moments: Sequence[Any], name: str) -> float:
+    return sum(getattr(m, name) for m in moments) / len(moments) if moments else 0.0
+
+
+def spark(values: Sequence[float], top: float) -> str:
+    """One character for each value, as high as its share of ``top``."""
+    blocky = _plain("█") == "█"
+    levels = LEVELS if blocky else " .:-=+*#@"
+    steps = (min(8, round(8 * value / top)) if top else 0 for value in values)
+    return "".join(levels[step] for step in steps)
+
+
+def slo(answer: Mapping[str, Any]) -> str:
+    """Whether the objectives are met."""
+    if "slo" not in answer:
+        return ""
+    told = []
+    for name, kept in answer["slo"].items():
+        value = "none" if kept["value_s"] is None else span(kept["value_s"])
+        verdict = "met" if kept["met"] else "MISSED"
+        told.append(f"  {name}: {value}, {span(kept['limit_s'])} wanted: {verdict}")
+    rate = answer["goodput_requests_per_s"]
+    return "\n".join([*told, f"  {rate:,.3g} requests a second keep to all of them"])
+
+
+def band(answer: Mapping[str, Any]) -> str:
+    """How far the figures differ from seed to seed."""
+    found = answer.get("bands")
+    if not found:
+        return ""
+    rows = [["", "p50", "p99"]]
+    for key, name in TIMES:
+        cells = (found[key][at] for at in ("p50", "p99"))
+        told = [f"{span(c['low'])} to {span(c['high'])}" if c else "none" for c in cells]
+        rows.append([name, *told])
+    text = f"Over {found['seeds']} seeds (four of five lie within)\n" + table(rows)
+    held = found["requests_at_once"]["while_waiting"]
+    if held:
+        text += f"\n  {held['low']:,.1f} to {held['high']:,.1f} requests at once while others wait"
+    return text
+
+
+def cliff_text(wanted: Sweep, points: Sequence[Point]) -> str:
+    """A sweep as a table, with where it breaks."""
+    rows = [[wanted.key, "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "hits", "preempted", ""]]
+    broken = breaks_at(points)
+    for point in points:
+        a = point.to_dict()
+        times = (a["ttft_p50_s"], a["ttft_p99_s"], a["tpot_p99_s"])
+        cells = ["none" if t is None else span(t) for t in times]
+        value = f"{point.value:,.0f}" if wanted.key == "kv_blocks" else f"{point.value:,.3g}"
+        cells += [f"{a['output_tokens_per_s']:,.0f}", f"{a['prefix_hit_ratio']:.1%}"]
+        mark = "<- breaks" if point.value == broken else ""
+        rows.append([value, *cells, f"{a['preemptions']:,}", mark])
+    if broken is None:
+        said = "It does not break between these ends."
+    else:
+        said = f"It breaks at {wanted.key} {broken:,.3g}."
+    return paragraph(said, "") + "\n\n" + _plain(table(rows))
+
+
+def describe_text(found: Mapping[str, Any]) -> str:
+    """The statistics of a workload."""
+    rate = found["requests_per_s"]
+    parts = [f"{found['requests']:,} requests in {span(found['duration_s'])}"]
+    if rate:
+        parts.append(f"{rate:,.3g} a second")
+    if found["interarrival_cv"] is not None:
+        parts.append(f"gaps vary {found['interarrival_cv']:.2f} times their mean (Poisson: 1)")
+    if found["sessions"]:
+        parts.append(f"{found['sessions']:,} sessions")
+    columns = ["mean", "p50", "p90", "p99", "max"]
+    rows = [["tokens", *columns]]
+    for key in ("input_tokens", "output_tokens", "total_tokens"):
+        name = key.removesuffix("_tokens")
+        rows.append([name, *(f"{found[key][c]:,.0f}" for c in columns)])
+    known = ", ".join(f"{name}: {n:,}" for name, n in found["prefix"].items())
+    reserved = found["reservation"]
+    useful = (
+        f"Reserving {reserved['cap_tokens']:,} tokens for each would keep "
+        f"{reserved['useful_ratio']:.1%} of them useful; blocks of 16 waste "
+        f"{found['fragmentation']['16']:.2%}."
+    )
+    shared = f"What is known of their prefixes: {known}."
+    return "\n\n".join(
+        [paragraph("; ".join(parts) + ".", ""), table(rows), paragraph(useful), paragraph(shared)]
+    )

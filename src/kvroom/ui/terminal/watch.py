@@ -1,0 +1,351 @@
+"""``kvroom watch``: lines of JSON, lines of text, or a live view; and recordings told again."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kvroom.answer.plan import Plan
+from kvroom.errors import KvroomError
+from kvroom.observe import prometheus
+from kvroom.observe.endpoint import Endpoint, NoAnswerError
+from kvroom.observe.prometheus import Reading
+from kvroom.observe.recording import Recorder, Recording, cache_of, concurrency_of
+from kvroom.observe.watch import Sample, Watcher
+from kvroom.planner.plan import plan as make_plan
+from kvroom.ui.cli.options import scenario_from
+from kvroom.ui.cli.shell import say
+from kvroom.ui.terminal.plain import ascii_only, spelled
+from kvroom.ui.terminal.plan import paragraph
+from kvroom.workloads.traces.reader import write as write_trace
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+HISTORY = 60
+SPARKS = "▁▂▃▄▅▆▇█"
+_DIGITS = re.compile(r"[\d.,%]+")
+NOT_METRICS = "its answer holds no figure of vLLM, SGLang or llama.cpp"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How to watch."""
+
+    interval_s: float
+    count: int | None
+    window_s: float
+    timeout_s: float
+    record: str | None
+    as_json: bool
+
+
+@dataclass
+class View:
+    """What a view needs beside the newest sample."""
+
+    address: str
+    plan: Plan | None
+    reading: Reading | None = None
+    fills: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
+
+
+def planned(given: dict[str, Any]) -> Plan | None:
+    """The plan that the options ask for; None where they ask nothing."""
+    if not any(v for v in given.values()):
+        return None
+    return make_plan(scenario_from(given))
+
+
+def is_recording(url: str) -> bool:
+    """Whether ``url`` is a file rather than an address."""
+    return "://" not in url and Path(url).is_file()
+
+
+def refuse_trace(trace: str | None) -> None:
+    """KvroomError where a trace is asked of a running server."""
+    if trace is not None:
+        fix = "Record first (--record FILE), then: kvroom watch FILE --trace OUT."
+        raise KvroomError("--trace", trace, "is made of a recording", fix)
+
+
+def run(url: str, wishes: Wishes, plan: Plan | None) -> None:
+    """Watch until the count is reached or the reader has seen enough."""
+    endpoint = Endpoint.of(url)
+    watcher = Watcher(wishes.window_s)
+    view = View(endpoint.shown, plan)
+    answered = False
+    error = ""
+    with ExitStack() as stack:
+        recorder = stack.enter_context(Recorder(wishes.record)) if wishes.record else None
+        show = stack.enter_context(_shower(view, wishes))
+        try:
+            for t_s in _ticks(wishes.interval_s, wishes.count):
+                sample, reading = look(endpoint, watcher, wishes.timeout_s, t_s)
+                if recorder is not None and (reading is not None or answered):
+                    if not answered:
+                        assert reading is not None
+                        asked = plan.scenario.differences() if plan else None
+                        recorder.header(endpoint.shown, reading, asked)
+                    recorder.sample(sample, reading)
+                answered = answered or reading is not None
+                error = sample.error or error
+                view.reading = reading or view.reading
+                view.fills.append(sample.kv_usage)
+                show(sample)
+        except KeyboardInterrupt:
+            pass
+    if not answered and error:
+        fix = "Is the server up, and is this its address?"
+        raise KvroomError("URL", endpoint.shown, f"gave no figures: {error}", fix)
+
+
+def _ticks(interval_s: float, count: int | None) -> Iterator[float]:
+    """Seconds since the first, one each ``interval_s``; what was missed meanwhile is not made up."""
+    begun = time.monotonic()
+    done = 0
+    due = begun
+    while count is None or done < count:
+        now = time.monotonic()
+        if now < due:
+            time.sleep(due - now)
+        yield round(time.monotonic() - begun, 3)
+        done += 1
+        due = max(due + interval_s, time.monotonic())
+
+
+def look(
+    endpoint: Endpoint, watcher: Watcher, timeout_s: float, t_s: float
+) -> tuple[Sample, Reading | None]:
+    """One sample, whatever the server does."""
+    try:
+        reading = prometheus.read(endpoint.fetch(timeout_s))
+    except NoAnswerError as error:
+        return watcher.failed(t_s, str(error)), None
+    if reading is None:
+        return watcher.failed(t_s, NOT_METRICS), None
+    return watcher.take(t_s, reading), reading
+
+
+@contextmanager
+def _shower(view: View, wishes: Wishes) -> Iterator[Callable[[Sample], None]]:
+    """A function that shows a sample: as JSON, as a line, or in a live view."""
+    if wishes.as_json:
+        yield lambda sample: say(sample.to_dict(), pretty=False)
+    elif not sys.stdout.isatty() or wishes.count == 1:
+        click.echo(f"watching {view.address}")
+        yield _Lines(view).show
+    else:
+        from rich.live import Live
+
+        with Live(auto_refresh=False) as live:
+            yield lambda sample: live.update(picture(view, sample), refresh=True)
+
+
+def _plain(text: str) -> str:
+    return spelled(text) if ascii_only() else text
+
+
+class _Lines:
+    """A line a sample; a warning is told when it begins, or another comes first."""
+
+    def __init__(self, view: View | None) -> None:
+        self._view = view
+        self._told = ""
+        self._begun = False
+
+    def show(self, s: Sample) -> None:
+        """Print one sample."""
+        view = self._view
+        if view is not None and view.reading is not None:
+            for block in filter(None, (_beside(view), _ignored(view.reading))):
+                click.echo(_plain(block))
+            self._view = None
+        if not self._begun and s.error is None:
+            self._begun = True
+            click.echo(HEAD)
+        click.echo(_plain(line_of(s)))
+        worst = s.warnings[0] if s.warnings else ""
+        kind = _DIGITS.sub("", worst)
+        if kind and kind != self._told:
+            click.echo(_plain(paragraph(worst, "         ! ")))
+        self._told = kind
+
+
+def line_of(s: Sample) -> str:
+    """One sample in one line, under HEAD."""
+    if s.error is not None:
+        head, *more = paragraph(f"no answer: {s.error}", " " * 10).split("\n")
+        return "\n".join((f"{s.t_s:8.1f}{head[8:]}", *more))
+    cells = [
+        "-" if s.kv_usage is None else f"{s.kv_usage:.0%}",
+        _number(s.running),
+        _number(s.waiting),
+        _number(s.preemptions),
+        "-" if s.hit_ratio is None else f"{s.hit_ratio:.0%}",
+        *_typical_and_p95(s.ttft_s),
+        *_typical_and_p95(s.itl_s),
+    ]
+    widths = (7, 6, 6, 11, 6, 9, 9, 9, 9)
+    return f"{s.t_s:8.1f}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
+
+
+HEAD = f"{'seconds':>8}{'cache':>7}{'run':>6}{'wait':>6}{'preempted':>11}{'hits':>6}"
+HEAD += f"{'TTFT':>9}{'p95':>9}{'ITL':>9}{'p95':>9}"
+
+
+def seconds(value: float | None) -> str:
+    """A time as people say it."""
+    if value is None:
+        return "-"
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:,.{1 if value < 100 else 0}f} s"
+
+
+def _typical_and_p95(spread: dict[str, Any] | None) -> tuple[str, str]:
+    """The median (the mean where there is no more) and the 95th percentile."""
+    if spread is None:
+        return "-", "-"
+    if "p50" not in spread:
+        return seconds(spread["mean"]), "-"
+    first, second = (
+        (">" if name in spread["at_least"] else "") + seconds(spread[name])
+        for name in ("p50", "p95")
+    )
+    return first, second
+
+
+def spread(told: dict[str, Any] | None) -> str:
+    """Typical time and 95th percentile in words."""
+    typical, p95 = _typical_and_p95(told)
+    return typical if p95 == "-" else f"{typical}, p95 {p95}"
+
+
+def expected(view: View) -> list[tuple[str, str, str]]:
+    """(what, the plan's, the engine's): the cache's size as planned and as the engine tells it."""
+    rows: list[tuple[str, str, str]] = []
+    if view.plan is None or view.reading is None:
+        return rows
+    told = cache_of(view.reading)
+    room = view.plan.capacity.engine
+    pairs = (
+        ("cache tokens", room.kv_tokens if room else None, told.get("kv_tokens")),
+        ("blocks", room.num_blocks if room else None, told.get("num_blocks")),
+        ("tokens a block", room.block_tokens if room else None, told.get("block_size")),
+    )
+    for name, planned_, real in pairs:
+        if planned_ is not None or real is not None:
+            rows.append((name, _number(planned_), _number(real)))
+    if room is not None:
+        real_room = concurrency_of(view.reading)
+        shown = "-" if real_room is None else f"{real_room:,.2f}"
+        rows.append(("requests at once", f"{room.max_concurrency:,.2f}", shown))
+    return rows
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _beside(view: View) -> str:
+    rows = expected(view)
+    if not rows:
+        return ""
+    lines = [f"  {'':18}{'plan':>14}{'engine':>14}"]
+    return "\n".join((*lines, *(f"  {n:18}{p:>14}{e:>14}" for n, p, e in rows)))
+
+
+def _ignored(reading: Reading) -> str:
+    """The names that were not used, where there are any."""
+    parts = []
+    if reading.unknown:
+        shown = ", ".join(reading.unknown[:6]) + (", …" if len(reading.unknown) > 6 else "")
+        parts.append(f"{len(reading.unknown)} metrics are not used: {shown}")
+    if reading.unreadable:
+        parts.append(f"{reading.unreadable:,} lines could not be read")
+    return "\n".join(paragraph(p, "  ") for p in parts)
+
+
+def sparks(fills: deque[float | None]) -> str:
+    """The fill over time, a character a sample."""
+    top = len(SPARKS) - 1
+    return "".join(" " if f is None else SPARKS[min(top, round(f * top))] for f in fills)
+
+
+def picture(view: View, s: Sample) -> RenderableType:
+    """The live view."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    reading = view.reading
+    name = f"{reading.engine} {reading.model or ''}".strip() if reading else "waiting"
+    grid = Table(box=None, show_header=False, pad_edge=False)
+    grid.add_column(style="bold")
+    grid.add_column()
+    fill = s.kv_usage
+    bar = "" if fill is None else "█" * round(fill * 40) + "░" * (40 - round(fill * 40))
+    grid.add_row("cache", Text(_plain(f"{bar} {'-' if fill is None else format(fill, '.1%')}")))
+    if not ascii_only():
+        grid.add_row("", Text(sparks(view.fills)))
+    grid.add_row("running", _number(s.running))
+    grid.add_row("waiting", _number(s.waiting))
+    grid.add_row("preempted", _number(s.preemptions))
+    grid.add_row("prefix hits", "-" if s.hit_ratio is None else f"{s.hit_ratio:.1%}")
+    grid.add_row("TTFT", _plain(spread(s.ttft_s)))
+    grid.add_row("ITL", _plain(spread(s.itl_s)))
+    for label, rate in (
+        ("requests/s", s.requests_per_s),
+        ("prompt tokens/s", s.prompt_tokens_per_s),
+        ("tokens/s", s.generation_tokens_per_s),
+    ):
+        grid.add_row(label, "-" if rate is None else f"{rate:,.1f}")
+    parts: list[RenderableType] = [Text(f"{name} at {view.address}", style="bold"), grid]
+    parts.append(Text(_plain(s.sentence), style="yellow" if s.warnings or s.error else ""))
+    parts += [Text(_plain(w), style="yellow") for w in s.warnings[1:]]
+    parts += [Text(t) for t in (_beside(view), _ignored(reading) if reading else "") if t]
+    return Group(*parts)
+
+
+def replay(path: str, trace: str | None, *, as_json: bool) -> None:
+    """Tell a recording again, or make a trace of it."""
+    recording = Recording.open(path)
+    if trace is not None:
+        requests = recording.requests()
+        first = next(requests, None)
+        if first is None:
+            why = "holds no arrival to make a trace of"
+            raise KvroomError("recording", path, why, "Record while requests come.")
+        count = write_trace(trace, chain((first,), requests))
+        ratio = recording.hit_ratio()
+        shared = (
+            "what their prompts share is not in a recording, so they share nothing."
+            if not ratio
+            else f"they begin alike, made up so that {ratio:.1%} of their tokens are found in a "
+            "cache as in the recording."
+        )
+        told = (
+            f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
+        )
+        click.echo(_plain(paragraph(told + shared, "")))
+        return
+    names = Sample.__dataclass_fields__
+    lines = _Lines(None)
+    if not as_json:
+        h = recording.header
+        click.echo(f"{h['engine']} at {h['address']}, recorded {h['began']}")
+    for line in recording.samples():
+        if as_json:
+            say({k: line.get(k) for k in names}, pretty=False)
+        else:
+            known = {k: v for k, v in line.items() if k in names}
+            lines.show(Sample(**{**known, "warnings": tuple(line["warnings"])}))

@@ -1,0 +1,1 @@
+"""The page, its JSON over HTTP, and its static files."""

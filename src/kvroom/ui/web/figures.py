@@ -1,0 +1,329 @@
+"""What the page's figures draw beyond the Plan's own keys: derived here, so that no face computes.
+
+``figures(workings)`` is plain JSON: ``traits`` (what is so of this answer), ``memory`` (all cards added
+up, running and waiting requests), ``price`` (the factors of one token and every layer in order),
+``step`` (the curve over batch sizes).
+Bytes are ``int`` and summed over all GPUs unless the key says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from math import floor
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.latency.traffic import MAX_BATCH, compute_dtype, smallest
+from kvroom.models import catalogue
+from kvroom.models.dtypes import Dtype
+from kvroom.models.kinds import LayerKind, TiedWindow
+from kvroom.planner.plan import Workings
+from kvroom.planner.verdict import requests_held
+
+CURVE = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
+         192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)  # fmt: skip
+"""Batches at which the step's curve is drawn."""
+MOST_RUNS = 400
+"""Runs of equal layers that are sent; every published model has fewer."""
+
+
+def figures(w: Workings) -> dict[str, Any]:
+    """The figures' data for one answered question."""
+    held = memory(w)
+    return {"traits": traits(w, held), "memory": held, "price": price(w), "step": step(w)}
+
+
+def traits(w: Workings, held: dict[str, Any]) -> list[str]:
+    """What is so of this answer, by which the page chooses among sentences.
+
+    ``over`` (what must be held is more than there is) or ``within``; of what is within, ``stopped`` (the
+    engine refuses to start), ``free`` (requests store nothing), or ``room``: ``grows`` (length costs) or
+    ``fixed``, and ``breaks`` (memory ends it) or ``capped`` (the engine runs no more at once).
+    ``arithmetic`` or ``engine``;
+    ``many`` cards; ``experts`` that are read as they are chosen; ``crosses`` (the cache read overtakes
+    the weights at some batch) or ``level``; ``priced`` cards; room that is ``banded`` by estimates.
+    """
+    plan = w.plan
+    if held["over_bytes"]:
+        found = ["over"]
+    elif not w.answer.starts:
+        found = ["within", "stopped"]
+    elif not held["request_bytes"]:
+        found = ["within", "free"]
+    else:
+        found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
+        found.append("breaks" if held["short_bytes"] else "capped")
+    found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
+    found += ["many"] if held["gpus"] > 1 else []
+    found += ["experts"] if plan.weights.active_params < plan.weights.params else []
+    found.append("level" if plan.step.crossover_batch is None else "crosses")
+    found += ["priced"] if plan.cost.usd_per_user_hour is not None else []
+    counted = plan.capacity.engine
+    if counted and counted.low is not None and counted.low != counted.high and "room" in found:
+        found.append("banded")
+    return found
+
+
+def memory(w: Workings) -> dict[str, Any]:
+    """All cards as one bar, each counted as the one that binds.
+
+    ``users`` are those asked for, or as many as have room; ``running`` of them have room, ``waiting``
+    do not. ``left_bytes`` is what is left when full, ``free_bytes`` beside those running now,
+    ``kept_bytes`` what the engine leaves alone. ``request_bytes`` is a request as the engine counts it,
+    ``stored_bytes`` what it stores.
+    """
+    plan, d = w.plan, w.deployment
+    gpus = d.layout.gpus
+    room = requests_held(d, w.answer, plan.capacity.ceiling) if w.answer.starts else 0
+    pools = d.layout.dp * w.answer.pools
+    pool = plan.memory.kv_bytes * gpus
+    each = stored = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
+    counted = plan.capacity.engine.max_concurrency if plan.capacity.engine else None
+    if counted and each:
+        # As the engine counts: whole blocks, padding in.
+        each = floor(pool / (pools * counted))
+    asked = plan.scenario.concurrency
+    users = (room or 0) if asked is None else asked
+    running = users if room is None else min(users, room)
+    left = pool - (room or 0) * each
+    overheads = [a for a in plan.memory.accounts if a.name not in ("kv", "unused") and a.bytes]
+    used = sum(a.bytes for a in overheads)
+    return {
+        "gpus": gpus,
+        "starts": w.answer.starts,
+        "total_bytes": plan.memory.gpu_bytes * gpus,
+        "accounts": [
+            {
+                "name": a.name,
+                "bytes": a.bytes * gpus,
+                "low_bytes": a.low_bytes * gpus,
+                "high_bytes": a.high_bytes * gpus,
+                "source": a.source,
+            }
+            for a in overheads
+        ],
+        "weights_bytes": sum(a.bytes for a in overheads if a.name == "weights") * gpus,
+        "kv_bytes": pool,
+        "kept_bytes": max(0, plan.memory.gpu_bytes - used - plan.memory.kv_bytes) * gpus,
+        "over_bytes": max(0, used - plan.memory.gpu_bytes) * gpus,
+        "request_bytes": each,
+        "stored_bytes": stored,
+        "room": room,
+        "users": users,
+        "running": running,
+        "waiting": users - running,
+        "running_bytes": running * each,
+        "free_bytes": pool - running * each,
+        "left_bytes": left,
+        "short_bytes": max(0, each - left // pools),
+    }
+
+
+def price(w: Workings) -> dict[str, Any]:
+    """One token's price: each kind of layer with its factors, and the layers in order.
+
+    ``kinds[i]`` is one kind: ``layers`` of it, ``factors`` whose product times their ``bits`` / 8 is
+    ``bytes_per_layer``, what it adds a token (``bytes_per_token``) and holds for one request. ``runs``
+    are equal layers one after another, each naming its kinds by index.
+    """
+    d = w.deployment
+    stores = list(d.model.stores)
+    index = {kind: i for i, (kind, _) in enumerate(stores)}
+    runs = [
+        {"kinds": [index[k] for k in r.layer.stores], "layers": r.count} for r in d.model.layers
+    ]
+    return {
+        "attention": _attention([k for k, _ in stores]),
+        "kinds": [
+            {
+                "kind": kind.kind,
+                "layers": count,
+                "factors": _factors(kind),
+                "bits": _dtype(kind, d.kv).bits,
+                "scales": _dtype(kind, d.kv).scale_bytes > 0,
+                "window_tokens": getattr(kind, "window", None) or getattr(kind, "chunk", None),
+                "bytes_per_layer": kind.entry_bytes(d.kv),
+                "entry_bytes": kind.entry_bytes(d.kv) * count,
+                "bytes_per_token": float(kind.growth(d.kv) * count),
+                "bytes_per_request": kind.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens)
+                * count,
+                "sentence": _says(kind),
+            }
+            for kind, count in stores
+        ],
+        "runs": runs[:MOST_RUNS],
+        "turns": _turns(w),
+        "times_8k_to_128k": _times(w, 8192, 131072),
+        "read_s": _read_s(w),
+    }
+
+
+def _read_s(w: Workings) -> float | None:
+    """Seconds of the plan's step that go into reading one request's cache and state."""
+    if w.timing is None:
+        return None
+    terms, _ = w.timing.step(w.plan.step.batch, w.deployment.context_tokens)
+    return terms.cache_s / w.plan.step.batch
+
+
+BITS = {"bf16": 16, "fp8": 8, "q4_0": 4}
+"""The cache widths that can be turned to."""
+
+
+def _turns(w: Workings) -> dict[str, Any]:
+    """What of the product can be turned, and to what: the cache's bits for every model; layers, heads
+    and width of a plain one, each by its key in the ``config`` to ask with."""
+    model, asked = w.deployment.model, w.plan.scenario.model
+    found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
+    kinds = [k for k, _ in model.stores]
+    config = asked.get("config", {}) if isinstance(asked, dict) else _published(asked)
+    head = getattr(kinds[0], "k_dim", None) if kinds else None
+    if len(kinds) != 1 or kinds[0].kind != "full" or "num_key_value_heads" not in config:
+        return found
+    return found | {
+        "config": {"head_dim": head, **config},
+        "layers": {"key": "num_hidden_layers", "steps": list(range(1, 161))},
+        "heads": {
+            "key": "num_key_value_heads",
+            "steps": [n for n in range(1, model.q_heads + 1) if model.q_heads % n == 0],
+        },
+        "width": {"key": "head_dim", "steps": sorted({32, 64, 96, 128, 192, 256, head or 128})},
+    }
+
+
+def _published(name: str) -> Mapping[str, Any]:
+    try:
+        return catalogue.config_of(name)
+    except KvroomError:
+        return {}
+
+
+def _times(w: Workings, short: int, long: int) -> float | None:
+    """How many times more a request of ``long`` tokens stores than one of ``short``."""
+    d = w.deployment
+
+    def stored(tokens: int) -> int:
+        return sum(k.stored_bytes(tokens, d.kv, d.encoder_tokens) * n for k, n in d.model.stores)
+
+    return stored(long) / stored(short) if stored(short) else None
+
+
+def _dtype(kind: LayerKind, kv: Dtype) -> Dtype:
+    return getattr(kind, "dtype", None) or kv
+
+
+def _factors(kind: LayerKind) -> list[dict[str, Any]]:
+    """The numbers that one layer keeps for one token (or, of state, for one request)."""
+
+    def factor(name: str, value: int) -> dict[str, Any]:
+        return {"name": name, "value": value}
+
+    heads = getattr(kind, "kv_heads", None)
+    if heads is not None:
+        k, v = getattr(kind, "k_dim", 0), getattr(kind, "v_dim", 0)
+        if isinstance(kind, TiedWindow):
+            return [factor("heads", heads), factor("width, key and value in one", k)]
+        if k == v:
+            return [factor("heads", heads), factor("width", k), factor("key and value", 2)]
+        return [factor("heads", heads), factor("key width + value width", k + v)]
+    if kind.kind == "latent":
+        return [factor("latent + rotary numbers", kind.latent_dim + kind.rope_dim)]  # type: ignore[attr-defined]
+    if kind.kind == "state":
+        return [factor("heads", kind.heads), factor("numbers a head", kind.head_elements)]  # type: ignore[attr-defined]
+    if kind.kind == "conv":
+        return [factor("channels", kind.width), factor("columns", kind.columns)]  # type: ignore[attr-defined]
+    dim = getattr(kind, "dim", None)
+    return [factor("numbers a key", dim)] if dim is not None else []
+
+
+_SAYS = {
+    "full": "keeps every token",
+    "window": "keeps the last {n} tokens only",
+    "chunked": "keeps the current chunk of {n} tokens only",
+    "latent": "keeps one compressed vector a token for all heads",
+    "indexer": "keeps a small key a token, to choose what is read",
+    "compressed": "keeps one vector for every {r} tokens",
+    "state": "keeps a state of fixed size, however long the text",
+    "conv": "keeps the last few inputs of a short convolution",
+    "cross": "keeps the encoder's output, once a request",
+    "shared": "keeps nothing: reads what an earlier layer kept",
+}
+
+
+def _says(kind: LayerKind) -> str:
+    n = getattr(kind, "window", None) or getattr(kind, "chunk", None) or 0
+    return _SAYS.get(kind.kind, "").format(n=f"{n:,}", r=getattr(kind, "ratio", 1))
+
+
+def _attention(kinds: list[LayerKind]) -> str:
+    """The family in the field's own letters: MHA, GQA, MQA, MLA, or hybrid of several kinds."""
+    found = {k.kind for k in kinds} - {"shared", "indexer", "conv"}
+    if len(found) > 1:
+        return "hybrid"
+    if found & {"latent", "compressed"}:
+        return "MLA"
+    heads = [(getattr(k, "kv_heads", 0), getattr(k, "q_heads", 0)) for k in kinds]
+    kv, q = max(heads, default=(0, 0))
+    if not kv:
+        return "none"
+    return "MHA" if kv == q else "MQA" if kv == 1 else "GQA"
+
+
+def step(w: Workings) -> dict[str, Any]:
+    """The decode step over batch sizes: bytes in all and for each token made.
+
+    ``compute_batch`` is the smallest batch at which the cards' arithmetic takes longer than their
+    memory at both peaks; None where the card's arithmetic is not stated or never does.
+    """
+    plan, d, t = w.plan, w.deployment, w.traffic
+    tokens = d.context_tokens
+    moved = plan.step.bytes
+    total = moved.weights + moved.kv + moved.state
+    alone = t.step_bytes(1, tokens)
+    alone_total = alone.weights + alone.kv + alone.state
+    return {
+        "total_bytes": total,
+        "cache_bytes": moved.kv + moved.state,
+        "bytes_per_output_token": total / plan.step.batch,
+        "weight_bytes_per_output_token": moved.weights / plan.step.batch,
+        "cache_bytes_per_output_token": (moved.kv + moved.state) / plan.step.batch,
+        "alone_bytes": alone_total,
+        "times_cheaper": alone_total * plan.step.batch / total if total else 1.0,
+        "overtaken": moved.kv + moved.state >= moved.weights,
+        "compute_batch": _compute_batch(w),
+        "compute_known": _peak(w) is not None,
+        "curve": [_point(w, b) for b in takewhile(lambda b: b <= MAX_BATCH, CURVE)],
+    }
+
+
+def _point(w: Workings, batch: int) -> dict[str, Any]:
+    moved = w.traffic.step_bytes(batch, w.deployment.context_tokens)
+    cache = moved.kv + moved.state
+    return {
+        "batch": batch,
+        "weight_bytes": moved.weights,
+        "cache_bytes": cache,
+        "bytes_per_output_token": (moved.weights + cache) / batch,
+        "weight_bytes_per_output_token": moved.weights / batch,
+        "cache_bytes_per_output_token": cache / batch,
+    }
+
+
+def _peak(w: Workings) -> float | None:
+    d = w.deployment
+    return d.device.flops(compute_dtype(d.weights.quantisation.linear, d.device))
+
+
+def _compute_batch(w: Workings) -> int | None:
+    d, t, peak = w.deployment, w.traffic, _peak(w)
+    if peak is None:
+        return None
+    tokens, rate = d.context_tokens, d.device.memory_bytes_per_s
+
+    def computes(batch: int) -> bool:
+        moved = t.step_bytes(batch, tokens)
+        flops = t.decode_flops(batch, tokens)
+        return flops * rate >= (moved.weights + moved.kv + moved.state) * peak
+
+    return smallest(computes, MAX_BATCH)

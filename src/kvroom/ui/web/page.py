@@ -1,0 +1,211 @@
+"""The page as HTML: one template, its numbers filled in from a real Plan before any script has run.
+
+In the template ``[[path|format]]`` is a figure of the asked question's answer, and
+``[[path|format|variant]]`` the same of a neighbouring question (VARIANTS), as elements that the page's
+script keeps up to date; ``[[=name]]`` is a part of the page made here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.hardware import catalogue as cards
+from kvroom.planner.explain import explain
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import ENGINES, Scenario
+from kvroom.ui import drawing
+from kvroom.ui.terminal import times
+from kvroom.ui.web import replays
+from kvroom.ui.web.derived import explanations
+from kvroom.ui.web.figures import figures
+from kvroom.ui.web.presets import COMPARED, PRESETS, REFERENCE
+from kvroom.ui.web.sections import levers, reality, tiers
+from kvroom.ui.web.takeaway import take_away
+from kvroom.units import (
+    show_count,
+    show_gb,
+    show_gib,
+    show_rate,
+    show_seconds,
+    show_tokens,
+    show_usd,
+)
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "8k": {"context_tokens": 8192, "concurrency": None},
+    "128k": {"context_tokens": 131072, "concurrency": None},
+    "fp8": {"kv_dtype": "fp8", "concurrency": None},
+    "full": {"concurrency": None},
+    "64 at 2k": {"context_tokens": 2048, "concurrency": 64},
+}
+"""Neighbouring questions that the text speaks of: what each changes in the asked one."""
+KV_DTYPES = (("auto", "auto"), ("bf16", "BF16"), ("fp8", "FP8"), ("q4_0", "4-bit"))
+_TOKEN = re.compile(
+    r"\[\[(?:=(?P<part>\w+)|(?P<path>[\w.]+)\|(?P<form>\w+)(?:\|(?P<of>[\w ]+))?)\]\]"
+)
+_WEB = Path(__file__).with_name("static")
+
+
+def answer(scenario: Scenario) -> dict[str, Any]:
+    """The Plan as JSON with ``explanations``, ``figures`` and ``take_away`` beside its own keys."""
+    w = work(scenario, paths=False)
+    data = figures(w)
+    told = (*explain(w), *explanations(w, data))
+    data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
+    return {
+        **times.as_json(w),
+        "explanations": [e.to_dict() for e in told],
+        "figures": data,
+        "take_away": take_away(w),
+    }
+
+
+@lru_cache(maxsize=1)
+def models() -> list[str]:
+    """Names of the catalogue's models."""
+    return list(import_module("kvroom.models.catalogue").names())
+
+
+@lru_cache(maxsize=1)
+def gpus() -> list[str]:
+    """Names of the catalogue's devices."""
+    return cards.names()
+
+
+def varied(given: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """The question with a variant's changes; what is changed to None is no longer asked."""
+    merged = {**given, **change}
+    return {k: v for k, v in merged.items() if v is not None}
+
+
+def render(query: str = "") -> tuple[int, str]:
+    """Status and HTML for an address's query; a question that fails shows the reference and says why."""
+    status, error = 200, ""
+    given = dict(REFERENCE.scenario)
+    try:
+        if query:
+            given = Scenario.from_link(f"?{query}").differences()
+        found = answer(Scenario.from_dict(given))
+    except KvroomError as e:
+        status, error = 422, str(e)
+        given = dict(REFERENCE.scenario)
+        found = answer(Scenario.from_dict(given))
+    answers = {"": found}
+    for name, change in VARIANTS.items():
+        try:
+            answers[name] = answer(Scenario.from_dict(varied(given, change)))
+        except KvroomError:
+            answers[name] = {}
+    parts = _parts(given, found, error)
+
+    def fill(match: re.Match[str]) -> str:
+        if match["part"]:
+            return parts[match["part"]]
+        return number(answers, match["path"], match["form"], match["of"] or "")
+
+    return status, _TOKEN.sub(fill, (_WEB / "index.html").read_text(encoding="utf-8"))
+
+
+FORMATS: dict[str, Any] = {
+    "gib": show_gib,
+    "gb": show_gb,
+    "rate": show_rate,
+    "count": lambda v: f"{v:,}",
+    "short": show_count,
+    "tokens": lambda v: f"{v:,} tokens",
+    "times": lambda v: f"{v:,.1f}" if v < 10 and round(v, 1) != round(v) else f"{round(v):,}",
+    "usd": show_usd,
+    "seconds": show_seconds,
+    "requests": reality.requests,
+    "text": str,
+}
+"""How a figure is written, by name; the page's script writes them the same way."""
+
+
+def number(answers: Mapping[str, Any], path: str, form: str, of: str) -> str:
+    """One live figure as an element."""
+    value: Any = answers[of]
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    shown = "none" if value is None else FORMATS[form](value)
+    which = f' of="{escape(of, quote=True)}"' if of else ""
+    return f'<kv-n figure="{path}" as="{form}"{which}>{escape(shown)}</kv-n>'
+
+
+def _options(pairs: Any, chosen: Any) -> str:
+    return "".join(
+        f'<option value="{escape(str(v), quote=True)}"{" selected" if v == chosen else ""}>'
+        f"{escape(label)}</option>"
+        for v, label in pairs
+    )
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> str:
+    return (_WEB / "patterns.js").read_text(encoding="utf-8").split("`")[1]
+
+
+def _fits(found: dict[str, Any], error: str) -> str:
+    if error:
+        return "unknown"
+    waits = found["figures"]["memory"]["waiting"]
+    return "yes" if found["verdict"]["fits"] and not waits else "no"
+
+
+def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str, str]:
+    scenario = found["scenario"]
+    memory = found["figures"]["memory"]
+    model, gpu = scenario["model"], scenario["gpu"]
+    by_value = isinstance(model, dict)
+    names = [(n, n) for n in models()]
+    if by_value:
+        names.insert(0, ("", "your own config"))
+    preset = next((p.id for p in PRESETS if p.scenario == given), "")
+    start = {
+        "scenario": given,
+        "answer": found,
+        "variants": VARIANTS,
+        "presets": [{"id": p.id, "says": p.says, "scenario": p.scenario} for p in PRESETS],
+        "compared": COMPARED,
+        "replays": replays.catalogue(),
+        "error": error,
+    }
+    verdict = found["verdict"]
+    said = f'<strong class="fault">{escape(error)}</strong> ' if error else ""
+    return {
+        "presets": _options(
+            [("", "a question of your own"), *((p.id, p.label) for p in PRESETS)], preset
+        ),
+        "models": _options(names, "" if by_value else model),
+        "gpus": _options([(n, n) for n in gpus()], gpu),
+        "gpu_count": str(scenario["gpu_count"]),
+        "kv": _options(KV_DTYPES, scenario["kv_dtype"]),
+        "engines": _options([(e, e) for e in ENGINES], scenario["engine"]),
+        "context": str(scenario["context_tokens"]),
+        "users": "" if scenario["concurrency"] is None else str(scenario["concurrency"]),
+        "model": escape("your model" if by_value else str(model)),
+        "gpu": escape(gpu if isinstance(gpu, str) else str(gpu.get("name"))),
+        "context_short": show_tokens(scenario["context_tokens"]),
+        "traits": " ".join(found["figures"]["traits"]),
+        "verdict": said
+        + escape("Shown below is the reference case." if error else verdict["sentence"]),
+        "fits": _fits(found, error),
+        "memory": drawing.to_svg(memory["drawing"]),
+        "patterns": _patterns(),
+        "tiers_say": escape(tiers.says(Scenario.from_dict(given))),
+        "reality_says": escape(reality.says(Scenario.from_dict(given))),
+        "levers_command": escape(levers.levers_command(Scenario.from_dict(given))),
+        "command": escape(found["take_away"]["command"]),
+        "python": escape(found["take_away"]["python"]),
+        "start": json.dumps(start, ensure_ascii=False, separators=(",", ":")).replace(
+            "<", "\\u003c"
+        ),
+    }

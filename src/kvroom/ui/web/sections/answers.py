@@ -1,0 +1,23 @@
+"""What a section answers: the Plan's own keys, one figure more, and how that one's numbers follow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kvroom.answer.explanation import Explanation
+from kvroom.planner.plan import Workings
+from kvroom.ui.terminal import times
+from kvroom.ui.web.takeaway import command
+
+
+def sectioned(
+    w: Workings, name: str, figure: dict[str, Any], told: Iterable[Explanation]
+) -> dict[str, Any]:
+    """``w``'s answer with ``figures.name``, as the page's elements take it."""
+    return {
+        **times.as_json(w),
+        "explanations": [e.to_dict() for e in told],
+        "figures": {name: figure},
+        "take_away": {"command": command(w.plan.scenario)},
+    }

@@ -1,0 +1,289 @@
+"""A file dropped on the page → the staircase of what it is about, with what it measured.
+
+Engine logs, ``/metrics`` texts and recordings are reconciled; a config.json or a GGUF header becomes the
+question's model; a safetensors header is weighed against the model asked about. Nothing is written to
+disk, and no file is opened that the content names.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.models import gguf, gguf_config, safetensors
+from kvroom.models.files import MAX_JSON_BYTES
+from kvroom.observe.logs.startup import read_bytes
+from kvroom.observe.reconcile import AccountLine, Reconciliation, reconcile
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.terminal.plan import NAMES
+from kvroom.ui.web.sections import reality
+from kvroom.units import show_gib
+
+MOST_UNFOLDED = 2**26
+"""Bytes that a gzip archive may unfold to."""
+NO_QUESTION = ("known_bytes",)
+"""Keys of a reconciled Scenario that hold what was measured, and so are no part of the prediction."""
+FAR = 2.0
+"""So many times off, what was lent to the file is doubted before its accounts are."""
+SLIGHT = 5e-4
+"""Closer than this, the printed number is the predicted one."""
+_WHAT = (
+    "Drop an engine's log from its first line on, its /metrics text, a config.json, or a GGUF or "
+    "safetensors file."
+)
+
+
+def answer(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``data`` tells beside ``asked``, the page's question.
+
+    ``kind`` (log, config, gguf, safetensors), ``asked`` the question that the file is about, an answer
+    with ``figures.reality`` (``measured``, ``lines``, ``difference``, ``notes``), and for a log
+    ``reconciliation`` as ``kvroom reconcile --json`` prints it. KvroomError for what cannot be read.
+    """
+    data = unfolded(data)
+    if data[:4] in (b"GGUF", b"FUGG"):
+        return _gguf(data, asked)
+    if data[8:9] == b"{" and 2 <= int.from_bytes(data[:8], "little") <= 100_000_000:
+        return _safetensors(data, asked)
+    if data.lstrip()[:1] == b"{" and len(data) <= MAX_JSON_BYTES:
+        config = _object(data)
+        if config is not None and "kvroom_recording" not in config and _is_config(config):
+            return _config(config, asked)
+    return _log(data, asked)
+
+
+def unfolded(data: bytes) -> bytes:
+    """``data``, unpacked where it is a gzip archive; KvroomError beyond MOST_UNFOLDED."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    packed = zlib.decompressobj(wbits=31)
+    try:
+        found = packed.decompress(data, MOST_UNFOLDED)
+    except zlib.error:
+        raise KvroomError("file", "gzip", "is damaged", "Drop the file itself.") from None
+    if packed.unconsumed_tail:
+        message = f"unfolds to more than {MOST_UNFOLDED:,} bytes"
+        raise KvroomError("file", "gzip", message, "Drop the start-up part of the log.")
+    return found
+
+
+def _object(data: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_config(found: Mapping[str, Any]) -> bool:
+    return "model_type" in found or "architectures" in found
+
+
+# ---- a log, metrics, a recording ----
+
+
+def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+    log = read_bytes(data)
+    if log.engine is None:
+        raise KvroomError("file", None, "holds no line of an engine's start-up", _WHAT)
+    found = reconcile(log, paths=False)
+    lent = {k: asked[k] for k in found.missing if k in ("model", "gpu") and k in asked}
+    if "model" in lent and "weight_dtype" in asked:
+        lent["weight_dtype"] = asked["weight_dtype"]
+    if lent:
+        found = reconcile(log, lent, paths=False)
+    if found.scenario is None:
+        need = " and ".join(found.missing)
+        raise KvroomError("file", found.engine, f"does not say its {need}", "Choose it above.")
+    question = {k: v for k, v in found.scenario.items() if k not in NO_QUESTION}
+    lengths = {k: asked[k] for k in ("workload",) if k in asked}
+    drawn, stands = reality.asked_of(Scenario.from_dict({**question, **lengths}))
+    w = work(drawn, paths=False)
+    figure = reality.data(w) | {"stands_in": stands}
+    measured = _measured(found, w)
+    if measured is not None:
+        figure["stairs"].insert(_after_engine(figure["stairs"]), measured)
+    words = [
+        f"the {k.replace('_', ' ')} is not in the file: taken from the question above" for k in lent
+    ]
+    return _told("log", question, w, figure) | {
+        "reconciliation": asdict(found),
+        "file": {
+            "title": f"{found.engine} {found.engine_version or ''}".strip(),
+            "lines": [asdict(a) for a in found.accounts],
+            "difference": difference(found, figure["stairs"], measured, lent),
+            "notes": [*words, *found.refusals, *found.notes],
+        },
+    }
+
+
+def _after_engine(stairs: list[dict[str, Any]]) -> int:
+    return next((i + 1 for i, s in enumerate(stairs) if s["key"] == "engine"), len(stairs))
+
+
+def _measured(found: Reconciliation, w: Workings) -> dict[str, Any] | None:
+    """The bar of what the engine printed: requests of its longest length, of the whole deployment."""
+    copies = w.deployment.layout.dp * w.answer.pools
+    each = found.printed.get("max_concurrency")
+    rule = "printed"
+    if each is None and found.printed.get("kv_tokens"):
+        each = found.printed["kv_tokens"] / w.deployment.context_tokens
+        rule = "the tokens printed / the longest request"
+    if each is None:
+        return None
+    return {
+        "key": "measured", "label": "Measured", "level": True, "from": 0.0, "to": each * copies,
+        "change": each * copies, "formula": rule, "source": "measured: the file dropped in",
+    }  # fmt: skip
+
+
+def difference(
+    found: Reconciliation,
+    stairs: list[dict[str, Any]],
+    measured: dict[str, Any] | None,
+    lent: Mapping[str, Any],
+) -> dict[str, str] | None:
+    """The measured number against the predicted one: a sentence, its reason, and the flag; ``lent`` is
+    what the file lacks and the page's question stood in for."""
+    engine = next((s["to"] for s in stairs if s["key"] == "engine"), None)
+    if measured is None or not engine:
+        return None
+    to, cause = measured["to"], _cause(found)
+    ratio = to / engine
+    how = f"{abs(ratio - 1):.1%} {'more' if ratio >= 1 else 'fewer'}"
+    if not 1 / FAR < ratio < FAR:
+        how = f"{ratio:,.3g} times as many"
+    told = (
+        f"The engine printed {reality.requests(to)} where {reality.requests(engine)} was "
+        f"predicted: {how}."
+    )
+    if abs(ratio - 1) < SLIGHT:
+        told = f"The engine printed {reality.requests(to)}, as predicted."
+    reason = f"{NAMES.get(cause.name, cause.name)}: {cause.reason}" if cause else ""
+    if lent and not 1 / FAR < ratio < FAR:
+        what = " or ".join(k for k in ("model", "gpu") if k in lent)
+        reason = f"most likely another {what} than the one above, which the file does not tell"
+        cause = None
+    return {
+        "sentence": told,
+        "reason": reason,
+        "flag": cause.flag if cause else "",
+        "account": cause.name if cause else "",
+    }
+
+
+def _cause(found: Reconciliation) -> AccountLine | None:
+    """The account that explains at least half of what the cache is off by, else the cache's own."""
+    off = {a.name: a for a in found.accounts if a.difference_bytes}
+    cache = off.pop("kv", None)
+    off.pop("free_before_load", None)
+    most = max(off.values(), key=_size, default=None)
+    if cache is None or (most is not None and 2 * _size(most) >= _size(cache)):
+        return most
+    return cache
+
+
+def _size(a: AccountLine) -> int:
+    return abs(a.difference_bytes or 0)
+
+
+# ---- a model ----
+
+
+def _config(config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    question = _with_model(asked, config)
+    told = _plain("config", question)
+    plan = told["weights"]
+    words = f"{plan['params']:,} parameters, {show_gib(plan['bytes'])} of weights"
+    told["file"] = _file(f"config.json: {config.get('model_type', 'a model')}", notes=[words])
+    return told
+
+
+def _with_model(asked: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+    kept = {k: v for k, v in asked.items() if k not in ("weight_dtype", "speculation")}
+    return {**kept, "model": {"config": config}}
+
+
+def _gguf(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The file's model, its usual width as the weights'; what its tensors weigh, measured."""
+    spec = gguf.read(data)
+    header = gguf.read_header(data)
+    shapes = {k: i.shape for k, i in header.tensors.items()}
+    config = gguf_config.config_of(header.metadata, shapes, "gguf")
+    question = _with_model(asked, config)
+    notes = list(spec.warnings)
+    if spec.quantisation is not None:
+        named = {**question, "weight_dtype": spec.quantisation.name}
+        try:
+            work(Scenario.from_dict(named), paths=False)
+            question = named
+        except KvroomError:
+            notes.append(f"its type {spec.quantisation.name} has no name here: counted unquantised")
+    told = _plain("gguf", question)
+    why = "each tensor's own type: the file mixes widths where the name tells one"
+    told["file"] = _file(
+        f"GGUF: {spec.name}", _weighed(told["weights"]["bytes"], spec.file_bytes, why), notes
+    )
+    return told
+
+
+def _safetensors(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The bytes of the file's tensors against the weights of the model asked about."""
+    entries = safetensors.read_header(data)
+    told = _plain("safetensors", dict(asked))
+    unread = safetensors.idle(
+        work(Scenario.from_dict(asked), paths=False).deployment.model, entries
+    )
+    size = sum(e.nbytes for n, e in entries.items() if n not in unread)
+    whole = told["weights"]["bytes"]
+    share = size / whole if whole else 0.0
+    why = (
+        "the same to the digits shown"
+        if abs(share - 1) < 0.001
+        else f"one file of several: {share:.0%} of the model asked about"
+        if share < 0.9
+        else "another width, or another model, than the one asked about (--weight-dtype)"
+        if abs(share - 1) > 0.02
+        else "padding, scales and buffers"
+    )
+    kinds = sorted({e.dtype for e in entries.values()})
+    notes = [f"{len(entries):,} tensors of {', '.join(kinds)}"]
+    told["file"] = _file("safetensors header", _weighed(whole, size, why), notes)
+    return told
+
+
+def _weighed(predicted: int, measured: int | None, why: str) -> list[dict[str, Any]]:
+    if measured is None:
+        return []
+    off = measured - predicted
+    reason = why if off else "the same, byte for byte"
+    return [
+        {
+            "name": "weights", "predicted_bytes": predicted, "printed_bytes": measured,
+            "difference_bytes": off, "reason": reason, "flag": "--weight-dtype" if off else "",
+        }
+    ]  # fmt: skip
+
+
+def _file(
+    title: str, lines: list[dict[str, Any]] | None = None, notes: list[str] | None = None
+) -> dict[str, Any]:
+    return {"title": title, "lines": lines or [], "difference": None, "notes": notes or []}
+
+
+def _plain(kind: str, question: dict[str, Any]) -> dict[str, Any]:
+    drawn, stands = reality.asked_of(Scenario.from_dict(question))
+    w = work(drawn, paths=False)
+    return _told(kind, question, w, reality.data(w) | {"stands_in": stands})
+
+
+def _told(
+    kind: str, question: dict[str, Any], w: Workings, figure: dict[str, Any]
+) -> dict[str, Any]:
+    figure["sentence"] = reality.sentence(figure["stairs"])
+    return {**reality.answered(w, figure), "kind": kind, "asked": question}

@@ -1,0 +1,270 @@
+"""Which lever to pull: the command line's answer, and what the page draws of it.
+
+The page may name the levers that are pulled together; their steps stay in the order in which they are
+named, whatever each comes to bring.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from time import thread_time
+from typing import Any
+
+from kvroom.answer.explanation import Explanation
+from kvroom.errors import KvroomError
+from kvroom.optimize.cost import ORDERS, Figures, figures_of
+from kvroom.optimize.levers.rank import Levers, levers
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.simulator.fleet import Moment
+from kvroom.ui.web.sections import reality, tiers
+from kvroom.ui.web.takeaway import command
+
+MOST_SERVED = 200
+"""Requests that are served with each lever."""
+MOST_CPU_S = 60.0
+"""A job that has taken so much of a processor is ended."""
+
+RANKINGS = {"requests": "requests", "step": "token_s", "cost": "usd_per_million_output_tokens"}
+"""What levers are ranked by on the page, and the key of that figure."""
+
+
+class StoppedError(Exception):
+    """The reader left; the work ends."""
+
+
+def answer(
+    given: Any,
+    *,
+    together: Sequence[str] | None,
+    stop: threading.Event,
+    planned: Callable[[int], None] = lambda n: None,
+    explain: bool = True,
+) -> dict[str, Any]:
+    """``kvroom levers --json``'s keys; with ``explain`` also ``figures.levers`` and explanations.
+
+    ``together`` names the levers to pull at once (None: the best; empty: none). ``planned`` is told how
+    many Plans were made; StoppedError once ``stop`` is set.
+    """
+    scenario = Scenario.from_dict(given)
+    made = 0
+
+    def before_each() -> None:
+        nonlocal made
+        if stop.is_set():
+            raise StoppedError
+        planned(made)
+        made += 1
+
+    found = levers(scenario, together=together or None, paths=False, before_each=before_each)
+    told = found.to_dict()
+    if not explain:
+        return told
+    figure = data(found, together)
+    return {
+        **told,
+        "figures": {"levers": figure},
+        "explanations": [e.to_dict() for e in explanations(found, figure)],
+        "take_away": {"command": levers_command(scenario)},
+    }
+
+
+def served(
+    given: Any, *, stop: threading.Event, planned: Callable[[int], None] = lambda n: None
+) -> dict[str, Any]:
+    """``kvroom levers --simulate --json``'s keys: the workload served with each lever of serving.
+
+    What the question lacks for that stands in and is said in ``figures.served.notes``. Of many requests the
+    first MOST_SERVED are served. StoppedError once ``stop`` is set; KvroomError past MOST_CPU_S.
+    """
+    scenario, notes = served_of(Scenario.from_dict(given))
+    end = thread_time() + MOST_CPU_S
+    made = 0
+
+    def before_each() -> None:
+        nonlocal made
+        watch(None)
+        planned(made)
+        made += 1
+
+    def watch(_: Moment | None) -> bool:
+        if stop.is_set():
+            raise StoppedError
+        if thread_time() > end:
+            fix = (
+                "Ask with shorter or fewer requests; `kvroom levers --simulate` has no such limit."
+            )
+            raise KvroomError("workload", None, "takes too long to serve here", fix)
+        return False
+
+    found = levers(scenario, simulate=True, paths=False, before_each=before_each, watch=watch)
+    told = found.to_dict()
+    line = f"{levers_command(scenario)} --simulate"
+    return {
+        **told,
+        "figures": {"served": {"notes": notes}},
+        "explanations": [e.to_dict() for e in served_explanations(told["served"], line)],
+        "take_away": {"command": line},
+    }
+
+
+def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:
+    """The question as it can be served, and a sentence for each thing that stands in."""
+    drawn, stands = reality.asked_of(asked)
+    notes = []
+    if "engine" in stands:
+        notes.append(f"served by {drawn.engine}'s rules, as plain arithmetic serves nobody")
+    if work(drawn, paths=False).timing is None:
+        name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
+        drawn = replace(drawn, gpu=tiers.STAND_IN)
+        notes.append(f"step times of {tiers.STAND_IN}, as {name} does not say how fast it computes")
+    if "lengths" in stands:
+        notes.append(f"requests of {reality.LENGTHS[0]['says']}")
+    come = drawn.workload or Workload()
+    if come.arrivals is None and come.requests_per_s is None and come.concurrency is None:
+        users = figures_of(work(drawn, paths=False)).requests or 1
+        come = replace(come, arrivals=f"closed:{max(1, int(users))}")
+        notes.append(f"{max(1, int(users)):,} at a time, as many as have room at their longest")
+    many = come.requests
+    if many is None or many > MOST_SERVED:
+        come = replace(come, requests=MOST_SERVED)
+        if many:
+            notes.append(f"the first {MOST_SERVED} of {many:,} requests")
+    return replace(drawn, workload=come), notes
+
+
+_SERVED = {
+    "ttft_s": ("Mean time to the first token", "s"),
+    "ttft_p95_s": ("First token, 95 of 100 wait at most", "s"),
+    "tpot_s": ("Mean time of each token after it", "s"),
+    "output_tokens_per_s": ("Tokens written a second, all together", "tokens/s"),
+    "prefix_hit_ratio": ("Share of the prompts found cached", ""),
+    "usd_per_million_output_tokens": ("A million output tokens", "USD"),
+}
+
+
+def served_explanations(found: dict[str, Any], line: str) -> Iterator[Explanation]:
+    """Where each served figure comes from: a simulation of its own."""
+    rows = [("served.before", "as it is", found["before"])]
+    rows += [
+        (f"served.levers.{i}.after", x["label"], x["after"]) for i, x in enumerate(found["levers"])
+    ]
+    for at, label, after in rows:
+        for key, (what, unit) in _SERVED.items():
+            if after[key] is not None:
+                yield Explanation(
+                    figure=f"{at}.{key}",
+                    label=f"{what}: {label}",
+                    value=after[key],
+                    unit=unit,
+                    formula="the same requests, served from first to last",
+                    numbers=repr(after[key]),
+                    source=f"simulated: {line}",
+                )
+
+
+def levers_command(scenario: Scenario) -> str:
+    """The command line that gives the same answer."""
+    return command(scenario).replace("kvroom plan", "kvroom levers", 1)
+
+
+def data(found: Levers, named: Sequence[str] | None) -> dict[str, Any]:
+    """``steps`` of the waterfall in the order named, ``reached`` at their end; ``goal``, what to look for
+    first: the users asked for where they have no room, else twice as many; ``families`` by lever;
+    ``rankings`` by each figure that is known: ids, the best first."""
+    pulled = named is None or bool(named)
+    best = found.together[0] if found.together and pulled else None
+    shares = dict(found.waterfall) if best else {}
+    ids = list(named) if named is not None else list(shares)
+    was = found.before.requests or 0
+    at, steps = was, []
+    for name in ids:
+        share = shares.get(name, 0.0)
+        steps.append({"id": name, "from": at, "to": at + share, "requests": share})
+        at += share
+    return {
+        "steps": steps,
+        "before": was,
+        "goal": int(found.scenario.concurrency or 0)
+        if (found.scenario.concurrency or 0) > was
+        else max(1, int(2 * was)),
+        "reached": (best.after.requests or 0) if best else was,
+        "after": (best.after if best else found.before).to_dict(),
+        "families": {p.lever.id: p.lever.family for p in found.levers},
+        "rankings": {
+            by: ranking(found, by)
+            for by, key in RANKINGS.items()
+            if getattr(found.before, key) is not None
+        },
+        "sentence": found.sentence,
+    }
+
+
+def ranking(found: Levers, by: str) -> list[str]:
+    """The levers that better the question by that figure, the best first."""
+    better = ORDERS[by]
+    helps = [p for p in found.levers if better(p.after) > better(found.before)]
+    return [p.lever.id for p in sorted(helps, key=lambda p: better(p.after), reverse=True)]
+
+
+_UNITS = {
+    "requests": ("Requests at once", "requests"),
+    "step_s": ("A decode step", "s"),
+    "token_s": ("A token of one request", "s"),
+    "usd_per_million_output_tokens": ("A million output tokens", "USD"),
+}
+
+
+def explanations(found: Levers, figure: dict[str, Any]) -> Iterator[Explanation]:
+    """Where each number of the answer comes from: a Plan of its own."""
+    yield from _figures("before", "as it is", found.before, "the question as asked")
+    for i, p in enumerate(found.levers):
+        made = ", ".join(f"{k} = {v}" for k, v in p.changes.items()) or "the question as asked"
+        source = p.lever.quality.source if p.lever.quality else "nobody published a cost in quality"
+        yield from _figures(
+            f"levers.{i}.after", p.lever.label, p.after, f"planned anew with {made}", source
+        )
+    if found.together:
+        ids = " and ".join(found.together[0].ids)
+        yield from _figures(
+            "together.0.after", "together", found.together[0].after, f"planned anew with {ids}"
+        )
+    for i, s in enumerate(figure["steps"]):
+        yield Explanation(
+            figure=f"figures.levers.steps.{i}.requests",
+            label=f"Share of {s['id']} in the gain",
+            value=s["requests"],
+            unit="requests",
+            formula="what it adds on average over all orders in which the levers can be pulled",
+            numbers=repr(s["requests"]),
+            source="Shapley's split of a gain, each set of levers planned anew",
+        )
+    for key, value in (("before", figure["before"]), ("reached", figure["reached"])):
+        yield Explanation(
+            figure=f"figures.levers.{key}",
+            label="Requests at once " + ("as it is" if key == "before" else "with these levers"),
+            value=value,
+            unit="requests",
+            formula="whole requests that the deployment runs at once",
+            numbers=repr(value),
+            source="the Plan of that question",
+        )
+
+
+def _figures(
+    at: str, label: str, figures: Figures, formula: str, source: str = "the Plan of that question"
+) -> Iterator[Explanation]:
+    for key, (what, unit) in _UNITS.items():
+        value = getattr(figures, key)
+        if value is not None:
+            yield Explanation(
+                figure=f"{at}.{key}",
+                label=f"{what}: {label}",
+                value=value,
+                unit=unit,
+                formula=formula,
+                numbers=repr(value),
+                source=source,
+            )

@@ -1,0 +1,252 @@
+"""Where it lives: the machine's tiers, and from which length on fetching cache beats computing it.
+
+A card that does not state its arithmetic has no time to compute anew; the same question is then drawn
+on STAND_IN, which the figure says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from kvroom.answer.explanation import Explanation
+from kvroom.hardware import catalogue as cards
+from kvroom.hardware.device import Link
+from kvroom.hardware.node import Machine
+from kvroom.hardware.reader import resolve_machine
+from kvroom.latency.transfer import BELOW, ladder, transfer_s
+from kvroom.latency.transfer import cache_bytes as stored
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui.terminal import times
+from kvroom.ui.web.sections.answers import sectioned
+from kvroom.units import show_seconds, show_tokens
+
+STAND_IN = "H100-SXM"
+"""Drawn where the asked card does not state its arithmetic."""
+LENGTHS = tuple(n for k in range(9, 21) for n in (2**k, 3 * 2 ** (k - 1)))[:-1]
+"""Tokens at which fetching and computing are drawn: 512, 768, 1K … 1M."""
+NAMES = {
+    "sram": "on-chip SRAM",
+    "hbm": "HBM",
+    "dram": "shared DRAM",
+    "host": "host memory",
+    "nvme": "NVMe",
+    "network": "network",
+}
+
+
+def answer(scenario: Scenario) -> dict[str, Any]:
+    """The Plan with ``figures.tiers``: rungs, the host link, and seconds over lengths."""
+    w, stand_in = drawn(scenario)
+    figure = data(w) | {"stand_in": stand_in}
+    return sectioned(w, "tiers", figure, explanations(w, figure))
+
+
+def drawn(scenario: Scenario) -> tuple[Workings, str | None]:
+    """The question's workings, or those of the card that stands in for its own, and that one's name."""
+    w = work(scenario, paths=False)
+    if w.timing is None and w.deployment.model.generates:
+        told = work(replace(scenario, gpu=STAND_IN), paths=False)
+        if told.timing is not None:
+            return told, cards.find(STAND_IN).name
+    return w, None
+
+
+def says(scenario: Scenario) -> str:
+    """The figure in a sentence."""
+    w, stand_in = drawn(scenario)
+    return f"{f'On {stand_in}: ' if stand_in else ''}{sentence(w)}"
+
+
+def data(w: Workings) -> dict[str, Any]:
+    """``rungs`` beside the Plan's ``tiers``, in their order; ``curve`` over LENGTHS and the asked one.
+
+    ``against`` is a rung's rate in words, ``nearest`` the tier below the device that is drawn first.
+    """
+    machine = machine_of(w)
+    link = machine.device.host_link
+    tokens = w.asked_tokens
+    reachable = [n for n in BELOW if transfer_s(machine, n, 1) is not None]
+    return {
+        "machine": machine.device.name,
+        "cards": machine.count,
+        "rungs": rungs(machine),
+        "link": {"name": link.name, "bytes_per_s": link.bytes_per_s} if link else None,
+        "tokens": tokens,
+        "below": [{"name": n, "label": NAMES.get(n, n)} for n in reachable],
+        "curve": [_point(w, machine, n, reachable) for n in sorted({*LENGTHS, tokens})]
+        if w.timing is not None and stored(w.deployment, tokens)
+        else [],
+        "sentence": sentence(w),
+    }
+
+
+def machine_of(w: Workings) -> Machine:
+    """The machine whose tiers the Plan tells."""
+    return resolve_machine(w.own.gpu, min(w.deployment.layout.gpus, times.GPUS_A_MACHINE))
+
+
+def rungs(machine: Machine) -> list[dict[str, Any]]:
+    """Each tier's name, where it lies, and how its rate stands against the one above it."""
+    found = []
+    above = ""
+    for r in ladder(machine):
+        slower = r.times_slower
+        words = ""
+        if slower is not None:
+            how, n = ("slower", slower) if slower >= 1 else ("faster", 1 / slower)
+            words = f"{n:,.{1 if n < 10 else 0}f} × {how} than {above}"
+        larger = None if r.times_larger is None else f"{r.times_larger:,.0f} × larger than {above}"
+        above = NAMES.get(r.tier.name, r.tier.name)
+        found.append(
+            {
+                "name": r.tier.name,
+                "label": above,
+                "below": r.tier.name in BELOW,
+                "larger": larger or "",
+                "against": words,
+            }
+        )
+    return found
+
+
+def _point(w: Workings, machine: Machine, tokens: int, tiers: list[str]) -> dict[str, Any]:
+    size = stored(w.deployment, tokens)
+    fetch = partial(transfer_s, machine, gpu_bytes=size)
+    return {
+        "tokens": tokens,
+        "bytes_per_gpu": size,
+        "recompute_s": w.timing.prefill_s(tokens) if w.timing else None,
+        "fetch_s": {n: fetch(n) for n in tiers},
+    }
+
+
+def sentence(w: Workings) -> str:
+    """What the picture shows at the asked length, for whoever does not see it."""
+    found = times.tiers(w)
+    names = " → ".join(NAMES.get(t["name"], t["name"]) for t in found["tiers"])
+    told = f"From fast and small to slow and large: {names}."
+    if not found.get("crossings"):
+        return told
+    tokens = show_tokens(found["prompt_tokens"])
+    ways = ", ".join(
+        f"{show_seconds(c['fetch_s'])} from {NAMES.get(c['name'], c['name'])}"
+        for c in found["crossings"]
+    )
+    again = show_seconds(found["recompute_s"])
+    return (
+        f"{told} The cache of {tokens} tokens is back in {ways}; computing it anew takes {again}."
+    )
+
+
+def explanations(w: Workings, figure: dict[str, Any]) -> Iterator[Explanation]:
+    """Each number of the figure with its formula and source."""
+    found = times.tiers(w)
+    for i, t in enumerate(found["tiers"]):
+        name = NAMES.get(t["name"], t["name"])
+        for key, label, unit in (
+            ("bytes", f"Size of {name}", "bytes"),
+            ("bytes_per_s", f"Rate of {name}", "bytes/s"),
+        ):
+            if t[key] is not None:
+                yield _one(
+                    f"tiers.tiers.{i}.{key}",
+                    label,
+                    t[key],
+                    unit=unit,
+                    formula="stated",
+                    source=t["source"],
+                )
+    link: Link | None = machine_of(w).device.host_link
+    if link is not None:
+        rate, told = link.bytes_per_s, str(link.source)
+        yield _one(
+            "figures.tiers.link.bytes_per_s",
+            link.name,
+            rate,
+            unit="bytes/s",
+            formula="stated",
+            source=told,
+        )
+    way = "the slowest part of the way: the tier's rate, host memory's, the host link's"
+    if found.get("recompute_s") is not None:
+        asked, rule = found["prompt_tokens"], "the workload's prompt, else the longest request"
+        yield _one(
+            "tiers.prompt_tokens",
+            "Tokens",
+            asked,
+            unit="tokens",
+            formula=rule,
+            source="the question",
+        )
+        yield _recompute("tiers.recompute_s", found["prompt_tokens"], found["recompute_s"])
+    for i, c in enumerate(found.get("crossings") or ()):
+        name, at = NAMES.get(c["name"], c["name"]), f"tiers.crossings.{i}."
+        load = c["load_weights_s"]
+        yield _one(
+            f"{at}load_weights_s",
+            f"Weights from {name}",
+            load,
+            unit="s",
+            formula=way,
+            source="the tiers",
+        )
+        back = c["fetch_s"]
+        yield _one(
+            f"{at}fetch_s", f"Cache from {name}", back, unit="s", formula=way, source="the tiers"
+        )
+        if c["crossover_tokens"] is not None:
+            label = f"Length from which {name} beats computing anew"
+            rule = "the shortest length that is fetched no slower than it is computed"
+            least = c["crossover_tokens"]
+            yield _one(
+                f"{at}crossover_tokens",
+                label,
+                least,
+                unit="tokens",
+                formula=rule,
+                source="the tiers and times",
+            )
+    for i, p in enumerate(figure["curve"]):
+        at = f"figures.tiers.curve.{i}."
+        size = p["bytes_per_gpu"]
+        rule = "what the GPU that holds most of it stores"
+        label = f"Cache of {p['tokens']:,} tokens on one GPU"
+        yield _one(f"{at}bytes_per_gpu", label, size, unit="bytes", formula=rule, source="config")
+        yield _one(
+            f"{at}tokens",
+            "Tokens",
+            p["tokens"],
+            unit="tokens",
+            formula="as chosen",
+            source="the question",
+        )
+        yield _recompute(f"{at}recompute_s", p["tokens"], p["recompute_s"])
+        for tier, s in p["fetch_s"].items():
+            label = f"{p['tokens']:,} tokens from {NAMES.get(tier, tier)}"
+            yield _one(f"{at}fetch_s.{tier}", label, s, unit="s", formula=way, source="the tiers")
+
+
+def _recompute(figure: str, tokens: int, seconds: float) -> Explanation:
+    label = f"A prompt of {tokens:,} tokens, computed by itself"
+    rule = "a prefill in the engine's chunks: arithmetic, weights and launches"
+    return _one(
+        figure, label, seconds, unit="s", formula=rule, source="calibration: published measurements"
+    )
+
+
+def _one(
+    figure: str, label: str, value: Any, *, unit: str, formula: str, source: str
+) -> Explanation:
+    return Explanation(
+        figure=figure,
+        label=label,
+        value=value,
+        unit=unit,
+        formula=formula,
+        numbers=f"{value:,}" if isinstance(value, int) else repr(value),
+        source=source,
+    )

@@ -1,0 +1,393 @@
+"""The long questions of the page: a simulation, picture by picture if wanted; a cliff; the reuse of a trace.
+
+``POST /api/simulate`` takes ``{"scenario"}`` with a workload in it, or ``{"scenario", "replay"}``, which
+makes one of the page's stories of the question; ``seed``, ``slo``, ``cliff``, ``frames`` and ``trace`` are
+the command line's. Its last line holds what ``kvroom simulate --json`` prints.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from time import thread_time
+from typing import Any
+
+from kvroom.answer.explanation import Explanation
+from kvroom.errors import KvroomError
+from kvroom.latency.clock import PS_PER_S
+from kvroom.optimize.cliff import Point, Sweep, parse_sweep, sweep, to_dict
+from kvroom.planner.plan import work
+from kvroom.planner.simulate import Objective, Simulated, parse_slo, serve
+from kvroom.scenario.scenario import Scenario, check_keys
+from kvroom.simulator.fleet import Moment
+from kvroom.simulator.frames import Frame
+from kvroom.simulator.reuse import BLOCK_TOKENS
+from kvroom.ui.terminal import reuse as reusing
+from kvroom.ui.web import replays
+from kvroom.ui.web.streaming import Gone, Talk
+from kvroom.units import ceil_div, check_int, parse_tokens
+from kvroom.workloads import synthetic
+from kvroom.workloads.requests import HashIds, Request
+from kvroom.workloads.synthetic import Synthetic, of_workload
+from kvroom.workloads.traces.reader import Held, Trace
+
+MOST_REQUESTS, MOST_PICTURED = 50_000, 400
+MOST_TOKENS, MOST_PROMPT_TOKENS = 10**9, 4 * 2**20
+"""Of all prompts together, of one."""
+MOST_REFERENCES = 1_000_000
+"""Blocks of all prompts together whose reuse is measured."""
+MOST_FRAMES = 6000
+MOST_CPU_S = 30.0
+"""A job that has taken so much of a processor is ended; it tells what was done until then."""
+MOST_TRACE_BYTES = 64 * 2**20
+"""Of a trace when it is unpacked."""
+TOGETHER = 32
+"""Frames in a line."""
+TOLD_EVERY_S = 0.1
+KEYS = ("scenario", "replay", "seed", "slo", "cliff", "frames", "trace")
+REPLAY_KEYS = ("story", "blocks", "seed", "beside")
+REUSE_KEYS = (
+    "trace", "workload", "story", "scenario", "seed", "block_tokens", "policies", "capacity", "model",
+    "kv_dtype",
+)  # fmt: skip
+SOURCE = "simulated: vLLM's scheduling rules on this plan's step times"
+
+
+class Watched:
+    """Looks after one job: ends it when its reader leaves or it has taken too long, tells how far it is."""
+
+    def __init__(self, talk: Talk, expected: int | None = None) -> None:
+        self.talk = talk
+        self.expected = expected
+        self.cut = False
+        self._end = thread_time() + MOST_CPU_S
+        self._due = thread_time() + TOLD_EVERY_S
+        self.worst: Frame | None = None
+        """The frame in which most wait."""
+        self._frames: list[dict[str, Any]] = []
+        self._count = 0
+
+    def over(self) -> bool:
+        """Whether to end now."""
+        self.cut = self.cut or thread_time() > self._end or self._count >= MOST_FRAMES
+        return self.cut or self.talk.gone()
+
+    def moment(self, now: Moment) -> bool:
+        """Told of how things stand; whether to end."""
+        if thread_time() >= self._due:
+            self._due = thread_time() + TOLD_EVERY_S
+            told = {"done": now.done, "of": self.expected, "time_s": now.time_ps / PS_PER_S}
+            self.talk.say({"kind": "progress", **told})
+        return self.over()
+
+    def frame(self, frame: Frame) -> None:
+        """Send a frame, some of them in a line."""
+        self._count += 1
+        if self.worst is None or frame.waiting > self.worst.waiting:
+            self.worst = frame
+        self._frames.append(frame.to_dict())
+        if len(self._frames) >= TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send the frames that wait."""
+        if self._frames:
+            self.talk.say({"kind": "frames", "frames": self._frames})
+            self._frames = []
+
+    def passing(
+        self, requests: Iterable[Request], blocks: Callable[[Request], int] = lambda _: 0
+    ) -> Iterator[Request]:
+        """The requests, looked at as they go by; ``blocks`` tells how many of one are to be counted."""
+        tokens = references = 0
+        for number, request in enumerate(requests, 1):
+            if self.talk.gone():
+                raise Gone
+            tokens += request.input_tokens
+            references += blocks(request)
+            long = request.input_tokens > MOST_PROMPT_TOKENS or tokens > MOST_TOKENS
+            long = long or references > MOST_REFERENCES
+            if number > MOST_REQUESTS or long or self.over():
+                why = f"is more than this page takes (request {number:,})"
+                fix = "Ask for fewer or shorter requests; the command line has no such limit."
+                raise KvroomError("requests", number, why, fix)
+            yield request
+
+
+class Bounded:
+    """The first ``most`` requests of a trace; each iteration reads it anew."""
+
+    def __init__(self, trace: Trace, most: int, watched: Watched) -> None:
+        self.hash_tokens = trace.hash_tokens
+        self.more = False
+        self._trace, self._most, self._watched = trace, most, watched
+
+    def __iter__(self) -> Iterator[Request]:
+        for number, request in enumerate(self._watched.passing(self._trace)):
+            if number == self._most:
+                self.more = True
+                return
+            yield request
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A simulation as it is to be run."""
+
+    scenario: Scenario
+    source: Synthetic | Bounded
+    slo: tuple[Objective, ...]
+    cliff: Sweep | None
+    frames: bool
+    replay: replays.Replay | None
+
+
+def simulate(given: Any, talk: Talk) -> None:
+    """Answer one body of ``POST /api/simulate``."""
+    watched = Watched(talk)
+    asked = _question(given, watched)
+    watched.expected = getattr(asked.source, "requests", None)
+    more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", _written(asked.cliff))
+    if given.get("trace") is not None:
+        more += ("--trace", str(given["trace"].get("name") or "FILE"))
+    command = replays.command_of(asked.scenario, *more, "--json")
+    told = {"kind": "asked", "scenario": asked.scenario.differences(), "command": command}
+    talk.heading = told | _of_replay(asked.replay)
+    if asked.cliff is not None:
+        _cliff(asked, asked.cliff, watched)
+        return
+    made = serve(
+        work(asked.scenario, paths=False),
+        asked.source,
+        slo=asked.slo,
+        watch=watched.moment,
+        tell=watched.frame if asked.frames else None,
+    )
+    if talk.gone():
+        raise Gone
+    watched.flush()
+    said = [*made.warnings]
+    if made.fleet.stopped:
+        said.append("ended before all was served: a page's simulation is limited")
+    if isinstance(asked.source, Bounded) and asked.source.more:
+        said.append(f"only the first {MOST_PICTURED} requests of the trace are played")
+    answer = replace(made, warnings=tuple(said)).to_dict()
+    talk.say(
+        {
+            "kind": "answer",
+            "answer": answer,
+            "explanations": [e.to_dict() for e in explanations(made, answer)],
+            "command": command,
+            "worst_s": watched.worst.to_dict()["start_s"] if watched.worst else None,
+        }
+    )
+
+
+def _of_replay(replay: replays.Replay | None) -> dict[str, Any]:
+    if replay is None:
+        return {}
+    keys = ("name", "says", "blocks", "steps", "notes")
+    return {key: getattr(replay, key) for key in keys}
+
+
+def _written(cliff: Sweep) -> str:
+    return f"{cliff.key}={cliff.low:g}..{cliff.high:g}"
+
+
+def _cliff(asked: Question, wanted: Sweep, watched: Watched) -> None:
+    talk = watched.talk
+
+    def told(point: Point) -> None:
+        talk.say({"kind": "point", "point": point.to_dict()})
+
+    points = sweep(
+        wanted,
+        asked.scenario,
+        asked.source,
+        slo=asked.slo,
+        watch=watched.moment,
+        paths=False,
+        on_point=told,
+    )
+    if talk.gone():
+        raise Gone
+    talk.say({"kind": "answer", "answer": to_dict(wanted, points), "cut": watched.cut})
+
+
+def _question(given: Any, watched: Watched) -> Question:
+    """The body, checked; KvroomError names what is wrong with it."""
+    if not isinstance(given, dict):
+        raise KvroomError("body", None, "is no object", 'Send {"scenario": {…}}.')
+    check_keys("body", given, KEYS)
+    trace = None if given.get("trace") is None else Trace(_held(given["trace"]))
+    frames = given.get("frames") is True
+    most = MOST_PICTURED if frames or given.get("replay") is not None else MOST_REQUESTS
+    bounded = None if trace is None else Bounded(trace, most, watched)
+    replay = None
+    if given.get("replay") is not None:
+        asked = given["replay"]
+        if not isinstance(asked, dict):
+            raise KvroomError("replay", None, "is no object", 'Send {"story": "chat"}.')
+        check_keys("replay", asked, REPLAY_KEYS)
+        lengths = None if bounded is None else _lengths(bounded)
+        replay = replays.replay(_scenario(given), asked, lengths)
+        scenario = replay.scenario
+    else:
+        scenario = Scenario.from_dict(_scenario(given))
+    cliff = given.get("cliff")
+    wanted = None
+    if cliff is True and replay is not None:
+        wanted = replay.sweep
+    elif cliff:
+        wanted = parse_sweep(str(cliff), "cliff")
+    return Question(
+        scenario=scenario,
+        source=bounded or _made_up(scenario, given.get("seed"), most, watched),
+        slo=parse_slo(str(given["slo"]), "slo") if given.get("slo") else (),
+        cliff=wanted,
+        frames=frames,
+        replay=replay,
+    )
+
+
+def _scenario(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    asked = given.get("scenario")
+    if not isinstance(asked, dict):
+        raise KvroomError("scenario", None, "is missing", 'Send {"scenario": {…}}.')
+    return asked
+
+
+def _made_up(scenario: Scenario, seed: Any, most: int, watched: Watched) -> Synthetic:
+    """The scenario's workload, gone through once to see that it is within the limits."""
+    if scenario.workload is None:
+        fix = 'Give "workload": {"arrivals": "poisson:2/s", "input": 1000, "output": 200}.'
+        raise KvroomError("workload", None, "is missing: no requests to serve", fix)
+    number = None if seed is None else check_int("seed", seed, low=0, high=2**63)
+    source = of_workload(scenario.workload, number)
+    check_int("workload.requests", source.requests, low=1, high=most, unit="requests")
+    for _ in watched.passing(source):
+        pass
+    return source
+
+
+def _lengths(trace: Bounded) -> replays.Lengths:
+    """What the requests that will be played are like."""
+    rows = [(r.input_tokens, r.output_tokens) for r in trace]
+    return replays.Lengths(
+        longest_tokens=max(i + o for i, o in rows),
+        input_tokens=max(1, sum(i for i, _ in rows) // len(rows)),
+        output_tokens=max(1, sum(o for _, o in rows) // len(rows)),
+    )
+
+
+def _held(given: Any) -> Held:
+    """A trace that was sent, unpacked where it is gzipped; it never touches a disk."""
+    fix = 'Send {"name": "trace.jsonl", "base64": "…"}.'
+    if not isinstance(given, dict) or not isinstance(given.get("base64"), str):
+        raise KvroomError("trace", None, "is no file that was sent", fix)
+    name = str(given.get("name") or "trace")[:80]
+    try:
+        data = base64.b64decode(given["base64"], validate=True)
+        if data[:2] == b"\x1f\x8b":
+            unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            data = unpack.decompress(data, MOST_TRACE_BYTES)
+            if unpack.unconsumed_tail:
+                why = f"is more than {MOST_TRACE_BYTES:,} bytes when unpacked"
+                raise KvroomError("trace", name, why, "Send its beginning.")
+    except (binascii.Error, ValueError, zlib.error):
+        raise KvroomError("trace", name, "is garbled", fix) from None
+    return Held(name, data)
+
+
+def reuse(given: Any, talk: Talk) -> None:
+    """Answer one body of ``POST /api/reuse``: a trace, a SPEC line, or a replay's story."""
+    if not isinstance(given, dict):
+        raise KvroomError("body", None, "is no object", 'Send {"workload": "…"}.')
+    check_keys("body", given, REUSE_KEYS)
+    watched = Watched(talk)
+    spec = given.get("workload")
+    if given.get("story") is not None:
+        asked = {"story": given["story"], "seed": given.get("seed", 0)}
+        made = replays.replay(_scenario(given), asked, None).scenario.workload
+        spec = replays.spec_of(made) if made else None
+    if spec is not None:
+        check_int(
+            "workload.requests", synthetic.parse(str(spec)).requests, low=1, high=MOST_REQUESTS
+        )
+    size = _text(given, "block_tokens")
+    asked_tokens = parse_tokens("block_tokens", size) if size else None
+
+    def blocks(request: Request) -> int:
+        own = request.prefix.tokens if isinstance(request.prefix, HashIds) else BLOCK_TOKENS
+        return ceil_div(request.input_tokens, asked_tokens or own)
+
+    policies = given.get("policies") or ["lru"]
+    if not isinstance(policies, list) or len(policies) > 5:
+        raise KvroomError("policies", None, "is no short list of policies", 'Send ["lru"].')
+    found = reusing.ask(
+        trace=None if given.get("trace") is None else _held(given["trace"]),
+        workload=None if spec is None else str(spec),
+        block_tokens=size,
+        hash_tokens=None,
+        policies=[str(p) for p in policies],
+        capacity=_text(given, "capacity"),
+        model=_text(given, "model"),
+        kv_dtype=_text(given, "kv_dtype") or "auto",
+        hbm=None,
+        host=None,
+        nvme=None,
+        skip_bad_lines=False,
+        passing=lambda requests: watched.passing(requests, blocks),
+    )
+    talk.say({"kind": "answer", "answer": found.to_dict(), "of": found.name, "workload": spec})
+
+
+def _text(given: Mapping[str, Any], key: str) -> str | None:
+    return None if given.get(key) is None else str(given[key])
+
+
+def explanations(made: Simulated, answer: Mapping[str, Any]) -> Iterator[Explanation]:
+    """How the figures of a simulation come about, in the form of a Plan's."""
+    counts = made.counts
+    firsts, gaps = len(made.fleet.outcome.ttft_ps), made.fleet.outcome.gaps.count
+    for key, label, count, what in (
+        ("ttft_s", "first token", firsts, "waits from arrival to first token"),
+        ("itl_s", "token after the first", gaps, "times between a request's tokens"),
+    ):
+        for at, words in (("p50", 50), ("p99", 99)):
+            if answer[key][at] is not None:
+                yield Explanation(
+                    figure=f"{key}.{at}",
+                    label=f"The {label}, {words} of 100 no later",
+                    value=answer[key][at],
+                    unit="s",
+                    formula=f"nearest rank: of all {what} the one that {words} % do not exceed",
+                    numbers=f"the {-(-words * count // 100):,}th smallest of {count:,}",
+                    source=SOURCE,
+                )
+    out, seconds = made.fleet.outcome, made.duration_s
+    for figure, label, unit, formula, numbers in (
+        ("requests.completed", "Requests answered", "requests", "counted", f"{counts['completed']:,}"),
+        ("preemptions", "Times a request lost its blocks", "times", "counted",
+         f"{answer['preemptions']:,}"),
+        ("output_tokens_per_s", "Output of all requests", "tokens/s",
+         "tokens written / seconds simulated", f"{out.output_tokens:,} / {seconds!r}"),
+        ("prefix_hit_ratio", "Prompt tokens found in the cache", "of 1",
+         "prompt tokens found cached at first schedule / prompt tokens",
+         f"{out.cached_tokens:,} / {out.prompt_tokens:,}"),
+        ("kv_blocks.total", "Blocks of the pool", "blocks", "as chosen, the null block not counted",
+         f"{answer['kv_blocks']['total']:,}"),
+        ("kv_blocks.peak", "Most blocks held at once", "blocks", "counted after each pass",
+         f"{answer['kv_blocks']['peak']:,}"),
+        ("duration_s", "Simulated time", "s", "last token − first arrival", f"{seconds!r}"),
+    ):  # fmt: skip
+        value: Any = answer
+        for part in figure.split("."):
+            value = value[part]
+        yield Explanation(
+            figure=figure, label=label, value=value, unit=unit, formula=formula, numbers=numbers,
+            source=SOURCE,
+        )  # fmt: skip

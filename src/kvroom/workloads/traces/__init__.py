@@ -1,0 +1,1 @@
+"""Recorded requests: one reader a format, told apart by content."""
