@@ -6,8 +6,8 @@ from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 
-from kvroom.engines import abilities
 from kvroom.engines.base import EngineAnswer
+from kvroom.engines.start_rules import refusals
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
@@ -52,14 +52,16 @@ def shares_experts(engine: str, model: ModelSpec) -> bool:
 
 
 def answer(deployment: Deployment) -> EngineAnswer:
-    """What ``deployment.engine`` gives, by that engine's own rules."""
-    result: EngineAnswer = _module(deployment.engine).answer(deployment)
-    notes = abilities.card_notes(deployment)
-    if notes:
-        result = replace(result, warnings=(*result.warnings, *notes))
-    if why := abilities.cache_refusal(deployment):
-        return replace(result, starts=False, reason=why)
-    return result
+    """What ``deployment.engine`` gives, by that engine's own rules, its start rules among them."""
+    module = _module(deployment.engine)
+    result: EngineAnswer = module.answer(deployment)
+    rules = getattr(module, "START_RULES", ())
+    found = tuple(refusals(rules, deployment))
+    if not found:
+        return result
+    return replace(
+        result, starts=False, reason=found[0].sentence, refusals=(*result.refusals, *found)
+    )
 
 
 def _module(engine: str) -> ModuleType:

@@ -14,13 +14,31 @@ from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRefusal:
+    """Why an engine would refuse to start: ``rule`` names it, ``fix`` is what would do instead, ``source``
+    where that is known from. ``unsupported``: it does not run so at all."""
+
+    rule: str
+    message: str
+    fix: str
+    source: str
+    unsupported: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """Message and fix as one clause."""
+        return f"{self.message}: {self.fix}" if self.fix else self.message
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineAnswer:
     """What an engine makes of a Deployment.
 
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
-    rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
+    rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not, ``refusals``
+    are the start rules that say so.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
@@ -40,6 +58,7 @@ class EngineAnswer:
     pools: int = 1
     limit: str = ""
     binding: str = ""
+    refusals: tuple[StartRefusal, ...] = ()
     warnings: tuple[str, ...] = ()
 
 

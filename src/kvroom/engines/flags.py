@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -23,17 +24,34 @@ def plain_name(name: str) -> str:
     return name.strip().lstrip("-").replace("-", "_")
 
 
+ALIKE = 0.8
+"""From so alike on an unknown name is a known one mistyped."""
+
+
 def check_known(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a flag of ``args`` that is not among ``known``, naming the nearest."""
+    """Refuse a flag of ``args`` that is a mistyped one of ``known``, naming it; one that is like none may
+    be a newer release's (``unknown``)."""
     names = frozenset(known)
     for key, value in args.items():
-        if plain_name(key) not in names:
+        if plain_name(key) not in names and get_close_matches(
+            plain_name(key)[:80], names, n=1, cutoff=ALIKE
+        ):
             raise KvroomError(
                 f"engine_args.{key}",
                 value,
                 f"is no flag of {engine} that kvroom knows",
                 did_you_mean(plain_name(key), sorted(names), "Leave it out."),
             )
+
+
+def unknown(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> tuple[str, ...]:
+    """A warning for each flag of ``args`` that is not among ``known``."""
+    names = frozenset(known)
+    return tuple(
+        f"{key[:80]} is no flag of {engine} that kvroom knows: it is not used, and may change the answer"
+        for key in args
+        if plain_name(key) not in names
+    )
 
 
 def check_agrees(name: str, value: Any, key: str, stated: int) -> None:

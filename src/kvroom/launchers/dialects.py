@@ -38,6 +38,10 @@ class Dialect:
     switches: frozenset[str] = frozenset()
     share: str = ""
     """The flag of the share of memory."""
+    variables: frozenset[str] = frozenset()
+    """Environment variables that bear on the answer, as ``engine_args`` call them (lower case)."""
+    prefixes: tuple[str, ...] = ()
+    """How the names of the engine's environment variables begin."""
     dtypes: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -50,6 +54,12 @@ class Dialect:
         return "--" + name.replace("_", self.joiner)
 
 
+_LMCACHE = (
+    "lmcache_local_cpu",
+    "lmcache_max_local_cpu_size",
+    "lmcache_local_disk",
+    "lmcache_max_local_disk_size",
+)
 _VLLM_SWITCHES = """
     async_scheduling calculate_kv_scales fully_sharded_loras headless language_model_only
     mm_encoder_only interleave_mm_strings tokens_only allow_credentials grpc
@@ -105,6 +115,10 @@ VLLM = Dialect(
     switches=frozenset(_VLLM_SWITCHES.split()),
     share="gpu_memory_utilization",
     dtypes={"bf16": "bfloat16", "fp16": "float16"},
+    variables=frozenset(
+        ("vllm_pp_layer_partition", "vllm_memory_profiler_estimate_cudagraphs", *_LMCACHE)
+    ),
+    prefixes=("VLLM_", "LMCACHE_"),
 )
 SGLANG = Dialect(
     engine="sglang",
@@ -144,6 +158,8 @@ TENSORRT_LLM = Dialect(
     joiner="_",
     short={"free_gpu_memory_fraction": "kv_cache_free_gpu_memory_fraction"},
     share="kv_cache_free_gpu_memory_fraction",
+    variables=frozenset(("sglang_pp_layer_partition", *_LMCACHE)),
+    prefixes=("SGLANG_", "LMCACHE_"),
 )
 LLAMA_CPP = Dialect(
     engine="llama.cpp",

@@ -26,6 +26,15 @@ from kvroom.models.load import load
 from kvroom.scenario.speculation import from_flags
 from kvroom.units import GIB
 
+HARMLESS = frozenset(
+    (
+        "VLLM_CPU_KVCACHE_SPACE", "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "VLLM_LOGGING_LEVEL", "VLLM_API_KEY",
+        "VLLM_PORT", "VLLM_HOST_IP", "VLLM_USE_MODELSCOPE", "VLLM_CACHE_ROOT", "VLLM_NO_USAGE_STATS",
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "SGLANG_USE_MODELSCOPE", "VLLM_LOG_STATS_INTERVAL",
+        "VLLM_WORKER_MULTIPROC_METHOD", "VLLM_ENGINE_READY_TIMEOUT_S", "VLLM_CONFIGURE_LOGGING",
+    )
+)  # fmt: skip
+"""Variables that change nothing that is answered here, or are read elsewhere."""
 _SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _FLAG = re.compile(r"--?[A-Za-z]")
 _STORED = {"fp8": "fp8", "bitsandbytes": "int4"}
@@ -186,6 +195,13 @@ class Reading:
         space = self.env.get("VLLM_CPU_KVCACHE_SPACE")
         if self.d is VLLM and space and space.replace(".", "", 1).isdecimal():
             self.args.setdefault("kv_cache_memory_bytes", int(float(space) * GIB))
+        for name, value in self.env.items():
+            if name.lower() in self.d.variables:
+                self.args.setdefault(name.lower(), value_of(value))
+            elif name == "VLLM_ATTENTION_BACKEND" and self.d is VLLM:
+                self.args.setdefault("attention_backend", value)
+            elif name.startswith(self.d.prefixes or "\0") and name not in HARMLESS:
+                self.warnings.append(f"{name} is not used: it may change the answer")
         devices = self.env.get("CUDA_VISIBLE_DEVICES", "")
         if self.d is LLAMA_CPP and devices:
             self.keys["gpu_count"] = len([x for x in devices.split(",") if x.strip()])

@@ -99,9 +99,36 @@ def launch(w: Workings) -> Launch:
         flags=tuple(_typed(dialect, n, v) for n, v in flags.items()),
         scenario=s,
         rest=_plain(rest),
+        env=_longer(w) | _variables(s, dialect),
         files=files,
         notes=_notes(w, s),
     )
+
+
+LONGER = {
+    "vllm": "VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+    "sglang": "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+}
+"""The variable without which an engine refuses a length beyond the model's own."""
+
+
+def _longer(w: Workings) -> dict[str, str]:
+    """The variable that lets requests be longer than the model states, where they are."""
+    name, limit = LONGER.get(w.deployment.engine), w.deployment.model.max_context_tokens
+    beyond = limit is not None and w.deployment.context_tokens > limit
+    return {name: "1"} if name is not None and beyond else {}
+
+
+def _variables(s: Scenario, d: Dialect) -> dict[str, str]:
+    """The environment variables among the engine's flags."""
+    given = {k.strip().lstrip("-").replace("-", "_"): v for k, v in s.engine_args.items()}
+    return {k.upper(): _value(v) for k, v in given.items() if k in d.variables and v is not None}
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _plain(rest: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,6 +273,7 @@ def _flags(w: Workings, s: Scenario, d: Dialect) -> tuple[dict[str, Any], set[st
     if drafting is not None and drafting.field == "speculation":
         flags |= speculation.flags(drafting, d.engine)
     flags |= {k.strip().lstrip("-").replace("-", "_"): v for k, v in s.engine_args.items()}
+    flags = {k: v for k, v in flags.items() if k not in d.variables}
     return {k: v for k, v in flags.items() if v is not None}, said
 
 
@@ -307,6 +335,12 @@ def _notes(w: Workings, s: Scenario) -> tuple[str, ...]:
     notes = []
     if not w.plan.verdict.fits:
         notes.append(w.plan.verdict.sentence)
+    for name in _longer(w):
+        limit = w.deployment.model.max_context_tokens or 0
+        notes.append(
+            f"the model states a limit of {limit:,} tokens: {s.engine} refuses a longer one unless "
+            f"{name}=1, and answers beyond it may be nonsense"
+        )
     plain = w.deployment.model.quantisation is None
     narrow = s.weight_dtype not in (None, "bf16", "fp16")
     by_library = s.engine == "ollama" and s.weight_dtype == LIBRARY_WEIGHTS

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
 from kvroom.scenario.offload import check as check_tiers
+from kvroom.scenario.offload import from_flags as tiers_of_flags
 from kvroom.scenario.speculation import check as check_speculation
 from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
@@ -327,6 +328,9 @@ class Scenario:
             if key not in parsed:
                 raise KvroomError(key, None, "is missing", f"Say which {key}, such as {example}.")
         parsed.update(_layout(parsed))
+        if "tiers" not in parsed and (args := parsed.get("engine_args")):
+            tiers = tiers_of_flags(args, parsed["tp"] * parsed.get("pp", 1))
+            parsed |= {"tiers": tiers} if tiers else {}
         if "workload" in parsed or "concurrency" in parsed:
             parsed.update(_users(parsed))
         return cls(**parsed)

@@ -26,7 +26,8 @@ class Layout:
     """Tensor, pipeline, data, expert and decode-context parallel degrees.
 
     ``expert_dp`` is how many data-parallel ranks share one set of routed experts: ``dp`` where they
-    step together as one engine, 1 where each is a replica with experts of its own.
+    step together as one engine, 1 where each is a replica with experts of its own. ``stage_layers`` are
+    the layers of each pipeline stage where they are not dealt out evenly.
     """
 
     tp: int = 1
@@ -35,6 +36,7 @@ class Layout:
     ep: int = 1
     dcp: int = 1
     expert_dp: int = 1
+    stage_layers: tuple[int, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -328,7 +330,8 @@ class WeightMap:
         sizes = self._layer_bytes(layout)
         made: list[Rank] = []
         start = 0
-        for stage, count in enumerate(stages or stage_sizes(len(layers), layout.pp)):
+        even = stage_sizes(len(layers), layout.pp)
+        for stage, count in enumerate(stages or layout.stage_layers or even):
             held = range(start, start + count)
             start += count
             rank = self._rank(stage, held, [layers[i] for i in held], sizes, layout)

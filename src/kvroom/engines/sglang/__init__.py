@@ -2,5 +2,6 @@
 
 from kvroom.engines.sglang.engine import answer
 from kvroom.engines.sglang.models import taken
+from kvroom.engines.sglang.start_rules import START_RULES
 
-__all__ = ["answer", "taken"]
+__all__ = ["START_RULES", "answer", "taken"]

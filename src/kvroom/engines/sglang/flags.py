@@ -273,5 +273,13 @@ _DERIVED = (
 """Known names that no reader of one field takes."""
 MEMORY_FLAGS = frozenset((*READERS, *_DERIVED)) - frozenset(_DEGREES)
 """The flags that bear on memory here."""
-KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(_DEGREES)
+_VARIABLES = (
+    "sglang_pp_layer_partition",
+    "lmcache_local_cpu",
+    "lmcache_max_local_cpu_size",
+    "lmcache_local_disk",
+    "lmcache_max_local_disk_size",
+)
+"""Environment variables that bear on the answer."""
+KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset((*_DEGREES, *_VARIABLES))
 """Every flag that a Scenario may carry."""

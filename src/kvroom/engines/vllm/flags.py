@@ -58,7 +58,7 @@ class Flags:
 
 def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
-    given = _positive(args)
+    given = positive(args)
     read.check_known("vLLM", given, KNOWN_FLAGS)
     for name, degree in PARALLEL.items():
         if name in given:
@@ -78,7 +78,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     return Flags(**found)
 
 
-def _positive(args: Mapping[str, Any]) -> dict[str, Any]:
+def positive(args: Mapping[str, Any]) -> dict[str, Any]:
     """``no_x`` turned into its positive, hyphens into underscores."""
     given: dict[str, Any] = {}
     for key, value in args.items():
@@ -140,13 +140,22 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "mamba_block_size": ("mamba_block", _block),
     "mamba_ssm_cache_dtype": ("state_dtype", read.one_of(*STATE_DTYPES)),
     "mamba_cache_dtype": ("conv_dtype", read.one_of(*STATE_DTYPES)),
-    "memory_profiler_estimate_cudagraphs": ("estimates_graphs", read.switch),
+    "vllm_memory_profiler_estimate_cudagraphs": ("estimates_graphs", read.switch),
     "enable_chunked_prefill": ("chunked_prefill", read.switch),
 }
 _SWITCHES = frozenset(
     [name for name, (_, reader) in READERS.items() if reader is read.switch] + sorted(OTHERS)
 )
-MEMORY_FLAGS = frozenset(READERS) | {"max_model_len", "usage_context"}
+VARIABLES = (
+    "vllm_pp_layer_partition",
+    "vllm_memory_profiler_estimate_cudagraphs",
+    "lmcache_local_cpu",
+    "lmcache_max_local_cpu_size",
+    "lmcache_local_disk",
+    "lmcache_max_local_disk_size",
+)
+"""Environment variables that bear on memory, as they are called among the flags."""
+MEMORY_FLAGS = frozenset(READERS) | {"max_model_len", "usage_context", *VARIABLES}
 """The flags that bear on memory here."""
 KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(PARALLEL)
 """Every flag that a Scenario may carry."""

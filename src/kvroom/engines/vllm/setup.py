@@ -7,7 +7,7 @@ from functools import cached_property
 
 from kvroom.engines import flags as read
 from kvroom.engines.releases import Release, nearest_release
-from kvroom.engines.vllm.flags import Flags, read_flags
+from kvroom.engines.vllm.flags import KNOWN_FLAGS, Flags, positive, read_flags
 from kvroom.engines.vllm.platform import Platform, platform_of
 from kvroom.engines.vllm.versions import Rules, parse_release, rules_of
 from kvroom.sharding.deployment import Deployment
@@ -71,4 +71,5 @@ def setup(d: Deployment) -> tuple[Setup, tuple[str, ...]]:
     """The Setup of ``d``, and a warning where its version is not one that is modelled."""
     release, note = parse_release(d.version)
     made = Setup(d, rules_of(release), read_flags(d.args, d.layout), platform_of(d.device))
-    return made, (note,) if note else ()
+    unused = read.unknown("vLLM", {**positive(d.args)}, KNOWN_FLAGS)
+    return made, ((note,) if note else ()) + unused

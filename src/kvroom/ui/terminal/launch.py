@@ -25,6 +25,8 @@ class Answer:
     values: str | None
     scenario: dict[str, Any]
     notes: tuple[str, ...]
+    refused: str = ""
+    """Why the engine would not start so; nothing is handed out then."""
 
 
 def ask(scenario: Scenario) -> Answer:
@@ -42,6 +44,7 @@ def ask(scenario: Scenario) -> Answer:
         values=chart,
         scenario=found.scenario.differences(),
         notes=found.notes,
+        refused="" if made.answer.starts else made.plan.verdict.sentence,
     )
 
 
