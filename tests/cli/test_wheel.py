@@ -33,7 +33,12 @@ def wheel(tmp_path_factory):
 
 def test_what_lies_in_it(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    for needed in ("py.typed", "models/catalogue.json", "hardware/catalogue.json", "ui/cli/main.py"):
+    for needed in (
+        "py.typed",
+        "models/catalogue.json",
+        "hardware/catalogue.json",
+        "ui/cli/main.py",
+    ):
         assert f"kvroom/{needed}" in names
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"kvroom"}
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -6,8 +6,9 @@ into accounts, cache bytes and what that engine would print.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.sharding.deployment import Deployment
@@ -24,6 +25,8 @@ class StartRefusal:
     fix: str
     source: str
     unsupported: bool = False
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """Flags that would do."""
 
     @property
     def sentence(self) -> str:

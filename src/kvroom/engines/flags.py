@@ -20,22 +20,47 @@ Reader = Callable[[str, Any], Any]
 
 
 def plain_name(name: str) -> str:
-    """A flag's name with underscores."""
-    return name.strip().lstrip("-").replace("-", "_")
+    """A flag's name with underscores; an environment variable's in lower case."""
+    plain = name.strip().lstrip("-").replace("-", "_")
+    return plain.lower() if plain.isupper() else plain
 
 
 ALIKE = 0.8
 """From so alike on an unknown name is a known one mistyped."""
+ELSEWHERE = frozenset(
+    [
+        "gpu_memory_utilization",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_model_len",
+        "mem_fraction_static",
+        "max_running_requests",
+        "chunked_prefill_size",
+        "context_length",
+        "free_gpu_memory_fraction",
+        "kv_cache_free_gpu_memory_fraction",
+        "max_batch_size",
+        "max_seq_len",
+        "ctx_size",
+        "num_ctx",
+        "num_parallel",
+        "n_gpu_layers",
+        "cache_max_entry_count",
+    ]
+)
+"""Names by which one engine or another takes its share, batch and context: given to another they would
+say nothing there."""
 
 
 def check_known(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a flag of ``args`` that is a mistyped one of ``known``, naming it; one that is like none may
-    be a newer release's (``unknown``)."""
+    """Refuse a flag of ``args`` that is a mistyped one of ``known``, or another engine's, naming the
+    nearest; one that is like none may be a newer release's (``unknown``)."""
     names = frozenset(known)
     for key, value in args.items():
-        if plain_name(key) not in names and get_close_matches(
-            plain_name(key)[:80], names, n=1, cutoff=ALIKE
-        ):
+        name = plain_name(key)
+        if name in names:
+            continue
+        if name in ELSEWHERE or get_close_matches(name[:80], names, n=1, cutoff=ALIKE):
             raise KvroomError(
                 f"engine_args.{key}",
                 value,

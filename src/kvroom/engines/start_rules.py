@@ -6,9 +6,9 @@ Rules that several engines share (their loaders come from one another) are here 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvroom.engines.base import StartRefusal
 from kvroom.engines.releases import Release
@@ -20,16 +20,24 @@ FAR: Release = (9999, 9999, 9999)
 GROUPED_NAMES = ("int4", "gptq", "awq")
 
 
+class Against(NamedTuple):
+    """What a rule says against a question: the message, what would do, and the flags that would."""
+
+    message: str
+    fix: str
+    args: Mapping[str, Any] = {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRule:
     """One thing that an engine refuses.
 
-    ``why`` takes the engine's own question (its Setup, or a Deployment) and answers (message, fix), or
-    None. It holds in releases ``since`` and before ``until``. ``unsupported``: no flag would help.
+    ``why`` takes the engine's own question (its Setup, or a Deployment) and says what is against it, or
+    nothing. It holds in releases ``since`` and before ``until``. ``unsupported``: no flag would help.
     """
 
     name: str
-    why: Callable[[Any], tuple[str, str] | None]
+    why: Callable[[Any], Against | None]
     source: str
     since: Release = (0, 0, 0)
     until: Release = FAR
@@ -42,11 +50,11 @@ def refusals(
     """What of ``rules`` refuses ``question`` in ``release``, in the table's order."""
     for rule in rules:
         if rule.since <= release < rule.until and (found := rule.why(question)) is not None:
-            message, fix = found
             yield StartRefusal(
                 rule=rule.name,
-                message=message,
-                fix=fix,
+                message=found.message,
+                fix=found.fix,
+                args=found.args,
                 source=rule.source,
                 unsupported=rule.unsupported,
             )
@@ -62,27 +70,29 @@ def capability(d: Deployment) -> float | None:
         return None
 
 
-def cache_type(d: Deployment, known: Iterable[str]) -> tuple[str, str] | None:
+def cache_type(d: Deployment, known: Iterable[str]) -> Against | None:
     """A cache type that is none of the engine's ``known`` ones, nor the model's own."""
     names = tuple(known)
     own = (d.weights.quantisation.kv_dtype, d.model.dtype)
     if d.kv_asked == "auto" or d.kv.name in names or d.kv_asked in own:
         return None
-    return f"{d.engine} has no cache type {d.kv_asked}", f"kv_dtype auto, {', '.join(names)}"
+    return Against(
+        f"{d.engine} has no cache type {d.kv_asked}", f"kv_dtype auto, {', '.join(names)}"
+    )
 
 
-def too_old(d: Deployment, least: float, engine: str) -> tuple[str, str] | None:
+def too_old(d: Deployment, least: float, engine: str) -> Against | None:
     """A card of NVIDIA's below the ``least`` compute capability."""
     found = capability(d)
     if found is None or found >= least:
         return None
-    return (
+    return Against(
         f"{engine} needs compute capability {least} and {d.device.name} has {found}",
         "another card, or llama.cpp",
     )
 
 
-def cut_blocks(d: Deployment) -> tuple[str, str] | None:
+def cut_blocks(d: Deployment) -> Against | None:
     """Tensor parallel cuts block-quantised weights within a block.
 
     A block's scale holds for so many rows and columns; a rank that holds part of one has no scale of its
@@ -94,7 +104,7 @@ def cut_blocks(d: Deployment) -> tuple[str, str] | None:
     block = linear.group_rows
     for tensor, size, ranks in _cut_sides(d):
         if size % block:
-            return (
+            return Against(
                 f"{tensor.name} has {size:,} columns a rank on {ranks} ranks, no multiple of the "
                 f"quantisation block of {block}",
                 _wider(d, tensor, block),
@@ -102,14 +112,14 @@ def cut_blocks(d: Deployment) -> tuple[str, str] | None:
     return None
 
 
-def cut_groups(d: Deployment) -> tuple[str, str] | None:
+def cut_groups(d: Deployment) -> Against | None:
     """The same for groups of four-bit weights, along what goes in; experts' kernels fall back."""
     linear = d.weights.quantisation.linear
     if linear.bits != 4 or linear.group <= 1 or not linear.name.startswith(GROUPED_NAMES):
         return None
     for tensor, size, ranks in _cut_sides(d, experts=False):
         if tensor.split == "row" and size % linear.group:
-            return (
+            return Against(
                 f"{tensor.name} takes {size:,} numbers a rank on {ranks} ranks, no multiple of the "
                 f"quantisation group of {linear.group}",
                 _wider(d, tensor, linear.group),
@@ -117,7 +127,7 @@ def cut_groups(d: Deployment) -> tuple[str, str] | None:
     return None
 
 
-def uneven_mlp(d: Deployment) -> tuple[str, str] | None:
+def uneven_mlp(d: Deployment) -> Against | None:
     """Tensor ranks that an MLP's width cannot be dealt out to."""
     tp = d.layout.tp
     for run in d.model.layers:
@@ -127,7 +137,7 @@ def uneven_mlp(d: Deployment) -> tuple[str, str] | None:
             width = {"column": t.rows, "row": t.columns}.get(t.split)
             if width is not None and width % tp:
                 fits = [n for n in (1, 2, 4, 8, 16) if width % n == 0]
-                return (
+                return Against(
                     f"{t.name} is {width:,} wide, which {tp} tensor ranks do not divide",
                     f"tp {' or '.join(map(str, fits))}",
                 )

@@ -200,7 +200,9 @@ class Reading:
                 self.args.setdefault(name.lower(), value_of(value))
             elif name == "VLLM_ATTENTION_BACKEND" and self.d is VLLM:
                 self.args.setdefault("attention_backend", value)
-            elif name.startswith(self.d.prefixes or "\0") and name not in HARMLESS:
+            elif name.startswith(self.d.prefixes or "\0") and not (
+                name in HARMLESS or (name, value) == ("VLLM_USE_V1", "1")
+            ):
                 self.warnings.append(f"{name} is not used: it may change the answer")
         devices = self.env.get("CUDA_VISIBLE_DEVICES", "")
         if self.d is LLAMA_CPP and devices:

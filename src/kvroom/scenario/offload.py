@@ -101,11 +101,11 @@ def from_flags(args: Mapping[str, Any], ranks: int) -> list[dict[str, Any]]:
         host = _amount(extra.get("cpu_bytes_to_use"))
     elif connector in LMCACHE or given.get("enable_lmcache"):
         local = given.get("lmcache_local_cpu", extra.get("lmcache.local_cpu", True))
-        size = given.get("lmcache_max_local_cpu_size", extra.get("lmcache.max_local_cpu_size"))
+        most = given.get("lmcache_max_local_cpu_size", extra.get("lmcache.max_local_cpu_size"))
         if str(local).lower() not in ("false", "0"):
-            host = (LMCACHE_GB if size is None else _amount(size)) * 1e9 * ranks
-        size = given.get("lmcache_max_local_disk_size", extra.get("lmcache.max_local_disk_size"))
-        disk = _amount(size) * 1e9 * ranks
+            host = (LMCACHE_GB if most is None else _amount(most)) * 1e9 * ranks
+        below = given.get("lmcache_max_local_disk_size", extra.get("lmcache.max_local_disk_size"))
+        disk = _amount(below) * 1e9 * ranks
     elif given.get("enable_hierarchical_cache"):
         host = _amount(given.get("hicache_size")) * 1e9 * ranks
     found = (("host", host), ("nvme", disk))

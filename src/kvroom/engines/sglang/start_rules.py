@@ -5,12 +5,19 @@ Whether its pools hold anything beside the weights is its own arithmetic (``engi
 
 from __future__ import annotations
 
-from kvroom.engines.start_rules import StartRule, cache_type, cut_blocks, too_old, uneven_mlp
+from kvroom.engines.start_rules import (
+    Against,
+    StartRule,
+    cache_type,
+    cut_blocks,
+    too_old,
+    uneven_mlp,
+)
 from kvroom.sharding.deployment import Deployment
 
 CACHE_TYPES = ("bf16", "fp8", "nvfp4")
 LEAST_CAPABILITY = 7.5
-Why = tuple[str, str] | None
+Why = Against | None
 
 
 def _card(d: Deployment) -> Why:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from kvroom.engines.start_rules import StartRule, cache_type, too_old
+from kvroom.engines.start_rules import Against, StartRule, cache_type, too_old
 from kvroom.sharding.deployment import Deployment
 
 CACHE_TYPES = ("fp16", "bf16", "fp8", "int8", "nvfp4")
 LEAST_CAPABILITY = 8.0
-Why = tuple[str, str] | None
+Why = Against | None
 
 
 def _vendor(d: Deployment) -> Why:
     vendor = d.device.vendor.lower()
     if vendor in ("nvidia", "unknown", "none", ""):
         return None
-    return (
+    return Against(
         f"TensorRT-LLM runs on NVIDIA GPUs only, and {d.device.name} is of another maker",
         "vLLM or SGLang",
     )

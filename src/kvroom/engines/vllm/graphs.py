@@ -147,7 +147,7 @@ def _wide(s: Setup, rank: Rank) -> bool:
 def _each(s: Setup, rank: Rank) -> int:
     """Bytes by which a graph more is estimated: kernels' arguments and what each layer keeps for it."""
     layers = len(rank.layers)
-    return round((2.0 + 0.24 * layers if _wide(s, rank) else 1.2 + 0.16 * layers) * MIB)
+    return round((0.8 + 0.245 * layers if _wide(s, rank) else 1.2 + 0.16 * layers) * MIB)
 
 
 def _accumulators(s: Setup, rank: Rank, made: Captures) -> int:

@@ -26,6 +26,13 @@ from kvroom.sharding.layout import Rank
 PEAK_BAND = (0.93, 1.12)
 """The peak as printed over as reckoned: the 80 % band over models, with the experts' kernels and the
 encoders that no formula has apart."""
+SOURCES = {
+    "activations": "engine rule",
+    "encoder": "assumed",
+    "runtime": "assumed",
+    "graphs": "assumed",
+}
+"""Where an overhead's figure comes from: what is reckoned, and what is the median of starts."""
 EXPERTS_BAND = (0.85, 1.3)
 """The same where experts are routed to."""
 
@@ -129,7 +136,7 @@ def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]
     known = d.known_bytes
     cache = max(0, b.cache_bytes() if given is None else given)
     over = [
-        account(n, v[0], "measured" if n in known else "engine rule", (v[1], v[2]))
+        account(n, v[0], "measured" if n in known else SOURCES[n], (v[1], v[2]))
         for n, v in b.overheads.items()
     ]
     low, high = cache, cache

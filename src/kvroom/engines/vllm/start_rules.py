@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kvroom.engines import flags as read
 from kvroom.engines.start_rules import (
+    Against,
     StartRule,
     cache_type,
     capability,
@@ -27,8 +28,7 @@ from kvroom.engines.vllm.setup import Setup
 from kvroom.sharding.layout import uneven_heads
 from kvroom.units import show_gib
 
-Why = tuple[str, str] | None
-"""(what is refused, what would do instead), or nothing."""
+Why = Against | None
 
 LEAST_CAPABILITY = 7.0
 WEIGHTS_NEED = {
@@ -81,7 +81,7 @@ def _weights_on_card(s: Setup) -> Why:
     least = next(c for since, c in WEIGHTS_NEED[key] if s.release >= since)
     if found >= least:
         return None
-    return (
+    return Against(
         f"{rule.name} weights need compute capability {least} and {s.d.device.name} has {found}",
         "16-bit or int4 (GPTQ) weights",
     )
@@ -92,8 +92,10 @@ def _bf16(s: Setup) -> Why:
     named = next((v for k, v in s.d.args.items() if read.plain_name(k) == "dtype"), None)
     if found is None or found >= BF16_NEEDS or str(named).lower() not in ("bfloat16", "bf16"):
         return None
-    return f"bfloat16 needs compute capability {BF16_NEEDS} and {s.d.device.name} has {found}", (
-        "dtype=half"
+    return Against(
+        f"bfloat16 needs compute capability {BF16_NEEDS} and {s.d.device.name} has {found}",
+        "dtype=half",
+        {"dtype": "half"},
     )
 
 
@@ -104,7 +106,7 @@ def _fp8_cache(s: Setup) -> Why:
     asked = str(_arg(s, "attention_backend") or "").lower()
     if asked in FP8_BACKENDS:
         return None
-    return (
+    return Against(
         f"its default attention kernel on compute capability {found} reads no FP8 cache",
         "kv_cache_dtype=auto, attention_backend=FLASHINFER, or a newer release",
     )
@@ -112,12 +114,12 @@ def _fp8_cache(s: Setup) -> Why:
 
 def _heads(s: Setup) -> Why:
     found = uneven_heads(s.d.model, s.d.layout.tp)
-    return (found, "a tp that divides the KV heads, or that they divide") if found else None
+    return Against(found, "a tp that divides the KV heads, or that they divide") if found else None
 
 
 def _batch(s: Setup) -> Why:
     found = batch_refusal(s, batching(s))
-    return (found, "") if found else None
+    return Against(found, "") if found else None
 
 
 def _blocks(s: Setup) -> Why:
@@ -142,10 +144,11 @@ def _whole_items(s: Setup) -> Why:
     item, tokens = largest_item(s).tokens, batching(s).tokens
     if item <= tokens:
         return None
-    return (
+    return Against(
         f"an image of {item:,} tokens is more than max_num_batched_tokens {tokens:,}, and chunked "
         "multimodal input is off",
         f"max_num_batched_tokens={item}",
+        {"max_num_batched_tokens": item},
     )
 
 
@@ -159,10 +162,11 @@ def _free_memory(q: PoolQuestion) -> Why:
     if free >= b.requested_bytes:
         return None
     share = int(1000 * free / b.gpu_bytes) / 1000
-    return (
+    return Against(
         f"{show_gib(b.requested_bytes)} are asked for (gpu_memory_utilization) and "
         f"{show_gib(free)} are free at the start, {show_gib(b.requested_bytes - free)} over",
         f"gpu_memory_utilization={share:.3f} at most",
+        {"gpu_memory_utilization": share},
     )
 
 
@@ -176,10 +180,11 @@ def _state_blocks(q: PoolQuestion) -> Why:
     batch = batching(s)
     if batch.sequences <= pool.num_blocks or not captures(s, batch).whole:
         return None
-    return (
+    return Against(
         f"max_num_seqs {batch.sequences:,} exceeds the {pool.num_blocks:,} blocks that hold "
         "recurrent state, one a sequence",
         f"max_num_seqs={pool.num_blocks} or fewer",
+        {"max_num_seqs": pool.num_blocks},
     )
 
 

@@ -113,6 +113,9 @@ def _flags(made: Workings) -> Iterator[Lever]:
                 yield _flag("max_num_batched_tokens", tokens, words, "budget", SAME)
         if not args.get("enforce_eager"):
             yield _flag("enforce_eager", True, "no CUDA graphs", "graphs", SAME)
+    for refused in made.answer.refusals:
+        for name, value in refused.args.items():
+            yield _flag(name, value, f"what {s.engine} would start with", "start", SAME)
     taken = made.plan.capacity.engine and made.plan.capacity.engine.max_running_requests
     if made.plan.verdict.binding == "max_num_seqs" and s.engine in SEQUENCES and taken:
         yield _flag(

@@ -129,7 +129,7 @@ def candidates(base: Scenario, space: Space) -> Iterator[Candidate]:
                     if layout["dcp"] > 1 and engine not in CONTEXT_RANKS:
                         continue
                     for widths in _widths(base, space, device, engine):
-                        for args in _settings(base, space, engine):
+                        for args in _settings(base, space, engine, model):
                             keys = {"gpu": gpu, "engine": engine, **layout, **widths, **args}
                             yield Candidate(keys=keys)
 
@@ -213,17 +213,32 @@ LEFT_OUT = (
 """What a search does not choose among; what of it the question sets holds for every deployment."""
 
 
-def _settings(base: Scenario, space: Space, engine: str) -> Iterator[dict[str, Any]]:
-    """The settings to try; flags asked for stay with the engine that they were asked for."""
+def _settings(
+    base: Scenario, space: Space, engine: str, model: ModelSpec
+) -> Iterator[dict[str, Any]]:
+    """The settings to try; flags asked for stay with the engine that they were asked for.
+
+    vLLM refuses more sequences than its pool has blocks of recurrent state, which its default is on most
+    cards: such models are tried with fewer.
+    """
     args = dict(base.engine_args) if engine == base.engine else {}
     version = {"engine_version": base.engine_version if engine == base.engine else None}
     tried: list[list[tuple[str, Any]]] = []
     for choice, flags in FLAGS.items():
         flag, values = flags.get(engine), getattr(space, choice)
+        if choice == "sequences" and engine == "vllm" and not values and _recurrent(model):
+            values = FEW_SEQUENCES
         if values and flag is not None and flag not in args:
             tried.append([(flag, value) for value in values])
     for chosen in product(*tried):
         yield {"engine_args": {**args, **dict(chosen)}, **version}
+
+
+FEW_SEQUENCES = (256, 64)
+
+
+def _recurrent(model: ModelSpec) -> bool:
+    return any(kind.kind in ("state", "conv") for kind, _ in model.stores)
 
 
 def count_of(found: Sequence[Candidate]) -> str:
