@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.start_rules import refusals
@@ -49,6 +51,12 @@ def taken(engine: str, model: ModelSpec) -> ModelSpec:
 def shares_experts(engine: str, model: ModelSpec) -> bool:
     """Whether data-parallel ranks step together and share one set of routed experts."""
     return bool(getattr(_module(engine), "SHARED_EXPERTS", False)) and most_experts(model) > 0
+
+
+def attention_groups(engine: str, args: Mapping[str, Any], tp: int) -> int:
+    """Groups of tensor ranks that each compute their own requests' attention, by the engine's flags."""
+    groups = getattr(_module(engine), "attention_groups", None)
+    return 1 if groups is None else int(groups(args, tp))
 
 
 def answer(deployment: Deployment) -> EngineAnswer:

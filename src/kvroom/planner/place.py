@@ -57,6 +57,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         scenario.ep,
         scenario.dcp,
         expert_dp=scenario.dp if engines.shares_experts(engine, model) else 1,
+        attention_dp=engines.attention_groups(engine, flags, scenario.tp),
         stage_layers=overrides.stage_layers(engine, flags, model, scenario.pp),
     )
     check_layout(model, layout)

@@ -27,7 +27,9 @@ class Layout:
 
     ``expert_dp`` is how many data-parallel ranks share one set of routed experts: ``dp`` where they
     step together as one engine, 1 where each is a replica with experts of its own. ``stage_layers`` are
-    the layers of each pipeline stage where they are not dealt out evenly.
+    the layers of each pipeline stage where they are not dealt out evenly. ``attention_dp`` groups of
+    tensor ranks each compute the attention of their own requests: its weights, and the token table, are
+    cut within a group only.
     """
 
     tp: int = 1
@@ -37,6 +39,7 @@ class Layout:
     dcp: int = 1
     expert_dp: int = 1
     stage_layers: tuple[int, ...] = ()
+    attention_dp: int = 1
 
     @property
     def gpus(self) -> int:
@@ -47,6 +50,11 @@ class Layout:
     def expert_cut(self) -> int:
         """Ranks that share one expert."""
         return max(1, self.tp * self.expert_dp // self.ep)
+
+    @property
+    def attention_ranks(self) -> int:
+        """Tensor ranks that attention's weights are cut over."""
+        return max(1, self.tp // self.attention_dp)
 
     @property
     def expert_replicas(self) -> int:
@@ -134,7 +142,8 @@ def stage_sizes(layers: int, pp: int) -> tuple[int, ...]:
 def shape_on_rank(tensor: Tensor, layout: Layout) -> tuple[int, int, int]:
     """(rows, columns, count) of ``tensor`` on one rank of ``layout``."""
     rows, columns, count = tensor.rows, tensor.columns, tensor.count
-    tp = layout.tp
+    grouped = tensor.part in ("attention", "state", "embedding")
+    tp = layout.attention_ranks if grouped else layout.tp
     match tensor.split:
         case "column" | "kv" | "vocab":
             rows = _cut(rows, tensor.units, tp)
