@@ -92,18 +92,28 @@ CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]], tuple[str, str, dic
     ),
     "blocks of FP8 experts (vllm#17569)": (
         "quantisation_blocks",
-        (B235, "H100-SXM", {"tp": 8, "weight_dtype": "fp8_block"}),
-        (B235, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block"}),
+        (B235, "H100-SXM", {"tp": 8, "weight_dtype": "fp8_block", "engine_version": "0.27.1"}),
+        (B235, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": "0.27.1"}),
     ),
-    "the same with whole experts": (
+    "the same with whole experts, no release named": (
         "quantisation_blocks",
-        (B30, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block"}),
-        (B30, "H100-SXM", {"tp": 4, "ep": 4, "weight_dtype": "fp8_block"}),
+        (B30, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": None}),
+        (B30, "H100-SXM", {"tp": 4, "ep": 4, "weight_dtype": "fp8_block", "engine_version": None}),
+    ),
+    "blocks refined since 0.29": (
+        "quantisation_blocks",
+        (B30, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": "0.28.0"}),
+        (B30, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": "0.29.0"}),
     ),
     "experts cut over data-parallel ranks too": (
         "quantisation_blocks",
-        (B30, "H100-SXM", {"tp": 2, "dp": 2, "weight_dtype": "fp8_block"}),
-        (B30, "H100-SXM", {"tp": 2, "dp": 1, "weight_dtype": "fp8_block"}),
+        (B30, "H100-SXM", {"tp": 2, "dp": 2, "weight_dtype": "fp8_block", "engine_version": None}),
+        (B30, "H100-SXM", {"tp": 2, "dp": 1, "weight_dtype": "fp8_block", "engine_version": None}),
+    ),
+    "blocks of a dense layer that takes slices": (
+        "quantisation_blocks",
+        ("qwen2.5-0.5b", "H100-SXM", {"tp": 2, "weight_dtype": "fp8_block"}),
+        ("qwen2.5-7b", "H100-SXM", {"tp": 2, "weight_dtype": "fp8_block"}),
     ),
     "SGLang's blocks": (
         "quantisation_blocks",

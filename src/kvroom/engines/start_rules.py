@@ -92,17 +92,24 @@ def too_old(d: Deployment, least: float, engine: str) -> Against | None:
     )
 
 
-def cut_blocks(d: Deployment) -> Against | None:
+MERGED = ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj", "gate_up_proj")
+"""Matrices that engines load as parts of one."""
+
+
+def cut_blocks(d: Deployment, *, merged: bool = True, experts: bool = True) -> Against | None:
     """Tensor parallel cuts block-quantised weights within a block.
 
     A block's scale holds for so many rows and columns; a rank that holds part of one has no scale of its
-    own. Layers cut over ranks are looked at, experts over all the ranks that share one.
+    own. Layers cut over ranks are looked at, ``merged`` ones too, and ``experts`` over all the ranks that
+    share one.
     """
     linear = d.weights.quantisation.linear
     if linear.group_rows <= 1 or linear.bits != 8:
         return None
     block = linear.group_rows
-    for tensor, size, ranks in _cut_sides(d):
+    for tensor, size, ranks in _cut_sides(d, experts=experts):
+        if tensor.part != "expert" and not merged and tensor.name.endswith(MERGED):
+            continue
         if size % block:
             return Against(
                 f"{tensor.name} has {size:,} columns a rank on {ranks} ranks, no multiple of the "

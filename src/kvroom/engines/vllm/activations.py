@@ -97,9 +97,9 @@ def sampler(s: Setup, batch: Batching) -> tuple[int, int]:
     vocabulary = s.d.model.vocab_size
     rows = min(batch.sequences, batch.tokens)
     wide = s.number_bytes - 2  # logits computed in fp32
-    if on_v2_runner(s):
+    if on_v2_runner(s) and not s.rules.v2_selects:
         return (PLAIN + wide) * rows * vocabulary, 0
-    if s.rules.sorted_sampling or rows < FEWEST_SELECTED:
+    if s.rules.sorted_sampling or (rows < FEWEST_SELECTED and not on_v2_runner(s)):
         return (SORTING + wide) * rows * vocabulary, 0
     buffer = 0
     if s.rules.selection_buffer:

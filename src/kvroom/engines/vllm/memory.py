@@ -14,7 +14,7 @@ from kvroom.answer.plan import Account
 from kvroom.engines.base import account
 from kvroom.engines.vllm import graphs
 from kvroom.engines.vllm.activations import peak
-from kvroom.engines.vllm.defaults import Batching
+from kvroom.engines.vllm.defaults import Batching, on_v2_runner
 from kvroom.engines.vllm.encoding import encoder_band
 from kvroom.engines.vllm.loaded import band as loaded_band
 from kvroom.engines.vllm.loaded import loaded
@@ -125,9 +125,10 @@ def _overheads(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
 
 
 def estimates_graphs(s: Setup) -> bool:
-    """Whether the engine estimates its graphs and takes that off the cache: not on ROCm."""
+    """Whether the engine estimates its graphs and takes that off the cache: not on ROCm, and not on the
+    V2 runner at first."""
     asked = s.flags.estimates_graphs
-    default = s.rules.graphs_subtracted
+    default = s.rules.graphs_subtracted and (s.rules.v2_estimates or not on_v2_runner(s))
     return (default if asked is None else asked) and not s.platform.hip
 
 

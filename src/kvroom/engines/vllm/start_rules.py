@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvroom.engines import flags as read
+from kvroom.engines.releases import shown
 from kvroom.engines.start_rules import (
     Against,
     StartRule,
@@ -48,6 +49,7 @@ CACHE_TYPES = (
     "int4_per_token_head",
 )
 """What keys and values may be stored in, by kvroom's names (the model's own width is ``auto``)."""
+LOOSE_SINCE, REFINED_SINCE = (0, 14, 0), (0, 29, 0)
 BF16_NEEDS = 8.0
 FP8_CACHE_KERNELS = (9.0, 10.0, 10.3)
 """Compute capabilities whose default attention kernel read an FP8 cache when others did not."""
@@ -123,7 +125,17 @@ def _batch(s: Setup) -> Why:
 
 
 def _blocks(s: Setup) -> Why:
-    return cut_blocks(s.d)
+    """Whole blocks a rank. Merged layers may end in part of one since 0.14; since 0.29 experts' blocks are
+    refined to what their slices divide, which a command for an unnamed release cannot count on."""
+    named = bool((s.d.version or "").strip())
+    experts = not named or s.release < REFINED_SINCE
+    found = cut_blocks(s.d, merged=s.release < LOOSE_SINCE, experts=experts)
+    if found is None or s.release < REFINED_SINCE:
+        return found
+    since = shown(REFINED_SINCE)
+    return found._replace(
+        fix=f"{found.fix}, or name a release (--engine-version {since} refines them)"
+    )
 
 
 def _groups(s: Setup) -> Why:

@@ -45,6 +45,8 @@ class Rules:
     """Values may be narrower than keys in full attention, in windows; before, both take the key's."""
     packed: Literal["unknown", "tuples", "groups"] = "unknown"
     """How DeepSeek-V4's unequal pages lie in a block."""
+    wide_fp8_pages: bool = False
+    """Heads of 512 in an FP8 cache take pages of 64 tokens on Hopper (FlashAttention 4)."""
     window_block: Literal["block", "kernel"] = "block"
     """Windows are cut into the attention kernel's smallest block, or into the model's."""
     fit: FitCheck = "layers"
@@ -125,6 +127,10 @@ class Rules:
     """LoRA adapts routed experts too."""
     v2_runner: Literal["dense", "all"] = "dense"
     """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
+    v2_estimates: bool = False
+    """The V2 runner estimates its graphs; before, it told the ledger nothing of them."""
+    v2_selects: bool = False
+    """Its dummy run selects as requests do, on logits in fp32."""
     v2_models: Literal["none", "plain qwen3", "dense", "all"] = "none"
     """Models that the V2 runner profiles: its dummy run leaves out selection."""
 
@@ -165,6 +171,7 @@ CHANGES: Changes = (
             "nemotron_state": "fp16",
             "nemotron_state_config": True,
             "rocm_settled": True,
+            "workspaces_kept": True,
             "video_profiled": False,
         },
     ),
@@ -184,7 +191,6 @@ CHANGES: Changes = (
             "mamba_caching": "modes",
             "mamba_all_mode": True,
             "latent_block_blackwell": 64,
-            "workspaces_kept": True,
         },
     ),
     (
@@ -229,12 +235,14 @@ CHANGES: Changes = (
             "fit": "usable blocks",
             "v2_runner": "all",
             "v2_models": "all",
+            "v2_estimates": True,
             "packed": "groups",
             "glm_fp8_default": True,
         },
     ),
+    ((0, 31, 0), {"wide_fp8_pages": True}),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
-    ((0, 33, 0), {"gdn_checkpoint": True, "gdn_alignment": 64}),
+    ((0, 33, 0), {"gdn_checkpoint": True, "gdn_alignment": 64, "v2_selects": True}),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""
 
