@@ -127,7 +127,7 @@ def graph_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int]:
     if s.platform.hip:
         each *= ROCM_RATIO
     size = round(made.count * each * MIB)
-    return size, round(0.55 * size), round(1.9 * size)
+    return size, round(0.7 * size), round(1.5 * size)
 
 
 def estimated_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int]:
@@ -136,7 +136,7 @@ def estimated_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int
     if not made.count:
         return 0, 0, 0
     size = (made.count - 1) * _each(s, rank) + _accumulators(s, rank, made)
-    return size, round(0.75 * size), round(1.45 * size)
+    return size, round(0.85 * size), round(1.25 * size)
 
 
 def _wide(s: Setup, rank: Rank) -> bool:

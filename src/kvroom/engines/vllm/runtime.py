@@ -77,12 +77,12 @@ def _alone(s: Setup) -> Band:
     if s.d.layout.pp > 1:
         return _gib(0.07, 0.03, 0.3)
     if s.rules.sorted_sampling:
-        return _gib(0.14, 0.05, 0.26)
+        return _gib(0.14, 0.07, 0.2)
     if s.platform.cuda < HOPPER:
-        return _gib(0.15, 0.02, 0.3)
+        return _gib(0.15, 0.05, 0.26)
     if not s.rules.graphs_subtracted:
-        return _gib(0.25, 0.23, 0.3)
-    return _gib(0.36, 0.22, 0.6)
+        return _gib(0.25, 0.24, 0.28)
+    return _gib(0.36, 0.23, 0.5)
 
 
 def _together(s: Setup) -> Band:
@@ -93,9 +93,9 @@ def _together(s: Setup) -> Band:
     if rules.groups_inside:
         return _gib(2.2, 1.7, 2.8) if s.linked else _gib(0.5, 0.1, 0.9)
     if not s.linked:
-        return _gib(0.15, 0.03, 0.35)
+        return _gib(0.15, 0.05, 0.3)
     if rules.sorted_sampling:
-        return _gib(0.53, 0.4, 0.9)
+        return _gib(0.53, 0.47, 0.65)
     reckoned = fused_all_reduce(s) + CUSTOM_ALL_REDUCE
     if not rules.graphs_subtracted:
         rest = _gib(1.55, 1.45, 1.7) if tp <= 2 else _gib(2.12, 1.95, 2.25)
@@ -120,8 +120,8 @@ def fused_all_reduce(s: Setup) -> int:
 def _rocm(s: Setup) -> Band:
     """By release: what kernels are built with differs, and so does what they set aside."""
     if s.rules.rocm_settled:
-        return _gib(0.61, 0.35, 0.9) if s.d.layout.tp == 1 else _gib(0.5, 0.3, 1.2)
-    return _gib(2.2, 0.5, 3.6)
+        return _gib(0.61, 0.42, 0.8) if s.d.layout.tp == 1 else _gib(0.5, 0.35, 0.9)
+    return _gib(2.2, 0.8, 3.3)
 
 
 def _add(*bands: Band) -> Band:
