@@ -13,6 +13,8 @@ from kvroom.engines.vllm.flags import MEMORY_FLAGS
 
 ENGINE = "vllm"
 
+UNASKED = ("config", "cpu", "cpu_cache_bytes", "tpu_chips")
+"""Settings that are told of the machine, not asked of the engine."""
 DEGREES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -81,6 +83,26 @@ def _cpu(record: Record, found: re.Match[str]) -> None:
     record.settings["cpu_cache_bytes"] = size(found["cache"] + " GiB")
 
 
+def _hbm(record: Record, found: re.Match[str]) -> None:
+    """A TPU chip's memory: what is used of it and what there is; how many chips the process has."""
+    record.add("total_gpu_bytes", size(found["total"] + " GiB"))
+    used = size(found["used"] + " GiB")
+    if "Init model" in found.string and used:
+        record.add("weights_bytes", used)
+    record.settings["tpu_chips"] = 1 + found["rest"].count("(")
+
+
+def _hbm_shares(record: Record, found: re.Match[str]) -> None:
+    """What is left of a TPU process's share, over its chips."""
+    chips = int(record.settings.get("tpu_chips", 1))
+    left = size(found["rest"] + " GiB")
+    if left is not None:
+        record.add("kv_available_bytes", left // chips)
+    total, cap = float(found["total"]), float(found["cap"])
+    if total:
+        record.add("gpu_memory_utilization", round(cap / total, 2))
+
+
 SHAPES: tuple[Shape, ...] = (
     shape("non-default args", r"non-default args:\s*(?P<rest>\{.*)", opens=True, read=_arguments),
     shape("Namespace(", r"args: Namespace\((?P<rest>.*)", opens=True, read=_namespace),
@@ -115,6 +137,20 @@ SHAPES: tuple[Shape, ...] = (
     shape("for consumed memory", r"{consumed_bytes} for consumed memory"),
     shape("for peak activation", r"{activation_peak_bytes} for peak activation"),
     shape("for non-torch memory", r"{non_torch_bytes} for non-torch memory"),
+    # the DEBUG line that names all three accounts
+    shape(
+        "torch peak memory increase",
+        r"torch peak memory increase: {activation_peak_bytes}; non-torch forward increase memory: "
+        r"{non_torch_bytes}(?:; weights memory: {weights_bytes})?",
+    ),
+    # a TPU's memory, chip by chip or all together
+    shape("hbm=[", r"hbm=\[\((?P<used>[\d.]+), (?P<total>[\d.]+)\)(?P<rest>[^\]]*)", read=_hbm),
+    shape(
+        "total_hbm_limit_gb",
+        r"total_hbm_limit_gb=(?P<total>[\d.]+)GiB \| total_hbm_limit_cap_gb=(?P<cap>[\d.]+)GiB \| "
+        r"total_hbm_used_gb=(?P<used>[\d.]+)GiB.*?total_hbm_avail_gb=(?P<rest>[\d.]+)GiB",
+        read=_hbm_shares,
+    ),
     shape("raph memory", r"{cuda_graph_bytes} for (?:CUDAG|NPU g|CPU g|XPUG)raph memory"),
     shape("raph memory: ", r"Estimated CUDA graph memory: {cuda_graph_estimate_bytes}"),
     shape(
@@ -159,6 +195,11 @@ SHAPES: tuple[Shape, ...] = (
     shape("stored in KV cache (", r"stored in KV cache \({kv_tokens}\)"),
     shape("stored in KV cache (", r"The model's max seq len.*", read=_refusal),
     shape("for the cache blocks", r"No available memory for the cache blocks.*", read=_refusal),
+    shape(
+        "available Mamba cache",
+        r"max_num_seqs \({max_num_seqs}\) exceeds available Mamba cache blocks \({num_blocks}\)",
+    ),
+    shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=_refusal),
     shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
     # the card, where a kernel's tuning file names it
     shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
@@ -197,7 +238,7 @@ def figures(r: Record) -> Figures:
 def question(r: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
     config = r.settings.get("config") or {}
-    given = {k: v for k, v in r.settings.items() if k not in ("config", "cpu", "cpu_cache_bytes")}
+    given = {k: v for k, v in r.settings.items() if k not in UNASKED}
     asked: dict[str, Any] = {"engine": ENGINE}
     model = config.get("model") or given.get("model_tag") or given.get("model")
     if isinstance(model, str):
@@ -235,6 +276,9 @@ def _flags(given: Mapping[str, Any], config: Mapping[str, Any], r: Record) -> di
     share = r.low("gpu_memory_utilization")
     if share is not None and 0 < share <= 1:
         args.setdefault("gpu_memory_utilization", share)
+    sequences = r.last("max_num_seqs")
+    if sequences:
+        args.setdefault("max_num_seqs", sequences)
     batch = r.last("max_num_batched_tokens")
     if batch:
         args.setdefault("max_num_batched_tokens", batch)

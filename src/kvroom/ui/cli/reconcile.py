@@ -16,11 +16,22 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
     "--model", metavar="MODEL", help="The model, where the log does not name a known one."
 )
 @reconcile_options
+@click.option(
+    "--expect",
+    metavar="N",
+    type=float,
+    help="Requests that you reckoned with: the way to the printed.",
+)
 @click.option("--calibrate", metavar="OUT", help="Write a calibration file from the log.")
 @json_option
 @answers_errors
 def reconcile(
-    file: str, model: str | None, calibrate: str | None, as_json: bool, **given: Any
+    file: str,
+    model: str | None,
+    expect: float | None,
+    calibrate: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """An engine's own start-up log against the prediction, account by account.
 
@@ -30,7 +41,7 @@ def reconcile(
     """
     from kvroom.ui.terminal import reconcile as face
 
-    answer = face.ask(file, model, given, calibrate)
+    answer = face.ask(file, model, given, calibrate, expect)
     if as_json:
         say(answer)
     else:

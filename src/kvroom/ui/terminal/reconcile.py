@@ -23,6 +23,7 @@ FIGURES = (
     ("window_tokens", "window tokens", "{:,}"),
     ("state_slots", "state slots", "{:,}"),
     ("block_size", "tokens a block", "{:,}"),
+    ("bytes_per_token", "bytes a token", "{:,}"),
 )
 HOW = {
     "engine": "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on.",
@@ -32,14 +33,18 @@ HOW = {
 
 
 def ask(
-    file: str, model: str | None, given: dict[str, Any], calibrate: str | None
+    file: str,
+    model: str | None,
+    given: dict[str, Any],
+    calibrate: str | None,
+    expect: float | None = None,
 ) -> Reconciliation:
     """The log at ``file`` reconciled; with ``calibrate`` its profile is written there."""
     keys = keys_from(given)
     if model:
         hub.offer()  # an id that was typed; one that a log names is not asked for
         keys["model"] = model
-    answer = reconcile(read_file(file), keys)
+    answer = reconcile(read_file(file), keys, expect=expect)
     if calibrate:
         profile = profile_of(answer, Path(file).name)
         write_calibration("--calibrate", calibrate, codec.encode(profile, pretty=True) + "\n")
@@ -59,6 +64,12 @@ def show(r: Reconciliation) -> str:
     """The whole answer in words and tables."""
     blocks = [head(r), table(r), figures(r), reasons(r)]
     blocks += [paragraph(f"It refused to start: {text}") for text in r.refusals]
+    blocks += [paragraph(f"What would do: {cure.text}.") for cure in r.remedies]
+    if r.way is not None:
+        blocks.append(click.style(paragraph(r.way.line, ""), bold=True))
+        blocks.append(paragraph(f"Most of it: {r.way.cause}; {r.way.fix}."))
+    if r.command:
+        blocks.append(r.command)
     blocks.append(
         "\n".join(paragraph(HOW[name], "? ") for name in (r.missing if r.engine else ("engine",)))
     )
