@@ -37,6 +37,7 @@ def test_what_lies_in_it(wheel):
         "py.typed",
         "models/catalogue.json",
         "hardware/catalogue.json",
+        "engines/registry.json",
         "ui/cli/main.py",
     ):
         assert f"kvroom/{needed}" in names

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.adapters import VLLM_RANKS
+from kvroom.engines.vllm.adapters import RANKS
 from kvroom.planner.plan import plan
 from kvroom.scenario.scenario import Scenario
 
@@ -42,7 +42,7 @@ def room(made: Plan) -> float:
     engine=engines,
     tp=degrees,
     slots=st.integers(1, 32),
-    at=st.integers(0, len(VLLM_RANKS) - 2),
+    at=st.integers(0, len(RANKS) - 2),
 )
 def test_an_adapter_never_adds_room(model: str, engine: str, tp: int, slots: int, at: int) -> None:
     check_steady(model, engine)
@@ -52,7 +52,7 @@ def test_an_adapter_never_adds_room(model: str, engine: str, tp: int, slots: int
         args = {
             "enable_lora": True,
             names["slots"]: slots + more,
-            names["rank"]: VLLM_RANKS[at + more],
+            names["rank"]: RANKS[at + more],
         }
         sizes.append(planned(model, engine, tp, engine_args=args))
     plain = planned(model, engine, tp)

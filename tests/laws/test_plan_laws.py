@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from kvroom.errors import KvroomError
 from kvroom.models import catalogue
 from kvroom.models.dtypes import CACHE_DTYPES
-from kvroom.scenario.scenario import ENGINES, Scenario
+from kvroom.scenario.engine_names import engine_names
+from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.layout import Layout, check_layout
 from kvroom.ui import codec
 from support import ask, asked
@@ -95,7 +96,7 @@ def test_the_ranks_together_hold_at_least_the_whole(model, layout, dtype, contex
     )
 
 
-@given(models, st.sampled_from(ENGINES), memory, layouts, contexts, caches, weight_dtypes)
+@given(models, st.sampled_from(engine_names()), memory, layouts, contexts, caches, weight_dtypes)
 def test_a_plan_adds_up_and_round_trips(model, engine, size, layout, context, cache, weights):
     w = able(
         model,

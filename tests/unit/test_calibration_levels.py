@@ -2,7 +2,8 @@
 
 import pytest
 
-from kvroom.latency.calibration import SERVERS, coefficients, kind_of_level, levels, shipped
+from kvroom.engines.registry import all_engines
+from kvroom.latency.calibration import coefficients, kind_of_level, levels, shipped
 from kvroom.planner.place import deploy
 from kvroom.scenario.scenario import Scenario
 from support import asked
@@ -19,7 +20,7 @@ def of(engine, version=None, *, gpu="H100-SXM", **keys):
     return levels(deploy(Scenario.from_dict(scenario))[0])
 
 
-@pytest.mark.parametrize("engine", SERVERS)
+@pytest.mark.parametrize("engine", [e.name for e in all_engines() if e.serves_many])
 def test_servers_of_today_share_a_level(engine):
     assert "served=new" in of(engine)
     assert not any(x.startswith("served=other") for x in of(engine))

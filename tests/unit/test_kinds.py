@@ -1,10 +1,11 @@
 """The layer kinds: each answers the same questions, and its answers agree with one another."""
 
 from fractions import Fraction
+from math import prod
 
 import pytest
 
-from kvroom.models.dtypes import CACHE_DTYPES, FP8_INDEX, FP32, Dtype, cache_dtype
+from kvroom.models.dtypes import BF16, CACHE_DTYPES, FP8_INDEX, FP32, Dtype, cache_dtype
 from kvroom.models.kinds import (
     ChunkedAttention,
     Compressed,
@@ -169,3 +170,32 @@ def test_widths(dtype, columns, rows, size):
 def test_cache_widths_by_name():
     assert cache_dtype("FP8_E4M3").name == "fp8"
     assert cache_dtype("half").name == "fp16"
+
+
+@every_kind
+def test_a_fixed_size_and_a_window_are_what_they_say(kind):
+    """Bytes of a fixed size are the same at any length; beyond a window nothing is added, and a step
+    reads no further back than it reaches."""
+    far, further = 2**20, 2**20 + 4096
+
+    def stored(tokens):
+        return kind.stored_bytes(tokens, BF16, 64)
+
+    assert kind.fixed_size == (stored(1) == stored(far) > 0)
+    assert not kind.recurrent or kind.fixed_size
+    if kind.window_tokens is not None:
+        assert stored(far) == stored(further) == stored(kind.window_tokens)
+        assert kind.token_bytes(BF16) == kind.entry_bytes(BF16) > kind.growth(BF16) == 0
+    if kind.reach_tokens is not None and not isinstance(kind, ChunkedAttention):
+        assert kind.read_bytes(far, BF16) == kind.read_bytes(kind.reach_tokens, BF16)
+    if kind.growth(BF16):
+        assert stored(far) == far * kind.growth(BF16)
+        assert stored(far) == far // kind.tokens_per_entry * kind.entry_bytes(BF16)
+
+
+@every_kind
+def test_factors_multiply_to_the_numbers_of_an_entry(kind):
+    numbers = prod(value for _, value in kind.factors())
+    dtype = kind.dtype_of(BF16)
+    if kind.factors() and not dtype.scale_bytes:
+        assert kind.entry_bytes(BF16) == dtype.bytes_for(numbers)

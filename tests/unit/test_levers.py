@@ -7,7 +7,7 @@ import json
 import pytest
 
 import kvroom
-from kvroom.engines.support import CACHE, WEIGHTS, refusal
+from kvroom.engines.registry import all_engines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import find
 from kvroom.optimize.levers.catalogue import levers_of
@@ -148,10 +148,10 @@ def test_hardware_that_cannot_leaves_a_lever_out():
 
 
 def test_versions_that_cannot_leave_a_lever_out():
-    need, card = CACHE["vllm"]["fp8"], find("H100-SXM")
-    assert refusal(need, "vllm", "0.3.3", card) == "vLLM 0.3.3 is older than 0.4.2"
-    assert refusal(need, "vllm", "0.4.2", card) is None
-    assert refusal(need, "vllm", "nightly", card) is None
+    need, card = engine_of("vllm").support.cache["fp8"], find("H100-SXM")
+    assert need.refusal("vLLM", "0.3.3", card) == "vLLM 0.3.3 is older than 0.4.2"
+    assert need.refusal("vLLM", "0.4.2", card) is None
+    assert need.refusal("vLLM", "nightly", card) is None
 
 
 def test_every_published_effect_and_need_has_a_source():
@@ -160,8 +160,8 @@ def test_every_published_effect_and_need_has_a_source():
             assert effect.source.strip()
             assert effect.effect.strip()
             assert effect.loss_ratio is None or 0 <= effect.loss_ratio < 1
-    for engines in (CACHE, WEIGHTS):
-        for needs in engines.values():
+    for engine in all_engines():
+        for needs in (engine.support.cache, engine.support.weights):
             for need in needs.values():
                 assert need.source.strip()
                 assert need.flag or need.checkpoint

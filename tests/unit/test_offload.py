@@ -5,7 +5,7 @@ import pytest
 from kvroom.errors import KvroomError
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve, simulate
-from kvroom.scenario.offload import TierAsked, asked, line
+from kvroom.scenario.offload import OffloadTier, line, parse_tiers
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.terminal import times
 from kvroom.workloads.synthetic import parse
@@ -38,14 +38,16 @@ def test_a_line_says_what_an_object_does():
         "write": "back",
         "policy": "lru-tail",
     }
-    (tier,) = asked([line("host:512GiB:inclusive=no:write=write-back:latency_s=1e-6")])
-    assert tier == TierAsked(
+    (tier,) = parse_tiers(
+        "tiers", [line("host:512GiB:inclusive=no:write=write-back:latency_s=1e-6")]
+    )
+    assert tier == OffloadTier(
         kind="host", bytes=512 * 2**30, write="back", inclusive=False, latency_s=1e-6
     )
 
 
 def test_tiers_are_taken_from_near_to_far():
-    kinds = [t.kind for t in asked(["network", "nvme:1TB", "host:1GB"])]
+    kinds = [t.kind for t in parse_tiers("tiers", ["network", "nvme:1TB", "host:1GB"])]
     assert kinds == ["host", "nvme", "network"]
 
 
@@ -53,7 +55,7 @@ def test_a_scenario_keeps_its_tiers_through_a_link():
     one = scenario("host:1GiB", {"kind": "network", "bytes_per_s": "50GB/s"})
     again = Scenario.from_link(one.link())
     assert again.tiers == one.tiers
-    assert asked(again.tiers)[1].bytes_per_s == 50_000_000_000
+    assert again.tiers[1].bytes_per_s == 50_000_000_000
 
 
 @pytest.mark.parametrize(

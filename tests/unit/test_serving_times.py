@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
-from kvroom.latency.calibration import TAKES_IN
 from support import asked
 
 
@@ -36,7 +36,8 @@ def test_one_user_meets_nobody():
 
 
 def test_users_without_room_wait_whole_answers():
-    w = times(workload=load(concurrency=4000, input_tokens=8192), tp=2)
+    waiting = load(concurrency=4000, input_tokens=8192)
+    w = times(workload=waiting, tp=2, allow_overcommit=True)
     assert w.load.cache_slots < 4000
     assert w.times.no_room_s > 10 * w.times.own_s
     assert w.times.requests_per_s * (w.times.ttft_s + 511 * w.times.tpot_s) == pytest.approx(
@@ -103,7 +104,12 @@ def test_sglang_waits_as_long_as_its_flag_says():
 @pytest.mark.parametrize("given", [0, -1, "often", 1.5])
 def test_an_intake_that_is_no_number_of_steps_is_refused(given):
     with pytest.raises(KvroomError) as e:
-        asked("llama-3-8b", "H100-SXM", engine="sglang", engine_args={TAKES_IN: given})
+        asked(
+            "llama-3-8b",
+            "H100-SXM",
+            engine="sglang",
+            engine_args={engine_of("sglang").intake_flag: given},
+        )
     assert e.value.field == "engine_args.scheduler_recv_interval"
 
 

@@ -1,5 +1,7 @@
 """LoRA adapters: the buffers that an engine sets aside for all that may be active at once.
 
+Which adapters there are is each engine's own flags' to say (``Engine.adapters``).
+
 A slot holds, for each linear layer that may be adapted, A (rank × inputs) and B (outputs × rank), whether
 an adapter is loaded or not. Over tensor ranks B is cut where a layer's outputs are, A where its inputs
 are; the other of the two is whole on every rank, unless ``fully_sharded_loras`` cuts that too. Sources:
@@ -14,8 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.vllm.versions import parse_release, rules_of
-from kvroom.errors import KvroomError
 from kvroom.models.kinds import ConvState, RecurrentState
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
@@ -23,14 +23,6 @@ from kvroom.sharding.extras import NONE, Extra, Extras
 from kvroom.sharding.layout import Layout, Rank, shape_on_rank
 from kvroom.units import ceil_div
 
-MODELLED = ("vllm", "sglang")
-"""Engines whose buffers are known."""
-VLLM_SLOTS, VLLM_RANK = 1, 16
-VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM's ``max_lora_rank`` takes."""
-SGLANG_SLOTS, ASSUMED_RANK = 8, 16
-"""SGLang takes the rank from the adapters it is started with, which are not seen here."""
-ELEMENT_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "float32": 4}
 ONLY_WITH = (
     "max_loras",
     "max_lora_rank",
@@ -49,35 +41,6 @@ NARROW = ("state", "attention", "mlp", "expert", "shared_expert", "router")
 """Parts with linear layers; embedding and head come apart."""
 SLICES = {"mamba1": (2, 1), "mamba2": (5, 3)}
 """Slices with an A of their own in a recurrence's in_proj, and in its convolution."""
-WITH_EMBEDDING = frozenset(
-    {
-        "apertus",
-        "exaone",
-        "exaone4",
-        "exaone_moe",
-        "falcon_h1",
-        "granite",
-        "granitemoe",
-        "granitemoehybrid",
-        "granitemoeshared",
-        "jamba",
-        "lfm2",
-        "lfm2_moe",
-        "llama",
-        "minicpm",
-        "mixtral",
-        "nemotron",
-        "nemotron-nas",
-        "nemotron_h",
-        "phimoe",
-        "qwen3",
-        "qwen3_5",
-        "qwen3_5_moe",
-        "qwen3_moe",
-        "solar",
-    }
-)
-"""Models whose token table and head vLLM adapts too (their class's ``embedding_modules``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,70 +66,36 @@ class Adapters:
         return self.targets is None or bool(self.targets & {module, tensor.name, "all"})
 
 
-def asked(
-    engine: str, version: str | None, args: Mapping[str, Any], model: ModelSpec
-) -> Adapters | None:
-    """The adapters that the engine's flags make room for; None without them.
+def enabled(flags: Mapping[str, Any]) -> bool:
+    """Whether adapters are switched on, or named."""
+    named = flags.get("lora_paths") or flags.get("lora_modules")
+    return read.switch("engine_args.enable_lora", flags.get("enable_lora", bool(named)))
 
-    KvroomError where vLLM has no such rank, adapters or not.
-    """
-    given = _given(args)
-    if engine == "vllm" and "max_lora_rank" in given:
-        _rank(given["max_lora_rank"])
-    if engine not in MODELLED or not _enabled(given):
-        return None
 
-    def number(name: str, default: int) -> int:
-        return read.number(f"engine_args.{name}", given.get(name, default), 1, 100_000)
+def number(flags: Mapping[str, Any], name: str, default: int) -> int:
+    """A flag's whole number."""
+    return read.number(f"engine_args.{name}", flags.get(name, default), 1, 100_000)
 
-    targets = given.get("lora_target_modules")
+
+def targets_of(flags: Mapping[str, Any]) -> frozenset[str] | None:
+    """The modules that are adapted; None: all linear ones."""
+    targets = flags.get("lora_target_modules")
     words = targets.replace(",", " ").split() if isinstance(targets, str) else targets
-    chosen = frozenset(map(str, words)) if words else None
-    if engine == "sglang":
-        return Adapters(
-            slots=number("max_loras_per_batch", SGLANG_SLOTS),
-            rank=number("max_lora_rank", ASSUMED_RANK),
-            targets=chosen,
-            assumed="max_lora_rank" not in given or chosen is None,
-        )
-    dtype = str(given.get("lora_dtype", "auto"))
-    return Adapters(
-        slots=number("max_loras", VLLM_SLOTS),
-        rank=_rank(given.get("max_lora_rank", VLLM_RANK)),
-        element_bytes=ELEMENT_BYTES.get(dtype, 2),
-        targets=chosen,
-        sharded=read.switch("engine_args.fully_sharded_loras", given.get("fully_sharded_loras", 0)),
-        embedding=model.model_type in WITH_EMBEDDING,
-        experts=rules_of(parse_release(version)[0]).expert_adapters,
-    )
+    return frozenset(map(str, words)) if words else None
 
 
-def _given(args: Mapping[str, Any]) -> dict[str, Any]:
-    return {read.plain_name(k): v for k, v in args.items() if v is not None}
+def idle_notes(args: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is asked about adapters that are not enabled, and changes nothing in the answer."""
+    flags = read.plain_args(args)
+    idle = [] if enabled(flags) else [name for name in ONLY_WITH if name in flags]
+    return (f"no effect without enable_lora: {', '.join(idle)}",) if idle else ()
 
 
-def _enabled(given: Mapping[str, Any]) -> bool:
-    named = given.get("lora_paths") or given.get("lora_modules")
-    return read.switch("engine_args.enable_lora", given.get("enable_lora", bool(named)))
-
-
-def _rank(value: Any) -> int:
-    field = "engine_args.max_lora_rank"
-    rank = read.number(field, value, 1, 100_000)
-    if rank not in VLLM_RANKS:
-        fix = f"Use one of {', '.join(map(str, VLLM_RANKS))}: the first that holds your adapters."
-        raise KvroomError(field, value, "is no rank that vLLM makes buffers of", fix)
-    return rank
-
-
-def notes(engine: str, args: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is asked about adapters and changes nothing in the answer."""
-    given = _given(args)
-    if engine in MODELLED:
-        idle = [] if _enabled(given) else [name for name in ONLY_WITH if name in given]
-        return (f"no effect without enable_lora: {', '.join(idle)}",) if idle else ()
-    asks = [n for n in ASKING if given.get(n) not in (None, False, "false", 0, "", [], {})]
-    if engine == "arithmetic" or not asks:
+def unknown_notes(engine: str, args: Mapping[str, Any]) -> tuple[str, ...]:
+    """That adapters of an engine take memory which is not known."""
+    flags = read.plain_args(args)
+    asks = [n for n in ASKING if flags.get(n) not in (None, False, "false", 0, "", [], {})]
+    if not asks:
         return ()
     return (
         f"adapters ({', '.join(asks)}) take memory beside the weights: how much is not known for "

@@ -1,37 +1,31 @@
-"""What an engine answers.
+"""What an engine is: one ``Engine`` a served program, which holds all that kvroom knows of it.
 
-An engine is a function ``(Deployment) -> EngineAnswer``; it turns a device's bytes and a model's layout
-into accounts, cache bytes and what that engine would print.
+Its folder has its flags, memory, scheduler, start rules, command line, log and metrics; what it leaves out
+is that of an engine of which nothing else is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kvroom.answer.plan import Account, EngineCapacity
+from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
+from kvroom.engines.command_line import CommandLine
+from kvroom.engines.drafting import DraftFlags
+from kvroom.engines.limits import LimitFlags
+from kvroom.engines.log_reader import LogReader
+from kvroom.engines.metric_names import MetricNames
+from kvroom.engines.serving_rules import ServingRules, paged_rules
+from kvroom.engines.start_rules import StartRefusal, StartRule, refusals
+from kvroom.engines.support import Support
+from kvroom.errors import KvroomError
+from kvroom.hardware.device import Device
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRefusal:
-    """Why an engine would refuse to start: ``rule`` names it, ``fix`` is what would do instead, ``source``
-    where that is known from. ``unsupported``: it does not run so at all."""
-
-    rule: str
-    message: str
-    fix: str
-    source: str
-    unsupported: bool = False
-    args: Mapping[str, Any] = field(default_factory=dict)
-    """Flags that would do."""
-
-    @property
-    def sentence(self) -> str:
-        """Message and fix as one clause."""
-        return f"{self.message}: {self.fix}" if self.fix else self.message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +34,8 @@ class EngineAnswer:
 
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
-    rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not, ``refusals``
-    are the start rules that say so.
+    rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
+    ``refusals`` are the start rules that refuse it.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
@@ -65,7 +59,117 @@ class EngineAnswer:
     warnings: tuple[str, ...] = ()
 
 
-Engine = Callable[[Deployment], EngineAnswer]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Engine:
+    """One engine: facts as members, rules as methods.
+
+    ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
+    newest release whose rules are known ("" where releases are not told apart). ``support`` says what
+    runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
+    it is told to draft, ``command`` how it is started, ``log``
+    and ``metrics`` what it prints at its start and tells while it runs (None: not known), ``account_flags``
+    the flags that change an account, by the account's name.
+    """
+
+    name: str
+    label: str
+    newest: str = ""
+    support: Support = field(default_factory=Support)
+    limits: LimitFlags = field(default_factory=LimitFlags)
+    draft_flags: DraftFlags = field(default_factory=DraftFlags)
+    command: CommandLine | None = None
+    log: LogReader | None = None
+    metrics: MetricNames | None = None
+    account_flags: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[StartRule, ...] = ()
+    """What it refuses, beside what ``memory`` looks at itself."""
+    shares_experts: bool = False
+    """Data-parallel ranks step together, and cut routed experts over all of them."""
+    ceiling: bool = False
+    """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
+    known_adapters: bool = False
+    """What LoRA adapters take beside the weights is known."""
+    takes_overrides: bool = False
+    """Flags replace keys of the model's config, and keep weights in host memory."""
+    modern_since: tuple[int, int] | None = None
+    """The release with the loop and kernels of today's servers of many users; None: it is none of them."""
+    intake_flag: str = ""
+    """The flag by which it takes in requests every so many steps."""
+    takes_token_ids: bool = False
+    """Its server may be asked in token ids, which `prove` does."""
+    schedule_of_one_rank: bool = False
+    """Drafts by batch size hold only where it has no data-parallel ranks."""
+
+    @property
+    def serves_many(self) -> bool:
+        """Whether its times are those of servers of many users: theirs, and a ceiling's."""
+        return self.ceiling or self.modern_since is not None
+
+    def prepare(
+        self, scenario: Scenario, model: ModelSpec, device: Device
+    ) -> tuple[Scenario, tuple[str, ...]]:
+        """The question in the engine's own notions, where they are not those of a Scenario, and what to
+        say of it."""
+        return scenario, ()
+
+    def as_served(self, model: ModelSpec) -> ModelSpec:
+        """The model as the engine takes it, where it would take it for something else."""
+        return model
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """What the engine's own rules make of a device's bytes and a model's layout."""
+        raise NotImplementedError(self.name)
+
+    def subtracts_graphs(self, deployment: Deployment) -> bool:
+        """Whether the bytes of its graphs are taken off the cache."""
+        return False
+
+    def attention_groups(self, args: Mapping[str, Any], tp: int) -> int:
+        """Groups of tensor ranks that each compute their own requests' attention, by its flags."""
+        return 1
+
+    def answer(self, deployment: Deployment) -> EngineAnswer:
+        """Its memory, refused where a start rule refuses."""
+        result = self.memory(deployment)
+        found = tuple(refusals(self.rules, deployment))
+        if not found:
+            return result
+        every = (*result.refusals, *found)
+        return replace(result, starts=False, reason=every[0].sentence, refusals=every)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The flag of its share of memory, and the share that it takes where no flag says it."""
+        return None
+
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """The scheduler that serves the deployment, with the blocks and limits of ``capacity``."""
+        rules = paged_rules(deployment, capacity)
+        if self.ceiling:
+            return rules
+        why = (
+            f"requests of {self.name} are scheduled by vLLM's rules over its "
+            f"{capacity.kv_tokens:,} tokens"
+        )
+        return replace(rules, warnings=(why,))
+
+    def serving_rules(self, deployment: Deployment, answer: EngineAnswer) -> ServingRules:
+        """What serves one data-parallel replica; KvroomError where it would not start."""
+        if not (answer.starts or answer.cache_given) or answer.capacity is None:
+            fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
+            raise KvroomError("engine", self.name, f"would not start: {answer.reason}", fix)
+        return self.scheduler_rules(deployment, answer.capacity)
+
+    def adapters(
+        self, version: str | None, args: Mapping[str, Any], model: ModelSpec
+    ) -> Adapters | None:
+        """The adapters that its flags make room for; None without them."""
+        return None
+
+    def adapter_notes(self, args: Mapping[str, Any]) -> tuple[str, ...]:
+        """What is asked about adapters and changes nothing in the answer."""
+        if self.known_adapters:
+            return idle_notes(args)
+        return () if self.ceiling else unknown_notes(self.name, args)
 
 
 def account(name: str, size: int, source: str, band: tuple[int, int] | None = None) -> Account:

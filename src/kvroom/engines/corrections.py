@@ -12,8 +12,8 @@ from dataclasses import replace
 from math import exp, log
 from typing import Any
 
-from kvroom import engines
 from kvroom.engines.base import EngineAnswer
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import MAX_BYTES, check_int
@@ -103,4 +103,4 @@ def corrected(
     made = replace(d, known_bytes=known)
     said = ", ".join(n for n in known if n not in d.known_bytes)
     note = f"corrected by {len(entries)} measured start of {d.engine} on {d.device.name}: {said}"
-    return made, engines.answer(made), (note,) if said else ()
+    return made, engine_of(made.engine).answer(made), (note,) if said else ()

@@ -1,4 +1,5 @@
-"""Flags of vLLM and SGLang that change what is loaded: overrides of the config, weights in host memory.
+"""Flags that change what is loaded, as vLLM and SGLang have them: overrides of the config, weights in host
+memory.
 
 What of them is not followed is said: a file of options, overrides of a config that is not at hand.
 """
@@ -9,31 +10,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines import flags as read
+from kvroom.engines.base import Engine
 from kvroom.errors import KvroomError
 from kvroom.models.load import load, with_overrides
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.offload import unfollowed
 from kvroom.units import GIB
 
-ENGINES = ("vllm", "sglang")
 PARTITIONS = ("vllm_pp_layer_partition", "sglang_pp_layer_partition")
 _OVERRIDES = ("hf_overrides", "json_model_override_args")
 
 
-def _given(engine: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    if engine not in ENGINES:
+def _given(engine: Engine, args: Mapping[str, Any]) -> dict[str, Any]:
+    if not engine.takes_overrides:
         return {}
-    return {read.plain_name(k): v for k, v in args.items() if v is not None}
+    return read.plain_args(args)
 
 
-def host_weight_bytes(engine: str, args: Mapping[str, Any]) -> int:
+def host_weight_bytes(engine: Engine, args: Mapping[str, Any]) -> int:
     """Bytes of each GPU's weights that ``cpu_offload_gb`` (GiB) keeps in host memory."""
     given = _given(engine, args).get("cpu_offload_gb", 0)
     return round(read.fraction("engine_args.cpu_offload_gb", given, 1e6) * GIB)
 
 
 def stage_layers(
-    engine: str, args: Mapping[str, Any], model: ModelSpec, pp: int
+    engine: Engine, args: Mapping[str, Any], model: ModelSpec, pp: int
 ) -> tuple[int, ...]:
     """Layers of each pipeline stage that ``*_PP_LAYER_PARTITION`` states; () where it does not.
 
@@ -54,14 +55,16 @@ def stage_layers(
     return counts
 
 
-def model_of(model: object, engine: str, args: Mapping[str, Any], *, paths: bool) -> ModelSpec:
+def model_of(model: object, engine: Engine, args: Mapping[str, Any], *, paths: bool) -> ModelSpec:
     """The model with the config's keys that the flags replace; KvroomError as ``load`` raises."""
     keys = _config_keys(engine, args)
     found = with_overrides(model, keys, paths=paths) if keys else None
     return found or load(model, paths=paths)
 
 
-def notes(model: object, engine: str, args: Mapping[str, Any], *, paths: bool) -> tuple[str, ...]:
+def notes(
+    model: object, engine: Engine, args: Mapping[str, Any], *, paths: bool
+) -> tuple[str, ...]:
     """What of these flags is not followed."""
     given, made = _given(engine, args), []
     if given.get("config"):
@@ -84,7 +87,7 @@ def notes(model: object, engine: str, args: Mapping[str, Any], *, paths: bool) -
     return tuple(made)
 
 
-def _config_keys(engine: str, args: Mapping[str, Any]) -> dict[str, Any]:
+def _config_keys(engine: Engine, args: Mapping[str, Any]) -> dict[str, Any]:
     given = _given(engine, args)
     keys: dict[str, Any] = {}
     for name in _OVERRIDES:

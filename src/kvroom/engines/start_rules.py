@@ -7,10 +7,9 @@ Rules that several engines share (their loaders come from one another) are here 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kvroom.engines.base import StartRefusal
 from kvroom.engines.releases import Release
 from kvroom.models.tensors import Tensor
 from kvroom.sharding.deployment import Deployment
@@ -18,6 +17,24 @@ from kvroom.sharding.layout import shape_on_rank
 
 FAR: Release = (9999, 9999, 9999)
 GROUPED_NAMES = ("int4", "gptq", "awq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRefusal:
+    """Why an engine would refuse to start: ``rule`` names it, ``fix`` is what would do instead, ``source``
+    where that is known from, ``args`` flags that would do. ``unsupported``: it does not run so at all."""
+
+    rule: str
+    message: str
+    fix: str
+    source: str
+    unsupported: bool = False
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """Message and fix as one clause."""
+        return f"{self.message}: {self.fix}" if self.fix else self.message
 
 
 class Against(NamedTuple):
@@ -70,8 +87,10 @@ def capability(d: Deployment) -> float | None:
         return None
 
 
-def cache_type(d: Deployment, known: Iterable[str]) -> Against | None:
+def cache_type(d: Deployment, known: Iterable[str] | None) -> Against | None:
     """A cache type that is none of the engine's ``known`` ones, nor the model's own."""
+    if known is None:
+        return None
     names = tuple(known)
     own = (d.weights.quantisation.kv_dtype, d.model.dtype)
     if d.kv_asked == "auto" or d.kv.name in names or d.kv_asked in own:
@@ -81,10 +100,10 @@ def cache_type(d: Deployment, known: Iterable[str]) -> Against | None:
     )
 
 
-def too_old(d: Deployment, least: float, engine: str) -> Against | None:
+def too_old(d: Deployment, least: float | None, engine: str) -> Against | None:
     """A card of NVIDIA's below the ``least`` compute capability."""
     found = capability(d)
-    if found is None or found >= least:
+    if found is None or least is None or found >= least:
         return None
     return Against(
         f"{engine} needs compute capability {least} and {d.device.name} has {found}",

@@ -18,6 +18,7 @@ from math import exp
 from pathlib import Path
 from typing import Any
 
+from kvroom.engines.registry import engine_of
 from kvroom.latency.step_time import Coefficients
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
@@ -36,11 +37,6 @@ def kind_of_level(level: str) -> str:
     return " ".join(part.partition("=")[0] for part in level.split())
 
 
-NEW_SINCE = {"vllm": (0, 8), "tensorrt-llm": (1, 0), "sglang": (0, 4)}
-"""Servers of many users, and the release that brought the loop and the kernels of today; what these have
-in common is a level of its own, for it is what one of them tells of another."""
-SERVERS = ("arithmetic", *NEW_SINCE)
-"""Whose times are those of such servers: theirs, and a ceiling's, which names no engine."""
 NAMES = tuple(f.name for f in fields(Coefficients))
 CPU = "cpu"
 REACHED = dict.fromkeys(
@@ -72,7 +68,7 @@ def era_of(engine: str, version: str | None) -> str:
     found = tuple(int(n) for n in re.findall(r"\d+", version or "")[:2])
     if not found:
         return "new"
-    since = (2024, 0) if found[0] >= 2000 else NEW_SINCE.get(engine, (0, 0))
+    since = (2024, 0) if found[0] >= 2000 else engine_of(engine).modern_since or (0, 0)
     return "old" if found < since else "new"
 
 
@@ -114,7 +110,8 @@ def levels(d: Deployment) -> tuple[str, ...]:
         pairs.append((width, "cache=auto"))
     if old:
         pairs += [(engine, "era=old"), (engine, "era=old", tp)]
-    if d.engine in SERVERS and not old:
+    # what servers of many users have in common is a level: it is what one of them tells of another
+    if engine_of(d.engine).serves_many and not old:
         found.append("served=new")
     else:  # what others make of a card says little of what today's servers do
         pairs += [("served=other", chip), ("served=other", gpu)]
@@ -141,19 +138,17 @@ def coefficients(found: Iterable[str], table: Mapping[str, Any]) -> Coefficients
     return Coefficients(**made | (REACHED if f"vendor={CPU}" in found else {}))
 
 
-TAKES_IN = "scheduler_recv_interval"
-"""SGLang's flag: it takes in requests every so many steps (1 unless it is told otherwise)."""
-
-
 def takes_in_every(d: Deployment) -> int | None:
-    """After how many steps an SGLang takes in requests, where its flags say so; None where they do not."""
-    given = d.args.get(TAKES_IN) if d.engine == "sglang" else None
-    return None if given is None else check_int(f"engine_args.{TAKES_IN}", given, low=1, high=10**6)
+    """After how many steps the engine takes in requests, where its flags say so; None where they do not."""
+    flag = engine_of(d.engine).intake_flag
+    steps = d.args.get(flag)
+    return None if steps is None else check_int(f"engine_args.{flag}", steps, low=1, high=10**6)
 
 
 def unsaid_intake(d: Deployment) -> bool:
     """Whether first tokens are those of published runs of SGLang, whose flags ``d`` does not state."""
-    return d.engine == "sglang" and era_of(d.engine, d.version) == "new" and TAKES_IN not in d.args
+    flag = engine_of(d.engine).intake_flag
+    return bool(flag) and era_of(d.engine, d.version) == "new" and flag not in d.args
 
 
 def waiting(

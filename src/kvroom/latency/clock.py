@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from math import exp
 
 from kvroom.latency.step_time import Clock, none
-from kvroom.models.kinds import LayerKind
 
 PS_PER_S = 10**12
 PAIRS = 2**16
@@ -130,8 +129,6 @@ class StepClock:
         return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
 
 
-FIXED_KINDS = ("state", "conv", "cross")
-"""What these read does not grow with the request."""
 FAR = 2**20
 """A length at which whatever reaches only so far has long stopped growing."""
 
@@ -165,14 +162,14 @@ def step_clock(clock: Clock) -> StepClock:
     parts += [(s.rank, drafted, drafted) for s in draft.work.stages] if draft else []
     for rank, reads, looks in parts:
         for kind, count in rank.stores:
-            if kind.kind in FIXED_KINDS:
+            if kind.fixed_size:
                 read = kind.read_bytes(1, work.kv, work.encoder_tokens) * count * byte_s
                 computed = kind.decode_flops(1, work.encoder_tokens) * count * flop_s
                 request_s += reads * read + looks * computed
                 chunk_s += read
                 token_s += kind.prefill_flops(1, work.encoder_tokens) * count * flop_s
                 continue
-            reach = _reach(kind)
+            reach = kind.reach_tokens
             rate = rates.setdefault(reach, _Rate())
             length = reach or FAR
             read = kind.read_bytes(rank.held(kind, length), work.kv, work.encoder_tokens)
@@ -231,16 +228,3 @@ def _experts(
         for e in stage.experts
         if times
     ]
-
-
-def _reach(kind: LayerKind) -> int | None:
-    """How many tokens back one step of ``kind`` reads at most."""
-    kind = getattr(kind, "of", kind)
-    chunk = getattr(kind, "chunk", None)
-    if chunk is not None:
-        return max(1, int(chunk) // 2)
-    window = getattr(kind, "window", None)
-    sparse = getattr(kind, "sparse_read", None)
-    if window is not None:
-        return int(window)
-    return None if sparse is None else int(sparse) * getattr(kind, "ratio", 1)

@@ -13,6 +13,7 @@ from math import inf
 
 from kvroom.memo import Kept
 from kvroom.models.dtypes import Dtype
+from kvroom.models.kinds import Indexer, Latent, RecurrentState
 from kvroom.models.quantization import Quantisation
 from kvroom.models.spec import Layer
 from kvroom.models.tensors import Tensor
@@ -197,9 +198,11 @@ def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) ->
         ),
         layers=len(layers),
         expert_layers=_having(layers, lambda x: any(t.part == "expert" for t in x.tensors)),
-        latent_layers=_having(layers, lambda x: any(s.kind == "latent" for s in x.stores)),
-        indexer_layers=_having(layers, lambda x: any(s.kind == "indexer" for s in x.stores)),
-        state_layers=_having(layers, lambda x: any(s.kind == "state" for s in x.stores)),
+        latent_layers=_having(layers, lambda x: any(isinstance(s, Latent) for s in x.stores)),
+        indexer_layers=_having(layers, lambda x: any(isinstance(s, Indexer) for s in x.stores)),
+        state_layers=_having(
+            layers, lambda x: any(isinstance(s, RecurrentState) for s in x.stores)
+        ),
     )
 
 

@@ -21,6 +21,7 @@ from kvroom.models import hf
 from kvroom.models.dtypes import FP32, Dtype
 from kvroom.models.files import read_bytes, stamp
 from kvroom.models.gguf_config import config_of
+from kvroom.models.kinds import Latent
 from kvroom.models.quantization import Quantisation
 from kvroom.models.quantization.base import average
 from kvroom.models.quantization.ggml import BLOCK, TYPES, role_of
@@ -283,7 +284,7 @@ def read(source: Path | str | bytes) -> ModelSpec:
         source="gguf header",
         quantisation=_quantisation(header, spec),
         file_bytes=sum(i.nbytes for i in _loaded(header, spec).values()) if whole else None,
-        expanded_latents=latent is None and any(k.kind == "latent" for k, _ in spec.stores),
+        expanded_latents=latent is None and any(isinstance(k, Latent) for k, _ in spec.stores),
         warnings=(*spec.warnings, *warnings, *(_mismatch(header, spec) if whole else ())),
     )
 

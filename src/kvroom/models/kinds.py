@@ -36,8 +36,39 @@ class LayerKind:
     """What one layer keeps for one request. The base keeps nothing."""
 
     kind: ClassVar[str] = "none"
+    fixed_size: ClassVar[bool] = False
+    """Whether its bytes are the same however long the text: state, an encoder's output."""
+    recurrent: ClassVar[bool] = False
+    """Whether each token rewrites it: the state of a recurrence, the columns of its convolution."""
     context_parallel: ClassVar[bool] = False
     """Whether decode-context-parallel ranks share the tokens out among them."""
+
+    @property
+    def window_tokens(self) -> int | None:
+        """Tokens back that it is kept for: a window's or a chunk's; None: all."""
+        return None
+
+    @property
+    def reach_tokens(self) -> int | None:
+        """Tokens back that a step reads at most, on average of the lengths; None: all."""
+        return self.window_tokens
+
+    @property
+    def tokens_per_entry(self) -> int:
+        """How many tokens one entry stands for."""
+        return 1
+
+    def dtype_of(self, kv: Dtype) -> Dtype:
+        """How its numbers are stored: as the cache is, but for state and the like."""
+        return kv
+
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        """What an entry's count of numbers is the product of, each factor with its name."""
+        return ()
+
+    def sentence(self) -> str:
+        """What it keeps, in words."""
+        return "keeps nothing"
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         """How many entries are held once the request has ``tokens`` tokens."""
@@ -54,6 +85,10 @@ class LayerKind:
     def growth(self, kv: Dtype) -> Fraction:
         """Bytes that one more token adds for ever; zero for windows, state and cross attention."""
         return Fraction(0)
+
+    def token_bytes(self, kv: Dtype) -> Fraction:
+        """Bytes of one token while it is held: of a window that keeps it, too; zero for state."""
+        return self.growth(kv) if self.window_tokens is None else Fraction(self.entry_bytes(kv))
 
     def stored_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
         """Bytes held at a length of ``tokens``, before any rounding to blocks."""
@@ -104,6 +139,11 @@ class HeadedAttention(LayerKind):
         dims = f"2 × {self.k_dim}" if self.k_dim == self.v_dim else f"({self.k_dim} + {self.v_dim})"
         return f"{self.kv_heads} × {dims} × {kv.factor}"
 
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        if self.k_dim == self.v_dim:
+            return ("heads", self.kv_heads), ("width", self.k_dim), ("key and value", 2)
+        return ("heads", self.kv_heads), ("key width + value width", self.k_dim + self.v_dim)
+
     def exchanged(self) -> int:
         return self.q_heads * (self.k_dim + self.v_dim + 2)
 
@@ -132,6 +172,13 @@ class FullAttention(HeadedAttention):
     context_parallel: ClassVar[bool] = True
     sparse_read: int | None = None
 
+    @property
+    def reach_tokens(self) -> int | None:
+        return self.sparse_read
+
+    def sentence(self) -> str:
+        return "keeps every token"
+
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return tokens
 
@@ -156,6 +203,13 @@ class SlidingWindow(HeadedAttention):
     kind: ClassVar[str] = "window"
     window: int
 
+    @property
+    def window_tokens(self) -> int | None:
+        return self.window
+
+    def sentence(self) -> str:
+        return f"keeps the last {self.window:,} tokens only"
+
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return min(tokens, self.window)
 
@@ -167,6 +221,9 @@ class SlidingWindow(HeadedAttention):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiedWindow(SlidingWindow):
     """A sliding window whose keys are its values too: one vector for both (DeepSeek-V4)."""
+
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        return ("heads", self.kv_heads), ("width, key and value in one", self.k_dim)
 
     def entry_bytes(self, kv: Dtype) -> int:
         return kv.bytes_for(self.k_dim, self.kv_heads)
@@ -181,6 +238,17 @@ class ChunkedAttention(HeadedAttention):
 
     kind: ClassVar[str] = "chunked"
     chunk: int
+
+    @property
+    def window_tokens(self) -> int | None:
+        return self.chunk
+
+    @property
+    def reach_tokens(self) -> int | None:
+        return max(1, self.chunk // 2)  # the chunk in progress is half full on average
+
+    def sentence(self) -> str:
+        return f"keeps the current chunk of {self.chunk:,} tokens only"
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return min(tokens, self.chunk)
@@ -216,6 +284,16 @@ class Latent(LayerKind):
     k_dim: int
     v_dim: int
     sparse_read: int | None = None
+
+    @property
+    def reach_tokens(self) -> int | None:
+        return self.sparse_read
+
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        return (("latent + rotary numbers", self.latent_dim + self.rope_dim),)
+
+    def sentence(self) -> str:
+        return "keeps one compressed vector a token for all heads"
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return tokens
@@ -265,14 +343,27 @@ class Indexer(LayerKind):
     ratio: int = 1
     dtype: Dtype | None = None
 
+    @property
+    def tokens_per_entry(self) -> int:
+        return self.ratio
+
+    def dtype_of(self, kv: Dtype) -> Dtype:
+        return self.dtype or kv
+
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        return (("numbers a key", self.dim),)
+
+    def sentence(self) -> str:
+        return "keeps a small key a token, to choose what is read"
+
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return tokens // self.ratio
 
     def entry_bytes(self, kv: Dtype) -> int:
-        return (self.dtype or kv).bytes_for(self.dim)
+        return self.dtype_of(kv).bytes_for(self.dim)
 
     def entry_formula(self, kv: Dtype) -> str:
-        return _row_formula(self.dtype or kv, self.dim)
+        return _row_formula(self.dtype_of(kv), self.dim)
 
     def growth(self, kv: Dtype) -> Fraction:
         return Fraction(self.entry_bytes(kv), self.ratio)
@@ -300,6 +391,20 @@ class Compressed(LayerKind):
     ratio: int
     q_heads: int
     sparse_read: int | None = None
+
+    @property
+    def reach_tokens(self) -> int | None:
+        return None if self.sparse_read is None else self.sparse_read * self.ratio
+
+    @property
+    def tokens_per_entry(self) -> int:
+        return self.ratio
+
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        return (("numbers a key", self.dim),)
+
+    def sentence(self) -> str:
+        return f"keeps one vector for every {self.ratio} tokens"
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return tokens // self.ratio
@@ -340,10 +445,21 @@ class RecurrentState(LayerKind):
     """
 
     kind: ClassVar[str] = "state"
+    fixed_size: ClassVar[bool] = True
+    recurrent: ClassVar[bool] = True
     heads: int
     head_elements: int
     form: str
     dtype: Dtype = BF16
+
+    def dtype_of(self, kv: Dtype) -> Dtype:
+        return self.dtype
+
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        return ("heads", self.heads), ("numbers a head", self.head_elements)
+
+    def sentence(self) -> str:
+        return "keeps a state of fixed size, however long the text"
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return 1
@@ -377,9 +493,20 @@ class ConvState(LayerKind):
     """
 
     kind: ClassVar[str] = "conv"
+    fixed_size: ClassVar[bool] = True
+    recurrent: ClassVar[bool] = True
     channels: tuple[tuple[int, int], ...]
     columns: int
     dtype: Dtype = BF16
+
+    def dtype_of(self, kv: Dtype) -> Dtype:
+        return self.dtype
+
+    def factors(self) -> tuple[tuple[str, int], ...]:
+        return ("channels", self.width), ("columns", self.columns)
+
+    def sentence(self) -> str:
+        return "keeps the last few inputs of a short convolution"
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return 1
@@ -413,6 +540,10 @@ class CrossAttention(HeadedAttention):
     """Keys and values of the encoder's output (or of an image), computed once a request."""
 
     kind: ClassVar[str] = "cross"
+    fixed_size: ClassVar[bool] = True
+
+    def sentence(self) -> str:
+        return "keeps the encoder's output, once a request"
 
     def entries(self, tokens: int, encoder_tokens: int = 0) -> int:
         return encoder_tokens
@@ -427,6 +558,13 @@ class SharedCache(LayerKind):
 
     kind: ClassVar[str] = "shared"
     of: LayerKind
+
+    @property
+    def reach_tokens(self) -> int | None:
+        return self.of.reach_tokens
+
+    def sentence(self) -> str:
+        return "keeps nothing: reads what an earlier layer kept"
 
     def read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
         return self.of.read_bytes(tokens, kv, encoder_tokens)

@@ -12,8 +12,8 @@ from itertools import pairwise
 from math import ceil
 from typing import Any
 
-from kvroom.engines.vllm.memory import estimates_graphs
-from kvroom.engines.vllm.setup import setup
+from kvroom.engines.flags import plain_args
+from kvroom.engines.registry import engine_of
 from kvroom.observe.logs.startup import StartupLog
 from kvroom.planner.plan import Workings
 from kvroom.sharding.ledger import room
@@ -52,13 +52,12 @@ class Way:
 
     def args(self, w: Workings, expect: float | None) -> dict[str, Any]:
         """The engine's flags that give back what the largest loss took; none where no flag does."""
-        if w.plan.scenario.engine != "vllm":
-            return {}
+        limits = engine_of(w.plan.scenario.engine).limits
         losing = next((s.cause for s in self.steps if s.label == self.cause), "")
         if losing == "share":
-            return {"gpu_memory_utilization": None}
-        if losing in ("overheads", "activations") and expect is not None:
-            return {"max_num_seqs": max(1, ceil(expect))}
+            return {limits.share_flag(w.plan.scenario.engine_args): None}
+        if losing in ("overheads", "activations") and expect is not None and limits.sequences:
+            return {limits.sequences: max(1, ceil(expect))}
         return {}
 
     @property
@@ -77,7 +76,7 @@ def way(expected: float, log: StartupLog, w: Workings) -> Way | None:
     if printed is None or not need or whole is None:
         return None
     accounts = {a.name: a for a in answer.accounts}
-    graphs = _subtracted(w)
+    graphs = engine_of(w.plan.scenario.engine).subtracts_graphs(d)
     spent = sum(
         a.bytes
         for n, a in accounts.items()
@@ -126,12 +125,7 @@ def _printed(log: StartupLog, w: Workings) -> float | None:
     return None
 
 
-def _subtracted(w: Workings) -> bool:
-    """Whether the graphs come off the cache."""
-    return w.plan.scenario.engine == "vllm" and estimates_graphs(setup(w.deployment)[0])
-
-
 def _share_label(w: Workings) -> str:
-    args = {k.replace("-", "_"): v for k, v in w.plan.scenario.engine_args.items()}
-    share = args.get("gpu_memory_utilization") or args.get("mem_fraction_static")
+    args = plain_args(w.plan.scenario.engine_args)
+    share = args.get(engine_of(w.plan.scenario.engine).limits.share_flag(args))
     return f"your share of {share:g}" if isinstance(share, int | float) else "its share of memory"

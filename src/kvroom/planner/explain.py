@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvroom.answer.explanation import Explanation
-from kvroom.models.kinds import LayerKind
+from kvroom.engines.registry import engine_of
+from kvroom.models.kinds import LayerKind, SharedCache
 from kvroom.planner.explain_times import times
-from kvroom.planner.plan import FIXED, Workings
+from kvroom.planner.plan import Workings
 from kvroom.sharding.ledger import binding_rank
 
 
@@ -69,19 +70,18 @@ def _weights(w: Workings) -> Iterator[Explanation]:
 def _entries(kind: LayerKind, tokens: int, encoder_tokens: int) -> str:
     """How many entries, as an expression of the length."""
     held = kind.entries(tokens, encoder_tokens)
-    limit = getattr(kind, "window", None) or getattr(kind, "chunk", None)
-    if limit is not None:
-        return f"min({_n(tokens)}, {_n(limit)})"
+    if kind.window_tokens is not None:
+        return f"min({_n(tokens)}, {_n(kind.window_tokens)})"
     return _n(held)
 
 
 def _cache(w: Workings) -> Iterator[Explanation]:
     d, plan = w.deployment, w.plan
-    stores = [(k, n) for k, n in d.model.stores if k.kind != "shared"]
+    stores = [(k, n) for k, n in d.model.stores if not isinstance(k, SharedCache)]
     grows = [(k, n) for k, n in stores if k.growth(d.kv)]
 
     def per_token(kind: LayerKind, n: int) -> str:
-        ratio = getattr(kind, "ratio", 1)
+        ratio = kind.tokens_per_entry
         return f"{n} × {kind.entry_formula(d.kv)}{f' / {ratio}' if ratio > 1 else ''}"
 
     yield Explanation(
@@ -107,7 +107,7 @@ def _cache(w: Workings) -> Iterator[Explanation]:
         ),
         source="config",
     )
-    fixed = [(k, n) for k, n in stores if k.kind in FIXED]
+    fixed = [(k, n) for k, n in stores if k.recurrent]
     if fixed:
         yield Explanation(
             figure="kv.state_bytes_per_request",
@@ -118,7 +118,7 @@ def _cache(w: Workings) -> Iterator[Explanation]:
             numbers=_sum([f"{n} × {k.entry_formula(d.kv)}" for k, n in fixed]),
             source="config",
         )
-    held = [(k, n) for k, n in w.answer.rank.stores if k.kind != "shared"]
+    held = [(k, n) for k, n in w.answer.rank.stores if not isinstance(k, SharedCache)]
     yield Explanation(
         figure="kv.bytes_per_request_per_gpu",
         label="The same on the GPU that binds",
@@ -138,7 +138,7 @@ def _cache(w: Workings) -> Iterator[Explanation]:
 
 def _memory(w: Workings) -> Iterator[Explanation]:
     plan, d = w.plan, w.deployment
-    arithmetic = d.engine == "arithmetic"
+    arithmetic = engine_of(d.engine).ceiling
     device = d.device
     source = device.source("sold_bytes") if arithmetic else device.engine_bytes_source
     what = "the size the card is sold by" if arithmetic else "what an engine sees of the card"
@@ -195,8 +195,8 @@ def _ceiling(w: Workings) -> Iterator[Explanation]:
 
 
 def _step(w: Workings) -> Iterator[Explanation]:
-    step, t, d = w.plan.step, w.traffic, w.deployment
-    cache, state = t.request_bytes(d.context_tokens)
+    step, t = w.plan.step, w.traffic
+    cache, state = t.request_bytes(step.request_tokens)
     yield Explanation(
         figure="step.bytes.weights",
         label="Weights that one decode step reads",

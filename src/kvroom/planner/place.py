@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kvroom import engines
 from kvroom.engines import overrides
 from kvroom.engines.adapters import adapters
-from kvroom.engines.adapters import asked as lora
-from kvroom.engines.adapters import notes as lora_notes
+from kvroom.engines.drafting import speculation_of
 from kvroom.engines.flags import fraction, plain_name
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
@@ -22,13 +21,19 @@ from kvroom.models.dtypes import BF16, FP32, Dtype, cache_dtype
 from kvroom.models.load import load
 from kvroom.models.quantization import Quantisation
 from kvroom.models.spec import ModelSpec
-from kvroom.scenario import speculation
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.drafts import drafts
 from kvroom.sharding.extras import Extras, together
-from kvroom.sharding.layout import Layout, Rank, WeightMap, check_layout, context_ranks
+from kvroom.sharding.layout import (
+    Layout,
+    Rank,
+    WeightMap,
+    check_layout,
+    context_ranks,
+    most_experts,
+)
 from kvroom.units import MAX_BYTES, parse_tokens
 
 FLAGGED = ("vllm", "sglang")
@@ -44,10 +49,10 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     """The Deployment that a Scenario describes, and the warnings that came up on the way."""
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
-    engine, flags = scenario.engine, scenario.engine_args
+    engine, flags = engine_of(scenario.engine), scenario.engine_args
     model = overrides.model_of(scenario.model, engine, flags, paths=paths)
-    model = engines.taken(engine, model)
-    scenario, notes = engines.prepared(scenario, model, device)
+    model = engine.as_served(model)
+    scenario, notes = engine.prepare(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     on_host = overrides.host_weight_bytes(engine, flags)
     layout = Layout(
@@ -56,8 +61,8 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         scenario.dp,
         scenario.ep,
         scenario.dcp,
-        expert_dp=scenario.dp if engines.shares_experts(engine, model) else 1,
-        attention_dp=engines.attention_groups(engine, flags, scenario.tp),
+        expert_dp=scenario.dp if engine.shares_experts and most_experts(model) else 1,
+        attention_dp=engine.attention_groups(flags, scenario.tp),
         stage_layers=overrides.stage_layers(engine, flags, model, scenario.pp),
     )
     check_layout(model, layout)
@@ -78,8 +83,8 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
             f"dcp {layout.dcp} shares a request's tokens among {shared}: it needs as many tensor ranks "
             f"with copies of one KV head, and tp {layout.tp} over {model.kv_heads} heads makes no more",
         )
-    drafting = speculation.asked(scenario.speculation, scenario.engine, scenario.engine_args)
-    if drafting is not None and drafting.schedule and layout.dp > 1 and scenario.engine == "vllm":
+    drafting = speculation_of(scenario.speculation, engine.draft_flags, scenario.engine_args)
+    if drafting is not None and drafting.schedule and layout.dp > 1 and engine.schedule_of_one_rank:
         # its ranks would draft different numbers: it falls back to the most (Dynamic Speculative Decoding)
         drafting = replace(drafting, schedule=())
     args, extras = beside(scenario, drafting, weights, layout, ranks, paths=paths)
@@ -115,14 +120,14 @@ def beside(
     paths: bool,
 ) -> tuple[Mapping[str, Any], Extras]:
     """The engine's flags, drafting included, and what adapters and a draft take beside the model."""
-    engine, args = scenario.engine, scenario.engine_args
+    engine, args = engine_of(scenario.engine), scenario.engine_args
     if drafting is not None and drafting.field == "speculation":
-        args = {**speculation.flags(drafting, engine), **args}
-    asked = lora(engine, scenario.engine_version, args, weights.model)
+        args = {**engine.draft_flags.write(drafting), **args}
+    slots = engine.adapters(scenario.engine_version, args, weights.model)
     found = together(
         (
-            adapters(asked, weights.model, layout, ranks),
-            Extras(warnings=lora_notes(engine, args)),
+            adapters(slots, weights.model, layout, ranks),
+            Extras(warnings=engine.adapter_notes(args)),
             drafts(
                 drafting,
                 weights,

@@ -22,9 +22,9 @@ from kvroom.answer.plan import (
     Plan,
     Pool,
     Pools,
-    Verdict,
     Weights,
 )
+from kvroom.answer.verdict import Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.corrections import corrected
 from kvroom.latency.disaggregation import (
@@ -38,10 +38,8 @@ from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
-from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind
 from kvroom.planner.place import deploy
-from kvroom.planner.pools import Split, check_fleet, check_widths, split_of, within
+from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
     cost_of,
     cost_of_pools,
@@ -53,12 +51,14 @@ from kvroom.planner.times import (
     step_of,
     timing_of,
 )
-from kvroom.planner.verdict import judge, requests_held
+from kvroom.planner.verdict import in_pool, judge, requests_held
+from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
 from kvroom.simulator.occupancy import expected_room
 from kvroom.units import GIB, MIB, show_gib
+from kvroom.workloads.synthetic import decoding_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,8 @@ class Workings:
     timing: Timing | None
     load: Load | None
     times: Times | None
+    held: int | None
+    """Whole requests that run at once, of the workload's lengths where it states any; None without limit."""
     beyond: tuple[str, ...] = ()
     """Those of the Plan's warnings that a simulation of the same Scenario answers."""
     split: Divided | None = None
@@ -160,9 +162,8 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
 
 def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     """``plan`` with its intermediate objects."""
-    split = split_of(scenario)
-    if split is not None:
-        return _divided(scenario, split, paths=paths)
+    if scenario.disaggregation is not None:
+        return _divided(scenario, scenario.disaggregation, paths=paths)
     asked = check_fleet(scenario)
     made = _single(scenario, paths=paths)
     if not asked:
@@ -185,13 +186,20 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     placed = place(scenario, paths=paths)
     deployment, answer, timing = placed.deployment, placed.answer, placed.timing
     model, warnings, limit = deployment.model, placed.warnings, placed.limit
-    held = requests_held(deployment, answer, limit)
+    w = scenario.workload
+    alone, shared = expected_room(deployment, answer, w)
+    room = alone if shared.requests is None else shared
+    verdict = judge(scenario, deployment, answer, limit, room)
+    held = requests_held(deployment, answer, limit, room)
     batch = scenario.concurrency or max(1, int(held or 0))
+    answered = verdict.starts or scenario.allow_overcommit  # the time questions
+    if held and not scenario.allow_overcommit:
+        batch = min(batch, held)
+    tokens = min(deployment.context_tokens, (w and decoding_tokens(w)) or deployment.context_tokens)
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
-    w = scenario.workload
     load = load_of(w, deployment, answer.capacity) if w and loaded else None
-    serving, times = serving_of(timing, load)
+    serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
         warnings += (QUEUE_WITHOUT_END,)
@@ -201,8 +209,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
             f"how many drafted tokens are kept is assumed: {rate:g} of them"
             " (speculation.acceptance_rate)",
         )
-    step = step_of(traffic, stepping, timing, batch)
-    alone, shared = expected_room(deployment, answer, w)
+    step = step_of(traffic, stepping, timing if answered else None, batch, tokens)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
         scenario=resolved,
@@ -225,7 +232,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         step=step,
         serving=serving,
         cost=cost_of(deployment, scenario.replicas, step, load, times),
-        verdict=judge(scenario, deployment, answer, limit),
+        verdict=verdict,
         warnings=warnings,
     )
     return Workings(
@@ -236,13 +243,14 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         timing=timing,
         load=load,
         times=times,
+        held=held,
     )
 
 
-def _divided(scenario: Scenario, split: Split, *, paths: bool) -> Workings:
+def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Workings:
     """Two pools: memory, requests and the step are those of one replica of the second, where requests
     stay; times, price and verdict are of both."""
-    (first, count), (second, others) = split.prefill, split.decode
+    (_, first, count), (_, second, others) = pools_of(scenario)
     with within("disaggregation.prefill"):
         prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
     users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
@@ -320,8 +328,7 @@ def _pool(w: Workings, replicas: int, rate: float | None) -> Pool:
 def _verdict(prefill: Workings, decode: Workings) -> Verdict:
     """That of the second pool, where requests stay; of the first where it does not fit."""
     binds, name = (decode, "decode") if prefill.plan.verdict.fits else (prefill, "prefill")
-    found = binds.plan.verdict
-    return replace(found, sentence=f"A replica of the {name} pool: {found.sentence}")
+    return in_pool(binds.plan.verdict, name)
 
 
 def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
@@ -334,9 +341,9 @@ def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
         growth += kind.growth(kv) * count
         size = kind.stored_bytes(tokens, kv, deployment.encoder_tokens) * count
         whole += size
-        if kind.kind in FIXED:
+        if kind.recurrent:
             state += size
-        key = (kind.kind, token_bytes(kind, kv))
+        key = (kind.kind, _number(kind.token_bytes(kv)))
         groups[key] = groups.get(key, 0) + count
     return Cache(
         bytes_per_token=ceil(growth),
@@ -351,13 +358,5 @@ def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:
     )
 
 
-FIXED = ("state", "conv")
-"""Kinds whose size does not depend on length."""
-
-
-def token_bytes(kind: LayerKind, kv: Dtype) -> int | float:
-    """What a token takes in a layer of ``kind`` while it is held (nothing in state and shared)."""
-    if kind.kind in ("window", "chunked"):
-        return kind.entry_bytes(kv)
-    growth = kind.growth(kv)
-    return int(growth) if growth.denominator == 1 else float(growth)
+def _number(value: Fraction) -> int | float:
+    return int(value) if value.denominator == 1 else float(value)

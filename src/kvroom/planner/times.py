@@ -14,7 +14,8 @@ from kvroom.latency.load import Load, Times, served
 from kvroom.latency.own_points import drawn_to, points_for
 from kvroom.latency.step_time import Rates
 from kvroom.latency.traffic import Traffic, compute_dtype
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_int, show_rate
 
@@ -101,14 +102,16 @@ def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load
     )
 
 
-def step_of(traffic: Traffic, d: Deployment, timing: Timing | None, batch: int) -> Step:
-    """One decode step of ``batch`` requests of ``context_tokens``: bytes, FLOPs, seconds."""
-    tokens = d.context_tokens
+def step_of(
+    traffic: Traffic, d: Deployment, timing: Timing | None, batch: int, tokens: int
+) -> Step:
+    """One decode step of ``batch`` requests of ``tokens`` tokens: bytes, FLOPs, seconds."""
     moved, flops = traffic.step_bytes(batch, tokens), traffic.decode_flops(batch, tokens)
     span = timing.step(batch, tokens)[1] if timing else None
     gained = sum((1.0, *d.speculation.kept)) if d.speculation else 1.0
     return Step(
         batch=batch,
+        request_tokens=tokens,
         bytes=moved,
         flops=flops,
         seconds=span.seconds if span else None,

@@ -1,19 +1,18 @@
-"""Speculative decoding as a question: who drafts, how many tokens a step, and each engine's flags for it.
+"""Speculative decoding as a question: who drafts, how many tokens a step, how many are accepted.
 
-A Scenario says it in one way, an engine's flags in another; both are read here, and the one is turned
-into the other, so that an engine's rules look at its own flags only.
+``engines.drafting`` turns it into an engine's flags and back.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import ClassVar, Self
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.units import check_float, check_int
+from kvroom.scenario.values import parse_keys, parse_named_object, whole
+from kvroom.units import check_float
 
 METHODS = ("mtp", "eagle", "eagle3", "draft", "ngram")
 """Prediction layers of the model's own, heads trained on its hidden states, a small model of its
@@ -30,7 +29,6 @@ ALIASES = {
     "prompt_lookup": "ngram",
     "suffix": "ngram",
 }
-KEYS = ("method", "model", "num_speculative_tokens", "acceptance_rate", "max_concurrency")
 SPELLED = {"acceptance": "acceptance_rate", "tokens": "num_speculative_tokens"}
 """Shorter words for some of them."""
 EXAMPLE = "Write it like mtp:1:acceptance=0.8 or eagle3:3:acceptance=0.8/0.6/0.5."
@@ -57,7 +55,7 @@ class Speculation:
 
     method: str
     tokens: int
-    model: str | Mapping[str, Any] | None = None
+    model: str | dict[str, object] | None = None
     field: str = "speculation"
     acceptance_rate: float | tuple[float, ...] | None = None
     schedule: tuple[tuple[int, int], ...] = ()
@@ -85,37 +83,53 @@ def drafted_at(tokens: int, schedule: tuple[tuple[int, int], ...], requests: flo
     return tokens
 
 
-def check(field: str, value: Any) -> dict[str, Any]:
-    """A Scenario's ``speculation``, checked: KvroomError names the key that is wrong."""
-    if isinstance(value, str):
-        value = line(value, field)
-    how = 'Write {"method": "mtp", "num_speculative_tokens": 1}.'
-    if not isinstance(value, Mapping):
-        raise KvroomError(field, value, "is not an object", how)
-    given: dict[str, Any] = {}
-    for key, each in value.items():
-        name = SPELLED.get(key, key)
-        if name not in KEYS:
-            fix = did_you_mean(str(key), KEYS, f"Known keys: {', '.join(KEYS)}.")
-            raise KvroomError(field, key, "is no known key", fix)
-        if name in given:
-            raise KvroomError(field, key, f"is {name} once more", "Say it once.")
-        given[name] = each
-    made: dict[str, Any] = {"method": method_of(f"{field}.method", given.get("method"))}
-    if (model := given.get("model")) is not None:
-        if not (isinstance(model, Mapping) or (isinstance(model, str) and model.strip())):
-            fix = 'Give a name, a path or {"config": {…}}.'
-            raise KvroomError(f"{field}.model", model, "names no model", fix)
-        made["model"] = json.loads(json.dumps(model)) if isinstance(model, Mapping) else model
-    for key, high in (("num_speculative_tokens", MOST_TOKENS), ("max_concurrency", MOST_REQUESTS)):
-        if (number := given.get(key)) is not None:
-            made[key] = check_int(f"{field}.{key}", number, low=1, high=high)
-    if (rate := given.get("acceptance_rate")) is not None:
-        made["acceptance_rate"] = _acceptance(f"{field}.acceptance_rate", rate)
-    return made
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeDecoding:
+    """A Scenario's ``speculation``: who drafts, how many tokens a step (None: the method's usual number),
+    how many of them are accepted (None: the method's usual share), up to how many requests at once."""
+
+    method: str
+    model: str | dict[str, object] | None = None
+    num_speculative_tokens: int | None = None
+    acceptance_rate: float | tuple[float, ...] | None = None
+    max_concurrency: int | None = None
+
+    PARSERS: ClassVar[dict[str, Callable[[str, object], object]]]
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """That of an object or a line; KvroomError names the key that is wrong."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            value = line(value, name)
+        if not isinstance(value, Mapping):
+            how = 'Write {"method": "mtp", "num_speculative_tokens": 1}.'
+            raise KvroomError(name, value, "is not an object", how)
+        keys: dict[str, object] = {}
+        for key, each in value.items():
+            known = SPELLED.get(str(key), str(key))
+            if known in keys:
+                raise KvroomError(name, key, f"is {known} once more", "Say it once.")
+            keys[known] = each
+        keys.setdefault("method", "")
+        return cls(**parse_keys(cls.PARSERS, name, keys))  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, object]:
+        """The keys that are asked."""
+        keys = {f.name: getattr(self, f.name) for f in fields(self)}
+        rate = self.acceptance_rate
+        keys["acceptance_rate"] = list(rate) if isinstance(rate, tuple) else rate
+        return {k: v for k, v in keys.items() if v is not None}
 
 
-def _acceptance(field: str, value: Any) -> float | list[float]:
+def _draft_model(name: str, value: object) -> str | dict[str, object]:
+    if isinstance(value, Mapping) or (isinstance(value, str) and value.strip()):
+        return parse_named_object(name, value)
+    raise KvroomError(name, value, "names no model", 'Give a name, a path or {"config": {…}}.')
+
+
+def _acceptance(field: str, value: object) -> float | tuple[float, ...]:
     """One chance, or the shares kept by position, which never rise."""
     if not isinstance(value, list | tuple):
         return check_float(field, value, low=0.0, high=1.0)
@@ -127,16 +141,16 @@ def _acceptance(field: str, value: Any) -> float | list[float]:
             why = f"rises to {after:g}: a draft counts only where all before it are kept"
             fix = "Give shares of all drafts, as engines print them by position."
             raise KvroomError(field, before, why, fix)
-    return shares
+    return tuple(shares)
 
 
-def line(text: str, field: str = "--speculation") -> dict[str, Any]:
+def line(text: str, field: str = "--speculation") -> dict[str, object]:
     """``mtp:1:acceptance=0.8`` as an object: the method, how many tokens it drafts, keys.
 
     Shares by position are joined by slashes.
     """
     method, *parts = (part.strip() for part in text.split(":"))
-    given: dict[str, Any] = {"method": method}
+    given: dict[str, object] = {"method": method}
     for part in parts:
         key, equals, value = (x.strip() for x in part.partition("="))
         key = key.replace("-", "_")
@@ -156,7 +170,7 @@ def line(text: str, field: str = "--speculation") -> dict[str, Any]:
     return given
 
 
-def method_of(field: str, value: Any) -> str:
+def method_of(field: str, value: object) -> str:
     """The method that a word names, any engine's name for it."""
     word = value.strip().lower() if isinstance(value, str) else ""
     word = ALIASES.get(word, "mtp" if word.endswith("_mtp") else word)
@@ -166,196 +180,10 @@ def method_of(field: str, value: Any) -> str:
     return word
 
 
-def asked(
-    speculation: Mapping[str, Any] | None, engine: str, args: Mapping[str, Any]
-) -> Speculation | None:
-    """What the engine's flags ask for, else the Scenario; None where nothing is drafted.
-
-    No flag says how many drafts are kept: that is the Scenario's to say.
-    """
-    found = _FROM_FLAGS[engine](args) if engine in _FROM_FLAGS else None
-    if speculation is None:
-        return found
-    rate = speculation.get("acceptance_rate")
-    rate = tuple(rate) if isinstance(rate, list | tuple) else rate
-    if found is None:
-        method = speculation["method"]
-        usual = len(rate) if isinstance(rate, tuple) else DEFAULT_TOKENS.get(method, 3)
-        found = Speculation(
-            method=method,
-            tokens=speculation.get("num_speculative_tokens") or usual,
-            model=speculation.get("model"),
-        )
-    if isinstance(rate, tuple) and len(rate) < found.tokens:
-        why = f"has {len(rate)} positions of the {found.tokens} tokens drafted"
-        raise KvroomError("speculation.acceptance_rate", list(rate), why, "Give all of them.")
-    most = speculation.get("max_concurrency")
-    schedule = found.schedule if most is None else (*found.schedule, (most + 1, 0))
-    return replace(found, acceptance_rate=rate, schedule=schedule)
-
-
-def flags(s: Speculation, engine: str) -> dict[str, Any]:
-    """The flags by which ``engine`` is asked for ``s``."""
-    named = s.model if isinstance(s.model, str) else "draft"
-    match engine:
-        case "vllm":
-            config = {"method": s.method, "num_speculative_tokens": s.tokens}
-            return {"speculative_config": config | ({"model": named} if s.model else {})}
-        case "sglang":
-            algorithm = {"mtp": "EAGLE", "draft": "STANDALONE"}.get(s.method, s.method.upper())
-            made: dict[str, Any] = {"speculative_algorithm": algorithm}
-            if s.method != "ngram":
-                made |= {"speculative_num_steps": s.tokens, "speculative_eagle_topk": 1}
-            made["speculative_num_draft_tokens"] = s.tokens + 1
-            if s.method in WITH_MODEL:
-                made["speculative_draft_model_path"] = named
-            return made
-        case "llama.cpp" if s.method != "ngram":
-            kind = {"draft": "draft-simple", "eagle": "draft-eagle3"}.get(
-                s.method, f"draft-{s.method}"
-            )
-            asked = {"spec_type": kind, "spec_draft_n_max": s.tokens}
-            return asked | ({"model_draft": named} if s.model else {})
-    return {}
-
-
-def from_flags(
-    engine: str, args: Mapping[str, Any], model: Any, load: Callable[[Any], Any]
-) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """(a Scenario's ``speculation``, the flags without those that it says) of an engine's flags.
-
-    None, and all flags, where they say more than a Scenario can, or name a draft that ``load`` does not
-    know: as flags they are followed as far as they go. ``load`` reads ``model`` and drafts.
-    """
-    every = dict(args)
-    found = _FROM_FLAGS[engine](args) if engine in _FROM_FLAGS else None
-    if found is None:
-        return None, every
-    again = flags(found, engine)
-    given = {k: _parsed(v) for k, v in every.items() if k in again or k.startswith("spec")}
-    if engine == "vllm" and isinstance(given.get("speculative_config"), Mapping):
-        config = dict(given["speculative_config"])
-        given["speculative_config"] = config | {"method": found.method}
-    if engine == "sglang":
-        given["speculative_algorithm"] = again.get("speculative_algorithm")
-    if given != again or not _readable(found, model, load):
-        return None, every
-    said = {"method": found.method, "num_speculative_tokens": found.tokens}
-    kept = {k: v for k, v in every.items() if k not in again}
-    return said | ({"model": found.model} if found.model is not None else {}), kept
-
-
-def _parsed(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _readable(s: Speculation, model: Any, load: Callable[[Any], Any]) -> bool:
-    """Whether what ``s`` drafts with is known: the model's own layers, or a model named."""
-    try:
-        if s.method == "mtp":
-            return s.model is None and bool(load(model).mtp)
-        return s.method == "ngram" or (s.model is not None and load(s.model) is not None)
-    except KvroomError:
-        return False
-
-
-def _vllm(args: Mapping[str, Any]) -> Speculation | None:
-    config = args.get("speculative_config")
-    if isinstance(config, str):
-        try:
-            config = json.loads(config)
-        except ValueError:
-            return None  # the engine's own reader refuses it
-    if not isinstance(config, Mapping):
-        config = {
-            "model": args.get("speculative_model"),
-            "num_speculative_tokens": args.get("num_speculative_tokens"),
-        }
-    method, model = config.get("method"), config.get("model")
-    if not isinstance(method, str) and not isinstance(model, str):
-        return None
-    field = "engine_args.speculative_config"
-    word = method if isinstance(method, str) else _guess(str(model))
-    if word not in ALIASES and word not in METHODS and not word.endswith("_mtp"):
-        return None  # a way of drafting that keeps no model: Medusa and others
-    return Speculation(
-        method=method_of(f"{field}.method", word),
-        tokens=_tokens(config.get("num_speculative_tokens")),
-        model=model if isinstance(model, str) and method_of(field, word) != "ngram" else None,
-        field=field,
-        schedule=_by_batch(field, config.get("num_speculative_tokens_per_batch_size")),
-    )
-
-
-def _by_batch(field: str, rows: Any) -> tuple[tuple[int, int], ...]:
-    """vLLM's table of [first batch, last batch, tokens]: from which batch on so many are drafted."""
-    field += ".num_speculative_tokens_per_batch_size"
-    if rows is None:
-        return ()
-    made: list[tuple[int, int]] = []
-    for row in rows if isinstance(rows, list | tuple) else [rows]:
-        if not isinstance(row, list | tuple) or len(row) != 3:
-            fix = "Write rows of [first batch, last batch, tokens]."
-            raise KvroomError(field, row, "is no row of three numbers", fix)
-        first, last, tokens = row
-        first = check_int(field, first, low=1, high=MOST_REQUESTS)
-        check_int(field, last, low=first, high=MOST_REQUESTS)
-        made.append((first, check_int(field, tokens, low=0, high=MOST_TOKENS)))
-    return tuple(sorted(made))
-
-
-def _guess(model: str) -> str:
-    """The method that a draft's name tells, where none is said."""
-    name = model.lower()
-    if "ngram" in name:
-        return "ngram"
-    return "eagle3" if "eagle3" in name else "eagle" if "eagle" in name else "draft"
-
-
-def _sglang(args: Mapping[str, Any]) -> Speculation | None:
-    algorithm, path = (args.get(f"speculative_{k}") for k in ("algorithm", "draft_model_path"))
-    if not isinstance(algorithm, str):
-        return None
-    word = algorithm.strip().lower()
-    if word == "eagle" and not path:
-        word = "mtp"  # the prediction layers of the checkpoint itself
-    if word not in METHODS and word not in ALIASES:
-        return None
-    return Speculation(
-        method=method_of("engine_args.speculative_algorithm", word),
-        tokens=_tokens(args.get("speculative_num_steps")),
-        model=path if isinstance(path, str) and path.strip() else None,
-        field="engine_args.speculative_draft_model_path",
-    )
-
-
-def _llama_cpp(args: Mapping[str, Any]) -> Speculation | None:
-    kind, path = str(args.get("spec_type") or "").lower(), args.get("model_draft") or args.get("md")
-    method = next((m for m in ("mtp", "eagle3") if m in kind), "draft" if path else "")
-    if not method:
-        return None
-    return Speculation(
-        method=method,
-        tokens=_tokens(args.get("spec_draft_n_max", args.get("draft_max"))),
-        model=path if isinstance(path, str) else None,
-        field="engine_args.model_draft",
-    )
-
-
-def _tokens(value: Any) -> int:
-    try:
-        return min(max(int(value), 1), MOST_TOKENS)
-    except (TypeError, ValueError):
-        return 3
-
-
-_FROM_FLAGS: dict[str, Callable[[Mapping[str, Any]], Speculation | None]] = {
-    "llama.cpp": _llama_cpp,
-    "vllm": _vllm,
-    "sglang": _sglang,
+SpeculativeDecoding.PARSERS = {
+    "method": method_of,
+    "model": _draft_model,
+    "num_speculative_tokens": whole(MOST_TOKENS),
+    "acceptance_rate": _acceptance,
+    "max_concurrency": whole(MOST_REQUESTS),
 }

@@ -9,6 +9,7 @@ from typing import Any
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
+from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.extras import Extras
 from kvroom.sharding.layout import Layout, Rank, WeightMap
@@ -37,7 +38,7 @@ class Deployment:
     context_tokens: int
     context_given: bool = True
     encoder_tokens: int = 0
-    engine: str = "vllm"
+    engine: str = DEFAULT_ENGINE
     version: str | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
     known_bytes: Mapping[str, int] = field(default_factory=dict)

@@ -200,7 +200,7 @@ class Rank:
         cache = state = 0
         for kind, n in self.stores:
             read = kind.read_bytes(self.held(kind, tokens), kv, encoder_tokens) * n
-            if kind.kind in ("state", "conv"):
+            if kind.recurrent:
                 state += read
             else:
                 cache += read

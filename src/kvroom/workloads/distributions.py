@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.units import check_float, parse_tokens
+from kvroom.units import MAX_TIME_S, check_float, number, parse_seconds, parse_tokens
 from kvroom.workloads.draws import Draws, exp, log
 
 Parser = Callable[[str, str], float]
-MAX_TIME_S = 10**7
 LARGEST_EXPONENT = 700.0
 """A little more and ``exp`` overflows."""
 
@@ -154,29 +153,6 @@ def _length(field: str, text: str) -> float:
 def parse_time(field: str, text: str) -> Distribution:
     """A distribution of seconds (``15s``, ``200ms``, ``2min``)."""
     return _parse(field, text, parse_seconds, high=float(MAX_TIME_S), low=0.0)
-
-
-_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
-
-
-def parse_seconds(field: str, text: str) -> float:
-    """``15s``, ``200ms``, ``2min``, ``1h`` or plain seconds."""
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    factor = _SECONDS.get(text[len(digits) :])
-    if factor is None:
-        raise KvroomError(field, text, "has an unknown unit", "Write 15s, 200ms, 2min or 1h.")
-    seconds = number(field, digits, "Write 15s, 200ms, 2min or 1h.") * factor
-    return check_float(field, seconds, low=0.0, high=float(MAX_TIME_S), unit="seconds")
-
-
-def number(field: str, text: str, fix: str) -> float:
-    """A plain decimal number."""
-    try:
-        if "_" not in text and len(text) <= 40:
-            return float(text)
-    except ValueError:
-        pass
-    raise KvroomError(field, text, "is not a number", fix)
 
 
 def pairs(field: str, parts: Sequence[str], known: Sequence[str], example: str) -> dict[str, str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from kvroom.answer.plan import EngineCapacity
-from kvroom.engines.base import EngineAnswer, account
+from kvroom.engines.base import Engine, EngineAnswer, account
+from kvroom.engines.support import OFFLINE_SCALES, W4, Requirement, Support, drafting, split
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context, room
 
 
-def answer(d: Deployment) -> EngineAnswer:
+def ceiling(d: Deployment) -> EngineAnswer:
     """Every byte of the card's catalogue size that is not weights is cache."""
     gpu = d.known_bytes.get("visible", d.device.catalogue_bytes)
     rank = binding_rank(d, gpu)
@@ -41,3 +42,46 @@ def answer(d: Deployment) -> EngineAnswer:
         starts=starts,
         reason="" if starts else "weights and one request need more than the card holds",
     )
+
+
+_INTEGER = "LMDeploy documentation, KV Cache Quantization"
+SUPPORT = Support(
+    cache={
+        "fp8": Requirement(
+            source="vLLM documentation, Quantized KV Cache; engine arguments of 0.4.2"
+        ),
+        "int8": Requirement(source=_INTEGER),
+        "int4": Requirement(source=_INTEGER),
+        "nvfp4": Requirement(
+            source="TensorRT-LLM documentation, Quantization (1.3)",
+            capability=10.0,
+            chips="Blackwell",
+            flag=False,
+            checkpoint=OFFLINE_SCALES,
+        ),
+    },
+    weights={
+        "fp8": Requirement(source="vLLM documentation, FP8 W8A8 (0.32)"),
+        "int4": Requirement(
+            source="vLLM documentation, Quantization, Supported Hardware (0.14)",
+            flag=False,
+            checkpoint=W4,
+        ),
+    },
+    drafting=drafting("vLLM documentation, Speculative Decoding", "mtp", "eagle3", "ngram"),
+    offload=Requirement(source="vLLM documentation, engine arguments, --kv-offloading-size"),
+    split=split("vLLM documentation, NixlConnector Usage Guide", "a transfer library"),
+    context_ranks=True,
+)
+"""What some engine has: the most that a question may choose from."""
+
+
+class Arithmetic(Engine):
+    """The ceiling: weights and cache, nothing else."""
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """Every byte of the card's catalogue size that is not weights is cache."""
+        return ceiling(deployment)
+
+
+ARITHMETIC = Arithmetic(name="arithmetic", label="any engine", ceiling=True, support=SUPPORT)

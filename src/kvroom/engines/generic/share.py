@@ -8,7 +8,8 @@ assumed from what engines print at start-up (a few hundred MiB to a few GiB; the
 from __future__ import annotations
 
 from kvroom.answer.plan import EngineCapacity
-from kvroom.engines.base import EngineAnswer, account
+from kvroom.engines.base import Engine, EngineAnswer, account
+from kvroom.engines.support import Requirement, Support
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
 from kvroom.units import GIB, MIB, check_float
@@ -22,7 +23,7 @@ RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
 GRAPHS = (500 * MIB, 40 * MIB, 3 * GIB)
 
 
-def answer(d: Deployment) -> EngineAnswer:
+def share_of_memory(d: Deployment) -> EngineAnswer:
     """Visible bytes × share − weights − assumed overheads, in whole blocks of 16 tokens."""
     gpu = d.known_bytes.get("visible", d.device.engine_bytes)
     share = check_float(
@@ -91,3 +92,27 @@ def answer(d: Deployment) -> EngineAnswer:
         reason="" if starts else "weights, overheads and one request need more than its share",
         warnings=(f"{d.engine}'s own rules are not modelled yet: capacity.engine is an estimate",),
     )
+
+
+class ShareOfMemory(Engine):
+    """An engine of which only such a share is assumed."""
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """A share of visible memory, less what any engine takes."""
+        return share_of_memory(deployment)
+
+
+_INTEGER = Requirement(
+    source="LMDeploy documentation, KV Cache Quantization",
+    since=(0, 4, 0),
+    capability=7.0,
+    chips="Volta or later",
+)
+LMDEPLOY = ShareOfMemory(
+    name="lmdeploy",
+    label="LMDeploy",
+    support=Support(cache={"int8": _INTEGER, "int4": _INTEGER}),
+)
+EXLLAMAV2 = ShareOfMemory(name="exllamav2", label="ExLlamaV2")
+MLC = ShareOfMemory(name="mlc", label="MLC LLM")
+GPT_FAST = ShareOfMemory(name="gpt-fast", label="gpt-fast")

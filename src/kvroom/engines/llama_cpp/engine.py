@@ -10,8 +10,9 @@ from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.llama_cpp import ollama
 from kvroom.engines.llama_cpp.cells import Context, is_windowed, padded, state_bytes, window_cells
 from kvroom.engines.llama_cpp.flags import ALL, KNOWN_FLAGS, TYPES, named
-from kvroom.engines.llama_cpp.placement import HOST, Load, Machine, Placement, most, runs
-from kvroom.engines.llama_cpp.setup import Setup, is_cpu, setup
+from kvroom.engines.llama_cpp.placement import HOST, DeviceBytes, Placement, ReplicaGpus, most, runs
+from kvroom.engines.llama_cpp.setup import LlamaCppSetup, is_cpu, setup
+from kvroom.models.kinds import Latent, RecurrentState
 from kvroom.models.quantization.base import PLAIN
 from kvroom.models.quantization.ggml import MIXES
 from kvroom.sharding.deployment import Deployment
@@ -27,7 +28,7 @@ MOST_SLOTS = 256
 class Chosen:
     """The cells, the placement, and the machine they lie on."""
 
-    machine: Machine
+    machine: ReplicaGpus
     context: Context
     placement: Placement
     by_kvroom: bool
@@ -112,10 +113,10 @@ def answer(d: Deployment) -> EngineAnswer:
     )
 
 
-def _machine(d: Deployment, s: Setup) -> Machine:
+def _machine(d: Deployment, s: LlamaCppSetup) -> ReplicaGpus:
     """The GPUs, as many as the engine uses; Ollama's batch, which follows their memory."""
     gpus = d.layout.pp
-    machine = Machine(d, s, gpus)
+    machine = ReplicaGpus(d, s, gpus)
     if d.engine != "ollama":
         return machine
     total = s.total or d.context_tokens * (s.slots or 1)
@@ -129,13 +130,13 @@ def _machine(d: Deployment, s: Setup) -> Machine:
         gpus = 1
     if s.spread == "fewest":
         c = s.context(s.slots or 1, total)
-        trials = (Machine(d, s, n) for n in range(1, gpus))
+        trials = (ReplicaGpus(d, s, n) for n in range(1, gpus))
         fit = (m.gpus for m in trials if m.fits(m.split(ALL), c))
         gpus = next(fit, gpus)
-    return Machine(d, s, gpus)
+    return ReplicaGpus(d, s, gpus)
 
 
-def _choose(machine: Machine) -> Chosen:
+def _choose(machine: ReplicaGpus) -> Chosen:
     """Slots, context and placement: as asked, fitted where left open, or as many as have room."""
     s, d = machine.s, machine.d
     whole = _asked_placement(machine)
@@ -170,7 +171,7 @@ def _shortened(d: Deployment, c: Context) -> int | None:
     return c.limit if not d.context_given and c.limit < d.context_tokens else None
 
 
-def _needed(s: Setup, d: Deployment, slots: int) -> int:
+def _needed(s: LlamaCppSetup, d: Deployment, slots: int) -> int:
     """Tokens for ``slots`` slots of ``context_tokens`` each; one context where the server's own
     default number of slots shares it."""
     if s.flags.auto_slots and s.unified:
@@ -178,7 +179,7 @@ def _needed(s: Setup, d: Deployment, slots: int) -> int:
     return padded(d.context_tokens, s.rules.padding) * slots
 
 
-def _asked_placement(machine: Machine) -> Placement:
+def _asked_placement(machine: ReplicaGpus) -> Placement:
     s = machine.s
     if s.cpu:
         return machine.split(ALL)
@@ -188,21 +189,21 @@ def _asked_placement(machine: Machine) -> Placement:
     return machine.split(layers)
 
 
-def _may_move(s: Setup) -> bool:
+def _may_move(s: LlamaCppSetup) -> bool:
     """Whether --fit may move layers: nothing that bears on it is set by hand."""
     by_hand = s.flags.gpu_layers is not None or s.flags.tensor_split or s.flags.host_experts
     rows = s.flags.split_mode in ("row", "tensor")
     return s.fit and not (by_hand or rows or s.flags.overridden or s.cpu)
 
 
-def _refusal(s: Setup, d: Deployment, c: Context) -> str:
+def _refusal(s: LlamaCppSetup, d: Deployment, c: Context) -> str:
     """Why llama.cpp would not build the cache, "" where it would."""
     for dtype in (s.key, s.value):
         if dtype.name not in TYPES:
             return f"it has no cache type {dtype.name} (q8_0 is as wide as one byte)"
     if c.slots > MOST_SLOTS:
         return f"{c.slots:,} slots are more than its {MOST_SLOTS} (parallel)"
-    latent = any(k.kind == "latent" for k, _ in d.model.stores) and not s.expanded
+    latent = any(isinstance(k, Latent) for k, _ in d.model.stores) and not s.expanded
     if latent and s.rules.latent == "latent" and s.key != s.value:
         return "latent attention stores keys only, and K and V types must then be equal"
     if s.value.scale_bytes and not s.flash and not latent:
@@ -210,7 +211,7 @@ def _refusal(s: Setup, d: Deployment, c: Context) -> str:
     return ""
 
 
-def _rank(chosen: Chosen, gpu: int, load: Load) -> Rank:
+def _rank(chosen: Chosen, gpu: int, load: DeviceBytes) -> Rank:
     """What lies on that GPU, as a rank."""
     places = chosen.placement.places[:-1]
     held = runs(places, gpu)
@@ -226,7 +227,7 @@ def _rank(chosen: Chosen, gpu: int, load: Load) -> Rank:
     )
 
 
-def _accounts(machine: Machine, load: Load) -> tuple[Account, ...]:
+def _accounts(machine: ReplicaGpus, load: DeviceBytes) -> tuple[Account, ...]:
     known = machine.d.known_bytes
 
     def source(name: str, otherwise: str) -> str:
@@ -249,27 +250,24 @@ def _capacity(chosen: Chosen, *, starts: bool) -> EngineCapacity:
     machine, c = chosen.machine, chosen.context
     s, d = machine.s, machine.d
     stores = [k for k, _ in d.model.stores]
-    window = next((k for k in stores if k.kind in ("window", "chunked")), None)
-    near = getattr(window, "window", 0) or getattr(window, "chunk", 0)
+    near = next((k.window_tokens for k in stores if k.window_tokens), 0)
     windowed = bool(near) and is_windowed(d.model) and s.rules.windows
     tokens = _shortened(d, c) or d.context_tokens
     held = _held(s, c, tokens)
     low, high = _ends(chosen, held, tokens) if stores else (None, None)
     return EngineCapacity(
-        kv_tokens=c.tokens if any(k.kind not in ("state", "conv") for k in stores) else None,
+        kv_tokens=c.tokens if any(not k.recurrent for k in stores) else None,
         max_concurrency=held if stores else None,
         max_context_tokens=_longest(chosen) if starts else _longest_alone(chosen),
         low=low,
         high=high,
         window_tokens=window_cells(s, c, near) * c.streams if windowed else None,
-        state_slots=c.slots * (1 + s.flags.drafted)
-        if any(k.kind in ("state", "conv") for k in stores)
-        else None,
+        state_slots=c.slots * (1 + s.flags.drafted) if any(k.recurrent for k in stores) else None,
         max_running_requests=c.slots,
     )
 
 
-def _held(s: Setup, c: Context, tokens: int) -> float:
+def _held(s: LlamaCppSetup, c: Context, tokens: int) -> float:
     """Requests of ``tokens`` that the slots hold at once."""
     if s.unified:
         return min(float(c.slots), c.tokens / tokens)
@@ -339,9 +337,9 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
         made.append(f"Ollama uses {machine.gpus} of the {d.layout.pp} GPUs: the model fits there")
     if not s.cpu:
         made.append(_host(chosen))
-    forms = {getattr(k, "form", "") for k, _ in d.model.stores}
+    forms = {k.form for k, _ in d.model.stores if isinstance(k, RecurrentState)}
     if forms & {"rglru", "lightning"}:
-        made.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms - {''})})")
+        made.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms)})")
     if p.on_gpu == 0 and not s.cpu:
         why = "" if s.rules.all_layers else " (n_gpu_layers is 0 by default in this release)"
         made.append(f"no layer lies on a GPU{why}")

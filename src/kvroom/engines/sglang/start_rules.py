@@ -5,6 +5,7 @@ Whether its pools hold anything beside the weights is its own arithmetic (``engi
 
 from __future__ import annotations
 
+from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.start_rules import (
     Against,
     StartRule,
@@ -15,17 +16,15 @@ from kvroom.engines.start_rules import (
 )
 from kvroom.sharding.deployment import Deployment
 
-CACHE_TYPES = ("bf16", "fp8", "nvfp4")
-LEAST_CAPABILITY = 7.5
 Why = Against | None
 
 
 def _card(d: Deployment) -> Why:
-    return too_old(d, LEAST_CAPABILITY, "SGLang")
+    return too_old(d, SUPPORT.capability, "SGLang")
 
 
 def _cache_type(d: Deployment) -> Why:
-    return cache_type(d, CACHE_TYPES)
+    return cache_type(d, SUPPORT.cache_types)
 
 
 START_RULES = (

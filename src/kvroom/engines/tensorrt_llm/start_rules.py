@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from kvroom.engines.start_rules import Against, StartRule, cache_type, too_old
+from kvroom.engines.tensorrt_llm.support import SUPPORT
 from kvroom.sharding.deployment import Deployment
 
-CACHE_TYPES = ("fp16", "bf16", "fp8", "int8", "nvfp4")
-LEAST_CAPABILITY = 8.0
 Why = Against | None
 
 
 def _vendor(d: Deployment) -> Why:
     vendor = d.device.vendor.lower()
-    if vendor in ("nvidia", "unknown", "none", ""):
+    if vendor in (*SUPPORT.vendors, "unknown", "none", ""):
         return None
     return Against(
         f"TensorRT-LLM runs on NVIDIA GPUs only, and {d.device.name} is of another maker",
@@ -21,11 +20,11 @@ def _vendor(d: Deployment) -> Why:
 
 
 def _card(d: Deployment) -> Why:
-    return too_old(d, LEAST_CAPABILITY, "TensorRT-LLM")
+    return too_old(d, SUPPORT.capability, "TensorRT-LLM")
 
 
 def _cache_type(d: Deployment) -> Why:
-    return cache_type(d, CACHE_TYPES)
+    return cache_type(d, SUPPORT.cache_types)
 
 
 START_RULES = (

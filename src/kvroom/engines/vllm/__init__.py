@@ -2,7 +2,4 @@
 
 from kvroom.engines.vllm.engine import answer
 
-SHARED_EXPERTS = True
-"""Data-parallel ranks of a mixture of experts step together, and cut its experts over all of them."""
-
-__all__ = ["SHARED_EXPERTS", "answer"]
+__all__ = ["answer"]

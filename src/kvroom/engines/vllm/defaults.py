@@ -118,5 +118,5 @@ def on_v2_runner(s: Setup) -> bool:
 
 
 def _v2_by_default(model: ModelSpec) -> bool:
-    recurrent = any(k.kind in ("state", "conv") for k, _ in model.stores)
+    recurrent = any(k.recurrent for k, _ in model.stores)
     return model.model_type in V2_RUNNER_MODELS or not (most_experts(model) or recurrent)

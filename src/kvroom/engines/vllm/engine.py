@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kvroom.answer.plan import EngineCapacity
-from kvroom.engines.base import EngineAnswer, StartRefusal
+from kvroom.engines.base import EngineAnswer
 from kvroom.engines.releases import shown
-from kvroom.engines.start_rules import refusals
+from kvroom.engines.start_rules import StartRefusal, refusals
 from kvroom.engines.vllm import memory as ledger
-from kvroom.engines.vllm.capacity import Pool, Stage
+from kvroom.engines.vllm.capacity import Stage, VllmPool
 from kvroom.engines.vllm.defaults import Batching, batching
 from kvroom.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
 from kvroom.engines.vllm.notes import limit_of, notes
@@ -19,7 +19,9 @@ from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import Setup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
 from kvroom.engines.vllm.start_rules import POOL_RULES, START_RULES, PoolQuestion
+from kvroom.engines.vllm.versions import Rules
 from kvroom.memo import Kept
+from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 from kvroom.sharding.ledger import binding_rank
@@ -27,7 +29,7 @@ from kvroom.units import say_tokens, show_gib
 
 
 @dataclass(frozen=True)
-class Workings(Setup):
+class VllmWorkings(Setup):
     """The question with what follows from it."""
 
     @cached_property
@@ -45,7 +47,7 @@ class Workings(Setup):
         """Whether the hybrid cache manager groups the layers."""
         if not self.rules.hybrid_manager:
             return False
-        chunked = any(k.kind == "chunked" for k, _ in self.d.model.stores)
+        chunked = any(isinstance(k, ChunkedAttention) for k, _ in self.d.model.stores)
         if self.flags.hybrid_off is None:
             return self.rules.chunked_grouped or not chunked
         return not self.flags.hybrid_off
@@ -77,9 +79,9 @@ class Workings(Setup):
             for (groups, specs), size in zip(self.laid_out, cache_bytes, strict=True)
         ]
 
-    def pool(self, cache_bytes: list[int]) -> Pool:
+    def pool(self, cache_bytes: list[int]) -> VllmPool:
         """The pool of blocks in ``cache_bytes`` of each stage."""
-        return Pool(
+        return VllmPool(
             stages=self.stages(cache_bytes),
             rules=self.rules,
             in_flight=self.batch.in_flight_tokens,
@@ -89,17 +91,17 @@ class Workings(Setup):
         )
 
 
-def _asked(d: Deployment) -> tuple[Workings, tuple[str, ...]]:
-    """The Workings of ``d`` and warnings, kept for whoever asks next about it."""
+def _asked(d: Deployment) -> tuple[VllmWorkings, tuple[str, ...]]:
+    """The VllmWorkings of ``d`` and warnings, kept for whoever asks next about it."""
 
-    def make() -> tuple[Workings, tuple[str, ...]]:
+    def make() -> tuple[VllmWorkings, tuple[str, ...]]:
         asked, warnings = setup(d)
-        return Workings(asked.d, asked.rules, asked.flags, asked.platform), warnings
+        return VllmWorkings(asked.d, asked.rules, asked.flags, asked.platform), warnings
 
     return _ASKED.get((d,), (), make)
 
 
-_ASKED: Kept[tuple[Workings, tuple[str, ...]]] = Kept(4)
+_ASKED: Kept[tuple[VllmWorkings, tuple[str, ...]]] = Kept(4)
 
 
 def answer(d: Deployment) -> EngineAnswer:
@@ -160,7 +162,7 @@ def answer(d: Deployment) -> EngineAnswer:
 class Paging:
     """What the scheduler of a replica works with: its pool, its layer groups, its limits."""
 
-    release: tuple[int, ...]
+    rules: Rules
     num_blocks: int
     groups: tuple[Spec, ...]
     batch_tokens: int
@@ -178,7 +180,7 @@ def paging(d: Deployment) -> Paging:
     ]
     pool = w.pool(sizes)
     return Paging(
-        release=w.rules.release,
+        rules=w.rules,
         num_blocks=pool.num_blocks,
         groups=tuple(g.spec for g in pool.stages[0].groups),
         batch_tokens=w.batch.tokens,
@@ -193,7 +195,7 @@ def _room(stage: Stage) -> int:
     return stage.blocks if stage.block_bytes else 2**62
 
 
-def _auto_fit(pool: Pool, limit: int) -> tuple[int, tuple[str, ...]]:
+def _auto_fit(pool: VllmPool, limit: int) -> tuple[int, tuple[str, ...]]:
     """The longest context up to ``limit`` that fits, as ``max_model_len=-1`` asks for."""
     longest = pool.longest(limit) or 0
     if longest in (0, limit):
@@ -203,7 +205,7 @@ def _auto_fit(pool: Pool, limit: int) -> tuple[int, tuple[str, ...]]:
     )
 
 
-def _check(w: Workings, pool: Pool, tokens: int) -> tuple[bool, str]:
+def _check(w: VllmWorkings, pool: VllmPool, tokens: int) -> tuple[bool, str]:
     """Whether one request of ``tokens`` fits as the start-up check counts, and why not."""
     if pool.fits(tokens):
         return True, ""
@@ -217,7 +219,7 @@ def _check(w: Workings, pool: Pool, tokens: int) -> tuple[bool, str]:
 
 
 def _refused(
-    w: Workings,
+    w: VllmWorkings,
     budgets: list[ledger.Budget],
     sizes: list[int],
     reason: str,
@@ -243,7 +245,7 @@ def _refused(
 
 
 def _cacheless(
-    w: Workings, budgets: list[ledger.Budget], sizes: list[int], warnings: tuple[str, ...]
+    w: VllmWorkings, budgets: list[ledger.Budget], sizes: list[int], warnings: tuple[str, ...]
 ) -> EngineAnswer:
     """A model that stores nothing for a request: it starts when its weights and overheads fit."""
     at = binding_rank(w.d, budgets[0].gpu_bytes).stage

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
+from kvroom.engines.log_reader import LogReader, PrintedStart, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size
 from kvroom.engines.vllm.flags import MEMORY_FLAGS
+from kvroom.engines.vllm.remedies import remedy
 
 ENGINE = "vllm"
 
@@ -306,8 +308,50 @@ def _speculation(given: Any, config: Any) -> dict[str, Any]:
     return {k: v for k, v in said.items() if k in known and v is not None}
 
 
-def quantisation(r: Record) -> str | None:
+def quantization(r: Record) -> str | None:
     """How the log says that the weights are stored, in the engine's word."""
     config = r.settings.get("config") or {}
     word = r.settings.get("quantization") or config.get("quantization")
     return word if isinstance(word, str) else None
+
+
+class VllmLog(LogReader):
+    """vLLM's log."""
+
+    def figures(self, record: Record) -> Figures:
+        """Of several ranks the one with least room."""
+        return figures(record)
+
+    def question(self, record: Record) -> dict[str, Any]:
+        """The Scenario's keys as far as the log states them."""
+        return question(record)
+
+    def quantization(self, record: Record) -> str | None:
+        """As the flags or the configuration line say."""
+        return quantization(record)
+
+    def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
+        """The flag that each of its own messages asks for."""
+        return remedy(refusal, printed)
+
+    def reasons(self, account: str, start: PrintedStart) -> list[str]:
+        """What activations and graphs hold in one release and not in another."""
+        found = []
+        release = start.release
+        if account == "activations":
+            estimated = "cuda_graph_estimate_bytes" in start.figures
+            more = start.printed_bytes > start.predicted_bytes
+            if release >= (0, 20) and not estimated and more:
+                found.append("since 0.20 the last line counts the graphs' estimate in with it")
+            if release and release < (0, 9) and "max_num_batched_tokens" not in start.args:
+                found.append(
+                    "without chunked prefill the profile runs a whole max_model_len at once"
+                )
+            if start.model.vision is not None:
+                found.append("the profile runs the largest images that a request may hold")
+        if account == "graphs" and release and release < (0, 20):
+            found.append("captured after the cache is cut, outside its share")
+        return found
+
+
+LOG = VllmLog(engine=ENGINE, shapes=SHAPES, cache_flag="kv_cache_memory_bytes", whole_share=True)

@@ -20,18 +20,18 @@ from kvroom.engines.start_rules import (
     too_old,
     uneven_mlp,
 )
-from kvroom.engines.vllm.capacity import Pool
+from kvroom.engines.vllm.capacity import VllmPool
 from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
 from kvroom.engines.vllm.memory import Budget
 from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.support import SUPPORT
 from kvroom.sharding.layout import uneven_heads
 from kvroom.units import show_gib
 
 Why = Against | None
 
-LEAST_CAPABILITY = 7.0
 WEIGHTS_NEED = {
     # what quantisation's kernels need, newest first: (since, compute capability)
     "mxfp4": (((0, 0, 0), 8.0),),
@@ -39,16 +39,6 @@ WEIGHTS_NEED = {
     "nvfp4": (((0, 0, 0), 8.0),),
     "awq": (((0, 0, 0), 7.5),),
 }
-CACHE_TYPES = (
-    "bf16",
-    "fp16",
-    "fp8",
-    "nvfp4",
-    "fp8_per_token_head",
-    "int8_per_token_head",
-    "int4_per_token_head",
-)
-"""What keys and values may be stored in, by kvroom's names (the model's own width is ``auto``)."""
 LOOSE_SINCE, REFINED_SINCE = (0, 14, 0), (0, 29, 0)
 BF16_NEEDS = 8.0
 FP8_CACHE_KERNELS = (9.0, 10.0, 10.3)
@@ -61,16 +51,16 @@ class PoolQuestion:
     """A question with its pool of blocks and its ledger."""
 
     s: Setup
-    pool: Pool
+    pool: VllmPool
     budget: Budget
 
 
 def _capability(s: Setup) -> Why:
-    return too_old(s.d, LEAST_CAPABILITY, "vLLM")
+    return too_old(s.d, SUPPORT.capability, "vLLM")
 
 
 def _cache_type(s: Setup) -> Why:
-    return cache_type(s.d, CACHE_TYPES)
+    return cache_type(s.d, SUPPORT.cache_types)
 
 
 def _weights_on_card(s: Setup) -> Why:

@@ -125,6 +125,12 @@ class Rules:
     """The default of max_num_batched_tokens is at most max_num_seqs × max_model_len."""
     expert_adapters: bool = False
     """LoRA adapts routed experts too."""
+    async_scheduling: bool = False
+    """The next step is scheduled before the output of the last is there."""
+    reserves_whole_prompt: bool = False
+    """A request is admitted only where its whole prompt has blocks."""
+    sparse_retention: bool = False
+    """Prefixes of windows and state are kept at boundaries; before, each of their blocks."""
     v2_runner: Literal["dense", "all"] = "dense"
     """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
     v2_estimates: bool = False
@@ -181,6 +187,7 @@ CHANGES: Changes = (
             "fit": "first group",
             "fit_by_stage": False,
             "chunked_grouped": True,
+            "async_scheduling": True,
             "value_width_full": True,
             "whole_bytes": True,
         },
@@ -206,7 +213,7 @@ CHANGES: Changes = (
         (0, 18, 0),
         {"wide_group_ratio": 1.5, "latent_block": "backend", "latent_block_blackwell": 32},
     ),
-    ((0, 19, 0), {"fit": "groups"}),
+    ((0, 19, 0), {"fit": "groups", "reserves_whole_prompt": True}),
     (
         (0, 20, 0),
         {
@@ -242,7 +249,15 @@ CHANGES: Changes = (
     ),
     ((0, 31, 0), {"wide_fp8_pages": True}),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
-    ((0, 33, 0), {"gdn_checkpoint": True, "gdn_alignment": 64, "v2_selects": True}),
+    (
+        (0, 33, 0),
+        {
+            "sparse_retention": True,
+            "gdn_checkpoint": True,
+            "gdn_alignment": 64,
+            "v2_selects": True,
+        },
+    ),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""
 

@@ -14,6 +14,7 @@ from kvroom.models import parts
 from kvroom.models.hf.common import INNER, Sizes, check_groups, head_dim, model, sizes
 from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.dense import decoder, kind_of, llama_tensors
+from kvroom.models.kinds import HeadedAttention
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.units import ceil_div
@@ -226,7 +227,7 @@ def nemotron_nas(c: Config) -> ModelSpec:
     made: dict[Any, Layer] = {}
     each = [made.setdefault(layer, layer) for layer in blocks]
     stored = [kind for layer in made for kind in layer.stores]
-    kv_heads = max((getattr(kind, "kv_heads", 0) for kind in stored), default=0)
+    kv_heads = max((k.kv_heads for k in stored if isinstance(k, HeadedAttention)), default=0)
     return model(
         c,
         each,

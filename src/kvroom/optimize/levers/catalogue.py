@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
-from kvroom.engines.releases import shown
-from kvroom.engines.support import CACHE, CONTEXT_RANKS, NAMES, WEIGHTS, Need, listed, refusal
+from kvroom.engines.registry import engine_of
+from kvroom.engines.support import Requirements
 from kvroom.errors import KvroomError
 from kvroom.models import catalogue
 from kvroom.models.dtypes import cache_dtype
@@ -44,9 +43,10 @@ def levers_of(made: Workings) -> list[Lever]:
 
 
 def _dtypes(
-    key: str, table: Mapping[str, Need], quality: Mapping[str, Effect], made: Workings
+    key: str, table: Requirements, quality: Mapping[str, Effect], made: Workings
 ) -> Iterator[Lever]:
     s, d = made.plan.scenario, made.deployment
+    engine = engine_of(s.engine)
     words = {"kv_dtype": "cache", "weight_dtype": "weights"}[key]
     for dtype, need in table.items():
         name = f"{key}={dtype}"
@@ -55,11 +55,11 @@ def _dtypes(
             label=f"{words} in {dtype}",
             family=key,
             patch={key: dtype},
-            needs=tuple(listed(need, s.engine)),
+            needs=tuple(need.listed(engine.label)),
             quality=quality.get(dtype),
             latency=LATENCY.get(name),
             one_flag=need.flag,
-            refusal=refusal(need, s.engine, s.engine_version, d.device),
+            refusal=need.refusal(engine.label, s.engine_version, d.device),
         )
 
 
@@ -69,57 +69,39 @@ def _cache(made: Workings) -> Iterator[Lever]:
         return  # the engine's own flag wins over the key
     table = {
         n: need
-        for n, need in CACHE.get(s.engine, {}).items()
+        for n, need in engine_of(s.engine).support.cache.items()
         if cache_dtype(n).bytes_for(128) < d.kv.bytes_for(128)
     }
     yield from _dtypes("kv_dtype", table, CACHE_QUALITY, made)
 
 
 def _weights(made: Workings) -> Iterator[Lever]:
-    table = WEIGHTS.get(made.plan.scenario.engine, {})
+    table = engine_of(made.plan.scenario.engine).support.weights
     wide = made.deployment.weights.quantisation.linear.bits
     narrower = {n: need for n, need in table.items() if (4 if "4" in n else 8) < wide}
     yield from _dtypes("weight_dtype", narrower, WEIGHT_QUALITY, made)
 
 
-SHARES: Mapping[str, tuple[str, tuple[float, ...], float]] = {
-    "vllm": ("gpu_memory_utilization", (0.95, 0.97), 0.92),
-    "sglang": ("mem_fraction_static", (0.92,), 0.0),
-    "tensorrt-llm": ("kv_cache_free_gpu_memory_fraction", (0.95,), 0.9),
-}
-"""Engine → the flag for its share of memory, values worth trying, its default (0: the engine's rule)."""
-SEQUENCES: Mapping[str, str] = {
-    "vllm": "max_num_seqs",
-    "sglang": "max_running_requests",
-    "tensorrt-llm": "max_batch_size",
-}
-"""Engine → the flag for how many sequences its scheduler runs at once."""
-
-
 def _flags(made: Workings) -> Iterator[Lever]:
     s = made.plan.scenario
     args = s.engine_args
-    flag, shares, default = SHARES.get(s.engine, ("", (), 0.0))
-    short = flag.removeprefix("kv_cache_")
-    flag = short if short in args else flag  # TensorRT-LLM has two names for its share
-    now = args.get(flag, default)
-    for share in shares if "kv_cache_config" not in args else ():
+    limits = engine_of(s.engine).limits
+    flag = limits.share_flag(args)
+    now = args.get(flag, limits.usual_share)
+    for share in limits.share_values if "kv_cache_config" not in args else ():
         if isinstance(now, int | float) and share > now:
             yield _flag(flag, share, f"{flag.replace('_', ' ')} {share:g}", "share", SAME)
-    if s.engine == "vllm":
-        for tokens in (2048, 4096, 16384):
-            if args.get("max_num_batched_tokens") != tokens:
-                words = f"{say_tokens(tokens)} in a step at most"
-                yield _flag("max_num_batched_tokens", tokens, words, "budget", SAME)
-        if not args.get("enforce_eager"):
-            yield _flag("enforce_eager", True, "no CUDA graphs", "graphs", SAME)
+    for trial in limits.trials:
+        stated = args.get(trial.flag)
+        if (bool(stated) if trial.value is True else stated) != trial.value:
+            yield _flag(trial.flag, trial.value, trial.words, trial.family, SAME)
     for refused in made.answer.refusals:
         for name, value in refused.args.items():
             yield _flag(name, value, f"what {s.engine} would start with", "start", SAME)
     taken = made.plan.capacity.engine and made.plan.capacity.engine.max_running_requests
-    if made.plan.verdict.binding == "max_num_seqs" and s.engine in SEQUENCES and taken:
+    if made.plan.verdict.binding == "max_num_seqs" and limits.sequences and taken:
         yield _flag(
-            SEQUENCES[s.engine], 2 * taken, "twice as many sequences at once", "sequences", SAME
+            limits.sequences, 2 * taken, "twice as many sequences at once", "sequences", SAME
         )
 
 
@@ -139,7 +121,7 @@ def _stairs(made: Workings) -> Iterator[Lever]:
     """Counting what requests really hold, where the workload says how long they are: plain arithmetic
     reserves the longest for each, while the engines page and share prefixes by themselves."""
     c = made.plan.capacity
-    if made.deployment.engine != "arithmetic":
+    if not engine_of(made.deployment.engine).ceiling:
         return
     if c.expected.requests is not None:
         yield Lever(
@@ -182,7 +164,7 @@ def _layouts(s: Scenario, d: Deployment, more: int) -> Iterator[Lever]:
     experts = most_experts(d.model)
     if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
         yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
-    if s.dcp == 1 and s.engine in CONTEXT_RANKS:
+    if s.dcp == 1 and engine_of(s.engine).support.context_ranks:
         for dcp in context_cuts(d.model, s.tp):
             yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
 
@@ -216,20 +198,18 @@ def _layout(s: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: int = 1
     )
 
 
-MODULES = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "tensorrt_llm"}
-
-
 def _version(s: Scenario) -> Iterator[Lever]:
-    if s.engine not in MODULES or s.engine_version is None:
+    engine = engine_of(s.engine)
+    newest = engine.newest
+    if s.engine_version is None or not newest:
         return
-    newest = shown(import_module(f"kvroom.engines.{MODULES[s.engine]}.versions").NEWEST)
     if newest != s.engine_version.strip().removeprefix("v"):
         yield Lever(
             id=f"engine_version={newest}",
-            label=f"{NAMES[s.engine]} {newest}",
+            label=f"{engine.label} {newest}",
             family="version",
             patch={"engine_version": newest},
-            needs=(f"{NAMES[s.engine]} {newest}",),
+            needs=(f"{engine.label} {newest}",),
             quality=SAME,
             one_flag=False,
         )

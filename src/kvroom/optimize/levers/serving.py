@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kvroom.engines.support import DRAFTING, OFFLOAD, SPLIT, listed, refusal
+from kvroom.engines.registry import engine_of
 from kvroom.optimize.levers.lever import SAME, Lever
 from kvroom.optimize.levers.published import LATENCY, Effect
 from kvroom.scenario.scenario import Scenario
@@ -40,7 +40,8 @@ def drafting(s: Scenario, d: Deployment) -> Iterator[Lever]:
                 quality=LOSSLESS,
             )
         return
-    for method, need in DRAFTING.get(s.engine, {}).items():
+    engine = engine_of(s.engine)
+    for method, need in engine.support.drafting.items():
         if (method == "mtp" and not d.model.mtp) or not d.model.generates:
             continue
         tokens = DEFAULT_TOKENS.get(method, 3)
@@ -50,11 +51,11 @@ def drafting(s: Scenario, d: Deployment) -> Iterator[Lever]:
             label=f"{tokens} drafted by {WORDS[method]}, {chance:g} of them kept (assumed)",
             family="speculation",
             patch={"speculation": {"method": method}},
-            needs=tuple(listed(need, s.engine)),
+            needs=tuple(need.listed(engine.label)),
             quality=LOSSLESS,
             latency=LATENCY["speculation"],
             one_flag=need.flag,
-            refusal=refusal(need, s.engine, s.engine_version, d.device),
+            refusal=need.refusal(engine.label, s.engine_version, d.device),
         )
 
 
@@ -62,14 +63,15 @@ def tiers(s: Scenario, d: Deployment) -> Iterator[Lever]:
     """Memory of the machine under the cache: host memory, then disks too."""
     if s.tiers is not None:
         return
-    need = OFFLOAD.get(s.engine)
+    engine = engine_of(s.engine)
+    need = engine.support.offload
     for kinds in (("host",), ("host", "nvme")):
         yield Lever(
             id=f"tiers={'+'.join(kinds)}",
             label=f"cached prefixes kept in {' and '.join(kinds)} memory",
             family="tiers",
             patch={"tiers": [{"kind": kind} for kind in kinds]},
-            needs=tuple(listed(need, s.engine)) if need else (),
+            needs=tuple(need.listed(engine.label)) if need else (),
             quality=SAME,
             one_flag=bool(need and need.flag) and len(kinds) == 1,
             refusal=None if need else f"not known of {s.engine}",
@@ -80,7 +82,8 @@ def pools(s: Scenario, d: Deployment) -> Iterator[Lever]:
     """Prompts and answers on cards of their own: the same cards, split in up to three ways."""
     if s.disaggregation is not None or s.fleet is not None:
         return
-    need = SPLIT.get(s.engine)
+    engine = engine_of(s.engine)
+    need = engine.support.split
     for prefill, decode in _splits(s):
         first, second = prefill["count"], decode["count"]
         half = f",tp={prefill['tp']}" if "tp" in prefill else ""
@@ -89,7 +92,7 @@ def pools(s: Scenario, d: Deployment) -> Iterator[Lever]:
             label=f"prompts on {first} of {first + second} replicas, answers on {second}",
             family="disaggregation",
             patch={"disaggregation": {"prefill": prefill, "decode": decode}, "replicas": 1},
-            needs=tuple(listed(need, s.engine)) if need else (),
+            needs=tuple(need.listed(engine.label)) if need else (),
             quality=SAME,
             latency=LATENCY["disaggregation"],
             one_flag=False,

@@ -7,17 +7,22 @@ from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from typing import Any
 
-from kvroom.engines.support import CACHE, CONTEXT_RANKS, WEIGHTS, refusal
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.engines.base import Engine
+from kvroom.engines.registry import engine_of
+from kvroom.engines.support import Requirements
+from kvroom.errors import KvroomError
 from kvroom.hardware import all_devices
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
+from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
 from kvroom.models.load import load
 from kvroom.models.quantization.names import named
 from kvroom.models.spec import ModelSpec
 from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
-from kvroom.scenario.scenario import ENGINES, MAX_GPUS, Scenario, check_keys
+from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import MAX_GPUS, check_keys
 from kvroom.sharding.layout import context_cuts, most_experts
 from kvroom.units import check_float, check_int
 
@@ -41,7 +46,7 @@ class Space:
 
     gpus: tuple[Any, ...] = ()
     counts: tuple[int, ...] = COUNTS
-    engines: tuple[str, ...] = ("vllm",)
+    engines: tuple[str, ...] = (DEFAULT_ENGINE,)
     weight_dtypes: tuple[str, ...] = ()
     kv_dtypes: tuple[str, ...] = ()
     budgets: tuple[int, ...] = ()
@@ -76,9 +81,7 @@ class Space:
         for share in made.shares:
             check_float("--shares", share, low=0.01, high=1.0)
         for name in made.engines:
-            if name not in ENGINES:
-                fix = did_you_mean(name, ENGINES, f"One of: {', '.join(ENGINES)}.")
-                raise KvroomError("--engines", name, "is no engine that kvroom knows", fix)
+            engine_name("--engines", name)
         for gpu in made.gpus:
             resolve(gpu)
         return made
@@ -126,10 +129,10 @@ def candidates(base: Scenario, space: Space) -> Iterator[Candidate]:
         for count in sorted(set(space.counts)):
             for layout in layouts(model, count):
                 for engine in space.engines:
-                    if layout["dcp"] > 1 and engine not in CONTEXT_RANKS:
+                    if layout["dcp"] > 1 and not engine_of(engine).support.context_ranks:
                         continue
-                    for widths in _widths(base, space, device, engine):
-                        for args in _settings(base, space, engine, model):
+                    for widths in _widths(base, space, device, engine_of(engine)):
+                        for args in _settings(base, space, engine_of(engine), model):
                             keys = {"gpu": gpu, "engine": engine, **layout, **widths, **args}
                             yield Candidate(keys=keys)
 
@@ -142,7 +145,7 @@ def layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
     """
     experts, heads = most_experts(model), model.q_heads or 2**20
     windowed = any(
-        kind.kind == "window" for kind, _ in model.stores
+        isinstance(kind, SlidingWindow) for kind, _ in model.stores
     )  # vLLM does not share those out
     for tp in range(min(count, MOST_TENSOR_RANKS), 0, -1):
         if count % tp or heads % tp:
@@ -156,18 +159,20 @@ def layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
             yield from ({**base, "dp": rest, "ep": count, "dcp": n} for n in shared)
 
 
-def _widths(base: Scenario, space: Space, device: Device, engine: str) -> Iterator[dict[str, Any]]:
-    weights = space.weight_dtypes or _usual(WEIGHTS.get(engine, {}), WEIGHT_QUALITY, OWN)
-    caches = space.kv_dtypes or _usual(CACHE.get(engine, {}), CACHE_QUALITY, "auto")
+def _widths(
+    base: Scenario, space: Space, device: Device, engine: Engine
+) -> Iterator[dict[str, Any]]:
+    weights = space.weight_dtypes or _usual(engine.support.weights, WEIGHT_QUALITY, OWN)
+    caches = space.kv_dtypes or _usual(engine.support.cache, CACHE_QUALITY, "auto")
     if base.weight_dtype is not None and not space.weight_dtypes:
         weights = (base.weight_dtype,)
     if base.kv_dtype != "auto" and not space.kv_dtypes:
         caches = (base.kv_dtype,)
     for weight in weights:
-        if _ruled_out(WEIGHTS, weight, base, device, engine):
+        if _ruled_out(engine.support.weights, weight, base, device, engine):
             continue
         for cache in caches:
-            if not _ruled_out(CACHE, cache, base, device, engine):
+            if not _ruled_out(engine.support.cache, cache, base, device, engine):
                 yield {"weight_dtype": None if weight == OWN else weight, "kv_dtype": cache}
 
 
@@ -177,32 +182,13 @@ def _usual(needs: Mapping[str, Any], quality: Mapping[str, Any], own: str) -> tu
 
 
 def _ruled_out(
-    table: Mapping[str, Mapping[str, Any]], dtype: str, base: Scenario, device: Device, engine: str
+    table: Requirements, dtype: str, base: Scenario, device: Device, engine: Engine
 ) -> bool:
-    need = table.get(engine, {}).get(dtype)
-    version = base.engine_version if engine == base.engine else None
-    return need is not None and refusal(need, engine, version, device) is not None
+    need = table.get(dtype)
+    version = base.engine_version if engine.name == base.engine else None
+    return need is not None and need.refusal(engine.label, version, device) is not None
 
 
-FLAGS: Mapping[str, Mapping[str, str]] = {
-    "budgets": {
-        "vllm": "max_num_batched_tokens",
-        "sglang": "chunked_prefill_size",
-        "tensorrt-llm": "max_num_tokens",
-    },
-    "shares": {
-        "vllm": "gpu_memory_utilization",
-        "sglang": "mem_fraction_static",
-        "tensorrt-llm": "kv_cache_free_gpu_memory_fraction",
-    },
-    "sequences": {
-        "vllm": "max_num_seqs",
-        "sglang": "max_running_requests",
-        "tensorrt-llm": "max_batch_size",
-        "llama.cpp": "parallel",
-    },
-}
-"""Choices of a Space that are flags of engines."""
 LEFT_OUT = (
     "offload to host memory and disks",
     "prefill and decode on separate machines",
@@ -214,31 +200,27 @@ LEFT_OUT = (
 
 
 def _settings(
-    base: Scenario, space: Space, engine: str, model: ModelSpec
+    base: Scenario, space: Space, engine: Engine, model: ModelSpec
 ) -> Iterator[dict[str, Any]]:
-    """The settings to try; flags asked for stay with the engine that they were asked for.
-
-    vLLM refuses more sequences than its pool has blocks of recurrent state, which its default is on most
-    cards: such models are tried with fewer.
-    """
-    args = dict(base.engine_args) if engine == base.engine else {}
-    version = {"engine_version": base.engine_version if engine == base.engine else None}
+    """The settings to try; flags asked for stay with the engine that they were asked for."""
+    args = dict(base.engine_args) if engine.name == base.engine else {}
+    version = {"engine_version": base.engine_version if engine.name == base.engine else None}
     tried: list[list[tuple[str, Any]]] = []
-    for choice, flags in FLAGS.items():
-        flag, values = flags.get(engine), getattr(space, choice)
-        if choice == "sequences" and engine == "vllm" and not values and _recurrent(model):
-            values = FEW_SEQUENCES
-        if values and flag is not None and flag not in args:
+    limits = engine.limits
+    sequences = space.sequences or (limits.state_sequences if _recurrent(model) else ())
+    for flag, values in (
+        (limits.batch_tokens, space.budgets),
+        (limits.share, space.shares),
+        (limits.sequences, sequences),
+    ):
+        if values and flag and flag not in args:
             tried.append([(flag, value) for value in values])
     for chosen in product(*tried):
         yield {"engine_args": {**args, **dict(chosen)}, **version}
 
 
-FEW_SEQUENCES = (256, 64)
-
-
 def _recurrent(model: ModelSpec) -> bool:
-    return any(kind.kind in ("state", "conv") for kind, _ in model.stores)
+    return any(isinstance(kind, RecurrentState | ConvState) for kind, _ in model.stores)
 
 
 def count_of(found: Sequence[Candidate]) -> str:

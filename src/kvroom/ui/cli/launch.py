@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
 
+from kvroom import api
 from kvroom.ui.cli.options import scenario_from, scenario_options
-from kvroom.ui.cli.shell import WOULD_NOT_START, answers_errors, json_option, say
+from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 
 @click.command(
@@ -24,16 +24,8 @@ def launch(*, form: str, as_json: bool, **given: Any) -> None:
     `kvroom plan --from-command` reads such a command, or one that you have, back. No command that its
     engine would refuse is handed out: exit status 3 then, and why.
     """
-    from kvroom.ui.terminal import launch as face
-
-    made = face.ask(scenario_from(given))
-    if made.refused:
-        if as_json:
-            say({"refused": made.refused, "scenario": made.scenario})
-        else:
-            click.echo(made.refused, err=True)
-        sys.exit(WOULD_NOT_START)
+    command = api.launch(scenario_from(given))
     if as_json:
-        say(made)
+        say(command)
     else:
-        click.echo(face.show(made, form))
+        click.echo(command.text(form))

@@ -16,10 +16,9 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.latency.traffic import MAX_BATCH, compute_dtype, smallest
 from kvroom.models import catalogue
-from kvroom.models.dtypes import Dtype
-from kvroom.models.kinds import LayerKind, TiedWindow
+from kvroom.models.kinds import FullAttention, HeadedAttention, LayerKind
 from kvroom.planner.plan import Workings
-from kvroom.planner.verdict import requests_held
+from kvroom.scenario.engine_names import CEILING_ENGINE
 
 CURVE = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
          192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)  # fmt: skip
@@ -54,7 +53,7 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     else:
         found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
         found.append("breaks" if held["short_bytes"] else "capped")
-    found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
+    found.append("arithmetic" if plan.scenario.engine == CEILING_ENGINE else "engine")
     found += ["many"] if held["gpus"] > 1 else []
     found += ["experts"] if plan.weights.active_params < plan.weights.params else []
     found.append("level" if plan.step.crossover_batch is None else "crosses")
@@ -75,7 +74,7 @@ def memory(w: Workings) -> dict[str, Any]:
     """
     plan, d = w.plan, w.deployment
     gpus = d.layout.gpus
-    room = requests_held(d, w.answer, plan.capacity.ceiling) if w.answer.starts else 0
+    room = w.held if w.answer.starts else 0
     pools = d.layout.dp * w.answer.pools
     pool = plan.memory.kv_bytes * gpus
     each = stored = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
@@ -83,6 +82,8 @@ def memory(w: Workings) -> dict[str, Any]:
     if counted and each:
         # As the engine counts: whole blocks, padding in.
         each = floor(pool / (pools * counted))
+    if lengths := plan.capacity.of_lengths.requests:
+        each = stored = floor(pool / lengths)
     asked = plan.scenario.concurrency
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
@@ -139,16 +140,16 @@ def price(w: Workings) -> dict[str, Any]:
             {
                 "kind": kind.kind,
                 "layers": count,
-                "factors": _factors(kind),
-                "bits": _dtype(kind, d.kv).bits,
-                "scales": _dtype(kind, d.kv).scale_bytes > 0,
-                "window_tokens": getattr(kind, "window", None) or getattr(kind, "chunk", None),
+                "factors": [{"name": name, "value": value} for name, value in kind.factors()],
+                "bits": kind.dtype_of(d.kv).bits,
+                "scales": kind.dtype_of(d.kv).scale_bytes > 0,
+                "window_tokens": kind.window_tokens,
                 "bytes_per_layer": kind.entry_bytes(d.kv),
                 "entry_bytes": kind.entry_bytes(d.kv) * count,
                 "bytes_per_token": float(kind.growth(d.kv) * count),
                 "bytes_per_request": kind.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens)
                 * count,
-                "sentence": _says(kind),
+                "sentence": kind.sentence(),
             }
             for kind, count in stores
         ],
@@ -163,7 +164,7 @@ def _read_s(w: Workings) -> float | None:
     """Seconds of the plan's step that go into reading one request's cache and state."""
     if w.timing is None:
         return None
-    terms, _ = w.timing.step(w.plan.step.batch, w.deployment.context_tokens)
+    terms, _ = w.timing.step(w.plan.step.batch, w.plan.step.request_tokens)
     return terms.cache_s / w.plan.step.batch
 
 
@@ -177,10 +178,12 @@ def _turns(w: Workings) -> dict[str, Any]:
     model, asked = w.deployment.model, w.plan.scenario.model
     found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
     kinds = [k for k, _ in model.stores]
-    config = asked.get("config", {}) if isinstance(asked, dict) else _published(asked)
-    head = getattr(kinds[0], "k_dim", None) if kinds else None
-    if len(kinds) != 1 or kinds[0].kind != "full" or "num_key_value_heads" not in config:
+    own = asked.get("config") if isinstance(asked, dict) else _published(asked)
+    config = own if isinstance(own, Mapping) else {}
+    plain = kinds[0] if len(kinds) == 1 else None
+    if not isinstance(plain, FullAttention) or "num_key_value_heads" not in config:
         return found
+    head = plain.k_dim
     return found | {
         "config": {"head_dim": head, **config},
         "layers": {"key": "num_hidden_layers", "steps": list(range(1, 161))},
@@ -188,7 +191,7 @@ def _turns(w: Workings) -> dict[str, Any]:
             "key": "num_key_value_heads",
             "steps": [n for n in range(1, model.q_heads + 1) if model.q_heads % n == 0],
         },
-        "width": {"key": "head_dim", "steps": sorted({32, 64, 96, 128, 192, 256, head or 128})},
+        "width": {"key": "head_dim", "steps": sorted({32, 64, 96, 128, 192, 256, head})},
     }
 
 
@@ -209,53 +212,6 @@ def _times(w: Workings, short: int, long: int) -> float | None:
     return stored(long) / stored(short) if stored(short) else None
 
 
-def _dtype(kind: LayerKind, kv: Dtype) -> Dtype:
-    return getattr(kind, "dtype", None) or kv
-
-
-def _factors(kind: LayerKind) -> list[dict[str, Any]]:
-    """The numbers that one layer keeps for one token (or, of state, for one request)."""
-
-    def factor(name: str, value: int) -> dict[str, Any]:
-        return {"name": name, "value": value}
-
-    heads = getattr(kind, "kv_heads", None)
-    if heads is not None:
-        k, v = getattr(kind, "k_dim", 0), getattr(kind, "v_dim", 0)
-        if isinstance(kind, TiedWindow):
-            return [factor("heads", heads), factor("width, key and value in one", k)]
-        if k == v:
-            return [factor("heads", heads), factor("width", k), factor("key and value", 2)]
-        return [factor("heads", heads), factor("key width + value width", k + v)]
-    if kind.kind == "latent":
-        return [factor("latent + rotary numbers", kind.latent_dim + kind.rope_dim)]  # type: ignore[attr-defined]
-    if kind.kind == "state":
-        return [factor("heads", kind.heads), factor("numbers a head", kind.head_elements)]  # type: ignore[attr-defined]
-    if kind.kind == "conv":
-        return [factor("channels", kind.width), factor("columns", kind.columns)]  # type: ignore[attr-defined]
-    dim = getattr(kind, "dim", None)
-    return [factor("numbers a key", dim)] if dim is not None else []
-
-
-_SAYS = {
-    "full": "keeps every token",
-    "window": "keeps the last {n} tokens only",
-    "chunked": "keeps the current chunk of {n} tokens only",
-    "latent": "keeps one compressed vector a token for all heads",
-    "indexer": "keeps a small key a token, to choose what is read",
-    "compressed": "keeps one vector for every {r} tokens",
-    "state": "keeps a state of fixed size, however long the text",
-    "conv": "keeps the last few inputs of a short convolution",
-    "cross": "keeps the encoder's output, once a request",
-    "shared": "keeps nothing: reads what an earlier layer kept",
-}
-
-
-def _says(kind: LayerKind) -> str:
-    n = getattr(kind, "window", None) or getattr(kind, "chunk", None) or 0
-    return _SAYS.get(kind.kind, "").format(n=f"{n:,}", r=getattr(kind, "ratio", 1))
-
-
 def _attention(kinds: list[LayerKind]) -> str:
     """The family in the field's own letters: MHA, GQA, MQA, MLA, or hybrid of several kinds."""
     found = {k.kind for k in kinds} - {"shared", "indexer", "conv"}
@@ -263,7 +219,7 @@ def _attention(kinds: list[LayerKind]) -> str:
         return "hybrid"
     if found & {"latent", "compressed"}:
         return "MLA"
-    heads = [(getattr(k, "kv_heads", 0), getattr(k, "q_heads", 0)) for k in kinds]
+    heads = [(k.kv_heads, k.q_heads) for k in kinds if isinstance(k, HeadedAttention)]
     kv, q = max(heads, default=(0, 0))
     if not kv:
         return "none"
@@ -276,8 +232,8 @@ def step(w: Workings) -> dict[str, Any]:
     ``compute_batch`` is the smallest batch at which the cards' arithmetic takes longer than their
     memory at both peaks; None where the card's arithmetic is not stated or never does.
     """
-    plan, d, t = w.plan, w.deployment, w.traffic
-    tokens = d.context_tokens
+    plan, t = w.plan, w.traffic
+    tokens = plan.step.request_tokens
     moved = plan.step.bytes
     total = moved.weights + moved.kv + moved.state
     alone = t.step_bytes(1, tokens)
@@ -298,7 +254,7 @@ def step(w: Workings) -> dict[str, Any]:
 
 
 def _point(w: Workings, batch: int) -> dict[str, Any]:
-    moved = w.traffic.step_bytes(batch, w.deployment.context_tokens)
+    moved = w.traffic.step_bytes(batch, w.plan.step.request_tokens)
     cache = moved.kv + moved.state
     return {
         "batch": batch,
@@ -319,7 +275,7 @@ def _compute_batch(w: Workings) -> int | None:
     d, t, peak = w.deployment, w.traffic, _peak(w)
     if peak is None:
         return None
-    tokens, rate = d.context_tokens, d.device.memory_bytes_per_s
+    tokens, rate = w.plan.step.request_tokens, d.device.memory_bytes_per_s
 
     def computes(batch: int) -> bool:
         moved = t.step_bytes(batch, tokens)

@@ -11,21 +11,22 @@ import base64
 import binascii
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.explanation import Explanation
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import PS_PER_S
-from kvroom.optimize.cliff import Point, Sweep, parse_sweep, sweep, to_dict
-from kvroom.planner.plan import work
-from kvroom.planner.simulate import Objective, Simulated, parse_slo, serve
-from kvroom.scenario.scenario import Scenario, check_keys
-from kvroom.simulator.fleet import Moment
+from kvroom.optimize.cliff import CliffPoint, parse_range
+from kvroom.planner.simulate import Objective, Simulated, parse_slo
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import check_keys
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
-from kvroom.ui.terminal import reuse as reusing
+from kvroom.simulator.timeline import Moment
+from kvroom.ui.cli.reuse import capacities
 from kvroom.ui.web import replays
 from kvroom.ui.web.streaming import Gone, Talk
 from kvroom.units import ceil_div, check_int, parse_tokens
@@ -140,7 +141,7 @@ class Question:
     scenario: Scenario
     source: Synthetic | Bounded
     slo: tuple[Objective, ...]
-    cliff: Sweep | None
+    cliff: str | None
     frames: bool
     replay: replays.Replay | None
 
@@ -150,7 +151,7 @@ def simulate(given: Any, talk: Talk) -> None:
     watched = Watched(talk)
     asked = _question(given, watched)
     watched.expected = getattr(asked.source, "requests", None)
-    more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", _written(asked.cliff))
+    more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", asked.cliff)
     if given.get("trace") is not None:
         more += ("--trace", str(given["trace"].get("name") or "FILE"))
     command = replays.command_of(asked.scenario, *more, "--json")
@@ -159,27 +160,30 @@ def simulate(given: Any, talk: Talk) -> None:
     if asked.cliff is not None:
         _cliff(asked, asked.cliff, watched)
         return
-    made = serve(
-        work(asked.scenario, paths=False),
-        asked.source,
+    simulation = api.simulate(
+        asked.scenario,
+        trace=asked.source,
         slo=asked.slo,
+        keep_requests=False,
         watch=watched.moment,
-        tell=watched.frame if asked.frames else None,
+        on_frame=watched.frame if asked.frames else None,
+        paths=False,
+        hub=False,
     )
     if talk.gone():
         raise Gone
     watched.flush()
-    said = [*made.warnings]
-    if made.fleet.stopped:
+    answer = simulation.to_dict()
+    said = answer["warnings"]
+    if simulation.stopped:
         said.append("ended before all was served: a page's simulation is limited")
     if isinstance(asked.source, Bounded) and asked.source.more:
         said.append(f"only the first {MOST_PICTURED} requests of the trace are played")
-    answer = replace(made, warnings=tuple(said)).to_dict()
     talk.say(
         {
             "kind": "answer",
             "answer": answer,
-            "explanations": [e.to_dict() for e in explanations(made, answer)],
+            "explanations": [e.to_dict() for e in explanations(simulation.run, answer)],
             "command": command,
             "worst_s": watched.worst.to_dict()["start_s"] if watched.worst else None,
         }
@@ -193,28 +197,25 @@ def _of_replay(replay: replays.Replay | None) -> dict[str, Any]:
     return {key: getattr(replay, key) for key in keys}
 
 
-def _written(cliff: Sweep) -> str:
-    return f"{cliff.key}={cliff.low:g}..{cliff.high:g}"
-
-
-def _cliff(asked: Question, wanted: Sweep, watched: Watched) -> None:
+def _cliff(asked: Question, over: str, watched: Watched) -> None:
     talk = watched.talk
 
-    def told(point: Point) -> None:
+    def told(point: CliffPoint) -> None:
         talk.say({"kind": "point", "point": point.to_dict()})
 
-    points = sweep(
-        wanted,
+    cliff = api.cliff(
+        over,
         asked.scenario,
-        asked.source,
+        trace=asked.source,
         slo=asked.slo,
         watch=watched.moment,
-        paths=False,
         on_point=told,
+        paths=False,
+        hub=False,
     )
     if talk.gone():
         raise Gone
-    talk.say({"kind": "answer", "answer": to_dict(wanted, points), "cut": watched.cut})
+    talk.say({"kind": "answer", "answer": cliff.to_dict(), "cut": watched.cut})
 
 
 def _question(given: Any, watched: Watched) -> Question:
@@ -240,9 +241,10 @@ def _question(given: Any, watched: Watched) -> Question:
     cliff = given.get("cliff")
     wanted = None
     if cliff is True and replay is not None:
-        wanted = replay.sweep
+        wanted = replay.cliff
     elif cliff:
-        wanted = parse_sweep(str(cliff), "cliff")
+        parse_range(str(cliff), "cliff")
+        wanted = str(cliff)
     return Question(
         scenario=scenario,
         source=bounded or _made_up(scenario, given.get("seed"), most, watched),
@@ -327,20 +329,17 @@ def reuse(given: Any, talk: Talk) -> None:
     policies = given.get("policies") or ["lru"]
     if not isinstance(policies, list) or len(policies) > 5:
         raise KvroomError("policies", None, "is no short list of policies", 'Send ["lru"].')
-    found = reusing.ask(
+    found = api.reuse(
         trace=None if given.get("trace") is None else _held(given["trace"]),
         workload=None if spec is None else str(spec),
         block_tokens=size,
-        hash_tokens=None,
         policies=[str(p) for p in policies],
-        capacity=_text(given, "capacity"),
+        capacities=capacities(_text(given, "capacity")),
         model=_text(given, "model"),
         kv_dtype=_text(given, "kv_dtype") or "auto",
-        hbm=None,
-        host=None,
-        nvme=None,
-        skip_bad_lines=False,
         passing=lambda requests: watched.passing(requests, blocks),
+        paths=False,
+        hub=False,
     )
     talk.say({"kind": "answer", "answer": found.to_dict(), "of": found.name, "workload": spec})
 

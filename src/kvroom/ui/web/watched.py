@@ -25,8 +25,8 @@ from kvroom.errors import KvroomError
 from kvroom.observe.endpoint import Endpoint
 from kvroom.observe.prometheus import Reading
 from kvroom.observe.recording import cache_of, concurrency_of
-from kvroom.observe.watch import Sample, Watcher
-from kvroom.ui.terminal.watch import look, spread
+from kvroom.observe.watch import Sample, Watcher, look
+from kvroom.ui.terminal.watch import spread
 
 INTERVAL_S, TIMEOUT_S = 1.0, 5.0
 HISTORY = 120

@@ -7,8 +7,8 @@ from typing import Any
 
 from kvroom.answer.explanation import Explanation
 from kvroom.planner.plan import Workings
+from kvroom.scenario.command_line import command
 from kvroom.ui.terminal import times
-from kvroom.ui.web.takeaway import command
 
 
 def sectioned(

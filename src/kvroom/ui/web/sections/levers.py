@@ -17,10 +17,11 @@ from kvroom.errors import KvroomError
 from kvroom.optimize.cost import ORDERS, Figures, figures_of
 from kvroom.optimize.levers.rank import Levers, levers
 from kvroom.planner.plan import work
-from kvroom.scenario.scenario import Scenario, Workload
-from kvroom.simulator.fleet import Moment
+from kvroom.scenario.command_line import command
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
+from kvroom.simulator.timeline import Moment
 from kvroom.ui.web.sections import reality, tiers
-from kvroom.ui.web.takeaway import command
 
 MOST_SERVED = 200
 """Requests that are served with each lever."""

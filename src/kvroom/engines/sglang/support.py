@@ -1,0 +1,30 @@
+"""What runs on SGLang, on which chips.
+
+Sources: the choices of ``--kv-cache-dtype``, what its ``ModelRunner`` refuses, and the pages named.
+"""
+
+from __future__ import annotations
+
+from kvroom.engines.support import CDNA, W4, Requirement, Support, drafting, split
+
+_KV = "SGLang documentation, Quantized KV Cache"
+_WEIGHTS = "SGLang documentation, Quantization"
+_AMPERE = "Ampere or later"
+
+SUPPORT = Support(
+    cache={
+        "fp8": Requirement(source=_KV, capability=8.0, chips=_AMPERE, amd=CDNA),
+        "nvfp4": Requirement(source=_KV, capability=10.0, chips="Blackwell"),
+    },
+    weights={
+        "fp8": Requirement(source=_WEIGHTS, capability=8.9, chips="Ada or later", amd=CDNA),
+        "int4": Requirement(
+            source=_WEIGHTS, capability=8.0, chips=_AMPERE, flag=False, checkpoint=W4
+        ),
+    },
+    drafting=drafting("SGLang documentation, Speculative Decoding", "mtp", "eagle3", "ngram"),
+    offload=Requirement(source="SGLang documentation, HiCache Best Practices"),
+    split=split("SGLang documentation, PD Disaggregation", "Mooncake or the NIXL library"),
+    cache_types=("bf16", "fp8", "nvfp4"),
+    capability=7.5,
+)

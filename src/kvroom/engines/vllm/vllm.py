@@ -1,0 +1,103 @@
+"""vLLM: all that it is, behind one Engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvroom.answer.plan import EngineCapacity
+from kvroom.engines.adapters import Adapters
+from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.flags import plain_args
+from kvroom.engines.limits import FlagTrial, LimitFlags
+from kvroom.engines.releases import shown
+from kvroom.engines.serving_rules import ServingRules
+from kvroom.engines.vllm.adapters import adapters_of
+from kvroom.engines.vllm.command import COMMAND
+from kvroom.engines.vllm.drafting import VllmDraftFlags
+from kvroom.engines.vllm.engine import answer
+from kvroom.engines.vllm.log import LOG
+from kvroom.engines.vllm.memory import estimates_graphs
+from kvroom.engines.vllm.metrics import METRICS
+from kvroom.engines.vllm.serving import serving_rules
+from kvroom.engines.vllm.setup import setup
+from kvroom.engines.vllm.support import SUPPORT
+from kvroom.engines.vllm.versions import NEWEST
+from kvroom.models.spec import ModelSpec
+from kvroom.sharding.deployment import Deployment
+from kvroom.units import say_tokens
+
+
+class Vllm(Engine):
+    """vLLM from 0.8.5 to the newest release that is modelled."""
+
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """Blocks, printed tokens and a verdict, by the release's rules."""
+        return answer(deployment)
+
+    def subtracts_graphs(self, deployment: Deployment) -> bool:
+        """Where the release estimates them."""
+        return estimates_graphs(setup(deployment)[0])
+
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Its own scheduler."""
+        return serving_rules(deployment)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The release's utilisation; none where the cache's bytes are given outright."""
+        if plain_args(deployment.args).keys() & {"kv_cache_memory_bytes", "kv_cache_memory"}:
+            return None
+        return LIMITS.share, setup(deployment)[0].rules.utilisation
+
+    def adapters(
+        self, version: str | None, args: Mapping[str, Any], model: ModelSpec
+    ) -> Adapters | None:
+        """The adapters that the flags make room for."""
+        return adapters_of(version, args, model)
+
+
+LIMITS = LimitFlags(
+    batch_tokens="max_num_batched_tokens",
+    share="gpu_memory_utilization",
+    sequences="max_num_seqs",
+    usual_share=0.92,
+    share_values=(0.95, 0.97),
+    state_sequences=(256, 64),
+    trials=(
+        *(
+            FlagTrial(
+                flag="max_num_batched_tokens",
+                value=tokens,
+                words=f"{say_tokens(tokens)} in a step at most",
+                family="budget",
+            )
+            for tokens in (2048, 4096, 16384)
+        ),
+        FlagTrial(flag="enforce_eager", value=True, words="no CUDA graphs", family="graphs"),
+    ),
+)
+VLLM = Vllm(
+    name="vllm",
+    label="vLLM",
+    newest=shown(NEWEST),
+    support=SUPPORT,
+    limits=LIMITS,
+    draft_flags=VllmDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tensor-parallel-size",
+        "activations": "--max-num-batched-tokens",
+        "runtime": "--disable-custom-all-reduce",
+        "graphs": "--enforce-eager, --max-num-seqs, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+        "kv": "--gpu-memory-utilization, --kv-cache-memory-bytes",
+    },
+    known_adapters=True,
+    takes_overrides=True,
+    shares_experts=True,
+    modern_since=(0, 8),
+    takes_token_ids=True,
+    schedule_of_one_rank=True,
+)

@@ -1,0 +1,261 @@
+"""Waits, bands, tiers, hand-overs and money, against the closed forms that they are said to follow."""
+
+from dataclasses import replace
+from math import exp, hypot, sqrt
+
+import pytest
+
+from kvroom.engines.tensorrt_llm.engine import RankMemory as TensorRTBudget
+from kvroom.engines.vllm.memory import Budget as VLLMBudget
+from kvroom.hardware import find
+from kvroom.hardware.node import Machine
+from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock
+from kvroom.latency.disaggregation import adapters_bytes_per_s, occupied_s
+from kvroom.latency.estimate import Timing
+from kvroom.latency.load import Load, served
+from kvroom.latency.own_points import drawn_to
+from kvroom.latency.steady import Steady
+from kvroom.latency.transfer import cache_bytes, transfer_s
+from support import ask, asked
+
+LOAD = Load(
+    input_tokens=1000,
+    output_tokens=100,
+    users=16,
+    cache_slots=1e9,
+    most=1e9,
+    chunk_tokens=8192,
+)
+
+
+def clock(**keys):
+    made = asked("llama-3-8b", "H100-SXM", engine="vllm", **keys).timing.clock
+    return replace(made, k=replace(made.k, wait=0.0, burst=1.0, alone=0.0, room=1.0))
+
+
+def at_half_load(times_at):
+    """The times at the rate at which prompts take half of the steps' time."""
+    low, high = 0.0, 1000.0
+    for _ in range(60):
+        rate = (low + high) / 2
+        t = times_at(rate)
+        busy = 1.0 if t is None or t.ttft_s is None else rate * t.prompt_s
+        low, high = (rate, high) if busy < 0.5 else (low, rate)
+    return t
+
+
+def test_open_arrivals_wait_as_for_one_server_of_equal_services():
+    """M/D/1: ρ / (2·(1 − ρ)) services, half of one at half load (M/M/1 would be a whole one)."""
+    c = clock()
+    t = at_half_load(lambda rate: served(c, replace(LOAD, requests_per_s=rate)))
+    assert t.queued_s == pytest.approx(0.5 * t.prompt_s, rel=1e-3)
+    assert t.tpot_s == pytest.approx(2 * t.step_s, rel=1e-3)  # half of the time is theirs
+    assert t.decoding == pytest.approx(t.requests_per_s * 99 * t.tpot_s, rel=1e-3)  # Little
+
+
+def test_a_loops_user_meets_the_prompts_of_all_others_but_not_its_own():
+    c = clock()
+    t = served(c, LOAD)
+    assert t.prompts_a_step == pytest.approx(15 / 16 * t.decoding / 100, rel=1e-3)
+    assert t.queued_s == pytest.approx(15 / 2 * t.prompt_s)  # half of those who come with it
+
+
+def test_users_without_room_wait_for_the_rounds_before_theirs():
+    t = served(clock(), replace(LOAD, users=40, cache_slots=16))
+    cycle = t.own_s + t.queued_s + 99 * t.tpot_s
+    assert t.no_room_s == pytest.approx((40 / 16 - 1) * cycle)
+    assert t.requests_per_s == pytest.approx(16 / cycle)
+
+
+def test_a_static_batch_decodes_with_half_of_its_answers_written():
+    c = clock()
+    t = served(c, replace(LOAD, static=True))
+    assert t.step_s == c.decode_s(16, 1050)
+    prompts = [a.times(16) for a in c.prefilling(1000)]
+    own = c.prefill(16_000, prompts, chunks=2, prompts=16).seconds
+    assert t.ttft_s == pytest.approx(c.k.first_s + c.k.first_scale * own)
+
+
+STEADY = Steady(
+    clock=StepClock(step_ps=10**6, request_ps=0, token_ps=10**6, prompt_ps=0, reaches=()),
+    input_tokens=1000,
+    output_tokens=10,
+    budget_tokens=1000,
+    ahead=0,
+    alike=False,
+    replicas=1,
+)
+"""A prompt takes a millisecond, a step next to nothing beside it."""
+
+
+def test_prompts_that_fill_a_step_each_wait_their_turn():
+    t = STEADY.open_arrivals(500.0)
+    assert t.prompt_s == pytest.approx(1e-3, rel=0.01)
+    under_way = 0.5 * 1e-3 / 2  # half a step, half of the time one with a prompt
+    assert t.queued_s == pytest.approx(under_way + 0.5 * 1e-3, rel=0.01)
+
+
+def test_who_decodes_looks_back_on_half_of_its_answer():
+    reach = Reach(context_ps=1000, pairs_ps=0)
+    steady = replace(STEADY, clock=replace(STEADY.clock, reaches=(reach,)), output_tokens=100)
+    assert steady.step_s(3) * PS_PER_S == pytest.approx(10**6 + 3 * 1000 * 1050)
+
+
+def test_drafts_end_answers_in_fewer_steps():
+    plain, drafted = (
+        replace(STEADY, clock=replace(STEADY.clock, tokens_a_step=n), output_tokens=100)
+        for n in (1.0, 2.5)
+    )
+    a, b = plain.closed_loop(8), drafted.closed_loop(8)
+    assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 100)
+    assert b.prompts_a_step == pytest.approx(7 / 8 * b.decoding * 2.5 / 100)
+
+
+def test_reach_counts_every_pair():
+    for limit in (None, 7):
+        reach = Reach(context_ps=1, pairs_ps=PAIRS, tokens=limit)
+        for start, tokens in ((0, 5), (3, 10), (20, 4)):
+            back = (start + i + 1 for i in range(tokens))
+            assert reach.pairs(start, tokens) == sum(
+                n if limit is None else min(n, 7) for n in back
+            )
+
+
+def test_experts_are_met_by_chance():
+    e = ExpertReads(all_ps=1e6, decay=0.01, each=3)
+    assert e.ps(10, 20) == pytest.approx(1e6 * (1 - exp(-0.01 * 50)))
+
+
+def test_further_stages_take_a_prompt_on():
+    reach = Reach(context_ps=0, pairs_ps=2 * PAIRS)
+    two = replace(STEADY.clock, stages=3, reaches=(reach,))
+    assert two.passage_ps(10) == 2 * (10 * 10**6 + 2 * 55)
+
+
+def timing(widths, levels):
+    made = asked("llama-3-8b", "H100-SXM", engine="vllm").timing
+    bands = {f"{metric} dense": widths for metric in ("step", "tpot", "ttft")}
+    return replace(made, levels=levels, table={"measured": {}, "bands": bands})
+
+
+def test_bands_of_what_is_not_known_add_up_as_squares():
+    made = timing({"known": 0.3, "gpu": 0.4, "model": 1.2}, ("gpu=x", "model=y"))
+    span = made.span("step", 2.0)
+    wide = hypot(0.3, 0.4, 1.2)
+    assert wide == pytest.approx(1.3)
+    assert (span.low, span.high) == pytest.approx((2 * exp(-wide), 2 * exp(wide)))
+
+
+def test_an_assumed_acceptance_widens_tokens_by_squares_too():
+    keys = {"speculation": {"method": "ngram", "num_speculative_tokens": 3}}
+    made = asked("llama-3-8b", "H100-SXM", engine="vllm", **keys).timing
+    made = replace(made, own_bands={"tpot": 0.3, "step": 0.3})
+    spread = made.clock.drafting.spread
+    assert made.span("tpot", 1.0).high == pytest.approx(exp(hypot(0.3, spread)))
+    assert made.span("step", 1.0).high == pytest.approx(exp(0.3))
+
+
+def test_own_points_narrow_the_band_and_scatter_widens_it():
+    made = timing({"known": 0.3}, ())
+    said = made.clock.decode_s(1, 1000)
+    points = [
+        {"step_s": said * by, "context_tokens": 1000, "concurrency": 1}
+        for by in (exp(0.4), exp(-0.4))
+    ]
+    drawn: Timing = drawn_to(made, points)
+    assert drawn.own_bands["step"] == pytest.approx(hypot(0.3 / sqrt(3), 0.4))
+    (one,) = points[:1]
+    drawn = drawn_to(made, [one])
+    # The shipped calibration keeps 0.15 of a point's weight.
+    assert drawn.clock.k.scale / made.clock.k.scale == pytest.approx(exp(0.4 / 1.15))
+
+
+BANDS = {"activations": (1000, 700, 1300), "runtime": (500, 100, 900)}
+
+
+def test_overheads_of_a_vllm_are_off_independently():
+    budget = VLLMBudget(10_000, 9_000, 3_000, (), {**BANDS, "graphs": (9, 9, 9)}, False, 0)
+    assert budget.cache_bytes() == 9_000 - 3_000 - 1_500
+    assert budget.cache_bytes(-1) == 4_500 - 500  # √(300² + 400²)
+    assert budget.cache_bytes(1) == 4_500 + 500
+
+
+def test_overheads_of_a_tensorrt_llm_are_off_independently():
+    budget = TensorRTBudget(10_000, 0, 3_000, (), BANDS, 1.0)
+    assert budget.free() == 5_500
+    assert budget.free(1) == 5_500 + 500
+    assert budget.free(-1) == 5_500 - 500
+
+
+def test_the_estimate_of_graphs_is_off_by_both_its_parts():
+    from kvroom.engines.vllm.memory import _fitted
+
+    kept = _fitted()
+    graphs, more = kept["accounts"]["graphs"], kept["graph_estimate"]
+    accounts = ask("llama-3-8b", "H100-SXM", engine="vllm").memory.accounts
+    (told,) = (a for a in accounts if a.name == "graphs")
+    assert told.high_bytes / told.bytes == pytest.approx(
+        exp(hypot(graphs["high"], more["high"])), rel=1e-6
+    )
+    assert told.low_bytes / told.bytes == pytest.approx(
+        exp(-hypot(graphs["low"], more["low"])), rel=1e-6
+    )
+
+
+def test_the_slowest_part_sets_a_transfers_time():
+    card = find("H100-SXM")
+    machine = Machine.standard(card, 8)
+    host, nvme, network = (machine.tier(n) for n in ("host", "nvme", "network"))
+    link = card.host_link.bytes_per_s
+    each = 10**10
+    assert transfer_s(machine, "host", each) == pytest.approx(
+        (host.latency_s or 0) + max(8 * each / host.bytes_per_s, each / link)
+    )
+    assert transfer_s(machine, "nvme", each) == pytest.approx(
+        (nvme.latency_s or 0) + 8 * each / nvme.bytes_per_s
+    )
+    slowest = max(each / network.bytes_per_s, 8 * each / host.bytes_per_s, each / link)
+    assert transfer_s(machine, "network", each) == pytest.approx((network.latency_s or 0) + slowest)
+
+
+def test_a_request_is_fetched_to_the_card_that_stores_most_of_it():
+    d = asked("llama-3-8b", "H100-SXM", pp=2, context_tokens=8192).deployment
+    whole = asked("llama-3-8b", "H100-SXM").deployment
+    assert 2 * cache_bytes(d, 1000) == cache_bytes(whole, 1000) == 131_072 * 1000
+
+
+def test_layers_cross_while_the_next_are_computed():
+    assert occupied_s(8.0, 5.0, 4) == 3.0  # what computing did not hide
+    assert occupied_s(8.0, 100.0, 4) == 2.0  # the last layer crosses when it is there
+    assert occupied_s(8.0, 0.0, 1) == 8.0
+
+
+def test_the_pool_with_fewer_cards_has_fewer_adapters():
+    one, four = (asked("llama-3-8b", "H100-SXM", tp=n).deployment for n in (1, 4))
+    alone = adapters_bytes_per_s(one)
+    assert adapters_bytes_per_s(four) == 4 * alone
+    assert adapters_bytes_per_s(one, four) == alone
+
+
+def test_money_and_energy_of_a_step():
+    card = find("H100-SXM")
+    plan = ask("llama-3-8b", "H100-SXM", engine="vllm", tp=2, concurrency=16, context_tokens=4096)
+    rate = 16 / plan.step.seconds
+    assert plan.step.tokens_per_s == pytest.approx(rate)
+    assert plan.cost.usd_per_hour == pytest.approx(2 * card.usd_per_hour)
+    assert plan.cost.usd_per_million_output_tokens == pytest.approx(
+        2 * card.usd_per_hour / 3600 * 1e6 / rate
+    )
+    low, high = (s * 2 * card.tdp_w / rate for s in (0.4, 1.0))
+    joules = plan.cost
+    assert joules.joules_per_output_token == pytest.approx(0.7 * 2 * card.tdp_w / rate)
+    assert (
+        joules.joules_per_output_token_low,
+        joules.joules_per_output_token_high,
+    ) == pytest.approx((low, high))
+
+
+def test_requests_hold_half_of_their_answer_on_average():
+    load = {"input_tokens": 1000, "output_tokens": 400, "concurrency": 4}
+    w = asked("llama-3-8b", "H100-SXM", engine="vllm", workload=load)
+    assert w.load.cache_slots == pytest.approx(w.plan.capacity.engine.kv_tokens / 1200)
