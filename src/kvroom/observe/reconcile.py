@@ -21,7 +21,7 @@ from kvroom.hardware.reader import resolve
 from kvroom.launchers.launch import launch, shell
 from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
-from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
 from kvroom.observe.way import Way, way
 from kvroom.planner.plan import Workings, work

@@ -14,7 +14,7 @@ from typing import Any
 
 from kvroom.engines.flags import plain_args
 from kvroom.engines.registry import engine_of
-from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.planner.plan import Workings
 from kvroom.sharding.ledger import room
 

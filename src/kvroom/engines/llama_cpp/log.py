@@ -123,9 +123,9 @@ _SCHEDULED = {
 """What Ollama's scheduler reckoned before it loaded, up to 0.11 by itself."""
 
 
-def _scheduled(record: Record, found: re.Match[str]) -> None:
+def _scheduled(record: Record, match: re.Match[str]) -> None:
     """The scheduler's own estimate: weights, cache and graph together, and the layers that it placed."""
-    said = dict(re.findall(r"([\w.]+)=(?:\"?\[?)([\d.]+ [KMGT]?i?B|\d+)", found["rest"]))
+    said = dict(re.findall(r"([\w.]+)=(?:\"?\[?)([\d.]+ [KMGT]?i?B|\d+)", match["rest"]))
     record.settings["ollama"] = True
     record.settings["scheduled"] = {
         name: size(said[word]) for word, name in _SCHEDULED.items() if word in said

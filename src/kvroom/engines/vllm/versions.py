@@ -125,6 +125,8 @@ class Rules:
     """The default of max_num_batched_tokens is at most max_num_seqs × max_model_len."""
     expert_adapters: bool = False
     """LoRA adapts routed experts too."""
+    whole_prompts: bool = True
+    """The profile runs a whole max_model_len at once: prefill is not cut into chunks."""
     async_scheduling: bool = False
     """The next step is scheduled before the output of the last is there."""
     reserves_whole_prompt: bool = False
@@ -142,7 +144,7 @@ class Rules:
 
 
 CHANGES: Changes = (
-    ((0, 9, 0), {"a100_small": True}),
+    ((0, 9, 0), {"a100_small": True, "whole_prompts": False}),
     ((0, 9, 1), {"hybrid_manager": True, "request_blocks": True, "start_snapshot": True}),
     ((0, 10, 0), {"chunked_specs": True}),
     (
