@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kvroom.engines.sglang.flags import SglangFlags
 from kvroom.engines.sglang.versions import GPT_OSS, LLAMA4, SglangRules
-from kvroom.memo import Kept
+from kvroom.memo import Memo
 from kvroom.models.kinds import (
     FullAttention,
     HeadedAttention,
@@ -153,7 +153,7 @@ class Traits:
 
 ATTENTION_ONLY = frozenset({"jamba"})
 """Hybrids that are no model of SGLang: it would count each of their layers as attention."""
-_TAKEN: Kept[ModelSpec] = Kept(16)
+_TAKEN: Memo[ModelSpec] = Memo(16)
 
 
 def taken(model: ModelSpec) -> ModelSpec:
