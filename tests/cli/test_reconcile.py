@@ -295,7 +295,7 @@ def test_a_reason_says_how_much_it_leaves(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(SHORT.replace("14.9889", "15.5"))
     told = answer("reconcile", str(tmp_path / "log"), "--gpu", "H100-SXM")
     kv = next(a for a in told["accounts"] if a["name"] == "kv")
-    assert "partly weights, 555.5 MiB more than predicted" in kv["reason"]
+    assert "partly weights, 523.5 MiB more than predicted" in kv["reason"]
     assert "stays unexplained" in kv["reason"]
 
 

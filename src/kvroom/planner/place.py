@@ -16,7 +16,7 @@ from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
-from kvroom.memo import Kept
+from kvroom.memo import Memo
 from kvroom.models import quantization as quantisation
 from kvroom.models.dtypes import BF16, FP32, Dtype, cache_dtype
 from kvroom.models.load import load
@@ -43,7 +43,7 @@ ASSUMED_CONTEXT = 8192
 """Taken where neither the question nor the model states a longest context."""
 
 
-_WEIGHTS: Kept[WeightMap] = Kept(64)
+_WEIGHTS: Memo[WeightMap] = Memo(64)
 
 
 def subject(scenario: Scenario, *, paths: bool = True) -> tuple[ModelSpec, Device]:

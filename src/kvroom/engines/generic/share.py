@@ -12,7 +12,7 @@ from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.support import Requirement, Support
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
-from kvroom.units import GIB, MIB, check_float
+from kvroom.units import GIB, MIB, ceil_div, check_float
 
 SHARE = 0.9
 FREE_SHARE = 0.8
@@ -58,7 +58,7 @@ def share_of_memory(d: Deployment) -> EngineAnswer:
     left = budget - weights - taken
     cache = max(0, left)
     need = rank.request_bytes(
-        -(-d.context_tokens // BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
+        ceil_div(d.context_tokens, BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
     )
     caches = [max(0, budget - d.loaded_bytes(r) - assumed) for r in d.ranks]
     most = cache / need if need else None

@@ -20,7 +20,7 @@ from kvroom.engines.vllm.setup import Setup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
 from kvroom.engines.vllm.start_rules import POOL_RULES, START_RULES, PoolQuestion
 from kvroom.engines.vllm.versions import Rules
-from kvroom.memo import Kept
+from kvroom.memo import Memo
 from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
@@ -101,7 +101,7 @@ def _asked(d: Deployment) -> tuple[VllmWorkings, tuple[str, ...]]:
     return _ASKED.get((d,), (), make)
 
 
-_ASKED: Kept[tuple[VllmWorkings, tuple[str, ...]]] = Kept(4)
+_ASKED: Memo[tuple[VllmWorkings, tuple[str, ...]]] = Memo(4)
 
 
 def answer(d: Deployment) -> EngineAnswer:
