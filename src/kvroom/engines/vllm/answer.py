@@ -16,10 +16,10 @@ from kvroom.engines.vllm.groups import CannotStart, Group, check_context_ranks, 
 from kvroom.engines.vllm.notes import limit_of, notes
 from kvroom.engines.vllm.packed import packed_groups
 from kvroom.engines.vllm.pages import Pages
-from kvroom.engines.vllm.setup import Setup, setup
+from kvroom.engines.vllm.setup import VllmSetup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
 from kvroom.engines.vllm.start_rules import POOL_RULES, START_RULES, PoolQuestion
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.memo import Memo
 from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
@@ -29,7 +29,7 @@ from kvroom.units import say_tokens, show_gib
 
 
 @dataclass(frozen=True)
-class VllmWorkings(Setup):
+class VllmWorkings(VllmSetup):
     """The question with what follows from it."""
 
     @cached_property
@@ -162,7 +162,7 @@ def answer(d: Deployment) -> EngineAnswer:
 class Paging:
     """What the scheduler of a replica works with: its pool, its layer groups, its limits."""
 
-    rules: Rules
+    rules: VllmRules
     num_blocks: int
     groups: tuple[Spec, ...]
     batch_tokens: int

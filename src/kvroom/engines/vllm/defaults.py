@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.layout import most_experts
 from kvroom.units import GIB
@@ -42,7 +42,7 @@ class Batching:
         return self.tokens * self.batches
 
 
-def batching(s: Setup) -> Batching:
+def batching(s: VllmSetup) -> Batching:
     """What the scheduler works with: the flags, else the defaults of this release and device."""
     flags, rules = s.flags, s.rules
     tokens, sequences = _defaults(s)
@@ -64,7 +64,7 @@ def batching(s: Setup) -> Batching:
     return Batching(tokens, sequences, batches)
 
 
-def batch_refusal(s: Setup, b: Batching) -> str:
+def batch_refusal(s: VllmSetup, b: Batching) -> str:
     """Why the scheduler's configuration would be refused, "" where it would not
     (``SchedulerConfig``'s own checks)."""
     if s.flags.sequences is not None and b.tokens < b.sequences:
@@ -77,7 +77,7 @@ def batch_refusal(s: Setup, b: Batching) -> str:
     return ""
 
 
-def _defaults(s: Setup) -> tuple[int, int]:
+def _defaults(s: VllmSetup) -> tuple[int, int]:
     rules, platform, layout = s.rules, s.platform, s.d.layout
     if s.first_engine:
         short = s.context <= FIRST_CHUNKED
@@ -93,7 +93,7 @@ def _defaults(s: Setup) -> tuple[int, int]:
     return (8192 if s.flags.offline else 2048), 256
 
 
-def _batches(s: Setup) -> int:
+def _batches(s: VllmSetup) -> int:
     """A pipeline fills its stages; asynchronous scheduling, the default, overlaps one more.
 
     The CPU platform turns it off whatever is asked.
@@ -106,7 +106,7 @@ def _batches(s: Setup) -> int:
     return 2 if pp == 1 else pp
 
 
-def on_v2_runner(s: Setup) -> bool:
+def on_v2_runner(s: VllmSetup) -> bool:
     """Whether the V2 model runner profiles the model."""
     model, models = s.d.model, s.rules.v2_models
     if not s.platform.cuda or models == "none":

@@ -5,12 +5,14 @@ from __future__ import annotations
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm.capacity import VllmPool
 from kvroom.engines.vllm.pages import Pages
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.versions import since
 from kvroom.units import show_gib
 
 
-def notes(s: Setup, pages: Pages, pool: VllmPool, *, hybrid: bool, tokens: int) -> tuple[str, ...]:
+def notes(
+    s: VllmSetup, pages: Pages, pool: VllmPool, *, hybrid: bool, tokens: int
+) -> tuple[str, ...]:
     """What a reader of another release's numbers would trip over."""
     rules, release = s.rules, shown(s.rules.release)
     types = {spec.type for _, spec in pages.specs}

@@ -25,7 +25,7 @@ from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
 from kvroom.engines.vllm.memory import Budget
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.sharding.layout import uneven_heads
 from kvroom.units import show_gib
@@ -50,20 +50,20 @@ FP8_BACKENDS = ("flashinfer", "triton_attn", "triton_attn_vllm_v1")
 class PoolQuestion:
     """A question with its pool of blocks and its ledger."""
 
-    s: Setup
+    s: VllmSetup
     pool: VllmPool
     budget: Budget
 
 
-def _capability(s: Setup) -> Why:
+def _capability(s: VllmSetup) -> Why:
     return too_old(s.d, SUPPORT.capability, "vLLM")
 
 
-def _cache_type(s: Setup) -> Why:
+def _cache_type(s: VllmSetup) -> Why:
     return cache_type(s.d, SUPPORT.cache_types)
 
 
-def _weights_on_card(s: Setup) -> Why:
+def _weights_on_card(s: VllmSetup) -> Why:
     found, rule = capability(s.d), s.d.weights.quantisation
     if found is None:
         return None
@@ -79,7 +79,7 @@ def _weights_on_card(s: Setup) -> Why:
     )
 
 
-def _bf16(s: Setup) -> Why:
+def _bf16(s: VllmSetup) -> Why:
     found = capability(s.d)
     named = next((v for k, v in s.d.args.items() if read.plain_name(k) == "dtype"), None)
     if found is None or found >= BF16_NEEDS or str(named).lower() not in ("bfloat16", "bf16"):
@@ -91,7 +91,7 @@ def _bf16(s: Setup) -> Why:
     )
 
 
-def _fp8_cache(s: Setup) -> Why:
+def _fp8_cache(s: VllmSetup) -> Why:
     found = capability(s.d)
     if found is None or found in FP8_CACHE_KERNELS or not s.d.kv_name.startswith("fp8"):
         return None
@@ -104,17 +104,17 @@ def _fp8_cache(s: Setup) -> Why:
     )
 
 
-def _heads(s: Setup) -> Why:
+def _heads(s: VllmSetup) -> Why:
     found = uneven_heads(s.d.model, s.d.layout.tp)
     return Against(found, "a tp that divides the KV heads, or that they divide") if found else None
 
 
-def _batch(s: Setup) -> Why:
+def _batch(s: VllmSetup) -> Why:
     found = batch_refusal(s, batching(s))
     return Against(found, "") if found else None
 
 
-def _blocks(s: Setup) -> Why:
+def _blocks(s: VllmSetup) -> Why:
     """Whole blocks a rank. Merged layers may end in part of one since 0.14; since 0.29 experts' blocks are
     refined to what their slices divide, which a command for an unnamed release cannot count on."""
     named = bool((s.d.version or "").strip())
@@ -128,15 +128,15 @@ def _blocks(s: Setup) -> Why:
     )
 
 
-def _groups(s: Setup) -> Why:
+def _groups(s: VllmSetup) -> Why:
     return cut_groups(s.d)
 
 
-def _mlp(s: Setup) -> Why:
+def _mlp(s: VllmSetup) -> Why:
     return uneven_mlp(s.d)
 
 
-def _whole_items(s: Setup) -> Why:
+def _whole_items(s: VllmSetup) -> Why:
     """Chunked multimodal input off: a batch has to hold the largest item."""
     off = _arg(s, "disable_chunked_mm_input")
     if off is None or not read.switch("engine_args.disable_chunked_mm_input", off):
@@ -190,7 +190,7 @@ def _state_blocks(q: PoolQuestion) -> Why:
     )
 
 
-def _arg(s: Setup, name: str) -> object:
+def _arg(s: VllmSetup, name: str) -> object:
     return next((v for k, v in s.d.args.items() if read.plain_name(k) == name), None)
 
 
