@@ -67,9 +67,14 @@ class VllmSetup:
         return self.d.layout.expert_dp if self.d.layout.ep == 1 else 1
 
 
-def setup(d: Deployment) -> tuple[VllmSetup, tuple[str, ...]]:
-    """The VllmSetup of ``d``, and a warning where its version is not one that is modelled."""
-    release, note = parse_release(d.version)
-    made = VllmSetup(d, rules_of(release), read_flags(d.args, d.layout), platform_of(d.device))
-    unused = read.unknown("vLLM", {**positive(d.args)}, KNOWN_FLAGS)
+def setup(deployment: Deployment) -> tuple[VllmSetup, tuple[str, ...]]:
+    """The VllmSetup of ``deployment``, and a warning where its version is not one that is modelled."""
+    release, note = parse_release(deployment.version)
+    made = VllmSetup(
+        deployment,
+        rules_of(release),
+        read_flags(deployment.args, deployment.layout),
+        platform_of(deployment.device),
+    )
+    unused = read.unknown("vLLM", {**positive(deployment.args)}, KNOWN_FLAGS)
     return made, ((note,) if note else ()) + unused
