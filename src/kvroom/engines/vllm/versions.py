@@ -187,12 +187,18 @@ CHANGES: Changes = (
     ((0, 28, 0), {"mamba_caching_default": True, "huge_defaults": True, "padded_state": True}),
     (
         (0, 29, 0),
-        {"fit": "usable blocks", "v2_runner": "all", "packed": "groups", "glm_fp8_default": True},
+        {
+            "fit": "usable blocks",
+            "v2_runner": "all",
+            "packed": "groups",
+            "glm_fp8_default": True,
+            "sparse_retention": True,
+        },
     ),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
     (
         (0, 33, 0),
-        {"sparse_retention": True, "gdn_checkpoint": True, "gdn_alignment": 64, "gb10_small": True},
+        {"gdn_checkpoint": True, "gdn_alignment": 64, "gb10_small": True},
     ),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""
