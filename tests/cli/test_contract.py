@@ -78,7 +78,13 @@ PLAN = {
         "output_tokens_per_s": REAL,
     },
     "cost": {"usd_per_hour": REAL, "usd_per_million_output_tokens": REAL},
-    "verdict": {"fits": YES, "binding": WORDS, "sentence": WORDS},
+    "verdict": {
+        "status": WORDS,
+        "fits": YES,
+        "binding": WORDS,
+        "sentence": WORDS,
+        "reasons": [{"rule": WORDS, "message": WORDS, "fix": WORDS, "source": WORDS}],
+    },
     "warnings": [WORDS],
 }
 TIERS = {"tiers": {"tiers": [{"name": WORDS, "bytes": WHOLE, "bytes_per_s": REAL}]}}
@@ -354,6 +360,7 @@ def test_old_links_open(link: str, keys: dict[str, Any], ceiling: int) -> None:
         (["plan", "llama-3-80b", "--gpu", "H100-SXM"], 2),
         (["plan", "--no-such-option"], 2),
         (["plan", "llama-3-70b", "--gpu", "L4", "--strict"], 3),
+        (["launch", "llama-3-70b", "--gpu", "L4", "--engine", "vllm"], 3),
     ],
 )
 def test_exit_statuses(args: list[str], status: int) -> None:

@@ -1,9 +1,9 @@
 """Random loads over recurrent, windowed and chunked layers, step by step as vLLM 0.33.0 served them.
 
 The steps in vllm_0.33.0_steps.json.gz are those of vLLM 0.33.0's own ``Scheduler`` and cache manager (the
-release on PyPI, its code driven on a CPU without a model): (step, tokens by request, who was preempted, blocks
-in use once it was scheduled). ``prefill_checkpoint`` is the alignment of the state that a prefill saves within
-a step (Mamba-2: 1).
+release on PyPI, its code driven on a CPU without a model): (step, tokens by request, who was preempted,
+blocks in use once it was scheduled). ``prefill_checkpoint`` is the alignment of the state that a prefill
+saves within a step (Mamba-2: 1).
 """
 
 import gzip

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kvroom.answer.plan import Account
 from kvroom.engines.log_reader import PrintedStart
 from kvroom.engines.registry import engine_of
-from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.planner.plan import Workings
 from kvroom.units import MIB, show_gib
 
@@ -33,19 +33,13 @@ class Facts:
         """The engine's name."""
         return self.w.plan.scenario.engine
 
-    @property
-    def version(self) -> tuple[int, ...]:
-        """Its version as numbers, () where it is not printed."""
-        parts = (self.log.version or "").lstrip("v").split(".")
-        return tuple(int(p) for p in parts[:3] if p.isdecimal())
-
     def of_engine(self, account: str, predicted: int, printed: int) -> list[str]:
         """What the engine's own rules say of an account."""
         reader = engine_of(self.engine).log
         if reader is None:
             return []
         start = PrintedStart(
-            release=self.version,
+            version=self.log.version,
             figures=self.log.printed,
             predicted_bytes=predicted,
             printed_bytes=printed,
@@ -158,7 +152,11 @@ def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> 
         found.append(f"{how} {most}, {show_gib(abs(part))} {more} than predicted")
     rest = off - sum(moved.values())
     if moved and abs(rest) > max(PRINT_STEP, abs(off) // 10):
-        found.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
+        if abs(rest) <= abs(off):
+            found.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
+        else:  # the accounts move it the other way
+            side = "more" if rest > 0 else "less"
+            found.append(f"{show_gib(abs(rest))} {side} than the log's own accounts leave room for")
     return found
 
 

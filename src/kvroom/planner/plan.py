@@ -6,12 +6,14 @@ intermediate objects too, for ``--explain`` and whoever wants to look inside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, inf
 
 from kvroom import engines
 from kvroom.answer.plan import (
+    Account,
     Cache,
     Capacity,
     Ceiling,
@@ -36,6 +38,7 @@ from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
+from kvroom.planner.layout import laid_out
 from kvroom.planner.place import deploy
 from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
@@ -55,6 +58,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
 from kvroom.simulator.occupancy import expected_room
+from kvroom.units import GIB, MIB, ceil_div, show_gib
 from kvroom.workloads.synthetic import decoding_tokens
 
 
@@ -107,6 +111,20 @@ def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
     return work(scenario, paths=paths).plan
 
 
+WIDE = 10
+"""A band so many times as high as low says that nothing is known."""
+
+
+def unknown_accounts(accounts: Sequence[Account]) -> tuple[str, ...]:
+    """In words, the accounts whose band says that nothing is known of them."""
+    return tuple(
+        f"nothing is known of {a.name} here: {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)} "
+        f"(measure it, and give it: known_bytes.{a.name})"
+        for a in accounts
+        if a.source == "assumed" and a.high_bytes > max(GIB, WIDE * max(a.low_bytes, MIB))
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placed:
     """A Scenario's deployment, what its engine makes of it, and its times (None: not known)."""
@@ -132,6 +150,7 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
             deployment, answer, scenario.calibration, scenario.model
         )
         warnings += said
+    warnings += unknown_accounts(answer.accounts)
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
     return Placed(
@@ -144,6 +163,12 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
 
 def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     """``plan`` with its intermediate objects."""
+    scenario, chosen = laid_out(scenario, paths=paths)
+    made = _work(scenario, paths=paths)
+    return replace(made, plan=replace(made.plan, warnings=(*chosen, *made.plan.warnings)))
+
+
+def _work(scenario: Scenario, *, paths: bool) -> Workings:
     if scenario.disaggregation is not None:
         return _divided(scenario, scenario.disaggregation, paths=paths)
     asked = check_fleet(scenario)
@@ -235,7 +260,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
     (_, first, count), (_, second, others) = pools_of(scenario)
     with within("disaggregation.prefill"):
         prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
-    users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
+    users = None if scenario.concurrency is None else ceil_div(scenario.concurrency, others)
     with within("disaggregation.decode"):
         decode = _single(replace(second, concurrency=users), paths=paths, loaded=False)
     one, two = prefill.deployment, decode.deployment

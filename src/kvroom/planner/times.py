@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from kvroom.answer.plan import Cost, EngineCapacity, Serving, Step
+from kvroom.engines.registry import engine_of
 from kvroom.latency import calibration
 from kvroom.latency.disaggregation import Handed, Pools
 from kvroom.latency.estimate import CHUNK_TOKENS, Timing
@@ -69,9 +70,11 @@ def notes_of(
         missing = "output" if w.output_tokens is None else "input"
         said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
     if load is not None and not load.static and calibration.unsaid_intake(d):
+        engine = engine_of(d.engine)
         said.append(
-            "the first token waits as in SGLang's published runs, which took in requests every 10 to 30"
-            " steps; a server without that flag is quicker (--engine-arg scheduler_recv_interval=1)"
+            f"the first token waits as in {engine.label}'s published runs, which took in requests every"
+            " 10 to 30 steps; a server without that flag is quicker"
+            f" (--engine-arg {engine.intake_flag}=1)"
         )
     return tuple(said)
 

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
-from kvroom.engines.log_reader import LogReader, PrintedStart
+from kvroom.engines.log_reader import LogReader, PrintedStart, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size
 from kvroom.engines.vllm.flags import MEMORY_FLAGS
+from kvroom.engines.vllm.remedies import remedy
+from kvroom.engines.vllm.versions import parse_release, rules_of, since
 
 ENGINE = "vllm"
 
+UNASKED = ("config", "cpu", "cpu_cache_bytes", "tpu_chips")
+"""Settings that are told of the machine, not asked of the engine."""
 DEGREES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -27,24 +31,24 @@ _ENGINE_WORDS = {  # the configuration line's names → the flags that set them
 }
 
 
-def _arguments(record: Record, found: re.Match[str]) -> None:
-    record.settings.update(read_dict(found["rest"]))
+def _arguments(record: Record, match: re.Match[str]) -> None:
+    record.settings.update(read_dict(match["rest"]))
 
 
-def _namespace(record: Record, found: re.Match[str]) -> None:
-    given = {k: v for k, v in read_keywords(found["rest"]).items() if v is not None}
+def _namespace(record: Record, match: re.Match[str]) -> None:
+    given = {k: v for k, v in read_keywords(match["rest"]).items() if v is not None}
     for key, value in given.items():
         record.settings.setdefault(key, value)
 
 
-def _configuration(record: Record, found: re.Match[str]) -> None:
-    record.add("engine_version", found["engine_version"])
-    if found["rest"]:
-        record.settings["config"] = read_keywords(found["rest"])
+def _configuration(record: Record, match: re.Match[str]) -> None:
+    record.add("engine_version", match["engine_version"])
+    if match["rest"]:
+        record.settings["config"] = read_keywords(match["rest"])
 
 
-def _metrics(record: Record, found: re.Match[str]) -> None:
-    labels = dict(re.findall(r'(\w+)="([^"]*)"', found["rest"]))
+def _metrics(record: Record, match: re.Match[str]) -> None:
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', match["rest"]))
     for name in ("num_gpu_blocks", "block_size"):
         if labels.get(name, "").isdecimal():
             record.add({"num_gpu_blocks": "num_blocks"}.get(name, name), int(labels[name][:18]))
@@ -56,30 +60,50 @@ def _metrics(record: Record, found: re.Match[str]) -> None:
         record.settings.setdefault("gpu_memory_utilization", share)
 
 
-def _stored(record: Record, found: re.Match[str]) -> None:
-    record.settings.setdefault("kv_cache_dtype", found["rest"])
+def _stored(record: Record, match: re.Match[str]) -> None:
+    record.settings.setdefault("kv_cache_dtype", match["rest"])
 
 
-def _padding(record: Record, found: re.Match[str]) -> None:
-    record.part("padding", found["layers"] + " " + found["share"], int(found["layers"][:9]))
+def _padding(record: Record, match: re.Match[str]) -> None:
+    record.part("padding", match["layers"] + " " + match["share"], int(match["layers"][:9]))
 
 
-def _refusal(record: Record, found: re.Match[str]) -> None:
-    record.refuse(found[0])
+def _refusal(record: Record, match: re.Match[str]) -> None:
+    record.refuse(match[0])
 
 
-def _free(record: Record, found: re.Match[str]) -> None:
+def _free(record: Record, match: re.Match[str]) -> None:
     """Free and total memory, with the unit behind both: ``(78.66/79.19 GiB)``."""
-    record.add("free_before_load_bytes", size(found["free"] + " GiB"))
-    record.add("total_gpu_bytes", size(found["total"] + " GiB"))
+    record.add("free_before_load_bytes", size(match["free"] + " GiB"))
+    record.add("total_gpu_bytes", size(match["total"] + " GiB"))
 
 
-def _cpu(record: Record, found: re.Match[str]) -> None:
+def _cpu(record: Record, match: re.Match[str]) -> None:
     """The CPU platform's cache and memory, in GiB."""
-    record.add("kv_available_bytes", size(found["cache"] + " GiB"))
-    record.add("total_gpu_bytes", size(found["total"] + " GiB"))
+    record.add("kv_available_bytes", size(match["cache"] + " GiB"))
+    record.add("total_gpu_bytes", size(match["total"] + " GiB"))
     record.settings["cpu"] = True
-    record.settings["cpu_cache_bytes"] = size(found["cache"] + " GiB")
+    record.settings["cpu_cache_bytes"] = size(match["cache"] + " GiB")
+
+
+def _hbm(record: Record, match: re.Match[str]) -> None:
+    """A TPU chip's memory: what is used of it and what there is; how many chips the process has."""
+    record.add("total_gpu_bytes", size(match["total"] + " GiB"))
+    used = size(match["used"] + " GiB")
+    if "Init model" in match.string and used:
+        record.add("weights_bytes", used)
+    record.settings["tpu_chips"] = 1 + match["rest"].count("(")
+
+
+def _hbm_shares(record: Record, match: re.Match[str]) -> None:
+    """What is left of a TPU process's share, over its chips."""
+    chips = int(record.settings.get("tpu_chips", 1))
+    left = size(match["rest"] + " GiB")
+    if left is not None:
+        record.add("kv_available_bytes", left // chips)
+    total, cap = float(match["total"]), float(match["cap"])
+    if total:
+        record.add("gpu_memory_utilization", round(cap / total, 2))
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -116,6 +140,20 @@ SHAPES: tuple[Shape, ...] = (
     shape("for consumed memory", r"{consumed_bytes} for consumed memory"),
     shape("for peak activation", r"{activation_peak_bytes} for peak activation"),
     shape("for non-torch memory", r"{non_torch_bytes} for non-torch memory"),
+    # the DEBUG line that names all three accounts
+    shape(
+        "torch peak memory increase",
+        r"torch peak memory increase: {activation_peak_bytes}; non-torch forward increase memory: "
+        r"{non_torch_bytes}(?:; weights memory: {weights_bytes})?",
+    ),
+    # a TPU's memory, chip by chip or all together
+    shape("hbm=[", r"hbm=\[\((?P<used>[\d.]+), (?P<total>[\d.]+)\)(?P<rest>[^\]]*)", read=_hbm),
+    shape(
+        "total_hbm_limit_gb",
+        r"total_hbm_limit_gb=(?P<total>[\d.]+)GiB \| total_hbm_limit_cap_gb=(?P<cap>[\d.]+)GiB \| "
+        r"total_hbm_used_gb=(?P<used>[\d.]+)GiB.*?total_hbm_avail_gb=(?P<rest>[\d.]+)GiB",
+        read=_hbm_shares,
+    ),
     shape("raph memory", r"{cuda_graph_bytes} for (?:CUDAG|NPU g|CPU g|XPUG)raph memory"),
     shape("raph memory: ", r"Estimated CUDA graph memory: {cuda_graph_estimate_bytes}"),
     shape(
@@ -160,13 +198,18 @@ SHAPES: tuple[Shape, ...] = (
     shape("stored in KV cache (", r"stored in KV cache \({kv_tokens}\)"),
     shape("stored in KV cache (", r"The model's max seq len.*", read=_refusal),
     shape("for the cache blocks", r"No available memory for the cache blocks.*", read=_refusal),
+    shape(
+        "available Mamba cache",
+        r"max_num_seqs \({max_num_seqs}\) exceeds available Mamba cache blocks \({num_blocks}\)",
+    ),
+    shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=_refusal),
     shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
     # the card, where a kernel's tuning file names it
     shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
 )  # fmt: skip
 
 
-def figures(r: Record) -> Figures:
+def figures(record: Record) -> Figures:
     """The figures under their common names: of several ranks the one that binds.
 
     Blocks are those of the rank with least; the same holds for what is left for cache. Since 0.20 what
@@ -181,92 +224,101 @@ def figures(r: Record) -> Figures:
         "weights_bytes", "non_torch_bytes", "activation_peak_bytes", "cuda_graph_bytes",
         "cuda_graph_estimate_bytes", "consumed_bytes",
     )  # fmt: skip
-    found: Figures = {n: r.low(n) for n in low} | {n: r.high(n) for n in high}
-    found["max_model_len"] = r.last("max_model_len")
-    weights, consumed = found["weights_bytes"], found["consumed_bytes"]
-    estimate, activation = found["cuda_graph_estimate_bytes"], found["activation_peak_bytes"]
-    if consumed is not None and weights is not None and found["non_torch_bytes"] is None:
-        found["non_torch_bytes"] = max(0, consumed - weights)
+    printed: Figures = {n: record.low(n) for n in low} | {n: record.high(n) for n in high}
+    printed["max_model_len"] = record.last("max_model_len")
+    weights, consumed = printed["weights_bytes"], printed["consumed_bytes"]
+    estimate, activation = printed["cuda_graph_estimate_bytes"], printed["activation_peak_bytes"]
+    if consumed is not None and weights is not None and printed["non_torch_bytes"] is None:
+        printed["non_torch_bytes"] = max(0, consumed - weights)
     if consumed is not None and None not in (estimate, activation) and activation > estimate > 0:
-        found["activation_peak_bytes"] = activation - estimate
-    peak = r.high("peak_torch_bytes")
+        printed["activation_peak_bytes"] = activation - estimate
+    peak = record.high("peak_torch_bytes")
     if activation is None and peak is not None and weights is not None and peak > weights:
-        found["activation_peak_bytes"] = peak - weights
-    return {n: v for n, v in found.items() if v is not None}
+        printed["activation_peak_bytes"] = peak - weights
+    return {n: v for n, v in printed.items() if v is not None}
 
 
-def question(r: Record) -> dict[str, Any]:
+def question(record: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
-    config = r.settings.get("config") or {}
-    given = {k: v for k, v in r.settings.items() if k not in ("config", "cpu", "cpu_cache_bytes")}
-    asked: dict[str, Any] = {"engine": ENGINE}
-    model = config.get("model") or given.get("model_tag") or given.get("model")
+    config = record.settings.get("config") or {}
+    settings = {k: v for k, v in record.settings.items() if k not in UNASKED}
+    keys: dict[str, Any] = {"engine": ENGINE}
+    model = config.get("model") or settings.get("model_tag") or settings.get("model")
     if isinstance(model, str):
-        asked["model"] = model
-    if r.last("gpu"):
-        asked["gpu"] = r.last("gpu")
+        keys["model"] = model
+    if record.last("gpu"):
+        keys["gpu"] = record.last("gpu")
     for name, key in DEGREES.items():
-        degree = config.get(name, given.get(name))
+        degree = config.get(name, settings.get(name))
         if isinstance(degree, int) and degree > 1:
-            asked[key] = degree
-    if given.get("enable_expert_parallel") is True:
-        asked["ep"] = asked.get("tp", 1) * asked.get("dp", 1)
-    length = r.last("max_model_len") or config.get("max_seq_len") or given.get("max_model_len")
+            keys[key] = degree
+    if settings.get("enable_expert_parallel") is True:
+        keys["ep"] = keys.get("tp", 1) * keys.get("dp", 1)
+    length = (
+        record.last("max_model_len") or config.get("max_seq_len") or settings.get("max_model_len")
+    )
     if isinstance(length, int) and length > 0:
-        asked["context_tokens"] = length
-    dtype = given.get("kv_cache_dtype") or config.get("kv_cache_dtype")
+        keys["context_tokens"] = length
+    dtype = settings.get("kv_cache_dtype") or config.get("kv_cache_dtype")
     if isinstance(dtype, str) and dtype != "auto":
-        asked["kv_dtype"] = dtype
-    version = r.last("engine_version")
+        keys["kv_dtype"] = dtype
+    version = record.last("engine_version")
     if version:
-        asked["engine_version"] = version
-    asked["engine_args"] = _flags(given, config, r)
-    return asked
+        keys["engine_version"] = version
+    keys["engine_args"] = _flags(settings, config, record)
+    return keys
 
 
-def _flags(given: Mapping[str, Any], config: Mapping[str, Any], r: Record) -> dict[str, Any]:
+def _flags(
+    settings: Mapping[str, Any], config: Mapping[str, Any], record: Record
+) -> dict[str, Any]:
     args = {
         k: v
-        for k, v in given.items()
+        for k, v in settings.items()
         if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v not in ("auto", -1)
     }
     for name, flag in _ENGINE_WORDS.items():
         if isinstance(config.get(name), bool) and (config[name] or name == "enable_prefix_caching"):
             args.setdefault(flag, config[name])
-    share = r.low("gpu_memory_utilization")
+    share = record.low("gpu_memory_utilization")
     if share is not None and 0 < share <= 1:
         args.setdefault("gpu_memory_utilization", share)
-    batch = r.last("max_num_batched_tokens")
+    sequences = record.last("max_num_seqs")
+    if sequences:
+        args.setdefault("max_num_seqs", sequences)
+    batch = record.last("max_num_batched_tokens")
     if batch:
         args.setdefault("max_num_batched_tokens", batch)
-    speculation = _speculation(given.get("speculative_config"), config.get("speculative_config"))
+    speculation = _speculation(settings.get("speculative_config"), config.get("speculative_config"))
     if speculation:
         args["speculative_config"] = speculation
-    cache = r.settings.get("cpu_cache_bytes")
+    cache = record.settings.get("cpu_cache_bytes")
     if cache:
         args.setdefault("kv_cache_memory_bytes", cache)
     return args
 
 
-def _speculation(given: Any, config: Any) -> dict[str, Any]:
+def _speculation(stated: Any, config: Any) -> dict[str, Any]:
     """How it drafts: as the flags say, else ``SpeculativeConfig(method=…, model=…)`` of the settings."""
-    if isinstance(given, Mapping):
-        return dict(given)
+    if isinstance(stated, Mapping):
+        return dict(stated)
     word, bracket, rest = str(config or "").partition("(")
     if not bracket or not word.endswith("SpeculativeConfig"):
         return {}
-    said = read_keywords(rest)
-    said["num_speculative_tokens"] = said.pop("num_spec_tokens", said.get("num_speculative_tokens"))
-    if str(said.get("method")).endswith("mtp"):
-        said.pop("model", None)  # the model itself
+    words = read_keywords(rest)
+    words["num_speculative_tokens"] = words.pop(
+        "num_spec_tokens", words.get("num_speculative_tokens")
+    )
+    if str(words.get("method")).endswith("mtp"):
+        words.pop("model", None)  # the model itself
     known = ("method", "model", "num_speculative_tokens")
-    return {k: v for k, v in said.items() if k in known and v is not None}
+    return {k: v for k, v in words.items() if k in known and v is not None}
 
 
-def quantization(r: Record) -> str | None:
+def quantization(record: Record) -> str | None:
     """How the log says that the weights are stored, in the engine's word."""
-    config = r.settings.get("config") or {}
-    word = r.settings.get("quantization") or config.get("quantization")
+    config = record.settings.get("config") or {}
+    word = record.settings.get("quantization") or config.get("quantization")
     return word if isinstance(word, str) else None
 
 
@@ -285,24 +337,29 @@ class VllmLog(LogReader):
         """As the flags or the configuration line say."""
         return quantization(record)
 
+    def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
+        """The flag that each of its own messages asks for."""
+        return remedy(refusal, printed)
+
     def reasons(self, account: str, start: PrintedStart) -> list[str]:
         """What activations and graphs hold in one release and not in another."""
-        found = []
-        release = start.release
+        why: list[str] = []
+        rules = rules_of(parse_release(start.version)[0]) if start.version else None
         if account == "activations":
             estimated = "cuda_graph_estimate_bytes" in start.figures
             more = start.printed_bytes > start.predicted_bytes
-            if release >= (0, 20) and not estimated and more:
-                found.append("since 0.20 the last line counts the graphs' estimate in with it")
-            if release and release < (0, 9) and "max_num_batched_tokens" not in start.args:
-                found.append(
-                    "without chunked prefill the profile runs a whole max_model_len at once"
+            if rules and rules.graphs_subtracted and not estimated and more:
+                since_release = since("graphs_subtracted", rules.release).removesuffix(".0")
+                why.append(
+                    f"since {since_release} the last line counts the graphs' estimate in with it"
                 )
+            if rules and rules.whole_prompts and "max_num_batched_tokens" not in start.args:
+                why.append("without chunked prefill the profile runs a whole max_model_len at once")
             if start.model.vision is not None:
-                found.append("the profile runs the largest images that a request may hold")
-        if account == "graphs" and release and release < (0, 20):
-            found.append("captured after the cache is cut, outside its share")
-        return found
+                why.append("the profile runs the largest images that a request may hold")
+        if account == "graphs" and rules and not rules.graphs_subtracted:
+            why.append("captured after the cache is cut, outside its share")
+        return why
 
 
 LOG = VllmLog(engine=ENGINE, shapes=SHAPES, cache_flag="kv_cache_memory_bytes", whole_share=True)
