@@ -18,7 +18,7 @@ from kvroom.engines.serving_rules import (
     share_flag,
     switch_flag,
 )
-from kvroom.engines.vllm.engine import paging
+from kvroom.engines.vllm.answer import paging
 from kvroom.errors import KvroomError
 from kvroom.sharding.deployment import Deployment
 
