@@ -6,7 +6,7 @@ weights are shared by the batch and cache is not: past the crossover batch, cach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.layout import Layout, Rank
+from kvroom.units import smallest
 
 ACTIVATION_BYTES = 2
 """Activations travel as 16-bit numbers."""
@@ -172,17 +173,6 @@ class Traffic:
         if not each:
             return None
         return smallest(lambda b: b * each >= self.weight_bytes(b), MAX_BATCH)
-
-
-def smallest(holds: Callable[[int], bool], limit: int) -> int | None:
-    """The smallest n in 1 … limit from which ``holds`` is true (it must stay true), or None."""
-    if not holds(limit):
-        return None
-    low, high = 0, limit
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def compute_dtype(weights: Dtype, device: Device) -> str:

@@ -6,7 +6,6 @@ that what is left between it and the printed tokens is the engine's own rules an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
 from kvroom.launchers.launch import launch, shell
-from kvroom.models.load import load
+from kvroom.models.load import load, read_name
 from kvroom.models.spec import ModelSpec
 from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
@@ -270,13 +269,20 @@ def complete(
         )
         if drafting is not None:
             asked["speculation"] = drafting.to_dict()
-    if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
+    if spec is not None and "weight_dtype" not in asked and _width_open(spec, asked["model"]):
         word = log.quantisation
         stored = log_reader(asked["engine"]).weight_dtype(word) if word else None
         if stored:
             asked["weight_dtype"] = stored
             notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
     return asked, notes, missing
+
+
+def _width_open(spec: ModelSpec, model: object) -> bool:
+    """Whether the model's own files leave open how its weights are stored: the log then says."""
+    reading = read_name(model) if isinstance(model, str) else None
+    rule = spec.quantisation
+    return rule is None or (reading is not None and rule.name == reading.weight_dtype)
 
 
 def _attention_groups(asked: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -314,39 +320,21 @@ def _known(
 ) -> ModelSpec | None:
     """The model, where it can be read; one that the user named must be.
 
-    A path of the log's machine is tried by the name of its folder, which is then said.
+    A path or a name of the log's machine is read for the model's own name, which is then said.
     """
     model = asked["model"]
     try:
-        return load(model, paths=paths)
+        spec = load(model, paths=paths)
     except KvroomError as e:
         if "model" in given:
             raise
-        why = e.message
-    for name in names_of_path(str(model)):
-        try:
-            spec = load(name, paths=False)
-        except KvroomError:
-            continue
-        asked["model"] = name
-        notes.append(f"the model is taken to be {name}, by its name (--model)")
-        return spec
-    notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {why}")
-    return None
-
-
-def names_of_path(path: str) -> list[str]:
-    """What a path of another machine calls its model: a hub cache's id, a folder's name."""
-    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)
-    if cached:
-        return [f"{cached[1]}/{cached[2]}"]
-    parts = [p for p in re.split(r"[/\\]", path) if p]
-    if path.endswith(".gguf"):
-        stem = re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", parts[-1])
-        return [re.sub(r"[-._](i?q\d\w*|bf16|f16|f32|mxfp4)$", "", stem, flags=re.IGNORECASE)]
-    if "/" in path:
-        return parts[:-3:-1]
-    return ["-".join(path.split())] if " " in path else []
+        notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {e.message}")
+        return None
+    reading = read_name(model) if isinstance(model, str) and "model" not in given else None
+    if reading is not None and spec.source != "config":
+        words = reading.words or f"read as {reading.name}"
+        notes.append(f"the log's model '{model[:80]}' is {words}, by its name (--model)")
+    return spec
 
 
 def _predict(

@@ -58,7 +58,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
 from kvroom.simulator.occupancy import expected_room
-from kvroom.units import GIB, MIB, show_gib
+from kvroom.units import GIB, MIB, ceil_div, show_gib
 from kvroom.workloads.synthetic import decoding_tokens
 
 
@@ -260,7 +260,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
     (_, first, count), (_, second, others) = pools_of(scenario)
     with within("disaggregation.prefill"):
         prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
-    users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
+    users = None if scenario.concurrency is None else ceil_div(scenario.concurrency, others)
     with within("disaggregation.decode"):
         decode = _single(replace(second, concurrency=users), paths=paths, loaded=False)
     one, two = prefill.deployment, decode.deployment

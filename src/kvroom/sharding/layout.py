@@ -256,13 +256,16 @@ class WeightMap:
     @cached_property
     def whole_bytes(self) -> int:
         """The model stored once, as its file says where there is one, else tensor by tensor."""
-        if self._from_file:
+        if self.from_file:
             return self.model.file_bytes or 0
         return self._arithmetic_bytes
 
     @property
-    def _from_file(self) -> bool:
-        return self.model.file_bytes is not None and self.quantisation is self.model.quantisation
+    def from_file(self) -> bool:
+        """Whether the weights are as the checkpoint's own files hold them, whose bytes then win."""
+        own, rule = self.model.quantisation, self.quantisation
+        as_stored = rule is own or (own is None and rule.name in ("bf16", "fp16"))
+        return self.model.file_bytes is not None and as_stored
 
     @cached_property
     def _arithmetic_bytes(self) -> int:
@@ -277,7 +280,7 @@ class WeightMap:
     @cached_property
     def _file_ratio(self) -> float:
         """A file's own size over the arithmetic one: what its ranks' shares are scaled by."""
-        return self.whole_bytes / self._arithmetic_bytes if self._from_file else 1.0
+        return self.whole_bytes / self._arithmetic_bytes if self.from_file else 1.0
 
     def bytes_on(self, tensor: Tensor, layer: int | None, layout: Layout) -> int:
         """Bytes of ``tensor`` of the layer with that index (None: outside the layers) on one rank."""
