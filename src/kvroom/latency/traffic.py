@@ -44,9 +44,9 @@ class Traffic:
         Of E routed experts, of which a token uses k, a batch of B tokens is expected to touch
         E·(1 − (1 − k/E)^B) when routing is even.
         """
-        per_replica = batch / self.layout.dp
-        # Expert ranks that span replicas serve the tokens of all of them.
-        tokens = (1 + self.drafted) * (batch if self.layout.ep > self.layout.tp else per_replica)
+        # Experts that replicas share serve the tokens of all of them.
+        meeting = batch / self.layout.dp * self.layout.expert_replicas
+        tokens = (1 + self.drafted) * meeting
         read = 0.0
         for rank in self.ranks:
             read += rank.read_bytes
@@ -103,6 +103,13 @@ class Traffic:
             for r in self.model.layers
         )
 
+    @cached_property
+    def _expert_layers(self) -> int:
+        """Layers with routed experts."""
+        return sum(
+            r.count for r in self.model.layers if any(t.part == "expert" for t in r.layer.tensors)
+        )
+
     def _link_bytes(self) -> int:
         """What one token sends between GPUs.
 
@@ -119,6 +126,9 @@ class Traffic:
         sent += numbers * ACTIVATION_BYTES * tp
         if ep > 1:
             sent += 2 * self._expert_hops * vector * (ep - 1) // ep
+        elif self.layout.expert_dp > 1:
+            # every rank gathers all tokens for its slice of each expert, and the slices are summed
+            sent += 2 * self._expert_layers * vector * (self.layout.expert_dp - 1)
         return sent
 
     def decode_flops(self, batch: int, tokens: int) -> int:
