@@ -1,12 +1,12 @@
 """Random fleets over the random engines of ``serving``, to be held against one engine or each other."""
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
-from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.kvcache.extents import ExtentPool
 from kvroom.latency.clock import Reach, StepClock
 from kvroom.scenario.cluster import ROUTING_POLICIES, Routing
 from kvroom.simulator.event_engine import EventEngine
-from kvroom.simulator.managed_cluster import ManagedCluster, ReplicaPool
+from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
 from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica
 from kvroom.simulator.router import Router
 from kvroom.simulator.step_engine import StepEngine
@@ -84,7 +84,7 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
         Replica(place=p, make=make, blocks=usable, cold_ps=more.get("cold_ps", 0))
         for p in range(count)
     ]
-    pool = ReplicaPool(
+    pool = RoutedPool(
         replicas=replicas,
         router=router,
         begin=more.get("begin", count),
@@ -127,8 +127,8 @@ def split_fleet(case, prefill, decode, *, rate, latency_s=0.0, layerwise=False, 
 
     replicas += [Replica(place=p, make=make, blocks=usable) for p in range(prefill + decode)]
     pools = [
-        ReplicaPool(replicas=replicas[:prefill], router=routers[0], begin=prefill),
-        ReplicaPool(replicas=replicas[prefill:], router=routers[1], begin=decode),
+        RoutedPool(replicas=replicas[:prefill], router=routers[0], begin=prefill),
+        RoutedPool(replicas=replicas[prefill:], router=routers[1], begin=decode),
     ]
     fleet = ManagedCluster(pools, ledger, failures=failures, links=links)
     return fleet, ledger

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
-from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.kvcache.connector import RemoteHit
 from kvroom.kvcache.extents import ExtentPool, RequestExtents
 from kvroom.kvcache.request import ServedRequest

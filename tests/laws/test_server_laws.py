@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
-from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.latency.clock import PAIRS, Reach, StepClock
 from kvroom.simulator.decode_batch import steps_until
 from kvroom.simulator.metrics import Gaps

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroom.engines.draft_tokens import Drafts
-from kvroom.engines.vllm.scheduler_setup import GroupSpec
+from kvroom.engines.paged.scheduler_setup import GroupSpec
 from serving import Fickle, some_case, some_chats, stepped
 
 SEEDS = st.integers(0, 2**32)

@@ -6,7 +6,12 @@ from math import ceil, exp, sqrt
 
 import pytest
 
-from kvroom.engines.vllm.scheduler_setup import GroupSpec
+from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
+from kvroom.engines.paged.scheduler_setup import GroupSpec
+from kvroom.kvcache.request import ServedRequest
+from kvroom.kvcache.tokens import BlockHashes
+from kvroom.latency.clock import PS_PER_S, step_clock
+from kvroom.planner.plan import work
 from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.occupancy import (
@@ -41,25 +46,60 @@ def engine(blocks=10_000, tokens=8192, groups=({"type": "full", "block_size": 16
 
 
 @pytest.mark.parametrize(
-    ("name", "block_tokens", "args"),
-    [
-        ("vllm", 16, {}),
-        ("sglang", 16, {}),
-        ("tensorrt-llm", 32, {}),
-        ("llama.cpp", 16, {"ctx_size": 16384}),
-    ],
+    ("name", "block_tokens"), [("vllm", 16), ("sglang", 16), ("tensorrt-llm", 32)]
 )
-def test_a_hit_never_covers_the_last_token(name, block_tokens, args, tmp_path):
+def test_a_hit_never_covers_the_last_token(name, block_tokens, tmp_path):
     """A prompt of whole blocks, asked again: its last token is computed, so its last block is."""
     row = {"input_length": 64, "output_length": 4, "hash_ids": [1, 2, 3, 4]}
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(json.dumps({"timestamp": t, **row}) + "\n" for t in (0, 60_000)))
-    keys = {"engine": name, "engine_args": args, "weight_dtype": "q4_k_m" if args else None}
-    keys |= {} if args else {"context_tokens": 8192}
-    scenario = Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", **keys})
+    scenario = Scenario.from_dict(
+        {"model": "llama-3-8b", "gpu": "H100-SXM", "engine": name, "context_tokens": 8192}
+    )
     answer = simulate(scenario, Trace(path, hash_tokens=16)).to_dict()
     assert answer["requests"]["completed"] == 2
     assert answer["prefix_hit_ratio"] == (64 - block_tokens) / 128
+
+
+@pytest.mark.parametrize(
+    ("prompt", "budget"), [(100, 8192), (5000, 2048)], ids=["one step", "chunks"]
+)
+def test_one_request_takes_the_sum_of_its_steps(prompt, budget, tmp_path):
+    """As the clock times them one by one, however many the simulation takes together."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps({"timestamp": 0, "input_length": prompt, "output_length": 300}))
+    args = {"max_num_batched_tokens": budget, "async_scheduling": False}
+    keys = {"engine": "vllm", "context_tokens": 8192, "engine_args": args}
+    scenario = Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", **keys})
+    answer = simulate(scenario, Trace(path)).to_dict()
+    clock = step_clock(work(scenario).timing.clock)
+    starts = range(0, prompt, budget)
+    first = sum(clock.ps([(at, min(budget, prompt - at))]) for at in starts)
+    rest = sum(clock.ps([(prompt + i, 1)]) for i in range(299))
+    assert answer["ttft_s"]["max"] == pytest.approx(first / PS_PER_S, rel=1e-9)
+    assert answer["e2e_s"]["max"] == pytest.approx((first + rest) / PS_PER_S, rel=1e-9)
+    assert answer["tpot_s"]["max"] == pytest.approx(rest / 299 / PS_PER_S, rel=1e-9)
+
+
+def test_a_slot_that_held_the_same_prompt_computes_its_last_stretch_anew():
+    settings = SlotSettings(
+        slots=1, tokens=4096, context_tokens=4096, batch_tokens=2048, stretch=16
+    )
+    twice = [
+        ServedRequest(i, 100 * i, 64, 4, hashes=BlockHashes([(0, 64), (100, 4)], 16))
+        for i in range(2)
+    ]
+    scheduler = SlotScheduler(settings)
+    cached = []
+    for request in twice:
+        scheduler.add_request(request)
+        made = scheduler.schedule()
+        cached += [tokens for _, tokens, _ in made.admitted]
+        for _ in range(4):
+            scheduler.update_from_output(made)
+            made = scheduler.schedule()
+        assert not scheduler.running_count
+    assert cached == [0, 48]
 
 
 def test_a_waiting_prompt_leaves_half_of_its_blocks_free():

@@ -4,17 +4,17 @@ from dataclasses import replace
 from math import exp, hypot, sqrt
 
 import pytest
+from kvroom.latency.steady import Steady
 
 from kvroom.engines.tensorrt_llm.engine import Budget as TensorRTBudget
 from kvroom.engines.vllm.memory import Budget as VLLMBudget
 from kvroom.hardware import find
 from kvroom.hardware.node import Machine
-from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock
+from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock, step_clock
 from kvroom.latency.disaggregation import adapters_bytes_per_s, occupied_s
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, served
 from kvroom.latency.own_points import drawn_to
-from kvroom.latency.steady import Steady
 from kvroom.latency.transfer import cache_bytes, transfer_s
 from support import ask, asked
 
@@ -259,3 +259,9 @@ def test_requests_hold_half_of_their_answer_on_average():
     load = {"input_tokens": 1000, "output_tokens": 400, "concurrency": 4}
     w = asked("llama-3-8b", "H100-SXM", engine="vllm", workload=load)
     assert w.load.cache_slots == pytest.approx(w.plan.capacity.engine.kv_tokens / 1200)
+
+
+def test_chunks_are_read_half_full_on_average():
+    # Llama 4 Scout's config.json: chunks of 8,192 tokens beside full layers.
+    clock = step_clock(asked("llama-4-scout", "H100-SXM", tp=8, engine="vllm").timing.clock)
+    assert [r.tokens for r in clock.reaches] == [None, 4096]

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
-from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.latency.clock import PAIRS, PS_PER_S, Reach, StepClock
 from kvroom.simulator.offload import OffloadConnector, OffloadLevel
 from kvroom.simulator.tier_store import Store

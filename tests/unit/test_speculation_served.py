@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvroom.engines.draft_tokens import Drafts, drawn, stream
-from kvroom.engines.vllm.scheduler import Scheduler, SchedulerConfig
+from kvroom.engines.paged.scheduler import Scheduler, SchedulerConfig
 from kvroom.kvcache.groups import FullAttentionGroup
 from kvroom.kvcache.prefix_cache import PrefixCache
 from kvroom.kvcache.request import ServedRequest

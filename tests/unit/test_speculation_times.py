@@ -210,7 +210,8 @@ def test_the_short_form_says_the_same():
 
 
 def latent(dcp: int) -> Workings:
-    return asked("deepseek-v3", "H200-SXM", tp=8, dcp=dcp, concurrency=64, context_tokens=30_000)
+    keys = {"tp": 8, "dcp": dcp, "concurrency": 64, "context_tokens": 30_000}
+    return asked("deepseek-v3", "H200-SXM", **keys, allow_overcommit=True)
 
 
 def test_context_ranks_share_what_is_read_of_the_cache():

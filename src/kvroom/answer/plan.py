@@ -13,6 +13,7 @@ from sys import maxsize
 from typing import Any
 
 from kvroom.answer.card import card
+from kvroom.answer.verdict import Verdict
 from kvroom.scenario.command_line import command
 from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.scenario.scenario import Scenario
@@ -119,6 +120,11 @@ class Capacity:
     expected: Room = Room()
     shared: Room = Room()
 
+    @property
+    def of_lengths(self) -> Room:
+        """Requests at once of the workload's lengths, its prefix shared; nothing where it states none."""
+        return self.expected if self.shared.requests is None else self.shared
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBytes:
@@ -133,12 +139,14 @@ class StepBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decode step of ``batch`` requests of ``context_tokens``; times are 80 % bands.
+    """One decode step of ``batch`` requests that hold ``request_tokens`` each (the workload's mean, where it
+    states lengths, else ``context_tokens``); times are 80 % bands.
 
     ``tokens_per_request`` is what each gains by it: more than one, as expected, where tokens are drafted.
     """
 
     batch: int
+    request_tokens: int
     bytes: StepBytes
     flops: int
     seconds: float | None = None
@@ -213,16 +221,6 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Does it start and hold the asked concurrency (one request where none is asked), and what
-    gives way first."""
-
-    fits: bool
-    binding: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One answer to one Scenario."""
 
@@ -255,11 +253,12 @@ class Plan:
         if self.scenario.engine != CEILING_ENGINE and engine and engine.max_concurrency is not None:
             limits = [floor(engine.max_concurrency), engine.max_running_requests or maxsize]
             each = floor(pool / engine.max_concurrency) if engine.max_concurrency and each else each
+        if lengths := self.capacity.of_lengths.requests:
+            limits, each = [floor(lengths / replicas)], floor(pool * replicas / lengths)
         room = min(limits) if limits else None
         wanted = self.scenario.concurrency
         users = (room or 0) if wanted is None else ceil_div(wanted, replicas)
-        # Room for all that is asked, and yet no: the engine itself refuses to start.
-        starts = self.verdict.fits or room is None or room < max(1, users)
+        starts = self.verdict.starts
         room = room if starts or room is None else 0
         running = users if room is None else min(users, room)
         accounts = [a for a in memory.accounts if a.name not in ("kv", "unused") and a.bytes]

@@ -23,10 +23,10 @@ word leaves it open."""
 
 
 class PrintedStart(NamedTuple):
-    """One start and one account of it: release () where it is not printed, the figures, the bytes that
-    were predicted and printed, the flags and the model."""
+    """One start and one account of it: the version (None where it is not printed), the figures, the bytes
+    that were predicted and printed, the flags and the model."""
 
-    release: tuple[int, ...]
+    version: str | None
     figures: Mapping[str, Any]
     predicted_bytes: int
     printed_bytes: int

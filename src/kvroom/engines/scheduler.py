@@ -1,7 +1,7 @@
 """The seam between an engine's scheduler and the loops that drive it.
 
 A scheduler decides, step by step, which requests compute how many tokens; ``simulator.replay`` (clocked in
-steps) or ``simulator.step_engine`` (in picoseconds) calls it. vLLM's is ``engines.vllm.scheduler``; another
+steps) or ``simulator.step_engine`` (in picoseconds) calls it. vLLM's is ``engines.paged.scheduler``; another
 engine brings its own class with these few methods, and its own way of keeping blocks behind them.
 """
 

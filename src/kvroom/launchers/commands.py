@@ -18,7 +18,7 @@ from kvroom.engines.command_line import CommandLine, unset_variable
 from kvroom.engines.drafting import speculation_of
 from kvroom.engines.registry import command_lines, engine_of
 from kvroom.errors import KvroomError
-from kvroom.launchers.flag_words import Reading
+from kvroom.launchers.flag_words import FlagReader
 from kvroom.launchers.launch import REST
 from kvroom.launchers.manifests import is_manifest, manifest_commands
 from kvroom.launchers.shell import (
@@ -85,7 +85,7 @@ def read_command(text: str) -> Command:
         if start.command.several_starts:
             together.append(start)
             continue
-        keys, warnings, model = Reading(start.command, env, files).read(start.words)
+        keys, warnings, model = FlagReader(start.command, env, files).read(start.words)
         return _command(start, keys, rest, warnings, model)
     if together:
         first = together[0].command

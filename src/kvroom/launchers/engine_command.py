@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.errors import KvroomError, StartRefused, did_you_mean
 from kvroom.launchers import helm
 from kvroom.launchers.launch import launch, shell
 from kvroom.planner.plan import Workings
@@ -38,7 +38,13 @@ class EngineCommand:
 
 
 def engine_command(w: Workings) -> EngineCommand:
-    """The command that realises a plan."""
+    """The command that realises a plan; StartRefused where its engine would refuse it."""
+    verdict = w.plan.verdict
+    if not verdict.starts:
+        fix = next((r.fix for r in verdict.reasons if r.fix), "kvroom plan says more")
+        message = verdict.reasons[0].message if verdict.reasons else verdict.sentence
+        fix = f"{fix[0].upper()}{fix[1:]}."
+        raise StartRefused(f"{w.plan.scenario.engine} would not start", None, message, fix)
     launched = launch(w)
     command = launched.command
     chart = helm.values(launched, w.plan.weights.bytes) if command.chart else None

@@ -24,7 +24,7 @@ from kvroom.models.load import load
 _FLAG = re.compile(r"--?[A-Za-z]")
 
 
-class Reading:
+class FlagReader:
     """One command's flags, read by one engine's command line."""
 
     def __init__(

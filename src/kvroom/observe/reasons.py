@@ -33,19 +33,13 @@ class Facts:
         """The engine's name."""
         return self.w.plan.scenario.engine
 
-    @property
-    def version(self) -> tuple[int, ...]:
-        """Its version as numbers, () where it is not printed."""
-        parts = (self.log.version or "").lstrip("v").split(".")
-        return tuple(int(p) for p in parts[:3] if p.isdecimal())
-
     def of_engine(self, account: str, predicted: int, printed: int) -> list[str]:
         """What the engine's own rules say of an account."""
         reader = engine_of(self.engine).log
         if reader is None:
             return []
         start = PrintedStart(
-            release=self.version,
+            version=self.log.version,
             figures=self.log.printed,
             predicted_bytes=predicted,
             printed_bytes=printed,

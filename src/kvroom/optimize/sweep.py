@@ -143,7 +143,7 @@ def _turn(scenario: Scenario, key: str, values: Sequence[int | str]) -> int | No
     w = work(scenario)
     low, high = int(values[0]), int(values[-1])
     if key == "batch":
-        found = w.traffic.crossover_batch(w.deployment.context_tokens)
+        found = w.traffic.crossover_batch(w.plan.step.request_tokens)
     else:
         batch = w.plan.step.batch
         weights = w.traffic.weight_bytes(batch)

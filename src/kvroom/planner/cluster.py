@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from kvroom.engines import serving_rules
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.node import Machine
 from kvroom.kvcache.connector import KVConnector
@@ -29,11 +31,10 @@ from kvroom.scenario.cluster import ROUTING_POLICIES, ColdStart, Disaggregation,
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_REPLICAS
 from kvroom.simulator.cluster import Cluster
-from kvroom.simulator.engines import ServingRules, serving_rules
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.feed import Feed
 from kvroom.simulator.frames import Frame, FrameRecorder
-from kvroom.simulator.managed_cluster import ManagedCluster, ReplicaPool
+from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
 from kvroom.simulator.replicas import ClusterOutcome, Replica, seconds_ps
@@ -313,14 +314,14 @@ def managed(
     if split:
         first = groups[0].most
         pools = [
-            ReplicaPool(replicas=part, router=router, begin=len(part))
+            RoutedPool(replicas=part, router=router, begin=len(part))
             for part, router in zip((replicas[:first], replicas[first:]), routers, strict=True)
         ]
     else:
         dp = groups[0].workings.deployment.layout.dp
         scale = autoscale_of(scenario, groups[0].replicas, dp)
         begin = sum(g.replicas for g in groups)
-        pools = [ReplicaPool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
+        pools = [RoutedPool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
     fleet = ManagedCluster(
         pools,
         outcome,

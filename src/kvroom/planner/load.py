@@ -11,12 +11,12 @@ from dataclasses import replace
 from math import sqrt
 
 from kvroom.answer.plan import Room
+from kvroom.engines import serving_rules
 from kvroom.engines.base import EngineAnswer
 from kvroom.errors import KvroomError
 from kvroom.latency.load import CHUNK_TOKENS, Length, Load, lengths_of
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.engines import serving_rules
 from kvroom.simulator.occupancy import OFF, WIDE
 from kvroom.units import check_int
 from kvroom.workloads.distributions import Distribution, Fixed, Uniform

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.clock import PS_PER_S, StepClock
 from kvroom.planner.plan import Workings
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.engines import ServingRules
 from kvroom.simulator.offload_tiers import (
     GPUS_A_MACHINE,
     BlockBytes,

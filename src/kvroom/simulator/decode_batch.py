@@ -6,7 +6,7 @@ how many blocks it needs, and for how many steps that goes on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import sqrt
 
@@ -19,17 +19,19 @@ class DecodeBatch:
     """Those that decode, over blocks of ``block_tokens`` and attention of ``reaches``.
 
     Before each step a request has computed ``step − base_step`` tokens. ``size`` is how many decode,
-    ``last_admission`` the latest admitted that ever did.
+    ``last_admission`` the latest admitted that ever did. ``finishing`` is a heap of (step of the last token,
+    admission, request); entries of those that have another ``last_step`` since are void.
+    ``new_blocks`` is how many need a block in a step, by step modulo the size of a block, twice over.
     """
 
     __slots__ = (
         "_bases",
         "_context_ps",
-        "_finishing",
-        "_new_blocks",
         "_windows",
         "block_tokens",
+        "finishing",
         "last_admission",
+        "new_blocks",
         "size",
     )
 
@@ -38,30 +40,31 @@ class DecodeBatch:
         self.size = 0
         self.last_admission = -1
         self._bases = 0
-        # By step modulo the block's size, twice over: how many then need a block.
-        self._new_blocks = [0] * 2 * block_tokens
-        self._finishing: list[tuple[int, int, ServedRequest]] = []
+        self.new_blocks = [0] * 2 * block_tokens
+        self.finishing: list[tuple[int, int, ServedRequest]] = []
         self._context_ps = sum(r.context_ps for r in reaches if r.tokens is None)
         self._windows = [
             WindowedAttention(r.tokens, r.context_ps) for r in reaches if r.tokens is not None
         ]
 
-    def finishes(self, request: ServedRequest, step: int) -> None:
-        """``step`` computes its last token."""
-        request.last_step = step
-        heappush(self._finishing, (step, request.admission, request))
-
-    def enter(self, request: ServedRequest, step: int) -> None:
-        """``request``, whose known tokens are computed but the last, decodes from ``step`` on."""
-        request.decoding = True
+    def enter(self, request: ServedRequest, step: int) -> bool:
+        """``request``, whose known tokens are computed but the last, decodes from ``step`` on; False where
+        that was its last."""
         request.base_step = base = step - request.num_tokens
+        request.last_step = last = base + request.final_tokens - 2
+        heappush(self.finishing, (last, request.admission, request))
+        if last < step:
+            return False
+        request.decoding = True
         self.size += 1
         self._bases += base
-        self._count(base, 1)
+        counts, place = self.new_blocks, base % self.block_tokens
+        counts[place] = counts[place + self.block_tokens] = counts[place] + 1
         for window in self._windows:
             window.enter(request, step)
         if request.admission > self.last_admission:  # noqa: PLR1730 (a call costs more)
             self.last_admission = request.admission
+        return True
 
     def leave(self, request: ServedRequest, step: int) -> None:
         """``request`` no longer decodes from ``step`` on."""
@@ -70,12 +73,8 @@ class DecodeBatch:
         request.decoding = False
         self.size -= 1
         self._bases -= request.base_step
-        self._count(request.base_step, -1)
-
-    def _count(self, base: int, more: int) -> None:
-        place = base % self.block_tokens
-        counts = self._new_blocks
-        counts[place] = counts[place + self.block_tokens] = counts[place] + more
+        counts, place = self.new_blocks, request.base_step % self.block_tokens
+        counts[place] = counts[place + self.block_tokens] = counts[place] - 1
 
     # Steps
 
@@ -91,7 +90,7 @@ class DecodeBatch:
     def run_from(self, step: int) -> tuple[int, int, int, int]:
         """(the step of the next last token, steps in which nothing but contexts changes, attention of the
         first, what each further one adds)."""
-        last, admission, request = self._finishing[0]
+        last, admission, request = self.finishing[0]
         if request.last_step != last or request.admission != admission:
             last = self._next_finish()
         steps, size = last - step + 1, self.size
@@ -104,44 +103,21 @@ class DecodeBatch:
         return last, steps, first, slope
 
     def _next_finish(self) -> int:
-        finishing = self._finishing
+        finishing = self.finishing
         last, admission, request = finishing[0]
         while request.last_step != last or request.admission != admission:
             heappop(finishing)
             last, admission, request = finishing[0]
         return last
 
-    def finished(self, step: int) -> Iterator[ServedRequest]:
-        """Those whose last token is computed by ``step``, taken out one by one."""
-        finishing = self._finishing
-        while finishing and finishing[0][0] <= step:
-            last, admission, request = heappop(finishing)
-            if request.admission == admission and request.last_step == last:
-                yield request
-
-    def any_finished(self, step: int) -> bool:
-        """Whether ``finished`` may give any."""
-        return bool(self._finishing) and self._finishing[0][0] <= step
-
     # Blocks
-
-    def new_blocks(self, step: int) -> int:
-        """Blocks that ``step`` needs."""
-        return self._new_blocks[step % self.block_tokens]
-
-    def blocks_of_run(self, step: int, steps: int) -> int:
-        """Blocks that so many steps from ``step`` on need."""
-        size = self.block_tokens
-        start = step % size
-        rest = self._new_blocks[start : start + steps % size]
-        return steps // size * self.size + sum(rest)
 
     def run_until_full(self, step: int, free_blocks: int) -> tuple[int, int]:
         """(steps, blocks) until the next step would need more blocks than are free."""
         periods, left = divmod(free_blocks, self.size)
         steps = periods * self.block_tokens
         taken = periods * self.size
-        while (need := self.new_blocks(step + steps)) <= left:
+        while (need := self.new_blocks[(step + steps) % self.block_tokens]) <= left:
             left -= need
             taken += need
             steps += 1

@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
+from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.scheduler import ScheduledTokens, SchedulerOutput
-from kvroom.engines.vllm.scheduler import Scheduler
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import StepClock
 

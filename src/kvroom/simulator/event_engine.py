@@ -8,9 +8,10 @@ that takes, what comes of it, and who leaves.
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop
 from itertools import repeat
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.kvcache.connector import KVConnector, report_left
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.extents import ExtentPool
@@ -142,15 +143,16 @@ class EventEngine(EventScheduler):
                 late = steps - lag
                 if late * first + slope * (late * (late - 1) // 2) > wait:
                     steps = min(steps, steps_until(wait, first, slope) + lag)
-        taken = batch.blocks_of_run(step, steps)
+        new_blocks, size = batch.new_blocks, self.block_tokens
+        place = step % size
+        taken = steps // size * active + sum(new_blocks[place : place + steps % size])
         if self.leaving and steps > 1:
             # Those who are done leave within the run: whoever waits may come then.
-            taken_first = batch.new_blocks(step)
             if self.waiting or taken > pool.free:
-                steps, taken = 1, taken_first
+                steps, taken = 1, new_blocks[place]
             else:
-                pool.take(taken_first)
-                taken -= taken_first
+                pool.take(new_blocks[place])
+                taken -= new_blocks[place]
                 self._note_peak()
                 self.step = self.leaving[0][0]
                 self._gone()
@@ -176,7 +178,7 @@ class EventEngine(EventScheduler):
         """One step with prompts, and admission."""
         size, batch, pool = self.block_tokens, self.batch, self.pool
         budget = self.budget - batch.size
-        decoding = batch.new_blocks(self.step)
+        decoding = batch.new_blocks[self.step % size]
         room = pool.free - decoding
         limit = self.prefill_limit() if self.config.long_prefill_token_threshold else 0
         chunks: Chunks = []
@@ -240,7 +242,7 @@ class EventEngine(EventScheduler):
         spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
             self._gap((spent, 0, 1, active, spent))
-        self._note_peak()
+        self.least_free = min(self.least_free, self.pool.free)
         start = max(self.end, self.decide)
         self.end = start + spent
         self.decide = start if self.lag else self.end
@@ -253,7 +255,7 @@ class EventEngine(EventScheduler):
                 self._begin(request, step)
         if begun and self.prefilling:
             self.prefilling = [r for r in self.prefilling if r.num_computed_tokens < r.num_tokens]
-        if batch.any_finished(step):
+        if batch.finishing and batch.finishing[0][0] <= step:
             self._finish(step)
 
     def _note_peak(self) -> None:
@@ -264,23 +266,24 @@ class EventEngine(EventScheduler):
         """``request`` got its next token in ``step`` and decodes from now on."""
         request.alone_preempted = 0
         request.decode_start_tokens = request.num_tokens
-        last = step + request.final_tokens - request.num_tokens - 1
-        self.batch.finishes(request, last)
         if request.first_token_ps < 0:
             request.first_token_ps = self.end
             self.outcome.first(request)
         else:
             gap = self.end - request.last_token_ps
             self._gap((gap, 0, 1, 1, gap))
-        if last != step:
-            self.batch.enter(request, step + 1)
-            self.generates(request)
+        if self.batch.enter(request, step + 1) and request.extents is not None:
+            self.generates(request.extents, request)
 
     # Who leaves
 
     def _finish(self, step: int) -> None:
         """Those whose last token ``step`` computed."""
-        for request in self.batch.finished(step):
+        finishing = self.batch.finishing
+        while finishing and finishing[0][0] <= step:
+            last, admission, request = heappop(finishing)
+            if request.last_step != last or request.admission != admission:
+                continue
             if request.decoding:
                 self.stop_decoding(request, step + 1)
             self.outcome.done(request, self.end)

@@ -1,6 +1,6 @@
 """vLLM's scheduler over sums: who runs, who waits and which blocks they hold, at the cost of what happens.
 
-The rules are those of ``engines.vllm.scheduler``, and what follows from settings alone is read from the
+The rules are those of ``engines.paged.scheduler``, and what follows from settings alone is read from the
 same ``SchedulerConfig``. Requests that decode are kept as sums (``decode_batch``), blocks as extents
 (``kvcache.extents``), so that a step in which nobody comes, leaves or is preempted is never scheduled here;
 ``event_engine`` jumps over it. Only a step in which blocks or tokens give out looks at each running request.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from heapq import heappop, heappush
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig, never_fits
+from kvroom.engines.paged.scheduler_config import SchedulerConfig, never_fits
 from kvroom.kvcache.connector import KVConnector, report_stored
 from kvroom.kvcache.events import EventFanOut, KVEvents
 from kvroom.kvcache.extents import ExtentPool, Hits, RequestExtents
@@ -59,6 +59,7 @@ class EventScheduler(RequestStream):
         self.lag = config.steps_in_flight - 1
         self.by_priority = config.by_priority
         self.watermark_blocks = config.watermark_blocks(pool.usable + 1)
+        self._most_tokens = pool.usable * block_tokens
         self.least_free = pool.free
         self.step = 0
         self.end = 0
@@ -88,8 +89,10 @@ class EventScheduler(RequestStream):
     @property
     def running_count(self) -> int:
         """Requests that hold blocks and are not done."""
-        going = sum(request.admission >= 0 for _, request in self.leaving)
-        return len(self.running) + len(self.loading) - going
+        count = len(self.running) + len(self.loading)
+        for _, request in self.leaving:
+            count -= request.admission >= 0
+        return count
 
     @property
     def waiting_count(self) -> int:
@@ -110,8 +113,7 @@ class EventScheduler(RequestStream):
 
     def enqueue(self, request: ServedRequest) -> None:
         """Queue ``request``; one whose prompt is too long is dropped."""
-        fits = -(-request.num_prompt_tokens // self.block_tokens) <= self.pool.usable
-        if not fits or not self.config.accepts(request):
+        if request.num_prompt_tokens > self._most_tokens or not self.config.accepts(request):
             self.drop(request)
             return
         self.waiting.append(request)
@@ -156,7 +158,9 @@ class EventScheduler(RequestStream):
                 remote = connector.lookup(request, self.decide, start, whole * size)
                 if remote is not None:
                     start, late = remote.tokens, remote.ready_ps > self.decide
-            tokens = config.chunk_tokens(0 if late else request.num_tokens - start, limit, budget)
+            tokens = 0 if late else request.num_tokens - start
+            if limit or tokens > budget:
+                tokens = config.chunk_tokens(tokens, limit, budget)
             if tokens < 0:
                 # What is brought of it may be more another time.
                 again = chunks or (self.batch.size and connector is not None)
@@ -239,10 +243,9 @@ class EventScheduler(RequestStream):
     # Answers known beforehand: others may begin with what is generated just now. Blocks of an answer are
     # entered in the pool only when somebody asks for them, as far as they are computed by then.
 
-    def generates(self, request: ServedRequest) -> None:
+    def generates(self, extents: RequestExtents, request: ServedRequest) -> None:
         """``request`` decodes from now on: blocks of its answer that have names can be asked for."""
-        extents = request.extents
-        if extents is not None and extents.named > extents.covered:
+        if extents.named > extents.covered:
             names = extents.names[extents.covered : extents.named]
             self._answers.update(dict.fromkeys(names, request))
             self.blocked = ""  # whoever waits may begin like it

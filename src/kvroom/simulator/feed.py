@@ -126,7 +126,9 @@ class Feed:
         request = ServedRequest(self.count, arrival_ps, row.input_tokens, row.output_tokens)
         if self.naming and row.prefix is not None:
             request.extents = self.naming.extents(row)
-        request.priority = row.priority
-        request.session_id = row.session
+        if row.priority:
+            request.priority = row.priority
+        if row.session is not None:
+            request.session_id = row.session
         self.count += 1
         return request

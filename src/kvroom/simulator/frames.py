@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.scheduler import SchedulerOutput
-from kvroom.engines.vllm.scheduler import Scheduler
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, StepClock
 from kvroom.simulator.metrics import Outcome

@@ -43,7 +43,7 @@ class ClusterEvent(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class ReplicaPool:
+class RoutedPool:
     """Replicas that one router chooses from; the first ``begin`` of them are up when it begins."""
 
     replicas: Sequence[Replica]
@@ -69,7 +69,7 @@ class ManagedCluster(Cluster):
 
     def __init__(
         self,
-        pools: Sequence[ReplicaPool],
+        pools: Sequence[RoutedPool],
         outcome: ClusterOutcome,
         *,
         failures: Failures | None = None,
@@ -376,7 +376,7 @@ class ManagedCluster(Cluster):
         if not drained:
             self._plan(now + self.failures.repair_ps, "start", replica.place)
 
-    def _scale(self, pool: ReplicaPool, now: int) -> None:
+    def _scale(self, pool: RoutedPool, now: int) -> None:
         assert pool.scale is not None
         for r in pool.replicas:
             if (

@@ -23,21 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from math import inf, sqrt
 
 from kvroom.answer.plan import Room
+from kvroom.engines import serving_rules
 from kvroom.engines.base import EngineAnswer
-from kvroom.engines.vllm.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.engines import serving_rules
-from kvroom.workloads.distributions import Fixed
-from kvroom.workloads.synthetic import Synthetic, of_workload
+from kvroom.workloads.synthetic import of_workload
 
-DRAWS = 256
-"""Requests that stand for a workload whose lengths differ."""
 PARTS = 4
 """Stretches of a decode at whose middles blocks that do not simply grow are counted."""
 OFF = 0.05
@@ -67,7 +63,7 @@ def expected_room(
     setup = rules.setup
     limit = setup.config.max_model_len
     lengths = [
-        (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in _lengths(made) if i < limit
+        (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in made.lengths() if i < limit
     ]
     if not lengths:
         return Room(), Room()
@@ -104,13 +100,6 @@ def _banded(requests: float, varies: float, most: float) -> Room:
     away = WIDE * sqrt(requests * varies**2 + (requests * OFF) ** 2)
     low, high = max(0.0, requests - away), requests + away
     return Room(requests=min(most, requests), low=min(most, low), high=min(most, high))
-
-
-def _lengths(made: Synthetic) -> Iterable[tuple[int, int]]:
-    varied = [made.input, made.output, made.turns, made.agent]
-    if all(isinstance(each, Fixed) for each in varied) and made.turns.mean == made.agent.mean == 1:
-        return [(made.prefix.tokens + round(made.input.mean), round(made.output.mean))]
-    return ((r.input_tokens, r.output_tokens) for r in islice(made, DRAWS))
 
 
 def held_blocks(

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
-from kvroom.engines.vllm.scheduler_setup import GROUP_KEYS, POLICIES, GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GROUP_KEYS, POLICIES, GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes, Run, length

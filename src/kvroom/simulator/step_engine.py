@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping
 
+from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput
-from kvroom.engines.vllm.scheduler import Scheduler
 from kvroom.kvcache.connector import KVConnector
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestHashes, ServedRequest

@@ -90,7 +90,7 @@ class Exponential:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class WeightedValues:
     """One of ``values``, each as likely as its weight says; ``reached`` are the weights summed up."""
 
     values: tuple[float, ...]
@@ -110,7 +110,7 @@ class Histogram:
         return self.values[min(index, len(self.values) - 1)]
 
 
-Distribution = Fixed | Uniform | Lognormal | Exponential | Histogram
+Distribution = Fixed | Uniform | Lognormal | Exponential | WeightedValues
 
 SHAREGPT: dict[str, Distribution] = {
     "input": Lognormal(mean=175.30, sigma=1.2, low=4, high=1024),
@@ -218,7 +218,7 @@ def _only(field: str, text: str, parts: Sequence[str], example: str) -> str:
     return parts[0]
 
 
-def _histogram(field: str, parts: Sequence[str], value: Parser, example: str) -> Histogram:
+def _histogram(field: str, parts: Sequence[str], value: Parser, example: str) -> WeightedValues:
     values: list[float] = []
     reached: list[float] = []
     total = 0.0
@@ -232,4 +232,4 @@ def _histogram(field: str, parts: Sequence[str], value: Parser, example: str) ->
         reached.append(total)
     if total <= 0.0:
         raise KvroomError(field, ":".join(parts), "weighs nothing", f"Write it like {example}.")
-    return Histogram(tuple(values), tuple(reached))
+    return WeightedValues(tuple(values), tuple(reached))

@@ -9,8 +9,9 @@ to the one before, whenever that is. Same seed, same requests, on every platform
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -33,6 +34,8 @@ CLOSED_LOOP_SPREAD = (0.8, 1.2)
 """Lengths over their mean where only the mean is told."""
 EXAMPLE = "arrivals=poisson:2/s,input=lognormal:mean=1000:sigma=0.8,output=200,requests=1000"
 KEYS = Workload.SPEC_KEYS
+DRAWS = 256
+"""Requests that stand for a workload whose lengths differ."""
 PS_PER_NS = 10**3
 
 
@@ -103,6 +106,14 @@ class Synthetic:
     result: Distribution = RESULT_TOKENS
     requests: int = 1000
     seed: int = 0
+
+    def lengths(self) -> Iterable[tuple[int, int]]:
+        """(prompt, answer) tokens of the requests that stand for all: one where all are alike."""
+        varied = [self.input, self.output, self.turns, self.agent]
+        alike = all(isinstance(each, Fixed) for each in varied)
+        if alike and self.turns.mean == self.agent.mean == 1:
+            return [(self.prefix.tokens + round(self.input.mean), round(self.output.mean))]
+        return ((r.input_tokens, r.output_tokens) for r in islice(self, DRAWS))
 
     def sessions(self) -> Iterator[Session]:
         """The sessions by arrival, ``requests`` requests in all.
@@ -330,6 +341,23 @@ def _plain_lengths(workload: Workload, tokens: int | None) -> str | int | None:
         return tokens
     low, high = (max(1, round(factor * tokens)) for factor in CLOSED_LOOP_SPREAD)
     return f"uniform:{low}-{high}"
+
+
+def decoding_tokens(workload: Workload) -> int | None:
+    """Tokens that a request of ``workload`` holds on average while its answer is generated, each length
+    counted as often as it takes a step; None where no lengths are stated."""
+    if workload.output_tokens is None and workload.output is None and not workload.lengths:
+        return None
+    try:
+        arrivals = workload.arrivals or "once"
+        made = of_workload(replace(workload, arrivals=arrivals, requests_per_s=None))
+    except KvroomError:
+        return None
+    steps = held = 0
+    for prompt, answer in made.lengths():
+        steps += answer
+        held += answer * (2 * prompt + answer)
+    return max(1, held // (2 * steps)) if steps else None
 
 
 def _plain_arrivals(workload: Workload) -> str | None:

@@ -1,7 +1,7 @@
 """llama-server's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
 
 Names are the long ones with underscores; the short ones (``c``, ``np``, ``ngl`` …) mean the same.
-Flags without bearing on memory are passed over; an unknown one is an error.
+LlamaCppFlags without bearing on memory are passed over; an unknown one is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL = 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class LlamaCppFlags:
     """The flags that bear on memory; None where llama.cpp decides. ``auto_slots``: its own default
     number of slots is asked for."""
 
@@ -54,7 +54,7 @@ class Flags:
     mla: int | None = None
 
 
-def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> Flags:
+def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> LlamaCppFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     given = named(args)
     read.check_known(engine, given, KNOWN_FLAGS)
@@ -78,7 +78,7 @@ def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> Flags:
     if "spec_type" in given and _rolls_back(given["spec_type"]):
         drafted = given.get("spec_draft_n_max", given.get("draft_max", 0))
         found["drafted"] = read.number("engine_args.spec_draft_n_max", drafted, 0, 1000)
-    return Flags(**found)
+    return LlamaCppFlags(**found)
 
 
 def named(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from kvroom.engines import flags as read
 from kvroom.engines.flag_names import flag_names
-from kvroom.engines.llama_cpp.flags import ALL, Flags, cache_type
+from kvroom.engines.llama_cpp.flags import ALL, LlamaCppFlags, cache_type
 from kvroom.engines.llama_cpp.versions import NEWEST as BUILD
-from kvroom.engines.llama_cpp.versions import Rules, rules_of
+from kvroom.engines.llama_cpp.versions import BuildRules, rules_of
 from kvroom.engines.releases import Release, nearest_release, rules_at
 from kvroom.models.spec import ModelSpec
 from kvroom.units import GIB, MIB
@@ -41,7 +41,7 @@ CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
     ((0, 15, 5), {"context_by_memory": True}),
     ((0, 30, 0), {"server": True}),
 )
-OWN_ENGINE = Rules(
+OWN_ENGINE = BuildRules(
     windows=True,
     window_adds="ubatch",
     flash=True,
@@ -89,7 +89,7 @@ ENVIRONMENT = frozenset(_VARIABLES.split())
 class Options:
     """Ollama's options in llama.cpp's flags, and what llama.cpp has no flag for."""
 
-    flags: Flags
+    flags: LlamaCppFlags
     batch_asked: bool
     overhead_bytes: int
     spread: bool
@@ -102,7 +102,7 @@ def ollama_rules(release: Release) -> OllamaRules:
     return rules_at(OllamaRules(), CHANGES, release)
 
 
-def release_of(version: str | None) -> tuple[OllamaRules, Rules, str]:
+def release_of(version: str | None) -> tuple[OllamaRules, BuildRules, str]:
     """Ollama's rules, those of the engine under it, and a warning ("" where none is due)."""
     release, note = nearest_release("Ollama", version, OLDEST, NEWEST)
     rules = ollama_rules(release)
@@ -148,7 +148,7 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
         kind = cache_type("engine_args.kv_cache_type", value["kv_cache_type"])
         found["key"] = found["value"] = kind
     return Options(
-        flags=Flags(slots=slots, unified=False, **found),
+        flags=LlamaCppFlags(slots=slots, unified=False, **found),
         batch_asked="num_batch" in value,
         overhead_bytes=number("gpu_overhead", 0, 10**15) if "gpu_overhead" in value else 0,
         spread=read.switch("engine_args.sched_spread", value.get("sched_spread", False)),

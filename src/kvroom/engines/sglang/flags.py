@@ -1,7 +1,7 @@
 """SGLang's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
 
 Names are those of ``sglang.launch_server`` with underscores, of any release: one that a release does
-not know has no effect on its answer. Flags without bearing on cache memory are passed over.
+not know has no effect on its answer. SglangFlags without bearing on cache memory are passed over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GRAPH_BACKENDS = ("full", "breakable", "tc_piecewise", "disabled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class SglangFlags:
     """The flags that bear on memory; None where SGLang decides."""
 
     static_share: float | None = None
@@ -67,7 +67,7 @@ class Flags:
     prefill_graph_sizes: tuple[int, ...] | None = None
 
 
-def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
+def read_flags(args: Mapping[str, Any], layout: Layout) -> SglangFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("SGLang", args, KNOWN_FLAGS)
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
@@ -81,7 +81,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     found["draft_path"] = bool(given.get("speculative_draft_model_path"))
     found["attention_dp"] = _attention_dp(given, layout)
     found.update(_graphs(given))
-    return Flags(**found)
+    return SglangFlags(**found)
 
 
 def _attention_dp(given: Mapping[str, Any], layout: Layout) -> int:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import nearest_release, shown
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.sglang.adapters import adapters_of
 from kvroom.engines.sglang.command import COMMAND
 from kvroom.engines.sglang.drafting import SglangDraftFlags
@@ -16,7 +18,8 @@ from kvroom.engines.sglang.engine import answer
 from kvroom.engines.sglang.log import LOG
 from kvroom.engines.sglang.metrics import METRICS
 from kvroom.engines.sglang.models import taken
-from kvroom.engines.sglang.settings import settings_of
+from kvroom.engines.sglang.resolved_args import settings_of
+from kvroom.engines.sglang.serving import serving_rules
 from kvroom.engines.sglang.share import static_share
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
@@ -34,6 +37,10 @@ class Sglang(Engine):
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Pools, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
+
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Its own scheduler, a radix tree below it."""
+        return serving_rules(deployment, capacity)
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The static share, as it follows from the card and the flags."""
@@ -53,7 +60,7 @@ SGLANG = Sglang(
     label="SGLang",
     newest=shown(NEWEST),
     support=SUPPORT,
-    limits=Limits(
+    limits=LimitFlags(
         batch_tokens="chunked_prefill_size",
         share="mem_fraction_static",
         sequences="max_running_requests",

@@ -22,7 +22,7 @@ MAX_NUM_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class TensorrtLlmFlags:
     """The flags that bear on memory; None where TensorRT-LLM decides."""
 
     share: float = 0.9
@@ -44,7 +44,7 @@ class Flags:
     cross_share: float = 0.5
 
 
-def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
+def read_flags(args: Mapping[str, Any], layout: Layout) -> TensorrtLlmFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("TensorRT-LLM", args, KNOWN_FLAGS)
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
@@ -60,7 +60,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     for name, (field, reader) in READERS.items():
         if name in given:
             found[field] = reader(f"engine_args.{name}", given[name])
-    return Flags(**found)
+    return TensorrtLlmFlags(**found)
 
 
 def _mapping(field: str, value: Any) -> Mapping[str, Any]:

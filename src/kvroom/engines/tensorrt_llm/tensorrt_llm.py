@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.flags import plain_args
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import shown
 from kvroom.engines.tensorrt_llm.command import COMMAND
 from kvroom.engines.tensorrt_llm.engine import answer
@@ -34,7 +34,7 @@ TENSORRT_LLM = TensorrtLlm(
     label="TensorRT-LLM",
     newest=shown(NEWEST),
     support=SUPPORT,
-    limits=Limits(
+    limits=LimitFlags(
         batch_tokens="max_num_tokens",
         share="kv_cache_free_gpu_memory_fraction",
         sequences="max_batch_size",

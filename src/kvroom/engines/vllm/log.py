@@ -11,6 +11,7 @@ from kvroom.engines.log_reader import LogReader, PrintedStart
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size
 from kvroom.engines.vllm.flags import MEMORY_FLAGS
+from kvroom.engines.vllm.versions import parse_release, rules_of, since
 
 ENGINE = "vllm"
 
@@ -287,22 +288,23 @@ class VllmLog(LogReader):
 
     def reasons(self, account: str, start: PrintedStart) -> list[str]:
         """What activations and graphs hold in one release and not in another."""
-        found = []
-        release = start.release
+        why: list[str] = []
+        rules = rules_of(parse_release(start.version)[0]) if start.version else None
         if account == "activations":
             estimated = "cuda_graph_estimate_bytes" in start.figures
             more = start.printed_bytes > start.predicted_bytes
-            if release >= (0, 20) and not estimated and more:
-                found.append("since 0.20 the last line counts the graphs' estimate in with it")
-            if release and release < (0, 9) and "max_num_batched_tokens" not in start.args:
-                found.append(
-                    "without chunked prefill the profile runs a whole max_model_len at once"
+            if rules and rules.graphs_subtracted and not estimated and more:
+                since_release = since("graphs_subtracted", rules.release).removesuffix(".0")
+                why.append(
+                    f"since {since_release} the last line counts the graphs' estimate in with it"
                 )
+            if rules and rules.whole_prompts and "max_num_batched_tokens" not in start.args:
+                why.append("without chunked prefill the profile runs a whole max_model_len at once")
             if start.model.vision is not None:
-                found.append("the profile runs the largest images that a request may hold")
-        if account == "graphs" and release and release < (0, 20):
-            found.append("captured after the cache is cut, outside its share")
-        return found
+                why.append("the profile runs the largest images that a request may hold")
+        if account == "graphs" and rules and not rules.graphs_subtracted:
+            why.append("captured after the cache is cut, outside its share")
+        return why
 
 
 LOG = VllmLog(engine=ENGINE, shapes=SHAPES, cache_flag="kv_cache_memory_bytes", whole_share=True)

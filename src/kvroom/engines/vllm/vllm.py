@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.flags import plain_args
-from kvroom.engines.limits import FlagTrial, Limits
+from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.releases import shown
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.vllm.adapters import adapters_of
 from kvroom.engines.vllm.command import COMMAND
 from kvroom.engines.vllm.drafting import VllmDraftFlags
 from kvroom.engines.vllm.engine import answer
 from kvroom.engines.vllm.log import LOG
 from kvroom.engines.vllm.metrics import METRICS
+from kvroom.engines.vllm.serving import serving_rules
 from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.engines.vllm.versions import NEWEST
@@ -31,6 +34,10 @@ class Vllm(Engine):
         """Blocks, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
 
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Its own scheduler."""
+        return serving_rules(deployment)
+
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The release's utilisation; none where the cache's bytes are given outright."""
         if plain_args(deployment.args).keys() & {"kv_cache_memory_bytes", "kv_cache_memory"}:
@@ -44,7 +51,7 @@ class Vllm(Engine):
         return adapters_of(version, args, model)
 
 
-LIMITS = Limits(
+LIMITS = LimitFlags(
     batch_tokens="max_num_batched_tokens",
     share="gpu_memory_utilization",
     sequences="max_num_seqs",

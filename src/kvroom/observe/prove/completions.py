@@ -58,7 +58,7 @@ OnTokens = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class AskedEngine:
     """A server that is asked: ``metrics`` is where its figures are, ``model`` how it calls what it
     serves."""
 
@@ -66,7 +66,7 @@ class Engine:
     model: str
 
     @classmethod
-    def at(cls, url: str) -> Engine:
+    def at(cls, url: str) -> AskedEngine:
         """The engine at ``url`` and its first model; NoAnswerError where it tells none."""
         endpoint = Endpoint.of(url)
         asked = replace(endpoint, path="/v1/models", query="")

@@ -11,7 +11,7 @@ from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.registry import all_engines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.observe.endpoint import Endpoint, NoAnswerError
-from kvroom.observe.prove.completions import Engine
+from kvroom.observe.prove.completions import AskedEngine
 from kvroom.observe.prove.experiments import Lab, Measured
 from kvroom.observe.prove.proof import KEY, Proof, prove
 from kvroom.observe.prove.quiet import Meter, load
@@ -64,7 +64,7 @@ def measured(
     model = workings.deployment.model
     endpoint = Endpoint.of(url)
     try:
-        engine = Engine.at(url)
+        engine = AskedEngine.at(url)
         lab = Lab(engine, Meter(pid), model.vocab_size, seed)
         before = load()
         experiments = _measure(lab, parts, room, workings.plan.scenario)

@@ -11,11 +11,11 @@ import click
 
 from kvroom import api
 from kvroom.answer.plan import Plan
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, StartRefused
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.options import scenario_from, scenario_options
-from kvroom.ui.cli.shell import WOULD_NOT_START, answers_errors, json_option, say
+from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 if TYPE_CHECKING:
     from kvroom.optimize.sweep import Curve
@@ -89,8 +89,8 @@ def plan(
             from kvroom.planner.explain import explain
 
             click.echo("\n" + text.show_explanations(explain(made)))
-    if strict and not made.answer.starts:
-        sys.exit(WOULD_NOT_START)
+    if strict and not made.plan.verdict.starts:
+        sys.exit(StartRefused.exit_status)
 
 
 def print_curve(curve: Curve, *, as_json: bool, as_csv: bool) -> None:
@@ -112,7 +112,7 @@ def plan_lines(path: str) -> bool:
                 continue
             answer = plan_line(line)
             good = good and isinstance(answer, Plan)
-            say(answer, pretty=False)
+            say(answer.to_dict() if isinstance(answer, Plan) else answer, pretty=False)
     return good
 
 

@@ -41,7 +41,7 @@ def _step(w: Workings) -> list[str]:
     s = w.plan.step
     if s.seconds is None or s.tokens_per_s is None or w.timing is None:
         return []
-    terms, _ = w.timing.step(s.batch, w.deployment.context_tokens)
+    terms, _ = w.timing.step(s.batch, s.request_tokens)
     parts = {
         "weights": terms.weights_s,
         "cache": terms.cache_s,
@@ -59,7 +59,7 @@ def _step(w: Workings) -> list[str]:
         f"  {'tokens a s':14}{s.tokens_per_s:>12,.0f}  of all requests",
     ]
     if w.deployment.speculation is not None:
-        plain = w.timing.clock.plain.decode_s(s.batch, w.deployment.context_tokens)
+        plain = w.timing.clock.plain.decode_s(s.batch, s.request_tokens)
         gain = s.tokens_per_request * plain / s.seconds
         lines.append(
             f"  {'speculation':14}{'× ' + format(gain, '.2f'):>12}  of what it makes without"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from kvroom.engines import serving_rules
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.prefix_cache import PrefixCache
@@ -23,7 +24,6 @@ from kvroom.scenario.command_line import command
 from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
-from kvroom.simulator.engines import serving_rules
 from kvroom.units import ceil_div, check_int
 
 CONTEXT_TOKENS = 2048

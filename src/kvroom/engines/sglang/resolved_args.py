@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvroom.engines.sglang.flags import Flags, read_flags
+from kvroom.engines.sglang.flags import SglangFlags, read_flags
 from kvroom.engines.sglang.kernels import (
     attention_backends,
     one_pool_only,
@@ -12,8 +12,8 @@ from kvroom.engines.sglang.kernels import (
     scaleless_latents,
 )
 from kvroom.engines.sglang.models import DRAFTS_UNCOUNTED, Traits, traits_of
-from kvroom.engines.sglang.platform import Platform, platform_of
-from kvroom.engines.sglang.versions import Rules
+from kvroom.engines.sglang.platform import SglangPlatform, platform_of
+from kvroom.engines.sglang.versions import SglangRules
 from kvroom.models.dtypes import BF16, CACHE_DTYPES, Dtype
 from kvroom.sharding.deployment import Deployment
 
@@ -40,7 +40,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SglangArgs:
     """One question with everything that SGLang decides before it looks at memory.
 
     ``chunk`` is the prefill chunk before data-parallel attention divides it, ``graph_size`` the largest
@@ -49,9 +49,9 @@ class Settings:
     """
 
     d: Deployment
-    rules: Rules
-    flags: Flags
-    platform: Platform
+    rules: SglangRules
+    flags: SglangFlags
+    platform: SglangPlatform
     traits: Traits
     kv: Dtype
     chunk: int
@@ -84,8 +84,8 @@ class Settings:
         return None if self.requests is None else self.requests // self.flags.attention_dp
 
 
-def settings_of(d: Deployment, rules: Rules) -> Settings:
-    """The Settings of ``d`` in a release with ``rules``."""
+def settings_of(d: Deployment, rules: SglangRules) -> SglangArgs:
+    """The SglangArgs of ``d`` in a release with ``rules``."""
     flags = read_flags(d.args, d.layout)
     platform = platform_of(d.device)
     traits = traits_of(d.model, rules, flags)
@@ -108,7 +108,7 @@ def settings_of(d: Deployment, rules: Rules) -> Settings:
     size = flags.graph_size or graphs
     if flags.graph_size is None and requests is not None and rules.graphs_capped:
         size = min(size, flags.requests or size)
-    made = Settings(
+    made = SglangArgs(
         d=d,
         rules=rules,
         flags=flags,
@@ -136,7 +136,7 @@ def settings_of(d: Deployment, rules: Rules) -> Settings:
     return made
 
 
-def card_defaults(platform: Platform, rules: Rules, tp: int) -> tuple[int, int]:
+def card_defaults(platform: SglangPlatform, rules: SglangRules, tp: int) -> tuple[int, int]:
     """Prefill chunk and largest decode graph by the card's memory."""
     mib, wide = platform.memory_mib, tp >= 4
     if mib < 20 * KIB:
@@ -151,7 +151,7 @@ def card_defaults(platform: Platform, rules: Rules, tp: int) -> tuple[int, int]:
     return 16384, 512
 
 
-def hopper_qwen3_vl(s: Settings) -> bool:
+def hopper_qwen3_vl(s: SglangArgs) -> bool:
     """Qwen3-VL on a Hopper card of 60 GiB and more, which has defaults of its own."""
     return (
         s.rules.hopper_qwen3_vl
@@ -162,7 +162,7 @@ def hopper_qwen3_vl(s: Settings) -> bool:
     )
 
 
-def _draft(d: Deployment, flags: Flags, traits: Traits) -> Draft | None:
+def _draft(d: Deployment, flags: SglangFlags, traits: Traits) -> Draft | None:
     if flags.speculation is None:
         return None
     steps, topk, tokens = flags.draft_steps, flags.draft_topk, flags.draft_tokens
@@ -186,7 +186,7 @@ def _draft(d: Deployment, flags: Flags, traits: Traits) -> Draft | None:
     )
 
 
-def _radix(rules: Rules, flags: Flags, traits: Traits, draft: Draft | None) -> bool:
+def _radix(rules: SglangRules, flags: SglangFlags, traits: Traits, draft: Draft | None) -> bool:
     if traits.kda and not rules.kimi_radix:
         return False
     if (
@@ -199,7 +199,7 @@ def _radix(rules: Rules, flags: Flags, traits: Traits, draft: Draft | None) -> b
     return flags.radix
 
 
-def _extra_buffer(rules: Rules, flags: Flags, traits: Traits, *, overlap: bool) -> bool:
+def _extra_buffer(rules: SglangRules, flags: SglangFlags, traits: Traits, *, overlap: bool) -> bool:
     """Whether the radix cache of a model with state keeps slots to track it."""
     if not traits.state:
         return False
@@ -210,7 +210,13 @@ def _extra_buffer(rules: Rules, flags: Flags, traits: Traits, *, overlap: bool) 
 
 
 def _slots_each(
-    rules: Rules, flags: Flags, draft: Draft | None, *, radix: bool, buffered: bool, overlap: bool
+    rules: SglangRules,
+    flags: SglangFlags,
+    draft: Draft | None,
+    *,
+    radix: bool,
+    buffered: bool,
+    overlap: bool,
 ) -> int:
     if not radix:
         return 1
@@ -222,7 +228,9 @@ def _slots_each(
     return 4 if lone else 5
 
 
-def _cache_dtype(d: Deployment, rules: Rules, platform: Platform, traits: Traits) -> Dtype:
+def _cache_dtype(
+    d: Deployment, rules: SglangRules, platform: SglangPlatform, traits: Traits
+) -> Dtype:
     """The cache's width: as asked, else 16 bits or what the model's own rule makes of ``auto``."""
     if traits.compressed:
         return BF16 if d.kv.bits == 16 and d.kv_asked != "auto" else CACHE_DTYPES["fp8"]
@@ -234,7 +242,7 @@ def _cache_dtype(d: Deployment, rules: Rules, platform: Platform, traits: Traits
 
 
 def _prefill_graphs(
-    d: Deployment, rules: Rules, flags: Flags, traits: Traits, draft: Draft | None
+    d: Deployment, rules: SglangRules, flags: SglangFlags, traits: Traits, draft: Draft | None
 ) -> bool:
     """Whether prefill runs in CUDA graphs, which then need memory of their own."""
     if rules.prefill_graphs in ("none", "asked"):

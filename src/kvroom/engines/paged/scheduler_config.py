@@ -1,6 +1,6 @@
 """vLLM's scheduler settings, and the rules that follow from them (0.33, V1 engine).
 
-Two schedulers read them here: ``engines.vllm.scheduler``, one step at a time, and
+Two schedulers read them here: ``engines.paged.scheduler``, one step at a time, and
 ``simulator.event_scheduler``, which does the same in jumps. A rule that changes changes for both.
 """
 

@@ -15,8 +15,8 @@ from functools import partial
 from heapq import heappop, heappush
 
 from kvroom.engines.draft_tokens import Drafts
+from kvroom.engines.paged.scheduler_config import SchedulerConfig, never_fits
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig, never_fits
 from kvroom.kvcache.connector import KVConnector, RemoteHit, report_left, report_stored
 from kvroom.kvcache.events import KVEvents
 from kvroom.kvcache.prefix_cache import PrefixCache

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvroom.engines.draft_tokens import Drafts
-from kvroom.engines.vllm.scheduler import Scheduler
-from kvroom.engines.vllm.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler import Scheduler
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.kvcache.groups import (
     ChunkedLocalGroup,
     FullAttentionGroup,
