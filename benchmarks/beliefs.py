@@ -88,7 +88,7 @@ a model that is left out loses it. That of single cards most of all: while one c
 what is its own and what is today's servers' cannot be told apart, and a card that is left out gets only
 the latter.
 """
-FP8_CACHE = {"cache_eta": log(1.8), "room": log(1.8)}
+FP8_CACHE = {"cache_eta": log(1.8)}
 KNOWN: dict[str, dict[str, float]] = {
     # From operators.json: floors of small GEMMs, of experts and of decode attention, shares of memory and
     # of (powered) arithmetic rates, each against a Hopper's.
