@@ -28,7 +28,7 @@ from kvroom.units import check_int, parse_tokens
 MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
-    from kvroom.answer.explanation import Explanation
+    from kvroom.answer.figures import Explanation
     from kvroom.hardware.device import Device
     from kvroom.kvcache.request import ServedRequest
     from kvroom.launchers.engine_command import EngineCommand

@@ -9,7 +9,7 @@ import pytest
 from kvroom.observe.prove.proof import errors
 from kvroom.observe.prove.session import read_record
 from kvroom.ui import codec
-from kvroom.ui.terminal.watch import seconds
+from kvroom.ui.words import seconds
 
 DOCS = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("proof_vllm_0.32.0.json.gz")

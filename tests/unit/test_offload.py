@@ -5,9 +5,10 @@ import pytest
 from kvroom.errors import KvroomError
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve, simulate
+from kvroom.planner.tiers import plan_json
 from kvroom.scenario.offload import OffloadTier, line, parse_tiers
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.terminal import times
+from kvroom.ui.terminal.times import times
 from kvroom.workloads.synthetic import parse
 
 SPEC = (
@@ -163,10 +164,10 @@ def test_without_prefix_caching_tiers_keep_nothing():
 
 def test_a_plan_tells_what_tiers_hold():
     made = work(scenario("host:64GiB", "network"))
-    host, network = times.as_json(made)["tiers"]["holds"]
+    host, network = plan_json(made)["tiers"]["holds"]
     assert (host["tokens"], host["requests"]) == (64 * 2**30 // 131_072, 64)
     assert network["tokens"] is None
-    text = "\n".join(times.times(made))
+    text = "\n".join(times(made))
     assert "64 requests of the longest context" in text
     assert "no limit" in text
 

@@ -187,3 +187,14 @@ def _warnings(answer: Reuse, read: Trace | None, price: Price | None) -> Iterato
             f"windows and state of {price.name} come on top: {show_gib(price.fixed_bytes)} for every"
             " prompt that is to be continued"
         )
+
+
+def capacities_of(text: str | None) -> list[int]:
+    """The numbers of blocks in ``A,B,…``."""
+    sizes: list[int] = []
+    for part in text.split(",") if text is not None else ():
+        if not part.strip().isdecimal():
+            fix = "Write numbers of blocks with commas between them: 1000,10000."
+            raise KvroomError("--capacity", part, "is no number of blocks", fix)
+        sizes.append(int(part))
+    return sizes

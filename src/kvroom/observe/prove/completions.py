@@ -107,7 +107,6 @@ class AskedEngine:
     def _heard(self, ask: Ask, begun: float, told: Callable[[int], None] | None = None) -> Heard:
         """One request from beginning to end; what fails is told in it."""
         heard = Heard(ask)
-        kind = http.client.HTTPSConnection if self.metrics.secure else http.client.HTTPConnection
         body = json.dumps(
             {
                 "model": self.model,
@@ -120,7 +119,7 @@ class AskedEngine:
             }
         )
         headers = {**self.metrics.headers, "Content-Type": "application/json", "Accept": "*/*"}
-        with closing(kind(self.metrics.host, self.metrics.port, timeout=PATIENCE_S)) as connection:
+        with closing(self.metrics.connection(PATIENCE_S)) as connection:
             try:
                 connection.connect()
                 time.sleep(max(0.0, begun + ask.at_s - time.monotonic()))

@@ -73,9 +73,9 @@ def plan(
     if said:
         made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:
-        from kvroom.ui.terminal import times
+        from kvroom.planner.tiers import plan_json
 
-        answer: Any = times.as_json(made)
+        answer: Any = plan_json(made)
         if explained:
             from kvroom.planner.explain import explain
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from kvroom import api
-from kvroom.errors import KvroomError
+from kvroom.planner.reuse import capacities_of
 from kvroom.ui import codec
 from kvroom.ui.cli.shell import answers_errors, json_option
 
@@ -58,7 +58,7 @@ def reuse(
     rooms = {"hbm": hbm, "host": host, "nvme": nvme}
     answer = api.reuse(
         **given,
-        capacities=capacities(capacity),
+        capacities=capacities_of(capacity),
         rooms={name: size for name, size in rooms.items() if size is not None},
     )
     if as_json:
@@ -67,14 +67,3 @@ def reuse(
     from kvroom.ui.terminal import reuse as text
 
     click.echo(text.show(answer))
-
-
-def capacities(text: str | None) -> list[int]:
-    """The numbers of blocks in ``A,B,…``."""
-    sizes: list[int] = []
-    for part in text.split(",") if text is not None else ():
-        if not part.strip().isdecimal():
-            fix = "Write numbers of blocks with commas between them: 1000,10000."
-            raise KvroomError("--capacity", part, "is no number of blocks", fix)
-        sizes.append(int(part))
-    return sizes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvroom.observe.calibrate import Calibrated
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.plan import paragraph
-from kvroom.ui.terminal.watch import seconds
+from kvroom.ui.words import seconds
 
 
 def show(c: Calibrated, out: str | None) -> str:

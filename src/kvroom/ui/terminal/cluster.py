@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.optimize.split import Splits, Tried
-from kvroom.ui.terminal.plain import span
 from kvroom.ui.terminal.plan import _plain, paragraph
 from kvroom.ui.terminal.table import aligned
+from kvroom.ui.words import span
 from kvroom.units import show_gb, show_rate
 
 ROWS = 16

@@ -79,12 +79,3 @@ def spell_out() -> None:
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, Ascii) and ascii_only(stream):
             setattr(sys, name, Ascii(stream))
-
-
-def span(seconds: float) -> str:
-    """``seconds`` with three figures and a unit that suits."""
-    for unit, size, upto in (("ms", 1e-3, 1.0), ("s", 1.0, 600.0), ("min", 60.0, 7200.0)):
-        if seconds < upto:
-            value = seconds / size
-            return f"{value:.0f} {unit}" if value >= 99.95 else f"{value:.3g} {unit}"
-    return f"{seconds / 3600:,.1f} h"

@@ -10,10 +10,10 @@ from kvroom.planner.simulate import Simulated
 from kvroom.planner.simulation import Simulation
 from kvroom.simulator.script_results import ScriptResult
 from kvroom.ui.terminal.cluster import fleet_text
-from kvroom.ui.terminal.plain import span
 from kvroom.ui.terminal.plan import WIDTH, _plain, head, paragraph
 from kvroom.ui.terminal.reuse import LEVELS
 from kvroom.ui.terminal.table import aligned
+from kvroom.ui.words import span
 from kvroom.units import show_count, show_gb
 
 LABEL = 15

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +23,7 @@ from kvroom.observe.watch import Sample, Watcher, samples
 from kvroom.ui.cli.shell import say
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.words import spread, typical_and_p95
 from kvroom.workloads.traces.reader import write as write_trace
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ def line_of(s: Sample) -> str:
         _number(s.waiting),
         _number(s.preemptions),
         "-" if s.hit_ratio is None else f"{s.hit_ratio:.0%}",
-        *_typical_and_p95(s.ttft_s),
-        *_typical_and_p95(s.itl_s),
+        *typical_and_p95(s.ttft_s),
+        *typical_and_p95(s.itl_s),
     ]
     widths = (7, 6, 6, 11, 6, 9, 9, 9, 9)
     return f"{s.t_s:8.1f}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
@@ -161,32 +162,6 @@ def line_of(s: Sample) -> str:
 
 HEAD = f"{'seconds':>8}{'cache':>7}{'run':>6}{'wait':>6}{'preempted':>11}{'hits':>6}"
 HEAD += f"{'TTFT':>9}{'p95':>9}{'ITL':>9}{'p95':>9}"
-
-
-def seconds(value: float | None) -> str:
-    """A time as people say it."""
-    if value is None:
-        return "-"
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:,.{1 if value < 100 else 0}f} s"
-
-
-def _typical_and_p95(spread: dict[str, Any] | None) -> tuple[str, str]:
-    """The median (the mean where there is no more) and the 95th percentile."""
-    if spread is None:
-        return "-", "-"
-    if "p50" not in spread:
-        return seconds(spread["mean"]), "-"
-    first, second = (
-        (">" if name in spread["at_least"] else "") + seconds(spread[name])
-        for name in ("p50", "p95")
-    )
-    return first, second
-
-
-def spread(told: dict[str, Any] | None) -> str:
-    """Typical time and 95th percentile in words."""
-    typical, p95 = _typical_and_p95(told)
-    return typical if p95 == "-" else f"{typical}, p95 {p95}"
 
 
 def expected(view: LiveView) -> list[tuple[str, str, str]]:

@@ -18,9 +18,9 @@ from kvroom import api
 from kvroom.answer import drawing, html
 from kvroom.errors import KvroomError
 from kvroom.planner.explain import explain
+from kvroom.planner.tiers import plan_json
 from kvroom.scenario.engine_names import engine_names
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.terminal import times
 from kvroom.ui.web import replays
 from kvroom.ui.web.derived import explanations
 from kvroom.ui.web.figures import figures
@@ -59,7 +59,7 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     told = (*explain(w), *explanations(w, data))
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
-        **times.as_json(w),
+        **plan_json(w),
         "explanations": [e.to_dict() for e in told],
         "figures": data,
         "take_away": take_away(w),
