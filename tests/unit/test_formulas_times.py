@@ -78,8 +78,9 @@ def test_drafts_end_answers_in_fewer_steps():
         replace(MODEL, clock=replace(MODEL.clock, tokens_a_step=n), load=load) for n in (1.0, 2.5)
     )
     a, b = plain.closed_loop(8), drafted.closed_loop(8)
-    assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 100)
-    assert b.prompts_a_step == pytest.approx(7 / 8 * b.decoding * 2.5 / 100)
+    # The fixed point settles to one in 10,000 of the users.
+    assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 100, rel=1e-4)
+    assert b.prompts_a_step == pytest.approx(7 / 8 * b.decoding * 2.5 / 100, rel=1e-4)
 
 
 def test_reach_counts_every_pair():
@@ -224,12 +225,6 @@ def test_money_and_energy_of_a_step():
         joules.joules_per_output_token_low,
         joules.joules_per_output_token_high,
     ) == pytest.approx((low, high))
-
-
-def test_requests_hold_half_of_their_answer_on_average():
-    load = {"input_tokens": 1000, "output_tokens": 400, "concurrency": 4}
-    w = asked("llama-3-8b", "H100-SXM", engine="vllm", workload=load)
-    assert w.load.cache_slots == pytest.approx(w.plan.capacity.engine.kv_tokens / 1200)
 
 
 def test_chunks_are_read_half_full_on_average():

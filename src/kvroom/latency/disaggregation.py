@@ -54,8 +54,8 @@ def occupied_s(whole_s: float, computing_s: float, layers: int) -> float:
 class Handed:
     """Seconds and rates of a load on two pools.
 
-    ``ttft_engine_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end), and ``ttft_s`` that and the
-    front end's part; ``tpot_s`` = ``token_s`` + ``handover_s`` / (output tokens - 1), where those who wait
+    ``ttft_engine_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end), and ``ttft_s`` that, the
+    front end's part and the start's; ``tpot_s`` = ``token_s`` + ``handover_s`` / (output tokens - 1), where those who wait
     for room in the second pool count as handed over. ``decoding`` requests decode at once, all engines;
     ``requests_per_s`` are finished. ``saturated``: more come than that, and no time has queues in it.
     """
@@ -81,7 +81,7 @@ class Handed:
     def ttft_s(self) -> float | None:
         """What a client sees."""
         engine = self.ttft_engine_s
-        return None if engine is None else engine + self.front_end_s
+        return None if engine is None else engine + self.front_end_s + self.start_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +189,8 @@ class Pools:
 
         def under_way(rate: float) -> float:
             t = self._at(rate, others)
-            return rate * ((t.ttft_s or 0.0) + t.tpot_s * max(1, self.steps))
+            stay = (t.ttft_engine_s or 0.0) + t.tpot_s * max(1, self.steps)
+            return rate * (stay + self.prefill.think_s)
 
         most = self.most * NEARLY
         rate = _largest(lambda r: under_way(r) <= users, most)
@@ -198,7 +199,11 @@ class Pools:
             waiting = 0.0
         # Who finds no room waits with a prompt that is computed, as far as the first pool holds those.
         held = min(waiting, self.prefill.slots * self.first_engines)
-        return self._at(rate, others, held / rate, (waiting - held) / rate)
+        times = self._at(rate, others, held / rate, (waiting - held) / rate)
+        if self.prefill.spread:
+            return times
+        queue_s = (users - 1) / 2 / self.prefill_rate
+        return replace(times, start_s=self.first.k.burst * queue_s)
 
     def _at(
         self, rate: float, others: float = 1.0, held_s: float = 0.0, no_room_s: float = 0.0
