@@ -11,24 +11,6 @@ _TOKEN = re.compile(
     r"\s*(\d+#[0-9a-zA-Z]+|0[xX][0-9a-fA-F]+|\d+|[A-Za-z_]\w*"
     r"|\+\+|--|\*\*|<<=|>>=|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%&|^]=|[-+*/%<>=!&|^~?:(),])"
 )
-_BINARY: tuple[dict[str, Callable[[int, int], int]], ...] = (
-    {"||": lambda a, b: int(bool(a or b))},
-    {"&&": lambda a, b: int(bool(a and b))},
-    {"|": operator.or_},
-    {"^": operator.xor},
-    {"&": operator.and_},
-    {"==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b)},
-    {
-        "<": lambda a, b: int(a < b), ">": lambda a, b: int(a > b),
-        "<=": lambda a, b: int(a <= b), ">=": lambda a, b: int(a >= b),
-    },
-    {"<<": lambda a, b: a << (b & 63), ">>": lambda a, b: a >> (b & 63)},
-    {"+": operator.add, "-": operator.sub},
-    {"*": operator.mul, "/": lambda a, b: _divided(a, b), "%": lambda a, b: a - b * _divided(a, b)},
-    {"**": lambda a, b: pow(a, b, 2**64) if b >= 0 else _unknown()},
-)  # fmt: skip
-
-_LEVELS = {sign: level for level, signs in enumerate(_BINARY) for sign in signs}
 
 
 class NotKnown(Exception):
@@ -47,6 +29,26 @@ def _divided(a: int, b: int) -> int:
     if b == 0:
         raise NotKnown
     return -(-a // b) if (a < 0) != (b < 0) else a // b
+
+
+_BINARY: tuple[dict[str, Callable[[int, int], int]], ...] = (
+    {"||": lambda a, b: int(bool(a or b))},
+    {"&&": lambda a, b: int(bool(a and b))},
+    {"|": operator.or_},
+    {"^": operator.xor},
+    {"&": operator.and_},
+    {"==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b)},
+    {
+        "<": lambda a, b: int(a < b), ">": lambda a, b: int(a > b),
+        "<=": lambda a, b: int(a <= b), ">=": lambda a, b: int(a >= b),
+    },
+    {"<<": lambda a, b: a << (b & 63), ">>": lambda a, b: a >> (b & 63)},
+    {"+": operator.add, "-": operator.sub},
+    {"*": operator.mul, "/": _divided, "%": lambda a, b: a - b * _divided(a, b)},
+    {"**": lambda a, b: pow(a, b, 2**64) if b >= 0 else _unknown()},
+)  # fmt: skip
+
+_LEVELS = {sign: level for level, signs in enumerate(_BINARY) for sign in signs}
 
 
 def _wrapped(value: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from kvroom.launchers.shell.arithmetic import Arithmetic, NotKnown
 from kvroom.launchers.shell.scan import ASSIGNMENT, METACHARACTERS, continued, past, word_end
@@ -21,6 +21,8 @@ _PARAMETER = re.compile(
 )
 _SHORT = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
 _DEFAULT = re.compile(r"(:?)([-=+?])(.*)", re.DOTALL)
+_ALL = re.compile(r"\$\{(?:[A-Za-z_]\w*\[@\]|@)")
+_SLICE = re.compile(r":(\s?-?\d{1,9})(?::(\d{1,9}))?")
 _RANGE = re.compile(r"\{(-?\d{1,9})\.\.(-?\d{1,9})\}")
 _BLANK = re.compile(r"[ \t\r\n]+")
 _IN_QUOTES = re.compile(r'\\([$`"\\])')
@@ -28,6 +30,12 @@ _INNER_ECHO = re.compile(r"\$\(\s*(?:echo|basename)\s+(.*)\)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 _NAMES = re.compile(r"\$\{?([A-Za-z_]\w*|\d+)")
 _ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)", re.DOTALL)
+_CASES: dict[str, Callable[[str], str]] = {
+    "^^": str.upper,
+    ",,": str.lower,
+    "^": lambda v: v[:1].upper() + v[1:],
+    ",": lambda v: v[:1].lower() + v[1:],
+}
 LAST_STATUS = "?"
 
 
@@ -135,12 +143,13 @@ class Expander:
 
     def _quoted_fields(self, body: str) -> list[str]:
         """``"${A[@]}"`` is a word an element; anything else in double quotes is one word."""
-        match = re.fullmatch(r"\$(?:\{([A-Za-z_]\w*)\[@\]\}|\{?(@)\}?)", body)
-        if match:
-            value = self._get(match[1] or match[2])
-            if isinstance(value, list):
-                return list(value)
-            return [value] if value is not None else [body] if match[1] and not self.empty else []
+        if body == "$@":
+            return list(self.variables.arguments)
+        if _ALL.match(body) and past(body, 0) == len(body):
+            value = self._parameter(body[2:-1], body)
+            if value != body:
+                return list(value) if isinstance(value, list) else [value] if value else []
+            return [] if self.empty else [body]
         return [self._quoted(body)]
 
     def _quoted(self, body: str) -> str:
@@ -283,6 +292,9 @@ class Expander:
             return str(len(value))
         if not rest:
             return value if index in ("@", "*") or name in "@*" else self._plain(value)
+        if isinstance(value, list) and (cut := _SLICE.fullmatch(rest)):
+            begin = int(cut[1]) - (1 if name in "@*" and int(cut[1]) > 0 else 0)
+            return value[begin:] if cut[2] is None else value[begin:][: int(cut[2])]
         if isinstance(value, list):
             return [_changed(v, rest, self) for v in value]
         return _changed(value, rest, self)
@@ -362,9 +374,8 @@ def _changed(value: str, rest: str, expander: Expander) -> str:
         end = None if match[2] is None else int(match[2])
         cut = value[begin:]
         return cut if end is None else cut[:end]
-    cases = {"^^": str.upper, ",,": str.lower, "^": lambda v: v[:1].upper() + v[1:],
-             ",": lambda v: v[:1].lower() + v[1:]}  # fmt: skip
-    return cases[rest](value) if rest in cases else value
+    change = _CASES.get(rest)
+    return change(value) if change else value
 
 
 def _without(value: str, sign: str, pattern: str) -> str:

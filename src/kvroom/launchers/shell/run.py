@@ -82,7 +82,8 @@ class _Branch:
 
 @dataclass
 class Shell:
-    """Follows scripts. ``wanted`` says which commands (words, the text they read) are kept; ``commands`` are those that are run,
+    """Follows scripts. ``wanted`` says which commands (words, the text they read) are kept; ``commands`` are
+    those that are run,
     ``possible`` those that are where a condition holds that is not known to, ``files`` what is written."""
 
     variables: Variables
@@ -202,10 +203,13 @@ class Shell:
             mine, theirs = here.values.get(name), there.values.get(name)
             if mine == theirs or name in here.settings:
                 continue
-            value = "not set" if theirs is None else _shown(theirs)
             now = "not set" if mine is None else _shown(mine)
-            how = "unless" if holds else "if"
-            note = f"{name} is {value} {how} {condition}; taken as {now}"
+            if theirs is None:
+                how = "holds" if holds else "does not hold"
+                note = f"{name} is taken as {now}, as {condition} {how} by what is known"
+            else:
+                how = "unless" if holds else "if"
+                note = f"{name} is {_shown(theirs)} {how} {condition}; taken as {now}"
             here.notes[name] = (*here.notes.get(name, ()), note)[-8:]
 
     def _if(self, node: If, at: int) -> None:
@@ -280,10 +284,7 @@ class Shell:
 
     def _for(self, node: ForLoop) -> None:
         expander = Expander(self.variables)
-        if node.words is None:
-            values = list(self.variables.arguments)
-        else:
-            values = expander.fields(node.words)
+        values = expander.fields(('"$@"',) if node.words is None else node.words)
         if node.name in self.variables.settings:
             values = [self.variables.settings[node.name]]
         if not values:

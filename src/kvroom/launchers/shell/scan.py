@@ -38,7 +38,7 @@ def _ansi_end(text: str, at: int) -> int:
 
 
 def past(text: str, start: int) -> int:
-    """Past the quote, substitution or parenthesis that opens at ``start``; KvroomError where it has no end."""
+    """Past the quote, substitution or parenthesis opened at ``start``; KvroomError where it has no end."""
     closers: list[str] = []
     i, n = start, len(text)
     while i < n:

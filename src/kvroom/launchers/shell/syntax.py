@@ -205,7 +205,7 @@ class _Lexer:
                 word = text[i:end]
                 self.found.append(Token("word", word, i))
                 comparison = start and word == "[["
-                start = start and word in _RESERVED_STARTS or word == "for"
+                start = (start and word in _RESERVED_STARTS) or word == "for"
                 i = end
         return self.found
 
@@ -286,9 +286,10 @@ class _Parser:
             self.i += 1
 
     def _source(self, since: int) -> str:
-        if since >= self.i:
+        end = min(self.i, len(self.tokens))
+        if since >= end:
             return ""
-        first, last = self.tokens[since], self.tokens[self.i - 1]
+        first, last = self.tokens[since], self.tokens[end - 1]
         end = last.at + len(last.text) + (4 if last.kind == "arithmetic" else 0)
         return " ".join(self.text[first.at : max(end, first.at)].split())[:200]
 
