@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import click
 
+from kvroom import api
 from kvroom.answer.plan import Plan
-from kvroom.planner.plan import plan, work
 from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.terminal import plan as text
@@ -27,7 +27,7 @@ COMMAND = "kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmeti
 
 def ask(**changes: object) -> Plan:
     """The Plan of the reference case with ``changes``."""
-    return plan(Scenario.from_dict(REFERENCE | changes))
+    return api.plan(Scenario.from_dict(REFERENCE | changes))
 
 
 def room(p: Plan) -> int:
@@ -78,7 +78,7 @@ def echo(line: str) -> None:
 def tour(say: Callable[[str], None] = echo) -> None:
     """Print the reference case as ``kvroom plan`` does, then the figures around it."""
     say(click.style(f"$ {COMMAND}\n", bold=True))
-    say(text.show(work(Scenario.from_dict(REFERENCE))))
+    say(text.show(api.workings(Scenario.from_dict(REFERENCE))))
     say("\n" + click.style("What follows from it", bold=True))
     for name, figure in figures():
         say(f"  {name:27}{figure}")

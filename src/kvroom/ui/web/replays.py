@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from kvroom import api
 from kvroom.engines import serving_rules
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
@@ -19,7 +20,7 @@ from kvroom.kvcache.prefix_cache import PrefixCache
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.optimize.cliff import CliffRange
-from kvroom.planner.plan import Workings, work
+from kvroom.planner.plan import Workings
 from kvroom.scenario.command_line import command
 from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
@@ -168,7 +169,7 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
         fix = "Send a trace with the story 'trace', and with no other."
         raise KvroomError("replay.story", story, "and the trace do not go together", fix)
     base, notes = _base(given, lengths)
-    w = work(base, paths=False)
+    w = api.workings(base, paths=False, hub=False)
     typical = _typical(story) if lengths is None else lengths
     steps, rate = _sizes(w, typical)
     blocks = steps[len(steps) // 2] if asked.get("blocks") is None else asked["blocks"]
@@ -241,7 +242,7 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
     base = Scenario.from_dict(
         {**kept, "engine": DEFAULT_ENGINE, "context_tokens": ceil_div(longest, 1024) * 1024}
     )
-    if work(base, paths=False).timing is None:
+    if api.workings(base, paths=False, hub=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
         notes.append(f"step times of {KNOWN_CARD}, as {name} does not say how fast it computes")
         base = replace(base, gpu=KNOWN_CARD)

@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.figures import ACCOUNTS
 from kvroom.errors import KvroomError
 from kvroom.models import gguf, gguf_config, safetensors
 from kvroom.models.files import MAX_JSON_BYTES
 from kvroom.observe.logs.startup import read_bytes
-from kvroom.observe.reconcile import AccountLine, Reconciliation, reconcile
-from kvroom.planner.plan import Workings, work
+from kvroom.observe.reconcile import AccountLine, Reconciliation
+from kvroom.planner.plan import Workings
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections import reality
 from kvroom.units import show_gib
@@ -91,19 +92,19 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     log = read_bytes(data)
     if log.engine is None:
         raise KvroomError("file", None, "holds no line of an engine's start-up", _WHAT)
-    found = reconcile(log, paths=False)
+    found = api.reconcile(log, paths=False, hub=False)
     lent = {k: asked[k] for k in found.missing if k in ("model", "gpu") and k in asked}
     if "model" in lent and "weight_dtype" in asked:
         lent["weight_dtype"] = asked["weight_dtype"]
     if lent:
-        found = reconcile(log, lent, paths=False)
+        found = api.reconcile(log, paths=False, hub=False, **lent)
     if found.scenario is None:
         need = " and ".join(found.missing)
         raise KvroomError("file", found.engine, f"does not say its {need}", "Choose it above.")
     question = {k: v for k, v in found.scenario.items() if k not in NO_QUESTION}
     lengths = {k: asked[k] for k in ("workload",) if k in asked}
     drawn, stands = reality.asked_of(Scenario.from_dict({**question, **lengths}))
-    w = work(drawn, paths=False)
+    w = api.workings(drawn, paths=False, hub=False)
     figure = reality.data(w) | {"stands_in": stands}
     measured = _measured(found, w)
     if measured is not None:
@@ -220,7 +221,7 @@ def _gguf(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     if spec.quantisation is not None:
         named = {**question, "weight_dtype": spec.quantisation.name}
         try:
-            work(Scenario.from_dict(named), paths=False)
+            api.workings(Scenario.from_dict(named), paths=False, hub=False)
             question = named
         except KvroomError:
             notes.append(f"its type {spec.quantisation.name} has no name here: counted unquantised")
@@ -237,7 +238,7 @@ def _safetensors(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     entries = safetensors.read_header(data)
     told = _plain("safetensors", dict(asked))
     unread = safetensors.idle(
-        work(Scenario.from_dict(asked), paths=False).deployment.model, entries
+        api.workings(Scenario.from_dict(asked), paths=False, hub=False).deployment.model, entries
     )
     size = sum(e.nbytes for n, e in entries.items() if n not in unread)
     whole = told["weights"]["bytes"]
@@ -278,7 +279,7 @@ def _file(
 
 def _plain(kind: str, question: dict[str, Any]) -> dict[str, Any]:
     drawn, stands = reality.asked_of(Scenario.from_dict(question))
-    w = work(drawn, paths=False)
+    w = api.workings(drawn, paths=False, hub=False)
     return _told(kind, question, w, reality.data(w) | {"stands_in": stands})
 
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account
-from kvroom.planner.plan import Workings, work
+from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
@@ -75,7 +76,7 @@ def _has_lengths(w: Workload | None) -> bool:
 def answer(scenario: Scenario, said: float | None = None) -> dict[str, Any]:
     """The Plan with ``figures.reality``; ``said`` is what the reader's engine says, held against it."""
     drawn, stands = asked_of(scenario)
-    w = work(drawn, paths=False)
+    w = api.workings(drawn, paths=False, hub=False)
     figure = data(w) | {"stands_in": stands, "against": ""}
     if said is not None and figure["stairs"]:
         stairs = figure["stairs"]
@@ -127,7 +128,7 @@ def _change(stair: dict[str, Any]) -> float:
 def says(scenario: Scenario) -> str:
     """The figure in a sentence."""
     drawn, _ = asked_of(scenario)
-    return str(data(work(drawn, paths=False))["sentence"])
+    return str(data(api.workings(drawn, paths=False, hub=False))["sentence"])
 
 
 def answered(w: Workings, figure: dict[str, Any]) -> dict[str, Any]:
