@@ -213,8 +213,8 @@ def levers(
     ``together`` names levers to combine, ``simulate`` serves the workload with those that only serving shows
     (``served``). ``before_each`` is called before each Plan, ``watch`` is told how a simulation stands;
     either may end it by an exception. The answer has ``before``, ``levers``, ``together``, ``waterfall`` and
-    ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into other
-    shapes. Raises KvroomError as ``plan`` does.
+    ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into
+    other shapes. Raises KvroomError as ``plan`` does.
 
     >>> found = levers("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K", engine="arithmetic")
     >>> found.before.requests, found.first.lever.id, found.first.after.requests
