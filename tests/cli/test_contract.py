@@ -227,6 +227,7 @@ def of(command: str) -> dict[str, dict[str, Any]]:
     return {k: a for k, a in answered().items() if k.startswith(f"{command}/")}
 
 
+@pytest.mark.slow
 def test_three_hundred_questions_over_every_command() -> None:
     asked = {a["asked"][0] for a in answered().values()}
     assert len(answered()) >= 300

@@ -30,6 +30,7 @@ def open_plan(rate, split=TWO, **lengths):
     return plan(scenario(split, workload={"requests_per_s": rate} | lengths))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "split", "lengths"),
     [
@@ -61,6 +62,7 @@ def test_the_closed_form_is_near_the_simulation(rate, split, lengths):
     assert w.plan.pools.handover_s == pytest.approx(crossed, rel=0.25 if calm else 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("users", "binds"), [(8, "prefill"), (128, "prefill")])
 def test_a_loop_of_users_is_near_the_simulation(users, binds):
     asked = scenario(concurrency=users)

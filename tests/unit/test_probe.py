@@ -398,6 +398,7 @@ def quick(monkeypatch):
 NO_GPU = probe.Wishes(0.1, None, None)
 
 
+@pytest.mark.slow
 def test_a_machine_without_gpus(quick, tmp_path):
     found = probe.probe(NO_GPU)
     path = tmp_path / "machine.json"
@@ -451,6 +452,7 @@ def gpu_answer(**more):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_known_gpus(quick, tmp_path):
     quick.setattr(probe.nvml, "read", lambda: nvml.Driver("580", H100))
     quick.setattr(probe, "_gpu_probe", lambda *_: gpu_answer())
@@ -474,6 +476,7 @@ def test_known_gpus(quick, tmp_path):
     assert rows["GPU memory, an engine's"].expected == card.visible_bytes
 
 
+@pytest.mark.slow
 def test_an_unknown_gpu_has_what_was_measured(quick, tmp_path):
     quick.setattr(probe, "_gpu_probe", lambda *_: gpu_answer(name="Zebra 9000"))
     found = probe.probe(NO_GPU)
