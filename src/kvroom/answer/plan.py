@@ -261,14 +261,18 @@ class Plan:
         starts = self.verdict.starts
         room = room if starts or room is None else 0
         running = users if room is None else min(users, room)
-        accounts = [a for a in memory.accounts if a.name not in ("kv", "unused") and a.bytes]
-        used = sum(a.bytes for a in accounts)
+        accounts = [
+            account
+            for account in memory.accounts
+            if account.name not in ("kv", "unused") and account.bytes
+        ]
+        used = sum(account.bytes for account in accounts)
         left = pool - (room or 0) * each
         return {
             "gpus": 1,
             "starts": starts,
             "total_bytes": memory.gpu_bytes,
-            "accounts": [asdict(a) for a in accounts],
+            "accounts": [asdict(account) for account in accounts],
             "kv_bytes": pool,
             "kept_bytes": max(0, memory.gpu_bytes - used - pool),
             "over_bytes": max(0, used - memory.gpu_bytes),

@@ -30,14 +30,14 @@ def ask(**changes: object) -> Plan:
     return api.plan(Scenario.from_dict(REFERENCE | changes))
 
 
-def room(p: Plan) -> int:
+def room(plan: Plan) -> int:
     """Requests of the ceiling."""
-    return p.capacity.ceiling.requests if p.capacity.ceiling else 0
+    return plan.capacity.ceiling.requests if plan.capacity.ceiling else 0
 
 
-def step_bytes_a_token(p: Plan) -> float:
+def step_bytes_a_token(plan: Plan) -> float:
     """Weight and cache bytes that a decode step moves for each token it makes."""
-    return (p.step.bytes.weights + p.step.bytes.kv) / p.step.batch
+    return (plan.step.bytes.weights + plan.step.bytes.kv) / plan.step.batch
 
 
 def figures() -> list[tuple[str, str]]:

@@ -116,7 +116,7 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
         "reconciliation": asdict(found),
         "file": {
             "title": f"{found.engine} {found.engine_version or ''}".strip(),
-            "lines": [asdict(a) for a in found.accounts],
+            "lines": [asdict(account) for account in found.accounts],
             "difference": difference(found, figure["stairs"], measured, lent),
             "notes": [*words, *found.refusals, *found.notes],
         },
@@ -127,13 +127,13 @@ def _after_engine(stairs: list[dict[str, Any]]) -> int:
     return next((i + 1 for i, s in enumerate(stairs) if s["key"] == "engine"), len(stairs))
 
 
-def _measured(found: Reconciliation, w: Workings) -> dict[str, Any] | None:
+def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | None:
     """The bar of what the engine printed: requests of its longest length, of the whole deployment."""
-    copies = w.deployment.layout.dp * w.answer.pools
+    copies = workings.deployment.layout.dp * workings.answer.pools
     each = found.printed.get("max_concurrency")
     rule = "printed"
     if each is None and found.printed.get("kv_tokens"):
-        each = found.printed["kv_tokens"] / w.deployment.context_tokens
+        each = found.printed["kv_tokens"] / workings.deployment.context_tokens
         rule = "the tokens printed / the longest request"
     if each is None:
         return None
@@ -151,7 +151,7 @@ def difference(
 ) -> dict[str, str] | None:
     """The measured number against the predicted one: a sentence, its reason, and the flag; ``lent`` is
     what the file lacks and the page's question stood in for."""
-    engine = next((s["to"] for s in stairs if s["key"] == "engine"), None)
+    engine = next((stair["to"] for stair in stairs if stair["key"] == "engine"), None)
     if measured is None or not engine:
         return None
     to, cause = measured["to"], _cause(found)
@@ -180,7 +180,7 @@ def difference(
 
 def _cause(found: Reconciliation) -> AccountLine | None:
     """The account that explains at least half of what the cache is off by, else the cache's own."""
-    off = {a.name: a for a in found.accounts if a.difference_bytes}
+    off = {account.name: account for account in found.accounts if account.difference_bytes}
     cache = off.pop("kv", None)
     off.pop("free_before_load", None)
     most = max(off.values(), key=_size, default=None)
@@ -189,8 +189,8 @@ def _cause(found: Reconciliation) -> AccountLine | None:
     return cache
 
 
-def _size(a: AccountLine) -> int:
-    return abs(a.difference_bytes or 0)
+def _size(account: AccountLine) -> int:
+    return abs(account.difference_bytes or 0)
 
 
 # ---- a model ----
@@ -284,7 +284,7 @@ def _plain(kind: str, question: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(
-    kind: str, question: dict[str, Any], w: Workings, figure: dict[str, Any]
+    kind: str, question: dict[str, Any], workings: Workings, figure: dict[str, Any]
 ) -> dict[str, Any]:
     figure["sentence"] = reality.sentence(figure["stairs"])
-    return {**reality.answered(w, figure), "kind": kind, "asked": question}
+    return {**reality.answered(workings, figure), "kind": kind, "asked": question}

@@ -197,7 +197,7 @@ def data(found: Levers, named: Sequence[str] | None) -> dict[str, Any]:
         else max(1, int(2 * was)),
         "reached": (best.after.requests or 0) if best else was,
         "after": (best.after if best else found.before).to_dict(),
-        "families": {p.lever.id: p.lever.family for p in found.levers},
+        "families": {lever.lever.id: lever.lever.family for lever in found.levers},
         "rankings": {
             by: ranking(found, by)
             for by, key in RANKINGS.items()
