@@ -41,6 +41,9 @@ _SAME_MODEL = frozenset(
 )
 """Words that change neither the shape nor what is worth saying."""
 
+_SCHEMES = frozenset({"dynamic", "block", "static", "tensor", "channel"})
+"""How a width's scales are taken, which tells one FP8 checkpoint from another."""
+
 _BLOCK_SCALED = (
     "qwen",
     "deepseek-ai",
@@ -133,7 +136,8 @@ def _strip(name: str, is_known: Callable[[str], str | None]) -> tuple[str, list[
             re.sub(r"(?<=\d)_(?=\d)", ".", key).replace("_", "-"),
         ):
             known = is_known(spelling)
-            if known:
+            narrowed = _WIDTH.fullmatch(spelling.rpartition("-")[2]) and set(dropped) & _SCHEMES
+            if known and not narrowed:  # "…-fp8" of "…-fp8-dynamic" is not the model's own FP8
                 return known, dropped
         cut = _last(key)
         if cut is not None:
@@ -185,8 +189,6 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
     """The ``weight_dtype`` that words say."""
     said = set(words)
     mix = next((w.removeprefix("ud-") for w in words if re.fullmatch(_GGUF, w)), None)
-    if mix:
-        return _mix(mix)
     for word in words:
         if word.startswith(("nvfp4", "fp4")):
             return "nvfp4"
@@ -194,6 +196,8 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
             return "mxfp4"
         if word.startswith("mxfp8"):
             return "mxfp8"
+    if mix:
+        return _mix(mix)
     eight = bool(said & {"int8", "w8a8", "8bit", "8-bit", "w8a16", "8bits"})
     four = bool(
         said & {"int4", "w4a16", "4bit", "4-bit", "4bits", "w4a8", "awq", "gptq", "autoround"}
