@@ -117,10 +117,11 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _spelled(name: str) -> str:
-    """Lower case, one separator, what stands in brackets after the rest."""
+    """Lower case, one separator; of what stands in brackets only widths, after the rest."""
     name = name.replace("___", ".").lower()
-    asides = " ".join(re.findall(r"\(([^()]*)\)", name))
-    name = re.sub(r"\([^()]*\)", " ", name) + " " + asides
+    inside = re.sub(r"[,;-]", " ", " ".join(re.findall(r"\(([^()]*)\)", name))).split()
+    asides = [w for w in inside if _WIDTH.fullmatch(w) or _ABOUT_WIDTH.fullmatch(w)]
+    name = " ".join([re.sub(r"\([^()]*\)", " ", name).strip(), *asides])
     name = name.replace("quantized.", "quantized-").replace(":", "-")
     return re.sub(r"[\s/]+", "-", name.strip()).strip("-")
 
