@@ -42,7 +42,9 @@ def catalogue(monkeypatch):
             raise KvroomError("model", name, "is unknown", "")
         return known[name]
 
-    fake = SimpleNamespace(find=find, names=lambda: list(known), known=lambda w: w if w in known else None)
+    fake = SimpleNamespace(
+        find=find, names=lambda: list(known), known=lambda w: w if w in known else None
+    )
     monkeypatch.setattr(loading, "catalogue", fake)
     return known
 

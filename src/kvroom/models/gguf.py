@@ -27,7 +27,7 @@ from kvroom.models.quantization.base import average
 from kvroom.models.quantization.ggml import BLOCK, TYPES, role_of
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
-from kvroom.units import MAX_BYTES
+from kvroom.units import MAX_BYTES, ceil_div
 
 _FIX = "Give a whole .gguf file (version 2 or 3)."
 _FIRST_READ = 16_000_000
@@ -229,7 +229,7 @@ def _sized(
     """Bytes of each tensor: by its type, or of a type not known here by where the next one starts."""
     found: dict[str, Info] = {}
     align = align if type(align) is int and 0 < align < 2**20 else 32
-    begin = -(-c.at // align) * align
+    begin = ceil_div(c.at, align) * align
     ends = sorted({offset for *_, offset in raw})
     after = dict(pairwise(ends))
     total = 0
