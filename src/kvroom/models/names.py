@@ -36,9 +36,7 @@ _VARIANT = re.compile(
 _PREFIX = re.compile(
     r"meta|nvidia|unsloth|huihui|openai|google|deepseek-ai|mistralai|zai-org|community|microsoft|ibm|model|models"
 )
-_SAME_MODEL = frozenset(
-    {"instruct", "it", "chat", "base", "hf", "pt", "latest", "text", "original"}
-)
+_SAME_MODEL = re.compile(r"instruct|it|chat|base|hf|pt|thinking|latest|text|original|v0\.1|\d{4}")
 """Words that change neither the shape nor what is worth saying."""
 
 _SCHEMES = frozenset({"dynamic", "block", "static", "tensor", "channel"})
@@ -74,6 +72,9 @@ def read(text: str, is_known: Callable[[str], str | None]) -> NameReading | None
     """
     if len(text) > 1000:
         return None
+    exactly = is_known(text)
+    if exactly is not None:
+        return NameReading(exactly, None, None)
     for owner, name in _candidates(text):
         found = _strip(name, is_known)
         if found is None and owner:
@@ -81,7 +82,7 @@ def read(text: str, is_known: Callable[[str], str | None]) -> NameReading | None
         if found is not None:
             known, dropped = found
             width = _width(dropped, owner, known)
-            if set(dropped) <= _SAME_MODEL:
+            if all(_SAME_MODEL.fullmatch(word) for word in dropped):
                 return NameReading(known, None, None)
             return NameReading(known, width, f"read as {known}{_shown(width, dropped)}")
     return None
