@@ -17,7 +17,7 @@ MambaCaching = Literal["never", "flagged models", "modes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class VllmRules:
     """What one release does. The defaults are those of 0.8.5, the oldest modelled."""
 
     release: Release = (0, 8, 5)
@@ -247,18 +247,14 @@ CHANGES: Changes = (
             "v2_estimates": True,
             "packed": "groups",
             "glm_fp8_default": True,
+            "sparse_retention": True,
         },
     ),
     ((0, 31, 0), {"wide_fp8_pages": True}),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
     (
         (0, 33, 0),
-        {
-            "sparse_retention": True,
-            "gdn_checkpoint": True,
-            "gdn_alignment": 64,
-            "v2_selects": True,
-        },
+        {"gdn_checkpoint": True, "gdn_alignment": 64, "v2_selects": True},
     ),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""
@@ -273,9 +269,9 @@ def parse_release(text: str | None) -> tuple[Release, str]:
 
 
 @lru_cache(maxsize=256)
-def rules_of(release: Release) -> Rules:
+def rules_of(release: Release) -> VllmRules:
     """The rules that hold in ``release``."""
-    return rules_at(Rules(release=release), CHANGES, release)
+    return rules_at(VllmRules(release=release), CHANGES, release)
 
 
 def since(name: str, release: Release) -> str:
