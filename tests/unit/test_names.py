@@ -41,7 +41,7 @@ WRITTEN = {
     "Qwen2___5-3B": ("qwen2.5-3b", None),
     "Huihui-gpt-oss-20b-mxfp4-abliterated-v2": ("gpt-oss-20b", "mxfp4"),
     "llama3.1:8b-instruct-q4_K_M": ("llama-3.1-8b", "q4_k_m"),
-    "deepseek-r1:70b": ("deepseek-r1-distill-llama-70b", None),
+    "deepseek-r1:70b": ("r1-distill-llama-70b", None),
 }
 
 
