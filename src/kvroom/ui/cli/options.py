@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -159,12 +160,27 @@ def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
     anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
     if given.get("from_command"):
         base = _laid_out(base, flags)
+        flags = _cards_used(base, flags, said)
     elif anew or "gpu" in flags:
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
             k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
         }
     return Scenario.from_dict(base | flags)
+
+
+def _cards_used(base: dict[str, Any], flags: dict[str, Any], said: list[str]) -> dict[str, Any]:
+    """``flags`` with the cards that a command's own ranks take, where the machine has more."""
+    if {"tp", "pp", "dp"} & set(flags) or type(flags.get("gpu_count")) is not int:
+        return flags
+    ranks = [base.get(key, 1) for key in ("tp", "pp", "dp")]
+    if "tp" not in base or not all(type(n) is int for n in ranks):
+        return flags
+    taken = prod(ranks)
+    if taken >= flags["gpu_count"]:
+        return flags
+    said.append(f"the command takes {taken} of the {flags['gpu_count']} cards: its ranks say so")
+    return {**flags, "gpu_count": taken}
 
 
 def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
