@@ -17,6 +17,7 @@ from kvroom.scenario.command_line import FLAGS, NUMBER
 from kvroom.scenario.offload import line as tier_line
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
+from kvroom.units import number
 
 _JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
 _NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == NUMBER)
@@ -51,6 +52,12 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="KEY=SIZE",
             help="Measured on one GPU: visible, free_before_load, weights, activations, runtime, graphs.",
+        ),
+        click.option(
+            "--price",
+            multiple=True,
+            metavar="CARD=USD",
+            help="What a card costs an hour (repeatable).",
         ),
         click.option(
             "--allow-overcommit", is_flag=True, help="Answer times even where it does not fit."
@@ -246,6 +253,8 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
         found["tiers"] = [*(found.get("tiers") or []), *more]
     if given.get("known_bytes"):
         found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
+    if given.get("price"):
+        found["prices"] = dict(map(_price, given["price"]))
     if given.get("allow_overcommit"):
         found["allow_overcommit"] = True
     if workload:
@@ -288,6 +297,14 @@ def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
     return {"gpu": name, "gpu_count": said}
+
+
+def _price(text: str) -> tuple[str, float]:
+    card, equals, usd = text.partition("=")
+    fix = "Write a card and dollars an hour: H100-SXM=2.10."
+    if not equals or not card.strip():
+        raise KvroomError("--price", text, "is no CARD=USD", fix)
+    return card.strip(), number("--price", usd.strip().removeprefix("$"), fix)
 
 
 def _pair(flag: str, text: str) -> tuple[str, Any]:
