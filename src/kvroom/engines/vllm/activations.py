@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from kvroom.engines.vllm.defaults import Batching, on_v2_runner
 from kvroom.engines.vllm.platform import HOPPER
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.kinds import Latent
 from kvroom.models.spec import Layer
 from kvroom.models.tensors import Tensor
@@ -71,8 +71,11 @@ class Width:
     experts: str
 
 
-def peak(s: Setup, rank: Rank, batch: Batching) -> Peak:
-    """The profiling run's peak on ``rank``."""
+def peak(s: VllmSetup, rank: Rank, batch: Batching) -> Peak:
+    """The profiling run's peak on ``rank``. On a TPU nothing runs before the cache is cut: the share less
+    what the loaded model uses is the cache (tpu-inference, "Memory statistics")."""
+    if s.platform.tpu:
+        return Peak(0, 0)
     number = s.number_bytes
     hidden = s.d.model.hidden_size
     tokens = batch.tokens
@@ -85,14 +88,14 @@ def peak(s: Setup, rank: Rank, batch: Batching) -> Peak:
     if not last:
         forward += HANDED_ON * tokens * hidden * number // 2
     working = forward
-    if last and s.d.model.generates and not s.platform.tpu:
+    if last and s.d.model.generates:
         logits, buffer = sampler(s, batch)
         held = (2 * tokens + 4 * min(batch.sequences, tokens)) * hidden * number // 2
         working = max(forward, logits + held + cublas + buffer)
     return Peak(working, kept)
 
 
-def sampler(s: Setup, batch: Batching) -> tuple[int, int]:
+def sampler(s: VllmSetup, batch: Batching) -> tuple[int, int]:
     """(bytes of logits in every shape they take, bytes of the selection's own buffer)."""
     vocabulary = s.d.model.vocab_size
     rows = min(batch.sequences, batch.tokens)
@@ -108,14 +111,14 @@ def sampler(s: Setup, batch: Batching) -> tuple[int, int]:
     return (SELECTING + wide) * rows * vocabulary, buffer
 
 
-def _kept(s: Setup, w: Width, tokens: int) -> int:
+def _kept(s: VllmSetup, w: Width, tokens: int) -> int:
     """The experts' workspaces where a manager keeps them: those of the Triton kernels."""
     if not s.rules.workspaces_kept or w.experts not in ("wide", "fp8"):
         return 0
     return 2 * w.workspaces * tokens * s.gathered
 
 
-def _layer(s: Setup, w: Width, tokens: int) -> int:
+def _layer(s: VllmSetup, w: Width, tokens: int) -> int:
     """A layer at work, its hidden vectors apart."""
     dense = s.number_bytes * w.dense * tokens + w.narrowed * tokens
     if not w.experts or _kept(s, w, tokens):
@@ -126,7 +129,7 @@ def _layer(s: Setup, w: Width, tokens: int) -> int:
     return max(dense, 2 * w.workspaces * tokens * s.gathered)
 
 
-def _widths(s: Setup, rank: Rank) -> Iterator[Width]:
+def _widths(s: VllmSetup, rank: Rank) -> Iterator[Width]:
     """The Width of each kind of layer that ``rank`` holds."""
     first = 0
     for run in s.d.model.layers:
@@ -136,7 +139,7 @@ def _widths(s: Setup, rank: Rank) -> Iterator[Width]:
         first += run.count
 
 
-def _width(s: Setup, layer: Layer, index: int) -> Width:
+def _width(s: VllmSetup, layer: Layer, index: int) -> Width:
     layout, hidden = s.d.layout, s.d.model.hidden_size
     rule = s.d.weights.quantisation
     dense = narrowed = 0
