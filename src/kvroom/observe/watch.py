@@ -260,7 +260,8 @@ def warnings(sample: Sample) -> list[str]:
         many = "" if sample.preemptions_lately == 1 else "s"
         found.append(
             f"{sample.preemptions_lately:,} preemption{many} in the last {RECENT_S:.0f} s: the cache is "
-            "too small for what runs, and what is thrown out is computed again; admit fewer at once or give more cache."
+            "too small for what runs, and what is thrown out is computed again; "
+            "admit fewer at once or give more cache."
         )
     if usage is not None and usage >= FULL and sample.waiting:
         wait = "waits" if sample.waiting == 1 else "wait"

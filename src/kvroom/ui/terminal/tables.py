@@ -211,6 +211,8 @@ def gpu(device: Device) -> None:
         ("memory_bytes_per_s", device.memory_bytes_per_s, show_rate),
         ("sram_bytes", device.sram_bytes, show_gb),
         ("sram_bytes_per_s", device.sram_bytes_per_s, show_rate),
+        ("l2_bytes", device.l2_bytes, show_gb),
+        ("l2_bytes_per_s", device.l2_bytes_per_s, show_rate),
         ("tdp_w", device.tdp_w, lambda v: f"{v:g} W"),
         ("usd_per_hour", device.usd_per_hour, lambda v: f"${v:g}"),
     ]
