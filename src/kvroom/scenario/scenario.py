@@ -34,7 +34,7 @@ from kvroom.scenario.values import (
     whole,
 )
 from kvroom.scenario.workload import Workload
-from kvroom.units import MAX_BYTES, ceil_div, check_int, parse_bytes, parse_tokens
+from kvroom.units import MAX_BYTES, ceil_div, check_float, check_int, parse_bytes, parse_tokens
 
 
 def _engine(name: str, value: object) -> str:
@@ -45,6 +45,15 @@ def _version(name: str, value: object) -> str:
     """Any text: what cannot be read as a version takes the nearest modelled one."""
     text = value if isinstance(value, str) else shortened(value, 40)
     return text[:40].encode("utf-8", "replace").decode()
+
+
+def _prices(name: str, value: object) -> dict[str, float]:
+    """Dollars an hour of a card, by its name."""
+    return {
+        card: check_float(f"{name}.{card}", price, low=0.0, high=1e6, unit="dollars an hour")
+        for card, price in parse_object(name, value).items()
+        if price is not None
+    }
 
 
 KNOWN_BYTES = ("visible", "free_before_load", "weights", "activations", "runtime", "graphs")
@@ -98,6 +107,7 @@ class Scenario:
     speculation: SpeculativeDecoding | None = None
     calibration: dict[str, object] | None = None
     known_bytes: dict[str, int] | None = None
+    prices: dict[str, float] | None = None
     allow_overcommit: bool = False
 
     PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
@@ -121,6 +131,7 @@ class Scenario:
         "speculation": SpeculativeDecoding.parse,
         "calibration": parse_json_object,
         "known_bytes": _known_bytes,
+        "prices": _prices,
         "allow_overcommit": parse_flag,
     }
 
@@ -140,7 +151,9 @@ class Scenario:
         """The tiers that an engine's own flags ask for, where none are given."""
         if self.tiers:
             return self
-        asked = tiers_of_flags(self.engine_args, self.tp * self.pp)
+        # without a layout every card is taken for one replica's
+        ranks = self.tp * self.pp or self.gpu_count
+        asked = tiers_of_flags(self.engine_args, ranks)
         return replace(self, tiers=parse_tiers("tiers", asked)) if asked else self
 
     def _with_users(self) -> Scenario:
