@@ -204,12 +204,13 @@ def _cost(workings: Workings) -> Iterator[Explanation]:
         formula="a GPU's hour × GPUs" + (" × replicas" if copies else ""),
         source=source,
     )
-    rate = plan.serving.output_tokens_per_s or plan.step.tokens_per_s
+    of_step = plan.step.tokens_per_s and plan.step.tokens_per_s * plan.scenario.replicas
+    rate = plan.serving.output_tokens_per_s or of_step
     if cost.usd_per_million_output_tokens is not None and rate:
         yield explained(
             "cost.usd_per_million_output_tokens",
             cost.usd_per_million_output_tokens,
-            numbers=f"{deployment.device.usd_per_hour!r} × {deployment.layout.gpus}"
+            numbers=f"{deployment.device.usd_per_hour!r} × {deployment.layout.gpus}{copies}"
             f" / 3600 / {rate!r} × 1000000",
             source=source,
         )

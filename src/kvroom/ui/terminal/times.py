@@ -16,6 +16,7 @@ from kvroom.units import (
     show_seconds,
     show_usd,
 )
+from kvroom.workloads.synthetic import spreads
 
 
 def times(workings: Workings) -> list[str]:
@@ -90,9 +91,19 @@ def _serving(workings: Workings) -> list[str]:
     )
     first = "no end" if serving.ttft_s is None else show_seconds(serving.ttft_s)
     lengths = f"{say_tokens(load.input_tokens)} in, {say_tokens(load.output_tokens)} out"
+    workload = workings.plan.scenario.workload
+    if workload is not None and spreads(workload):
+        lengths += ", ± 20 %"
+    parts = {
+        "engine": serving.ttft_engine_s,
+        "front end": serving.ttft_front_end_s,
+        "start": serving.ttft_start_s,
+    }
+    told = ", ".join(f"{name} {show_seconds(part)}" for name, part in parts.items() if part)
     return [
         f"Under load: {who}, {lengths}",
         f"  {'first token':14}{first:>12}{_band(serving.ttft_low_s, serving.ttft_high_s)}",
+        *([f"  {'of it':14}  {told}"] if serving.ttft_s is not None else []),
         f"  {'then each':14}{show_seconds(serving.tpot_s):>12}"
         f"{_band(serving.tpot_low_s, serving.tpot_high_s)}",
         f"  {'output':14}{serving.output_tokens_per_s or 0:>12,.0f}  tokens a second",
