@@ -97,6 +97,7 @@ class Scenario:
     speculation: SpeculativeDecoding | None = None
     calibration: dict[str, object] | None = None
     known_bytes: dict[str, int] | None = None
+    host_memory_bytes: int | None = None
     allow_overcommit: bool = False
 
     PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
@@ -120,6 +121,7 @@ class Scenario:
         "speculation": SpeculativeDecoding.parse,
         "calibration": parse_json_object,
         "known_bytes": _known_bytes,
+        "host_memory_bytes": parse_bytes,
         "allow_overcommit": parse_flag,
     }
 

@@ -16,9 +16,10 @@ from kvroom.models.kinds import Latent, RecurrentState
 from kvroom.models.quantization.base import PLAIN
 from kvroom.models.quantization.ggml import MIXES
 from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.host import HostPart
 from kvroom.sharding.layout import Rank, stores_of
 from kvroom.sharding.ledger import LONGEST
-from kvroom.units import longest_fit, show_gib
+from kvroom.units import longest_fit, show_gb, show_gib
 
 MOST_SLOTS = 256
 """llama.cpp's own limit of sequences (LLAMA_MAX_SEQ)."""
@@ -93,6 +94,9 @@ def answer(d: Deployment) -> EngineAnswer:
             f"GPU {short[0]} would have to hold {show_gib(loads[short[0]].total())} and has "
             f"{show_gib(machine.free_bytes)}"
         )
+    host = _host_part(machine, chosen.placement, chosen.context)
+    if not refusal:
+        refusal = _host_refusal(machine, host, sum(load.total() for load in loads))
     at = max(range(machine.gpus), key=lambda g: (loads[g].total(), -g))
     rank = _rank(chosen, at, loads[at])
     return EngineAnswer(
@@ -103,6 +107,7 @@ def answer(d: Deployment) -> EngineAnswer:
         capacity=_capacity(chosen, starts=not refusal),
         starts=not refusal,
         reason=refusal,
+        host=host,
         context_tokens=_shortened(d, chosen.context),
         warnings=(*warnings, *_notes(chosen)),
     )
@@ -149,7 +154,10 @@ def _choose(machine: ReplicaGpus) -> Chosen:
         each = total
 
         def holds(n: int) -> bool:
-            return machine.fits(whole, s.context(n, each * n))
+            context = s.context(n, each * n)
+            if not machine.fits(whole, context):
+                return False
+            return n == 1 or not _host_refusal(machine, _host_part(machine, whole, context), 0)
 
         stores = bool(d.model.stores)
         slots = (most(holds, MOST_SLOTS) if stores else 0) or min(d.concurrency or 1, MOST_SLOTS)
@@ -342,6 +350,47 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
     if d.model.source != "gguf header" and rule not in (*MIXES, *PLAIN, "mxfp4"):
         made.append(f"{d.engine} loads GGUF files: {rule} weights have none (weight_dtype q8_0 …)")
     return tuple(made)
+
+
+def _host_part(machine: ReplicaGpus, p: Placement, c: Context) -> HostPart:
+    """What lies in host memory, and how much that is."""
+    if machine.s.cpu:
+        return HostPart()
+    pieces, cache = machine.d.weights.pieces, machine.cache(c)
+    layers = frozenset(i for i, gpu in enumerate(p.places[:-1]) if gpu == HOST)
+    experts = frozenset(i for i in p.host_experts - layers if pieces.experts[i])
+    on_gpu = machine.s.flags.kv_on_gpu
+    head = p.places[-1] == HOST
+    size = pieces.table + sum(pieces.layers[i] for i in layers)
+    size += sum(pieces.experts[i] for i in experts) + (pieces.head if head else 0)
+    size += sum(size for i, size in enumerate(cache) if i in layers or not on_gpu)
+    return HostPart(
+        layers=layers,
+        experts=experts,
+        head=head,
+        cache=not on_gpu,
+        bytes=size,
+        batch_tokens=machine.s.flags.ubatch,
+    )
+
+
+def _host_refusal(machine: ReplicaGpus, part: HostPart, on_gpus: int) -> str:
+    """Why host memory does not hold its part, "" where it does; memory that is one holds both."""
+    device, host = machine.d.device, machine.d.host
+    if device.unified_memory:
+        both, has = on_gpus + part.bytes, device.sold_bytes * machine.gpus
+        if machine.s.cpu or both <= has:
+            return ""
+        return (
+            f"{show_gib(both)} are needed and {device.name} has {show_gib(has)} ({show_gb(has)}) in all, "
+            "one memory for GPU and CPU"
+        )
+    if host is None or host.bytes is None or not part or part.bytes <= host.bytes:
+        return ""
+    return (
+        f"{part.words(machine.d.model)} take {show_gib(part.bytes)}, and host memory is "
+        f"{show_gib(host.bytes)} (--host-memory)"
+    )
 
 
 def _setting(engine: str, c: Context) -> str:
