@@ -35,9 +35,11 @@ def test_what_lies_in_it(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for needed in (
         "py.typed",
+        "answer/figures.toml",
         "models/catalogue.json",
         "hardware/catalogue.json",
         "engines/registry.json",
+        "engines/vllm/flags.ini",
         "ui/cli/main.py",
     ):
         assert f"kvroom/{needed}" in names

@@ -22,11 +22,11 @@ CARDS = st.sampled_from(["H100-SXM", "B200-SXM", "RTX-4090", "MI300X", "Apple-M4
 
 def asked(*args, **keys):
     """Times are asked of, whether or not memory says no."""
-    return asked_of(*args, allow_overcommit=True, **keys)
+    return asked_of(*args, **{"allow_overcommit": True, **keys})
 
 
 def ask(*args, **keys):
-    return ask_of(*args, allow_overcommit=True, **keys)
+    return ask_of(*args, **{"allow_overcommit": True, **keys})
 
 
 ENGINES = st.sampled_from(["vllm", "sglang", "tensorrt-llm", "llama.cpp"])

@@ -5,7 +5,7 @@ from math import ceil
 import pytest
 
 from kvroom.optimize.search.closed_form import Question, served_of
-from kvroom.optimize.search.trial import Steady
+from kvroom.optimize.search.trial import SteadyTrial
 from kvroom.planner.plan import place, work
 from kvroom.planner.simulate import serve
 from kvroom.scenario.scenario import Scenario
@@ -27,7 +27,7 @@ def both(workload, gpu="H100-SXM", **keys):
         users, times = demand.users, served.times(demand.users)
     else:
         users, times = served.at_rate(demand.requests_per_s, 4096)
-    met = Steady(after=2 * ceil(users))
+    met = SteadyTrial(after=2 * ceil(users))
     serve(work(scenario), demand.requests(users, 1), on_over=met)
     return times, met.mean_s(met.ttft_ps), met.mean_s(met.tpot_ps)
 

@@ -325,7 +325,8 @@ def test_an_override_of_blocks_is_what_counts() -> None:
         ("0.33.0", "L4", {}, 256),
         ("0.33.0", "A100-SXM-80", {}, 256),
         ("0.8.5", "A100-SXM-80", {}, 1024),
-        ("0.32.0", "DGX-Spark-GB10", {}, 1024),
+        # logs of 0.13 and 0.25.1 print the small batch; 0.33 names the card so
+        ("0.13.0", "DGX-Spark-GB10", {}, 256),
         ("0.33.0", "DGX-Spark-GB10", {}, 256),
         ("0.33.0", "L4", {"performance_mode": "throughput"}, 512),
         ("0.33.0", "H100-SXM", {"max_num_batched_tokens": 512}, 512),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
@@ -18,6 +18,7 @@ from kvroom.engines.limits import LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.serving_rules import ServingRules, paged_rules
+from kvroom.engines.start_rules import StartRefusal, StartRule, refusals
 from kvroom.engines.support import Support
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
@@ -26,17 +27,6 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.host import HostPart
 from kvroom.sharding.layout import Rank
-
-
-class StartRefusal(NamedTuple):
-    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
-
-    rule: str
-    message: str
-    fix: str
-    source: str
-    unsupported: bool = False
-    """The engine does not run so at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +83,10 @@ class Engine:
     log: LogReader | None = None
     metrics: MetricNames | None = None
     account_flags: Mapping[str, str] = field(default_factory=dict)
+    rules: tuple[StartRule, ...] = ()
+    """What it refuses, beside what ``memory`` looks at itself."""
+    shares_experts: bool = False
+    """Data-parallel ranks step together, and cut routed experts over all of them."""
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
     tensor_parallel: bool = True
@@ -132,20 +126,22 @@ class Engine:
         """What the engine's own rules make of a device's bytes and a model's layout."""
         raise NotImplementedError(self.name)
 
-    def start_rules(self, deployment: Deployment) -> tuple[StartRefusal, ...]:
-        """Every rule by which it refuses to start with these flags, this model, this card."""
-        if why := self.support.cache_refusal(self.name, deployment):
-            return (StartRefusal("cache type", why, "", self.support.source),)
-        return ()
+    def subtracts_graphs(self, deployment: Deployment) -> bool:
+        """Whether the bytes of its graphs are taken off the cache."""
+        return False
+
+    def attention_groups(self, args: Mapping[str, Any], tp: int) -> int:
+        """Groups of tensor ranks that each compute their own requests' attention, by its flags."""
+        return 1
 
     def answer(self, deployment: Deployment) -> EngineAnswer:
         """Its memory, refused where a start rule refuses."""
         result = self.memory(deployment)
-        if notes := self.support.card_notes(self.name, self.label, deployment):
-            result = replace(result, warnings=(*result.warnings, *notes))
-        if refusals := self.start_rules(deployment):
-            return replace(result, starts=False, reason=refusals[0].message, refusals=refusals)
-        return result
+        found = tuple(refusals(self.rules, deployment))
+        if not found:
+            return result
+        every = (*result.refusals, *found)
+        return replace(result, starts=False, reason=every[0].sentence, refusals=every)
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The flag of its share of memory, and the share that it takes where no flag says it."""

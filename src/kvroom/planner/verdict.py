@@ -13,7 +13,6 @@ from kvroom.models import quantization as quantisation
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.sharding.layout import Layout
 from kvroom.units import say_tokens, show_gib
 
 
@@ -135,7 +134,7 @@ class _Judge:
         heads = d.model.q_heads or 2**20
         for tp in (2, 4, 8, 16, 32, 64):
             if tp > d.layout.tp and heads % tp == 0:
-                layout = Layout(tp, d.layout.pp, d.layout.dp, 1, 1)
+                layout = replace(d.layout, tp=tp, ep=1, dcp=1)
                 if max(r.weight_bytes for r in d.weights.ranks(layout)) < room:
                     remedies.append(f"{layout.gpus} of them (tp {tp})")
                     break

@@ -1,6 +1,7 @@
 """A serving engine whose own rules are not modelled: a share of visible memory, less what any takes.
 
-The share is what such engines take by default. Activations, runtime and graphs are
+The share is what such engines take by default; LMDeploy's is one of what the model leaves free
+(``cache_max_entry_count``). Activations, runtime and graphs are
 assumed from what engines print at start-up (a few hundred MiB to a few GiB; the band says so).
 """
 
@@ -11,9 +12,11 @@ from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.support import Requirement, Support
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
-from kvroom.units import GIB, MIB, check_float
+from kvroom.units import GIB, MIB, ceil_div, check_float
 
 SHARE = 0.9
+FREE_SHARE = 0.8
+"""LMDeploy's default share of free memory (TurbomindEngineConfig.cache_max_entry_count)."""
 BLOCK_TOKENS = 16
 ACTIVATIONS = (1 * GIB, 300 * MIB, 4 * GIB)
 RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
@@ -40,12 +43,22 @@ def share_of_memory(d: Deployment) -> EngineAnswer:
     budget = int(gpu * share)
     assumed = sum(o[0] for o in over.values())
     rank = binding_rank(d, budget - assumed)
+    if d.engine == "lmdeploy":
+        held = d.known_bytes.get("weights", rank.weight_bytes) + assumed
+        held += d.extras.loaded_bytes(rank.stage)
+        entries = check_float(
+            "engine_args.cache_max_entry_count",
+            d.args.get("cache_max_entry_count", FREE_SHARE),
+            low=0.001,
+            high=1.0,
+        )
+        budget = held + int(max(0, gpu - held) * entries)
     weights = d.known_bytes.get("weights", rank.weight_bytes)
     taken = assumed + d.extras.loaded_bytes(rank.stage)
     left = budget - weights - taken
     cache = max(0, left)
     need = rank.request_bytes(
-        -(-d.context_tokens // BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
+        ceil_div(d.context_tokens, BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
     )
     caches = [max(0, budget - d.loaded_bytes(r) - assumed) for r in d.ranks]
     most = cache / need if need else None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kvroom.answer.plan import Account, EngineCapacity
+from kvroom.engines import flags as read
 from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.llama_cpp import ollama
 from kvroom.engines.llama_cpp.cells import is_windowed, state_bytes, window_cells
 from kvroom.engines.llama_cpp.context import Context, padded
-from kvroom.engines.llama_cpp.flags import ALL, TYPES
+from kvroom.engines.llama_cpp.flags import ALL, KNOWN_FLAGS, TYPES, named
 from kvroom.engines.llama_cpp.placement import HOST, DeviceBytes, Placement, ReplicaGpus, most, runs
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup, is_cpu, setup
 from kvroom.models.kinds import Latent, RecurrentState
@@ -72,6 +73,11 @@ def cache_sizes(d: Deployment) -> CacheSizes:
 
 def _chosen(d: Deployment) -> tuple[Chosen, tuple[str, ...]]:
     s, warnings = setup(d.engine, d.version, d.args, d.model, d.kv_asked, cpu=is_cpu(d.device))
+    if d.engine == "ollama":
+        known = (*ollama.KNOWN, *ollama.OTHERS)
+        warnings += read.unknown("Ollama", ollama.named(d.args), known)
+    else:
+        warnings += read.unknown(d.engine, named(d.args), KNOWN_FLAGS)
     chosen = _choose(_machine(d, s))
     if d.engine == "ollama" and chosen.by_kvroom:
         # its batch and GPUs follow the tokens of all slots, which are known only now

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.limits import LimitFlags
@@ -16,9 +18,18 @@ from kvroom.engines.llama_cpp.setup import prepare
 from kvroom.engines.llama_cpp.support import BUILT_ON, SUPPORT
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.hardware.device import Device
+from kvroom.models.dtypes import FP32
+from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
+
+
+def wide(stores: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
+    """A layer's kinds with what is recurrent in FP32."""
+    return tuple(
+        replace(s, dtype=FP32) if isinstance(s, RecurrentState | ConvState) else s for s in stores
+    )
 
 
 class LlamaCpp(Engine):
@@ -29,6 +40,15 @@ class LlamaCpp(Engine):
     ) -> tuple[Scenario, tuple[str, ...]]:
         """GPUs in a row in place of ranks, its cache types, its context."""
         return prepare(scenario, model, device)
+
+    def as_served(self, model: ModelSpec) -> ModelSpec:
+        """The model with its recurrent states in FP32, which is how ggml computes them."""
+        if not any(kind.recurrent for kind, _ in model.stores):
+            return model
+        runs = (
+            replace(r, layer=replace(r.layer, stores=wide(r.layer.stores))) for r in model.layers
+        )
+        return replace(model, layers=tuple(runs))
 
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """What each GPU holds of weights, cells and buffers, by the build's rules."""

@@ -42,11 +42,6 @@ class LlamaCppSetup:
     auto_batch: bool = False
     expanded: bool = False
 
-    @property
-    def shared_cells(self) -> bool:
-        """All slots share one row of cells."""
-        return self.unified or not self.rules.streams
-
     def context(self, slots: int, total: int) -> Context:
         """The cells of ``slots`` slots and ``total`` tokens."""
         return context_of(self.rules, slots, total, self.unified)
@@ -112,7 +107,7 @@ def _ollama(
     options = ollama.read_options(args, model)
     flags = options.flags
     reserve = FIT_MARGIN if release.server else ollama.RESERVE_BYTES
-    made = _built(
+    setup = _built(
         "ollama",
         rules,
         flags,
@@ -127,7 +122,7 @@ def _ollama(
     )
     spread: Literal["all", "one or all", "fewest"] = "one or all" if release.server else "fewest"
     return replace(
-        made,
+        setup,
         spread="all" if options.spread else spread,
         auto_batch=release.server and not options.batch_asked,
     ), (*((note,) if note else ()), *options.warnings)

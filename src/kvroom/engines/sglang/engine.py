@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kvroom.answer.plan import Account, EngineCapacity
+from kvroom.engines import flags as read
 from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.releases import nearest_release, shown
+from kvroom.engines.sglang.flags import KNOWN_FLAGS
 from kvroom.engines.sglang.pools import (
     SglangPools,
     StageLayers,
@@ -63,7 +65,8 @@ def answer(d: Deployment) -> EngineAnswer:
     stages = stage_layers(s, sizes)
     share = static_share(s)
     gpu = d.known_bytes.get("visible", d.device.engine_bytes)
-    warnings = ((note,) if note else ()) + _notes(s)
+    unused = read.unknown("SGLang", d.args, KNOWN_FLAGS)
+    warnings = ((note,) if note else ()) + unused + _notes(s)
     heaviest = max(ranks, key=lambda r: (d.loaded_bytes(r), -r.stage))
     frees = [_free(d, heaviest, gpu, which) for which in (0, 1, 2)]
     uneven = uneven_heads(d.model, s.attention_tp)

@@ -109,6 +109,8 @@ def stage_layers(s: SglangArgs, sizes: Sequence[int]) -> list[StageLayers]:
 
 def stage_sizes(s: SglangArgs) -> tuple[int, ...]:
     """Layers of each pipeline stage: the last ones have one more, before 0.5.6 the last all the rest."""
+    if s.d.layout.stage_layers:
+        return s.d.layout.stage_layers
     base, odd = divmod(s.d.model.num_layers, s.d.layout.pp)
     sizes = [base] * s.d.layout.pp
     if s.rules.spread_odd_layers:

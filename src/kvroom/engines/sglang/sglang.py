@@ -15,12 +15,14 @@ from kvroom.engines.sglang.adapters import adapters_of
 from kvroom.engines.sglang.command import COMMAND
 from kvroom.engines.sglang.drafting import SglangDraftFlags
 from kvroom.engines.sglang.engine import answer
+from kvroom.engines.sglang.flags import attention_groups
 from kvroom.engines.sglang.log import LOG
 from kvroom.engines.sglang.metrics import METRICS
 from kvroom.engines.sglang.models import taken
 from kvroom.engines.sglang.resolved_args import settings_of
 from kvroom.engines.sglang.serving import serving_rules
 from kvroom.engines.sglang.share import static_share
+from kvroom.engines.sglang.start_rules import START_RULES
 from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
 from kvroom.models.spec import ModelSpec
@@ -37,6 +39,10 @@ class Sglang(Engine):
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Pools, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
+
+    def attention_groups(self, args: Mapping[str, Any], tp: int) -> int:
+        """Those of data-parallel attention."""
+        return attention_groups(args, tp)
 
     def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
         """Its own scheduler, a radix tree below it."""
@@ -78,6 +84,7 @@ SGLANG = Sglang(
         "graphs": "--cuda-graph-max-bs, --disable-cuda-graph",
         "kv": "--mem-fraction-static, --max-total-tokens",
     },
+    rules=START_RULES,
     known_adapters=True,
     takes_overrides=True,
     modern_since=(0, 4),

@@ -7,8 +7,9 @@ from fractions import Fraction
 from math import hypot
 
 from kvroom.answer.plan import Account, EngineCapacity
+from kvroom.engines import flags as read
 from kvroom.engines.base import EngineAnswer, account
-from kvroom.engines.tensorrt_llm.flags import read_flags
+from kvroom.engines.tensorrt_llm.flags import KNOWN_FLAGS, read_flags
 from kvroom.engines.tensorrt_llm.pools import (
     TensorrtLlmSetup,
     WindowPools,
@@ -71,7 +72,8 @@ def answer(d: Deployment) -> EngineAnswer:
     budgets = [_budget(s, r) for r in s.ranks]
     made = [_pools(s, budgets, end) for end in (0, -1, 1)]
     pools = made[0]
-    warnings = ((note,) if note else ()) + _notes(s)
+    unused = read.unknown("TensorRT-LLM", d.args, KNOWN_FLAGS)
+    warnings = ((note,) if note else ()) + unused + _notes(s)
     count = d.layout.tp if flags.attention_dp else 1
     if pools is None:
         return _cacheless(s, budgets, warnings)

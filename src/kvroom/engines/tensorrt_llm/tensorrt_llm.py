@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import shown
 from kvroom.engines.tensorrt_llm.command import COMMAND
 from kvroom.engines.tensorrt_llm.engine import answer
+from kvroom.engines.tensorrt_llm.flags import attention_groups
 from kvroom.engines.tensorrt_llm.log import LOG
+from kvroom.engines.tensorrt_llm.start_rules import START_RULES
 from kvroom.engines.tensorrt_llm.support import SUPPORT
 from kvroom.engines.tensorrt_llm.versions import NEWEST
 from kvroom.sharding.deployment import Deployment
@@ -20,6 +25,10 @@ class TensorrtLlm(Engine):
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Pools of blocks and of state, by the release's rules."""
         return answer(deployment)
+
+    def attention_groups(self, args: Mapping[str, Any], tp: int) -> int:
+        """Those of data-parallel attention."""
+        return attention_groups(args, tp)
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """Its share of what is free; none where a config object has it."""
@@ -52,4 +61,5 @@ TENSORRT_LLM = TensorrtLlm(
         "kv": "--kv_cache_free_gpu_memory_fraction",
     },
     modern_since=(1, 0),
+    rules=START_RULES,
 )

@@ -1,20 +1,22 @@
 """Scheduler defaults: tokens and sequences a batch, and how many batches are in flight.
 
-Those of the API server (``vllm serve``). Source: ``EngineArgs.get_batch_defaults`` and
-``VllmConfig.max_concurrent_batches`` of the releases.
+Those of the API server (``vllm serve``), or of the offline ``LLM`` class where ``usage_context`` says
+so. Source: ``EngineArgs.get_batch_defaults`` and ``VllmConfig.max_concurrent_batches`` of the releases.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvroom.engines.vllm.platform import Platform
 from kvroom.engines.vllm.setup import Setup
-from kvroom.engines.vllm.versions import Rules
 from kvroom.models.spec import ModelSpec
-from kvroom.sharding.layout import Layout, most_experts
+from kvroom.sharding.layout import most_experts
 from kvroom.units import GIB
 
+FIRST_CHUNKED = 32_768
+"""The first engine cuts prompts into chunks only where requests may be longer than that."""
+LARGEST_ITEM = {"gemma4": 2496}
+"""Tokens of the largest image or video of models that attend to it both ways: a batch holds one."""
 V2_RUNNER_MODELS = (
     "deepseek_v2",
     "deepseek_v4",
@@ -43,7 +45,7 @@ class Batching:
 def batching(s: Setup) -> Batching:
     """What the scheduler works with: the flags, else the defaults of this release and device."""
     flags, rules = s.flags, s.rules
-    tokens, sequences = _defaults(rules, s.platform, s.d.layout)
+    tokens, sequences = _defaults(s)
     if flags.performance == "throughput":
         tokens, sequences = 2 * tokens, 2 * sequences
     if flags.sequences is not None:
@@ -53,6 +55,7 @@ def batching(s: Setup) -> Batching:
     else:
         if not flags.chunked_prefill:
             tokens = max(tokens, s.context)
+        tokens = max(tokens, LARGEST_ITEM.get(s.d.model.model_type, 0) if s.d.model.beside else 0)
         if rules.batch_capped:
             tokens = min(tokens, sequences * s.context)
     if flags.sequences is None and rules.sequences_capped:
@@ -74,16 +77,20 @@ def batch_refusal(s: Setup, b: Batching) -> str:
     return ""
 
 
-def _defaults(rules: Rules, platform: Platform, layout: Layout) -> tuple[int, int]:
+def _defaults(s: Setup) -> tuple[int, int]:
+    rules, platform, layout = s.rules, s.platform, s.d.layout
+    if s.first_engine:
+        short = s.context <= FIRST_CHUNKED
+        return (max(s.context, 2048) if short else 2048), 256
     if platform.cpu:
         world = layout.tp * layout.pp
         return 2048 * world, 128 * world
     if rules.huge_defaults and platform.memory_bytes >= 160 * GIB:
         return 16384, 1024
-    small = (rules.a100_small and "a100" in platform.name) or (rules.gb10_small and platform.small)
+    small = (rules.a100_small and "a100" in platform.name) or platform.small
     if platform.memory_bytes >= 70 * GIB and not small:
-        return 8192, 1024
-    return 2048, 256
+        return (16384 if s.flags.offline else 8192), 1024
+    return (8192 if s.flags.offline else 2048), 256
 
 
 def _batches(s: Setup) -> int:
@@ -97,6 +104,17 @@ def _batches(s: Setup) -> int:
     if s.rules.v2_runner == "all" or _v2_by_default(s.d.model):
         return pp + 1
     return 2 if pp == 1 else pp
+
+
+def on_v2_runner(s: Setup) -> bool:
+    """Whether the V2 model runner profiles the model."""
+    model, models = s.d.model, s.rules.v2_models
+    if not s.platform.cuda or models == "none":
+        return False
+    if models == "plain qwen3":
+        own = model.quantisation is None and s.d.weights.quantisation.name in ("bf16", "fp16")
+        return model.model_type == "qwen3" and own
+    return models == "all" or _v2_by_default(model)
 
 
 def _v2_by_default(model: ModelSpec) -> bool:

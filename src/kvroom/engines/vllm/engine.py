@@ -8,20 +8,22 @@ from functools import cached_property
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.releases import shown
+from kvroom.engines.start_rules import StartRefusal, refusals
 from kvroom.engines.vllm import memory as ledger
 from kvroom.engines.vllm.capacity import Stage, VllmPool
-from kvroom.engines.vllm.defaults import Batching, batch_refusal, batching
+from kvroom.engines.vllm.defaults import Batching, batching
 from kvroom.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
 from kvroom.engines.vllm.notes import limit_of, notes
 from kvroom.engines.vllm.packed import packed_groups
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import Setup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
+from kvroom.engines.vllm.start_rules import POOL_RULES, START_RULES, PoolQuestion
 from kvroom.engines.vllm.versions import Rules
-from kvroom.memo import Kept
+from kvroom.memo import Memo
 from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
-from kvroom.sharding.layout import Rank, uneven_heads
+from kvroom.sharding.layout import Rank
 from kvroom.sharding.ledger import binding_rank
 from kvroom.units import say_tokens, show_gib
 
@@ -99,7 +101,7 @@ def _asked(d: Deployment) -> tuple[VllmWorkings, tuple[str, ...]]:
     return _ASKED.get((d,), (), make)
 
 
-_ASKED: Kept[tuple[VllmWorkings, tuple[str, ...]]] = Kept(4)
+_ASKED: Memo[tuple[VllmWorkings, tuple[str, ...]]] = Memo(4)
 
 
 def answer(d: Deployment) -> EngineAnswer:
@@ -108,11 +110,9 @@ def answer(d: Deployment) -> EngineAnswer:
     budgets = [ledger.budget(w, r, w.batch) for r in d.ranks]
     given = w.flags.cache_bytes
     sizes = [given if given is not None else b.cache_bytes() for b in budgets]
+    if refused := tuple(refusals(START_RULES, w, w.release)):
+        return _refused(w, budgets, sizes, refused[0].sentence, warnings, refused=refused)
     try:
-        if uneven := uneven_heads(d.model, d.layout.tp):
-            raise CannotStart(uneven)
-        if refused := batch_refusal(w, w.batch):
-            raise CannotStart(refused)
         check_context_ranks(d, w.pages.specs)
         pool = w.pool(sizes)
     except CannotStart as refusal:
@@ -124,7 +124,10 @@ def answer(d: Deployment) -> EngineAnswer:
         tokens, more = _auto_fit(pool, tokens)
         warnings += more
     warnings += notes(w, w.pages, pool, hybrid=w.hybrid, tokens=tokens)
-    starts, reason = _check(w, budgets, pool, tokens)
+    against = tuple(refusals(POOL_RULES, PoolQuestion(w, pool, budgets[0]), w.release))
+    starts, reason = _check(w, pool, tokens)
+    if against:
+        starts, reason = False, f"vLLM {shown(w.rules.release)}: {against[0].sentence}"
     at = min(range(len(d.ranks)), key=lambda i: (_room(pool.stages[i]), i))
     low, high = (
         (w.pool([b.cache_bytes(k) for b in budgets]) for k in (-1, 1))
@@ -148,6 +151,7 @@ def answer(d: Deployment) -> EngineAnswer:
         ),
         starts=starts,
         reason=reason,
+        refusals=against,
         cache_given=w.flags.cache_bytes is not None,
         limit=limit_of(w.pages, pool, at, hybrid=w.hybrid, tokens=tokens),
         warnings=warnings,
@@ -201,17 +205,8 @@ def _auto_fit(pool: VllmPool, limit: int) -> tuple[int, tuple[str, ...]]:
     )
 
 
-def _check(
-    w: VllmWorkings, budgets: list[ledger.Budget], pool: VllmPool, tokens: int
-) -> tuple[bool, str]:
-    """Whether the start-up checks pass, and why not."""
-    if w.flags.cache_bytes is None:
-        free = w.d.known_bytes.get("free_before_load")
-        if w.rules.start_snapshot and free is not None and free < budgets[0].requested_bytes:
-            return False, (
-                f"{show_gib(free)} are free and {show_gib(budgets[0].requested_bytes)} are asked "
-                "for (gpu_memory_utilization)"
-            )
+def _check(w: VllmWorkings, pool: VllmPool, tokens: int) -> tuple[bool, str]:
+    """Whether one request of ``tokens`` fits as the start-up check counts, and why not."""
     if pool.fits(tokens):
         return True, ""
     need, have = max(pool.needs(tokens), key=lambda x: x[0] - x[1])
@@ -229,6 +224,8 @@ def _refused(
     sizes: list[int],
     reason: str,
     warnings: tuple[str, ...],
+    *,
+    refused: tuple[StartRefusal, ...] = (),
 ) -> EngineAnswer:
     rank = binding_rank(w.d, budgets[0].gpu_bytes)
     at = rank.stage
@@ -241,6 +238,7 @@ def _refused(
         capacity=None,
         starts=False,
         reason=f"vLLM {shown(w.rules.release)}: {reason}",
+        refusals=refused,
         cache_given=w.flags.cache_bytes is not None,
         warnings=warnings,
     )

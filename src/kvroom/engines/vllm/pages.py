@@ -39,6 +39,7 @@ from kvroom.units import ceil_div
 DEFAULT_BLOCK = 16
 CPU_BLOCK = 128
 CPU_LATENT_BLOCK = 16
+WIDE_HEAD, WIDE_FP8_BLOCK = 512, 64
 SPARSE_BLOCK = 64
 """What the sparse indexer's kernels take."""
 SPARSE_FP8_BYTES = 656
@@ -161,6 +162,8 @@ class Pages:
         if self.latent and self.rules.latent_block == "forced":
             forced = self._forced_latent_block
             return asked if asked is not None and asked % forced == 0 else forced
+        if asked is None and self._wide_fp8_heads:
+            return WIDE_FP8_BLOCK
         if asked is None:
             return max(self.kernel_block, DEFAULT_BLOCK) if self.latent else DEFAULT_BLOCK
         if asked % self.kernel_block:
@@ -171,6 +174,17 @@ class Pages:
                 f"Use {ceil_div(asked, self.kernel_block) * self.kernel_block}, or leave it out.",
             )
         return asked
+
+    @property
+    def _wide_fp8_heads(self) -> bool:
+        """Heads of 512 (Gemma 4's full layers) in an FP8 cache on Hopper: FlashAttention 4 reads pages of
+        64 tokens there, and every layer starts from the widest one's block."""
+        return (
+            self.rules.wide_fp8_pages
+            and self.platform.cuda == HOPPER
+            and self.fp8
+            and any(isinstance(k, HeadedAttention) and k.k_dim == WIDE_HEAD for k in self._kinds)
+        )
 
     @property
     def _forced_latent_block(self) -> int:

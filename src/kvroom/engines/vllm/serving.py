@@ -23,39 +23,41 @@ KINDS = {"full": "full", "latent": "full", "window": "sliding_window", "chunked"
 """Cache types as groups of the scheduler; what is missing here is state."""
 
 
-def serving_rules(d: Deployment) -> ServingRules:
+def serving_rules(deployment: Deployment) -> ServingRules:
     """Its blocks, layer groups and limits; KvroomError where requests store nothing."""
-    p = paging(d)
-    args = {plain_name(key): value for key, value in d.args.items()}
-    caching = p.caching
+    paged = paging(deployment)
+    args = {plain_name(key): value for key, value in deployment.args.items()}
+    caching = paged.caching
     groups: list[GroupSpec] = []
-    for spec in p.groups:
+    for spec in paged.groups:
         if spec.type == "cross":
             continue  # as many blocks for every request, whatever its length
         kind = KINDS.get(spec.type, "mamba")
-        tokens = spec.block_tokens * (d.layout.dcp if spec.shardable else 1)
+        tokens = spec.block_tokens * (deployment.layout.dcp if spec.shardable else 1)
         reach = spec.window if GROUP_KEYS[kind] else 0
         groups.append(GroupSpec(type=kind, block_size=tokens, reach=reach))
     if not groups:
         why = "keeps no cache that requests would share out"
-        raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
-    interval = None if len(groups) > 1 and not p.rules.sparse_retention else 0
+        raise KvroomError(
+            "model", deployment.model.name, why, "Simulate a model that generates text."
+        )
+    interval = None if len(groups) > 1 and not paged.rules.sparse_retention else 0
     if "prefix_cache_retention_interval" in args:
         given = args["prefix_cache_retention_interval"]
         interval = None if given is None else count("engine_args.prefix_cache_…", given)
-    method = d.speculation.method if d.speculation else ""
+    method = deployment.speculation.method if deployment.speculation else ""
     config = SchedulerConfig(
-        max_num_batched_tokens=p.batch_tokens,
-        max_num_seqs=p.sequences,
-        max_model_len=d.context_tokens,
-        enable_chunked_prefill=p.chunked_prefill,
+        max_num_batched_tokens=paged.batch_tokens,
+        max_num_seqs=paged.sequences,
+        max_model_len=deployment.context_tokens,
+        enable_chunked_prefill=paged.chunked_prefill,
         long_prefill_token_threshold=number_flag(args, "long_prefill_token_threshold"),
         watermark=share_flag(args, "watermark"),
         scheduler_reserve_full_isl=switch_flag(
-            args, "scheduler_reserve_full_isl", p.rules.reserves_whole_prompt
+            args, "scheduler_reserve_full_isl", paged.rules.reserves_whole_prompt
         ),
         async_scheduling=switch_flag(
-            args, "async_scheduling", p.rules.async_scheduling and method not in SYNC_ONLY
+            args, "async_scheduling", paged.rules.async_scheduling and method not in SYNC_ONLY
         ),
         policy=one_of(*POLICIES)("engine_args.scheduling_policy", args.get("scheduling_policy"))
         if args.get("scheduling_policy")
@@ -63,12 +65,14 @@ def serving_rules(d: Deployment) -> ServingRules:
     )
     return ServingRules(
         setup=SchedulerSetup(
-            num_gpu_blocks=p.num_blocks,
+            num_gpu_blocks=paged.num_blocks,
             groups=tuple(groups),
             enable_prefix_caching=caching,
             prefix_cache_retention_interval=interval,
             config=config,
-            drafts=drafts_of(d),
+            drafts=drafts_of(deployment),
         ),
-        warnings=(STATES,) if d.speculation and any(g.type == "mamba" for g in groups) else (),
+        warnings=(STATES,)
+        if deployment.speculation and any(g.type == "mamba" for g in groups)
+        else (),
     )

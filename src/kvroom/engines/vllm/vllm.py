@@ -17,6 +17,7 @@ from kvroom.engines.vllm.command import COMMAND
 from kvroom.engines.vllm.drafting import VllmDraftFlags
 from kvroom.engines.vllm.engine import answer
 from kvroom.engines.vllm.log import LOG
+from kvroom.engines.vllm.memory import estimates_graphs
 from kvroom.engines.vllm.metrics import METRICS
 from kvroom.engines.vllm.serving import serving_rules
 from kvroom.engines.vllm.setup import setup
@@ -33,6 +34,10 @@ class Vllm(Engine):
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """Blocks, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
+
+    def subtracts_graphs(self, deployment: Deployment) -> bool:
+        """Where the release estimates them."""
+        return estimates_graphs(setup(deployment)[0])
 
     def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
         """Its own scheduler."""
@@ -57,6 +62,7 @@ LIMITS = LimitFlags(
     sequences="max_num_seqs",
     usual_share=0.92,
     share_values=(0.95, 0.97),
+    state_sequences=(256, 64),
     trials=(
         *(
             FlagTrial(
@@ -91,6 +97,7 @@ VLLM = Vllm(
     },
     known_adapters=True,
     takes_overrides=True,
+    shares_experts=True,
     modern_since=(0, 8),
     takes_token_ids=True,
     schedule_of_one_rank=True,

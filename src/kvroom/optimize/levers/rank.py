@@ -15,7 +15,7 @@ from kvroom.optimize.cost import ORDERS, STAIRS, Figures, binding_figure, figure
 from kvroom.optimize.levers import serving as serving_levers
 from kvroom.optimize.levers.catalogue import levers_of
 from kvroom.optimize.levers.lever import Lever, Unmodelled
-from kvroom.optimize.levers.served import Served, ServedFigures, each_served, served
+from kvroom.optimize.levers.served import ServedFigures, ServedLever, each_served, served
 from kvroom.optimize.levers.waterfall import EXACT, shapley
 from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import Workings, work
@@ -88,7 +88,7 @@ class Levers:
     waterfall: tuple[tuple[str, float], ...]
     left_out: tuple[Unmodelled, ...] = ()
     served_before: ServedFigures | None = None
-    served: tuple[Served, ...] = ()
+    served: tuple[ServedLever, ...] = ()
     ranked_by: str = "requests"
     warnings: tuple[str, ...] = ()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from kvroom.answer.figures import ACCOUNTS
 from kvroom.observe.reconcile import AccountLine, Reconciliation
-from kvroom.ui.terminal.plan import NAMES, paragraph
+from kvroom.ui.terminal.plan import paragraph
 from kvroom.units import say_tokens, show_gib
 
 FIGURES = (
@@ -15,6 +16,7 @@ FIGURES = (
     ("window_tokens", "window tokens", "{:,}"),
     ("state_slots", "state slots", "{:,}"),
     ("block_size", "tokens a block", "{:,}"),
+    ("bytes_per_token", "bytes a token", "{:,}"),
 )
 HOW = {
     "engine": "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on.",
@@ -27,6 +29,12 @@ def show(r: Reconciliation) -> str:
     """The whole answer in words and tables."""
     blocks = [head(r), table(r), figures(r), reasons(r)]
     blocks += [paragraph(f"It refused to start: {text}") for text in r.refusals]
+    blocks += [paragraph(f"What would do: {cure.text}.") for cure in r.remedies]
+    if r.way is not None:
+        blocks.append(click.style(paragraph(r.way.line, ""), bold=True))
+        blocks.append(paragraph(f"Most of it: {r.way.cause}; {r.way.fix}."))
+    if r.command:
+        blocks.append(r.command)
     blocks.append(
         "\n".join(paragraph(HOW[name], "? ") for name in (r.missing if r.engine else ("engine",)))
     )
@@ -57,7 +65,7 @@ def table(r: Reconciliation) -> str:
     lines = [f"  {'one GPU':14}{'predicted':>12}{'printed':>12}{'difference':>13}"]
     for a in r.accounts:
         cells = (_size(a.predicted_bytes), _size(a.printed_bytes), _difference(a))
-        name = NAMES.get(a.name, a.name)
+        name = ACCOUNTS.get(a.name, a.name)
         lines.append(f"  {name:14}{cells[0]:>12}{cells[1]:>12}{cells[2]:>13}")
     return "\n".join(lines)
 
@@ -98,7 +106,7 @@ def reasons(r: Reconciliation) -> str:
         if a.printed_bytes is None or a.predicted_bytes is None:
             continue
         flag = f" ({a.flag})" if a.flag and a.difference_bytes else ""
-        lines.append(paragraph(f"{NAMES.get(a.name, a.name)}: {a.reason}{flag}."))
+        lines.append(paragraph(f"{ACCOUNTS.get(a.name, a.name)}: {a.reason}{flag}."))
     for name, (low, high) in r.spread.items():
         if not name.endswith("_bytes"):
             lines.append(paragraph(f"{name} differs from rank to rank: {low:,} to {high:,}."))

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.ui.web.sections.answers import sectioned
+from kvroom.units import ceil_div
 
 LENGTHS: tuple[dict[str, Any], ...] = (
     {
@@ -42,12 +43,6 @@ LENGTHS: tuple[dict[str, Any], ...] = (
     },
 )
 """Length distributions that the page offers, as a Scenario's ``workload``."""
-NAMES = {
-    "activations": "activations",
-    "runtime": "runtime",
-    "graphs": "graphs",
-    "encoder": "image encoder",
-}
 SLIGHT = 5e-4
 """A step that moves less of what it stands on is not shown."""
 OUTSIDE = ("weights", "adapters", "draft", "kv")
@@ -213,7 +208,7 @@ def _rounding(
     block = w.plan.capacity.engine.block_tokens if w.plan.capacity.engine else None
     tokens = w.deployment.context_tokens
     if block and tokens % block:
-        to = at * tokens / (-(-tokens // block) * block)
+        to = at * tokens / (ceil_div(tokens, block) * block)
         yield "last-blocks", "last blocks", to, f"a request takes whole blocks of {block} tokens"
         at = to
     rule = "padding and what the engine sets apart: its own count against the bytes'"
@@ -236,7 +231,7 @@ def _level(key: str, label: str, requests: float, formula: str, source: str) -> 
 
 def _account(a: Account, at: float, to: float, each: int, copies: int) -> dict[str, Any]:
     kept = a.name == "unused"
-    label = "kept free" if kept else NAMES.get(a.name, a.name)
+    label = "kept free" if kept else ACCOUNTS.get(a.name, a.name)
     rule = "its bytes / one request's, on the GPU that binds"
     step = _step(a.name, label, at, to, formula=rule, source=a.source)
     step |= {"bytes": a.bytes, "numbers": f"-{a.bytes} / {each} × {copies}"}
