@@ -5,7 +5,7 @@ from math import exp, hypot, sqrt
 
 import pytest
 
-from kvroom.engines.tensorrt_llm.engine import RankMemory
+from kvroom.engines.tensorrt_llm.answer import RankMemory
 from kvroom.engines.vllm.memory import Budget
 from kvroom.hardware import find
 from kvroom.hardware.node import Machine

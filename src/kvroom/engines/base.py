@@ -68,9 +68,9 @@ class Engine:
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
     newest release whose rules are known ("" where releases are not told apart). ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
-    it is told to draft, ``command`` how it is started, ``log``
-    and ``metrics`` what it prints at its start and tells while it runs (None: not known), ``account_flags``
-    the flags that change an account, by the account's name.
+    it is told to draft, ``command`` how it is started, ``log`` and ``metrics`` what it prints at its start
+    and tells while it runs (None: not known), ``account_flags`` the flags that change an account, by the
+    account's name.
     """
 
     name: str
@@ -83,8 +83,8 @@ class Engine:
     log: LogReader | None = None
     metrics: MetricNames | None = None
     account_flags: Mapping[str, str] = field(default_factory=dict)
-    rules: tuple[StartRule, ...] = ()
-    """What it refuses, beside what ``memory`` looks at itself."""
+    start_rules: tuple[StartRule, ...] = ()
+    """What it refuses to start with, beside what ``memory`` looks at itself."""
     shares_experts: bool = False
     """Data-parallel ranks step together, and cut routed experts over all of them."""
     ceiling: bool = False
@@ -137,10 +137,10 @@ class Engine:
     def answer(self, deployment: Deployment) -> EngineAnswer:
         """Its memory, refused where a start rule refuses."""
         result = self.memory(deployment)
-        found = tuple(refusals(self.rules, deployment))
-        if not found:
+        refused = tuple(refusals(self.start_rules, deployment))
+        if not refused:
             return result
-        every = (*result.refusals, *found)
+        every = (*result.refusals, *refused)
         return replace(result, starts=False, reason=every[0].sentence, refusals=every)
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:

@@ -10,7 +10,7 @@ from typing import Any
 from kvroom.engines import overrides
 from kvroom.engines.adapters import adapters
 from kvroom.engines.drafting import speculation_of
-from kvroom.engines.flags import fraction, plain_name
+from kvroom.engines.flags import fraction, plain_args
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
@@ -38,8 +38,6 @@ from kvroom.sharding.layout import (
 )
 from kvroom.units import MAX_BYTES, parse_tokens
 
-FLAGGED = ("vllm", "sglang")
-"""Engines whose flag ``dtype`` sets the width of the model."""
 ASSUMED_CONTEXT = 8192
 """Taken where neither the question nor the model states a longest context."""
 
@@ -170,9 +168,12 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
 
 
 def computes_in_fp32(scenario: Scenario) -> bool:
-    """Whether the engine's ``dtype`` asks for 32 bits: weights and cache are then that wide."""
-    asked = next((v for k, v in scenario.engine_args.items() if plain_name(k) == "dtype"), None)
-    return scenario.engine in FLAGGED and str(asked).lower() in ("float32", "float", "fp32")
+    """Whether the engine's flag for it asks for 32 bits: weights and cache are then that wide."""
+    line = engine_of(scenario.engine).command
+    if line is None or not line.dtype_flag:
+        return False
+    dtype = plain_args(scenario.engine_args).get(line.dtype_flag)
+    return str(dtype).lower() in ("float32", "float", "fp32")
 
 
 def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:

@@ -7,6 +7,8 @@ assumed from what engines print at start-up (a few hundred MiB to a few GiB; the
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.support import Requirement, Support
@@ -23,7 +25,7 @@ RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
 GRAPHS = (500 * MIB, 40 * MIB, 3 * GIB)
 
 
-def share_of_memory(d: Deployment) -> EngineAnswer:
+def share_of_memory(d: Deployment, free_share: float | None = None) -> EngineAnswer:
     """Visible bytes × share − weights − assumed overheads, in whole blocks of 16 tokens."""
     gpu = d.known_bytes.get("visible", d.device.engine_bytes)
     share = check_float(
@@ -43,12 +45,12 @@ def share_of_memory(d: Deployment) -> EngineAnswer:
     budget = int(gpu * share)
     assumed = sum(o[0] for o in over.values())
     rank = binding_rank(d, budget - assumed)
-    if d.engine == "lmdeploy":
+    if free_share is not None:
         held = d.known_bytes.get("weights", rank.weight_bytes) + assumed
         held += d.extras.loaded_bytes(rank.stage)
         entries = check_float(
             "engine_args.cache_max_entry_count",
-            d.args.get("cache_max_entry_count", FREE_SHARE),
+            d.args.get("cache_max_entry_count", free_share),
             low=0.001,
             high=1.0,
         )
@@ -94,12 +96,15 @@ def share_of_memory(d: Deployment) -> EngineAnswer:
     )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ShareOfMemory(Engine):
-    """An engine of which only such a share is assumed."""
+    """An engine of which only such a share is assumed; ``free_share``: of what the model leaves free."""
+
+    free_share: float | None = None
 
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """A share of visible memory, less what any engine takes."""
-        return share_of_memory(deployment)
+        return share_of_memory(deployment, self.free_share)
 
 
 _INTEGER = Requirement(
@@ -111,6 +116,7 @@ _INTEGER = Requirement(
 LMDEPLOY = ShareOfMemory(
     name="lmdeploy",
     label="LMDeploy",
+    free_share=FREE_SHARE,
     support=Support(cache={"int8": _INTEGER, "int4": _INTEGER}),
 )
 EXLLAMAV2 = ShareOfMemory(name="exllamav2", label="ExLlamaV2")

@@ -13,7 +13,7 @@ from kvroom.engines.serving_rules import (
     paged_rules,
     switch_flag,
 )
-from kvroom.engines.sglang.engine import chunk_tokens
+from kvroom.engines.sglang.answer import chunk_tokens
 from kvroom.engines.sglang.scheduler import SglangScheduler, SglangSettings
 from kvroom.sharding.deployment import Deployment
 

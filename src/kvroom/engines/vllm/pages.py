@@ -394,15 +394,18 @@ class Pages:
         elif self.mode == "all":
             fixed, grows, tokens = spoken if rules.all_mode_speculation else 0, True, self.block
         elif self.mode == "align":
-            fixed, tokens = 2 + spoken + self._checkpoint(stores), self.block
+            saved = self._checkpoint_tokens(stores)
+            fixed, tokens = 2 + spoken + (saved > 0), self.block
+            return Spec("state", tokens, padded, shape, blocks=fixed, checkpoint_tokens=saved)
         return Spec("state", tokens, padded, shape, blocks=fixed, grows=grows)
 
-    def _checkpoint(self, stores: Sequence[LayerKind]) -> int:
-        """Blocks that a prefill's own checkpoint takes."""
+    def _checkpoint_tokens(self, stores: Sequence[LayerKind]) -> int:
+        """What the state that a prefill saves in a block of its own is a multiple of; 0: it saves none."""
         form = next((k.form for k in stores if isinstance(k, RecurrentState)), "")
         if form == "mamba2":
             return int(self.rules.mamba2_checkpoint)
-        return int(form == "gdn" and self._gdn_checkpoint)
+        # FlashInfer's states lie on the grid of cached prefixes: block ends.
+        return self.block if form == "gdn" and self._gdn_checkpoint else 0
 
 
 def _heads(kind: HeadedAttention) -> tuple[int, ...]:

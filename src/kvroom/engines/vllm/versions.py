@@ -247,18 +247,14 @@ CHANGES: Changes = (
             "v2_estimates": True,
             "packed": "groups",
             "glm_fp8_default": True,
+            "sparse_retention": True,
         },
     ),
     ((0, 31, 0), {"wide_fp8_pages": True}),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
     (
         (0, 33, 0),
-        {
-            "sparse_retention": True,
-            "gdn_checkpoint": True,
-            "gdn_alignment": 64,
-            "v2_selects": True,
-        },
+        {"gdn_checkpoint": True, "gdn_alignment": 64, "v2_selects": True},
     ),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""
