@@ -77,36 +77,37 @@ def refusals(
             )
 
 
-def capability(d: Deployment) -> float | None:
+def capability(deployment: Deployment) -> float | None:
     """The card's CUDA compute capability; None where it has none, or does not say."""
-    if d.device.vendor.lower() != "nvidia":
+    if deployment.device.vendor.lower() != "nvidia":
         return None
     try:
-        return float(d.device.compute_capability or "")
+        return float(deployment.device.compute_capability or "")
     except ValueError:
         return None
 
 
-def cache_type(d: Deployment, known: Iterable[str] | None) -> Against | None:
+def cache_type(deployment: Deployment, known: Iterable[str] | None) -> Against | None:
     """A cache type that is none of the engine's ``known`` ones, nor the model's own."""
     if known is None:
         return None
     names = tuple(known)
-    own = (d.weights.quantisation.kv_dtype, d.model.dtype)
-    if d.kv_asked == "auto" or d.kv.name in names or d.kv_asked in own:
+    own = (deployment.weights.quantisation.kv_dtype, deployment.model.dtype)
+    if deployment.kv_asked == "auto" or deployment.kv.name in names or deployment.kv_asked in own:
         return None
     return Against(
-        f"{d.engine} has no cache type {d.kv_asked}", f"kv_dtype auto, {', '.join(names)}"
+        f"{deployment.engine} has no cache type {deployment.kv_asked}",
+        f"kv_dtype auto, {', '.join(names)}",
     )
 
 
-def too_old(d: Deployment, least: float | None, engine: str) -> Against | None:
+def too_old(deployment: Deployment, least: float | None, engine: str) -> Against | None:
     """A card of NVIDIA's below the ``least`` compute capability."""
-    found = capability(d)
+    found = capability(deployment)
     if found is None or least is None or found >= least:
         return None
     return Against(
-        f"{engine} needs compute capability {least} and {d.device.name} has {found}",
+        f"{engine} needs compute capability {least} and {deployment.device.name} has {found}",
         "another card, or llama.cpp",
     )
 
@@ -115,48 +116,50 @@ MERGED = ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj", "gat
 """Matrices that engines load as parts of one."""
 
 
-def cut_blocks(d: Deployment, *, merged: bool = True, experts: bool = True) -> Against | None:
+def cut_blocks(
+    deployment: Deployment, *, merged: bool = True, experts: bool = True
+) -> Against | None:
     """Tensor parallel cuts block-quantised weights within a block.
 
     A block's scale holds for so many rows and columns; a rank that holds part of one has no scale of its
     own. Layers cut over ranks are looked at, ``merged`` ones too, and ``experts`` over all the ranks that
     share one.
     """
-    linear = d.weights.quantisation.linear
+    linear = deployment.weights.quantisation.linear
     if linear.group_rows <= 1 or linear.bits != 8:
         return None
     block = linear.group_rows
-    for tensor, size, ranks in _cut_sides(d, experts=experts):
+    for tensor, size, ranks in _cut_sides(deployment, experts=experts):
         if tensor.part != "expert" and not merged and tensor.name.endswith(MERGED):
             continue
         if size % block:
             return Against(
                 f"{tensor.name} has {size:,} columns a rank on {ranks} ranks, no multiple of the "
                 f"quantisation block of {block}",
-                _wider(d, tensor, block),
+                _wider(deployment, tensor, block),
             )
     return None
 
 
-def cut_groups(d: Deployment) -> Against | None:
+def cut_groups(deployment: Deployment) -> Against | None:
     """The same for groups of four-bit weights, along what goes in; experts' kernels fall back."""
-    linear = d.weights.quantisation.linear
+    linear = deployment.weights.quantisation.linear
     if linear.bits != 4 or linear.group <= 1 or not linear.name.startswith(GROUPED_NAMES):
         return None
-    for tensor, size, ranks in _cut_sides(d, experts=False):
+    for tensor, size, ranks in _cut_sides(deployment, experts=False):
         if tensor.split == "row" and size % linear.group:
             return Against(
                 f"{tensor.name} takes {size:,} numbers a rank on {ranks} ranks, no multiple of the "
                 f"quantisation group of {linear.group}",
-                _wider(d, tensor, linear.group),
+                _wider(deployment, tensor, linear.group),
             )
     return None
 
 
-def uneven_mlp(d: Deployment) -> Against | None:
+def uneven_mlp(deployment: Deployment) -> Against | None:
     """Tensor ranks that an MLP's width cannot be dealt out to."""
-    tp = d.layout.tp
-    for run in d.model.layers:
+    tp = deployment.layout.tp
+    for run in deployment.model.layers:
         for t in run.layer.tensors:
             if t.part not in ("mlp", "shared_expert") or not t.is_matrix:
                 continue
@@ -170,11 +173,13 @@ def uneven_mlp(d: Deployment) -> Against | None:
     return None
 
 
-def _cut_sides(d: Deployment, *, experts: bool = True) -> Iterator[tuple[Tensor, int, int]]:
+def _cut_sides(
+    deployment: Deployment, *, experts: bool = True
+) -> Iterator[tuple[Tensor, int, int]]:
     """(a narrowed matrix, its cut side on one rank, the ranks it is cut over)."""
-    layout, rule = d.layout, d.weights.quantisation
+    layout, rule = deployment.layout, deployment.weights.quantisation
     first = 0
-    for run in d.model.layers:
+    for run in deployment.model.layers:
         for t in run.layer.tensors:
             ranks = layout.expert_cut if t.part == "expert" else layout.tp
             if ranks == 1 or not t.is_matrix or (t.part == "expert" and not experts):
@@ -183,7 +188,7 @@ def _cut_sides(d: Deployment, *, experts: bool = True) -> Iterator[tuple[Tensor,
                 continue
             rows, columns, _ = shape_on_rank(t, layout)
             if t.part == "expert":
-                hidden = d.model.hidden_size
+                hidden = deployment.model.hidden_size
                 inner = t.rows if t.columns == hidden else t.columns
                 yield t, inner // ranks if inner % ranks == 0 else inner, ranks
             elif t.split in ("column", "kv"):
@@ -193,14 +198,16 @@ def _cut_sides(d: Deployment, *, experts: bool = True) -> Iterator[tuple[Tensor,
         first += run.count
 
 
-def _wider(d: Deployment, tensor: Tensor, block: int) -> str:
+def _wider(deployment: Deployment, tensor: Tensor, block: int) -> str:
     """Layouts of fewer ranks a matrix that keep whole blocks."""
     if tensor.part == "expert":
-        hidden = d.model.hidden_size
+        hidden = deployment.model.hidden_size
         width = tensor.rows if tensor.columns == hidden else tensor.columns
-        fits = [n for n in (8, 4, 2, 1) if n < d.layout.expert_cut and width % (n * block) == 0]
+        fits = [
+            n for n in (8, 4, 2, 1) if n < deployment.layout.expert_cut and width % (n * block) == 0
+        ]
         said = f"tp {fits[0]}, or " if fits else ""
         return f"{said}expert parallel (whole experts on each rank)"
     width = tensor.columns if tensor.split == "row" else tensor.rows
-    fits = [n for n in (8, 4, 2, 1) if n < d.layout.tp and width % (n * block) == 0]
+    fits = [n for n in (8, 4, 2, 1) if n < deployment.layout.tp and width % (n * block) == 0]
     return f"tp {fits[0]}" if fits else "weights without blocks"

@@ -57,42 +57,55 @@ class CacheSizes:
     on_gpus: tuple[int, ...]
 
 
-def cache_sizes(d: Deployment) -> CacheSizes:
+def cache_sizes(deployment: Deployment) -> CacheSizes:
     """The cache as the log of this deployment's start prints it."""
-    chosen = _chosen(d)[0]
-    c = chosen.context
-    state = sum(state_bytes(chosen.machine.s, layer, c) for layer in d.model.each_layer())
+    chosen = _chosen(deployment)[0]
+    context = chosen.context
+    state = sum(
+        state_bytes(chosen.machine.s, layer, context) for layer in deployment.model.each_layer()
+    )
     return CacheSizes(
-        attention=sum(chosen.machine.cache(c)) - state,
+        attention=sum(chosen.machine.cache(context)) - state,
         state=state,
-        cells=c.cells,
-        streams=c.streams,
-        on_gpus=tuple(load.cache for load in chosen.machine.loads(chosen.placement, c)),
+        cells=context.cells,
+        streams=context.streams,
+        on_gpus=tuple(load.cache for load in chosen.machine.loads(chosen.placement, context)),
     )
 
 
-def _chosen(d: Deployment) -> tuple[Chosen, tuple[str, ...]]:
-    s, warnings = setup(d.engine, d.version, d.args, d.model, d.kv_asked, cpu=is_cpu(d.device))
-    if d.engine == "ollama":
+def _chosen(deployment: Deployment) -> tuple[Chosen, tuple[str, ...]]:
+    question, warnings = setup(
+        deployment.engine,
+        deployment.version,
+        deployment.args,
+        deployment.model,
+        deployment.kv_asked,
+        cpu=is_cpu(deployment.device),
+    )
+    if deployment.engine == "ollama":
         known = (*ollama.KNOWN, *ollama.OTHERS)
-        warnings += read.unknown("Ollama", ollama.named(d.args), known)
+        warnings += read.unknown("Ollama", ollama.named(deployment.args), known)
     else:
-        warnings += read.unknown(d.engine, named(d.args), KNOWN_FLAGS)
-    chosen = _choose(_machine(d, s))
-    if d.engine == "ollama" and chosen.by_kvroom:
+        warnings += read.unknown(deployment.engine, named(deployment.args), KNOWN_FLAGS)
+    chosen = _choose(_machine(deployment, question))
+    if deployment.engine == "ollama" and chosen.by_kvroom:
         # its batch and GPUs follow the tokens of all slots, which are known only now
         slots = chosen.context.slots
-        settled = _choose(_machine(d, replace(s, slots=slots, total=slots * d.context_tokens)))
+        settled = _choose(
+            _machine(
+                deployment, replace(question, slots=slots, total=slots * deployment.context_tokens)
+            )
+        )
         if settled.all_on_gpu or not chosen.all_on_gpu:
             chosen = replace(settled, by_kvroom=True)
     return chosen, warnings
 
 
-def answer(d: Deployment) -> EngineAnswer:
+def answer(deployment: Deployment) -> EngineAnswer:
     """What llama.cpp (or Ollama, or ik_llama.cpp) makes of the deployment."""
-    chosen, warnings = _chosen(d)
+    chosen, warnings = _chosen(deployment)
     machine = chosen.machine
-    refusal = _refusal(machine.s, d, chosen.context)
+    refusal = _refusal(machine.s, deployment, chosen.context)
     loads = machine.loads(chosen.placement, chosen.context)
     short = [i for i, load in enumerate(loads) if load.total() > machine.free_bytes]
     if not refusal and short:
@@ -114,109 +127,117 @@ def answer(d: Deployment) -> EngineAnswer:
         starts=not refusal,
         reason=refusal,
         host=host,
-        context_tokens=_shortened(d, chosen.context),
+        context_tokens=_shortened(deployment, chosen.context),
         warnings=(*warnings, *_notes(chosen)),
     )
 
 
-def _machine(d: Deployment, s: LlamaCppSetup) -> ReplicaGpus:
+def _machine(deployment: Deployment, setup: LlamaCppSetup) -> ReplicaGpus:
     """The GPUs, as many as the engine uses; Ollama's batch, which follows their memory."""
-    gpus = d.layout.pp
-    machine = ReplicaGpus(d, s, gpus)
-    if d.engine != "ollama":
+    gpus = deployment.layout.pp
+    machine = ReplicaGpus(deployment, setup, gpus)
+    if deployment.engine != "ollama":
         return machine
-    total = s.total or d.context_tokens * (s.slots or 1)
-    predicted = ollama.predicted_bytes(d.model, d.weights.whole_bytes, total)
-    if s.auto_batch:
-        batch = ollama.auto_batch(predicted, total, machine.free_bytes, s.flash)
-        s = replace(s, flags=replace(s.flags, batch=batch, ubatch=batch))
-    elif s.spread == "fewest" and s.flags.batch == 2048:
-        s = replace(s, flags=replace(s.flags, batch=512, ubatch=512))
-    if s.spread == "one or all" and predicted <= 0.8 * machine.free_bytes:
+    total = setup.total or deployment.context_tokens * (setup.slots or 1)
+    predicted = ollama.predicted_bytes(deployment.model, deployment.weights.whole_bytes, total)
+    if setup.auto_batch:
+        batch = ollama.auto_batch(predicted, total, machine.free_bytes, setup.flash)
+        setup = replace(setup, flags=replace(setup.flags, batch=batch, ubatch=batch))
+    elif setup.spread == "fewest" and setup.flags.batch == 2048:
+        setup = replace(setup, flags=replace(setup.flags, batch=512, ubatch=512))
+    if setup.spread == "one or all" and predicted <= 0.8 * machine.free_bytes:
         gpus = 1
-    if s.spread == "fewest":
-        c = s.context(s.slots or 1, total)
-        trials = (ReplicaGpus(d, s, n) for n in range(1, gpus))
-        fit = (m.gpus for m in trials if m.fits(m.split(ALL), c))
+    if setup.spread == "fewest":
+        context = setup.context(setup.slots or 1, total)
+        trials = (ReplicaGpus(deployment, setup, n) for n in range(1, gpus))
+        fit = (m.gpus for m in trials if m.fits(m.split(ALL), context))
         gpus = next(fit, gpus)
-    return ReplicaGpus(d, s, gpus)
+    return ReplicaGpus(deployment, setup, gpus)
 
 
 def _choose(machine: ReplicaGpus) -> Chosen:
     """Slots, context and placement: as asked, fitted where left open, or as many as have room."""
-    s, d = machine.s, machine.d
+    setup, deployment = machine.s, machine.d
     whole = _asked_placement(machine)
-    by_kvroom = s.slots is None and s.total is None
-    slots = s.slots or 1
-    total = s.total
+    by_kvroom = setup.slots is None and setup.total is None
+    slots = setup.slots or 1
+    total = setup.total
     if total == 0:
-        total = d.model.max_context_tokens or d.context_tokens
+        total = deployment.model.max_context_tokens or deployment.context_tokens
     if total is None:
-        total = _needed(s, d, slots)
-        if not d.context_given and s.fit and not s.cpu:
-            least = min(total, padded(s.flags.fit_context))
+        total = _needed(setup, deployment, slots)
+        if not deployment.context_given and setup.fit and not setup.cpu:
+            least = min(total, padded(setup.flags.fit_context))
             total = machine.reduced_context(slots, total, least, whole)
     if by_kvroom:
         each = total
 
         def holds(n: int) -> bool:
-            context = s.context(n, each * n)
+            context = setup.context(n, each * n)
             if not machine.fits(whole, context):
                 return False
             return n == 1 or not host_refusal(machine, host_part(machine, whole, context), 0)
 
-        stores = bool(d.model.stores)
-        slots = (most(holds, MOST_SLOTS) if stores else 0) or min(d.concurrency or 1, MOST_SLOTS)
+        stores = bool(deployment.model.stores)
+        slots = (most(holds, MOST_SLOTS) if stores else 0) or min(
+            deployment.concurrency or 1, MOST_SLOTS
+        )
         total = each * slots
-    context = s.context(slots, total)
+    context = setup.context(slots, total)
     placement = whole
-    if _may_move(s) and not machine.fits(whole, context):
+    if _may_move(setup) and not machine.fits(whole, context):
         placement = machine.fitted(context)
     return Chosen(machine, context, placement, by_kvroom)
 
 
-def _shortened(d: Deployment, c: Context) -> int | None:
+def _shortened(deployment: Deployment, context: Context) -> int | None:
     """The context that --fit left of the model's own limit; None where it is whole, or was asked for."""
-    return c.limit if not d.context_given and c.limit < d.context_tokens else None
+    return (
+        context.limit
+        if not deployment.context_given and context.limit < deployment.context_tokens
+        else None
+    )
 
 
-def _needed(s: LlamaCppSetup, d: Deployment, slots: int) -> int:
+def _needed(setup: LlamaCppSetup, deployment: Deployment, slots: int) -> int:
     """Tokens for ``slots`` slots of ``context_tokens`` each; one context where the server's own
     default number of slots shares it."""
-    if s.flags.auto_slots and s.unified:
-        return padded(d.context_tokens, s.rules.padding)
-    return padded(d.context_tokens, s.rules.padding) * slots
+    if setup.flags.auto_slots and setup.unified:
+        return padded(deployment.context_tokens, setup.rules.padding)
+    return padded(deployment.context_tokens, setup.rules.padding) * slots
 
 
 def _asked_placement(machine: ReplicaGpus) -> Placement:
-    s = machine.s
-    if s.cpu:
+    setup = machine.s
+    if setup.cpu:
         return machine.split(ALL)
-    layers = s.flags.gpu_layers
+    layers = setup.flags.gpu_layers
     if layers is None:
-        layers = ALL if s.rules.all_layers or s.fit else 0
+        layers = ALL if setup.rules.all_layers or setup.fit else 0
     return machine.split(layers)
 
 
-def _may_move(s: LlamaCppSetup) -> bool:
+def _may_move(setup: LlamaCppSetup) -> bool:
     """Whether --fit may move layers: nothing that bears on it is set by hand."""
-    by_hand = s.flags.gpu_layers is not None or s.flags.tensor_split or s.flags.host_experts
-    rows = s.flags.split_mode in ("row", "tensor")
-    return s.fit and not (by_hand or rows or s.flags.overridden or s.cpu)
+    by_hand = (
+        setup.flags.gpu_layers is not None or setup.flags.tensor_split or setup.flags.host_experts
+    )
+    rows = setup.flags.split_mode in ("row", "tensor")
+    return setup.fit and not (by_hand or rows or setup.flags.overridden or setup.cpu)
 
 
-def _refusal(s: LlamaCppSetup, d: Deployment, c: Context) -> str:
+def _refusal(setup: LlamaCppSetup, deployment: Deployment, context: Context) -> str:
     """Why llama.cpp would not build the cache, "" where it would."""
-    for dtype in (s.key, s.value):
+    for dtype in (setup.key, setup.value):
         if dtype.name not in TYPES:
             return f"it has no cache type {dtype.name} (q8_0 is as wide as one byte)"
-    if c.slots > MOST_SLOTS:
-        return f"{c.slots:,} slots are more than its {MOST_SLOTS} (parallel)"
-    latent = any(isinstance(k, Latent) for k, _ in d.model.stores) and not s.expanded
-    if latent and s.rules.latent == "latent" and s.key != s.value:
+    if context.slots > MOST_SLOTS:
+        return f"{context.slots:,} slots are more than its {MOST_SLOTS} (parallel)"
+    latent = any(isinstance(k, Latent) for k, _ in deployment.model.stores) and not setup.expanded
+    if latent and setup.rules.latent == "latent" and setup.key != setup.value:
         return "latent attention stores keys only, and K and V types must then be equal"
-    if s.value.scale_bytes and not s.flash and not latent:
-        return f"values in {s.value.name} need flash attention, and it is off"
+    if setup.value.scale_bytes and not setup.flash and not latent:
+        return f"values in {setup.value.name} need flash attention, and it is off"
     return ""
 
 
@@ -256,43 +277,45 @@ def _accounts(machine: ReplicaGpus, load: DeviceBytes) -> tuple[Account, ...]:
 
 
 def _capacity(chosen: Chosen, *, starts: bool) -> EngineCapacity:
-    machine, c = chosen.machine, chosen.context
-    s, d = machine.s, machine.d
-    stores = [k for k, _ in d.model.stores]
+    machine, context = chosen.machine, chosen.context
+    setup, deployment = machine.s, machine.d
+    stores = [k for k, _ in deployment.model.stores]
     near = next((k.window_tokens for k in stores if k.window_tokens), 0)
-    windowed = bool(near) and is_windowed(d.model) and s.rules.windows
-    tokens = _shortened(d, c) or d.context_tokens
-    held = _held(s, c, tokens)
+    windowed = bool(near) and is_windowed(deployment.model) and setup.rules.windows
+    tokens = _shortened(deployment, context) or deployment.context_tokens
+    held = _held(setup, context, tokens)
     low, high = _ends(chosen, held, tokens) if stores else (None, None)
     return EngineCapacity(
-        kv_tokens=c.tokens if any(not k.recurrent for k in stores) else None,
+        kv_tokens=context.tokens if any(not k.recurrent for k in stores) else None,
         max_concurrency=held if stores else None,
         max_context_tokens=_longest(chosen) if starts else _longest_alone(chosen),
         low=low,
         high=high,
-        window_tokens=window_cells(s, c, near) * c.streams if windowed else None,
-        state_slots=c.slots * (1 + s.flags.drafted) if any(k.recurrent for k in stores) else None,
-        max_running_requests=c.slots,
+        window_tokens=window_cells(setup, context, near) * context.streams if windowed else None,
+        state_slots=context.slots * (1 + setup.flags.drafted)
+        if any(k.recurrent for k in stores)
+        else None,
+        max_running_requests=context.slots,
     )
 
 
-def _held(s: LlamaCppSetup, c: Context, tokens: int) -> float:
+def _held(setup: LlamaCppSetup, context: Context, tokens: int) -> float:
     """Requests of ``tokens`` that the slots hold at once."""
-    if s.unified:
-        return min(float(c.slots), c.tokens / tokens)
-    return float(c.slots) if tokens <= c.limit else c.limit / tokens
+    if setup.unified:
+        return min(float(context.slots), context.tokens / tokens)
+    return float(context.slots) if tokens <= context.limit else context.limit / tokens
 
 
 def _ends(chosen: Chosen, held: float, tokens: int) -> tuple[float, float]:
     """The same where the estimated buffers are at the ends of their bands."""
-    machine, c = chosen.machine, chosen.context
+    machine, context = chosen.machine, chosen.context
     fixed = replace(machine, s=replace(machine.s, margins=()))
-    if _shortened(machine.d, c):
+    if _shortened(machine.d, context):
         return held, held  # it would be a little shorter or longer
     if not chosen.by_kvroom or not chosen.all_on_gpu:
-        worst = fixed.fits(chosen.placement, c, 2)
+        worst = fixed.fits(chosen.placement, context, 2)
         return (held if worst or _may_move(machine.s) else 0.0), held
-    each = c.limit
+    each = context.limit
 
     def at(end: int) -> float:
         n = most(
@@ -327,50 +350,58 @@ def _longest_alone(chosen: Chosen) -> int | None:
 
 def _notes(chosen: Chosen) -> tuple[str, ...]:
     """How to get there, and what lies in host memory."""
-    machine, c, p = chosen.machine, chosen.context, chosen.placement
-    s, d = machine.s, machine.d
-    made: list[str] = []
+    machine, context, p = chosen.machine, chosen.context, chosen.placement
+    setup, deployment = machine.s, machine.d
+    notes: list[str] = []
     if chosen.by_kvroom:
-        made.append(_setting(d.engine, c))
-        if chosen.all_on_gpu and _may_move(s) and (d.concurrency or 0) > c.slots:
-            made.append(
-                f"asked for {d.concurrency} slots it would start, with layers in host memory"
+        notes.append(_setting(deployment.engine, context))
+        if chosen.all_on_gpu and _may_move(setup) and (deployment.concurrency or 0) > context.slots:
+            notes.append(
+                f"asked for {deployment.concurrency} slots it would start, with layers in host memory"
             )
-    if _shortened(d, c):
-        made.append(
-            f"the context is fitted to the memory: {c.limit:,} of {d.context_tokens:,} tokens (--fit)"
+    if _shortened(deployment, context):
+        notes.append(
+            f"the context is fitted to the memory: {context.limit:,} of "
+            f"{deployment.context_tokens:,} tokens (--fit)"
         )
-    if s.flags.overridden:
-        made.append("override_tensor is not followed: give cpu_moe or n_cpu_moe for experts")
-    if machine.gpus < d.layout.pp:
-        made.append(f"Ollama uses {machine.gpus} of the {d.layout.pp} GPUs: the model fits there")
-    if not s.cpu:
-        made.append(_host(chosen))
-    forms = {k.form for k, _ in d.model.stores if isinstance(k, RecurrentState)}
+    if setup.flags.overridden:
+        notes.append("override_tensor is not followed: give cpu_moe or n_cpu_moe for experts")
+    if machine.gpus < deployment.layout.pp:
+        notes.append(
+            f"Ollama uses {machine.gpus} of the {deployment.layout.pp} GPUs: the model fits there"
+        )
+    if not setup.cpu:
+        notes.append(_host(chosen))
+    forms = {k.form for k, _ in deployment.model.stores if isinstance(k, RecurrentState)}
     if forms & {"rglru", "lightning"}:
-        made.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms)})")
-    if p.on_gpu == 0 and not s.cpu:
-        why = "" if s.rules.all_layers else " (n_gpu_layers is 0 by default in this release)"
-        made.append(f"no layer lies on a GPU{why}")
-    rule = d.weights.quantisation.name
-    if d.model.source != "gguf header" and rule not in (*MIXES, *PLAIN, "mxfp4"):
-        made.append(f"{d.engine} loads GGUF files: {rule} weights have none (weight_dtype q8_0 …)")
-    return tuple(made)
+        notes.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms)})")
+    if p.on_gpu == 0 and not setup.cpu:
+        why = "" if setup.rules.all_layers else " (n_gpu_layers is 0 by default in this release)"
+        notes.append(f"no layer lies on a GPU{why}")
+    rule = deployment.weights.quantisation.name
+    if deployment.model.source != "gguf header" and rule not in (*MIXES, *PLAIN, "mxfp4"):
+        notes.append(
+            f"{deployment.engine} loads GGUF files: {rule} weights have none (weight_dtype q8_0 …)"
+        )
+    return tuple(notes)
 
 
-def _setting(engine: str, c: Context) -> str:
+def _setting(engine: str, context: Context) -> str:
     if engine == "ollama":
-        return f"these slots are OLLAMA_NUM_PARALLEL={c.slots} and num_ctx {c.limit} (its default is 1 slot)"
+        return (
+            f"these slots are OLLAMA_NUM_PARALLEL={context.slots} and num_ctx {context.limit} "
+            "(its default is 1 slot)"
+        )
     return (
-        f"these slots are --parallel {c.slots} --ctx-size {c.tokens} "
+        f"these slots are --parallel {context.slots} --ctx-size {context.tokens} "
         "(without --parallel a server's slots share one context)"
     )
 
 
 def _host(chosen: Chosen) -> str:
     """What host memory holds of the model and its cache."""
-    machine, c, p = chosen.machine, chosen.context, chosen.placement
-    pieces, cache = machine.d.weights.pieces, machine.cache(c)
+    machine, context, p = chosen.machine, chosen.context, chosen.placement
+    pieces, cache = machine.d.weights.pieces, machine.cache(context)
     away = [i for i, gpu in enumerate(p.places[:-1]) if gpu == HOST]
     parts = [f"the token table ({show_gib(pieces.table)})"]
     if away:

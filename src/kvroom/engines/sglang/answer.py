@@ -56,46 +56,46 @@ class Free:
         return (self.before - self.loaded) / GIB
 
 
-def answer(d: Deployment) -> EngineAnswer:
+def answer(deployment: Deployment) -> EngineAnswer:
     """What SGLang of the asked release makes of the deployment."""
-    release, note = nearest_release("SGLang", d.version, OLDEST, NEWEST)
-    s = settings_of(d, rules_of(release))
-    sizes = stage_sizes(s)
-    ranks = d.weights.ranks(d.layout, sizes, s.attention_tp)
-    stages = stage_layers(s, sizes)
-    share = static_share(s)
-    gpu = d.known_bytes.get("visible", d.device.engine_bytes)
-    unused = read.unknown("SGLang", d.args, KNOWN_FLAGS)
-    warnings = ((note,) if note else ()) + unused + _notes(s)
-    heaviest = max(ranks, key=lambda r: (d.loaded_bytes(r), -r.stage))
-    frees = [_free(d, heaviest, gpu, which) for which in (0, 1, 2)]
-    uneven = uneven_heads(d.model, s.attention_tp)
+    release, note = nearest_release("SGLang", deployment.version, OLDEST, NEWEST)
+    args = settings_of(deployment, rules_of(release))
+    sizes = stage_sizes(args)
+    ranks = deployment.weights.ranks(deployment.layout, sizes, args.attention_tp)
+    stages = stage_layers(args, sizes)
+    share = static_share(args)
+    gpu = deployment.known_bytes.get("visible", deployment.device.engine_bytes)
+    unused = read.unknown("SGLang", deployment.args, KNOWN_FLAGS)
+    warnings = ((note,) if note else ()) + unused + _notes(args)
+    heaviest = max(ranks, key=lambda r: (deployment.loaded_bytes(r), -r.stage))
+    frees = [_free(deployment, heaviest, gpu, which) for which in (0, 1, 2)]
+    uneven = uneven_heads(deployment.model, args.attention_tp)
     try:
         if uneven:
             raise PoolRefused(uneven)
-        pools = pools_of(s, stages, _rest_gib(s, share, frees[0]))
+        pools = pools_of(args, stages, _rest_gib(args, share, frees[0]))
     except PoolRefused as refusal:
         return EngineAnswer(
             rank=heaviest,
             gpu_bytes=gpu,
-            accounts=_accounts(d, share, frees, [0, 0, 0], heaviest),
+            accounts=_accounts(deployment, share, frees, [0, 0, 0], heaviest),
             kv_bytes=0,
             capacity=None,
             starts=False,
-            reason=f"SGLang {shown(s.rules.release)}: {refusal}"
+            reason=f"SGLang {shown(args.rules.release)}: {refusal}"
             + ("" if uneven else _static_part(share, frees[0])),
-            pools=s.flags.attention_dp,
+            pools=args.flags.attention_dp,
             warnings=warnings,
         )
-    too_little, more = _outside(s, share, frees[0], pools.cache_bytes)
-    best, worst = (_pools_or_none(s, stages, share, f) for f in frees[1:])
+    too_little, more = _outside(args, share, frees[0], pools.cache_bytes)
+    best, worst = (_pools_or_none(args, stages, share, f) for f in frees[1:])
     ends = [p.cache_bytes if p else 0 for p in (pools, worst, best)]
-    tokens = d.context_tokens
+    tokens = deployment.context_tokens
     rooms = pools.rooms(tokens)
     return EngineAnswer(
         rank=ranks[pools.stage],
         gpu_bytes=gpu,
-        accounts=_accounts(d, share, frees, ends, heaviest),
+        accounts=_accounts(deployment, share, frees, ends, heaviest),
         kv_bytes=pools.cache_bytes,
         capacity=EngineCapacity(
             num_blocks=pools.tokens // pools.page,
@@ -110,8 +110,8 @@ def answer(d: Deployment) -> EngineAnswer:
             max_running_requests=pools.requests,
         ),
         starts=not too_little,
-        reason=too_little and f"SGLang {shown(s.rules.release)}: {too_little}",
-        pools=s.flags.attention_dp,
+        reason=too_little and f"SGLang {shown(args.rules.release)}: {too_little}",
+        pools=args.flags.attention_dp,
         limit=pools.limit(tokens),
         binding="state" if rooms.get("state") == min(rooms.values()) else "",
         warnings=warnings + more,
@@ -119,7 +119,7 @@ def answer(d: Deployment) -> EngineAnswer:
 
 
 def _outside(
-    s: SglangArgs, share: StaticShare, free: Free, cache: int
+    args: SglangArgs, share: StaticShare, free: Free, cache: int
 ) -> tuple[str, tuple[str, ...]]:
     """(why it fails at the start, warnings) where the static part leaves too little beside it.
 
@@ -127,9 +127,9 @@ def _outside(
     and then prefill, runs out of memory. It is a refusal where not even the graphs have room, a warning
     where all is less than the low end of its band.
     """
-    known = s.d.known_bytes
+    known = args.d.known_bytes
     left = free.before - free.loaded - cache
-    guessed = share.graphs if s.flags.decode_graphs else 0
+    guessed = share.graphs if args.flags.decode_graphs else 0
     graphs = known.get("graphs", guessed)
     activations = known.get("activations", share.activations)
     flags = "--mem-fraction-static, --chunked-prefill-size or --cuda-graph-max-bs"
@@ -150,30 +150,30 @@ def _outside(
     )
 
 
-def chunk_tokens(d: Deployment) -> int:
+def chunk_tokens(deployment: Deployment) -> int:
     """Prompt tokens that one batch computes at most."""
-    release, _ = nearest_release("SGLang", d.version, OLDEST, NEWEST)
-    chunk = settings_of(d, rules_of(release)).chunk_each
+    release, _ = nearest_release("SGLang", deployment.version, OLDEST, NEWEST)
+    chunk = settings_of(deployment, rules_of(release)).chunk_each
     return chunk if chunk > 0 else 2**30
 
 
 def _pools_or_none(
-    s: SglangArgs, stages: list[StageLayers], share: StaticShare, free: Free
+    args: SglangArgs, stages: list[StageLayers], share: StaticShare, free: Free
 ) -> SglangPools | None:
     try:
-        return pools_of(s, stages, _rest_gib(s, share, free))
+        return pools_of(args, stages, _rest_gib(args, share, free))
     except PoolRefused:
         return None
 
 
-def _free(d: Deployment, rank: Rank, gpu: int, which: int) -> Free:
+def _free(deployment: Deployment, rank: Rank, gpu: int, which: int) -> Free:
     """Free memory and weights: as estimated (0), at best (1), at worst (2); known bytes as they are."""
-    links = LINKS_BYTES[which] if d.layout.tp * d.layout.pp > 1 else 0
-    taken = d.known_bytes.get("runtime", CONTEXT_BYTES[which] + links)
+    links = LINKS_BYTES[which] if deployment.layout.tp * deployment.layout.pp > 1 else 0
+    taken = deployment.known_bytes.get("runtime", CONTEXT_BYTES[which] + links)
     return Free(
-        before=d.known_bytes.get("free_before_load", max(0, gpu - taken)),
-        weights=d.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),
-        beside=sum(_at(a, which) for a in d.extras.accounts(rank.stage)),
+        before=deployment.known_bytes.get("free_before_load", max(0, gpu - taken)),
+        weights=deployment.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),
+        beside=sum(_at(a, which) for a in deployment.extras.accounts(rank.stage)),
     )
 
 
@@ -182,20 +182,20 @@ def _at(a: Account, which: int) -> int:
     return (a.bytes, a.low_bytes, a.high_bytes)[which]
 
 
-def _rest_gib(s: SglangArgs, share: StaticShare, free: Free) -> float:
+def _rest_gib(args: SglangArgs, share: StaticShare, free: Free) -> float:
     """GiB for cache: what is free after loading less what stays outside the static part."""
     kept = free.before / GIB * (1 - share.fraction)
-    reserve = image_reserve_mib(s) / KIB
+    reserve = image_reserve_mib(args) / KIB
     return free.after_gib - kept - reserve if reserve else free.after_gib - kept
 
 
 def _accounts(
-    d: Deployment, share: StaticShare, frees: list[Free], cache: list[int], rank: Rank
+    deployment: Deployment, share: StaticShare, frees: list[Free], cache: list[int], rank: Rank
 ) -> tuple[Account, ...]:
     """One GPU's memory; what activations and graphs get is what the static part leaves."""
     free, best, worst = frees
-    known = d.known_bytes
-    gpu = known.get("visible", d.device.engine_bytes)
+    known = deployment.known_bytes
+    gpu = known.get("visible", deployment.device.engine_bytes)
     kept = round(free.before * (1 - share.fraction))
     kept = max(0, min(kept, free.before - free.loaded - cache[0]))
     activations = known.get("activations", min(share.activations, kept))
@@ -211,18 +211,18 @@ def _accounts(
             "measured" if "weights" in known else "config",
             (best.weights, worst.weights),
         ),
-        *d.extras.accounts(rank.stage),
-        _fitted(d, "activations", activations, kept),
+        *deployment.extras.accounts(rank.stage),
+        _fitted(deployment, "activations", activations, kept),
         account("runtime", runtime, source, band),
-        _fitted(d, "graphs", graphs, kept),
+        _fitted(deployment, "graphs", graphs, kept),
         account("kv", cache[0], "engine rule", (min(cache), max(cache))),
         account("unused", gpu - spent, "engine rule"),
     )
 
 
-def _fitted(d: Deployment, name: str, size: int, kept: int) -> Account:
+def _fitted(deployment: Deployment, name: str, size: int, kept: int) -> Account:
     """An account of the ``kept`` part: as measured, else SGLang's own guess, which it may fill."""
-    if name in d.known_bytes:
+    if name in deployment.known_bytes:
         return account(name, size, "measured")
     return account(name, size, "engine rule", (min(size, kept) // LEAST_SHARE, max(size, kept)))
 
@@ -236,19 +236,19 @@ def _static_part(share: StaticShare, free: Free) -> str:
     )
 
 
-def _notes(s: SglangArgs) -> tuple[str, ...]:
+def _notes(args: SglangArgs) -> tuple[str, ...]:
     """Where the release's own rule changes the answer, or the model lies outside what it knows."""
-    release = shown(s.rules.release)
-    made: list[str] = []
-    near = any(k.window_tokens is not None for k, _ in s.d.model.stores)
-    if near and not s.windows and not s.traits.compressed:
-        made.append(f"SGLang {release} keeps this model's windows at full length")
-    if s.traits.state and not s.rules.state_pool:
-        made.append(f"SGLang {release} has no pool of recurrent state: none is counted")
-    if s.traits.compressed and s.rules.compressed == "none":
-        made.append(f"SGLang {release} does not know compressed attention (0.5.12 does)")
-    if s.draft is not None and s.draft.own_checkpoint and s.rules.draft_charged:
-        made.append(
-            f"the draft model's cache is taken as {s.draft.layers} of the model's own layers"
+    release = shown(args.rules.release)
+    notes: list[str] = []
+    near = any(k.window_tokens is not None for k, _ in args.d.model.stores)
+    if near and not args.windows and not args.traits.compressed:
+        notes.append(f"SGLang {release} keeps this model's windows at full length")
+    if args.traits.state and not args.rules.state_pool:
+        notes.append(f"SGLang {release} has no pool of recurrent state: none is counted")
+    if args.traits.compressed and args.rules.compressed == "none":
+        notes.append(f"SGLang {release} does not know compressed attention (0.5.12 does)")
+    if args.draft is not None and args.draft.own_checkpoint and args.rules.draft_charged:
+        notes.append(
+            f"the draft model's cache is taken as {args.draft.layers} of the model's own layers"
         )
-    return tuple(made)
+    return tuple(notes)

@@ -19,12 +19,12 @@ from kvroom.sharding.deployment import Deployment
 Why = Against | None
 
 
-def _card(d: Deployment) -> Why:
-    return too_old(d, SUPPORT.capability, "SGLang")
+def _card(deployment: Deployment) -> Why:
+    return too_old(deployment, SUPPORT.capability, "SGLang")
 
 
-def _cache_type(d: Deployment) -> Why:
-    return cache_type(d, SUPPORT.cache_types)
+def _cache_type(deployment: Deployment) -> Why:
+    return cache_type(deployment, SUPPORT.cache_types)
 
 
 START_RULES = (

@@ -62,26 +62,29 @@ class RankMemory:
         return int(Fraction(self.share) * self.free(end))
 
 
-def answer(d: Deployment) -> EngineAnswer:
+def answer(deployment: Deployment) -> EngineAnswer:
     """What TensorRT-LLM of the asked release makes of the deployment."""
-    rules, note = release_of(d.version)
-    flags = read_flags(d.args, d.layout)
-    tp = 1 if flags.attention_dp else d.layout.tp
-    own, whole = (d.extras.on(d.weights.ranks(d.layout, None, n), n) for n in (tp, 1))
-    s = TensorrtLlmSetup(d, rules, flags, own, whole)
-    budgets = [_budget(s, r) for r in s.ranks]
-    made = [_pools(s, budgets, end) for end in (0, -1, 1)]
+    rules, note = release_of(deployment.version)
+    flags = read_flags(deployment.args, deployment.layout)
+    tp = 1 if flags.attention_dp else deployment.layout.tp
+    own, whole = (
+        deployment.extras.on(deployment.weights.ranks(deployment.layout, None, n), n)
+        for n in (tp, 1)
+    )
+    setup = TensorrtLlmSetup(deployment, rules, flags, own, whole)
+    budgets = [_budget(setup, r) for r in setup.ranks]
+    made = [_pools(setup, budgets, end) for end in (0, -1, 1)]
     pools = made[0]
-    unused = read.unknown("TensorRT-LLM", d.args, KNOWN_FLAGS)
-    warnings = ((note,) if note else ()) + unused + _notes(s)
-    count = d.layout.tp if flags.attention_dp else 1
+    unused = read.unknown("TensorRT-LLM", deployment.args, KNOWN_FLAGS)
+    warnings = ((note,) if note else ()) + unused + _notes(setup)
+    count = deployment.layout.tp if flags.attention_dp else 1
     if pools is None:
-        return _cacheless(s, budgets, warnings)
+        return _cacheless(setup, budgets, warnings)
     budget = budgets[pools.stage]
-    tokens = d.context_tokens
-    starts, reason = _check(s, budget, pools)
+    tokens = deployment.context_tokens
+    starts, reason = _check(setup, budget, pools)
     longest = pools.longest()
-    if starts and longest < s.length:
+    if starts and longest < setup.length:
         warnings += (
             f"max_seq_len is cut to {longest:,} tokens, what the pool holds of one request",
         )
@@ -89,22 +92,22 @@ def answer(d: Deployment) -> EngineAnswer:
     ends = [p.concurrency(tokens) if p else held for p in made]
     window = next((p for p in pools.pools if p.window), None)
     return EngineAnswer(
-        rank=s.ranks[pools.stage],
+        rank=setup.ranks[pools.stage],
         gpu_bytes=budget.gpu_bytes,
-        accounts=_accounts(d, budget, made if starts else []),
+        accounts=_accounts(deployment, budget, made if starts else []),
         kv_bytes=pools.cache_bytes + pools.state_bytes if starts else 0,
         capacity=EngineCapacity(
             num_blocks=pools.blocks,
-            block_tokens=s.block_tokens,
+            block_tokens=setup.block_tokens,
             kv_tokens=pools.tokens,
             max_concurrency=held,
             max_context_tokens=longest,
             low=min(ends),
             high=max(ends),
-            window_tokens=window.tokens // s.block_tokens * s.block_tokens
+            window_tokens=window.tokens // setup.block_tokens * setup.block_tokens
             if window and window is not pools.main
             else None,
-            state_slots=s.slots if pools.state_bytes else None,
+            state_slots=setup.slots if pools.state_bytes else None,
             max_running_requests=flags.requests,
         ),
         starts=starts,
@@ -114,45 +117,45 @@ def answer(d: Deployment) -> EngineAnswer:
     )
 
 
-def _pools(s: TensorrtLlmSetup, budgets: list[RankMemory], end: int) -> WindowPools | None:
+def _pools(setup: TensorrtLlmSetup, budgets: list[RankMemory], end: int) -> WindowPools | None:
     caches = []
-    for b in budgets:
-        size = b.cache(end)
-        if s.flags.total_bytes:
-            size = min(size, s.flags.total_bytes)
-        caches.append(max(0, size - b.workspace))
+    for memory in budgets:
+        size = memory.cache(end)
+        if setup.flags.total_bytes:
+            size = min(size, setup.flags.total_bytes)
+        caches.append(max(0, size - memory.workspace))
     # Once the run is over its activations are free again.
     frees = [b.free(end) + b.overheads["activations"][0] for b in budgets]
-    return pools_of(s, caches, frees)
+    return pools_of(setup, caches, frees)
 
 
-def _budget(s: TensorrtLlmSetup, rank: Rank) -> RankMemory:
-    d, known = s.d, s.d.known_bytes
-    gpu = known.get("visible", d.device.engine_bytes)
-    several = d.layout.tp * d.layout.pp > 1
+def _budget(setup: TensorrtLlmSetup, rank: Rank) -> RankMemory:
+    deployment, known = setup.d, setup.d.known_bytes
+    gpu = known.get("visible", deployment.device.engine_bytes)
+    several = deployment.layout.tp * deployment.layout.pp > 1
     runtime = tuple(a + (b if several else 0) for a, b in zip(CONTEXT, LINKS, strict=True))
     found: dict[str, Band] = {
-        "activations": _activations(s),
+        "activations": _activations(setup),
         "runtime": (runtime[0], runtime[1], runtime[2]),
-        "graphs": GRAPHS if s.pytorch else (0, 0, 0),
+        "graphs": GRAPHS if setup.pytorch else (0, 0, 0),
     }
     for name in found:
         if name in known:
             found[name] = (known[name],) * 3
-    made = RankMemory(
+    memory = RankMemory(
         gpu_bytes=gpu,
         others=max(0, gpu - known.get("free_before_load", gpu)),
         weights=known.get("weights", rank.weight_bytes),
-        beside=d.extras.accounts(rank.stage),
+        beside=deployment.extras.accounts(rank.stage),
         overheads=found,
-        share=s.flags.share,
+        share=setup.flags.share,
     )
-    return RankMemory(**{**vars(made), "workspace": _workspace(s, rank, made.cache())})
+    return RankMemory(**{**vars(memory), "workspace": _workspace(setup, rank, memory.cache())})
 
 
-def _activations(s: TensorrtLlmSetup) -> Band:
+def _activations(setup: TensorrtLlmSetup) -> Band:
     """The peak of a run of max_num_tokens: what the widest layer holds at 16 bits."""
-    model = s.d.model
+    model = setup.d.model
     inner = max(
         (
             sum(t.rows * (t.active or 1) for t in run.layer.tensors if t.part in ("mlp", "expert"))
@@ -160,31 +163,31 @@ def _activations(s: TensorrtLlmSetup) -> Band:
         ),
         default=0,
     )
-    middle = s.flags.batch_tokens * (8 * model.hidden_size + inner // s.d.layout.tp) * 2
+    middle = setup.flags.batch_tokens * (8 * model.hidden_size + inner // setup.d.layout.tp) * 2
     return middle, middle // 3, 4 * middle
 
 
-def _workspace(s: TensorrtLlmSetup, rank: Rank, cache: int) -> int:
+def _workspace(setup: TensorrtLlmSetup, rank: Rank, cache: int) -> int:
     """What FP8 latent attention keeps aside to expand cached prompts in, where prefixes are reused and
     prefill is not cut into chunks."""
     latent = next((k for k, _ in rank.stores if isinstance(k, Latent)), None)
-    chunked = s.flags.chunked_prefill or not s.flags.reuse
-    if latent is None or s.d.kv.bits != 8 or chunked or not s.pytorch:
+    chunked = setup.flags.chunked_prefill or not setup.flags.reuse
+    if latent is None or setup.d.kv.bits != 8 or chunked or not setup.pytorch:
         return 0
     each = latent.q_heads * (latent.k_dim + latent.v_dim)
-    stored = sum(k.block_bytes(1, s.d.kv) * n for k, n in rank.stores if growing(k))
-    requests = min(s.flags.requests, s.flags.batch_tokens)
-    lengths = s.flags.workspace_cap or requests * s.length
+    stored = sum(k.block_bytes(1, setup.d.kv) * n for k, n in rank.stores if growing(k))
+    requests = min(setup.flags.requests, setup.flags.batch_tokens)
+    lengths = setup.flags.workspace_cap or requests * setup.length
     return min(each * lengths, cache * each // (stored + each))
 
 
-def _check(s: TensorrtLlmSetup, budget: RankMemory, pools: WindowPools) -> tuple[bool, str]:
+def _check(setup: TensorrtLlmSetup, budget: RankMemory, pools: WindowPools) -> tuple[bool, str]:
     """Whether it starts: weights fit and a block is left."""
     if budget.free() <= 0:
         return False, f"weights and a full batch leave nothing free of {show_gib(budget.gpu_bytes)}"
     if pools.state_bytes and not pools.blocks:
         return False, (
-            f"recurrent state of {s.flags.requests:,} requests takes "
+            f"recurrent state of {setup.flags.requests:,} requests takes "
             f"{show_gib(pools.state_bytes)} (max_batch_size)"
         )
     if not pools.blocks:
@@ -192,84 +195,89 @@ def _check(s: TensorrtLlmSetup, budget: RankMemory, pools: WindowPools) -> tuple
     return True, ""
 
 
-def _accounts(d: Deployment, b: RankMemory, ends: list[WindowPools | None]) -> tuple[Account, ...]:
+def _accounts(
+    deployment: Deployment, memory: RankMemory, ends: list[WindowPools | None]
+) -> tuple[Account, ...]:
     """One GPU's memory; ``ends``: the pools as estimated and at the ends of the bands (none: refused)."""
-    known = d.known_bytes
+    known = deployment.known_bytes
     sizes = [p.cache_bytes + p.state_bytes for p in ends if p] or [0]
-    activations = b.overheads["activations"]
-    made = [
-        account("weights", b.weights, "measured" if "weights" in known else "config"),
-        *b.beside,
+    activations = memory.overheads["activations"]
+    accounts = [
+        account("weights", memory.weights, "measured" if "weights" in known else "config"),
+        *memory.beside,
         account(
             "activations",
-            activations[0] + b.workspace,
+            activations[0] + memory.workspace,
             "measured" if "activations" in known else "assumed",
-            (activations[1] + b.workspace, activations[2] + b.workspace),
+            (activations[1] + memory.workspace, activations[2] + memory.workspace),
         ),
         *(
             account(
-                n, b.overheads[n][0], "measured" if n in known else "assumed", b.overheads[n][1:]
+                n,
+                memory.overheads[n][0],
+                "measured" if n in known else "assumed",
+                memory.overheads[n][1:],
             )
             for n in ("runtime", "graphs")
         ),
         account("kv", sizes[0], "engine rule", (min(sizes), max(sizes))),
     ]
-    unused = b.gpu_bytes - sum(a.bytes for a in made)
-    return (*made, account("unused", unused, "engine rule"))
+    unused = memory.gpu_bytes - sum(a.bytes for a in accounts)
+    return (*accounts, account("unused", unused, "engine rule"))
 
 
 def _cacheless(
-    s: TensorrtLlmSetup, budgets: list[RankMemory], warnings: tuple[str, ...]
+    setup: TensorrtLlmSetup, budgets: list[RankMemory], warnings: tuple[str, ...]
 ) -> EngineAnswer:
     """A model without blocks: state alone, or nothing to keep."""
-    rank = binding_rank(s.d, budgets[0].gpu_bytes)
+    rank = binding_rank(setup.d, budgets[0].gpu_bytes)
     budget = budgets[rank.stage]
-    state = state_bytes(s.ranks[rank.stage])
-    need = state * s.slots
+    state = state_bytes(setup.ranks[rank.stage])
+    need = state * setup.slots
     starts = budget.free() > 0 and need <= budget.cache()
-    held = min(s.flags.requests, budget.cache() // state) if state else None
+    held = min(setup.flags.requests, budget.cache() // state) if state else None
     over = budget.overheads
-    made = [
+    accounts = [
         account("weights", budget.weights, "config"),
         *budget.beside,
         *(account(n, o[0], "assumed", o[1:]) for n, o in over.items()),
         account("kv", need if starts else 0, "engine rule"),
     ]
-    spent = sum(a.bytes for a in made)
+    spent = sum(a.bytes for a in accounts)
     return EngineAnswer(
-        rank=s.ranks[rank.stage],
+        rank=setup.ranks[rank.stage],
         gpu_bytes=budget.gpu_bytes,
-        accounts=(*made, account("unused", budget.gpu_bytes - spent, "engine rule")),
+        accounts=(*accounts, account("unused", budget.gpu_bytes - spent, "engine rule")),
         kv_bytes=need if starts else 0,
         capacity=EngineCapacity(
             max_concurrency=float(held) if held is not None else None,
-            state_slots=s.slots if state else None,
-            max_running_requests=s.flags.requests,
+            state_slots=setup.slots if state else None,
+            max_running_requests=setup.flags.requests,
         ),
         starts=starts,
         reason=""
         if starts
-        else f"weights, overheads and state of {s.flags.requests:,} requests have no room "
+        else f"weights, overheads and state of {setup.flags.requests:,} requests have no room "
         "(max_batch_size)",
         warnings=warnings,
     )
 
 
-def _notes(s: TensorrtLlmSetup) -> tuple[str, ...]:
-    made: list[str] = []
-    near = [k for k, _ in s.d.model.stores if k.window_tokens is not None]
-    if near and not any(s.window_of(k) for k in near):
-        made.append(
+def _notes(setup: TensorrtLlmSetup) -> tuple[str, ...]:
+    notes: list[str] = []
+    near = [k for k, _ in setup.d.model.stores if k.window_tokens is not None]
+    if near and not any(setup.window_of(k) for k in near):
+        notes.append(
             "TensorRT-LLM keeps this model's windows at full length (max_attention_window sets them)"
         )
-    if s.flags.length and s.flags.length < s.d.context_tokens:
-        made.append(
-            f"max_seq_len {s.flags.length:,} is below the {show_tokens(s.d.context_tokens)} asked for"
+    if setup.flags.length and setup.flags.length < setup.d.context_tokens:
+        notes.append(
+            f"max_seq_len {setup.flags.length:,} is below the {show_tokens(setup.d.context_tokens)} asked for"
         )
-    if s.second_manager and any(s.window_of(k) for k in near):
-        made.append(
+    if setup.second_manager and any(setup.window_of(k) for k in near):
+        notes.append(
             "the cache manager V2 moves memory between windows: their pools are an estimate"
         )
-    if not s.pytorch:
-        made.append("a compiled engine's cache dtype and limits are those it was built with")
-    return tuple(made)
+    if not setup.pytorch:
+        notes.append("a compiled engine's cache dtype and limits are those it was built with")
+    return tuple(notes)

@@ -9,22 +9,22 @@ from kvroom.sharding.deployment import Deployment
 Why = Against | None
 
 
-def _vendor(d: Deployment) -> Why:
-    vendor = d.device.vendor.lower()
+def _vendor(deployment: Deployment) -> Why:
+    vendor = deployment.device.vendor.lower()
     if vendor in (*SUPPORT.vendors, "unknown", "none", ""):
         return None
     return Against(
-        f"TensorRT-LLM runs on NVIDIA GPUs only, and {d.device.name} is of another maker",
+        f"TensorRT-LLM runs on NVIDIA GPUs only, and {deployment.device.name} is of another maker",
         "vLLM or SGLang",
     )
 
 
-def _card(d: Deployment) -> Why:
-    return too_old(d, SUPPORT.capability, "TensorRT-LLM")
+def _card(deployment: Deployment) -> Why:
+    return too_old(deployment, SUPPORT.capability, "TensorRT-LLM")
 
 
-def _cache_type(d: Deployment) -> Why:
-    return cache_type(d, SUPPORT.cache_types)
+def _cache_type(deployment: Deployment) -> Why:
+    return cache_type(deployment, SUPPORT.cache_types)
 
 
 START_RULES = (

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from kvroom.engines.vllm.defaults import Batching, on_v2_runner
 from kvroom.engines.vllm.platform import HOPPER
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.kinds import Latent
 from kvroom.models.spec import Layer
 from kvroom.models.tensors import Tensor
@@ -71,7 +71,7 @@ class Width:
     experts: str
 
 
-def peak(s: Setup, rank: Rank, batch: Batching) -> Peak:
+def peak(s: VllmSetup, rank: Rank, batch: Batching) -> Peak:
     """The profiling run's peak on ``rank``."""
     number = s.number_bytes
     hidden = s.d.model.hidden_size
@@ -92,7 +92,7 @@ def peak(s: Setup, rank: Rank, batch: Batching) -> Peak:
     return Peak(working, kept)
 
 
-def sampler(s: Setup, batch: Batching) -> tuple[int, int]:
+def sampler(s: VllmSetup, batch: Batching) -> tuple[int, int]:
     """(bytes of logits in every shape they take, bytes of the selection's own buffer)."""
     vocabulary = s.d.model.vocab_size
     rows = min(batch.sequences, batch.tokens)
@@ -108,14 +108,14 @@ def sampler(s: Setup, batch: Batching) -> tuple[int, int]:
     return (SELECTING + wide) * rows * vocabulary, buffer
 
 
-def _kept(s: Setup, w: Width, tokens: int) -> int:
+def _kept(s: VllmSetup, w: Width, tokens: int) -> int:
     """The experts' workspaces where a manager keeps them: those of the Triton kernels."""
     if not s.rules.workspaces_kept or w.experts not in ("wide", "fp8"):
         return 0
     return 2 * w.workspaces * tokens * s.gathered
 
 
-def _layer(s: Setup, w: Width, tokens: int) -> int:
+def _layer(s: VllmSetup, w: Width, tokens: int) -> int:
     """A layer at work, its hidden vectors apart."""
     dense = s.number_bytes * w.dense * tokens + w.narrowed * tokens
     if not w.experts or _kept(s, w, tokens):
@@ -126,7 +126,7 @@ def _layer(s: Setup, w: Width, tokens: int) -> int:
     return max(dense, 2 * w.workspaces * tokens * s.gathered)
 
 
-def _widths(s: Setup, rank: Rank) -> Iterator[Width]:
+def _widths(s: VllmSetup, rank: Rank) -> Iterator[Width]:
     """The Width of each kind of layer that ``rank`` holds."""
     first = 0
     for run in s.d.model.layers:
@@ -136,7 +136,7 @@ def _widths(s: Setup, rank: Rank) -> Iterator[Width]:
         first += run.count
 
 
-def _width(s: Setup, layer: Layer, index: int) -> Width:
+def _width(s: VllmSetup, layer: Layer, index: int) -> Width:
     layout, hidden = s.d.layout, s.d.model.hidden_size
     rule = s.d.weights.quantisation
     dense = narrowed = 0

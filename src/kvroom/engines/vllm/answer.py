@@ -16,10 +16,10 @@ from kvroom.engines.vllm.groups import CannotStart, Group, check_context_ranks, 
 from kvroom.engines.vllm.notes import limit_of, notes
 from kvroom.engines.vllm.packed import packed_groups
 from kvroom.engines.vllm.pages import Pages
-from kvroom.engines.vllm.setup import Setup, setup
+from kvroom.engines.vllm.setup import VllmSetup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
 from kvroom.engines.vllm.start_rules import POOL_RULES, START_RULES, PoolQuestion
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.memo import Memo
 from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
@@ -29,7 +29,7 @@ from kvroom.units import say_tokens, show_gib
 
 
 @dataclass(frozen=True)
-class VllmWorkings(Setup):
+class VllmWorkings(VllmSetup):
     """The question with what follows from it."""
 
     @cached_property
@@ -91,53 +91,55 @@ class VllmWorkings(Setup):
         )
 
 
-def _asked(d: Deployment) -> tuple[VllmWorkings, tuple[str, ...]]:
+def _asked(deployment: Deployment) -> tuple[VllmWorkings, tuple[str, ...]]:
     """The VllmWorkings of ``d`` and warnings, kept for whoever asks next about it."""
 
     def make() -> tuple[VllmWorkings, tuple[str, ...]]:
-        asked, warnings = setup(d)
+        asked, warnings = setup(deployment)
         return VllmWorkings(asked.d, asked.rules, asked.flags, asked.platform), warnings
 
-    return _ASKED.get((d,), (), make)
+    return _ASKED.get((deployment,), (), make)
 
 
 _ASKED: Memo[tuple[VllmWorkings, tuple[str, ...]]] = Memo(4)
 
 
-def answer(d: Deployment) -> EngineAnswer:
+def answer(deployment: Deployment) -> EngineAnswer:
     """What vLLM of the asked release makes of the deployment."""
-    w, warnings = _asked(d)
-    budgets = [ledger.budget(w, r, w.batch) for r in d.ranks]
-    given = w.flags.cache_bytes
+    workings, warnings = _asked(deployment)
+    budgets = [ledger.budget(workings, r, workings.batch) for r in deployment.ranks]
+    given = workings.flags.cache_bytes
     sizes = [given if given is not None else b.cache_bytes() for b in budgets]
-    if refused := tuple(refusals(START_RULES, w, w.release)):
-        return _refused(w, budgets, sizes, refused[0].sentence, warnings, refused=refused)
+    if refused := tuple(refusals(START_RULES, workings, workings.release)):
+        return _refused(workings, budgets, sizes, refused[0].sentence, warnings, refused=refused)
     try:
-        check_context_ranks(d, w.pages.specs)
-        pool = w.pool(sizes)
+        check_context_ranks(deployment, workings.pages.specs)
+        pool = workings.pool(sizes)
     except CannotStart as refusal:
-        return _refused(w, budgets, sizes, str(refusal), warnings)
+        return _refused(workings, budgets, sizes, str(refusal), warnings)
     if not any(s.groups for s in pool.stages):
-        return _cacheless(w, budgets, sizes, warnings)
-    tokens = d.context_tokens
-    if w.flags.auto_fit:
+        return _cacheless(workings, budgets, sizes, warnings)
+    tokens = deployment.context_tokens
+    if workings.flags.auto_fit:
         tokens, more = _auto_fit(pool, tokens)
         warnings += more
-    warnings += notes(w, w.pages, pool, hybrid=w.hybrid, tokens=tokens)
-    against = tuple(refusals(POOL_RULES, PoolQuestion(w, pool, budgets[0]), w.release))
-    starts, reason = _check(w, pool, tokens)
+    warnings += notes(workings, workings.pages, pool, hybrid=workings.hybrid, tokens=tokens)
+    against = tuple(
+        refusals(POOL_RULES, PoolQuestion(workings, pool, budgets[0]), workings.release)
+    )
+    starts, reason = _check(workings, pool, tokens)
     if against:
-        starts, reason = False, f"vLLM {shown(w.rules.release)}: {against[0].sentence}"
-    at = min(range(len(d.ranks)), key=lambda i: (_room(pool.stages[i]), i))
+        starts, reason = False, f"vLLM {shown(workings.rules.release)}: {against[0].sentence}"
+    at = min(range(len(deployment.ranks)), key=lambda i: (_room(pool.stages[i]), i))
     low, high = (
-        (w.pool([b.cache_bytes(k) for b in budgets]) for k in (-1, 1))
+        (workings.pool([b.cache_bytes(k) for b in budgets]) for k in (-1, 1))
         if given is None
         else (pool, pool)
     )
     return EngineAnswer(
-        rank=d.ranks[at],
+        rank=deployment.ranks[at],
         gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], d, given),
+        accounts=ledger.accounts(budgets[at], deployment, given),
         kv_bytes=max(0, sizes[at]),
         capacity=EngineCapacity(
             num_blocks=pool.num_blocks,
@@ -147,13 +149,13 @@ def answer(d: Deployment) -> EngineAnswer:
             max_context_tokens=pool.longest(),
             low=low.concurrency(tokens),
             high=high.concurrency(tokens),
-            max_running_requests=w.batch.sequences,
+            max_running_requests=workings.batch.sequences,
         ),
         starts=starts,
         reason=reason,
         refusals=against,
-        cache_given=w.flags.cache_bytes is not None,
-        limit=limit_of(w.pages, pool, at, hybrid=w.hybrid, tokens=tokens),
+        cache_given=workings.flags.cache_bytes is not None,
+        limit=limit_of(workings.pages, pool, at, hybrid=workings.hybrid, tokens=tokens),
         warnings=warnings,
     )
 
@@ -162,7 +164,7 @@ def answer(d: Deployment) -> EngineAnswer:
 class Paging:
     """What the scheduler of a replica works with: its pool, its layer groups, its limits."""
 
-    rules: Rules
+    rules: VllmRules
     num_blocks: int
     groups: tuple[Spec, ...]
     batch_tokens: int
@@ -171,22 +173,23 @@ class Paging:
     caching: bool
 
 
-def paging(d: Deployment) -> Paging:
+def paging(deployment: Deployment) -> Paging:
     """The blocks and limits that requests are scheduled with; CannotStart where vLLM refuses."""
-    w, _ = _asked(d)
-    given = w.flags.cache_bytes
+    workings, _ = _asked(deployment)
+    given = workings.flags.cache_bytes
     sizes = [
-        given if given is not None else ledger.budget(w, r, w.batch).cache_bytes() for r in d.ranks
+        given if given is not None else ledger.budget(workings, r, workings.batch).cache_bytes()
+        for r in deployment.ranks
     ]
-    pool = w.pool(sizes)
+    pool = workings.pool(sizes)
     return Paging(
-        rules=w.rules,
+        rules=workings.rules,
         num_blocks=pool.num_blocks,
         groups=tuple(g.spec for g in pool.stages[0].groups),
-        batch_tokens=w.batch.tokens,
-        sequences=w.batch.sequences,
-        chunked_prefill=w.flags.chunked_prefill,
-        caching=w.pages.caching,
+        batch_tokens=workings.batch.tokens,
+        sequences=workings.batch.sequences,
+        chunked_prefill=workings.flags.chunked_prefill,
+        caching=workings.pages.caching,
     )
 
 
@@ -205,7 +208,7 @@ def _auto_fit(pool: VllmPool, limit: int) -> tuple[int, tuple[str, ...]]:
     )
 
 
-def _check(w: VllmWorkings, pool: VllmPool, tokens: int) -> tuple[bool, str]:
+def _check(workings: VllmWorkings, pool: VllmPool, tokens: int) -> tuple[bool, str]:
     """Whether one request of ``tokens`` fits as the start-up check counts, and why not."""
     if pool.fits(tokens):
         return True, ""
@@ -214,12 +217,12 @@ def _check(w: VllmWorkings, pool: VllmPool, tokens: int) -> tuple[bool, str]:
         return False, f"nothing is left for cache ({show_gib(have)})"
     return False, (
         f"one request of {say_tokens(tokens)} needs {show_gib(need)} of cache by "
-        f"vLLM {shown(w.rules.release)}'s count, and {show_gib(have)} are there"
+        f"vLLM {shown(workings.rules.release)}'s count, and {show_gib(have)} are there"
     )
 
 
 def _refused(
-    w: VllmWorkings,
+    workings: VllmWorkings,
     budgets: list[ledger.Budget],
     sizes: list[int],
     reason: str,
@@ -227,38 +230,41 @@ def _refused(
     *,
     refused: tuple[StartRefusal, ...] = (),
 ) -> EngineAnswer:
-    rank = binding_rank(w.d, budgets[0].gpu_bytes)
+    rank = binding_rank(workings.d, budgets[0].gpu_bytes)
     at = rank.stage
     cache = max(0, sizes[at])
     return EngineAnswer(
         rank=rank,
         gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], w.d, w.flags.cache_bytes),
+        accounts=ledger.accounts(budgets[at], workings.d, workings.flags.cache_bytes),
         kv_bytes=cache,
         capacity=None,
         starts=False,
-        reason=f"vLLM {shown(w.rules.release)}: {reason}",
+        reason=f"vLLM {shown(workings.rules.release)}: {reason}",
         refusals=refused,
-        cache_given=w.flags.cache_bytes is not None,
+        cache_given=workings.flags.cache_bytes is not None,
         warnings=warnings,
     )
 
 
 def _cacheless(
-    w: VllmWorkings, budgets: list[ledger.Budget], sizes: list[int], warnings: tuple[str, ...]
+    workings: VllmWorkings,
+    budgets: list[ledger.Budget],
+    sizes: list[int],
+    warnings: tuple[str, ...],
 ) -> EngineAnswer:
     """A model that stores nothing for a request: it starts when its weights and overheads fit."""
-    at = binding_rank(w.d, budgets[0].gpu_bytes).stage
+    at = binding_rank(workings.d, budgets[0].gpu_bytes).stage
     fits = all(s >= 0 for s in sizes)
     cache = max(0, sizes[at])
     return EngineAnswer(
-        rank=w.d.ranks[at],
+        rank=workings.d.ranks[at],
         gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], w.d, w.flags.cache_bytes),
+        accounts=ledger.accounts(budgets[at], workings.d, workings.flags.cache_bytes),
         kv_bytes=cache,
-        capacity=EngineCapacity(max_running_requests=w.batch.sequences),
+        capacity=EngineCapacity(max_running_requests=workings.batch.sequences),
         starts=fits,
         reason="" if fits else "weights and overheads need more than its share",
-        cache_given=w.flags.cache_bytes is not None,
+        cache_given=workings.flags.cache_bytes is not None,
         warnings=warnings,
     )

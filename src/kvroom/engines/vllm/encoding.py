@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.spec import ModelSpec
 from kvroom.units import ceil_div
 
@@ -55,7 +55,7 @@ class Item:
     """Of what is really encoded: the dummy of a long video is short, its embeddings are padded."""
 
 
-def encoder_band(s: Setup, batch_tokens: int, working: int) -> tuple[int, int, int] | None:
+def encoder_band(s: VllmSetup, batch_tokens: int, working: int) -> tuple[int, int, int] | None:
     """(bytes, low, high) that encoding adds on the first stage to a peak of ``working`` bytes; None
     where no image may come."""
     model, args = s.d.model, s.d.args
@@ -73,7 +73,7 @@ def encoder_band(s: Setup, batch_tokens: int, working: int) -> tuple[int, int, i
     return at[0], min(at[1], round(0.9 * kept)), at[2]
 
 
-def largest_item(s: Setup) -> Item:
+def largest_item(s: VllmSetup) -> Item:
     """The largest image or video that the model takes, as the release profiles with."""
     model, kind = s.d.model, s.d.model.model_type
     seen, pixels = model.vision, _pixels(s)
@@ -102,7 +102,7 @@ TOKENS = {"gemma3": 256}
 """Tokens of an image whose embeddings are pooled to so many."""
 
 
-def _pixels(s: Setup) -> int | None:
+def _pixels(s: VllmSetup) -> int | None:
     """The most pixels that an image may have, by ``mm_processor_kwargs``."""
     given = {read.plain_name(k): v for k, v in s.d.args.items() if v is not None}
     words = read.mapping("engine_args.mm_processor_kwargs", given.get("mm_processor_kwargs"))
@@ -119,7 +119,7 @@ def _levels(model: ModelSpec) -> int:
     return max((t.count for t in model.beside if "deepstack" in t.name), default=0)
 
 
-def _numbers_a_patch(s: Setup) -> int:
+def _numbers_a_patch(s: VllmSetup) -> int:
     """Numbers alive for a patch in the widest block: its vector twice, and the widest projection."""
     matrices = [t for t in s.d.model.beside if t.is_matrix]
     blocks = [t for t in matrices if t.count > 1] or matrices
@@ -138,6 +138,6 @@ def _forbidden(given: Mapping[str, Any]) -> bool:
     return all(_limits(given).get(k) in (0, "0") for k in ("image", "video"))
 
 
-def _no_video(s: Setup) -> bool:
+def _no_video(s: VllmSetup) -> bool:
     given = {read.plain_name(k): v for k, v in s.d.args.items() if v is not None}
     return _limits(given).get("video") in (0, "0")

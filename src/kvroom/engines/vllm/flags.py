@@ -32,7 +32,7 @@ PARALLEL = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class VllmFlags:
     """The flags that bear on memory; None where the engine's default holds."""
 
     utilisation: float | None = None
@@ -57,7 +57,7 @@ class Flags:
     speculative_tokens: int = 0
 
 
-def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
+def read_flags(args: Mapping[str, Any], layout: Layout) -> VllmFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     given = positive(args)
     read.check_known("vLLM", given, KNOWN_FLAGS)
@@ -76,7 +76,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
             "llm_class",
             "llm",
         )
-    return Flags(**found)
+    return VllmFlags(**found)
 
 
 def positive(args: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from kvroom.engines import flags as read
 from kvroom.engines.vllm.defaults import Batching
 from kvroom.engines.vllm.platform import HOPPER
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.kinds import HeadedAttention, Latent
 from kvroom.sharding.layout import Rank
 from kvroom.units import MIB
@@ -96,7 +96,7 @@ def _asked(args: Mapping[str, Any]) -> dict[str, Any] | None:
     return given
 
 
-def captures(s: Setup, batch: Batching) -> Captures:
+def captures(s: VllmSetup, batch: Batching) -> Captures:
     """The graphs of a start; none where they are off, or the device has none."""
     if s.flags.eager or not s.platform.graphs:
         return Captures()
@@ -115,7 +115,7 @@ def captures(s: Setup, batch: Batching) -> Captures:
     return Captures(pieces=len(sizes), whole=decodes)
 
 
-def graph_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+def graph_bytes(s: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
     """(bytes, low, high) of the graphs as they come to be."""
     layers = len(rank.layers)
     if s.first_engine:
@@ -130,7 +130,7 @@ def graph_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int]:
     return size, round(0.7 * size), round(1.5 * size)
 
 
-def estimated_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+def estimated_bytes(s: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
     """(bytes, low, high) of what the engine itself takes off its cache for them: the first graph of each
     kind as measured, and as much for every other as the next one took."""
     if not made.count:
@@ -139,18 +139,18 @@ def estimated_bytes(s: Setup, rank: Rank, made: Captures) -> tuple[int, int, int
     return size, round(0.85 * size), round(1.25 * size)
 
 
-def _wide(s: Setup, rank: Rank) -> bool:
+def _wide(s: VllmSetup, rank: Rank) -> bool:
     """Whether a graph holds the many kernels of latent attention or of routed experts."""
     return s.experts or any(isinstance(k, Latent) for k, _ in rank.stores)
 
 
-def _each(s: Setup, rank: Rank) -> int:
+def _each(s: VllmSetup, rank: Rank) -> int:
     """Bytes by which a graph more is estimated: kernels' arguments and what each layer keeps for it."""
     layers = len(rank.layers)
     return round((0.8 + 0.245 * layers if _wide(s, rank) else 1.2 + 0.16 * layers) * MIB)
 
 
-def _accumulators(s: Setup, rank: Rank, made: Captures) -> int:
+def _accumulators(s: VllmSetup, rank: Rank, made: Captures) -> int:
     """FlashAttention 3's accumulators of the largest decode, which only the first whole graph takes."""
     if s.platform.cuda != HOPPER or not made.whole:
         return 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kvroom.engines.vllm.specs import FULL, LayerSpec, Spec
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import context_ranks
 from kvroom.units import ceil_div
@@ -80,7 +80,7 @@ def bytes_per_block(groups: Iterable[Group]) -> int:
     return max((g.page_bytes for g in groups), default=0)
 
 
-def groups_of(specs: Sequence[LayerSpec], rules: Rules, *, hybrid: bool) -> list[Group]:
+def groups_of(specs: Sequence[LayerSpec], rules: VllmRules, *, hybrid: bool) -> list[Group]:
     """The groups of ``specs``; ``hybrid`` off promotes windows and chunks to full attention.
 
     Raises CannotStart where this release knows no way to page such a mixture.
@@ -132,7 +132,7 @@ def _promoted(specs: Sequence[LayerSpec]) -> list[LayerSpec]:
     return list(specs)
 
 
-def _unified(specs: Sequence[LayerSpec], rules: Rules) -> list[LayerSpec]:
+def _unified(specs: Sequence[LayerSpec], rules: VllmRules) -> list[LayerSpec]:
     """Pages brought to the largest: more tokens a block where that divides, else padding."""
     largest = max(spec.page_bytes for _, spec in specs)
 
@@ -156,7 +156,7 @@ def _unified(specs: Sequence[LayerSpec], rules: Rules) -> list[LayerSpec]:
     return [(index, known[spec]) for index, spec in specs]
 
 
-def _equal_pages(specs: Sequence[LayerSpec], rules: Rules) -> list[Group]:
+def _equal_pages(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     """Groups of as many layers each: as many as the rarest kind of layer has, or nearly so."""
     buckets: dict[Spec, list[LayerSpec]] = {}
     for member in specs:

@@ -16,7 +16,7 @@ from typing import Any
 
 from kvroom.engines import flags as read
 from kvroom.engines.vllm.platform import HOPPER
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.kinds import HeadedAttention, Latent
 from kvroom.models.tensors import Tensor
 from kvroom.sharding.layout import Rank
@@ -41,7 +41,7 @@ ROCM_GROUPED = Fraction(1, 25)
 """What grouped four-bit experts take on ROCm over their checkpoint: seven starts, 3.7 to 4.3 %."""
 
 
-def loaded(s: Setup, rank: Rank) -> int:
+def loaded(s: VllmSetup, rank: Rank) -> int:
     """Bytes of weights on ``rank`` once loaded."""
     size = rank.weight_bytes
     if s.d.model.file_bytes is not None or s.platform.cpu:
@@ -55,7 +55,7 @@ def band(size: int) -> tuple[int, int]:
     return round(size * BAND[0]), round(size * BAND[1])
 
 
-def rotary(s: Setup, rank: Rank) -> int:
+def rotary(s: VllmSetup, rank: Rank) -> int:
     """Cosines and sines of every position, a table for each kind of attention on the rank."""
     model = s.d.model
     positions = model.max_context_tokens or 0
@@ -76,7 +76,7 @@ def rotary(s: Setup, rank: Rank) -> int:
     return sum(positions * width * each for _, width, each in tables)
 
 
-def second_copies(s: Setup, rank: Rank) -> int:
+def second_copies(s: VllmSetup, rank: Rank) -> int:
     """Latent attention's up-projections once more, in 16 bits, as decoding multiplies by them."""
     total = 0
     for layer, count in _held(s, rank):
@@ -86,7 +86,7 @@ def second_copies(s: Setup, rank: Rank) -> int:
     return total
 
 
-def padding(s: Setup, rank: Rank) -> int:
+def padding(s: VllmSetup, rank: Rank) -> int:
     """What MXFP4 experts take beyond their own bytes: their sides are padded to whole tiles."""
     layout, hidden = s.d.layout, s.d.model.hidden_size
     rule = s.d.weights.quantisation
@@ -106,7 +106,7 @@ def padding(s: Setup, rank: Rank) -> int:
     return int(more)
 
 
-def _grouped(s: Setup, rank: Rank) -> int:
+def _grouped(s: VllmSetup, rank: Rank) -> int:
     """What four-bit experts with groups of scales take more on ROCm, whose kernels are not Marlin's."""
     linear = s.d.weights.quantisation.linear
     if not s.platform.hip or linear.bits != 4 or linear.name.startswith(("mxfp4", "nvfp4")):
@@ -114,7 +114,7 @@ def _grouped(s: Setup, rank: Rank) -> int:
     return int(sum(size for size, _, _ in rank.experts) * ROCM_GROUPED)
 
 
-def _tiles(s: Setup) -> tuple[int, int]:
+def _tiles(s: VllmSetup) -> tuple[int, int]:
     """(what an expert's inner side is a multiple of, what its hidden side is).
 
     The kernels that the release takes on this card: Triton on Hopper while it was the default, TRT-LLM
@@ -127,7 +127,7 @@ def _tiles(s: Setup) -> tuple[int, int]:
     return 128, 256
 
 
-def spared(s: Setup, rank: Rank) -> int:
+def spared(s: VllmSetup, rank: Rank) -> int:
     """What a rank does not hold of encoders: their matrices are cut over tensor ranks by default."""
     model, tp = s.d.model, s.d.layout.tp
     if tp == 1 or rank.stage or not model.beside:
@@ -146,7 +146,7 @@ def spared(s: Setup, rank: Rank) -> int:
     return whole - whole // tp
 
 
-def _held(s: Setup, rank: Rank) -> list[tuple[tuple[Tensor, ...], int]]:
+def _held(s: VllmSetup, rank: Rank) -> list[tuple[tuple[Tensor, ...], int]]:
     """The tensors of each kind of layer on ``rank``, with how many such layers it has."""
     made, first = [], 0
     for run in s.d.model.layers:

@@ -19,7 +19,7 @@ from kvroom.engines.vllm.encoding import encoder_band
 from kvroom.engines.vllm.loaded import band as loaded_band
 from kvroom.engines.vllm.loaded import loaded
 from kvroom.engines.vllm.runtime import Band, non_torch, outside
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 
@@ -76,7 +76,7 @@ class Budget:
         return left
 
 
-def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
+def budget(s: VllmSetup, rank: Rank, batch: Batching) -> Budget:
     """The ledger of ``rank`` before any cache is counted in blocks."""
     d, flags, rules = s.d, s.flags, s.rules
     known = d.known_bytes
@@ -110,7 +110,7 @@ def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
     )
 
 
-def _overheads(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
+def _overheads(s: VllmSetup, rank: Rank, batch: Batching) -> dict[str, Band]:
     """Activations, what encoding adds, and runtime of ``rank``, each with an 80 % band."""
     found = peak(s, rank, batch)
     low, high = EXPERTS_BAND if s.experts else PEAK_BAND
@@ -124,7 +124,7 @@ def _overheads(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
     return made
 
 
-def estimates_graphs(s: Setup) -> bool:
+def estimates_graphs(s: VllmSetup) -> bool:
     """Whether the engine estimates its graphs and takes that off the cache: not on ROCm, and not on the
     V2 runner at first."""
     asked = s.flags.estimates_graphs

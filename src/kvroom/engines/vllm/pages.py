@@ -11,12 +11,12 @@ from functools import cached_property
 from math import lcm
 from typing import Literal
 
-from kvroom.engines.vllm.flags import Flags
+from kvroom.engines.vllm.flags import VllmFlags
 from kvroom.engines.vllm.packed import compressed_specs
-from kvroom.engines.vllm.platform import BLACKWELL, HOPPER, Platform
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.platform import BLACKWELL, HOPPER, VllmPlatform
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.specs import Spec
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import BF16, CACHE_DTYPES, FP32, Dtype
 from kvroom.models.kinds import (
@@ -50,7 +50,7 @@ SPARSE_FP8_BYTES = 656
 class Pages:
     """The block sizes and specs of one deployment under one release's rules."""
 
-    setup: Setup
+    setup: VllmSetup
 
     @property
     def d(self) -> Deployment:
@@ -58,17 +58,17 @@ class Pages:
         return self.setup.d
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> VllmRules:
         """The release's rules."""
         return self.setup.rules
 
     @property
-    def flags(self) -> Flags:
+    def flags(self) -> VllmFlags:
         """The engine's flags."""
         return self.setup.flags
 
     @property
-    def platform(self) -> Platform:
+    def platform(self) -> VllmPlatform:
         """The device as vLLM sees it."""
         return self.setup.platform
 

@@ -21,7 +21,7 @@ MULTIPROCESSORS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
+class VllmPlatform:
     """``cuda`` is the major compute capability (0: no CUDA device); ``memory_bytes`` the whole card's.
 
     A card that does not state its generation counts as Hopper, whose rules are the best checked.
@@ -54,7 +54,7 @@ class Platform:
         return self.cuda > 0 or self.hip
 
 
-def platform_of(device: Device) -> Platform:
+def platform_of(device: Device) -> VllmPlatform:
     """The platform that vLLM finds on ``device``.
 
     A CPU's ``compute_capability`` are its instruction sets as Linux names them (``amx_tile avx512_bf16``);
@@ -66,7 +66,7 @@ def platform_of(device: Device) -> Platform:
     stated = device.compute_capability or ""
     major, _, minor = stated.partition(".")
     cuda = 0 if other else int(major) if major.isdecimal() else HOPPER
-    return Platform(
+    return VllmPlatform(
         cuda=cuda,
         cpu=cpu,
         memory_bytes=device.engine_bytes,

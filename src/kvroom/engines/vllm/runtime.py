@@ -14,7 +14,7 @@ the releases, FlashInfer's workspace sizes; 195 starts that people published.
 from __future__ import annotations
 
 from kvroom.engines.vllm.platform import BLACKWELL, HOPPER
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.units import GIB, MIB
 
 Band = tuple[int, int, int]
@@ -35,7 +35,7 @@ FUSED_ULTRA = {2: 64 * MIB, 4: 64 * MIB, 8: 4 * MIB}
 FUSED_COPIES = 4
 
 
-def non_torch(s: Setup) -> Band:
+def non_torch(s: VllmSetup) -> Band:
     """Bytes of one GPU inside the share that are not PyTorch's."""
     p = s.platform
     if p.tpu:
@@ -49,7 +49,7 @@ def non_torch(s: Setup) -> Band:
     return _alone(s) if s.d.layout.tp == 1 and s.d.layout.dp == 1 else _together(s)
 
 
-def outside(s: Setup) -> Band:
+def outside(s: VllmSetup) -> Band:
     """Bytes of one GPU that are gone before the engine's snapshot: no part of its share."""
     p, layout = s.platform, s.d.layout
     if not s.rules.start_snapshot or s.first_engine:
@@ -70,7 +70,7 @@ def outside(s: Setup) -> Band:
     return _add(context, _gib(1.01, 0.9, 1.1))
 
 
-def _alone(s: Setup) -> Band:
+def _alone(s: VllmSetup) -> Band:
     """One tensor rank."""
     if s.first_engine:
         return _gib(1.79, 1.4, 2.2) if s.release < (0, 6, 6) else _gib(0.1, 0.01, 0.25)
@@ -85,7 +85,7 @@ def _alone(s: Setup) -> Band:
     return _gib(0.36, 0.23, 0.5)
 
 
-def _together(s: Setup) -> Band:
+def _together(s: VllmSetup) -> Band:
     """Several tensor ranks, or replicas that step together."""
     tp, rules = s.d.layout.tp, s.rules
     if s.first_engine:
@@ -106,7 +106,7 @@ def _together(s: Setup) -> Band:
     return _add((reckoned, reckoned, reckoned), rest)
 
 
-def fused_all_reduce(s: Setup) -> int:
+def fused_all_reduce(s: VllmSetup) -> int:
     """FlashInfer's workspace for an all-reduce fused with the norm behind it."""
     layout, major = s.d.layout, s.platform.cuda
     if not s.rules.fused_all_reduce or layout.pp > 1 or layout.dp > 1:
@@ -117,7 +117,7 @@ def fused_all_reduce(s: Setup) -> int:
     return FUSED_COPIES * layout.tp * most
 
 
-def _rocm(s: Setup) -> Band:
+def _rocm(s: VllmSetup) -> Band:
     """By release: what kernels are built with differs, and so does what they set aside."""
     if s.rules.rocm_settled:
         return _gib(0.61, 0.42, 0.8) if s.d.layout.tp == 1 else _gib(0.5, 0.35, 0.9)

@@ -7,9 +7,9 @@ from functools import cached_property
 
 from kvroom.engines import flags as read
 from kvroom.engines.releases import Release, nearest_release
-from kvroom.engines.vllm.flags import KNOWN_FLAGS, Flags, positive, read_flags
-from kvroom.engines.vllm.platform import Platform, platform_of
-from kvroom.engines.vllm.versions import Rules, parse_release, rules_of
+from kvroom.engines.vllm.flags import KNOWN_FLAGS, VllmFlags, positive, read_flags
+from kvroom.engines.vllm.platform import VllmPlatform, platform_of
+from kvroom.engines.vllm.versions import VllmRules, parse_release, rules_of
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import most_experts
 
@@ -19,13 +19,13 @@ FAR: Release = (9999, 9999, 9999)
 
 
 @dataclass(frozen=True)
-class Setup:
+class VllmSetup:
     """What every rule is asked with."""
 
     d: Deployment
-    rules: Rules
-    flags: Flags
-    platform: Platform
+    rules: VllmRules
+    flags: VllmFlags
+    platform: VllmPlatform
 
     @property
     def context(self) -> int:
@@ -67,9 +67,14 @@ class Setup:
         return self.d.layout.expert_dp if self.d.layout.ep == 1 else 1
 
 
-def setup(d: Deployment) -> tuple[Setup, tuple[str, ...]]:
-    """The Setup of ``d``, and a warning where its version is not one that is modelled."""
-    release, note = parse_release(d.version)
-    made = Setup(d, rules_of(release), read_flags(d.args, d.layout), platform_of(d.device))
-    unused = read.unknown("vLLM", {**positive(d.args)}, KNOWN_FLAGS)
+def setup(deployment: Deployment) -> tuple[VllmSetup, tuple[str, ...]]:
+    """The VllmSetup of ``deployment``, and a warning where its version is not one that is modelled."""
+    release, note = parse_release(deployment.version)
+    made = VllmSetup(
+        deployment,
+        rules_of(release),
+        read_flags(deployment.args, deployment.layout),
+        platform_of(deployment.device),
+    )
+    unused = read.unknown("vLLM", {**positive(deployment.args)}, KNOWN_FLAGS)
     return made, ((note,) if note else ()) + unused

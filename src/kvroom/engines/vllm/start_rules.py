@@ -25,7 +25,7 @@ from kvroom.engines.vllm.defaults import batch_refusal, batching
 from kvroom.engines.vllm.encoding import largest_item
 from kvroom.engines.vllm.graphs import captures
 from kvroom.engines.vllm.memory import Budget
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.sharding.layout import uneven_heads
 from kvroom.units import show_gib
@@ -50,52 +50,52 @@ FP8_BACKENDS = ("flashinfer", "triton_attn", "triton_attn_vllm_v1")
 class PoolQuestion:
     """A question with its pool of blocks and its ledger."""
 
-    s: Setup
+    s: VllmSetup
     pool: VllmPool
     budget: Budget
 
 
-def _capability(s: Setup) -> Why:
-    return too_old(s.d, SUPPORT.capability, "vLLM")
+def _capability(setup: VllmSetup) -> Why:
+    return too_old(setup.d, SUPPORT.capability, "vLLM")
 
 
-def _cache_type(s: Setup) -> Why:
-    return cache_type(s.d, SUPPORT.cache_types)
+def _cache_type(setup: VllmSetup) -> Why:
+    return cache_type(setup.d, SUPPORT.cache_types)
 
 
-def _weights_on_card(s: Setup) -> Why:
-    found, rule = capability(s.d), s.d.weights.quantisation
+def _weights_on_card(setup: VllmSetup) -> Why:
+    found, rule = capability(setup.d), setup.d.weights.quantisation
     if found is None:
         return None
     key = next((k for k in WEIGHTS_NEED if rule.name.startswith(k)), None)
     if key is None:
         return None
-    least = next(c for since, c in WEIGHTS_NEED[key] if s.release >= since)
+    least = next(c for since, c in WEIGHTS_NEED[key] if setup.release >= since)
     if found >= least:
         return None
     return Against(
-        f"{rule.name} weights need compute capability {least} and {s.d.device.name} has {found}",
+        f"{rule.name} weights need compute capability {least} and {setup.d.device.name} has {found}",
         "16-bit or int4 (GPTQ) weights",
     )
 
 
-def _bf16(s: Setup) -> Why:
-    found = capability(s.d)
-    named = next((v for k, v in s.d.args.items() if read.plain_name(k) == "dtype"), None)
+def _bf16(setup: VllmSetup) -> Why:
+    found = capability(setup.d)
+    named = next((v for k, v in setup.d.args.items() if read.plain_name(k) == "dtype"), None)
     if found is None or found >= BF16_NEEDS or str(named).lower() not in ("bfloat16", "bf16"):
         return None
     return Against(
-        f"bfloat16 needs compute capability {BF16_NEEDS} and {s.d.device.name} has {found}",
+        f"bfloat16 needs compute capability {BF16_NEEDS} and {setup.d.device.name} has {found}",
         "dtype=half",
         {"dtype": "half"},
     )
 
 
-def _fp8_cache(s: Setup) -> Why:
-    found = capability(s.d)
-    if found is None or found in FP8_CACHE_KERNELS or not s.d.kv_name.startswith("fp8"):
+def _fp8_cache(setup: VllmSetup) -> Why:
+    found = capability(setup.d)
+    if found is None or found in FP8_CACHE_KERNELS or not setup.d.kv_name.startswith("fp8"):
         return None
-    asked = str(_arg(s, "attention_backend") or "").lower()
+    asked = str(_arg(setup, "attention_backend") or "").lower()
     if asked in FP8_BACKENDS:
         return None
     return Against(
@@ -104,23 +104,23 @@ def _fp8_cache(s: Setup) -> Why:
     )
 
 
-def _heads(s: Setup) -> Why:
-    found = uneven_heads(s.d.model, s.d.layout.tp)
+def _heads(setup: VllmSetup) -> Why:
+    found = uneven_heads(setup.d.model, setup.d.layout.tp)
     return Against(found, "a tp that divides the KV heads, or that they divide") if found else None
 
 
-def _batch(s: Setup) -> Why:
-    found = batch_refusal(s, batching(s))
+def _batch(setup: VllmSetup) -> Why:
+    found = batch_refusal(setup, batching(setup))
     return Against(found, "") if found else None
 
 
-def _blocks(s: Setup) -> Why:
+def _blocks(setup: VllmSetup) -> Why:
     """Whole blocks a rank. Merged layers may end in part of one since 0.14; since 0.29 experts' blocks are
     refined to what their slices divide, which a command for an unnamed release cannot count on."""
-    named = bool((s.d.version or "").strip())
-    experts = not named or s.release < REFINED_SINCE
-    found = cut_blocks(s.d, merged=s.release < LOOSE_SINCE, experts=experts)
-    if found is None or s.release < REFINED_SINCE:
+    named = bool((setup.d.version or "").strip())
+    experts = not named or setup.release < REFINED_SINCE
+    found = cut_blocks(setup.d, merged=setup.release < LOOSE_SINCE, experts=experts)
+    if found is None or setup.release < REFINED_SINCE:
         return found
     since = shown(REFINED_SINCE)
     return found._replace(
@@ -128,22 +128,22 @@ def _blocks(s: Setup) -> Why:
     )
 
 
-def _groups(s: Setup) -> Why:
-    return cut_groups(s.d)
+def _groups(setup: VllmSetup) -> Why:
+    return cut_groups(setup.d)
 
 
-def _mlp(s: Setup) -> Why:
-    return uneven_mlp(s.d)
+def _mlp(setup: VllmSetup) -> Why:
+    return uneven_mlp(setup.d)
 
 
-def _whole_items(s: Setup) -> Why:
+def _whole_items(setup: VllmSetup) -> Why:
     """Chunked multimodal input off: a batch has to hold the largest item."""
-    off = _arg(s, "disable_chunked_mm_input")
+    off = _arg(setup, "disable_chunked_mm_input")
     if off is None or not read.switch("engine_args.disable_chunked_mm_input", off):
         return None
-    if s.d.model.vision is None or not s.d.model.beside:
+    if setup.d.model.vision is None or not setup.d.model.beside:
         return None
-    item, tokens = largest_item(s).tokens, batching(s).tokens
+    item, tokens = largest_item(setup).tokens, batching(setup).tokens
     if item <= tokens:
         return None
     return Against(
@@ -156,10 +156,10 @@ def _whole_items(s: Setup) -> Why:
 
 def _free_memory(q: PoolQuestion) -> Why:
     """The share must be free when the start's snapshot is taken, after context and process groups."""
-    s, b = q.s, q.budget
-    if s.flags.cache_bytes is not None or not s.rules.start_snapshot:
+    setup, b = q.s, q.budget
+    if setup.flags.cache_bytes is not None or not setup.rules.start_snapshot:
         return None
-    known = s.d.known_bytes.get("free_before_load")
+    known = setup.d.known_bytes.get("free_before_load")
     free = b.gpu_bytes - b.outside[1] if known is None else known
     if free >= b.requested_bytes:
         return None
@@ -174,13 +174,13 @@ def _free_memory(q: PoolQuestion) -> Why:
 
 def _state_blocks(q: PoolQuestion) -> Why:
     """Every sequence of a batch that is captured whole holds a block of state."""
-    s, pool = q.s, q.pool
-    if s.flags.cache_bytes is not None or not any(
+    setup, pool = q.s, q.pool
+    if setup.flags.cache_bytes is not None or not any(
         g.spec.type == "state" for stage in pool.caching for g in stage.groups
     ):
         return None
-    batch = batching(s)
-    if batch.sequences <= pool.num_blocks or not captures(s, batch).whole:
+    batch = batching(setup)
+    if batch.sequences <= pool.num_blocks or not captures(setup, batch).whole:
         return None
     return Against(
         f"max_num_seqs {batch.sequences:,} exceeds the {pool.num_blocks:,} blocks that hold "
@@ -190,8 +190,8 @@ def _state_blocks(q: PoolQuestion) -> Why:
     )
 
 
-def _arg(s: Setup, name: str) -> object:
-    return next((v for k, v in s.d.args.items() if read.plain_name(k) == name), None)
+def _arg(setup: VllmSetup, name: str) -> object:
+    return next((v for k, v in setup.d.args.items() if read.plain_name(k) == name), None)
 
 
 START_RULES = (

@@ -17,7 +17,7 @@ MambaCaching = Literal["never", "flagged models", "modes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class VllmRules:
     """What one release does. The defaults are those of 0.8.5, the oldest modelled."""
 
     release: Release = (0, 8, 5)
@@ -269,9 +269,9 @@ def parse_release(text: str | None) -> tuple[Release, str]:
 
 
 @lru_cache(maxsize=256)
-def rules_of(release: Release) -> Rules:
+def rules_of(release: Release) -> VllmRules:
     """The rules that hold in ``release``."""
-    return rules_at(Rules(release=release), CHANGES, release)
+    return rules_at(VllmRules(release=release), CHANGES, release)
 
 
 def since(name: str, release: Release) -> str:
