@@ -75,11 +75,16 @@ class _Judge:
         of_lengths = self.room is not None and self.room.requests is not None
         return self.scenario.workload if of_lengths else None
 
+    @property
+    def weight_bytes(self) -> int:
+        """Those on the binding GPU, as measured where that is known."""
+        return self.d.known_bytes.get("weights", self.answer.rank.weight_bytes)
+
     def verdict(self) -> Verdict:
         d, answer = self.d, self.answer
         if answer.refusals:
             return self._refused()
-        if answer.rank.weight_bytes > answer.gpu_bytes and not answer.cache_given:
+        if self.weight_bytes > answer.gpu_bytes and not answer.cache_given:
             return _refusal("weights", *self._too_heavy())
         stored = _stored(d, answer, self.limit)
         if stored is None:
@@ -117,7 +122,7 @@ class _Judge:
 
     def _too_heavy(self) -> tuple[str, Reason]:
         d, answer = self.d, self.answer
-        need, have = answer.rank.weight_bytes, answer.gpu_bytes
+        need, have = self.weight_bytes, answer.gpu_bytes
         message = (
             f"the weights need {show_gib(need)} on one GPU and {d.device.name} holds "
             f"{show_gib(have)}, {show_gib(need - have)} too little"

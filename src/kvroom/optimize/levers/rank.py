@@ -357,9 +357,11 @@ def _alone(
 def _pulled(bench: Bench, lever: Lever, base: Workings) -> Pulled | str:
     """The lever alone, or why nothing runs with it where something ran before."""
     made, after = bench.work((lever,)), bench.figures((lever,))
-    if not after.requests and figures_of(base).requests:
+    before = base.plan.verdict
+    lost = not after.requests and figures_of(base).requests
+    if lost or (before.starts and not made.plan.verdict.starts):
         return made.plan.verdict.sentence
-    now, then = (binding_figure(w.plan, base.plan.verdict.binding) for w in (base, made))
+    now, then = (binding_figure(w.plan, before.binding) for w in (base, made))
     return Pulled(
         lever=lever,
         changes=changed(bench.scenario, (lever,)),
