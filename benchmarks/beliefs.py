@@ -15,12 +15,12 @@ START = Coefficients(
     layer_s=45e-6, layer_width=0.25, expert_layer_s=25e-6, latent_layer_s=20e-6, indexer_layer_s=25e-6,
     state_layer_s=15e-6, reduce_s=5e-6, link_eta=0.5, exchange_s=15e-6, stage_s=100e-6,
     request_s=15e-6, token_s=0.5e-6, step_s=0.3e-3, routing=0.85, expert_width=150.0, scale=1.0,
-    first_s=30e-3, first_scale=1.0, alone=0.3, burst=0.15, wait=1.0, room=1.0,
+    first_s=30e-3, burst=0.15, wait=1.0,
 )  # fmt: skip
 OVERALL = dict.fromkeys(NAMES, 0.4) | {
-    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4, "first_scale": 0.4,
-    "wide_mu": 0.15, "narrow_mu": 0.15, "room": 0.1, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
-    "alone": 1.0, "burst": 1.0, "wait": 0.7, "first_s": 0.7, "step_s": 0.7, "request_s": 0.7, "token_s": 0.7,
+    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4,
+    "wide_mu": 0.15, "narrow_mu": 0.15, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
+    "burst": 1.0, "wait": 0.7, "first_s": 0.7, "step_s": 0.7, "request_s": 0.7, "token_s": 0.7,
 }  # fmt: skip
 # fmt: off
 EFFECTS: dict[str, dict[str, float]] = {
@@ -35,14 +35,14 @@ EFFECTS: dict[str, dict[str, float]] = {
     "served": {
         "layer_s": 1.0, "expert_layer_s": 0.3, "request_s": 0.5, "step_s": 0.5, "token_s": 0.5,
         "cache_eta": 0.1, "wide_mu": 0.2, "narrow_mu": 0.2, "attention_mu": 0.1, "expert_mu": 0.2,
-        "scale": 0.8, "first_scale": 0.4, "first_s": 0.5, "alone": 0.5, "burst": 0.5, "wait": 0.5,
-        "room": 0.2,
+        "scale": 0.8, "first_s": 0.5, "burst": 0.5, "wait": 0.5,
+
     },
     "engine": {
         "layer_s": 0.2, "expert_layer_s": 0.3, "request_s": 0.3, "step_s": 0.3, "token_s": 0.5,
         "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "wide_mu": 0.2, "narrow_mu": 0.2,
-        "reduce_s": 0.1, "stage_s": 0.5, "first_s": 0.5, "alone": 0.5, "burst": 0.3, "wait": 1.5,
-        "attention_mu": 0.2, "expert_mu": 0.2, "room": 0.3, "scale": 0.06, "first_scale": 0.2,
+        "reduce_s": 0.1, "stage_s": 0.5, "first_s": 0.5, "burst": 0.3, "wait": 1.5,
+        "attention_mu": 0.2, "expert_mu": 0.2, "scale": 0.06,
     },
     "served chip": {"layer_s": 0.2, "scale": 0.05},
     "served gpu": {"layer_s": 0.1, "scale": 0.03},
@@ -50,17 +50,17 @@ EFFECTS: dict[str, dict[str, float]] = {
     "weights": {
         "narrow_eta": 0.1, "narrow_mu": 0.2, "expert_eta": 0.1, "expert_mu": 0.2,
     },
-    "weights cache": {"cache_eta": 0.15, "room": 0.3},
+    "weights cache": {"cache_eta": 0.15, },
     "cache": {"cache_eta": 0.1},
     "tp": {"reduce_s": 0.1},
     "link": {"reduce_s": 0.8, "link_eta": 0.3},
-    "model": {"scale": 0.05, "first_scale": 0.05},
+    "model": {"scale": 0.05, },
     "engine era": {
         "layer_s": 0.6, "step_s": 0.8, "request_s": 0.5, "wide_mu": 0.5, "first_s": 0.3, "scale": 0.4,
-        "first_scale": 0.2,
+
     },
-    "engine kind": {"first_scale": 0.2, "burst": 0.5, "scale": 0.05},
-    "engine version": {"first_s": 0.5, "first_scale": 0.05, "burst": 0.4, "wait": 0.8},
+    "engine kind": {"burst": 0.5, "scale": 0.05},
+    "engine version": {"first_s": 0.5, "burst": 0.4, "wait": 0.8},
     "link tp": {"reduce_s": 0.3, "link_eta": 0.3},
     "chip link tp": {"reduce_s": 0.1, "link_eta": 0.1},
     "engine era tp": {"reduce_s": 0.7},
@@ -74,11 +74,11 @@ EFFECTS: dict[str, dict[str, float]] = {
     "engine weights kind": {"layer_s": 0.1, "expert_layer_s": 0.5, "expert_mu": 0.2},
     "weights vendor": {"narrow_eta": 0.1, "narrow_mu": 0.3},
     "weights generation": {"narrow_mu": 0.15},
-    "engine model": {"scale": 0.03, "first_scale": 0.1},
+    "engine model": {"scale": 0.03, },
     "model weights": {"scale": 0.05},
-    "engine generation model weights": {"scale": 0.02, "first_scale": 0.05},
-    "engine gpu model weights tp ep": {"scale": 0.04, "first_scale": 0.05},
-    "engine version model weights generation": {"scale": 0.05, "first_scale": 0.1},
+    "engine generation model weights": {"scale": 0.02, },
+    "engine gpu model weights tp ep": {"scale": 0.04, },
+    "engine version model weights generation": {"scale": 0.05, },
 }
 # fmt: on
 """Kind of level → coefficients it may move, each with the spread expected of it.
@@ -88,7 +88,7 @@ a model that is left out loses it. That of single cards most of all: while one c
 what is its own and what is today's servers' cannot be told apart, and a card that is left out gets only
 the latter.
 """
-FP8_CACHE = {"cache_eta": log(1.8), "room": log(1.8)}
+FP8_CACHE = {"cache_eta": log(1.8)}
 KNOWN: dict[str, dict[str, float]] = {
     # From operators.json: floors of small GEMMs, of experts and of decode attention, shares of memory and
     # of (powered) arithmetic rates, each against a Hopper's.
@@ -129,7 +129,7 @@ FLOOR = {"tpot": 0.08, "ttft": 0.15}
 
 HELD = 0.6
 """Spreads of all but the scales are drawn in by this: it lowers the errors on models left out."""
-SCALES = ("scale", "first_scale")
+SCALES = ("scale",)
 SPREADS = {
     kind: tuple((n, sd if n in SCALES else HELD * sd) for n, sd in effects.items())
     for kind, effects in EFFECTS.items()

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from kvroom import engines
-from kvroom.answer.plan import EngineCapacity
 from kvroom.latency import calibration
 from kvroom.latency import load as serving
 from kvroom.latency.step_time import Clock, Coefficients, Rates
 from kvroom.latency.work import Work
+from kvroom.planner.load import load_of
 from kvroom.planner.place import deploy
-from kvroom.planner.times import load_of, rates_of
+from kvroom.planner.times import rates_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
+from kvroom.simulator.occupancy import expected_room
 
 METRICS = ("tpot", "ttft")
 
@@ -64,11 +65,9 @@ class Point:
         still: set[str] = set()
         layout, stages = self.work.layout, self.work.stages
         if self.static or not self.load:
-            still |= {"alone", "burst", "wait", "room"}
+            still |= {"burst", "wait"}
         if "ttft" not in self.measured:
-            still |= {"first_s", "first_scale"} | (
-                {"token_s"} if self.static or not self.load else set()
-            )
+            still |= {"first_s"} | ({"token_s"} if self.static or not self.load else set())
         if "tpot" not in self.measured:
             still |= {"request_s"}
         if layout.tp == 1:
@@ -97,7 +96,7 @@ class Point:
         clock = Clock(work=self.work, rates=self.rates, k=k)
         made: dict[str, float] = {}
         if self.load and not self.static:
-            times = serving.closed_loop(clock, self.load, self.near)
+            times = serving.served(clock, self.load, self.near)
             self.near = times.decoding
             made = {"tpot": times.tpot_s, "ttft": times.ttft_s}
         else:
@@ -161,15 +160,16 @@ def point_of(scenario: Scenario, row: dict[str, Any]) -> Point | None:
     rates = rates_of(deployment)
     if rates is None:
         return None
-    capacity: EngineCapacity | None = engines.answer(deployment).capacity
+    answer = engines.answer(deployment)
     w = scenario.workload
+    room = expected_room(deployment, answer, w)[1]
     return Point(
         row=row,
         deployment=deployment,
         work=Work.of(deployment),
         rates=rates,
         levels=calibration.levels(deployment),
-        load=load_of(w, deployment, capacity) if w else None,
+        load=load_of(w, deployment, answer, room) if w else None,
         static=bool(w and w.static),
         requests=scenario.concurrency or 1,
         tokens=deployment.context_tokens,

@@ -160,7 +160,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Times under load, with 80 % bands."""
+    """Times under load, with 80 % bands.
+
+    ``ttft_s``, what a client sees, is the engine's part (``ttft_engine_s``), the front end's and, of loops
+    that begin all at once, the start's.
+    """
 
     tpot_s: float | None = None
     tpot_low_s: float | None = None
@@ -168,6 +172,9 @@ class Serving:
     ttft_s: float | None = None
     ttft_low_s: float | None = None
     ttft_high_s: float | None = None
+    ttft_engine_s: float | None = None
+    ttft_front_end_s: float | None = None
+    ttft_start_s: float | None = None
     output_tokens_per_s: float | None = None
 
 
