@@ -45,13 +45,15 @@ def test_a_status_has_its_reason(keys, status, rule):
 def test_told_lengths_are_those_of_verdict_step_and_price():
     """Requests of 1,500 + 300 tokens hold less than a fifth of 8K: as many more have room, and a step
     reads what they hold half way through their answers."""
-    whole, told = (plan(asked(concurrency=200, workload=w)) for w in (None, LENGTHS))
+    users = work(asked()).held + 20
+    whole, told = (plan(asked(concurrency=users, workload=w)) for w in (None, LENGTHS))
     assert not whole.verdict.fits
     assert told.verdict.fits
-    assert " at once of 200 asked: requests of 1,500 tokens in and 300 out" in told.verdict.sentence
-    assert (told.step.batch, told.step.request_tokens) == (200, 1650)
-    assert told.step.bytes.kv == 200 * 1650 * told.kv.bytes_per_token
-    assert told.capacity.expected.requests > 200
+    words = f" at once of {users:,} asked: requests of 1,500 tokens in and 300 out"
+    assert words in told.verdict.sentence
+    assert (told.step.batch, told.step.request_tokens) == (users, 1650)
+    assert told.step.bytes.kv == users * 1650 * told.kv.bytes_per_token
+    assert told.capacity.expected.requests > users
 
 
 def test_a_step_never_holds_more_than_the_cache_unless_it_is_asked():
