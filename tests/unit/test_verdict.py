@@ -45,8 +45,9 @@ def test_a_status_has_its_reason(keys, status, rule):
 def test_told_lengths_are_those_of_verdict_step_and_price():
     """Requests of 1,500 + 300 tokens hold less than a fifth of 8K: as many more have room, and a step
     reads what they hold half way through their answers."""
-    users = work(asked()).held + 20
-    whole, told = (plan(asked(concurrency=users, workload=w)) for w in (None, LENGTHS))
+    many = {"engine_args": {"max_num_seqs": 5000}}
+    users = work(asked(**many)).held + 20
+    whole, told = (plan(asked(concurrency=users, workload=w, **many)) for w in (None, LENGTHS))
     assert not whole.verdict.fits
     assert told.verdict.fits
     words = f" at once of {users:,} asked: requests of 1,500 tokens in and 300 out"
