@@ -103,7 +103,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One level of memory: ``sram``, ``hbm``, ``dram``, ``host``, ``nvme``, ``network`` …
+    """One level of memory: ``sram``, ``l2``, ``hbm``, ``dram``, ``host``, ``nvme``, ``network`` …
 
     ``bytes`` and ``bytes_per_s`` (reading, one direction) are None where unbounded or unknown.
     """
@@ -154,6 +154,8 @@ class Device:
     visible_bytes: int | None = None
     sram_bytes: int | None = None
     sram_bytes_per_s: float | None = None
+    l2_bytes: int | None = None
+    l2_bytes_per_s: float | None = None
     flops_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
     scale_up: Link | None = None
     host_link: Link | None = None
@@ -171,11 +173,11 @@ class Device:
             check_text(f"gpu.{name}", getattr(self, name))
         if not self.name.strip():
             raise KvroomError("gpu.name", self.name, "is empty", "Give the device a name.")
-        for name in ("sold_bytes", "driver_bytes", "visible_bytes", "sram_bytes"):
+        for name in ("sold_bytes", "driver_bytes", "visible_bytes", "sram_bytes", "l2_bytes"):
             value = getattr(self, name)
             if value is not None or name == "sold_bytes":
                 assign(self, **{name: check_size(f"gpu.{name}", value)})
-        for name in ("memory_bytes_per_s", "sram_bytes_per_s"):
+        for name in ("memory_bytes_per_s", "sram_bytes_per_s", "l2_bytes_per_s"):
             value = getattr(self, name)
             if value is not None or name == "memory_bytes_per_s":
                 assign(self, **{name: check_rate(f"gpu.{name}", value)})

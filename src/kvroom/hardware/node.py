@@ -3,7 +3,7 @@
 Tiers run from the chip's own SRAM down to the network. What the device tells (SRAM, its memory) is
 taken from it; host memory, NVMe and network are defaults marked ``assumed``, each with its reason,
 until a machine file or ``kvroom probe`` says better. Bytes are those of the whole machine for
-shared tiers, of one device for ``sram`` and ``hbm``. Out of range raises KvroomError.
+shared tiers, of one device for ``sram``, ``l2`` and ``hbm``. Out of range raises KvroomError.
 """
 
 from __future__ import annotations
@@ -140,7 +140,8 @@ def parse_items(kind: type[Tier] | type[Link], value: Any, name: str) -> tuple[A
 
 
 def device_tiers(device: Device) -> tuple[Tier, ...]:
-    """What the device itself holds: its SRAM where known, and its memory as an engine sees it."""
+    """What the device itself holds: its SRAM (the shared memory of all multiprocessors) and L2 cache where
+    known, and its memory as an engine sees it."""
     tiers = [
         Tier(
             name="dram" if device.unified_memory else "hbm",
@@ -149,12 +150,9 @@ def device_tiers(device: Device) -> tuple[Tier, ...]:
             source=device.source("memory_bytes_per_s"),
         )
     ]
-    if device.sram_bytes is not None:
-        sram = Tier(
-            name="sram",
-            bytes=device.sram_bytes,
-            bytes_per_s=device.sram_bytes_per_s,
-            source=device.source("sram_bytes"),
-        )
-        tiers.insert(0, sram)
+    for name in ("l2", "sram"):
+        size = getattr(device, f"{name}_bytes")
+        if size is not None:
+            rate, source = getattr(device, f"{name}_bytes_per_s"), device.source(f"{name}_bytes")
+            tiers.insert(0, Tier(name=name, bytes=size, bytes_per_s=rate, source=source))
     return tuple(tiers)

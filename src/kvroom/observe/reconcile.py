@@ -331,7 +331,8 @@ def _known(
         notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {e.message}")
         return None
     reading = read_name(model) if isinstance(model, str) and "model" not in given else None
-    if reading is not None and spec.source != "config":
+    by_path = isinstance(model, str) and model.startswith(("/", "~", "\\"))
+    if reading is not None and spec.source != "config" and (reading.words or by_path):
         words = reading.words or f"read as {reading.name}"
         notes.append(f"the log's model '{model[:80]}' is {words}, by its name (--model)")
     return spec

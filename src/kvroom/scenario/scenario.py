@@ -34,7 +34,7 @@ from kvroom.scenario.values import (
     whole,
 )
 from kvroom.scenario.workload import Workload
-from kvroom.units import MAX_BYTES, check_int, parse_bytes, parse_tokens
+from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
 
 
 def _engine(name: str, value: object) -> str:
@@ -45,6 +45,15 @@ def _version(name: str, value: object) -> str:
     """Any text: what cannot be read as a version takes the nearest modelled one."""
     text = value if isinstance(value, str) else shortened(value, 40)
     return text[:40].encode("utf-8", "replace").decode()
+
+
+def _prices(name: str, value: object) -> dict[str, float]:
+    """Dollars an hour of a card, by its name."""
+    return {
+        card: check_float(f"{name}.{card}", price, low=0.0, high=1e6, unit="dollars an hour")
+        for card, price in parse_object(name, value).items()
+        if price is not None
+    }
 
 
 KNOWN_BYTES = ("visible", "free_before_load", "weights", "activations", "runtime", "graphs")
@@ -99,6 +108,7 @@ class Scenario:
     calibration: dict[str, object] | None = None
     known_bytes: dict[str, int] | None = None
     host_memory_bytes: int | None = None
+    prices: dict[str, float] | None = None
     allow_overcommit: bool = False
 
     PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
@@ -123,6 +133,7 @@ class Scenario:
         "calibration": parse_json_object,
         "known_bytes": _known_bytes,
         "host_memory_bytes": parse_bytes,
+        "prices": _prices,
         "allow_overcommit": parse_flag,
     }
 

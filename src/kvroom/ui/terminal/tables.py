@@ -211,6 +211,8 @@ def gpu(d: Device) -> None:
         ("memory_bytes_per_s", d.memory_bytes_per_s, show_rate),
         ("sram_bytes", d.sram_bytes, show_gb),
         ("sram_bytes_per_s", d.sram_bytes_per_s, show_rate),
+        ("l2_bytes", d.l2_bytes, show_gb),
+        ("l2_bytes_per_s", d.l2_bytes_per_s, show_rate),
         ("tdp_w", d.tdp_w, lambda v: f"{v:g} W"),
         ("usd_per_hour", d.usd_per_hour, lambda v: f"${v:g}"),
     ]

@@ -30,6 +30,7 @@ LENGTHS = tuple(n for k in range(9, 21) for n in (2**k, 3 * 2 ** (k - 1)))[:-1]
 """Tokens at which fetching and computing are drawn: 512, 768, 1K … 1M."""
 NAMES = {
     "sram": "on-chip SRAM",
+    "l2": "L2 cache",
     "hbm": "HBM",
     "dram": "shared DRAM",
     "host": "host memory",
