@@ -75,6 +75,7 @@ VALUES = {
     "--input-tokens": ("1K", "workload.input_tokens", 1024),
     "--output-tokens": ("256", "workload.output_tokens", 256),
     "--shared-prefix-tokens": ("0", "workload.shared_prefix_tokens", 0),
+    "--start": ("spread", "workload.start", "spread"),
     "--rate": ("2.5", "workload.requests_per_s", 2.5),
     "--lengths": ('{"input": 9}', "workload.lengths", {"input": 9}),
     "--users": ("7", "workload.concurrency", 7),

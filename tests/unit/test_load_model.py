@@ -39,6 +39,11 @@ def test_a_closed_loop(gpu, tokens, users):
     agree(*both(workload, gpu), 0.05, 0.15)
 
 
+def test_replicas_share_their_users():
+    workload = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 48}
+    agree(*both(workload, replicas=3), 0.05, 0.15)
+
+
 @pytest.mark.parametrize(
     "load",
     [{"concurrency": 8}, {"concurrency": 32}, {"requests_per_s": 2.0}, {"requests_per_s": 8.0}],

@@ -205,12 +205,13 @@ def _cost(w: Workings) -> Iterator[Explanation]:
         formula="a GPU's hour × GPUs" + (" × replicas" if copies else ""),
         source=source,
     )
-    rate = plan.serving.output_tokens_per_s or plan.step.tokens_per_s
+    of_step = plan.step.tokens_per_s and plan.step.tokens_per_s * plan.scenario.replicas
+    rate = plan.serving.output_tokens_per_s or of_step
     if cost.usd_per_million_output_tokens is not None and rate:
         yield explained(
             "cost.usd_per_million_output_tokens",
             cost.usd_per_million_output_tokens,
-            numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus} / 3600 / {rate!r} × 1000000",
+            numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus}{copies} / 3600 / {rate!r} × 1000000",
             source=source,
         )
     if cost.usd_per_user_hour is not None:

@@ -139,7 +139,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         version=scenario.engine_version,
         args=args,
         known_bytes=scenario.known_bytes or {},
-        concurrency=scenario.concurrency,
+        concurrency=scenario.replica_concurrency,
         extras=extras,
         speculation=drafting,
     ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)

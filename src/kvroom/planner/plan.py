@@ -177,11 +177,10 @@ def _work(scenario: Scenario, *, paths: bool) -> Workings:
     made = _single(scenario, paths=paths)
     if not asked:
         return made
-    keys = ", ".join(asked)
-    left = (
-        f"{keys}: left out here, where one copy of the deployment serves the workload alone;"
-        " kvroom simulate serves it by them",
-    )
+    keys, copies = ", ".join(asked), scenario.replicas
+    alone = "one copy of the deployment serves the workload alone"
+    where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
+    left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
     unlike = tuple(w for w in made.plan.warnings if w == QUEUE_WITHOUT_END)
     plan = replace(made.plan, warnings=made.plan.warnings + left)
     return replace(made, plan=plan, beyond=left + unlike)
@@ -200,14 +199,15 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     room = alone if shared.requests is None else shared
     verdict = judge(scenario, deployment, answer, limit, room)
     held = requests_held(deployment, answer, limit, room)
-    batch = scenario.concurrency or max(1, int(held or 0))
+    batch = scenario.replica_concurrency or max(1, int(held or 0))
     answered = verdict.starts or scenario.allow_overcommit  # the time questions
     if held and not scenario.allow_overcommit:
         batch = min(batch, held)
     tokens = min(deployment.context_tokens, (w and decoding_tokens(w)) or deployment.context_tokens)
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
-    load = load_of(w, deployment, answer, shared) if w and loaded else None
+    copies = scenario.replicas
+    load = load_of(w, deployment, answer, shared, copies) if w and loaded else None
     serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:

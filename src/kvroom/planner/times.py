@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from kvroom.answer.plan import Cost, Serving, Step
 from kvroom.engines.registry import engine_of
@@ -62,8 +61,9 @@ def notes_of(
             f"times are those of published runs with {width} weights, which mostly kept the cache in 8"
             " bits; say how wide it is for times of that width (--kv-dtype bf16)"
         )
-    if load is None and w is not None and (w.input_tokens is None) is not (w.output_tokens is None):
-        missing = "output" if w.output_tokens is None else "input"
+    told = [name for name in ("input", "output") if w is not None and w.tells(name)]
+    if load is None and len(told) == 1:
+        missing = "output" if told == ["input"] else "input"
         said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
     if load is not None and not load.static and calibration.unsaid_intake(d):
         engine = engine_of(d.engine)
@@ -148,10 +148,8 @@ def cost_of(
         entering = times.requests_per_s * load.input_tokens
         users = times.decoding if load.requests_per_s is not None else load.users
     elif output is not None:
-        users = step.batch
-    made = price_of([(d, 1)], output, entering, users)
-    whole = made.usd_per_hour
-    return replace(made, usd_per_hour=None if whole is None else whole * replicas)
+        output, users = output * replicas, step.batch * replicas
+    return price_of([(d, replicas)], output, entering, users)
 
 
 def price_of(

@@ -67,7 +67,7 @@ class _Judge:
 
     @property
     def asked(self) -> int:
-        return self.scenario.concurrency or 1
+        return self.scenario.replica_concurrency or 1
 
     @property
     def lengths(self) -> Workload | None:
@@ -249,8 +249,9 @@ class _Judge:
         )
 
     def _room(self, held: int, why: str) -> str:
-        asked = self.scenario.concurrency
-        of = f"requests of {self._of} on {self._cards}"
+        asked, copies = self.scenario.replica_concurrency, self.scenario.replicas
+        where = self._cards if copies == 1 else f"each of {copies:,} replicas ({self._cards})"
+        of = f"requests of {self._of} on {where}"
         if self.lengths is not None and asked is not None:
             return f"{held:,} at once of {asked:,} asked: {of}; {why}."
         if asked is not None and held < asked:

@@ -78,6 +78,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         TOKENS,
         "Prefix all requests share.",
     ),
+    (
+        "--start",
+        "workload.start",
+        "together|spread",
+        "How users of a closed loop begin (default: together, as benchmarks do).",
+    ),
     ("--rate", "workload.requests_per_s", NUMBER, "Open arrivals, requests per second."),
     ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),
 )

@@ -34,7 +34,7 @@ from kvroom.scenario.values import (
     whole,
 )
 from kvroom.scenario.workload import Workload
-from kvroom.units import MAX_BYTES, check_float, check_int, parse_bytes, parse_tokens
+from kvroom.units import MAX_BYTES, ceil_div, check_float, check_int, parse_bytes, parse_tokens
 
 
 def _engine(name: str, value: object) -> str:
@@ -168,6 +168,11 @@ class Scenario:
         if users is not None and workload.concurrency is None:
             return replace(self, workload=replace(workload, concurrency=users))
         return self
+
+    @property
+    def replica_concurrency(self) -> int | None:
+        """Requests at once in one replica: its even share of ``concurrency``."""
+        return self.concurrency and ceil_div(self.concurrency, self.replicas)
 
     def _check_replicas(self) -> None:
         """Where pools have counts of their own, ``replicas`` means none of them."""

@@ -16,6 +16,7 @@ from kvroom.units import (
     show_seconds,
     show_usd,
 )
+from kvroom.workloads.synthetic import spreads
 
 
 def times(w: Workings) -> list[str]:
@@ -80,9 +81,19 @@ def _serving(w: Workings) -> list[str]:
     )
     first = "no end" if s.ttft_s is None else show_seconds(s.ttft_s)
     lengths = f"{say_tokens(load.input_tokens)} in, {say_tokens(load.output_tokens)} out"
+    workload = w.plan.scenario.workload
+    if workload is not None and spreads(workload):
+        lengths += ", ± 20 %"
+    parts = {
+        "engine": s.ttft_engine_s,
+        "front end": s.ttft_front_end_s,
+        "start": s.ttft_start_s,
+    }
+    told = ", ".join(f"{name} {show_seconds(part)}" for name, part in parts.items() if part)
     return [
         f"Under load: {who}, {lengths}",
         f"  {'first token':14}{first:>12}{_band(s.ttft_low_s, s.ttft_high_s)}",
+        *([f"  {'of it':14}  {told}"] if s.ttft_s is not None else []),
         f"  {'then each':14}{show_seconds(s.tpot_s):>12}{_band(s.tpot_low_s, s.tpot_high_s)}",
         f"  {'output':14}{s.output_tokens_per_s or 0:>12,.0f}  tokens a second",
         f"  {'decoding':14}{t.decoding:>12,.1f}  at once",
