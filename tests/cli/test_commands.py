@@ -86,6 +86,7 @@ VALUES = {
         "poisson:2/s",
     ),
     "--engine-arg": ("gpu_memory_utilization=0.8", "engine_args", {"gpu_memory_utilization": 0.8}),
+    "--host-memory": ("64GB", "host_memory_bytes", 64 * 10**9),
     "--known-bytes": ("weights=10GiB", "known_bytes", {"weights": 10 * 2**30}),
     "--allow-overcommit": (None, "allow_overcommit", True),
 }

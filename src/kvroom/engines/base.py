@@ -25,6 +25,7 @@ from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.host import HostPart
 from kvroom.sharding.layout import Rank
 
 
@@ -35,7 +36,7 @@ class EngineAnswer:
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
-    ``refusals`` are the start rules that refuse it.
+    ``refusals`` are the start rules that refuse it. ``host`` is what lies in host memory.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
@@ -56,6 +57,7 @@ class EngineAnswer:
     limit: str = ""
     binding: str = ""
     refusals: tuple[StartRefusal, ...] = ()
+    host: HostPart | None = None
     warnings: tuple[str, ...] = ()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from kvroom.latency import calibration
 from kvroom.latency.drafting import drafting_of
+from kvroom.latency.host import SPREAD
 from kvroom.latency.step_time import Clock, Rates, Terms
 from kvroom.latency.work import Work
 from kvroom.sharding.deployment import Deployment
@@ -79,6 +80,8 @@ class Timing:
             wide = hypot(widths["known"], *(widths[u] for u in self.unseen(metric)))
         if metric == "tpot" and self.clock.drafting is not None:
             wide = hypot(wide, self.clock.drafting.spread)
+        if self.clock.host is not None:
+            wide = hypot(wide, SPREAD)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))
 
     def step(self, requests: int, tokens: int) -> tuple[Terms, Span]:

@@ -24,6 +24,7 @@ TERMS = (
     ("requests_s", "each request's own"),
     ("step_s", "the step's own"),
     ("draft_s", "the draft's passes"),
+    ("host_s", "bytes in host memory / its rate"),
 )
 
 

@@ -38,6 +38,7 @@ from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
+from kvroom.planner.host import with_host
 from kvroom.planner.layout import laid_out
 from kvroom.planner.load import load_of
 from kvroom.planner.place import deploy
@@ -52,7 +53,7 @@ from kvroom.planner.times import (
     step_of,
     timing_of,
 )
-from kvroom.planner.verdict import in_pool, judge, requests_held
+from kvroom.planner.verdict import in_pool, judge, requests_held, with_speed
 from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -153,10 +154,11 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
     warnings += unknown_accounts(answer.accounts)
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
+    timing = timing_of(deployment, scenario) if deployment.model.generates else None
     return Placed(
         deployment=deployment,
         answer=answer,
-        timing=timing_of(deployment, scenario) if deployment.model.generates else None,
+        timing=timing and with_host(timing, deployment, answer),
         warnings=warnings + answer.warnings,
     )
 
@@ -239,7 +241,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         step=step,
         serving=serving,
         cost=cost_of(deployment, scenario.replicas, step, load, times),
-        verdict=verdict,
+        verdict=with_speed(verdict, deployment, answer, step),
         warnings=warnings,
     )
     return Workings(

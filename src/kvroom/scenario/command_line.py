@@ -55,6 +55,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
     ),
     ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
+    (
+        "--host-memory",
+        "host_memory_bytes",
+        "SIZE",
+        "Host memory beside the cards: 64GB (default: what machines with such cards have).",
+    ),
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
     ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),

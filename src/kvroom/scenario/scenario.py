@@ -107,6 +107,7 @@ class Scenario:
     speculation: SpeculativeDecoding | None = None
     calibration: dict[str, object] | None = None
     known_bytes: dict[str, int] | None = None
+    host_memory_bytes: int | None = None
     prices: dict[str, float] | None = None
     allow_overcommit: bool = False
 
@@ -131,6 +132,7 @@ class Scenario:
         "speculation": SpeculativeDecoding.parse,
         "calibration": parse_json_object,
         "known_bytes": _known_bytes,
+        "host_memory_bytes": parse_bytes,
         "prices": _prices,
         "allow_overcommit": parse_flag,
     }

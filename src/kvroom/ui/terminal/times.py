@@ -55,6 +55,7 @@ def _step(workings: Workings) -> list[str]:
         "launches": terms.layers_s + terms.step_s + terms.requests_s,
         "links": terms.links_s,
         "drafting": terms.draft_s,
+        "host memory": terms.host_s,
     }
     largest = sorted(parts.items(), key=lambda p: -p[1])[:3]
     shares = ", ".join(f"{n} {100 * v / step.seconds:.0f} %" for n, v in largest if v)

@@ -11,15 +11,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kvroom import api
 from kvroom.answer.figures import Explanation, explained
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Link
-from kvroom.hardware.node import CARDS_A_MACHINE, Machine
-from kvroom.hardware.reader import resolve_machine
+from kvroom.hardware.node import Machine
 from kvroom.latency.transfer import BELOW, ladder, transfer_s
 from kvroom.latency.transfer import cache_bytes as stored
-from kvroom.planner.plan import Workings
+from kvroom.planner import place
+from kvroom.planner.plan import Workings, work
 from kvroom.planner.tiers import tiers as tiers_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections.answers import sectioned
@@ -49,9 +48,9 @@ def answer(scenario: Scenario) -> dict[str, Any]:
 
 def drawn(scenario: Scenario) -> tuple[Workings, str | None]:
     """The question's workings, or those of the card that stands in for its own, and that one's name."""
-    w = api.workings(scenario, paths=False, hub=False)
+    w = work(scenario, paths=False)
     if w.timing is None and w.deployment.model.generates:
-        told = api.workings(replace(scenario, gpu=STAND_IN), paths=False, hub=False)
+        told = work(replace(scenario, gpu=STAND_IN), paths=False)
         if told.timing is not None:
             return told, cards.find(STAND_IN).name
     return w, None
@@ -88,7 +87,7 @@ def data(workings: Workings) -> dict[str, Any]:
 
 def machine_of(workings: Workings) -> Machine:
     """The machine whose tiers the Plan tells."""
-    return resolve_machine(workings.own.gpu, min(workings.deployment.layout.gpus, CARDS_A_MACHINE))
+    return place.machine_of(workings.own, workings.deployment.layout.gpus)
 
 
 def rungs(machine: Machine) -> list[dict[str, Any]]:
