@@ -65,6 +65,7 @@ class ScenarioKeys(TypedDict, total=False):
     """The other keys of a Scenario, as Python and JSON write them."""
 
     gpu_count: int
+    host_memory_bytes: int | str | None
     tp: int
     pp: int
     dp: int

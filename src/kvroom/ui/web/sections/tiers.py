@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.figures import Explanation, explained
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Link
@@ -18,7 +19,7 @@ from kvroom.hardware.node import Machine
 from kvroom.latency.transfer import BELOW, ladder, transfer_s
 from kvroom.latency.transfer import cache_bytes as stored
 from kvroom.planner import place
-from kvroom.planner.plan import Workings, work
+from kvroom.planner.plan import Workings
 from kvroom.planner.tiers import tiers as tiers_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections.answers import sectioned
@@ -48,9 +49,9 @@ def answer(scenario: Scenario) -> dict[str, Any]:
 
 def drawn(scenario: Scenario) -> tuple[Workings, str | None]:
     """The question's workings, or those of the card that stands in for its own, and that one's name."""
-    w = work(scenario, paths=False)
+    w = api.workings(scenario, paths=False, hub=False)
     if w.timing is None and w.deployment.model.generates:
-        told = work(replace(scenario, gpu=STAND_IN), paths=False)
+        told = api.workings(replace(scenario, gpu=STAND_IN), paths=False, hub=False)
         if told.timing is not None:
             return told, cards.find(STAND_IN).name
     return w, None
