@@ -24,61 +24,110 @@ OVERALL = dict.fromkeys(NAMES, 0.4) | {
 }  # fmt: skip
 # fmt: off
 EFFECTS: dict[str, dict[str, float]] = {
-    "vendor": {"layer_s": 0.6, "wide_mu": 0.5, "narrow_mu": 0.7, "wide_eta": 0.07},
-    "generation": {
-        "wide_eta": 0.03, "narrow_eta": 0.03, "cache_eta": 0.05, "layer_s": 0.05, "expert_layer_s": 0.15,
-        "wide_mu": 0.1, "narrow_mu": 0.1, "attention_mu": 0.1, "expert_mu": 0.1, "reduce_s": 0.1,
-        "link_eta": 0.1,
+    "vendor": {
+        "layer_s": 0.3, "wide_mu": 0.25, "narrow_mu": 0.35, "wide_eta": 0.035, "narrow_eta": 0.075,
+        "cache_eta": 0.075, "attention_mu": 0.15, "expert_mu": 0.15, "expert_layer_s": 0.15,
+        "reduce_s": 0.15, "link_eta": 0.15,
     },
-    "chip": {"wide_eta": 0.05, "narrow_eta": 0.05, "layer_s": 0.08, "narrow_mu": 0.1, "scale": 0.01},
-    "gpu": {"wide_eta": 0.05, "layer_s": 0.05, "scale": 0.01},
+    "generation": {
+        "wide_eta": 0.03, "narrow_eta": 0.03, "cache_eta": 0.05, "layer_s": 0.05,
+        "expert_layer_s": 0.15, "wide_mu": 0.1, "narrow_mu": 0.1, "attention_mu": 0.1,
+        "expert_mu": 0.1, "reduce_s": 0.1, "link_eta": 0.1,
+    },
+    "chip": {
+        "wide_eta": 0.013, "narrow_eta": 0.013, "layer_s": 0.02, "narrow_mu": 0.025,
+        "scale": 0.0025,
+    },
+    "gpu": {"wide_eta": 0.013, "layer_s": 0.013, "scale": 0.0025},
     "served": {
-        "layer_s": 1.0, "expert_layer_s": 0.3, "request_s": 0.5, "step_s": 0.5, "token_s": 0.5,
-        "cache_eta": 0.1, "wide_mu": 0.2, "narrow_mu": 0.2, "attention_mu": 0.1, "expert_mu": 0.2,
-        "scale": 0.8, "first_scale": 0.4, "first_s": 0.5, "alone": 0.5, "burst": 0.5, "wait": 0.5,
-        "room": 0.2,
+        "layer_s": 1.5, "expert_layer_s": 0.5, "request_s": 0.8, "step_s": 0.8, "token_s": 0.8,
+        "cache_eta": 0.15, "wide_mu": 0.3, "narrow_mu": 0.3, "attention_mu": 0.15, "expert_mu": 0.3,
+        "scale": 1.2, "first_scale": 0.6, "first_s": 0.8, "alone": 0.8, "burst": 0.8, "wait": 0.8,
+        "room": 0.3,
     },
     "engine": {
-        "layer_s": 0.2, "expert_layer_s": 0.3, "request_s": 0.3, "step_s": 0.3, "token_s": 0.5,
-        "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "wide_mu": 0.2, "narrow_mu": 0.2,
-        "reduce_s": 0.1, "stage_s": 0.5, "first_s": 0.5, "alone": 0.5, "burst": 0.3, "wait": 1.5,
-        "attention_mu": 0.2, "expert_mu": 0.2, "room": 0.3, "scale": 0.06, "first_scale": 0.2,
+        "layer_s": 0.4, "expert_layer_s": 0.6, "request_s": 0.6, "step_s": 0.6, "token_s": 1.0,
+        "wide_eta": 0.14, "narrow_eta": 0.2, "cache_eta": 0.2, "wide_mu": 0.4, "narrow_mu": 0.4,
+        "reduce_s": 0.2, "stage_s": 1.0, "first_s": 1.0, "alone": 1.0, "burst": 0.6, "wait": 1.0,
+        "attention_mu": 0.4, "expert_mu": 0.4, "room": 0.6, "scale": 0.12, "first_scale": 0.4,
     },
     "served chip": {"layer_s": 0.2, "scale": 0.05},
     "served gpu": {"layer_s": 0.1, "scale": 0.03},
     "kind": {"burst": 0.1},
-    "weights": {
-        "narrow_eta": 0.1, "narrow_mu": 0.2, "expert_eta": 0.1, "expert_mu": 0.2,
-    },
+    "weights": {"narrow_eta": 0.025, "narrow_mu": 0.05, "expert_eta": 0.025, "expert_mu": 0.05},
     "weights cache": {"cache_eta": 0.15, "room": 0.3},
     "cache": {"cache_eta": 0.1},
     "tp": {"reduce_s": 0.1},
     "link": {"reduce_s": 0.8, "link_eta": 0.3},
     "model": {"scale": 0.05, "first_scale": 0.05},
-    "engine era": {
-        "layer_s": 0.6, "step_s": 0.8, "request_s": 0.5, "wide_mu": 0.5, "first_s": 0.3, "scale": 0.4,
-        "first_scale": 0.2,
-    },
     "engine kind": {"first_scale": 0.2, "burst": 0.5, "scale": 0.05},
-    "engine version": {"first_s": 0.5, "first_scale": 0.05, "burst": 0.4, "wait": 0.8},
     "link tp": {"reduce_s": 0.3, "link_eta": 0.3},
     "chip link tp": {"reduce_s": 0.1, "link_eta": 0.1},
-    "engine era tp": {"reduce_s": 0.7},
     "engine link": {"reduce_s": 0.8},
-    "engine vendor": {"layer_s": 0.3, "wide_eta": 0.05, "narrow_eta": 0.1, "narrow_mu": 0.3},
+    "engine vendor": {"layer_s": 0.15, "wide_eta": 0.025, "narrow_eta": 0.05, "narrow_mu": 0.15},
     "engine generation": {"layer_s": 0.02, "first_s": 0.1},
     "engine weights": {"narrow_eta": 0.1, "narrow_mu": 0.1, "layer_s": 0.1},
     "weights kind": {
-        "layer_s": 0.2, "expert_layer_s": 0.4, "narrow_mu": 0.2, "expert_eta": 0.1, "expert_mu": 0.2,
+        "layer_s": 0.2, "expert_layer_s": 0.4, "narrow_mu": 0.2, "expert_eta": 0.1,
+        "expert_mu": 0.2,
     },
     "engine weights kind": {"layer_s": 0.1, "expert_layer_s": 0.5, "expert_mu": 0.2},
     "weights vendor": {"narrow_eta": 0.1, "narrow_mu": 0.3},
     "weights generation": {"narrow_mu": 0.15},
     "engine model": {"scale": 0.03, "first_scale": 0.1},
     "model weights": {"scale": 0.05},
-    "engine generation model weights": {"scale": 0.02, "first_scale": 0.05},
     "engine gpu model weights tp ep": {"scale": 0.04, "first_scale": 0.05},
-    "engine version model weights generation": {"scale": 0.05, "first_scale": 0.1},
+    "engine era": {
+        "layer_s": 0.5, "step_s": 0.5, "request_s": 0.6, "wide_mu": 0.4, "narrow_mu": 0.3,
+        "attention_mu": 0.3, "cache_eta": 0.3, "wide_eta": 0.1, "narrow_eta": 0.2,
+        "expert_layer_s": 0.4, "expert_mu": 0.4, "expert_eta": 0.2, "first_s": 0.3, "scale": 0.3,
+        "first_scale": 0.2, "token_s": 0.4, "reduce_s": 0.4,
+    },
+    "engine era vendor": {
+        "layer_s": 0.5, "step_s": 0.5, "request_s": 0.6, "wide_mu": 0.4, "narrow_mu": 0.3,
+        "attention_mu": 0.3, "cache_eta": 0.3, "wide_eta": 0.1, "narrow_eta": 0.2,
+        "expert_layer_s": 0.4, "expert_mu": 0.4, "expert_eta": 0.2, "first_s": 0.3, "scale": 0.3,
+        "first_scale": 0.2, "token_s": 0.4, "reduce_s": 0.4,
+    },
+    "engine era generation": {
+        "layer_s": 0.15, "wide_mu": 0.12, "narrow_mu": 0.09, "attention_mu": 0.09,
+        "cache_eta": 0.09, "expert_mu": 0.12, "expert_layer_s": 0.12, "request_s": 0.18,
+        "reduce_s": 0.12, "scale": 0.09, "first_scale": 0.06,
+    },
+    "engine era gpu": {"scale": 0.04, "layer_s": 0.05, "request_s": 0.2},
+    "engine era kind": {
+        "scale": 0.1, "expert_layer_s": 0.3, "expert_mu": 0.3, "expert_eta": 0.2, "request_s": 0.2,
+    },
+    "engine era model": {"scale": 0.05, "cache_eta": 0.1},
+    "engine era tp": {"reduce_s": 0.5},
+    "engine gpu kind weights": {"scale": 0.04, "first_scale": 0.08},
+    "chip weights": {"narrow_mu": 0.1},
+    "recipe": {
+        "request_s": 0.5, "layer_s": 0.2, "step_s": 0.3, "expert_layer_s": 0.2, "token_s": 0.25,
+        "scale": 0.075, "cache_eta": 0.075, "expert_eta": 0.075, "expert_mu": 0.15,
+        "wide_mu": 0.075, "first_s": 0.3, "first_scale": 0.15, "burst": 0.25, "alone": 0.25,
+        "wait": 0.25, "reduce_s": 0.15,
+    },
+    "recipe kind": {
+        "request_s": 0.4, "layer_s": 0.16, "step_s": 0.24, "expert_layer_s": 0.16, "token_s": 0.2,
+        "scale": 0.06, "cache_eta": 0.06, "expert_eta": 0.06, "expert_mu": 0.12, "wide_mu": 0.06,
+        "first_s": 0.24, "first_scale": 0.12, "burst": 0.2, "alone": 0.2, "wait": 0.2,
+        "reduce_s": 0.12,
+    },
+    "engine recipe": {
+        "request_s": 0.5, "layer_s": 0.2, "step_s": 0.3, "expert_layer_s": 0.2, "token_s": 0.25,
+        "scale": 0.075, "cache_eta": 0.075, "expert_eta": 0.075, "expert_mu": 0.15,
+        "wide_mu": 0.075, "first_s": 0.3, "first_scale": 0.15, "burst": 0.25, "alone": 0.25,
+        "wait": 0.25, "reduce_s": 0.15,
+    },
+    "recipe generation": {
+        "request_s": 0.3, "layer_s": 0.12, "scale": 0.045, "first_s": 0.18, "first_scale": 0.09,
+    },
+    "engine recipe generation kind": {
+        "scale": 0.05, "expert_mu": 0.2, "expert_layer_s": 0.2, "request_s": 0.2,
+    },
+    "stream": {"request_s": 0.7},
+    "intake": {"wait": 2.5},
 }
 # fmt: on
 """Kind of level → coefficients it may move, each with the spread expected of it.
@@ -116,16 +165,16 @@ KNOWN: dict[str, dict[str, float]] = {
     "chip=10.3 weights=nvfp4": {"narrow_mu": -0.25},
     # The scripts of most published SGLang runs let it take in requests every 10 to 30 steps and hand out
     # tokens every 10.
-    "engine=sglang": {"wait": log(25)},
+    "intake=unsaid": {"wait": log(25)},
     # Prompts of that time reach a third to a half of the peak, the GEMMs of today nine tenths.
-    "engine=vllm era=old": {"wide_mu": -0.4},
+    **{f"engine=vllm era={e}": {"wide_mu": -0.4} for e in ("2023", "2024", "v0")},
     "weights=fp8 kind=moe": {"expert_mu": -0.7, "expert_layer_s": 0.3},
     "weights=int4 kind=moe": {"expert_mu": -1.0, "expert_layer_s": 0.9, "expert_eta": -0.4},
     # Checkpoints of these widths are mostly served with an FP8 cache, whatever they say themselves.
     "weights=fp8 cache=auto": FP8_CACHE,
     "weights=nvfp4 cache=auto": FP8_CACHE,
 }  # fmt: skip
-FLOOR = {"tpot": 0.08, "ttft": 0.15}
+FLOOR = {"tpot": 0.08, "ttft": 0.15, "whole": 0.08}
 
 HELD = 0.6
 """Spreads of all but the scales are drawn in by this: it lowers the errors on models left out."""

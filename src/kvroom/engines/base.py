@@ -60,6 +60,16 @@ class StartRefusal(NamedTuple):
     source: str
 
 
+class Era(NamedTuple):
+    """Releases before ``before`` (and no row above) whose steps cost alike, and what changed after them.
+    ``today``: their loop and kernels are those of today's servers."""
+
+    before: tuple[int, int]
+    name: str
+    change: str
+    today: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Engine:
     """One engine: facts as members, rules as methods.
@@ -82,8 +92,11 @@ class Engine:
     """What LoRA adapters take beside the weights is known."""
     takes_overrides: bool = False
     """Flags replace keys of the model's config, and keep weights in host memory."""
-    modern_since: tuple[int, int] | None = None
-    """The release with the loop and kernels of today's servers of many users; None: it is none of them."""
+    eras: tuple[Era, ...] | None = None
+    """Spans of releases whose steps cost alike, the oldest first (later ones are of today); None: it is no
+    server of many users."""
+    tuning_flags: Mapping[str, Any] = field(default_factory=dict)
+    """Flags by which people set a server up for its speed, with the value that does; None: any."""
     intake_flag: str = ""
     """The flag by which it takes in requests every so many steps."""
     schedule_of_one_rank: bool = False
@@ -92,7 +105,7 @@ class Engine:
     @property
     def serves_many(self) -> bool:
         """Whether its times are those of servers of many users: theirs, and a ceiling's."""
-        return self.ceiling or self.modern_since is not None
+        return self.ceiling or self.eras is not None
 
     def prepare(
         self, scenario: Scenario, model: ModelSpec, device: Device

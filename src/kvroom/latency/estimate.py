@@ -48,7 +48,7 @@ class Timing:
         found = calibration.levels(d)
         k, every = calibration.coefficients(found, table), calibration.takes_in_every(d)
         if every is not None:
-            k = calibration.waiting(k, found, table, every)
+            k = calibration.waiting(k, every)
         clock = Clock(work=Work.of(d), rates=rates, k=k, drafting=drafting_of(d))
         return cls(
             clock=clock.within_peaks(cache=not calibration.unsaid_cache(d)),

@@ -88,27 +88,35 @@ def _served(clock: Clock, load: Load) -> Times:
 
 
 def static_batch(clock: Clock, load: Load) -> Times:
-    """One batch, no arrivals: TTFT is when the batch's prefill is done."""
+    """One batch, no arrivals: TTFT is when the last prompt of the batch is computed.
+
+    Requests that have no room wait for those before them, so a larger batch runs as several one after
+    another, as full as the cache allows.
+    """
     k, layout = clock.k, clock.work.layout
-    each = load.users / layout.dp
-    step = clock.decode_s(load.users, load.input_tokens + load.output_tokens // 2)
+    together = min(float(load.users), slots_of(clock, load))
+    waves = load.users / together
+    each = together / layout.dp
+    step = clock.decode_s(together, load.input_tokens + load.output_tokens // 2)
     tpot = step / clock.tokens_a_step
     tokens = each * load.input_tokens
     prompt = [a.times(each) for a in clock.prefilling(load.input_tokens)]
     chunks = ceil(tokens / load.chunk_tokens)
     own = clock.prefill(tokens, prompt, chunks=chunks, prompts=each).seconds
+    steps = max(1, load.output_tokens - 1)
+    no_room = (waves - 1) * (own * k.first_scale + steps * tpot)
     ttft = k.first_scale * own + k.first_s
     return Times(
         tpot_s=tpot,
-        ttft_s=ttft,
+        ttft_s=ttft + no_room,
         step_s=step,
         prompts_a_step=0.0,
         prompt_s=0.0,
         own_s=ttft,
         queued_s=0.0,
-        no_room_s=0.0,
-        decoding=load.users,
-        requests_per_s=load.users / (ttft + tpot * max(1, load.output_tokens - 1)),
+        no_room_s=no_room,
+        decoding=together,
+        requests_per_s=load.users / (ttft + no_room + tpot * steps),
         tokens_a_step=clock.tokens_a_step,
     )
 

@@ -170,7 +170,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
     w = scenario.workload
-    load = load_of(w, deployment, answer.capacity) if w and loaded else None
+    alone, shared = expected_room(deployment, answer, w)
+    load = load_of(w, deployment, answer.capacity, alone) if w and loaded else None
     serving, times = serving_of(timing, load)
     warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
@@ -182,7 +183,6 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
             " (speculation.acceptance_rate)",
         )
     step = step_of(traffic, stepping, timing, batch)
-    alone, shared = expected_room(deployment, answer, w)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
         scenario=resolved,
@@ -236,7 +236,10 @@ def _divided(scenario: Scenario, split: Split, *, paths: bool) -> Workings:
     w, warnings = scenario.workload, _both(prefill, decode)
     pools, times = None, None
     if w is not None and prefill.timing is not None and decode.timing is not None:
-        loads = [load_of(w, x.deployment, x.plan.capacity.engine) for x in (prefill, decode)]
+        loads = [
+            load_of(w, x.deployment, x.plan.capacity.engine, x.plan.capacity.expected)
+            for x in (prefill, decode)
+        ]
         if w.static:
             warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
         elif loads[0] is not None and loads[1] is not None:

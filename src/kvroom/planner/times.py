@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from kvroom.answer.plan import Cost, EngineCapacity, Serving, Step
+from kvroom.answer.plan import Cost, EngineCapacity, Room, Serving, Step
 from kvroom.latency import calibration
 from kvroom.latency.disaggregation import Handed, Pools
 from kvroom.latency.estimate import CHUNK_TOKENS, Timing
@@ -75,14 +75,22 @@ def notes_of(
     return tuple(said)
 
 
-def load_of(w: Workload, d: Deployment, capacity: EngineCapacity | None) -> Load | None:
-    """What ``w`` asks of the deployment; None where it states no lengths."""
+def load_of(
+    w: Workload, d: Deployment, capacity: EngineCapacity | None, room: Room | None = None
+) -> Load | None:
+    """What ``w`` asks of the deployment; None where it states no lengths.
+
+    ``room`` is how many such requests the engine is expected to hold at once (``expected_room``); without
+    it they are reckoned from the tokens of its cache, which windows and state are not counted in.
+    """
     if w.input_tokens is None or w.output_tokens is None:
         return None
     users = w.concurrency or d.concurrency or 1
     cache_slots, most = inf, float(MOST_SLOTS * d.layout.dp)
-    if capacity is not None and not w.static:
-        if capacity.kv_tokens:
+    if capacity is not None:
+        if room is not None and room.requests:
+            cache_slots = room.requests
+        elif capacity.kv_tokens:
             cache_slots = capacity.kv_tokens / (w.input_tokens + w.output_tokens / 2) * d.layout.dp
         if capacity.max_running_requests:
             most = capacity.max_running_requests * d.layout.dp

@@ -194,6 +194,18 @@ def _parsed(cls: Any, where: str, given: Any) -> dict[str, Any]:
     return {k: parsers[k](prefix + k, v) for k, v in given.items() if v is not None}
 
 
+RECIPES = ("tuned", "default", "unknown")
+"""How a server was set up: flags chosen for its speed on this card, left as they come, or nobody says."""
+
+
+def _recipe(name: str, value: Any) -> str:
+    word = _text(name, value).lower()
+    if word not in RECIPES:
+        fix = did_you_mean(word, RECIPES, f"One of: {', '.join(RECIPES)}.")
+        raise KvroomError(name, value, "is no recipe", fix)
+    return word
+
+
 def _engine(name: str, value: Any) -> str:
     return engine_name(name, _text(name, value))
 
@@ -249,6 +261,7 @@ class Scenario:
     engine: str = DEFAULT_ENGINE
     engine_version: str | None = None
     engine_args: dict[str, Any] = field(default_factory=dict)
+    recipe: str | None = None
     workload: Workload | None = None
     tiers: Any = None
     replicas: int = 1
@@ -277,6 +290,7 @@ class Scenario:
         "engine": _engine,
         "engine_version": _version,
         "engine_args": _json_object,
+        "recipe": _recipe,
         "workload": _workload,
         "tiers": check_tiers,
         "replicas": _count(MAX_GPUS),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import Adapters
-from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.limits import Limits
 from kvroom.engines.releases import shown
 from kvroom.engines.sglang.adapters import adapters_of
@@ -51,6 +51,15 @@ SGLANG = Sglang(
     draft_flags=SglangDraftFlags(),
     known_adapters=True,
     takes_overrides=True,
-    modern_since=(0, 4),
+    eras=(Era((0, 4), "old", "the scheduler did not overlap with the card"),),
+    tuning_flags=dict.fromkeys(
+        (
+            "stream_interval",
+            "disable_radix_cache",
+            "num_continuous_decode_steps",
+            "chunked_prefill_size",
+            "max_prefill_tokens",
+        )
+    ),
     intake_flag="scheduler_recv_interval",
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.limits import Limits
 from kvroom.engines.releases import shown
 from kvroom.engines.tensorrt_llm.engine import answer
@@ -32,5 +32,8 @@ TENSORRT_LLM = TensorrtLlm(
         share_values=(0.95,),
         share_aliases=("free_gpu_memory_fraction",),
     ),
-    modern_since=(1, 0),
+    eras=(Era((1, 0), "0.x", "compiled engines in place of the PyTorch runtime"),),
+    tuning_flags=dict.fromkeys(
+        ("stream_interval", "max_num_tokens", "kv_cache_free_gpu_memory_fraction")
+    ),
 )

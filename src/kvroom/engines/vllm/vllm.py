@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import Adapters
-from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.limits import FlagTrial, Limits
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm.adapters import adapters_of
@@ -61,6 +61,12 @@ VLLM = Vllm(
     draft_flags=VllmDraftFlags(),
     known_adapters=True,
     takes_overrides=True,
-    modern_since=(0, 8),
+    eras=(
+        Era((0, 4), "2023", "steps ran without CUDA graphs, the scheduler in the loop of each"),
+        Era((0, 6), "2024", "CUDA graphs; prompts in steps of their own; ROCm on Triton kernels"),
+        Era((0, 8), "v0", "several steps scheduled at once, the front end a process of its own"),
+        Era((0, 11), "v1", "the V1 engine: chunked prefill always, piecewise graphs", today=True),
+    ),
+    tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
     schedule_of_one_rank=True,
 )
