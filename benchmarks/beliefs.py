@@ -83,7 +83,7 @@ EFFECTS: dict[str, dict[str, float]] = {
         "expert_layer_s": 0.4, "expert_mu": 0.4, "expert_eta": 0.2, "first_s": 0.3, "scale": 0.3,
         "first_scale": 0.2, "token_s": 0.4, "reduce_s": 0.4,
     },
-    "engine era vendor": {
+    "engine era vendor board": {
         "layer_s": 0.5, "step_s": 0.5, "request_s": 0.6, "wide_mu": 0.4, "narrow_mu": 0.3,
         "attention_mu": 0.3, "cache_eta": 0.3, "wide_eta": 0.1, "narrow_eta": 0.2,
         "expert_layer_s": 0.4, "expert_mu": 0.4, "expert_eta": 0.2, "first_s": 0.3, "scale": 0.3,

@@ -30,10 +30,11 @@ SETTING = "engine gpu model weights tp ep"
 """The kind of level that says all: what was measured so is known best."""
 NOVEL = ("generation", "gpu", "model", "engine", SETTING)
 """Kinds of level that a band is widened for where no measurement had them."""
-BANDED = ("engine era vendor", "engine gpu kind weights", SETTING)
+BANDED = ("engine era vendor board", "engine gpu kind weights", SETTING)
 """Kinds of level that have bands of their own, the most general first."""
 SOURCE = "source"
-"""What is new where nobody says how a server was set up: it is as a run of somebody not yet heard of."""
+UNKNOWN_RECIPE = "recipe=unknown"
+"""Where nobody says how a server was set up it is as a run of somebody not yet heard of."""
 
 
 def kind_of_level(level: str) -> str:
@@ -138,7 +139,9 @@ def levels(d: Deployment) -> tuple[str, ...]:
     era, today = era_of(d.engine, d.version_asked)
     if many:
         of = (engine, f"era={era}")
-        pairs += [of, *((*of, x) for x in (vendor, generation, gpu, kind, shape, tp))]
+        pairs += [of, *((*of, x) for x in (generation, gpu, kind, shape, tp))]
+        # a vendor's cards for servers have kernels of their own, which its other cards do not share
+        pairs.append((*of, vendor, f"board={'single' if device.scale_up is None else 'linked'}"))
     if many and today:
         recipe = f"recipe={recipe_of(d)}"
         found += ["served=new", recipe, f"stream={_streamed(d)}"]

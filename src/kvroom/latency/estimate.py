@@ -69,14 +69,26 @@ class Timing:
                 parts.append(kind)
         if "generation" in parts:
             parts = [p for p in parts if p != "gpu"]
-        return tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
+        new = tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
+        return (*new, calibration.SOURCE) if calibration.UNKNOWN_RECIPE in self.levels else new
+
+    def _own_width(self, metric: str) -> float:
+        """How many times as wide as usual measurements of such deployments lie apart."""
+        own: Mapping[str, Mapping[str, float]] = self.table["own_bands"]
+        width = 1.0
+        for kind in calibration.BANDED:
+            for level in self.levels:
+                if calibration.kind_of_level(level) == kind:
+                    width = own.get(level, {}).get(metric, width)
+        return width
 
     def span(self, metric: str, seconds: float) -> Span:
-        """``seconds`` of ``metric`` (step, tpot, ttft) with its band."""
+        """``seconds`` of ``metric`` (step, tpot, ttft; whole: of a static batch) with its band."""
         wide = self.own_bands.get(metric)
         if wide is None:
             widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
-            wide = hypot(widths["known"], *(widths[u] for u in self.unseen(metric)))
+            known = widths["known"] * self._own_width(metric)
+            wide = hypot(known, *(widths[u] for u in self.unseen(metric)))
         if metric == "tpot" and self.clock.drafting is not None:
             wide = hypot(wide, self.clock.drafting.spread)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))

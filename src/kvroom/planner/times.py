@@ -137,9 +137,16 @@ def _bound(d: Deployment, moved: int, flops: int) -> str | None:
     return "memory" if moved / d.device.memory_bytes_per_s >= flops / peak else "compute"
 
 
-def _banded(first: Timing, second: Timing, times: Times | Handed, output_tokens: int) -> Serving:
+def _banded(
+    first: Timing,
+    second: Timing,
+    times: Times | Handed,
+    output_tokens: int,
+    *,
+    static: bool = False,
+) -> Serving:
     """``times`` with the bands of those who give the first token, and the others."""
-    tpot = second.span("tpot", times.tpot_s)
+    tpot = second.span("whole" if static else "tpot", times.tpot_s)
     ttft = None if times.ttft_s is None else first.span("ttft", times.ttft_s)
     return Serving(
         tpot_s=tpot.seconds,
@@ -157,7 +164,7 @@ def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times
     if timing is None or load is None:
         return Serving(), None
     times = served(timing.clock, load)
-    return _banded(timing, timing, times, load.output_tokens), times
+    return _banded(timing, timing, times, load.output_tokens, static=load.static), times
 
 
 ENERGY_SHARES = (0.4, 0.7, 1.0)
