@@ -20,7 +20,7 @@ from beliefs import BELIEFS
 from fitting import Fit, Linear, Residuals
 from measured import Point, read
 
-from kvroom.latency.calibration import BANDED, NOVEL, SETTING, kind_of_level
+from kvroom.latency.calibration import BANDED, NOVEL, SETTING, board_line, kind_of_level
 
 PROVENANCE = (
     "benchmarks/calibrate_times.py, from published measurements: the aiconfigurator silicon sample and"
@@ -130,6 +130,22 @@ def measured(points: Sequence[Point]) -> dict[str, dict[str, int]]:
     return counts
 
 
+def board(fit: Fit, residuals: Residuals) -> dict[str, dict[str, dict[str, float]]]:
+    """By card and engine: how many measurements of each metric, and their median error."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for (i, m), r in residuals.items():
+        p = fit.points[i]
+        line = found.setdefault(board_line(p.gpu, p.engine), {})
+        line.setdefault(metric_of(p, m), []).append(abs(float(np.expm1(r))))
+    return {
+        line: {
+            m: {"n": len(errors), "median": round(float(np.median(errors)), 3)}
+            for m, errors in metrics.items()
+        }
+        for line, metrics in found.items()
+    }
+
+
 def table(fit: Fit, effects: Any) -> dict[str, Any]:
     """The fitted coefficients as the package reads them."""
     beliefs = fit.beliefs
@@ -205,9 +221,12 @@ def main() -> None:
         )
         show(f"one {name} left out", fit, out[name], few)
     if args.out:
+        old = json.loads(args.out.read_text()) if args.out.exists() else {}
         made = table(fit, effects) | {
+            "power": old.get("power", {}),
             "bands": usual,
             "own_bands": own,
+            "board": board(fit, out["fifth of a setting"]),
             "measured": measured(points),
             "provenance": PROVENANCE,
         }

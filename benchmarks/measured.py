@@ -92,6 +92,8 @@ class Point:
             still |= {"alone", "burst", "wait"} | (set() if self.load else {"room"})
         if "tpot" in self.measured and len(self.measured) == 1 and (self.static or not self.load):
             still |= {"first_s", "first_scale", "token_s", "room"}
+        if calibration.takes_in_every(self.deployment) in (None, 1):
+            still.add("intake")
         if layout.tp == 1:
             still.add("reduce_s")
         if layout.pp == 1:

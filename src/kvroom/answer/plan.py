@@ -146,7 +146,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Times under load, with 80 % bands."""
+    """Times under load, with 80 % bands; ``rests_on`` is the line of the board of accuracy
+    (``docs/accuracy.md``) that says how well such times were predicted."""
 
     tpot_s: float | None = None
     tpot_low_s: float | None = None
@@ -155,6 +156,7 @@ class Serving:
     ttft_low_s: float | None = None
     ttft_high_s: float | None = None
     output_tokens_per_s: float | None = None
+    rests_on: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,6 +159,11 @@ def _streamed(d: Deployment) -> str:
     return "many" if d.args.get("stream_interval", 1) not in (None, 1) else "one"
 
 
+def board_line(gpu: str, engine: str) -> str:
+    """The name of a line of the board of accuracy."""
+    return f"{gpu}, {engine}"
+
+
 @lru_cache(maxsize=1)
 def shipped() -> Mapping[str, Any]:
     """The table that comes with the package."""
@@ -193,6 +198,6 @@ def unsaid_intake(d: Deployment) -> bool:
 
 
 def waiting(k: Coefficients, steps: int) -> Coefficients:
-    """``k`` of an engine that takes in requests every ``steps`` steps: one that comes just after waits for
-    all the others, for users of a loop come when a step has ended."""
-    return replace(k, wait=k.wait + steps - 1)
+    """``k`` of an engine that takes in requests every ``steps`` steps: one waits for a share of them, more
+    than half the nearer it comes to the last intake."""
+    return replace(k, wait=k.wait + k.intake * (steps - 1))

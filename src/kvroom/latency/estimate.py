@@ -37,6 +37,8 @@ class Timing:
     clock: Clock
     levels: tuple[str, ...]
     kind: str
+    card: str
+    engine: str
     table: Mapping[str, Any]
     own_bands: Mapping[str, float] = field(default_factory=dict)
     """Half widths (logarithms) by metric where one's own measurements say them."""
@@ -54,6 +56,8 @@ class Timing:
             clock=clock.within_peaks(cache=not calibration.unsaid_cache(d)),
             levels=found,
             kind=calibration.kind_of(d.model),
+            card=d.device.name,
+            engine=d.engine,
             table=table,
         )
 
@@ -92,6 +96,14 @@ class Timing:
         if metric == "tpot" and self.clock.drafting is not None:
             wide = hypot(wide, self.clock.drafting.spread)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))
+
+    def rests_on(self, metric: str) -> str:
+        """The line of the board of accuracy that a time of ``metric`` rests on."""
+        line = calibration.board_line(self.card, self.engine)
+        row = self.table["board"].get(line, {}).get(metric)
+        if row is None:
+            return f"{line}: not measured, from what others share"
+        return f"{line}: {100 * row['median']:.0f} % median error, n {row['n']:,}"
 
     def step(self, requests: int, tokens: int) -> tuple[Terms, Span]:
         """A decode step of ``requests`` of ``tokens`` tokens each, by term and as a whole."""

@@ -60,7 +60,8 @@ class Coefficients:
 
     Of serving: ``first_s`` passes before a prompt is computed, ``first_scale`` multiplies that;
     ``alone`` is how much of a step's fixed cost a prompt pays for steps of its own; ``burst`` how much
-    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for; ``room``
+    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for, ``intake`` of
+    the steps between two intakes the share that it waits for more; ``room``
     how many times the requests that a cache is reckoned to hold it turned out to hold.
     """
 
@@ -93,6 +94,7 @@ class Coefficients:
     alone: float
     burst: float
     wait: float
+    intake: float
     room: float
 
 

@@ -204,7 +204,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         ),
         step=step,
         serving=serving,
-        cost=cost_of(deployment, scenario.replicas, step, load, times),
+        cost=cost_of(deployment, scenario.replicas, step, load, times, timing),
         verdict=judge(scenario, deployment, answer, limit),
         warnings=warnings,
     )

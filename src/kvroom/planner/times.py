@@ -12,6 +12,7 @@ from kvroom.latency.disaggregation import Handed, Pools
 from kvroom.latency.estimate import CHUNK_TOKENS, Timing
 from kvroom.latency.load import Load, Times, served
 from kvroom.latency.own_points import drawn_to, points_for
+from kvroom.latency.power import Draw, draw, parts_of, under_load
 from kvroom.latency.step_time import Rates
 from kvroom.latency.traffic import Traffic, compute_dtype
 from kvroom.scenario.scenario import Scenario, Workload
@@ -156,6 +157,7 @@ def _banded(
         ttft_low_s=ttft.low if ttft else None,
         ttft_high_s=ttft.high if ttft else None,
         output_tokens_per_s=times.requests_per_s * output_tokens,
+        rests_on=second.rests_on("whole" if static else "tpot"),
     )
 
 
@@ -167,16 +169,21 @@ def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times
     return _banded(timing, timing, times, load.output_tokens, static=load.static), times
 
 
-ENERGY_SHARES = (0.4, 0.7, 1.0)
-"""Of a card's thermal limit, what it draws while it serves: least, usual, most (an estimate)."""
+USUAL_DRAW = Draw(low=0.4, share=0.7, high=1.0)
+"""Where no time says what a card does."""
 
 
 def cost_of(
-    d: Deployment, replicas: int, step: Step, load: Load | None, times: Times | None
+    d: Deployment,
+    replicas: int,
+    step: Step,
+    load: Load | None,
+    times: Times | None,
+    timing: Timing | None = None,
 ) -> Cost:
     """Money and energy at the plan's load, else at its step: dollars an hour of all replicas, for a
-    million output and input tokens, and for an hour of one user; joules an output token by the card's
-    thermal limit."""
+    million output and input tokens, and for an hour of one user; joules an output token by what the card
+    draws for such steps, the band of the times in theirs."""
     output = step.tokens_per_s
     entering = users = None
     if load is not None and times is not None:
@@ -185,7 +192,18 @@ def cost_of(
         users = times.decoding if load.requests_per_s is not None else load.users
     elif output is not None:
         users = step.batch
-    made = price_of([(d, 1)], output, entering, users)
+    drawn = USUAL_DRAW
+    if timing is not None:
+        if load is not None and times is not None:
+            parts = under_load(timing.clock, load, times)
+            span = timing.span("whole" if load.static else "tpot", times.tpot_s)
+        else:
+            terms, span = timing.step(step.batch, d.context_tokens)
+            parts = parts_of(terms)
+        drawn = draw(parts, timing.table)
+        low, share, high = drawn.widened(span.low, span.seconds, span.high)
+        drawn = Draw(low=low, share=share, high=high)
+    made = price_of([(d, 1)], output, entering, users, drawn)
     whole = made.usd_per_hour
     return replace(made, usd_per_hour=None if whole is None else whole * replicas)
 
@@ -195,13 +213,15 @@ def price_of(
     output: float | None,
     entering: float | None,
     users: float | None,
+    drawn: Draw = USUAL_DRAW,
 ) -> Cost:
     """Money and energy of so many copies of each deployment that together make ``output`` tokens a
-    second, take in ``entering`` and serve ``users`` at once."""
+    second, take in ``entering`` and serve ``users`` at once, each card drawing ``drawn`` of its limit."""
     hours = [(d.device.usd_per_hour, d.layout.gpus * n) for d, n in parts]
     limits = [(d.device.tdp_w, d.layout.gpus * n) for d, n in parts]
     hour, watts = _summed(hours), _summed(limits)
-    joules = [watts * s / output if watts and output else None for s in ENERGY_SHARES]
+    shares = (drawn.low, drawn.share, drawn.high)
+    joules = [watts * s / output if watts and output else None for s in shares]
     return Cost(
         usd_per_hour=hour,
         usd_per_million_output_tokens=_a_million(hour, output),

@@ -89,6 +89,7 @@ def _serving(w: Workings) -> list[str]:
         f"  {'then each':14}{show_seconds(s.tpot_s):>12}{_band(s.tpot_low_s, s.tpot_high_s)}",
         f"  {'output':14}{s.output_tokens_per_s or 0:>12,.0f}  tokens a second",
         f"  {'decoding':14}{t.decoding:>12,.1f}  at once",
+        f"  {'measured':14}  {s.rests_on}",
     ]
 
 
