@@ -224,6 +224,7 @@ def main() -> None:
         old = json.loads(args.out.read_text()) if args.out.exists() else {}
         made = table(fit, effects) | {
             "power": old.get("power", {}),
+            "pools": old.get("pools", {}),
             "bands": usual,
             "own_bands": own,
             "board": board(fit, out["fifth of a setting"]),

@@ -86,7 +86,7 @@ class Point:
 
     def idle(self) -> set[str]:
         """Coefficients that this point says nothing of."""
-        still: set[str] = set()
+        still: set[str] = {"draft_s"}
         layout, stages = self.work.layout, self.work.stages
         if self.static or not self.load:
             still |= {"alone", "burst", "wait"} | (set() if self.load else {"room"})

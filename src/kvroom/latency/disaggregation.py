@@ -88,6 +88,10 @@ class Pools:
     link_bytes_per_s: float
     latency_s: float
     layers: int = 1
+    front_s: float = 0.0
+    """What a router and the set-up of a hand-over take before the first token."""
+    burst: float = 0.0
+    """How much of the queue of a simultaneous start is seen in the mean."""
 
     @property
     def steps(self) -> int:
@@ -186,7 +190,15 @@ class Pools:
             waiting = 0.0
         # Who finds no room waits with a prompt that is computed, as far as the first pool holds those.
         held = min(waiting, slots_of(self.first, self.prefill) * self.first_engines)
-        return self._at(rate, others, held / rate, (waiting - held) / rate)
+        t = self._at(rate, others, held / rate, (waiting - held) / rate)
+        burst_s = self.burst_s(users)
+        assert t.ttft_s is not None
+        return replace(t, ttft_s=t.ttft_s + burst_s, queued_s=t.queued_s + burst_s)
+
+    def burst_s(self, users: int) -> float:
+        """What is seen of the queue of ``users`` who begin at once: half of them lie before the mean one."""
+        each = max(0.0, users / self.first_engines - 1) / 2
+        return self.burst * each * self.full_s
 
     def _at(
         self, rate: float, others: float = 1.0, held_s: float = 0.0, no_room_s: float = 0.0
@@ -197,7 +209,7 @@ class Pools:
         alone, full = self.alone_s / stages, self.full_s / stages
         busy = min(NEARLY, each * alone / (1 + each * (alone - full)))
         queued = _queued(busy, busy / each if each else 0.0) / self.first_engines
-        own = k.first_s + k.first_scale * self.alone_s
+        own = k.first_s + self.front_s + self.alone_s
         answer = rate / self.second_engines * max(1, self.steps)
         decoding = _largest(lambda b: b <= answer * self.token_s(b), self.slots)
         token = self.token_s(decoding)

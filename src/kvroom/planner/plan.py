@@ -255,6 +255,7 @@ def _divided(scenario: Scenario, split: Split, *, paths: bool) -> Workings:
                 link_bytes_per_s=link,
                 latency_s=split.latency_s,
                 layers=crossing_layers(two) if split.layerwise else 1,
+                **prefill.timing.table["pools"],
             )
             times = pools.served()
     made = decode.plan
