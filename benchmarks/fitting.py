@@ -86,6 +86,16 @@ class Fit:
         self.groups = np.array([f"{points[i].group} {m}" for i, m in self.keys])
         self.weights = np.array([points[i].weight for i, _ in self.keys])
 
+    def effects_of(self, table: Mapping[str, Any]) -> Any:
+        """The effects of a fitted table, as far as it holds these columns."""
+        effects = np.zeros(len(self.columns))
+        for j, (level, name) in enumerate(self.columns):
+            if level:
+                effects[j] = table["effects"].get(level, {}).get(name, 0.0)
+            else:
+                effects[j] = np.log(table["overall"][name] / getattr(self.beliefs.start, name))
+        return effects
+
     def coefficients(self, i: int, effects: Any) -> Coefficients:
         start = self.beliefs.start
         return Coefficients(

@@ -1,7 +1,7 @@
 """Waits, bands, tiers, hand-overs and money, against the closed forms that they are said to follow."""
 
 from dataclasses import replace
-from math import exp, hypot, sqrt
+from math import exp, hypot, log, sqrt
 
 import pytest
 
@@ -14,8 +14,10 @@ from kvroom.latency.disaggregation import adapters_bytes_per_s, occupied_s
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, served
 from kvroom.latency.own_points import drawn_to
+from kvroom.latency.power import draw
 from kvroom.latency.steady import Steady
 from kvroom.latency.transfer import cache_bytes, transfer_s
+from kvroom.planner.times import load_of
 from support import ask, asked
 
 LOAD = Load(
@@ -134,8 +136,9 @@ def test_further_stages_take_a_prompt_on():
 
 def timing(widths, levels):
     made = asked("llama-3-8b", "H100-SXM", engine="vllm").timing
-    bands = {f"{metric} dense": widths for metric in ("step", "tpot", "ttft")}
-    return replace(made, levels=levels, table={"measured": {}, "bands": bands})
+    bands = {f"{metric} dense": widths for metric in ("step", "tpot", "ttft", "whole")}
+    table = {"measured": {}, "bands": bands, "own_bands": {}}
+    return replace(made, levels=levels, table=table)
 
 
 def test_bands_of_what_is_not_known_add_up_as_squares():
@@ -246,16 +249,28 @@ def test_money_and_energy_of_a_step():
     assert plan.cost.usd_per_million_output_tokens == pytest.approx(
         2 * card.usd_per_hour / 3600 * 1e6 / rate
     )
-    low, high = (s * 2 * card.tdp_w / rate for s in (0.4, 1.0))
     joules = plan.cost
-    assert joules.joules_per_output_token == pytest.approx(0.7 * 2 * card.tdp_w / rate)
-    assert (
-        joules.joules_per_output_token_low,
-        joules.joules_per_output_token_high,
-    ) == pytest.approx((low, high))
+    assert 0.2 < joules.joules_per_output_token / (2 * card.tdp_w / rate) <= 1
+    assert joules.joules_per_output_token_low < joules.joules_per_output_token
+    assert joules.joules_per_output_token < joules.joules_per_output_token_high
+
+
+def test_a_draw_is_the_sum_of_what_a_step_spends_its_time_on():
+    table = {"power": {"idle": 0.2, "memory": 0.5, "compute": 1.0, "links": 0.4, "band": 0.3}}
+    drawn = draw((0.4, 0.2, 0.1), table)
+    assert drawn.share == pytest.approx(0.2 + 0.5 * 0.4 + 0.2 + 0.4 * 0.1)
+    assert drawn.low == pytest.approx(drawn.share * exp(-0.3))
+    assert draw((0.1, 0.9, 0.0), table).share == 1.0
+    low, _, high = drawn.widened(1.0, exp(0.4), exp(0.8))
+    assert low == pytest.approx(drawn.share * exp(-0.5))
+    assert high == pytest.approx(drawn.share * exp(hypot(log(drawn.high / drawn.share), 0.4)))
 
 
 def test_requests_hold_half_of_their_answer_on_average():
     load = {"input_tokens": 1000, "output_tokens": 400, "concurrency": 4}
     w = asked("llama-3-8b", "H100-SXM", engine="vllm", workload=load)
-    assert w.load.cache_slots == pytest.approx(w.plan.capacity.engine.kv_tokens / 1200)
+    room = w.plan.capacity.expected.requests
+    assert w.load.cache_slots == room
+    assert load_of(w.plan.scenario.workload, w.deployment, w.answer.capacity).cache_slots == (
+        pytest.approx(w.plan.capacity.engine.kv_tokens / 1200)
+    )

@@ -33,7 +33,7 @@ NOVEL = ("generation", "gpu", "model", "engine", SETTING)
 BANDED = ("engine era vendor board", "engine gpu kind weights", SETTING)
 """Kinds of level that have bands of their own, the most general first."""
 SOURCE = "source"
-UNKNOWN_RECIPE = "recipe=unknown"
+UNKNOWN_RECIPE = "setup=unknown"
 """Where nobody says how a server was set up it is as a run of somebody not yet heard of."""
 
 
@@ -43,7 +43,6 @@ def kind_of_level(level: str) -> str:
 
 
 TODAY = "now"
-UNSAID = "unsaid"
 NAMES = tuple(f.name for f in fields(Coefficients))
 CPU = "cpu"
 REACHED = dict.fromkeys(
@@ -72,10 +71,8 @@ def shape_of(model: ModelSpec) -> str:
 
 def era_of(engine: str, version: str | None) -> tuple[str, bool]:
     """The era of a release, and whether its loop and kernels are today's (``Engine.eras``)."""
-    if not version:
-        return UNSAID, True
-    if not re.match(r"v?\d", version):
-        return TODAY, True  # a nightly build
+    if not version or not re.match(r"v?\d", version):
+        return TODAY, True  # the newest, or a nightly build
     release = _release(version)
     for era in engine_of(engine).eras or ():
         if release < era.before:
@@ -93,7 +90,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 def recipe_of(d: Deployment) -> str:
     """How the server of ``d`` is set up, ``tuned`` for its speed, by ``default`` or ``unknown``: as the
-    question says, else as its flags tell."""
+    question says, else as its flags tell. What nobody says is timed as a default server, in a wider band."""
     if d.recipe is not None:
         return d.recipe
     for flag, value in engine_of(d.engine).tuning_flags.items():
@@ -136,15 +133,18 @@ def levels(d: Deployment) -> tuple[str, ...]:
         pairs.append((width, "cache=auto"))
     # what servers of many users have in common is a level: it is what one of them tells of another
     many = engine_of(d.engine).serves_many
-    era, today = era_of(d.engine, d.version_asked)
+    era, today = era_of(d.engine, d.version)
     if many:
         of = (engine, f"era={era}")
         pairs += [of, *((*of, x) for x in (generation, gpu, kind, shape, tp))]
         # a vendor's cards for servers have kernels of their own, which its other cards do not share
         pairs.append((*of, vendor, f"board={'single' if device.scale_up is None else 'linked'}"))
     if many and today:
-        recipe = f"recipe={recipe_of(d)}"
+        known = recipe_of(d)
+        recipe = f"recipe={'tuned' if known == 'tuned' else 'default'}"
         found += ["served=new", recipe, f"stream={_streamed(d)}"]
+        if known == "unknown":
+            found.append(UNKNOWN_RECIPE)
         pairs += [(recipe, kind), (engine, recipe), (recipe, generation)]
         pairs.append((engine, recipe, generation, kind))
     else:  # what others make of a card says little of what today's servers do

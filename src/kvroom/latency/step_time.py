@@ -324,7 +324,7 @@ class Clock:
         off = none(self.draft.work)
         first = self.draft._terms(requests, prompt_tokens, off, chunks=chunks, prompts=0.0)
         later = self.draft._terms(requests, 0.0, off, chunks=chunks)
-        own = self.k.scale * self.k.draft_s * self.drafting.drafted if requests else 0.0
+        own = chunks * self.k.scale * self.k.draft_s * self.drafting.drafted
         return first.seconds + (self.drafting.drafted - 1) * later.seconds + own
 
     def _domain(self, tokens: float) -> float:

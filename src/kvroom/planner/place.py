@@ -41,7 +41,6 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
     engine, flags = engine_of(scenario.engine), scenario.engine_args
-    version_asked = scenario.engine_version
     model = overrides.model_of(scenario.model, engine, flags, paths=paths)
     model = engine.as_served(model)
     scenario, notes = engine.prepare(scenario, model, device)
@@ -85,7 +84,6 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
         version=scenario.engine_version,
-        version_asked=version_asked,
         recipe=scenario.recipe,
         args=args,
         known_bytes=scenario.known_bytes or {},
