@@ -14,13 +14,14 @@ START = Coefficients(
     wide_mu=0.85, narrow_mu=0.55, attention_mu=0.45, expert_mu=0.8,
     layer_s=45e-6, layer_width=0.25, expert_layer_s=25e-6, latent_layer_s=20e-6, indexer_layer_s=25e-6,
     state_layer_s=15e-6, reduce_s=5e-6, link_eta=0.5, exchange_s=15e-6, stage_s=100e-6,
-    request_s=15e-6, token_s=0.5e-6, step_s=0.3e-3, draft_s=0.3e-3, routing=0.85, expert_width=150.0, scale=1.0,
-    first_s=30e-3, first_scale=1.0, alone=0.3, burst=0.15, wait=1.0, intake=0.6, room=1.0,
+    request_s=15e-6, token_s=0.5e-6, step_s=0.3e-3, draft_s=0.3e-3, routing=0.85, expert_width=150.0,
+    scale=1.0, first_s=30e-3, first_scale=1.0, alone=0.3, burst=0.15, wait=1.0, intake=0.6, room=1.0,
 )  # fmt: skip
 OVERALL = dict.fromkeys(NAMES, 0.4) | {
     "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4, "first_scale": 0.4,
     "wide_mu": 0.15, "narrow_mu": 0.15, "room": 0.1, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
-    "alone": 1.0, "burst": 1.0, "wait": 0.7, "intake": 0.5, "first_s": 0.7, "step_s": 0.7, "request_s": 0.7, "token_s": 0.7,
+    "alone": 1.0, "burst": 1.0, "wait": 0.7, "intake": 0.5, "first_s": 0.7, "step_s": 0.7,
+    "request_s": 0.7, "token_s": 0.7,
 }  # fmt: skip
 # fmt: off
 EFFECTS: dict[str, dict[str, float]] = {

@@ -43,7 +43,9 @@ def roofline_s(p: Point) -> float | None:
     read = flops = 0.0
     for stage, a in zip(p.work.stages, p.work.decoding(tokens), strict=True):
         read += stage.wide_bytes + stage.narrow_bytes + each * (a.cache_bytes + a.state_bytes)
-        flops += each * (2 * (stage.wide_params + stage.narrow_params + stage.head_params) + a.flops)
+        flops += each * (
+            2 * (stage.wide_params + stage.narrow_params + stage.head_params) + a.flops
+        )
         for e in stage.experts:
             share = e.active / e.count
             read += e.bytes * (1 - (1 - share) ** each)
@@ -57,7 +59,7 @@ def lines_of(points: list[Point], fit: Fit, inside: Residuals) -> dict[Key, Line
         p = points[i]
         span = Timing.of(p.deployment, p.rates).span(metric_of(p, m), 1.0)
         roof = None
-        if m != "ttft" and p.load is None or (p.load and p.load.requests_per_s is None):
+        if (m != "ttft" and p.load is None) or (p.load and p.load.requests_per_s is None):
             seconds = roofline_s(p)
             if m == "whole" and p.load is not None:
                 seconds = seconds and seconds * p.load.output_tokens
@@ -80,8 +82,7 @@ def load_of(p: Point) -> str:
 GROUPS: dict[str, Callable[[Point], str]] = {
     "card and engine": lambda p: f"{p.gpu}, {p.engine}",
     "engine and release": lambda p: (
-        f"{p.engine}, {era_of(p.engine, p.deployment.version)[0]}"
-        f", {recipe_of(p.deployment)} recipe"
+        f"{p.engine}, {era_of(p.engine, p.deployment.version)[0]}, {recipe_of(p.deployment)} recipe"
     ),
     "kind of model": lambda p: p.kind,
     "load": load_of,
@@ -153,11 +154,12 @@ def page(points: list[Point], lines: dict[Key, Line], out: dict[str, Residuals])
     yield "# How accurate the times are"
     yield ""
     yield (
-        f"{len(lines):,} measurements of {len(points):,} published runs, each asked with the flags, layout and"
-        " lengths that it had. The table is made by `python benchmarks/board.py DATA --write`; the fit that it"
-        " holds against them is `python benchmarks/calibrate_times.py`. Median and p90 are of the relative"
-        " error, bias is predicted over measured in the median, in band is how many lie inside the plan's 80 %"
-        " band, roofline is the median error of the larger of bytes over bandwidth and arithmetic over peak."
+        f"{len(lines):,} measurements of {len(points):,} published runs, each asked with the flags, layout"
+        " and lengths that it had. `python benchmarks/board.py DATA --write` makes this page;"
+        " `python benchmarks/calibrate_times.py` makes the fit that it holds against them. Median and p90 are"
+        " of the relative error, bias is predicted over measured in the median, in band is how many lie"
+        " inside the plan's 80 % band, roofline is the median error of the larger of bytes over bandwidth"
+        " and arithmetic over peak."
     )
     yield ""
     yield f"The worst first: {'; '.join(worst)} are off most. What the fit has never seen:"

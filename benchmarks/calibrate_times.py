@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,9 @@ def by_kind(fit: Fit, residuals: Residuals) -> dict[str, list[float]]:
 
 def bands(fit: Fit, out: Mapping[str, Residuals]) -> dict[str, dict[str, float]]:
     """Half widths where the setting was measured, and what each novelty adds (in squares)."""
-    known = {g: max(SMALLEST_BAND, wide(r)) for g, r in by_kind(fit, out["fifth of a setting"]).items()}
+    known = {
+        g: max(SMALLEST_BAND, wide(r)) for g, r in by_kind(fit, out["fifth of a setting"]).items()
+    }
     made = {g: {"known": round(w, 3)} for g, w in known.items()}
     for name, (novelty, _) in LEFT_OUT.items():
         if novelty is not None:
@@ -176,26 +179,34 @@ def fitted(points: Sequence[Point]) -> tuple[Fit, Any, Linear, dict[str, Residua
 Groups = Callable[[Point, str], Iterable[str]]
 
 
-def show(title: str, fit: Fit, residuals: Residuals, groups: Groups, widths: Any = None) -> None:
-    """Median and ninetieth percentile of the error, bias, and the share inside ``widths``."""
-    found: dict[str, list[tuple[float, bool]]] = {}
-    for key, r in residuals.items():
-        held = widths is not None and abs(r) <= widths[key]
-        for g in groups(fit.points[key[0]], key[1]):
-            found.setdefault(g, []).append((r, held))
+def show(title: str, fit: Fit, residuals: Residuals, groups: Groups) -> None:
+    """Median and ninetieth percentile of the error, and bias."""
+    found: dict[str, list[float]] = {}
+    for (i, m), r in residuals.items():
+        for g in groups(fit.points[i], m):
+            found.setdefault(g, []).append(r)
     print(title)
-    for g, rows in sorted(found.items()):
-        if len(rows) < LEAST_ROWS:
+    for g, logs in sorted(found.items()):
+        if len(logs) < LEAST_ROWS:
             continue
-        logs, held = (np.array(x) for x in zip(*rows, strict=True))
         errors = np.abs(np.expm1(logs))
-        inside = "" if widths is None else f"  in band {100 * np.mean(held):3.0f} %"
         print(
-            f"    {g:58s} n {len(rows):5d}  median {100 * np.median(errors):5.1f} %"
-            f"  p90 {100 * np.quantile(errors, 0.9):6.1f} %  bias {np.exp(np.median(logs)):.2f}"
-            + inside,
+            f"    {g:58s} n {len(logs):5d}  median {100 * np.median(errors):5.1f} %"
+            f"  p90 {100 * np.quantile(errors, 0.9):6.1f} %  bias {np.exp(np.median(logs)):.2f}",
             flush=True,
         )
+
+
+def where(p: Point, m: str) -> Iterable[str]:
+    yield f"{metric_of(p, m)} {p.source} {p.gpu} {p.engine}"
+    yield f"{m} all"
+
+
+def left_out_groups(name: str, of: Callable[[Point], str], p: Point, m: str) -> Iterable[str]:
+    yield f"{m} all"
+    yield f"{metric_of(p, m)} {p.kind}"
+    if name in ("source", "card", "model", "engine"):
+        yield f"{m} [{of(p)}]"
 
 
 def main() -> None:
@@ -211,15 +222,9 @@ def main() -> None:
     inside: Residuals = dict(zip(lin.keys, map(float, lin.r), strict=True))
     usual = bands(fit, out)
     own = own_bands(fit, out["fifth of a setting"], usual)
-    where: Groups = lambda p, m: (f"{metric_of(p, m)} {p.source} {p.gpu} {p.engine}", f"{m} all")
     show("in sample", fit, inside, where)
     for name, (_, of) in LEFT_OUT.items():
-        few: Groups = lambda p, m, of=of, name=name: (  # type: ignore[misc]
-            f"{m} all",
-            f"{metric_of(p, m)} {p.kind}",
-            *((f"{m} [{of(p)}]",) if name in ("source", "card", "model", "engine") else ()),
-        )
-        show(f"one {name} left out", fit, out[name], few)
+        show(f"one {name} left out", fit, out[name], partial(left_out_groups, name, of))
     if args.out:
         old = json.loads(args.out.read_text()) if args.out.exists() else {}
         made = table(fit, effects) | {

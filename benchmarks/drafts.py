@@ -46,7 +46,8 @@ def chance(drafted: int, accepted: float) -> float:
 @lru_cache(maxsize=1024)
 def token_s(config: str, row: str, spec: str) -> float:
     """Seconds a token, with or without drafts."""
-    (model, dtype, tp), r = MODELS[json.loads(row)["model"]], json.loads(row)
+    r = json.loads(row)
+    _, dtype, tp = MODELS[r["model"]]
     question: dict[str, Any] = {
         "model": config,
         "weight_dtype": dtype,

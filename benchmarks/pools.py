@@ -90,7 +90,10 @@ def main() -> None:
     for row, w in found:
         s = w.plan.serving
         assert s.ttft_s is not None and s.tpot_s is not None
-        off = (log(s.ttft_s * 1e3 / first_ms(row)), log(s.tpot_s * 1e3 / row["measured"]["tpot_ms"]))
+        off = (
+            log(s.ttft_s * 1e3 / first_ms(row)),
+            log(s.tpot_s * 1e3 / row["measured"]["tpot_ms"]),
+        )
         for group in ("all", f"{row['family']} {row['gpu']} {row['engine']}"):
             groups.setdefault(group, []).append(off)
     for group, each in sorted(groups.items()):

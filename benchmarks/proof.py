@@ -36,10 +36,11 @@ import click
 
 from engine import models, server
 from kvroom.errors import KvroomError
+from kvroom.observe.prove import session
 from kvroom.observe.prove.proof import Proof
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui import proof_page
-from kvroom.ui.terminal import prove as face
+from kvroom.ui import codec, proof_page
+from kvroom.ui.terminal import prove
 
 MODEL = {
     **models.LLAMA,
@@ -121,9 +122,11 @@ def ask(room: Path, machine: dict[str, Any], on: str, record: Path) -> None:
             if not run.address:
                 print(run.log[-3000:])
                 raise KvroomError("engine", title, "did not start", "Its log stands above.")
-            runs.append(face.ask(run.address, scenario, title, face.Wishes(parts, 1, run.pid)))
-            about = {**face.about(scenario, run.pid), "cores of the engine": on}
-        face.record(str(record), runs, about)
+            runs.append(
+                session.measured(run.address, scenario, parts, title=title, seed=1, pid=run.pid)
+            )
+            about = {**session.about(scenario, run.pid), "cores of the engine": on}
+        record.write_text(json.dumps(session.record_of(runs, about)) + "\n", "utf-8")
 
 
 def holds(proofs: Sequence[Proof]) -> bool:
@@ -160,8 +163,8 @@ def carry_out() -> int:
         on = cores()
         with tempfile.TemporaryDirectory() as name:
             ask(Path(name), probe(Path(name), on), on, record)
-    proofs, about = face.read(str(record))
-    text = face.show(proofs, about)
+    proofs, about = session.read_record(codec.read_json(str(record), "record"), str(record))
+    text = prove.show(proofs, about)
     (given.out / "proof.html").write_text(proof_page.render(proofs, about), "utf-8")
     (given.out / "proof.txt").write_text(click.unstyle(text) + "\n", "utf-8")
     click.echo(text)

@@ -1,17 +1,16 @@
 """Random fleets over the random engines of ``serving``, to be held against one engine or each other."""
 
-from kvroom.engines.vllm.scheduler import Settings
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.kvcache.extents import ExtentPool
-from kvroom.kvcache.request import Sequence
 from kvroom.latency.clock import Reach, StepClock
-from kvroom.simulator.cluster import Managed, Pool
-from kvroom.simulator.event_engine import Server
-from kvroom.simulator.feed import LiveHashes
-from kvroom.simulator.handover import Receiver, Wire
-from kvroom.simulator.loop import Stepper
-from kvroom.simulator.replicas import Autoscale, Failures, Ledger, Replica
-from kvroom.simulator.router import POLICIES, Router, Routing
-from kvroom.simulator.script import Engine, Group
+from kvroom.scenario.cluster import ROUTING_POLICIES, Routing
+from kvroom.simulator.event_engine import EventEngine
+from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
+from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica
+from kvroom.simulator.router import Router
+from kvroom.simulator.step_engine import StepEngine
+from kvroom.simulator.transfer import TransferConnector, TransferLinks
 from serving import Case, Noted
 
 S = 1000
@@ -23,25 +22,27 @@ def queue(places, clock=None):
     flat = StepClock(
         step_ps=S, request_ps=0, token_ps=0, prompt_ps=0, reaches=(Reach(context_ps=0, pairs_ps=0),)
     )
-    settings = Settings(max_num_batched_tokens=10**6, max_num_seqs=places, max_model_len=10**6)
-    engine = Engine(
+    settings = SchedulerConfig(
+        max_num_batched_tokens=10**6, max_num_seqs=places, max_model_len=10**6
+    )
+    engine = SchedulerSetup(
         num_gpu_blocks=10**6,
-        groups=(Group(type="full", block_size=16),),
+        groups=(GroupSpec(type="full", block_size=16),),
         enable_prefix_caching=False,
         prefix_cache_retention_interval=0,
-        settings=settings,
+        config=settings,
     )
     return Case(engine, clock or flat, 1, [])
 
 
-class NotedLedger(Ledger, Noted):
-    """A Ledger that keeps what each request met."""
+class NotedLedger(ClusterOutcome, Noted):
+    """A ClusterOutcome that keeps what each request met."""
 
     def __init__(self, replicas):
         Noted.__init__(self)
         self.replicas = replicas
-        self.tell = {}
-        self.on_computed = self.release = None
+        self.routers = {}
+        self.on_prefilled = self.on_drop = None
 
 
 def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **more):
@@ -64,8 +65,8 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
     def make(place):
         told = after if follow else None
         if jumps:
-            server = Server(
-                engine.settings,
+            server = EventEngine(
+                engine.config,
                 ExtentPool(usable, case.unit),
                 case.clock,
                 ledger,
@@ -77,31 +78,19 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
                 router.views[place].watch(server)
             return server
 
-        def sequence(live):
-            made = Sequence(
-                live.index,
-                live.arrival_ps,
-                live.prompt,
-                live.total - live.prompt,
-                hashes=LiveHashes(live, case.unit),
-                priority=live.priority,
-            )
-            made.known = live.known
-            return made
-
-        return Stepper(engine.scheduler(), case.clock, ledger, sequence, follow=told)
+        return StepEngine(engine.scheduler(), case.clock, ledger, follow=told, unit=case.unit)
 
     replicas += [
         Replica(place=p, make=make, blocks=usable, cold_ps=more.get("cold_ps", 0))
         for p in range(count)
     ]
-    pool = Pool(
+    pool = RoutedPool(
         replicas=replicas,
         router=router,
         begin=more.get("begin", count),
         scale=more.get("scale"),
     )
-    fleet = Managed([pool], ledger, failures=more.get("failures"), linked=follow is not None)
+    fleet = ManagedCluster([pool], ledger, failures=more.get("failures"), linked=follow is not None)
     fleet.follow = follow
     return fleet, ledger
 
@@ -113,35 +102,35 @@ def split_fleet(case, prefill, decode, *, rate, latency_s=0.0, layerwise=False, 
     usable, size = engine.num_gpu_blocks - 1, engine.groups[0].block_size
     replicas: list = []
     ledger = NotedLedger(replicas)
-    wire = Wire(
+    links = TransferLinks(
         bytes_per_s=rate,
         latency_s=latency_s,
         layerwise=layerwise,
         layers=4,
         request_bytes=lambda tokens: tokens,
-        longest_tokens=engine.settings.max_model_len,
+        longest_tokens=engine.config.max_model_len,
     )
     room = [usable * size] * (prefill + decode)
     routers = [Router(Routing(policy=p), room) for p in ("round-robin", "least-loaded")]
 
     def make(place):
-        bringer = Receiver(wire, place, fleet.release) if place >= prefill else None
-        return Server(
-            engine.settings,
+        connector = TransferConnector(links, place, fleet.release) if place >= prefill else None
+        return EventEngine(
+            engine.config,
             ExtentPool(usable, case.unit),
             case.clock,
             ledger,
             block_tokens=size,
             caching=engine.enable_prefix_caching,
-            bringer=bringer,
+            connector=connector,
         )
 
     replicas += [Replica(place=p, make=make, blocks=usable) for p in range(prefill + decode)]
     pools = [
-        Pool(replicas=replicas[:prefill], router=routers[0], begin=prefill),
-        Pool(replicas=replicas[prefill:], router=routers[1], begin=decode),
+        RoutedPool(replicas=replicas[:prefill], router=routers[0], begin=prefill),
+        RoutedPool(replicas=replicas[prefill:], router=routers[1], begin=decode),
     ]
-    fleet = Managed(pools, ledger, failures=failures, wire=wire)
+    fleet = ManagedCluster(pools, ledger, failures=failures, links=links)
     return fleet, ledger
 
 
@@ -170,7 +159,7 @@ def some_fleet(dice, case, **given):
             low=0.4,
         )
     settings = {
-        "policy": dice.choice(POLICIES),
+        "policy": dice.choice(ROUTING_POLICIES),
         "stale_s": dice.choice([0.0, 0.0, 3e-10, 1e-8]),
         "begin": begin,
         "scale": scale,

@@ -3,17 +3,15 @@
 from dataclasses import dataclass
 from random import Random
 
-from kvroom.engines.vllm.scheduler import Settings
-from kvroom.kvcache.connector import Brought
-from kvroom.kvcache.extents import ExtentPool, Holding
-from kvroom.kvcache.request import Sequence
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.kvcache.connector import RemoteHit
+from kvroom.kvcache.extents import ExtentPool, RequestExtents
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PAIRS, Reach, StepClock
-from kvroom.simulator.event_engine import Server
-from kvroom.simulator.feed import LiveHashes
-from kvroom.simulator.live import Live
-from kvroom.simulator.loop import Stepper
+from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.metrics import Outcome
-from kvroom.simulator.script import Engine, Group
+from kvroom.simulator.step_engine import StepEngine
 
 
 class Noted(Outcome):
@@ -28,7 +26,7 @@ class Noted(Outcome):
 
     def first(self, live):
         super().first(live)
-        self.first_ps[live.index] = live.first_ps
+        self.first_ps[live.index] = live.first_token_ps
 
     def done(self, live, end):
         super().done(live, end)
@@ -54,7 +52,7 @@ class Noted(Outcome):
 class Case:
     """An engine with a full-attention group, its clock, and who comes."""
 
-    engine: Engine
+    engine: SchedulerSetup
     clock: StepClock
     unit: int
     requests: list  # (arrival_ps, prompt, output, names, named, priority)
@@ -63,67 +61,57 @@ class Case:
         """The requests anew, each with what it can share."""
         sharing = self.engine.enable_prefix_caching
         for index, (arrival, prompt, output, names, named, priority) in enumerate(self.requests):
-            held = Holding(names, named) if sharing and named else None
-            live = Live(index, arrival, prompt, output, held)
+            held = RequestExtents(names, named) if sharing and named else None
+            live = ServedRequest(index, arrival, prompt, output, extents=held)
             live.priority = priority
             yield live
 
 
-def jumped(case, random=None, bringer=None):
-    """The Server and its Noted outcome once all are served; pushed piecemeal where ``random`` says so."""
+def jumped(case, random=None, connector=None):
+    """The EventEngine and its Noted outcome once all are served; pushed piecemeal where ``random`` says."""
     out, engine = Noted(), case.engine
-    server = Server(
-        engine.settings,
+    server = EventEngine(
+        engine.config,
         ExtentPool(engine.num_gpu_blocks - 1, case.unit),
         case.clock,
         out,
         block_tokens=engine.groups[0].block_size,
         caching=engine.enable_prefix_caching,
-        bringer=bringer,
-        notices=bringer,
+        connector=connector,
+        events=connector,
     )
     for live in case.lives():
         server.push(live)
         if random is not None and random.random() < 0.3:
-            server.advance(live.arrival_ps)
+            server.advance(live.arrival)
     assert server.advance()
     return server, out
 
 
-def stepped(case, bringer=None, *, glides=False):
-    """The Stepper and its Noted outcome once all are served: pass by pass, or gliding over decodes and what
-    changes nothing."""
+def stepped(case, connector=None, *, runs=False):
+    """The StepEngine and its Noted outcome once all are served: step by step, or in runs of decode steps."""
     out = Noted()
-
-    def sequence(live):
-        hashes = LiveHashes(live, case.unit)
-        tokens = live.total - live.prompt
-        return Sequence(
-            live.index, live.arrival_ps, live.prompt, tokens, hashes=hashes, priority=live.priority
-        )
-
-    stepper = Stepper(
+    stepper = StepEngine(
         case.engine.scheduler(),
         case.clock,
         out,
-        sequence,
         unit=case.unit,
-        bringer=bringer,
-        notices=bringer,
+        connector=connector,
+        events=connector,
     )
-    if not glides:
-        stepper.glides = None
-        stepper.rules.cache.quiet = False
+    if not runs:
+        stepper.decode_runs = False
+        stepper.scheduler.cache.quiet = False
     for live in case.lives():
         stepper.push(live)
     assert stepper.advance()
     return stepper, out
 
 
-def same(case, random=None, bringers=(None, None)):
-    """Serve ``case`` both ways and hold one against the other; gives the Server's outcome."""
-    server, fast = jumped(case, random, bringers[0])
-    stepper, slow = stepped(case, bringers[1])
+def same(case, random=None, connectors=(None, None)):
+    """Serve ``case`` both ways and hold one against the other; gives the EventEngine's outcome."""
+    server, fast = jumped(case, random, connectors[0])
+    stepper, slow = stepped(case, connectors[1])
     assert fast.first_ps == slow.first_ps
     assert fast.done_ps == slow.done_ps
     assert fast.gone == slow.gone
@@ -137,10 +125,10 @@ def same(case, random=None, bringers=(None, None)):
     return fast
 
 
-def same_gliding(case):
-    """Serve ``case`` pass by pass and gliding, and hold one against the other."""
+def same_in_runs(case):
+    """Serve ``case`` step by step and in runs of decode steps, and hold one against the other."""
     plain, slow = stepped(case)
-    stepper, fast = stepped(case, glides=True)
+    stepper, fast = stepped(case, runs=True)
     assert fast.first_ps == slow.first_ps
     assert fast.done_ps == slow.done_ps
     assert fast.gone == slow.gone
@@ -149,8 +137,8 @@ def same_gliding(case):
     assert fast.samples() == slow.samples()
     assert stepper.peak_blocks == plain.peak_blocks
     assert stepper.decide == plain.decide
-    assert stepper.rules.cached_keys == plain.rules.cached_keys
-    pools = stepper.rules.cache.pool, plain.rules.cache.pool
+    pools = stepper.scheduler.cache.pool, plain.scheduler.cache.pool
+    assert pools[0].cached == pools[1].cached
     assert pools[0].free == pools[1].free
     assert pools[0].in_use == pools[1].in_use == 0
     return fast
@@ -159,22 +147,22 @@ def same_gliding(case):
 def some_groups(random):
     """Layer groups of several kinds, as models mix them."""
     size = random.choice([2, 4, 8])
-    full = Group(type="full", block_size=size)
-    window = Group(type="sliding_window", block_size=size, reach=random.choice([3, 8, 17]))
-    chunk = Group(type="chunked_local", block_size=size, reach=random.choice([8, 24]))
-    state = Group(type="mamba", block_size=size)
-    wide = Group(type="full", block_size=2 * size)
+    full = GroupSpec(type="full", block_size=size)
+    window = GroupSpec(type="sliding_window", block_size=size, reach=random.choice([3, 8, 17]))
+    chunk = GroupSpec(type="chunked_local", block_size=size, reach=random.choice([8, 24]))
+    state = GroupSpec(type="mamba", block_size=size)
+    wide = GroupSpec(type="full", block_size=2 * size)
     kinds = [(full, window), (window,), (full, chunk), (full, state), (full, window, chunk)]
     return random.choice([*kinds, (full, state, state), (wide, window), (full, window, window)])
 
 
 def some_engine(random):
-    """Settings that make blocks, tokens and places give out."""
+    """SchedulerConfig that make blocks, tokens and places give out."""
     pick = random.choice
     longest = pick([20, 50, 100, 400])
     chunked = random.random() < 0.8
     tokens = pick([4, 8, 16, 32, 100, 1000])
-    settings = Settings(
+    settings = SchedulerConfig(
         max_num_batched_tokens=tokens if chunked else max(tokens, longest),
         max_num_seqs=pick([1, 2, 4, 8, 64]),
         max_model_len=longest,
@@ -185,12 +173,12 @@ def some_engine(random):
         async_scheduling=random.random() < 0.5,
         policy=pick(["fcfs", "fcfs", "priority"]),
     )
-    return Engine(
+    return SchedulerSetup(
         num_gpu_blocks=random.randint(4, 60),
-        groups=(Group(type="full", block_size=pick([1, 2, 4, 16])),),
+        groups=(GroupSpec(type="full", block_size=pick([1, 2, 4, 16])),),
         enable_prefix_caching=random.random() < 0.75,
         prefix_cache_retention_interval=0,
-        settings=settings,
+        config=settings,
     )
 
 
@@ -215,7 +203,7 @@ def some_case(random):
     now = 0
     for _ in range(random.randint(1, 30)):
         now += random.choice([0, random.randint(0, gap)])
-        longest = min(engine.settings.max_model_len + 3, 120)
+        longest = min(engine.config.max_model_len + 3, 120)
         prompt = random.randint(1, random.choice([10, 40, longest]))
         output = random.randint(0, random.choice([3, 30, 60]))
         names, path = [], ()
@@ -248,7 +236,7 @@ def some_chats(random):
         output = random.randint(1, random.choice([3, 30]))
         before = random.choice(said) if said and random.random() < 0.5 else random.choice(systems)
         prompt = before + fresh(random.randint(1, 2 * size + 3))
-        if len(prompt) > engine.settings.max_model_len + 5:
+        if len(prompt) > engine.config.max_model_len + 5:
             prompt = fresh(5)
         whole = prompt + fresh(output)
         said.append(whole)
@@ -259,12 +247,12 @@ def some_chats(random):
 
 
 class Fickle:
-    """A Bringer whose offers depend on who asks and what it finds, and Notices that keep what they hear.
+    """A KVConnector whose offers depend on who asks and what it finds, and KVEvents that keep what they hear.
 
     Some offers are there at once, some late, some hand over all but the last token.
     """
 
-    hears_evictions = True
+    wants_removed = True
 
     def __init__(self, block_tokens, salt, slowest):
         self.block_tokens = block_tokens
@@ -273,25 +261,25 @@ class Fickle:
         self.heard = [([], [], [])]  # by admission: it, the pages filled since, those evicted
         self.late = 0
 
-    def offer(self, live, now, found, limit):
-        dice = Random(f"{self.salt} {live.index} {live.preemptions} {found}")
-        if dice.random() < 0.4 or live.known <= found + 1:
+    def lookup(self, live, now, found, limit):
+        dice = Random(f"{self.salt} {live.index} {live.num_preemptions} {found}")
+        if dice.random() < 0.4 or live.num_tokens <= found + 1:
             return None
         blocks = (limit - found) // self.block_tokens
         tokens = found + dice.randint(0, blocks) * self.block_tokens
         if dice.random() < 0.3:
-            tokens = live.known - 1
+            tokens = live.num_tokens - 1
         if tokens <= found:
             return None
         wait = dice.choice([0, dice.randint(0, self.slowest)])
-        return Brought(tokens, now + wait, "note")
+        return RemoteHit(tokens, now + wait, "note")
 
-    def admitted(self, live, now, found, brought):
+    def allocated(self, live, now, found, brought):
         self.late += brought is not None and brought.ready_ps > now
         self.heard.append(([now, live.index, found, brought], [], []))
 
-    def filled(self, names, blocks):
+    def stored(self, names, blocks):
         self.heard[-1][1].extend([*names, *["unnamed"] * blocks])
 
-    def evicted(self, names, blocks):
+    def removed(self, names, blocks):
         self.heard[-1][2].extend([*names, *["unnamed"] * blocks])

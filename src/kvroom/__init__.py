@@ -7,10 +7,11 @@
 >>> answer.kv.bytes_per_token
 327680
 
-``plan`` answers, ``compare`` sets answers side by side, ``levers`` says what to change, ``search`` what to
-choose; ``simulate`` plays requests, ``reuse`` says what a prefix cache would hold. ``Scenario`` is the
-question, ``Plan`` the answer, ``KvroomError`` what a question that cannot be answered raises. Each is loaded
-when it is first used.
+``plan`` answers, ``explain`` says how each figure comes about, ``compare`` sets answers side by side,
+``levers`` says what to change, ``search`` what to choose, ``launch`` gives the engine's command; ``simulate``
+plays requests, ``reuse`` says what a prefix cache would hold; ``reconcile``, ``calibrate``, ``watch``,
+``prove`` and ``probe`` hold all that against what really happens. ``Scenario`` is the question, ``Plan`` the
+answer, ``KvroomError`` what a question that cannot be answered raises. Each is loaded when it is first used.
 """
 
 from __future__ import annotations
@@ -22,7 +23,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kvroom.answer.plan import Plan
-    from kvroom.api import compare, levers, plan, reuse, search, simulate
+    from kvroom.api import (
+        calibrate,
+        compare,
+        explain,
+        launch,
+        levers,
+        plan,
+        probe,
+        prove,
+        reconcile,
+        reuse,
+        search,
+        simulate,
+        watch,
+    )
     from kvroom.errors import KvroomError
     from kvroom.scenario.scenario import Scenario
 
@@ -32,21 +47,22 @@ __all__ = [
     "Plan",
     "Scenario",
     "__version__",
+    "calibrate",
     "compare",
+    "explain",
+    "launch",
     "levers",
     "plan",
+    "probe",
+    "prove",
+    "reconcile",
     "reuse",
     "search",
     "simulate",
+    "watch",
 ]
 
 _HOMES = {
-    "compare": "kvroom.api",
-    "levers": "kvroom.api",
-    "plan": "kvroom.api",
-    "reuse": "kvroom.api",
-    "search": "kvroom.api",
-    "simulate": "kvroom.api",
     "Plan": "kvroom.answer.plan",
     "Scenario": "kvroom.scenario.scenario",
     "KvroomError": "kvroom.errors",
@@ -54,12 +70,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(home), name)
-    return found
+    value = globals()[name] = getattr(import_module(_HOMES.get(name, "kvroom.api")), name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})

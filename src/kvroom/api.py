@@ -1,37 +1,129 @@
-"""The Python calls: the keys of a Scenario in, a Plan out, or what to change about it."""
+"""Every verb of kvroom: the keys of a Scenario in, an answer out.
+
+The command line, the page's server and notebooks call these and nothing deeper. A question is a model, a
+card and other keys of a Scenario, or a whole Scenario in place of the model.
+
+Three keywords are common to all that read a model. ``hub`` reads the config of a hub id that the catalogue
+does not hold: True asks the Hugging Face hub where the extra ``hub`` is installed, False asks nobody, and a
+function (hub id → config) is asked in its place. ``paths=False`` takes models and cards by name or value
+only, and touches no file: a server's rule. Sizes and tokens may be text with a unit (``"32K"``).
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
-from kvroom.planner.plan import plan as answer
+from kvroom.models.load import HubReader, asking
+from kvroom.planner.plan import Workings
+from kvroom.planner.plan import work as plan_of
 from kvroom.scenario.scenario import Scenario
-from kvroom.units import check_int
+from kvroom.units import check_int, parse_tokens
 
-MOST_ASKED, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
+MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
+    from kvroom.answer.explanation import Explanation
+    from kvroom.hardware.device import Device
+    from kvroom.kvcache.request import ServedRequest
+    from kvroom.launchers.engine_command import EngineCommand
+    from kvroom.models.spec import ModelSpec
+    from kvroom.observe.calibrate import Calibrated
+    from kvroom.observe.probe.machine import Probe
+    from kvroom.observe.prove.proof import Proof
+    from kvroom.observe.reconcile import Reconciliation
+    from kvroom.observe.watch import Sample
+    from kvroom.optimize.cliff import Cliff
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.search.answers import Found
-    from kvroom.planner.results import Comparison, Reused, Simulation
+    from kvroom.optimize.search.workers import MakePool, Progress
+    from kvroom.optimize.split import Splits
+    from kvroom.optimize.sweep import Curve
+    from kvroom.planner.comparison import Comparison
+    from kvroom.planner.reuse import TraceReuse
+    from kvroom.planner.simulate import Objective
+    from kvroom.planner.simulation import Simulation
+    from kvroom.simulator.frames import Frame
+    from kvroom.simulator.script_results import ScriptResult
+    from kvroom.simulator.timeline import Watch
     from kvroom.workloads.requests import Request
+    from kvroom.workloads.traces.reader import Held
+
+ModelInput = str | os.PathLike[str] | Mapping[str, Any] | Scenario
+"""A name, a path, ``{"config": {…}}``; or the whole question."""
+GpuInput = str | os.PathLike[str] | Mapping[str, Any] | None
+"""A card's name, a machine file, an inline card."""
+
+
+class ScenarioKeys(TypedDict, total=False):
+    """The other keys of a Scenario, as Python and JSON write them."""
+
+    gpu_count: int
+    tp: int
+    pp: int
+    dp: int
+    ep: int
+    dcp: int
+    weight_dtype: str | None
+    kv_dtype: str
+    context_tokens: int | str | None
+    encoder_tokens: int | str | None
+    concurrency: int | None
+    engine: str
+    engine_version: str | None
+    engine_args: Mapping[str, Any]
+    workload: Mapping[str, Any] | None
+    tiers: Sequence[Any] | None
+    replicas: int
+    routing: str | Mapping[str, Any] | None
+    fleet: Mapping[str, Any] | None
+    disaggregation: Mapping[str, Any] | None
+    speculation: str | Mapping[str, Any] | None
+    calibration: str | os.PathLike[str] | Mapping[str, Any] | None
+    known_bytes: Mapping[str, Any] | None
+    allow_overcommit: bool
+
+
+def scenario(model: ModelInput, gpu: GpuInput = None, **keys: Unpack[ScenarioKeys]) -> Scenario:
+    """The question, checked; KvroomError names the key, its value and the fix."""
+    if isinstance(model, Scenario):
+        return model
+    given: dict[str, Any] = {"model": model, "gpu": gpu, **keys}
+    if gpu is None:
+        del given["gpu"]
+    return Scenario.from_dict({k: _text_of_path(v) for k, v in given.items()})
+
+
+def workings(
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Workings:
+    """The Plan with what it was made of: the deployment, the engine's answer, the times."""
+    with _asking(hub):
+        return plan_of(scenario(model, gpu, **keys), paths=paths)
 
 
 def plan(
-    model: str | os.PathLike[str] | Mapping[str, Any],
-    gpu: str | os.PathLike[str] | Mapping[str, Any],
-    **keys: Any,
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
 ) -> Plan:
     """Where every byte goes, how many requests fit, what a step moves.
 
-    ``model`` is a name, a path or ``{"config": {…}}``; ``gpu`` a card's name, a machine file or an
-    inline card; ``keys`` are the other keys of a Scenario (``gpu_count``, ``context_tokens``,
-    ``kv_dtype`` …). Sizes and tokens may be text with a unit. Raises KvroomError, which names the key,
-    its value and the fix; a deployment that does not fit is an answer.
+    ``keys`` are the other keys of a Scenario (``gpu_count``, ``context_tokens``, ``kv_dtype`` …). Raises
+    KvroomError, which names the key, its value and the fix; a deployment that does not fit is an answer.
 
     >>> small = plan("llama-3-8b", "RTX-4090", engine="arithmetic", context_tokens="8K")
     >>> small.verdict.fits, small.capacity.ceiling.requests
@@ -40,94 +132,49 @@ def plan(
     Traceback (most recent call last):
     kvroom.errors.KvroomError: context_tokens: '8G' has an unknown unit 'G'. Write 32768, 32K or 1M.
     """
-    return answer(Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys}))
+    return workings(model, gpu, hub=hub, paths=paths, **keys).plan
 
 
-def levers(
-    model: str | os.PathLike[str] | Mapping[str, Any],
-    gpu: str | os.PathLike[str] | Mapping[str, Any],
+def explain(
+    model: ModelInput,
+    gpu: GpuInput = None,
     *,
-    by: str = "requests",
-    together: Sequence[str] | None = None,
-    simulate: bool = False,
-    **keys: Any,
-) -> Levers:
-    """Every lever of a question, ranked ``by`` requests, step, ttft or cost.
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> tuple[Explanation, ...]:
+    """Every figure of the Plan with its formula, the formula with its numbers, and its source.
 
-    Arguments are those of ``plan``; ``together`` names levers to combine, ``simulate`` serves the workload
-    with those that only serving shows (``served``). The answer has ``before``,
-    ``levers``, ``together``, ``waterfall`` and ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars
-    or pandas) and ``to_html()`` turn it into other shapes. Raises KvroomError as ``plan`` does.
-
-    >>> found = levers("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K", engine="arithmetic")
-    >>> found.before.requests, found.first.lever.id, found.first.after.requests
-    (16, 'kv_dtype=fp8', 33)
-    >>> found.first.changes
-    {'kv_dtype': 'fp8'}
+    >>> told = explain("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K", engine="arithmetic")
+    >>> {e.figure: e.numbers for e in told}["kv.bytes_per_token"]
+    '80 × 8 × 2 × 128 × 2'
     """
-    from kvroom.optimize.levers.rank import levers as ranked
+    from kvroom.planner.explain import explain as explained
 
-    together = [together] if isinstance(together, str) else together
-    asked = Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys})
-    return ranked(asked, by=by, together=together, simulate=simulate)
+    return explained(workings(model, gpu, hub=hub, paths=paths, **keys))
 
 
-def search(
-    model: str | os.PathLike[str] | Mapping[str, Any],
+def sweep(
+    key: str,
+    model: ModelInput,
+    gpu: GpuInput = None,
     *,
-    slo: str = "",
-    users: int | None = None,
-    rate: float | None = None,
-    space: Mapping[str, Any] | None = None,
-    simulate: int = 8,
-    seed: int = 0,
-    journal: str | None = None,
-    jobs: int = 1,
-    **keys: Any,
-) -> Found:
-    """Which hardware, layout and settings serve a workload within its objectives, the cheapest first.
+    hub: HubReader | bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Curve:
+    """A curve of figures over one key: ``"batch=1..512"``, ``"kv_dtype=bf16,fp8"``.
 
-    ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. The load is ``users`` at once or ``rate`` requests a
-    second; with neither, the cheapest million tokens are sought. ``space`` narrows the choice: ``gpus``,
-    ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
-    ``max_gpus``. ``simulate``
-    answers are borne out by simulation, ``jobs`` processes share the work, ``journal`` is a file to go on
-    from. Other ``keys`` are those of a Scenario (``workload``, ``context_tokens`` …). The answer has
-    ``answers``, ``pareto``, ``nearest`` and ``sentence``, and the shapes that ``levers`` has. Raises
-    KvroomError for a question that contradicts itself.
-
-    >>> found = search(
-    ...     "llama-3-8b", slo="tpot_p95=50ms", users=16, simulate=0,
-    ...     workload={"input_tokens": 1000, "output_tokens": 200},
-    ...     space={"gpus": ["L4", "L40S"], "counts": [1]},
-    ... )
-    >>> len(found.answers) > 0, found.answers[0].scenario.gpu_count
-    (True, 1)
+    >>> curve = sweep("context=8K..32K", "llama-3-70b", "80GB", gpu_count=4, engine="arithmetic")
+    >>> [int(point.row()["requests"]) for point in curve.points]
+    [66, 33, 16]
     """
-    from kvroom.optimize.search.search import search as hunt
-    from kvroom.optimize.search.space import Space
-    from kvroom.optimize.search.workers import processes
+    from kvroom.optimize.sweep import curve
 
-    given = keys.pop("workload", None) or {}
-    if not isinstance(given, Mapping):
-        raise KvroomError("workload", given, "is not an object", "Write {'input': …, 'output': …}.")
-    workload = dict(given)
-    workload |= {"concurrency": users} if users is not None else {}
-    workload |= {"requests_per_s": rate} if rate is not None else {}
-    asked = {"model": _given(model), "gpu": "H100-SXM", "workload": workload or None, **keys}
-    usual = {"gpus": [_given(keys["gpu"])]} if "gpu" in keys else {}
-    return hunt(
-        Scenario.from_dict(asked),
-        slo or "",
-        space=Space.from_dict(usual if space is None else space),
-        simulate=check_int("simulate", simulate, low=0, high=MOST_ASKED),
-        seed=seed,
-        journal=journal,
-        pool=processes(check_int("jobs", jobs, low=1, high=MOST_ASKED)),
-    )
+    with _asking(hub):
+        return curve(scenario(model, gpu, **keys), key)
 
 
-def compare(*questions: Scenario | Mapping[str, Any]) -> Comparison:
+def compare(*questions: Scenario | Mapping[str, Any], hub: HubReader | bool = True) -> Comparison:
     """Plans of two or more questions side by side, each a Scenario or its keys.
 
     The answer has ``plans`` and ``differences()``, and the shapes that ``levers`` has: a row a Plan. Raises
@@ -138,35 +185,130 @@ def compare(*questions: Scenario | Mapping[str, Any]) -> Comparison:
     >>> found.differences(), [row["requests"] for row in found.rows()]
     (['context_tokens'], [16, 66])
     """
-    from kvroom.planner.results import Comparison
+    from kvroom.planner.comparison import Comparison
 
     if len(questions) < 2:
         fix = "Give two or more questions."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
-    return Comparison(plans=tuple(answer(_question(q)) for q in questions))
+    with _asking(hub):
+        return Comparison(plans=tuple(plan_of(_one_of(q)).plan for q in questions))
+
+
+def levers(
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    by: str = "requests",
+    together: Sequence[str] | None = None,
+    simulate: bool = False,
+    hub: HubReader | bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Levers:
+    """Every lever of a question, ranked ``by`` requests, step, ttft or cost.
+
+    ``together`` names levers to combine, ``simulate`` serves the workload with those that only serving shows
+    (``served``). The answer has ``before``, ``levers``, ``together``, ``waterfall`` and ``first``;
+    ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into other shapes.
+    Raises KvroomError as ``plan`` does.
+
+    >>> found = levers("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K", engine="arithmetic")
+    >>> found.before.requests, found.first.lever.id, found.first.after.requests
+    (16, 'kv_dtype=fp8', 33)
+    >>> found.first.changes
+    {'kv_dtype': 'fp8'}
+    """
+    from kvroom.optimize.levers.rank import levers as ranked
+
+    together = [together] if isinstance(together, str) else together
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        return ranked(question, by=by, together=together, simulate=simulate)
+
+
+def search(
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    slo: str = "",
+    users: int | None = None,
+    rate: float | None = None,
+    space: Mapping[str, Any] | None = None,
+    simulate: int = 8,
+    seed: int = 0,
+    journal: str | None = None,
+    jobs: int = 1,
+    pool: MakePool | None = None,
+    progress: Progress | None = None,
+    hub: HubReader | bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Found:
+    """Which hardware, layout and settings serve a workload within its objectives, the cheapest first.
+
+    ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. The load is ``users`` at once or ``rate`` requests a
+    second; with neither, the cheapest million tokens are sought. ``space`` narrows the choice: ``gpus``,
+    ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
+    ``max_gpus``; without it a ``gpu`` that is named is the only one. ``simulate`` answers are borne out by
+    simulation, ``jobs`` processes (or the executors of ``pool``) share the work, ``journal`` is a file to go
+    on from, ``progress`` is told (stage, done, of how many). The answer has ``answers``, ``pareto``,
+    ``nearest`` and ``sentence``, and the shapes that ``levers`` has. Raises KvroomError for a question that
+    contradicts itself.
+
+    >>> found = search(
+    ...     "llama-3-8b", slo="tpot_p95=50ms", users=16, simulate=0,
+    ...     workload={"input_tokens": 1000, "output_tokens": 200},
+    ...     space={"gpus": ["L4", "L40S"], "counts": [1]},
+    ... )
+    >>> len(found.answers) > 0, found.answers[0].scenario.gpu_count
+    (True, 1)
+    """
+    from kvroom.optimize.search.search import search as searched
+    from kvroom.optimize.search.space import Space
+    from kvroom.optimize.search.workers import processes
+
+    if not isinstance(model, Scenario):
+        keys["workload"] = _load(keys.get("workload"), users, rate)
+    usual = {} if gpu is None else {"gpus": [_text_of_path(gpu)]}
+    with _asking(hub):
+        return searched(
+            scenario(model, "H100-SXM" if gpu is None else gpu, **keys),
+            slo or "",
+            space=Space.from_dict(usual if space is None else space),
+            simulate=check_int("simulate", simulate, low=0, high=MOST_ANSWERS),
+            seed=seed,
+            journal=journal,
+            pool=pool or processes(check_int("jobs", jobs, low=1, high=MOST_ANSWERS), _reader(hub)),
+            progress=progress,
+        )
 
 
 def simulate(
-    model: str | os.PathLike[str] | Mapping[str, Any],
-    gpu: str | os.PathLike[str] | Mapping[str, Any],
+    model: ModelInput,
+    gpu: GpuInput = None,
     *,
     trace: str | os.PathLike[str] | Iterable[Request] | None = None,
-    slo: str = "",
+    slo: str | tuple[Objective, ...] = "",
     seed: int | None = None,
     seeds: int = 1,
-    hash_tokens: int | None = None,
+    hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     keep_requests: bool = True,
-    **keys: Any,
+    on_end: Callable[[ServedRequest, int | None], None] | None = None,
+    watch: Watch | None = None,
+    on_frame: Callable[[Frame], None] | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
 ) -> Simulation:
     """Requests played through the engine's own rules on the deployment of a question.
 
-    Arguments are those of ``plan``. Requests come from ``trace`` (a file, or ``Request`` objects in order of
-    arrival), else from the ``workload`` among ``keys``, drawn with ``seed``; over several ``seeds`` the
-    figures have ``bands``. ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. ``hash_tokens`` says for how
-    many tokens an id of the trace stands. ``keep_requests=False`` keeps no row a request: for runs of
-    millions. The answer has ``figures``, ``line()`` and the shapes that ``levers`` has: a row a request.
-    Raises KvroomError where nothing is to be served, a line is wrong or the engine would not start.
+    Requests come from ``trace`` (a file, or ``Request`` objects in order of arrival), else from the
+    ``workload`` of the question, drawn with ``seed``; over several ``seeds`` the figures have ``bands``.
+    ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. ``hash_tokens`` says for how many tokens an id of the
+    trace stands. ``keep_requests=False`` keeps no row a request: for runs of millions. ``on_end`` is told of
+    each request that is done (and when, in ps) or dropped (None), ``watch`` of how things stand (and may end
+    it), ``on_frame`` of every frame of a picture. The answer has ``figures``, ``line()`` and the shapes that
+    ``levers`` has: a row a request. Raises KvroomError where nothing is to be served, a line is wrong or the
+    engine would not start.
 
     >>> found = simulate(
     ...     "llama-3-8b", "H100-SXM", seed=1,
@@ -177,55 +319,142 @@ def simulate(
     >>> 0 < found.figures["ttft_s"]["p50"] < found.figures["e2e_s"]["p50"]
     True
     """
-    from kvroom.planner.plan import work
-    from kvroom.planner.results import Simulation, read_notes, request_row
-    from kvroom.planner.simulate import over_seeds, parse_slo, serve
-    from kvroom.workloads.synthetic import Synthetic, of_workload
+    from kvroom.planner.simulation import simulation
 
     seeds = check_int("seeds", seeds, low=1, high=MOST_SEEDS)
-    scenario = Scenario.from_dict({"model": _given(model), "gpu": _given(gpu), **keys})
-    source: Iterable[Request]
-    if trace is not None:
-        source = _trace(trace, hash_tokens, skip_bad_lines=skip_bad_lines)
-    elif scenario.workload is not None:
-        source = of_workload(scenario.workload, seed)
-    else:
-        fix = "Give trace=… or workload=…"
-        raise KvroomError("workload", None, "is missing: no requests to serve", fix)
-    if seeds > 1 and not isinstance(source, Synthetic):
-        fix = "Give a workload in place of a trace."
-        raise KvroomError("seeds", seeds, "are drawn of made-up workloads only", fix)
-    objectives = parse_slo(slo, "slo") if (slo or "").strip() else ()
-    rows: list[Mapping[str, Any]] = []
-    made = serve(
-        work(scenario),
-        source,
-        slo=objectives,
-        on_over=(lambda live, end: rows.append(request_row(live, end))) if keep_requests else None,
-    )
-    figures = made.to_dict()
-    figures["warnings"] += read_notes(source)
-    if seeds > 1 and isinstance(source, Synthetic):
-        figures["bands"] = over_seeds(made, figures, source, seeds, slo=objectives)[1]
-    return Simulation(made=made, figures=figures, requests=tuple(rows))
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        return simulation(
+            plan_of(question, paths=paths),
+            _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines),
+            slo=_objectives(slo),
+            seeds=seeds,
+            keep_requests=keep_requests,
+            on_end=on_end,
+            watch=watch,
+            on_frame=on_frame,
+        )
+
+
+def cliff(
+    key: str,
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    slo: str | tuple[Objective, ...] = "",
+    seed: int | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    watch: Watch | None = None,
+    on_point: Callable[[Any], None] | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Cliff:
+    """The same simulation over ``"rate=1..20"`` or ``"kv_blocks=1000..9000"``, and where it breaks.
+
+    Requests are those of ``simulate``; ``on_point`` is told of each point as it is done.
+    """
+    from kvroom.optimize.cliff import cliff as swept
+    from kvroom.optimize.cliff import parse_range
+
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        return swept(
+            parse_range(key),
+            question,
+            _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines),
+            slo=_objectives(slo),
+            watch=watch,
+            paths=paths,
+            on_point=on_point,
+        )
+
+
+def splits(
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    slo: str | tuple[Objective, ...] = "",
+    seed: int | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    watch: Watch | None = None,
+    hub: HubReader | bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Splits:
+    """Every prefill:decode split of the GPUs of ``disaggregation``, simulated. Requests are those of
+    ``simulate``."""
+    from kvroom.optimize.split import splits as tried
+
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        requests = _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines)
+        return tried(question, requests, slo=_objectives(slo), watch=watch)
+
+
+def describe(
+    *,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    workload: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+) -> dict[str, Any]:
+    """What the requests of a trace or of a made-up workload are like: lengths, gaps, sessions, prefixes.
+
+    >>> told = describe(workload={"arrivals": "poisson:2/s", "input": 100, "output": 50, "requests": 20})
+    >>> told["requests"], told["input_tokens"]["mean"]
+    (20, 100.0)
+    """
+    from kvroom.workloads.statistics import describe as described
+    from kvroom.workloads.traces.reader import Trace
+
+    # What comes does not depend on what serves it.
+    question = scenario("llama-3-8b", "H100-SXM", workload=workload)
+    requests = _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines)
+    answer = described(requests)
+    if isinstance(requests, Trace):
+        counts = requests.counts
+        answer |= {"skipped_lines": counts.skipped_lines, "unordered": counts.unordered}
+    return answer
+
+
+def play(script: Mapping[str, Any]) -> ScriptResult:
+    """A script of requests played against an engine's rules alone, clocked in engine steps."""
+    from kvroom.simulator.script import Script
+
+    return Script.from_dict(script).play()
 
 
 def reuse(
-    trace: str | os.PathLike[str] | Iterable[Request],
+    trace: str | os.PathLike[str] | Held | Iterable[Request] | None = None,
     *,
-    block_tokens: int | None = None,
+    workload: str | None = None,
+    block_tokens: int | str | None = None,
     policies: Sequence[str] = ("lru",),
     capacities: Sequence[int] = (),
-    hash_tokens: int | None = None,
+    hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
-) -> Reused:
+    model: ModelInput | None = None,
+    kv_dtype: str = "auto",
+    rooms: Mapping[str, int | str] | None = None,
+    tiers: Sequence[Any] = (),
+    passing: Callable[[Iterable[Request]], Iterable[Request]] | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+) -> TraceReuse:
     """How much of a trace's prompts a prefix cache of any size would have held already.
 
-    ``trace`` is a file, or ``Request`` objects in their order (a ``Synthetic`` workload is such).
-    ``block_tokens`` are those of the trace's ids, else 16. ``policies`` (lru, lru-tail, fifo, lfu, belady)
-    are played at ``capacities`` in blocks, or at shares of the distinct blocks. The answer has ``reuse``, and
-    the shapes that ``levers`` has: a row a policy and size. Raises KvroomError for an unknown policy or a bad
-    line.
+    ``trace`` is a file, or ``Request`` objects in their order (a ``Synthetic`` workload is such);
+    ``workload`` a SPEC line in its place. ``block_tokens`` are those of the trace's ids, else 16.
+    ``policies`` (lru, lru-tail, fifo, lfu, belady) are played at ``capacities`` in blocks, or at shares of
+    the distinct blocks. With a ``model`` sizes are told in bytes, and ``rooms`` (bytes by tier: hbm, host,
+    nvme, network) or ``tiers`` (as in a Scenario) say what each tier adds. ``passing`` sees the requests go
+    by, and may end it. The answer has ``reuse``, and the shapes that ``levers`` has: a row a policy and size.
+    Raises KvroomError for an unknown policy or a bad line.
 
     >>> from kvroom.workloads.synthetic import parse
     >>> chats = parse("input=300,output=100,turns=4,requests=40,arrivals=poisson:1/s,seed=1")
@@ -235,40 +464,267 @@ def reuse(
     >>> 0 < found.rows()[0]["hit_ratio"] <= found.rows()[1]["hit_ratio"] < 1
     True
     """
-    from kvroom.planner.results import Reused, reuse_notes
-    from kvroom.simulator.reuse import BLOCK_TOKENS
-    from kvroom.simulator.reuse import reuse as held
+    from kvroom.planner.reuse import price_of, requests_of, reuse_of, rooms_of
 
     policies = [policies] if isinstance(policies, str) else policies
-    source = _trace(trace, hash_tokens, skip_bad_lines=skip_bad_lines)
-    usual = getattr(source, "hash_tokens", None) or BLOCK_TOKENS
-    found = held(source, usual if block_tokens is None else block_tokens, policies, capacities)
-    return Reused(reuse=found, warnings=tuple(reuse_notes(found, source)))
+    ids = _hash_tokens(hash_tokens)
+    name, requests = requests_of(_text_of_path(trace), workload, ids, skip_bad_lines=skip_bad_lines)
+    with _asking(hub):
+        price = None if model is None else price_of(_text_of_path(model), kv_dtype, paths=paths)
+    return reuse_of(
+        requests,
+        name=name,
+        block_tokens=None if block_tokens is None else parse_tokens("--block-tokens", block_tokens),
+        policies=policies,
+        capacities=capacities,
+        price=price,
+        rooms=rooms_of(rooms or {}, tiers, priced=price is not None),
+        passing=passing,
+    )
 
 
-def _trace(
-    trace: str | os.PathLike[str] | Iterable[Request],
-    hash_tokens: int | None,
+def reconcile(
+    log: str | os.PathLike[str], *, hub: HubReader | bool = True, **keys: Any
+) -> Reconciliation:
+    """An engine's own start-up log beside the prediction, account by account.
+
+    ``log`` is a path (``-``: standard input); a recording of ``watch`` or a metrics text does too. ``keys``
+    are those of a Scenario that the log does not say, or that are to win over it (``model``, ``gpu`` …).
+    """
+    from kvroom.observe.logs.startup import read_file
+    from kvroom.observe.reconcile import reconcile as reconciled
+
+    # An id that was typed is asked for, one that a log names is not.
+    with _asking(hub if "model" in keys else False):
+        return reconciled(read_file(os.fspath(log)), keys)
+
+
+def calibration_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:
+    """The calibration file that the log ``source`` teaches; KvroomError where it prints too little."""
+    from kvroom.observe.calibration_file import profile_of
+
+    return profile_of(reconciliation, source)
+
+
+def calibrate(
+    files: Sequence[str | os.PathLike[str]], *, hub: HubReader | bool = True, **keys: Any
+) -> Calibrated:
+    """What logs, recordings, records of ``prove`` and outputs of benchmarks teach, with the error before and
+    after; ``content()`` of it is a calibration file. ``keys`` are those of ``reconcile``."""
+    from kvroom.observe.calibrate import calibrate as calibrated
+
+    with _asking(hub if "model" in keys else False):
+        return calibrated([os.fspath(f) for f in files], keys)
+
+
+def launch(
+    model: ModelInput,
+    gpu: GpuInput = None,
     *,
-    skip_bad_lines: bool,
-) -> Iterable[Request]:
-    """The requests of a file, or those given."""
-    from kvroom.workloads.traces.reader import Trace
+    hub: HubReader | bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> EngineCommand:
+    """The engine's command line that realises a plan, with the files it reads and what to know of it.
 
-    if isinstance(trace, str | os.PathLike):
-        if hash_tokens is not None:
-            hash_tokens = check_int("hash_tokens", hash_tokens, low=1, high=MAX_HASH_TOKENS)
-        return Trace(os.fspath(trace), hash_tokens=hash_tokens, skip_bad_lines=skip_bad_lines)
-    if not isinstance(trace, Iterable):
-        raise KvroomError("trace", trace, "is no trace", "Give a file's path, or Request objects.")
-    return trace
+    >>> made = launch("llama-3-8b", "H100-SXM", context_tokens="8K", engine="vllm")
+    >>> made.argv[:3]
+    ['vllm', 'serve', 'meta-llama/Meta-Llama-3-8B']
+    """
+    from kvroom.launchers.engine_command import engine_command
+
+    with _asking(hub):
+        return engine_command(plan_of(scenario(model, gpu, **keys)))
 
 
-def _question(q: Scenario | Mapping[str, Any]) -> Scenario:
+def watch(
+    url: str,
+    *,
+    interval_s: float = 1.0,
+    count: int | None = None,
+    window_s: float = 60.0,
+    timeout_s: float = 5.0,
+) -> Iterator[Sample]:
+    """Samples of a running engine's metrics, one an interval, whatever the server does."""
+    from kvroom.observe.endpoint import Endpoint
+    from kvroom.observe.watch import Watcher, samples
+
+    endpoint = Endpoint.of(url)
+    for sample, _ in samples(endpoint, Watcher(window_s), interval_s, count, timeout_s):
+        yield sample
+
+
+def measure(
+    url: str,
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    parts: Sequence[str] = (),
+    seed: int = 0,
+    pid: int | None = None,
+    hub: HubReader | bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> dict[str, Any]:
+    """A record of what a running vLLM did with the experiments of ``prove``, which ``judge`` reads.
+
+    ``parts`` are some of steps, firsts, conversations, pressure (none: all); ``pid`` is the engine's first
+    process, where it runs here: times are then its own.
+    """
+    from kvroom.observe.prove.session import PARTS, about, measured, record_of
+
+    with _asking(hub):
+        question = scenario(model, gpu, **keys)
+        run = measured(url, question, tuple(parts) or PARTS, seed=seed, pid=pid)
+        return record_of([run], about(question, pid))
+
+
+def judge(record: Mapping[str, Any], source: str = "record") -> tuple[list[Proof], dict[str, Any]]:
+    """The proofs of a record of ``measure``, and what it was measured on; ``source`` is what the record is
+    called where it is none."""
+    from kvroom.observe.prove.session import read_record
+
+    return read_record(record, source)
+
+
+def prove(
+    url: str,
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    parts: Sequence[str] = (),
+    seed: int = 0,
+    pid: int | None = None,
+    hub: HubReader | bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> Proof:
+    """A running vLLM, measured beside its plan: cache, steps, first tokens, hits, preemptions.
+
+    It takes minutes and loads the server. Arguments are those of ``measure``.
+    """
+    record = measure(url, model, gpu, parts=parts, seed=seed, pid=pid, hub=hub, **keys)
+    return judge(record)[0][0]
+
+
+def probe(
+    *,
+    memory_share: float = 0.1,
+    disk: str | os.PathLike[str] | None = None,
+    gpu_python: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Probe:
+    """This machine's memory tiers, measured: ``machine`` of the answer is a machine file.
+
+    ``disk`` is a folder (a test file is read there) or a large file; ``gpu_python`` a Python that has torch
+    or CuPy; ``progress`` is told what is being measured.
+    """
+    from kvroom.observe.probe.machine import Wishes
+    from kvroom.observe.probe.machine import probe as probed
+
+    place = None if disk is None else Path(disk)
+    wishes = Wishes(memory_share, place)
+    if gpu_python is not None:
+        wishes = Wishes(memory_share, place, gpu_python)
+    return probed(wishes, progress)
+
+
+def models() -> list[str]:
+    """Names of the catalogue's models."""
+    from kvroom.models import catalogue
+
+    return catalogue.names()
+
+
+def model(name: ModelInput, *, hub: HubReader | bool = True) -> ModelSpec:
+    """One model, by whatever ``plan`` takes: its layers, tensors and where its numbers come from."""
+    from kvroom.models.load import load
+
+    with _asking(hub):
+        return load(_text_of_path(name))
+
+
+def gpus() -> list[str]:
+    """Names of the catalogue's cards."""
+    from kvroom.hardware import catalogue
+
+    return catalogue.names()
+
+
+def gpu(name: GpuInput) -> Device:
+    """One card, by whatever ``plan`` takes: every figure and its source."""
+    from kvroom.hardware.reader import resolve
+
+    return resolve(_text_of_path(name))
+
+
+def _reader(hub: HubReader | bool) -> HubReader | None:
+    if isinstance(hub, bool):
+        from kvroom import hub as installed
+
+        return installed.reader() if hub else None
+    return hub
+
+
+def _asking(hub: HubReader | bool) -> AbstractContextManager[None]:
+    return asking(_reader(hub))
+
+
+def _text_of_path(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _one_of(q: Scenario | Mapping[str, Any]) -> Scenario:
     if not isinstance(q, Scenario | Mapping):
         raise KvroomError("compare", q, "is no question", "Give a Scenario or its keys.")
     return q if isinstance(q, Scenario) else Scenario.from_dict(dict(q))
 
 
-def _given(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
+def _load(workload: Any, users: int | None, rate: float | None) -> Mapping[str, Any] | None:
+    """The workload with the load that is asked for beside it."""
+    if not isinstance(workload or {}, Mapping):
+        fix = "Write {'input': …, 'output': …}."
+        raise KvroomError("workload", workload, "is not an object", fix)
+    load = dict(workload or {})
+    load |= {"concurrency": users} if users is not None else {}
+    load |= {"requests_per_s": rate} if rate is not None else {}
+    return load or None
+
+
+def _objectives(slo: str | tuple[Objective, ...]) -> tuple[Objective, ...]:
+    from kvroom.planner.simulate import parse_slo
+
+    if not isinstance(slo, str):
+        return slo or ()
+    return parse_slo(slo, "slo") if slo.strip() else ()
+
+
+def _hash_tokens(value: int | str | None) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse_tokens("--hash-tokens", value)
+    return check_int("hash_tokens", value, low=1, high=MAX_HASH_TOKENS)
+
+
+def _requests(
+    question: Scenario,
+    trace: str | os.PathLike[str] | Iterable[Request] | None,
+    seed: int | None,
+    hash_tokens: int | str | None,
+    *,
+    skip_bad_lines: bool,
+) -> Iterable[Request]:
+    """The requests of a file, those given, or those of the question's workload."""
+    from kvroom.workloads.synthetic import of_workload
+    from kvroom.workloads.traces.reader import Trace
+
+    if isinstance(trace, str | os.PathLike):
+        ids = _hash_tokens(hash_tokens)
+        return Trace(os.fspath(trace), hash_tokens=ids, skip_bad_lines=skip_bad_lines)
+    if trace is not None:
+        if not isinstance(trace, Iterable):
+            fix = "Give a file's path, or Request objects."
+            raise KvroomError("trace", trace, "is no trace", fix)
+        return trace
+    if question.workload is None:
+        fix = "Give --trace FILE, or --workload arrivals=poisson:2/s,input=1000,output=200."
+        raise KvroomError("workload", None, "is missing: no requests to serve", fix)
+    return of_workload(question.workload, seed)

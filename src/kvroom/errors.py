@@ -15,6 +15,8 @@ class KvroomError(ValueError):
     refused, ``fix`` what to write instead.
     """
 
+    exit_status = 2
+
     def __init__(self, field: str, value: Any, message: str, fix: str) -> None:
         self.field = one_line(field, 200)
         self.value = value
@@ -34,6 +36,12 @@ class KvroomError(ValueError):
             "message": self.message,
             "fix": self.fix,
         }
+
+
+class StartRefused(KvroomError):
+    """What is asked for would have the engine refuse to start."""
+
+    exit_status = 3
 
 
 def one_line(text: str, limit: int = 600) -> str:

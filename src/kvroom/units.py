@@ -19,6 +19,7 @@ KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
 MAX_BYTES = 10**15
 """No device, file or account holds more than this; a larger figure is a slip of the unit."""
 MAX_TOKENS = 10**12
+MAX_TIME_S = 10**7
 
 _DECIMAL = {"": 1, "b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB, "pb": 10**15}
 _BINARY = {"kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB, "pib": 2**50}
@@ -75,6 +76,29 @@ def parse_tokens(field: str, value: Any) -> int:
             raise KvroomError(field, value, f"has an unknown unit '{unit}'", f"Write {example}.")
         value = number * factor
     return check_int(field, value, low=1, high=MAX_TOKENS, unit="tokens", example=example)
+
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
+
+
+def parse_seconds(field: str, text: str) -> float:
+    """``15s``, ``200ms``, ``2min``, ``1h`` or plain seconds."""
+    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    factor = _SECONDS.get(text[len(digits) :])
+    if factor is None:
+        raise KvroomError(field, text, "has an unknown unit", "Write 15s, 200ms, 2min or 1h.")
+    seconds = number(field, digits, "Write 15s, 200ms, 2min or 1h.") * factor
+    return check_float(field, seconds, low=0.0, high=float(MAX_TIME_S), unit="seconds")
+
+
+def number(field: str, text: str, fix: str) -> float:
+    """A plain decimal number."""
+    try:
+        if "_" not in text and len(text) <= 40:
+            return float(text)
+    except ValueError:
+        pass
+    raise KvroomError(field, text, "is not a number", fix)
 
 
 def check_int(

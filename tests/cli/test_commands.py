@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from kvroom.answer.plan import Plan
 from kvroom.hardware import catalogue as cards
 from kvroom.models import catalogue
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
 from kvroom.ui.cli.options import FLAGS
@@ -65,13 +66,17 @@ VALUES = {
     "--calibration": ("mine.json", "calibration", "mine.json"),
     "--tiers": ('[{"kind": "host"}]', "tiers", [{"kind": "host"}]),
     "--tier": ("host:1GiB", "tiers", [{"kind": "host", "bytes": 2**30}]),
-    "--disaggregation": ("{}", "disaggregation", {}),
+    "--disaggregation": (
+        "{}",
+        "disaggregation",
+        {"prefill": {"count": 1}, "decode": {"count": 1}},
+    ),
     "--speculation": ('{"method": "ngram"}', "speculation", {"method": "ngram"}),
     "--input-tokens": ("1K", "workload.input_tokens", 1024),
     "--output-tokens": ("256", "workload.output_tokens", 256),
     "--shared-prefix-tokens": ("0", "workload.shared_prefix_tokens", 0),
     "--rate": ("2.5", "workload.requests_per_s", 2.5),
-    "--lengths": ('{"mean": 1}', "workload.lengths", {"mean": 1}),
+    "--lengths": ('{"input": 9}', "workload.lengths", {"input": 9}),
     "--users": ("7", "workload.concurrency", 7),
     "--static": (None, "workload.static", True),
     "--workload": (

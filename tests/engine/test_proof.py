@@ -8,8 +8,9 @@ import pytest
 
 from engine import models, server
 from engine.test_cpu import FEATURES, flags
+from kvroom.observe.prove.session import measured, proof_of
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.terminal import prove as face
+from kvroom.ui.terminal import prove as text
 from kvroom.units import GIB
 
 pytestmark = pytest.mark.engine
@@ -43,9 +44,9 @@ def test_hits_and_preemptions_are_the_simulators(tmp_path: Path) -> None:
     )
     with server.running(tmp_path, models.LLAMA, *flags(ARGS)) as run:
         assert run.address, run.log[-4000:]
-        wishes = face.Wishes(("conversations", "pressure"), 1, run.pid)
-        proof = face.proof_of(face.ask(run.address, scenario, "small", wishes))
-    assert proof.exact, face.show([proof], {})
+        parts = ("conversations", "pressure")
+        proof = proof_of(measured(run.address, scenario, parts, seed=1, pid=run.pid))
+    assert proof.exact, text.show([proof], {})
     talk = {r.counter: r.measured for r in proof.counts if r.workload == "conversations"}
     assert 0 < talk["hits"] < talk["queries"]
     crowd = {r.counter: r.measured for r in proof.counts if r.workload == "all at once"}

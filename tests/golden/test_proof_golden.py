@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from kvroom.observe.prove.proof import errors
-from kvroom.ui.terminal import prove
-from kvroom.ui.terminal.watch import seconds
+from kvroom.observe.prove.session import read_record
+from kvroom.ui import codec
+from kvroom.ui.words import seconds
 
 DOCS = Path(__file__).parents[2]
 RECORD = Path(__file__).with_name("proof_vllm_0.32.0.json.gz")
@@ -18,7 +19,7 @@ RECORD = Path(__file__).with_name("proof_vllm_0.32.0.json.gz")
 def proofs(tmp_path_factory):
     path = tmp_path_factory.mktemp("proof") / "record.json"
     path.write_bytes(gzip.decompress(RECORD.read_bytes()))
-    return prove.read(str(path))[0]
+    return read_record(codec.read_json(str(path), "record"), str(path))[0]
 
 
 def test_what_must_be_exact_is(proofs):

@@ -32,10 +32,10 @@ def test_every_step_is_vllms(run):
         steps.append(
             [
                 made.step,
-                [[work.sequence.index, work.tokens] for work in made.work],
+                [[work.request.index, work.tokens] for work in made.scheduled],
                 # vLLM lists those that came back after the new ones
                 [
-                    [admitted.sequence.index, admitted.cached_tokens]
+                    [admitted.request.index, admitted.cached_tokens]
                     for admitted in sorted(made.admitted, key=lambda a: a.resumed)
                 ],
                 [sequence.index for sequence in made.preempted],
@@ -43,7 +43,7 @@ def test_every_step_is_vllms(run):
                 rules.running_count,
                 rules.waiting_count,
                 rules.blocks_in_use,
-                rules.cached_keys,
+                rules.cache.pool.cached,
                 rules.blocks_in_use,
             ]
         )
@@ -54,7 +54,7 @@ def test_every_step_is_vllms(run):
 
     played = play(
         script.engine.scheduler(),
-        script.sequences(),
+        script.served(),
         on_scheduled=scheduled,
         on_delivered=delivered,
     )

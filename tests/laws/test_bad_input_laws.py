@@ -14,7 +14,9 @@ from kvroom.models import catalogue
 from kvroom.models.load import load
 from kvroom.planner.explain import explain
 from kvroom.planner.plan import work
-from kvroom.scenario.scenario import KNOWN_BYTES, PAGE_ADDRESS, Scenario, Workload
+from kvroom.scenario.link import PAGE_ADDRESS
+from kvroom.scenario.scenario import KNOWN_BYTES, Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.ui import codec
 from kvroom.ui.cli import plan
 from kvroom.ui.terminal import plan as text

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleets import fleet_of, some_fleet, split_fleet
-from kvroom.simulator.feed import Live
-from kvroom.simulator.fleet import Fleet
-from kvroom.simulator.replicas import Failures, State
-from kvroom.simulator.router import POLICIES
+from kvroom.kvcache.request import ServedRequest
+from kvroom.scenario.cluster import ROUTING_POLICIES
+from kvroom.simulator.cluster import Cluster
+from kvroom.simulator.replicas import Failures, ReplicaState
 from serving import Noted, jumped, some_case, some_chats
 
 DICE = st.integers(0, 2**32).map(random.Random)
@@ -33,7 +33,7 @@ def test_nobody_is_lost_whoever_dies(dice, make):
     assert len(out.e2e_ps) == len(out.done_ps)  # nobody is answered twice
     assert not set(out.done_ps) & out.gone
     assert len(out.ttft_ps) == len(out.first_ps)
-    longest = case.engine.settings.max_model_len
+    longest = case.engine.config.max_model_len
     tokens = 0
     for index, done in out.done_ps.items():
         arrival, prompt, output, *_ = asked[index]
@@ -55,7 +55,7 @@ def test_jumps_are_steps_in_fleets_too(dice, make):
     case = make(dice)
     seed = dice.randrange(2**32)
     # What steppers have cached a router can only guess.
-    policies = [p for p in POLICIES if p != "prefix"]
+    policies = [p for p in ROUTING_POLICIES if p != "prefix"]
     policy = dice.choice(policies)
     runs = []
     for jumps in (True, False):
@@ -68,7 +68,7 @@ def test_jumps_are_steps_in_fleets_too(dice, make):
 
 
 @settings(max_examples=100)
-@given(DICE, CASES, st.sampled_from(POLICIES), st.sampled_from([0.0, 1e-9]))
+@given(DICE, CASES, st.sampled_from(ROUTING_POLICIES), st.sampled_from([0.0, 1e-9]))
 def test_one_replica_behind_any_router_is_no_fleet(dice, make, policy, stale):
     case = make(dice)
     fleet, out = fleet_of(case, 1, policy=policy, stale_s=stale)
@@ -87,7 +87,7 @@ def test_in_turn_is_in_turn(dice, make, count):
     for r in parts.replicas:
         r.up()
         r.engine.outcome = plain
-    Fleet(parts.engines, plain).serve(case.lives())
+    Cluster(parts.engines, plain).serve(case.lives())
     assert (out.first_ps, out.done_ps, out.found) == (plain.first_ps, plain.done_ps, plain.found)
 
 
@@ -113,7 +113,7 @@ def test_nobody_is_lost_between_pools(dice, make):
     assert set(out.done_ps) | out.gone == set(range(len(case.requests)))
     assert len(out.e2e_ps) == len(out.done_ps)
     assert not set(out.done_ps) & out.gone
-    longest = case.engine.settings.max_model_len
+    longest = case.engine.config.max_model_len
     tokens = 0
     for index, done in out.done_ps.items():
         arrival, prompt, output, *_ = case.requests[index]
@@ -132,8 +132,8 @@ def test_nobody_is_lost_between_pools(dice, make):
 def test_first_tokens_do_not_wait_for_a_link(dice, make):
     """While blocks suffice, the first pool is a fleet whose answers have one token."""
     case = make(dice)
-    settings = replace(case.engine.settings, max_num_seqs=100)
-    case.engine = replace(case.engine, num_gpu_blocks=10_000, settings=settings)
+    settings = replace(case.engine.config, max_num_seqs=100)
+    case.engine = replace(case.engine, num_gpu_blocks=10_000, config=settings)
     count = dice.randint(1, 3)
     split, out = split_fleet(case, count, 2, rate=dice.choice([1e10, 1e14]))
     split.serve(case.lives())
@@ -154,7 +154,7 @@ def test_the_same_seed_gives_the_same_run(dice, make):
     for _ in range(2):
         fleet, out = some_fleet(random.Random(seed), case)
         fleet.serve(case.lives())
-        runs.append((met(out), fleet.told))
+        runs.append((met(out), fleet.history))
     assert runs[0] == runs[1]
 
 
@@ -172,7 +172,12 @@ def test_a_closed_loop_is_served_in_the_order_of_events(dice):
             if live.index >= len(case.requests):
                 return None
             index = live.index + len(case.requests)
-            return Live(index, now + think, live.prompt, live.total - live.prompt)
+            return ServedRequest(
+                index,
+                now + think,
+                live.num_prompt_tokens,
+                live.final_tokens - live.num_prompt_tokens,
+            )
 
         policy = random.Random(seed).choice(["round-robin", "least-loaded", "session"])
         fleet, out = some_fleet(
@@ -192,7 +197,9 @@ def test_what_drains_loses_nobody(dice, make):
     fleet.serve(case.lives())
     assert fleet.retries == 0
     assert len(out.done_ps) + len(out.gone) == len(case.requests)
-    went = [t.what for t in fleet.told if t.what in ("drains", "gone")]
+    went = [t.what for t in fleet.history if t.what in ("drains", "gone")]
     assert went.count("gone") <= went.count("drains")
     for r in fleet.replicas:
-        assert (r.state is State.OFF) == (r.engine is None) or r.state is State.STARTING
+        assert (r.state is ReplicaState.OFF) == (
+            r.engine is None
+        ) or r.state is ReplicaState.STARTING

@@ -6,13 +6,13 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroom.engines.metric_names import DIALECTS
+from kvroom.engines.registry import metric_tables
 from kvroom.observe.histogram import Histogram
 from kvroom.observe.prometheus import read
 from kvroom.observe.watch import Watcher
 from metrics_server import vllm
 
-NAMES = sorted(n for d in DIALECTS for n in d.samples())
+NAMES = sorted(n for d in metric_tables() for n in d.samples())
 INF = math.inf
 
 observations = st.lists(st.floats(0, 100), max_size=60)

@@ -6,12 +6,12 @@ from dataclasses import replace
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kvroom.engines.vllm.scheduler import Settings
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.latency.clock import PAIRS, Reach, StepClock
+from kvroom.simulator.decode_batch import steps_until
 from kvroom.simulator.metrics import Gaps
-from kvroom.simulator.script import Engine, Group
-from kvroom.simulator.windows import steps_until
-from serving import Case, Fickle, jumped, same, same_gliding, some_case, some_chats, some_groups
+from serving import Case, Fickle, jumped, same, same_in_runs, some_case, some_chats, some_groups
 
 SEEDS = st.integers(0, 2**32)
 
@@ -34,7 +34,7 @@ def test_jumps_are_steps_in_chats(seed):
 
 @settings(max_examples=300)
 @given(SEEDS)
-def test_gliding_is_stepping(seed):
+def test_runs_of_decode_steps_are_steps(seed):
     """Groups of all kinds: passes in which only some blocks change, against a pass a token."""
     dice = random.Random(seed)
     case = some_chats(dice) if dice.random() < 0.4 else some_case(dice)
@@ -49,25 +49,25 @@ def test_gliding_is_stepping(seed):
         (arrival, prompt, output, held, min(named, (prompt + output) // names), priority)
         for arrival, prompt, output, held, named, priority in case.requests
     ]
-    same_gliding(case)
+    same_in_runs(case)
 
 
 def test_who_comes_first_in_a_step_is_found_first():
     """A prompt that holds another's answer, computed three tokens a step while that is generated: both fill
     the same block in one step, and the one that was admitted first has it found."""
-    settings = Settings(
+    settings = SchedulerConfig(
         max_num_batched_tokens=50,
         max_num_seqs=8,
         max_model_len=50,
         long_prefill_token_threshold=3,
         scheduler_reserve_full_isl=False,
     )
-    engine = Engine(
+    engine = SchedulerSetup(
         num_gpu_blocks=7,
-        groups=(Group(type="full", block_size=2),),
+        groups=(GroupSpec(type="full", block_size=2),),
         enable_prefix_caching=True,
         prefix_cache_retention_interval=0,
-        settings=settings,
+        config=settings,
     )
     reaches = (Reach(context_ps=7, pairs_ps=3 * PAIRS),)
     clock = StepClock(step_ps=100, request_ps=3, token_ps=2, prompt_ps=11, reaches=reaches)
@@ -99,9 +99,9 @@ def test_some_wait_for_what_is_brought():
     late = 0
     for seed in range(1, 60, 2):
         case = some_case(random.Random(seed))
-        bringer = Fickle(case.engine.groups[0].block_size, seed, 30_000)
-        jumped(case, None, bringer)
-        late += bringer.late
+        connector = Fickle(case.engine.groups[0].block_size, seed, 30_000)
+        jumped(case, None, connector)
+        late += connector.late
     assert late > 20
 
 
@@ -137,14 +137,14 @@ def test_sharing_costs_no_memory(seed):
     peaks = []
     for caching in (True, False):
         limits = replace(
-            case.engine.settings,
+            case.engine.config,
             max_num_seqs=1000,
             watermark=0.0,
             max_num_batched_tokens=10**6,
             long_prefill_token_threshold=0,
         )
         case.engine = replace(
-            case.engine, num_gpu_blocks=blocks, enable_prefix_caching=caching, settings=limits
+            case.engine, num_gpu_blocks=blocks, enable_prefix_caching=caching, config=limits
         )
         case.requests = [(0, *request[1:]) for request in case.requests]
         peaks.append(jumped(case)[0].peak_blocks)

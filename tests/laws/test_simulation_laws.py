@@ -33,7 +33,7 @@ class Pool(RuleBasedStateMachine):
     @rule(data=st.data())
     def take(self, data):
         count = data.draw(st.integers(0, len(self.free)))
-        taken = self.pool.take(count)
+        taken = self.pool.get_new_blocks(count)
         assert taken == self.free[:count]
         assert not set(taken) & set(self.held)
         del self.free[:count]
@@ -45,16 +45,16 @@ class Pool(RuleBasedStateMachine):
     @rule(data=st.data(), key=st.integers(1, 6))
     def register(self, data, key):
         block = data.draw(st.sampled_from(sorted(self.held)))
-        self.pool.register(block, key, 16)
+        self.pool.cache_block(block, key, 16)
         if key not in self.keys.setdefault(block, []):
             self.keys[block].append(key)
             self.order.setdefault(key, []).append(block)
 
     @rule(key=st.integers(1, 6))
     def hit(self, key):
-        block = self.pool.find(key)
+        block = self.pool.get_cached_block(key)
         assert block == self.order.get(key, [0])[0]
-        self.pool.share(block)
+        self.pool.touch(block)
         if block:
             if block in self.free:
                 self.free.remove(block)
@@ -64,7 +64,7 @@ class Pool(RuleBasedStateMachine):
     @rule(data=st.data())
     def release(self, data):
         chosen = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True))
-        self.pool.release(chosen)
+        self.pool.free_blocks(chosen)
         plain, kept = [], []
         for block in chosen:
             self.held[block] -= 1
@@ -77,7 +77,7 @@ class Pool(RuleBasedStateMachine):
     @rule(data=st.data())
     def forget(self, data):
         block = data.draw(st.sampled_from(sorted(self.held)))
-        assert self.pool.forget(block) == self.keys.get(block, [])
+        assert self.pool.uncache(block) == self.keys.get(block, [])
         self.drop_keys(block)
 
     @invariant()
@@ -155,24 +155,24 @@ def test_no_request_is_lost_and_every_block_comes_back(script):
     asked = Script.from_dict(script)
     rules = asked.engine.scheduler()
     entered = []
-    in_flight = rules.passes_in_flight
+    in_flight = rules.steps_in_flight
 
     def scheduled(made, seen):
-        assert 0 < made.tokens <= asked.engine.settings.max_num_batched_tokens
-        assert seen.running_count <= asked.engine.settings.max_num_seqs
+        assert 0 < made.tokens <= asked.engine.config.max_num_batched_tokens
+        assert seen.running_count <= asked.engine.config.max_num_seqs
         assert seen.blocks_in_use <= asked.engine.num_gpu_blocks - 1
-        held = {b for s in rules.running for table in s.tables for b in table if b}
+        held = {b for s in rules.running for table in s.block_tables for b in table if b}
         assert len(held) == seen.blocks_in_use
         entered.append(made.step)
 
-    played = play(rules, asked.sequences(), on_scheduled=scheduled)
+    played = play(rules, asked.served(), on_scheduled=scheduled)
     totals = played.totals
     assert totals.completed + totals.dropped == len(script["requests"])
     assert totals.preemptions == sum(r.preemptions for r in played.requests)
     assert totals.cached_tokens_all == sum(r.cached_tokens_all for r in played.requests)
     assert (rules.blocks_in_use, rules.running_count, rules.waiting_count) == (0, 0, 0)
     assert entered == sorted(set(entered))  # the clock never goes back
-    assert in_flight == (2 if asked.engine.settings.async_scheduling else 1)
+    assert in_flight == (2 if asked.engine.config.async_scheduling else 1)
     for record, request in zip(played.requests, asked.requests, strict=True):
         if not record.dropped:
             steps = (record.first_scheduled_step, record.first_token_step, record.finish_step)
@@ -194,7 +194,7 @@ def test_every_output_token_takes_a_step(script):
     for record, request in zip(asked.play().requests, asked.requests, strict=True):
         if not record.dropped:
             prompt, output = (sum(n for _, n in runs) for runs in (request.prompt, request.output))
-            tokens = min(output, asked.engine.settings.max_model_len - prompt)
+            tokens = min(output, asked.engine.config.max_model_len - prompt)
             assert record.finish_step - record.first_token_step >= tokens - 1
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroom.engines.draft_tokens import Drafts
-from kvroom.simulator.script import Group
+from kvroom.engines.paged.scheduler_setup import GroupSpec
 from serving import Fickle, some_case, some_chats, stepped
 
 SEEDS = st.integers(0, 2**32)
@@ -46,22 +46,24 @@ def test_nobody_is_lost_and_no_block(seed):
     """Full, windowed and state groups, blocks that give out, caches that are brought."""
     dice = random.Random(seed)
     case = (some_case if seed % 2 else some_chats)(dice)
-    engine, bringer = case.engine, None
+    engine, connector = case.engine, None
     size = engine.groups[0].block_size
     match dice.randint(0, 3):
         case 0:
-            bringer = Fickle(size, seed, dice.choice([10, 1000, 30_000]))
+            connector = Fickle(size, seed, dice.choice([10, 1000, 30_000]))
         case 1:
-            window = Group(type="sliding_window", block_size=size, reach=dice.choice([1, 5, 30]))
+            window = GroupSpec(
+                type="sliding_window", block_size=size, reach=dice.choice([1, 5, 30])
+            )
             engine = replace(engine, groups=(*engine.groups, window))
         case 2:
-            state = Group(type="mamba", block_size=size)
+            state = GroupSpec(type="mamba", block_size=size)
             engine = replace(engine, groups=(*engine.groups, state))
     case.engine = replace(engine, drafts=some_drafts(dice))
-    stepper, out = stepped(case, bringer)
+    stepper, out = stepped(case, connector)
     assert len(out.done_ps) + len(out.gone) == len(case.requests)
-    assert stepper.rules.blocks_in_use == 0
-    longest = case.engine.settings.max_model_len
+    assert stepper.scheduler.blocks_in_use == 0
+    longest = case.engine.config.max_model_len
     given_out = sum(
         min(output or 1, longest - prompt)
         for index, (_, prompt, output, *_) in enumerate(case.requests)
@@ -80,12 +82,10 @@ def test_where_memory_lasts_drafts_save_just_the_passes_of_what_is_kept(seed):
     dice = random.Random(seed)
     case = some_case(dice)
     limits = replace(
-        case.engine.settings, max_num_seqs=1, max_num_batched_tokens=1000,
+        case.engine.config, max_num_seqs=1, max_num_batched_tokens=1000,
         long_prefill_token_threshold=0, watermark=0.0,
     )  # fmt: skip
-    case.engine = replace(
-        case.engine, num_gpu_blocks=5000, settings=limits, drafts=some_drafts(dice)
-    )
+    case.engine = replace(case.engine, num_gpu_blocks=5000, config=limits, drafts=some_drafts(dice))
     case.engine = replace(case.engine, drafts=replace(case.engine.drafts, schedule=()))
     _, out = stepped(case)
     answers = [

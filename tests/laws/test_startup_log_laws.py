@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import number, size, whole
+from kvroom.engines.registry import log_readers
 from kvroom.observe.logs.lines import Log, clean
-from kvroom.observe.logs.startup import ENGINES, read
+from kvroom.observe.logs.startup import read
 from kvroom.observe.reconcile import reconcile
 
 LINES = (
@@ -73,7 +74,7 @@ def test_mutated(data: st.DataObject) -> None:
 
 
 def test_every_engine_has_lines_here() -> None:
-    assert {read(io.BytesIO(x.encode())).engine for x in LINES} >= set(ENGINES)
+    assert {read(io.BytesIO(x.encode())).engine for x in LINES} >= {r.engine for r in log_readers()}
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,9 +7,9 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvroom.simulator.links import Link
-from kvroom.simulator.offload import Level, Tiers
+from kvroom.simulator.offload import OffloadConnector, OffloadLevel
 from kvroom.simulator.tier_store import POLICIES, Store
+from kvroom.simulator.transfer_queue import TransferQueue
 from serving import jumped, same, some_case, some_chats
 
 SEEDS = st.integers(0, 2**32)
@@ -17,13 +17,13 @@ SEEDS = st.integers(0, 2**32)
 
 def some_levels(dice):
     """Two or three tiers of a few pages over links that take their time."""
-    bus = Link(dice.choice([None, 10**13, 10**14]), 100, duplex=True)
+    bus = TransferQueue(dice.choice([None, 10**13, 10**14]), 100, duplex=True)
     levels = []
     for number in range(dice.randint(1, 3)):
         inclusive = dice.random() < 0.7
-        own = Link(dice.choice([None, 10**12, 10**13]), 100, duplex=dice.random() < 0.5)
+        own = TransferQueue(dice.choice([None, 10**12, 10**13]), 100, duplex=dice.random() < 0.5)
         levels.append(
-            Level(
+            OffloadLevel(
                 name=str(number),
                 store=Store(dice.choice([None, 0, 1, 5, 20, 60]), dice.choice(POLICIES)),
                 links=(bus, own),
@@ -38,12 +38,12 @@ def some_levels(dice):
 
 def some_tiers(case, dice):
     engine = case.engine
-    return Tiers(
+    return OffloadConnector(
         some_levels(dice),
         case.clock,
         block_tokens=engine.groups[0].block_size,
         unit=case.unit,
-        batch_tokens=engine.settings.max_num_batched_tokens,
+        batch_tokens=engine.config.max_num_batched_tokens,
         layers=dice.choice([1, 4]),
     )
 
@@ -93,13 +93,11 @@ def test_pages_in_are_pages_out_or_there(seed):
 def alone(case):
     """The same requests, each long after the one before, in an engine with room for the longest of them."""
     limits = replace(
-        case.engine.settings, max_num_seqs=64, watermark=0.0, policy="fcfs", max_model_len=1000
+        case.engine.config, max_num_seqs=64, watermark=0.0, policy="fcfs", max_model_len=1000
     )
     size = case.engine.groups[0].block_size
     blocks = 2 + max(-(-(p + o) // size) for _, p, o, *_ in case.requests)
-    engine = replace(
-        case.engine, num_gpu_blocks=blocks, settings=limits, enable_prefix_caching=True
-    )
+    engine = replace(case.engine, num_gpu_blocks=blocks, config=limits, enable_prefix_caching=True)
     requests = [(10**8 * n, *request[1:]) for n, request in enumerate(case.requests)]
     return replace(case, engine=engine, requests=requests)
 
@@ -107,20 +105,20 @@ def alone(case):
 def found(case, levels):
     """What each request finds, and when its first token comes, with these levels."""
     engine = case.engine
-    tiers = Tiers(
+    tiers = OffloadConnector(
         levels,
         case.clock,
         block_tokens=engine.groups[0].block_size,
         unit=case.unit,
-        batch_tokens=engine.settings.max_num_batched_tokens,
+        batch_tokens=engine.config.max_num_batched_tokens,
     )
     _, out = jumped(case, None, tiers)
     return {index: hits[0] for index, hits in out.found.items()}, out.first_ps
 
 
 def lru(room, rate=None, latency=0, **keys):
-    link = Link(rate, 100, duplex=True)
-    return Level(name="host", store=Store(room), links=(link,), latency_ps=latency, **keys)
+    link = TransferQueue(rate, 100, duplex=True)
+    return OffloadLevel(name="host", store=Store(room), links=(link,), latency_ps=latency, **keys)
 
 
 @given(SEEDS)
@@ -166,7 +164,7 @@ def test_a_tier_of_no_room_is_none(seed):
     dice = Random(seed)
     case = some_case(dice)
     _, plain = jumped(case)
-    tiers = Tiers(
+    tiers = OffloadConnector(
         [lru(0, 10**9, 100, back=dice.random() < 0.5)],
         case.clock,
         block_tokens=case.engine.groups[0].block_size,

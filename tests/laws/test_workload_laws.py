@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
-from kvroom.scenario.scenario import Workload
+from kvroom.scenario.workload import Workload
 from kvroom.workloads import draws
 from kvroom.workloads.requests import HashIds, Request, TokenIds, in_order
 from kvroom.workloads.synthetic import parse

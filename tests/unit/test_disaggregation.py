@@ -25,7 +25,7 @@ def test_one_request_waits_for_its_bytes():
     assert out.first_ps[0] == S
     assert out.done_ps[0] == S + 32 * BYTE_PS + 5000 + 2 * S
     assert out.samples() == [S, 32 * BYTE_PS + 5000 + S]
-    assert fleet.wire.dict(1.0) | {"link_busy": 0} == {
+    assert fleet.links.dict(1.0) | {"link_busy": 0} == {
         "count": 1,
         "bytes": 32,
         "mean_s": (32 * BYTE_PS + 5000) / 1e12,
@@ -37,7 +37,7 @@ def test_one_request_waits_for_its_bytes():
 def test_an_answer_of_one_token_does_not_cross():
     fleet, out = served([(0, 32, 1, [])])
     assert out.done_ps[0] == out.first_ps[0] == S
-    assert fleet.wire.transfers == 0
+    assert fleet.links.transfers == 0
 
 
 def test_a_link_carries_one_at_a_time():
@@ -64,8 +64,8 @@ def test_what_the_receiver_has_is_not_sent():
     names = [1, 2, 3]
     fleet, _ = served([(0, 48, 2, names), (10**6, 48, 2, names)], sharing=True)
     # The second finds two blocks: the last known token but one is in the third.
-    assert fleet.wire.moved_bytes == 48 + (48 - 48 // 16 * 16)
-    assert fleet.wire.transfers == 2
+    assert fleet.links.moved_bytes == 48 + (48 - 48 // 16 * 16)
+    assert fleet.links.transfers == 2
 
 
 def test_a_sender_without_room_waits_for_the_link():
@@ -88,10 +88,10 @@ def test_a_dead_senders_cache_is_computed_anew():
     """It dies while its blocks wait: the receiver computes the prompt itself, and nothing crosses."""
     requests = [(0, 32, 30, []), (0, 32, 5, [])]
     calm, _ = served(requests, blocks=4)
-    assert calm.wire.transfers == 2
+    assert calm.links.transfers == 2
     died = Failures(at=[(S + 40 * BYTE_PS, 0)])
     fleet, out = served(requests, blocks=4, failures=died)
-    assert fleet.wire.transfers == 1
+    assert fleet.links.transfers == 1
     assert len(out.done_ps) == 2
     assert fleet.retries == 0
 
@@ -104,9 +104,9 @@ def test_a_dead_receivers_requests_begin_again_at_the_first_pool():
     )
     assert fleet.retries == 1
     assert [r.requests for r in fleet.replicas] == [2, 1, 1]
-    assert fleet.wire.transfers == 2
+    assert fleet.links.transfers == 2
     # Eleven of its tokens are there when the step that ran is over; they are computed with the prompt.
-    assert fleet.wire.moved_bytes > 64
+    assert fleet.links.moved_bytes > 64
     assert out.output_tokens == 30
     assert out.first_ps[0] == S
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kvroom.engines.llama_cpp.ollama_command import library_name
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_command
 from kvroom.launchers.launch import launch, shell
-from kvroom.launchers.ollama import library_name
 from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
 
@@ -261,6 +261,86 @@ def test_wrapped(name: str) -> None:
     assert keys == {"engine": "vllm", "model": "m", "tp": 2, "context_tokens": 8192}
     assert version == ("0.9.2" if "0.9.2" in WRAPPED[name] else None)
     assert read.warnings == ()
+
+
+YAML = {
+    "anchors and merges": """
+x-engine: &engine
+  image: vllm/vllm-openai:v0.9.2
+  environment: {LENGTH: 8192}
+services:
+  llm:
+    <<: *engine
+    command: --model m -tp 2 --max-model-len 8192
+""",
+    "tags": """
+services:
+  llm:
+    image: !Sub vllm/vllm-openai:v0.9.2
+    args: !reset [--model, m, -tp, "2", --max-model-len, 8192]
+""",
+    "several documents": """
+---
+kind: Service
+spec: {ports: [{port: 80}]}
+---
+kind: Pod
+spec:
+  containers:
+  - image: vllm/vllm-openai:v0.9.2
+    args:
+    - --model=m
+    - -tp=2
+    - --max-model-len=8192
+...
+""",
+    "a command over several lines": """
+services:
+  llm:
+    image: vllm/vllm-openai:v0.9.2
+    command: |
+      --model m -tp 2
+      --max-model-len 8192
+""",
+}
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_yaml_of_any_kind(name: str) -> None:
+    read = read_command(YAML[name])
+    wanted = {"model": "m", "tp": 2, "context_tokens": 8192, "engine_version": "0.9.2"}
+    assert read.keys == {"engine": "vllm", **wanted}
+    assert read.warnings == ()
+
+
+def test_plain_words_are_those_of_yaml_1_2() -> None:
+    text = (
+        "image: ghcr.io/ggml-org/llama.cpp\ncommand: [llama-server, -m, x.gguf, -fa, on, -a, 12:30]"
+    )
+    assert read_command(text).keys["engine_args"]["flash_attn"] == "on"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("image: x\nspec:\n  containers: [", "line 3"),
+        ("image: x\nspec:\n\t- image: y", "line 3: - image: y"),
+        ("spec:\n  image: {{ .Values.image }}", "line 2"),
+        ("a: &x\n  b: *x", "line 1"),
+        ("a: *nothing", "line 1"),
+    ],
+)
+def test_an_error_names_the_line(text: str, line: str) -> None:
+    with pytest.raises(KvroomError) as e:
+        read_command(text)
+    assert str(e.value.value).startswith(line)
+
+
+def test_a_small_text_that_stands_for_billions_is_refused() -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 10)]
+    with pytest.raises(KvroomError, match="more than any manifest"):
+        read_command("\n".join(rows))
 
 
 @pytest.mark.parametrize(

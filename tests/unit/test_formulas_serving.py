@@ -6,9 +6,14 @@ from math import ceil, exp, sqrt
 
 import pytest
 
+from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
+from kvroom.engines.paged.scheduler_setup import GroupSpec
+from kvroom.kvcache.request import ServedRequest
+from kvroom.kvcache.tokens import BlockHashes
+from kvroom.latency.clock import PS_PER_S, step_clock
+from kvroom.planner.plan import work
 from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.links import READ, WRITE, Link
 from kvroom.simulator.occupancy import (
     OFF,
     WIDE,
@@ -18,7 +23,8 @@ from kvroom.simulator.occupancy import (
     held_blocks,
     waiting_blocks,
 )
-from kvroom.simulator.script import Group, Script
+from kvroom.simulator.script import Script
+from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 from kvroom.workloads.distributions import Lognormal
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.statistics import nearest_rank
@@ -40,25 +46,60 @@ def engine(blocks=10_000, tokens=8192, groups=({"type": "full", "block_size": 16
 
 
 @pytest.mark.parametrize(
-    ("name", "block_tokens", "args"),
-    [
-        ("vllm", 16, {}),
-        ("sglang", 16, {}),
-        ("tensorrt-llm", 32, {}),
-        ("llama.cpp", 16, {"ctx_size": 16384}),
-    ],
+    ("name", "block_tokens"), [("vllm", 16), ("sglang", 16), ("tensorrt-llm", 32)]
 )
-def test_a_hit_never_covers_the_last_token(name, block_tokens, args, tmp_path):
+def test_a_hit_never_covers_the_last_token(name, block_tokens, tmp_path):
     """A prompt of whole blocks, asked again: its last token is computed, so its last block is."""
     row = {"input_length": 64, "output_length": 4, "hash_ids": [1, 2, 3, 4]}
     path = tmp_path / "trace.jsonl"
     path.write_text("".join(json.dumps({"timestamp": t, **row}) + "\n" for t in (0, 60_000)))
-    keys = {"engine": name, "engine_args": args, "weight_dtype": "q4_k_m" if args else None}
-    keys |= {} if args else {"context_tokens": 8192}
-    scenario = Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", **keys})
+    scenario = Scenario.from_dict(
+        {"model": "llama-3-8b", "gpu": "H100-SXM", "engine": name, "context_tokens": 8192}
+    )
     answer = simulate(scenario, Trace(path, hash_tokens=16)).to_dict()
     assert answer["requests"]["completed"] == 2
     assert answer["prefix_hit_ratio"] == (64 - block_tokens) / 128
+
+
+@pytest.mark.parametrize(
+    ("prompt", "budget"), [(100, 8192), (5000, 2048)], ids=["one step", "chunks"]
+)
+def test_one_request_takes_the_sum_of_its_steps(prompt, budget, tmp_path):
+    """As the clock times them one by one, however many the simulation takes together."""
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps({"timestamp": 0, "input_length": prompt, "output_length": 300}))
+    args = {"max_num_batched_tokens": budget, "async_scheduling": False}
+    keys = {"engine": "vllm", "context_tokens": 8192, "engine_args": args}
+    scenario = Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", **keys})
+    answer = simulate(scenario, Trace(path)).to_dict()
+    clock = step_clock(work(scenario).timing.clock)
+    starts = range(0, prompt, budget)
+    first = sum(clock.ps([(at, min(budget, prompt - at))]) for at in starts)
+    rest = sum(clock.ps([(prompt + i, 1)]) for i in range(299))
+    assert answer["ttft_s"]["max"] == pytest.approx(first / PS_PER_S, rel=1e-9)
+    assert answer["e2e_s"]["max"] == pytest.approx((first + rest) / PS_PER_S, rel=1e-9)
+    assert answer["tpot_s"]["max"] == pytest.approx(rest / 299 / PS_PER_S, rel=1e-9)
+
+
+def test_a_slot_that_held_the_same_prompt_computes_its_last_stretch_anew():
+    settings = SlotSettings(
+        slots=1, tokens=4096, context_tokens=4096, batch_tokens=2048, stretch=16
+    )
+    twice = [
+        ServedRequest(i, 100 * i, 64, 4, hashes=BlockHashes([(0, 64), (100, 4)], 16))
+        for i in range(2)
+    ]
+    scheduler = SlotScheduler(settings)
+    cached = []
+    for request in twice:
+        scheduler.add_request(request)
+        made = scheduler.schedule()
+        cached += [tokens for _, tokens, _ in made.admitted]
+        for _ in range(4):
+            scheduler.update_from_output(made)
+            made = scheduler.schedule()
+        assert not scheduler.running_count
+    assert cached == [0, 48]
 
 
 def test_a_waiting_prompt_leaves_half_of_its_blocks_free():
@@ -86,7 +127,7 @@ def test_full_steps_hold_what_begins_times_how_long_it_stays():
 
 def test_a_window_begins_anywhere_in_a_block():
     for reach in (16, 17, 100):
-        group = Group(type="sliding_window", block_size=16, reach=reach)
+        group = GroupSpec(type="sliding_window", block_size=16, reach=reach)
         touched = [(start + reach - 1) // 16 + 1 for start in range(16)]
         assert _group_blocks(group, 10_000) == pytest.approx(sum(touched) / 16)
 
@@ -99,12 +140,12 @@ def test_a_band_of_requests_adds_up_as_squares():
 
 
 def test_a_link_carries_whole_picoseconds_one_after_the_other():
-    link = Link(3, 1, duplex=True)
+    link = TransferQueue(3, 1, duplex=True)
     assert link.takes_ps(1) == 333_333_333_334
     assert link.carry(READ, 0, 3) == 10**12
     assert link.carry(READ, 0, 3) == 2 * 10**12
     assert link.carry(WRITE, 0, 3) == 10**12
-    shared = Link(3, 1, duplex=False)
+    shared = TransferQueue(3, 1, duplex=False)
     assert [shared.carry(way, 0, 3) for way in (READ, WRITE)] == [10**12, 2 * 10**12]
     assert link.busy_ps == 3 * 10**12
 

@@ -9,7 +9,7 @@ from kvroom.engines.tensorrt_llm.engine import Budget as TensorRTBudget
 from kvroom.engines.vllm.memory import Budget as VLLMBudget
 from kvroom.hardware import find
 from kvroom.hardware.node import Machine
-from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock
+from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock, step_clock
 from kvroom.latency.disaggregation import adapters_bytes_per_s, occupied_s
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, served
@@ -274,3 +274,9 @@ def test_requests_hold_half_of_their_answer_on_average():
     assert load_of(w.plan.scenario.workload, w.deployment, w.answer.capacity).cache_slots == (
         pytest.approx(w.plan.capacity.engine.kv_tokens / 1200)
     )
+
+
+def test_chunks_are_read_half_full_on_average():
+    # Llama 4 Scout's config.json: chunks of 8,192 tokens beside full layers.
+    clock = step_clock(asked("llama-4-scout", "H100-SXM", tp=8, engine="vllm").timing.clock)
+    assert [r.tokens for r in clock.reaches] == [None, 4096]

@@ -110,3 +110,12 @@ def test_published_cache_bytes_a_token():
     }
     for name, size in published.items():
         assert ask(name, "B300").kv.bytes_per_token == size, name
+
+
+def test_fully_sharded_adapters_cut_both_matrices():
+    args = {"enable_lora": True, "max_lora_rank": 32, "fully_sharded_loras": True}
+    plan = ask("llama-3-8b", "B300", engine="vllm", tp=4, engine_args=args)
+    (account,) = (a for a in plan.memory.accounts if a.name == "adapters")
+    columns = 5 * 32 // 4 * 4096 + 32 * (4096 + 2 * 1024 + 2 * 14336) // 4
+    rows = 32 * (4096 + 14336) // 4 + 2 * 4096 // 4 * 32
+    assert account.bytes == 2 * (32 * (columns + rows) + 32 * 2 * (128_256 + 4096))

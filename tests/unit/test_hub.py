@@ -4,9 +4,10 @@ import json
 
 import pytest
 
+import kvroom
+from kvroom import hub
 from kvroom.errors import KvroomError
 from kvroom.models import load as loading
-from kvroom.ui import hub
 
 SMALL = {
     "model_type": "llama",
@@ -33,15 +34,26 @@ def offered(monkeypatch, tmp_path):
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
     monkeypatch.setattr(hub, "_reachable", lambda: True)
-    monkeypatch.setattr(loading, "fetch", None)
-    hub.offer()
-    return asked
+    with loading.asking(hub.reader()):
+        yield asked
 
 
 def test_a_hub_id_is_read(offered):
     spec = loading.load("someone/small")
     assert (spec.name, spec.num_layers) == ("someone/small", 2)
     assert offered == [("someone/small", "config.json")]
+
+
+def test_a_python_call_asks_where_the_extra_is_installed(offered):
+    with loading.asking(None):  # whatever a caller before has set
+        assert kvroom.plan("someone/small", "H100-SXM").scenario.model == "someone/small"
+        assert offered == [("someone/small", "config.json")]
+        with pytest.raises(KvroomError, match="not in the catalogue"):
+            kvroom.plan("someone/small", "H100-SXM", hub=False)
+        own = kvroom.plan("another/one", "H100-SXM", hub=lambda _: SMALL)
+        assert own.weights.params == kvroom.plan("someone/small", "H100-SXM").weights.params
+        with pytest.raises(KvroomError, match="not in the catalogue"):
+            loading.load("someone/small")
 
 
 def test_the_catalogue_is_asked_first(offered):

@@ -5,35 +5,23 @@ import random
 import pytest
 
 from fleets import queue
-from kvroom.kvcache.request import Sequence
 from kvroom.latency.clock import Reach, StepClock
-from kvroom.simulator.feed import LiveHashes
-from kvroom.simulator.fleet import Fleet
-from kvroom.simulator.lockstep import Lockstep, Rank
+from kvroom.simulator.cluster import Cluster
+from kvroom.simulator.step_engine import StepEngine, StepLoop
 from serving import Noted, some_case, some_chats, stepped
 
 
 def ranks_of(case, count):
-    out, group = Noted(), Lockstep()
-
-    def sequence(live):
-        return Sequence(
-            live.index,
-            live.arrival_ps,
-            live.prompt,
-            live.total - live.prompt,
-            hashes=LiveHashes(live, case.unit),
-            priority=live.priority,
-        )
-
+    out, loop = Noted(), StepLoop()
     return [
-        Rank(group, case.engine.scheduler(), case.clock, out, sequence) for _ in range(count)
+        StepEngine(case.engine.scheduler(), case.clock, out, unit=case.unit, loop=loop)
+        for _ in range(count)
     ], out
 
 
 def together(case, count):
     ranks, out = ranks_of(case, count)
-    Fleet(ranks, out).serve(case.lives())
+    Cluster(ranks, out).serve(case.lives())
     return ranks, out
 
 
@@ -58,7 +46,7 @@ def test_nobody_is_lost_and_no_rank_is_ahead(seed):
     ranks, out = together(case, 3)
     assert set(out.done_ps) | out.gone == set(range(len(case.requests)))
     assert len({rank.decide for rank in ranks}) == len({rank.end for rank in ranks}) == 1
-    assert not any(rank.running for rank in ranks)
+    assert not any(rank.requests for rank in ranks)
 
 
 def test_a_prompt_on_one_rank_holds_up_the_other():

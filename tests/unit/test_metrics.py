@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kvroom.engines.metric_names import DIALECTS
+from kvroom.engines.registry import metric_tables
 from kvroom.observe.histogram import Histogram, merged
 from kvroom.observe.prometheus import read
 from metrics_server import buckets, vllm
@@ -154,7 +154,7 @@ def test_other_servers_metrics():
 
 
 def test_names_of_engines_do_not_meet():
-    names = [n for d in DIALECTS for n in d.samples()]
+    names = [n for d in metric_tables() for n in d.samples()]
     assert len(names) == len(set(names))
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from kvroom.planner.simulate import serve
-from kvroom.simulator.fleet import Line
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.occupancy import OFF, WIDE, _upto
+from kvroom.simulator.timeline import Timeline
 from kvroom.workloads.synthetic import of_workload
 from support import ask, asked
 
@@ -97,7 +97,7 @@ def test_simulations_lie_within_the_band():
         w = asked(**keys, workload=load)
         room, source = w.plan.capacity.shared, of_workload(w.plan.scenario.workload)
         drawn = [replace(source, seed=seed) for seed in range(SEEDS)]
-        found = [serve(w, s).fleet.line.at_once["while_waiting"] for s in drawn]
+        found = [serve(w, s).fleet.timeline.at_once["while_waiting"] for s in drawn]
         within = sum(room.low <= each <= room.high for each in found)
         assert within >= 0.7 * SEEDS, (load, room, found)
         squares += [(each / room.requests - 1) ** 2 for each in found]
@@ -132,7 +132,7 @@ def test_a_request_that_grows_varies_as_what_is_spread_evenly():
 
 def counted(*looks):
     """What a line tells of one engine that it found so: (time, running, waiting)."""
-    line = Line(Outcome(), None)
+    line = Timeline(Outcome(), None)
     for time_ps, running, waiting in looks:
         found = SimpleNamespace(decide=time_ps, running_count=running, waiting_count=waiting)
         line.glance([found])

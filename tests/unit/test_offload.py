@@ -5,9 +5,10 @@ import pytest
 from kvroom.errors import KvroomError
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve, simulate
-from kvroom.scenario.offload import TierAsked, asked, line
+from kvroom.planner.tiers import plan_json
+from kvroom.scenario.offload import OffloadTier, line, parse_tiers
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.terminal import times
+from kvroom.ui.terminal.times import times
 from kvroom.workloads.synthetic import parse
 
 SPEC = (
@@ -38,14 +39,16 @@ def test_a_line_says_what_an_object_does():
         "write": "back",
         "policy": "lru-tail",
     }
-    (tier,) = asked([line("host:512GiB:inclusive=no:write=write-back:latency_s=1e-6")])
-    assert tier == TierAsked(
+    (tier,) = parse_tiers(
+        "tiers", [line("host:512GiB:inclusive=no:write=write-back:latency_s=1e-6")]
+    )
+    assert tier == OffloadTier(
         kind="host", bytes=512 * 2**30, write="back", inclusive=False, latency_s=1e-6
     )
 
 
 def test_tiers_are_taken_from_near_to_far():
-    kinds = [t.kind for t in asked(["network", "nvme:1TB", "host:1GB"])]
+    kinds = [t.kind for t in parse_tiers("tiers", ["network", "nvme:1TB", "host:1GB"])]
     assert kinds == ["host", "nvme", "network"]
 
 
@@ -53,7 +56,7 @@ def test_a_scenario_keeps_its_tiers_through_a_link():
     one = scenario("host:1GiB", {"kind": "network", "bytes_per_s": "50GB/s"})
     again = Scenario.from_link(one.link())
     assert again.tiers == one.tiers
-    assert asked(again.tiers)[1].bytes_per_s == 50_000_000_000
+    assert again.tiers[1].bytes_per_s == 50_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -161,10 +164,10 @@ def test_without_prefix_caching_tiers_keep_nothing():
 
 def test_a_plan_tells_what_tiers_hold():
     made = work(scenario("host:64GiB", "network"))
-    host, network = times.as_json(made)["tiers"]["holds"]
+    host, network = plan_json(made)["tiers"]["holds"]
     assert (host["tokens"], host["requests"]) == (64 * 2**30 // 131_072, 64)
     assert network["tokens"] is None
-    text = "\n".join(times.times(made))
+    text = "\n".join(times(made))
     assert "64 requests of the longest context" in text
     assert "no limit" in text
 

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from kvroom.engines.vllm.scheduler import Settings
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.latency.clock import PAIRS, PS_PER_S, Reach, StepClock
-from kvroom.simulator.links import READ, WRITE, Link
-from kvroom.simulator.offload import Level, Tiers
-from kvroom.simulator.script import Engine, Group
+from kvroom.simulator.offload import OffloadConnector, OffloadLevel
 from kvroom.simulator.tier_store import Store
+from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 from serving import Case, jumped
 
 CLOCK = StepClock(
@@ -25,26 +25,30 @@ LATER = 10**7
 
 
 def engine(blocks, *, batch=1000):
-    settings = Settings(max_num_batched_tokens=batch, max_num_seqs=8, max_model_len=1000)
-    return Engine(
+    settings = SchedulerConfig(max_num_batched_tokens=batch, max_num_seqs=8, max_model_len=1000)
+    return SchedulerSetup(
         num_gpu_blocks=blocks + 1,
-        groups=(Group(type="full", block_size=SIZE),),
+        groups=(GroupSpec(type="full", block_size=SIZE),),
         enable_prefix_caching=True,
         prefix_cache_retention_interval=0,
-        settings=settings,
+        config=settings,
     )
 
 
 def level(rate=None, room=None, **keys):
     """A tier that moves a block of 100 bytes at ``rate``."""
-    return Level(name="host", store=Store(room), links=(Link(rate, 100, duplex=True),), **keys)
+    return OffloadLevel(
+        name="host", store=Store(room), links=(TransferQueue(rate, 100, duplex=True),), **keys
+    )
 
 
 def served(requests, levels, *, blocks=30, batch=1000, layers=1):
-    """The Noted outcome and the Tiers of ``(arrival, names, prompt, output)`` requests."""
+    """The Noted outcome and the OffloadConnector of ``(arrival, names, prompt, output)`` requests."""
     rows = [(at, prompt, out, names, len(names), 0) for at, names, prompt, out in requests]
     case = Case(engine(blocks, batch=batch), CLOCK, 1, rows)
-    tiers = Tiers(levels, CLOCK, block_tokens=SIZE, unit=1, batch_tokens=batch, layers=layers)
+    tiers = OffloadConnector(
+        levels, CLOCK, block_tokens=SIZE, unit=1, batch_tokens=batch, layers=layers
+    )
     _, out = jumped(case, None, tiers)
     return out, tiers
 
@@ -175,7 +179,7 @@ def test_links_are_not_optimistic_near_saturation():
     """Optimism near saturation: transfers of equal size at random wait as in the M/D/1 queue, of mean
     rho / (2 (1 - rho)) transfers (Pollaczek, Khinchine). 400,000 of them come within 6 %."""
     for rho in (0.5, 0.8, 0.9):
-        dice, link = Random(7), Link(10**12, 1000, duplex=True)
+        dice, link = Random(7), TransferQueue(10**12, 1000, duplex=True)
         size = link.takes_ps(1)
         now = waited = 0
         count = 400_000
@@ -188,7 +192,7 @@ def test_links_are_not_optimistic_near_saturation():
 
 def test_reads_and_writes_share_a_link_unless_it_is_duplex():
     for duplex in (True, False):
-        link = Link(10**12, 100, duplex=duplex)
+        link = TransferQueue(10**12, 100, duplex=duplex)
         link.carry(WRITE, 0, 5)
         assert link.carry(READ, 0, 1) == (100 if duplex else 600)
         assert link.busy_ps == 600
@@ -232,7 +236,7 @@ def test_pages_that_nobody_can_ask_for_take_room_too():
 def test_two_engines_share_what_one_has_computed():
     store = Store(None)
     tiers = [
-        Tiers(
+        OffloadConnector(
             [replace(level(10**12, shared=True), store=store)],
             CLOCK,
             block_tokens=SIZE,

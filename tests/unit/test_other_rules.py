@@ -5,10 +5,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvroom.engines.llama_cpp.scheduler import Slots, SlotSettings
-from kvroom.engines.sglang.scheduler import Sglang, SglangSettings
+from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
+from kvroom.engines.sglang.scheduler import SglangScheduler, SglangSettings
 from kvroom.kvcache.radix import RadixCache
-from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes
 from kvroom.simulator.replay import play
 
@@ -17,7 +17,7 @@ def request(index, prompt, output, arrival=0):
     """A request of runs of token ids."""
     count = sum(n for _, n in prompt)
     runs = (*prompt, (10**6 * (index + 1), output))
-    return Sequence(index, arrival, count, output, hashes=BlockHashes(runs, 4))
+    return ServedRequest(index, arrival, count, output, hashes=BlockHashes(runs, 4))
 
 
 def sglang(tokens=400, **keys):
@@ -28,12 +28,12 @@ def sglang(tokens=400, **keys):
         "context_tokens": 300,
         "chunked_prefill_size": 64,
     } | keys
-    return Sglang(SglangSettings(tokens=tokens, **given))
+    return SglangScheduler(SglangSettings(tokens=tokens, **given))
 
 
 def slots(count=2, tokens=400, **keys):
     given = {"context_tokens": 200, "batch_tokens": 64, "stretch": 4} | keys
-    return Slots(SlotSettings(slots=count, tokens=tokens, **given))
+    return SlotScheduler(SlotSettings(slots=count, tokens=tokens, **given))
 
 
 def passes(rules, sequences):
@@ -42,7 +42,9 @@ def passes(rules, sequences):
     played = play(
         rules,
         sequences,
-        on_scheduled=lambda made, _: seen.append([(w.sequence.index, w.tokens) for w in made.work]),
+        on_scheduled=lambda made, _: seen.append(
+            [(w.request.index, w.tokens) for w in made.scheduled]
+        ),
     )
     return played, seen
 

@@ -179,10 +179,9 @@ def test_a_static_batch_in_pools_is_told_not_timed():
     ],
 )
 def test_a_plan_refuses_what_a_simulation_would(keys, field):
-    asked = scenario(**({"split": None} | keys if "disaggregation" not in keys else {"split": TWO}))
-    asked = Scenario.from_dict(asked.to_dict() | keys)
     with pytest.raises(KvroomError) as refused:
-        plan(asked)
+        asked = scenario(TWO if "disaggregation" in keys else None)
+        plan(Scenario.from_dict(asked.to_dict() | keys))
     assert refused.value.field == field
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvroom.engines.scheduler import Admitted, Pass, RuleSet, Work
-from kvroom.kvcache.request import Sequence, State
+from kvroom.engines.scheduler import Admitted, EngineScheduler, ScheduledTokens, SchedulerOutput
+from kvroom.kvcache.request import RequestStatus, ServedRequest
 from kvroom.simulator.replay import play
 
 
@@ -12,38 +12,42 @@ class Slots:
 
     def __init__(self, slots, passes_in_flight=1):
         self.slots = slots
-        self.passes_in_flight = passes_in_flight
+        self.steps_in_flight = passes_in_flight
         self.running = []
         self.waiting = []
 
     running_count = property(lambda self: len(self.running))
     waiting_count = property(lambda self: len(self.waiting))
     blocks_in_use = property(lambda self: len(self.running))
-    cached_keys = property(lambda self: 0)
 
-    def add(self, sequence):
+    def add_request(self, sequence):
         self.waiting.append(sequence)
         return True
 
-    def schedule(self):
-        made = Pass()
+    def schedule(self, now=0):
+        made = SchedulerOutput()
         while self.waiting and len(self.running) < self.slots:
             self.running.append(self.waiting.pop(0))
             made.admitted.append(Admitted(self.running[-1], 0, False))
         for sequence in self.running:
-            tokens = sequence.known + sequence.placeholders - sequence.computed
-            if sequence.known + sequence.placeholders < sequence.prompt_tokens + (
-                sequence.output_tokens
+            tokens = (
+                sequence.num_tokens
+                + sequence.num_output_placeholders
+                - sequence.num_computed_tokens
+            )
+            if (
+                sequence.num_tokens + sequence.num_output_placeholders
+                < sequence.num_prompt_tokens + (sequence.output_tokens)
             ):
-                sequence.computed += tokens
-                sequence.placeholders += 1
-                made.work.append(Work(sequence, tokens, True))
+                sequence.num_computed_tokens += tokens
+                sequence.num_output_placeholders += 1
+                made.scheduled.append(ScheduledTokens(sequence, tokens, True))
         return made
 
-    def deliver(self, done):
-        for sequence, *_ in done.work:
-            sequence.known += 1
-            sequence.placeholders -= 1
+    def update_from_output(self, done):
+        for sequence, *_ in done.scheduled:
+            sequence.num_tokens += 1
+            sequence.num_output_placeholders -= 1
         finished = [s for s in self.running if s.finished]
         self.running = [s for s in self.running if not s.finished]
         return finished
@@ -51,15 +55,15 @@ class Slots:
     def drop_stuck(self):
         stuck = self.waiting.pop(0) if self.waiting else None
         if stuck:
-            stuck.state = State.DROPPED
+            stuck.status = RequestStatus.DROPPED
         return stuck
 
 
 def requests(*arrivals, prompt=5, output=3):
-    return [Sequence(i, arrival, prompt, output) for i, arrival in enumerate(arrivals)]
+    return [ServedRequest(i, arrival, prompt, output) for i, arrival in enumerate(arrivals)]
 
 
-def finishes(rules: RuleSet, *arrivals):
+def finishes(rules: EngineScheduler, *arrivals):
     return [record.finish_step for record in play(rules, requests(*arrivals)).requests]
 
 
@@ -76,7 +80,11 @@ def test_idle_steps_are_jumped():
 
 @pytest.mark.parametrize(("in_flight", "third"), [(1, 2), (2, 3)])
 def test_with_two_passes_in_flight_a_slot_is_free_a_step_later(in_flight, third):
-    short, long, waiting = Sequence(0, 0, 5, 2), Sequence(1, 0, 5, 9), Sequence(2, 0, 5, 2)
+    short, long, waiting = (
+        ServedRequest(0, 0, 5, 2),
+        ServedRequest(1, 0, 5, 9),
+        ServedRequest(2, 0, 5, 2),
+    )
     records = play(Slots(2, in_flight), [short, long, waiting]).requests
     assert records[0].finish_step == 1
     assert records[2].first_scheduled_step == third

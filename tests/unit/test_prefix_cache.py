@@ -2,10 +2,10 @@
 
 import pytest
 
-from kvroom.kvcache.groups import ChunkGroup, FullGroup, WindowGroup
+from kvroom.kvcache.groups import ChunkedLocalGroup, FullAttentionGroup, SlidingWindowGroup
+from kvroom.kvcache.mamba_groups import AlignedMambaGroup
 from kvroom.kvcache.prefix_cache import PrefixCache
-from kvroom.kvcache.request import Sequence
-from kvroom.kvcache.state_groups import AlignedStateGroup
+from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes, joined, length
 
 
@@ -26,7 +26,7 @@ def cache_of(*groups, blocks=100, caching=True, interval=0):
 
 def entered(cache, *runs, prompt=None, index=0):
     tokens = length(runs) if prompt is None else prompt
-    made = Sequence(index, 0, tokens, 64, hashes=BlockHashes(runs, cache.hash_tokens))
+    made = ServedRequest(index, 0, tokens, 64, hashes=BlockHashes(runs, cache.hash_tokens))
     cache.enter(made)
     return made
 
@@ -34,10 +34,10 @@ def entered(cache, *runs, prompt=None, index=0):
 def served(cache, *runs, index=0):
     """A request that was computed in one pass and is gone."""
     made = entered(cache, *runs, index=index)
-    assert cache.allocate(made, made.known, cache.lookup(made))
-    cache.end_pass()
+    assert cache.allocate(made, made.num_tokens, cache.lookup(made))
+    cache.end_step()
     cache.free(made)
-    cache.begin_pass()
+    cache.begin_step()
     return made
 
 
@@ -86,7 +86,7 @@ def test_only_hashes_asked_for_are_made():
 
 
 def test_full_attention_needs_every_block_from_the_left():
-    cache = cache_of(FullGroup(0, 4))
+    cache = cache_of(FullAttentionGroup(0, 4))
     served(cache, (10, 13))
     assert cache.lookup(entered(cache, (10, 13))).tokens == 12
     assert cache.lookup(entered(cache, (10, 9), (90, 5))).tokens == 8
@@ -94,14 +94,14 @@ def test_full_attention_needs_every_block_from_the_left():
 
 
 def test_the_last_token_is_always_computed():
-    cache = cache_of(FullGroup(0, 4))
+    cache = cache_of(FullAttentionGroup(0, 4))
     served(cache, (10, 12))
     assert cache.lookup(entered(cache, (10, 12))).tokens == 8
     assert cache.lookup(entered(cache, (10, 13))).tokens == 12
 
 
 def test_a_hit_of_free_blocks_counts_against_the_free_ones():
-    cache = cache_of(FullGroup(0, 4), blocks=6)
+    cache = cache_of(FullAttentionGroup(0, 4), blocks=6)
     served(cache, (10, 12))
     follower = entered(cache, (10, 12), (50, 9))
     hit = cache.lookup(follower)
@@ -112,7 +112,7 @@ def test_a_hit_of_free_blocks_counts_against_the_free_ones():
 
 
 def test_whole_asks_for_all_known_tokens_and_takes_only_the_pass():
-    cache = cache_of(FullGroup(0, 4), blocks=6)
+    cache = cache_of(FullAttentionGroup(0, 4), blocks=6)
     big = entered(cache, (10, 21))
     assert not cache.allocate(big, 4, whole=True)
     fitting = entered(cache, (10, 20))
@@ -122,14 +122,14 @@ def test_whole_asks_for_all_known_tokens_and_takes_only_the_pass():
 
 
 def test_without_caching_nothing_is_found_and_nothing_kept():
-    cache = cache_of(FullGroup(0, 4), caching=False)
+    cache = cache_of(FullAttentionGroup(0, 4), caching=False)
     served(cache, (10, 12))
     assert cache.lookup(entered(cache, (10, 13))).tokens == 0
     assert cache.pool.cached == 0
 
 
 def test_windows_keep_what_the_end_of_the_prompt_needs():
-    cache = cache_of(FullGroup(0, 4), WindowGroup(1, 4, window=6))
+    cache = cache_of(FullAttentionGroup(0, 4), SlidingWindowGroup(1, 4, window=6))
     served(cache, (10, 18))
     assert cache.lookup(entered(cache, (10, 18))).tokens == 16
     shorter = cache.lookup(entered(cache, (10, 12), (90, 4)))
@@ -137,87 +137,87 @@ def test_windows_keep_what_the_end_of_the_prompt_needs():
 
 
 def test_a_junction_is_kept_for_the_next_one():
-    cache = cache_of(FullGroup(0, 4), WindowGroup(1, 4, window=6))
+    cache = cache_of(FullAttentionGroup(0, 4), SlidingWindowGroup(1, 4, window=6))
     served(cache, (10, 18))
     second = entered(cache, (10, 12), (90, 4), index=1)
     hit = cache.lookup(second)
     second.junction = hit.junction
-    assert cache.allocate(second, second.known - hit.tokens, hit)
+    assert cache.allocate(second, second.num_tokens - hit.tokens, hit)
     assert cache.lookup(entered(cache, (10, 12), (70, 4))).tokens == 12
 
 
 def test_dense_retention_keeps_every_window():
-    cache = cache_of(FullGroup(0, 4), WindowGroup(1, 4, window=6), interval=None)
+    cache = cache_of(FullAttentionGroup(0, 4), SlidingWindowGroup(1, 4, window=6), interval=None)
     served(cache, (10, 18))
     assert cache.lookup(entered(cache, (10, 12), (90, 4))).tokens == 12
 
 
 def test_a_window_alone_may_hit_a_run_that_reaches_the_start():
-    cache = cache_of(WindowGroup(0, 4, window=14), interval=None)
+    cache = cache_of(SlidingWindowGroup(0, 4, window=14), interval=None)
     served(cache, (10, 9))
     assert cache.lookup(entered(cache, (10, 9), (90, 9))).tokens == 8
 
 
 def test_blocks_before_the_window_are_given_back():
-    cache = cache_of(WindowGroup(0, 4, window=6), caching=False)
+    cache = cache_of(SlidingWindowGroup(0, 4, window=6), caching=False)
     made = entered(cache, (10, 20))
     assert cache.allocate(made, 20)
-    made.computed = 20
+    made.num_computed_tokens = 20
     assert cache.allocate(made, 1)
-    assert made.tables[0][:3] == [0, 0, 0]  # 15 tokens are out of the window of the 21st
+    assert made.block_tables[0][:3] == [0, 0, 0]  # 15 tokens are out of the window of the 21st
     assert cache.pool.in_use == 3
 
 
 def test_earlier_chunks_count_as_found():
-    cache = cache_of(ChunkGroup(0, 4, chunk=8))
+    cache = cache_of(ChunkedLocalGroup(0, 4, chunk=8))
     fresh = cache.lookup(entered(cache, (10, 22)))
     assert (fresh.tokens, fresh.blocks[0]) == (16, [0, 0, 0, 0])
 
 
 def test_a_state_written_in_this_pass_is_not_hit_before_the_next():
-    cache = cache_of(FullGroup(0, 4), AlignedStateGroup(1, 4), interval=None)
+    cache = cache_of(FullAttentionGroup(0, 4), AlignedMambaGroup(1, 4), interval=None)
     first = entered(cache, (10, 12))
     assert cache.allocate(first, 8)
     follower = entered(cache, (10, 12), index=1)
     hit = cache.lookup(follower)
     assert hit.tokens == 8
     assert not cache.allocate(follower, 4, hit)
-    cache.begin_pass()
+    cache.begin_step()
     assert cache.allocate(follower, 4, hit)
 
 
 def test_a_hit_inside_a_block_is_copied_before_it_is_written():
-    cache = cache_of(FullGroup(0, 4), AlignedStateGroup(1, 8), interval=None)
+    cache = cache_of(FullAttentionGroup(0, 4), AlignedMambaGroup(1, 8), interval=None)
     assert (cache.hash_tokens, cache.hit_tokens) == (4, 4)
     first = entered(cache, (10, 15))
     assert cache.allocate(first, 12)
-    cache.end_pass()
-    cache.begin_pass()
+    cache.end_step()
+    cache.begin_step()
     follower = entered(cache, (10, 15), index=1)
     hit = cache.lookup(follower)
     assert hit.tokens == 12
     assert cache.allocate(follower, 3, hit)
-    assert follower.tables[1][1] != first.tables[1][1]
-    assert follower.tables[0][:3] == first.tables[0]
+    assert follower.block_tables[1][1] != first.block_tables[1][1]
+    assert follower.block_tables[0][:3] == first.block_tables[0]
 
 
 def test_unequal_blocks_hit_at_a_common_multiple():
-    cache = cache_of(FullGroup(0, 8), WindowGroup(1, 4, window=6), interval=None)
+    cache = cache_of(FullAttentionGroup(0, 8), SlidingWindowGroup(1, 4, window=6), interval=None)
     served(cache, (10, 21))
     assert cache.lookup(entered(cache, (10, 15))).tokens == 8
     assert cache.lookup(entered(cache, (10, 17))).tokens == 16
 
 
 def test_freed_blocks_are_used_again_from_the_tail_group_after_group():
-    cache = cache_of(FullGroup(0, 4), FullGroup(1, 4), caching=False, blocks=7)
+    cache = cache_of(FullAttentionGroup(0, 4), FullAttentionGroup(1, 4), caching=False, blocks=7)
     made = entered(cache, (10, 12))
     assert cache.allocate(made, 12)
-    assert made.tables == [[1, 2, 3], [4, 5, 6]]
+    assert made.block_tables == [[1, 2, 3], [4, 5, 6]]
     cache.free(made)
     assert cache.pool.free_order() == [6, 5, 4, 3, 2, 1]
 
 
 def test_what_no_pool_holds_is_known_beforehand():
-    cache = cache_of(FullGroup(0, 4), WindowGroup(1, 4, window=6), blocks=5)
+    cache = cache_of(FullAttentionGroup(0, 4), SlidingWindowGroup(1, 4, window=6), blocks=5)
     assert cache.fits_ever(entered(cache, (10, 16)))
     assert not cache.fits_ever(entered(cache, (10, 17)))

@@ -13,14 +13,15 @@ from click.testing import CliRunner
 
 import completions_server
 from kvroom.errors import KvroomError
-from kvroom.observe.prove.completions import Ask, Engine
+from kvroom.observe.prove import session
+from kvroom.observe.prove.completions import Ask, AskedEngine
 from kvroom.observe.prove.experiments import Lab, Measured, Step, ids
 from kvroom.observe.prove.proof import calibrated, errors, prove
 from kvroom.observe.prove.quiet import Meter, between
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui import proof_page
+from kvroom.ui import codec, proof_page
 from kvroom.ui.cli.main import main
-from kvroom.ui.terminal import prove as face
+from kvroom.ui.terminal import prove as text_of
 from support import check_told
 
 pytest.importorskip("prometheus_client")
@@ -66,7 +67,7 @@ def scenario(blocks=1000, **args):
 
 def test_tokens_and_their_times_are_heard():
     with completions_server.serving() as server:
-        engine = Engine.at(server.address)
+        engine = AskedEngine.at(server.address)
         (heard,) = engine.one_by_one([Ask([11, 12, 13], 5)])
         assert engine.model == "imitation"
     assert heard.answer == [36, 37, 38, 39, 40]
@@ -80,7 +81,7 @@ def test_tokens_and_their_times_are_heard():
 def test_requests_together_are_sent_at_their_times():
     seen = []
     with completions_server.serving() as server:
-        engine = Engine.at(server.address)
+        engine = AskedEngine.at(server.address)
         asks = [Ask([i], 3, i * 0.05) for i in range(3)]
         heard = engine.together(asks, lambda i, n: seen.append((i, n)))
     assert all(h.sent_s >= h.ask.at_s for h in heard)
@@ -95,7 +96,7 @@ def test_ids_that_are_none_are_an_error_of_the_request(told, monkeypatch):
         lambda v: '{"choices": [{"token_ids": ' + told + "}]}" if "choices" in v else real(v),
     )  # fmt: skip
     with completions_server.serving() as server:
-        engine = Engine.at(server.address)
+        engine = AskedEngine.at(server.address)
         heard = engine.together([Ask([11, 12], 3)])
     assert [h.error for h in heard] == ["0 of 3 tokens came"]
 
@@ -103,7 +104,7 @@ def test_ids_that_are_none_are_an_error_of_the_request(told, monkeypatch):
 @pytest.mark.parametrize("broken", ["status", "cut"])
 def test_an_engine_that_fails_is_told(broken):
     with completions_server.serving() as server:
-        lab = Lab(Engine.at(server.address), Meter(None), 512)
+        lab = Lab(AskedEngine.at(server.address), Meter(None), 512)
         server.status = 400 if broken == "status" else 200
         server.cut_after = 2 if broken == "cut" else None
         with pytest.raises(KvroomError) as e:
@@ -126,7 +127,7 @@ def test_prompts_begin_differently_and_a_small_vocabulary_is_refused():
 
 def test_conversations_of_an_endless_cache_come_out_exactly():
     with completions_server.serving() as server:
-        lab = Lab(Engine.at(server.address), Meter(None), 512, seed=3)
+        lab = Lab(AskedEngine.at(server.address), Meter(None), 512, seed=3)
         talk = lab.conversations("t", users=3, turns=3, system_tokens=100, most_tokens=900)
     assert len(talk.requests) == 9
     assert max(sum(n for _, n in r.prompt) + len(r.answer) for r in talk.requests) <= 900
@@ -145,7 +146,7 @@ def test_conversations_of_an_endless_cache_come_out_exactly():
 
 def test_first_tokens_asked_again_are_found():
     with completions_server.serving() as server:
-        lab = Lab(Engine.at(server.address), Meter(None), 512)
+        lab = Lab(AskedEngine.at(server.address), Meter(None), 512)
         firsts = lab.firsts([64, 200])
     assert [f.cached_tokens for f in firsts] == [0, 32, 0, 192]
     rows = prove("t", scenario(), {}, Measured(firsts=firsts)).firsts
@@ -156,7 +157,7 @@ def test_first_tokens_asked_again_are_found():
 def test_steps_are_timed_while_all_decode():
     with completions_server.serving() as server:
         server.token_s = 0.004
-        lab = Lab(Engine.at(server.address), Meter(None), 512)
+        lab = Lab(AskedEngine.at(server.address), Meter(None), 512)
         steps = lab.steps([1, 2, 4], [64, 128], most_tokens=300, repeats=1)
     found = {(s.concurrency, s.context_tokens // 64) for s in steps}
     # One that ends before the last begins is left out; alone there is no other.
@@ -171,14 +172,14 @@ def test_what_the_engine_cannot_hold_is_not_asked():
     question = scenario(max_num_seqs=2, max_model_len=256)
     with completions_server.serving() as server:
         server.token_s = 0.002
-        run = face.ask(server.address, question, "t", face.Wishes(("steps", "firsts")))
+        run = session.measured(server.address, question, ("steps", "firsts"))
     measured = Measured.from_dict(run["measured"])
     assert {s.concurrency for s in measured.steps} <= {1, 2}
     assert max(f.input_tokens for f in measured.firsts) == 64
     assert max(len(a["prompt"]) + a["max_tokens"] for a in server.asked) <= 256
     small = scenario(max_model_len=128)
     with completions_server.serving() as server:
-        run = face.ask(server.address, small, "t", face.Wishes(("steps", "conversations")))
+        run = session.measured(server.address, small, ("steps", "conversations"))
     assert run["measured"]["steps"] == []
     assert max(len(a["prompt"]) + a["max_tokens"] for a in server.asked) <= 128
 
@@ -265,7 +266,7 @@ def test_a_wrong_record_is_told(tmp_path, text):
     path = tmp_path / "r.json"
     path.write_text(text)
     with pytest.raises(KvroomError) as e:
-        face.read(str(path))
+        session.read_record(codec.read_json(str(path), "record"), str(path))
     check_told(e.value)
 
 
@@ -294,7 +295,7 @@ def test_a_record_of_odd_values_is_told(tmp_path, odd):
         place[key] = odd
         path.write_text(json.dumps({**record, "runs": record["runs"][:1]}))
         with pytest.raises(KvroomError) as e:
-            face.read(str(path))
+            session.read_record(codec.read_json(str(path), "record"), str(path))
         check_told(e.value)
 
 
@@ -331,5 +332,5 @@ def test_a_process_that_is_none_and_another_engine_are_refused():
 
 def test_no_line_is_wider_than_a_terminal():
     about = {"times": "the engine's own: " + "by the clock, less what others took, " * 4}
-    text = face.show([], about)
+    text = text_of.show([], about)
     assert max(map(len, text.splitlines())) <= 80

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kvroom.engines.vllm.metrics import METRICS
 from kvroom.observe.prometheus import read
-from kvroom.observe.recorded import flags_of, read_file
+from kvroom.observe.recorded import read_file
 from kvroom.observe.recording import Recorder
 from kvroom.observe.watch import Watcher
 from kvroom.ui.cli.main import main
@@ -77,7 +78,7 @@ def test_flags_in_the_caches_labels():
         "user_specified_block_size": "True", "enable_prefix_caching": "False",
         "kv_cache_memory_bytes": "1073741824",
     }  # fmt: skip
-    assert flags_of(info) == {
+    assert METRICS.flags(info) == {
         "gpu_memory_utilization": 0.85, "block_size": 32, "enable_prefix_caching": False,
         "kv_cache_memory_bytes": 2**30,
     }  # fmt: skip

@@ -40,7 +40,7 @@ def flood(count, output=50):
 
 
 def times(fleet, what):
-    return [t.time_ps // S for t in fleet.told if t.what == what]
+    return [t.time_ps // S for t in fleet.history if t.what == what]
 
 
 def test_a_queue_starts_replicas_until_there_are_enough():

@@ -7,15 +7,15 @@ import pytest
 
 from fleets import S, fleet_of, queue
 from kvroom.errors import KvroomError
-from kvroom.kvcache.extents import Holding
-from kvroom.simulator.live import Live
-from kvroom.simulator.router import Books, Router, Routing, View, leading, parse_routing
+from kvroom.kvcache.extents import RequestExtents
+from kvroom.kvcache.request import ServedRequest
+from kvroom.scenario.cluster import Routing
+from kvroom.simulator.router import CachedNames, ReplicaLoads, Router, leading
 
 
 @pytest.mark.parametrize(
     ("given", "becomes"),
     [
-        (None, Routing()),
         ("prefix", Routing(policy="prefix")),
         ("prefix:stale=50ms", Routing(policy="prefix", stale_s=0.05)),
         ("prefix:stale=0:weight=2.5", Routing(policy="prefix", weight=2.5)),
@@ -24,7 +24,7 @@ from kvroom.simulator.router import Books, Router, Routing, View, leading, parse
     ],
 )
 def test_a_routing_is_read(given, becomes):
-    assert parse_routing(given) == becomes
+    assert Routing.parse("routing", given) == becomes
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_a_routing_is_read(given, becomes):
 )
 def test_what_is_no_routing_is_refused(given, field):
     with pytest.raises(KvroomError) as caught:
-        parse_routing(given)
+        Routing.parse("routing", given)
     assert caught.value.field == field
 
 
 def test_the_nearest_name_is_offered():
     with pytest.raises(KvroomError, match="prefix"):
-        parse_routing("prefx")
+        Routing.parse("routing", "prefx")
 
 
 def poisson(case, count, gap_ps, output, seed=7):
@@ -123,17 +123,17 @@ def test_the_least_loaded_waits_less_than_at_random_and_no_less_than_one_queue()
 
 
 def requests_of(names, prompt=64, index=0):
-    return Live(index, 0, prompt, 10, Holding(names, len(names)))
+    return ServedRequest(index, 0, prompt, 10, extents=RequestExtents(names, len(names)))
 
 
 def test_the_prefix_weighs_against_load():
     router = Router(Routing(policy="prefix"), [1000, 1000], 16)
     router.views[1].names = {1, 2, 3}
     live = requests_of([1, 2, 3, 4])
-    live.place = router.route(live, [0, 1])
-    assert live.place == 1  # 16 tokens to compute in place of 64
-    assert router.books.owed == [0, 16]
-    assert router.books.tokens == [0, 64]
+    live.replica = router.route(live, [0, 1])
+    assert live.replica == 1  # 16 tokens to compute in place of 64
+    assert router.loads.owed == [0, 16]
+    assert router.loads.tokens == [0, 64]
     other = requests_of([1, 2, 3, 4], index=1)
     # 16 + 16 owed and 64 served there, 64 owed and none served here.
     assert router.route(other, [0, 1]) == 0
@@ -155,8 +155,8 @@ def test_sessions_stay_and_only_those_of_a_lost_replica_move():
     def chosen(up):
         found = {}
         for chat in range(300):
-            live = Live(chat, 0, 10, 1)
-            live.chat = f"chat {chat}"
+            live = ServedRequest(chat, 0, 10, 1)
+            live.session_id = f"chat {chat}"
             found[chat] = router.route(live, up)
         return found
 
@@ -168,9 +168,9 @@ def test_sessions_stay_and_only_those_of_a_lost_replica_move():
 
 
 def test_books_hear_of_what_has_happened_and_no_more():
-    books = Books(2)
-    live = Live(0, 0, 100, 10)
-    live.place = 1
+    books = ReplicaLoads(2)
+    live = ServedRequest(0, 0, 100, 10)
+    live.replica = 1
     books.sent(live, 1, cached_tokens=30)
     assert (books.requests, books.tokens, books.owed) == ([0, 1], [0, 100], [0, 70])
     books.heard(500, live, over=False)
@@ -184,7 +184,7 @@ def test_books_hear_of_what_has_happened_and_no_more():
 
 
 def test_what_does_not_tell_is_guessed_the_oldest_forgotten():
-    view = View(stale=False, most=3)
+    view = CachedNames(stale=False, most=3)
     view.sent([1, 2])
     view.sent([3, 4])
     assert list(view.names) == [1, 4, 3]  # the end of a prompt goes before its beginning

@@ -7,7 +7,8 @@ import pytest
 
 from kvroom.errors import KvroomError
 from kvroom.scenario.engine_names import engine_aliases
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 
 BASE = {"model": "llama-3-70b", "gpu": "80GB"}
 
@@ -74,7 +75,12 @@ def test_the_layout_is_filled_in(keys, layout):
         ({"engine_args": ["x"]}, "engine_args", "braces"),
         ({"engine_args": {"a": math.nan}}, "engine_args.a", "finite"),
         ({"tiers": {"a": {1, 2}}}, "tiers", "list"),
-        ({"disaggregation": {"a": {1, 2}}}, "disaggregation", "plain"),
+        ({"disaggregation": {"a": 1}}, "disaggregation", "prefill"),
+        ({"fleet": {"pools": [{"tp": 0}]}}, "fleet.pools[0].tp", "from 1"),
+        ({"fleet": {"failures": {"at": [{"t": 1}]}}}, "fleet.failures.at[0]", "replica"),
+        ({"calibration": {"a": {1, 2}}}, "calibration.a", "plain"),
+        ({"workload": {"lengths": {"a": 1}}}, "workload.lengths", "input, output"),
+        ({"workload": {"input": 5, "lengths": {"input": 6}}}, "workload.input", "one of them"),
         ({"routing": "\ud800"}, "routing", "UTF-8"),
         ({"allow_overcommit": 1}, "allow_overcommit", "true or false"),
         ({"model": ""}, "model", "word"),
@@ -103,7 +109,7 @@ def test_what_goes_too_deep_is_told():
     for _ in range(100_000):
         deep = [deep]
     assert refused(tiers=deep).field == "tiers[0]"
-    assert refused(disaggregation=deep).field == "disaggregation"
+    assert refused(calibration={"a": deep}).field == "calibration.a"
     assert refused(model={"config": {"x": deep}}).field == "model"
 
 
@@ -131,7 +137,9 @@ def test_the_two_concurrencies_stand_in_for_each_other():
 
 def test_dict_and_link_round_trip():
     s = asked(
-        gpu_count=8, context_tokens="128K", workload={"input_tokens": "1K", "lengths": {"a": [1]}}
+        gpu_count=8,
+        context_tokens="128K",
+        workload={"input_tokens": "1K", "lengths": {"output": "uniform:5:9"}},
     )
     assert Scenario.from_dict(s.to_dict()) == s
     assert Scenario.from_dict(json.loads(json.dumps(s.to_dict()))) == s

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from kvroom.errors import KvroomError
-from kvroom.kvcache.request import State
+from kvroom.kvcache.request import RequestStatus
 from kvroom.simulator.replay import play
 from kvroom.simulator.script import Script
 from kvroom.ui.cli.main import main
@@ -95,10 +95,14 @@ def test_a_run_that_takes_too_many_steps_is_refused():
 
 def test_states_at_the_end():
     asked = Script.from_dict(script(request(8, 4), request(80, 4), request(12, 9)))
-    sequences = asked.sequences()
+    sequences = asked.served()
     rules = asked.engine.scheduler()
     play(rules, sequences)
-    assert [s.state for s in sequences] == [State.FINISHED, State.DROPPED, State.FINISHED]
+    assert [s.status for s in sequences] == [
+        RequestStatus.FINISHED,
+        RequestStatus.DROPPED,
+        RequestStatus.FINISHED,
+    ]
     assert (rules.blocks_in_use, rules.running_count, rules.waiting_count) == (0, 0, 0)
 
 

@@ -22,7 +22,8 @@ from kvroom.optimize.search.search import search
 from kvroom.optimize.search.space import Space, candidates
 from kvroom.optimize.search.workers import run_all
 from kvroom.planner.plan import work
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 
 LENGTHS = {"input_tokens": 1000, "output_tokens": 100}
 SMALL = Space(gpus=("L4", "L40S"), counts=(1, 2))

@@ -36,7 +36,8 @@ def test_one_user_meets_nobody():
 
 
 def test_users_without_room_wait_whole_answers():
-    w = times(workload=load(concurrency=4000, input_tokens=8192), tp=2)
+    waiting = load(concurrency=4000, input_tokens=8192)
+    w = times(workload=waiting, tp=2, allow_overcommit=True)
     assert w.load.cache_slots < 4000
     assert w.times.no_room_s > 10 * w.times.own_s
     assert w.times.requests_per_s * (w.times.ttft_s + 511 * w.times.tpot_s) == pytest.approx(

@@ -12,7 +12,7 @@ import pytest
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.releases import nearest_release
-from kvroom.engines.sglang.settings import settings_of
+from kvroom.engines.sglang.resolved_args import settings_of
 from kvroom.engines.sglang.share import static_share
 from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
 from kvroom.planner.place import deploy

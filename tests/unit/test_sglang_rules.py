@@ -13,18 +13,17 @@ import pytest
 
 from kvroom.engines.releases import nearest_release
 from kvroom.engines.sglang.entries import entries_of, state_bytes
-from kvroom.engines.sglang.flag_names import OTHERS
-from kvroom.engines.sglang.flags import read_flags
+from kvroom.engines.sglang.flags import NAMES, read_flags
 from kvroom.engines.sglang.platform import platform_of
 from kvroom.engines.sglang.pools import stage_sizes
-from kvroom.engines.sglang.settings import Settings, settings_of
+from kvroom.engines.sglang.resolved_args import SglangArgs, settings_of
 from kvroom.engines.sglang.share import (
     image_reserve_mib,
     prefill_graph_sizes,
     static_share,
     vision_factor,
 )
-from kvroom.engines.sglang.versions import CHANGES, NEWEST, OLDEST, Rules, rules_of
+from kvroom.engines.sglang.versions import CHANGES, NEWEST, OLDEST, SglangRules, rules_of
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models.spec import Vision
@@ -45,7 +44,7 @@ def scenario(
 
 def settled(
     model: str, gpu: str = "H100-SXM", version: str = "0.5.23", *, tp: int = 1, **args: Any
-) -> Settings:
+) -> SglangArgs:
     d, _ = deploy(scenario(model, gpu, version, tp=tp, engine_args=args), paths=False)
     release, _ = nearest_release("SGLang", version, OLDEST, NEWEST)
     return settings_of(d, rules_of(release))
@@ -74,7 +73,7 @@ def test_a_version_is_read_or_warned_about(text: str | None, release: Release, w
 
 def test_every_change_names_a_rule_and_changes_it() -> None:
     assert [r for r, _ in CHANGES] == sorted({r for r, _ in CHANGES})
-    rules = Rules()
+    rules = SglangRules()
     for release, changed in CHANGES:
         assert all(getattr(rules, name) != value for name, value in changed.items()), release
         rules = replace(rules, release=release, **changed)
@@ -135,7 +134,9 @@ def test_flags_are_read_as_typed() -> None:
 
 
 def test_flags_without_bearing_are_passed_over() -> None:
-    assert read_flags(dict.fromkeys(sorted(OTHERS), "x"), Layout()) == read_flags({}, Layout())
+    assert read_flags(dict.fromkeys(sorted(NAMES.others), "x"), Layout()) == read_flags(
+        {}, Layout()
+    )
 
 
 def test_data_parallel_attention_groups_tensor_ranks() -> None:

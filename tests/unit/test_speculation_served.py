@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kvroom.engines.draft_tokens import Drafts, drawn, stream
-from kvroom.engines.vllm.scheduler import Scheduler, Settings
-from kvroom.kvcache.groups import FullGroup
+from kvroom.engines.paged.scheduler import Scheduler, SchedulerConfig
+from kvroom.kvcache.groups import FullAttentionGroup
 from kvroom.kvcache.prefix_cache import PrefixCache
-from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes
 from kvroom.latency.drafting import expected_tokens
 from kvroom.planner.simulate import Simulated, simulate
@@ -148,75 +148,75 @@ def test_fewer_drafts_in_larger_steps():
 
 # vLLM's rules, pass by pass.
 
-PLAIN = Settings(max_num_batched_tokens=64, max_num_seqs=8, max_model_len=100)
+PLAIN = SchedulerConfig(max_num_batched_tokens=64, max_num_seqs=8, max_model_len=100)
 
 
 def rules(
-    settings: Settings = PLAIN, blocks: int = 50, caching: bool = False, **drafts: Any
+    settings: SchedulerConfig = PLAIN, blocks: int = 50, caching: bool = False, **drafts: Any
 ) -> Scheduler:
     cache = PrefixCache(
-        [FullGroup(0, 4)], blocks, caching=caching, context_tokens=settings.max_model_len,
+        [FullAttentionGroup(0, 4)], blocks, caching=caching, context_tokens=settings.max_model_len,
         in_flight_tokens=2 * settings.max_num_batched_tokens,
     )  # fmt: skip
     return Scheduler(settings, cache, Drafts(**drafts) if drafts else None)
 
 
-def sequence(prompt: int = 8, output: int = 20) -> Sequence:
-    return Sequence(0, 0, prompt, output, hashes=BlockHashes(((0, prompt + output),), 4))
+def sequence(prompt: int = 8, output: int = 20) -> ServedRequest:
+    return ServedRequest(0, 0, prompt, output, hashes=BlockHashes(((0, prompt + output),), 4))
 
 
 def test_a_pass_computes_a_token_and_its_drafts():
     made = rules(chances=(1.0, 1.0), ahead_tokens=2)
     one = sequence()
-    made.add(one)
+    made.add_request(one)
     first = made.schedule()
-    assert [(w.tokens, w.drafts, w.samples) for w in first.work] == [(8, 0, True)]
-    assert len(one.tables[0]) == 2  # nothing is kept ahead for a prompt that has just come
-    made.deliver(first)
+    assert [(w.tokens, w.drafts, w.samples) for w in first.scheduled] == [(8, 0, True)]
+    assert len(one.block_tables[0]) == 2  # nothing is kept ahead for a prompt that has just come
+    made.update_from_output(first)
     second = made.schedule()
-    assert [(w.tokens, w.drafts) for w in second.work] == [(3, 2)]
-    assert len(one.tables[0]) == 4  # 8 + 3 tokens, and 2 slots ahead
-    made.deliver(second)
-    assert (one.known, one.computed) == (12, 11)
+    assert [(w.tokens, w.drafts) for w in second.scheduled] == [(3, 2)]
+    assert len(one.block_tables[0]) == 4  # 8 + 3 tokens, and 2 slots ahead
+    made.update_from_output(second)
+    assert (one.num_tokens, one.num_computed_tokens) == (12, 11)
 
 
 def test_refused_drafts_are_computed_anew_in_blocks_that_stay():
     made = rules(chances=(0.0, 0.0))
     one = sequence()
-    made.add(one)
-    made.deliver(made.schedule())
+    made.add_request(one)
+    made.update_from_output(made.schedule())
     for step in range(5):
-        held = len(one.tables[0])
-        made.deliver(made.schedule())
-        assert (one.known, one.computed) == (10 + step, 9 + step)
-        assert len(one.tables[0]) >= held
+        held = len(one.block_tables[0])
+        made.update_from_output(made.schedule())
+        assert (one.num_tokens, one.num_computed_tokens) == (10 + step, 9 + step)
+        assert len(one.block_tables[0]) >= held
 
 
 def test_asynchronous_passes_count_on_all_drafts_until_they_know():
     made = rules(replace(PLAIN, async_scheduling=True), chances=(0.0, 0.0))
     one = sequence()
-    made.add(one)
+    made.add_request(one)
     first, second = made.schedule(), made.schedule()
-    assert [(w.tokens, w.drafts) for w in second.work] == [(3, 2)]
-    made.deliver(first)
+    assert [(w.tokens, w.drafts) for w in second.scheduled] == [(3, 2)]
+    made.update_from_output(first)
     third = made.schedule()
-    assert [(w.tokens, w.drafts) for w in third.work] == [(3, 2)]
-    assert one.computed == 14
-    made.deliver(second)
-    assert (one.known, one.computed, one.placeholders) == (10, 12, 3)
-    made.deliver(third)
-    assert (one.known, one.computed, one.placeholders) == (11, 10, 0)
+    assert [(w.tokens, w.drafts) for w in third.scheduled] == [(3, 2)]
+    assert one.num_computed_tokens == 14
+    made.update_from_output(second)
+    assert (one.num_tokens, one.num_computed_tokens, one.num_output_placeholders) == (10, 12, 3)
+    made.update_from_output(third)
+    assert (one.num_tokens, one.num_computed_tokens, one.num_output_placeholders) == (11, 10, 0)
 
 
 def test_no_draft_reaches_beyond_the_longest_request():
     made = rules(replace(PLAIN, max_model_len=12), chances=(1.0,) * 8)
     one = sequence(8, 20)
-    made.add(one)
-    made.deliver(made.schedule())
+    made.add_request(one)
+    made.update_from_output(made.schedule())
     last = made.schedule()
-    assert [(w.tokens, w.drafts) for w in last.work] == [(3, 2)]  # at most 11 are computed
-    assert made.deliver(last) == [one]
-    assert one.known == 12
+    assert [(w.tokens, w.drafts) for w in last.scheduled] == [(3, 2)]  # at most 11 are computed
+    assert made.update_from_output(last) == [one]
+    assert one.num_tokens == 12
 
 
 def test_heads_compute_the_last_cached_block_anew():
@@ -224,11 +224,11 @@ def test_heads_compute_the_last_cached_block_anew():
     for rereads, found in ((False, 16), (True, 12)):
         made = rules(caching=True, chances=(1.0,), rereads=rereads)
         for index in range(2):
-            made.add(one := sequence(17, 1))
+            made.add_request(one := sequence(17, 1))
             one.index = index
             done = made.schedule()
             assert done.admitted[0].cached_tokens == (found if index else 0)
-            assert made.deliver(done) == [one]
+            assert made.update_from_output(done) == [one]
 
 
 @pytest.mark.parametrize("engine", ["sglang", "llama.cpp", "tensorrt-llm"])

@@ -191,7 +191,9 @@ def test_a_table_of_vllm_says_how_many_are_drafted_at_which_batch():
 
 
 def test_the_short_form_says_the_same():
-    from kvroom.scenario.speculation import check, line
+    from kvroom.scenario.speculation import SpeculativeDecoding, line
+
+    parse = SpeculativeDecoding.parse
 
     for short, long in (
         ("mtp", {"method": "mtp"}),
@@ -199,15 +201,17 @@ def test_the_short_form_says_the_same():
         ("eagle3:acceptance=0.8/0.5", {"method": "eagle3", "acceptance_rate": [0.8, 0.5]}),
         ("draft:4:model=llama-3-8b:max-concurrency=32", {**DRAFT, "max_concurrency": 32}),
     ):  # fmt: skip
-        assert check("speculation", line(short)) == check("speculation", short) == long
+        assert parse("speculation", line(short)) == parse("speculation", short)
+        assert parse("speculation", short).to_dict() == long
     for wrong in ("mtp:1:2", "mtp:1:acceptance", "mtp:x", "mtp:1:acceptance=a/b", "mtp:1:color=2",
                   "clairvoyance"):  # fmt: skip
         with pytest.raises(KvroomError):
-            check("speculation", wrong)
+            parse("speculation", wrong)
 
 
 def latent(dcp: int) -> Workings:
-    return asked("deepseek-v3", "H200-SXM", tp=8, dcp=dcp, concurrency=64, context_tokens=30_000)
+    keys = {"tp": 8, "dcp": dcp, "concurrency": 64, "context_tokens": 30_000}
+    return asked("deepseek-v3", "H200-SXM", **keys, allow_overcommit=True)
 
 
 def test_context_ranks_share_what_is_read_of_the_cache():

@@ -3,7 +3,7 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.optimize.sweep import parse, sweep
+from kvroom.optimize.sweep import Curve, parse, sweep
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.terminal import curve
 from support import check_told
@@ -63,14 +63,14 @@ def test_lengths_mark_the_crossover():
 def test_a_value_without_an_answer_says_why():
     points = sweep(scenario(), *parse("tp=2,3,4"))
     assert [p.error is None for p in points] == [True, False, True]
-    assert "attention heads" in curve.table("tp", points)
-    rows = curve.as_json("tp", points)["points"]
+    assert "attention heads" in curve.show(Curve(key="tp", points=points))
+    rows = curve.as_json(Curve(key="tp", points=points))["points"]
     assert rows[1]["error"]["field"] == "tp"
 
 
 def test_cards_side_by_side_as_csv():
     points = sweep(scenario(concurrency=8), *parse("gpu=H100-SXM,B200-SXM"))
-    lines = curve.as_csv("gpu", points).splitlines()
+    lines = curve.as_csv(Curve(key="gpu", points=points)).splitlines()
     assert lines[0].startswith("gpu,requests,weight_bytes")
     assert [line.split(",")[0] for line in lines[1:]] == ["H100-SXM", "B200-SXM"]
     old, new = (p.plan.step.seconds for p in points)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.vllm.capacity import Pool, Stage
+from kvroom.engines.vllm.capacity import Stage, VllmPool
 from kvroom.engines.vllm.flags import read_flags
 from kvroom.engines.vllm.groups import CannotStart, Group, bytes_per_block, groups_of
 from kvroom.engines.vllm.packed import least_padding
@@ -248,10 +248,10 @@ def test_padding_is_least() -> None:
 # Blocks of a request
 
 
-def pool(*specs: Spec, rules: Rules = NEW, cache: int = GIB, **more: Any) -> Pool:
+def pool(*specs: Spec, rules: Rules = NEW, cache: int = GIB, **more: Any) -> VllmPool:
     groups = tuple(Group(s, ((i, s),)) for i, s in enumerate(specs))
     stage = Stage(groups, tuple(enumerate(specs)), cache)
-    return Pool([stage], rules, more.pop("in_flight", 8192), **more)
+    return VllmPool([stage], rules, more.pop("in_flight", 8192), **more)
 
 
 def test_blocks_of_each_type() -> None:

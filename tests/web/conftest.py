@@ -25,19 +25,28 @@ def browser() -> Iterator[Any]:
         pytest.skip(str(e))
 
 
+SETTLED = """() => !document.querySelector('script[src="/page.js"]')
+    || (document.documentElement.classList.contains('ready')
+        && document.documentElement.dataset.pending === '0')"""
+"""The page runs and has neither a request nor a timer under way (``pending.js``)."""
+
+
 @dataclass
 class Visit:
     """One tab, with all that it complained of and asked for."""
 
     page: Any
     address: str
+    scripted: bool = True
     complaints: list[str] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
 
     def settle(self) -> None:
-        """Wait until the page has its answer and its neighbours."""
-        self.page.wait_for_load_state("networkidle")
-        self.page.wait_for_timeout(250)
+        """Wait until the page has its answer, its address and its neighbours, and has drawn them."""
+        self.page.wait_for_load_state("networkidle")  # of the first load; true ever after
+        if self.scripted:
+            self.page.wait_for_function(SETTLED)
+            self.page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => drawn()))")
 
     def running(self) -> int:
         """Requests that the memory figure shows running."""
@@ -63,10 +72,11 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
 
     def go(path: str = "", *, guessed: bool = True, **options: Any) -> Visit:
         context = browser.new_context(**options)
-        if guessed and options.get("java_script_enabled", True):
+        scripted = options.get("java_script_enabled", True)
+        if guessed and scripted:
             context.add_init_script("sessionStorage.setItem('kvroom-guessed', '1')")
         page = context.new_page()
-        v = Visit(page, address)
+        v = Visit(page, address, scripted)
         opened.append((context, v))
         page.on("console", lambda m: v.complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: v.complaints.append(str(e)))

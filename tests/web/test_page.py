@@ -11,8 +11,8 @@ import pytest
 
 from kvroom.models.catalogue import config_of
 from kvroom.planner.plan import plan, work
+from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.terminal import times
 from kvroom.ui.web.presets import PRESETS, REFERENCE
 from kvroom.units import show_count, show_gb, show_gib, show_seconds, show_tokens, show_usd
 
@@ -277,7 +277,7 @@ def test_table_and_exports(visit: Any) -> None:
     with v.page.expect_download() as download:
         v.page.get_by_role("button", name="Save the file").click()
     saved = json.loads(download.value.path().read_text())
-    want = times.as_json(work(Scenario.from_dict(REFERENCE.scenario)))
+    want = plan_json(work(Scenario.from_dict(REFERENCE.scenario)))
     assert saved == json.loads(json.dumps(want))
 
 
@@ -375,7 +375,7 @@ def test_each_figure_is_the_plan_of_its_link(visit: Any) -> None:
     v = visit()
     for asked in random_scenarios(50):
         scenario = Scenario.from_dict(asked)
-        want = json.loads(json.dumps(times.as_json(work(scenario, paths=False))))
+        want = json.loads(json.dumps(plan_json(work(scenario, paths=False))))
         v.page.evaluate("hash => { location.hash = hash; }", scenario.link("").removeprefix("#"))
         v.page.wait_for_function(
             "s => document.querySelector('#verdict .sentence').textContent === s",

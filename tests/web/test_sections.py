@@ -19,13 +19,15 @@ from kvroom.models.catalogue import config_of
 from kvroom.optimize.levers.rank import levers as find_levers
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
+from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
-from kvroom.ui.terminal import times
 from kvroom.ui.web import server
 from kvroom.ui.web.presets import PRESETS, REFERENCE
-from kvroom.ui.web.sections import dropped, levers, reality, routes, tiers
+from kvroom.ui.web.routes import UPLOAD, Gone
+from kvroom.ui.web.sections import dropped, levers, reality, tiers
+from kvroom.ui.web.transport import NDJSON, LineListener
 
 H100 = {"model": "qwen2.5-14b", "gpu": "H100-SXM", "context_tokens": 4096}
 LOG = (
@@ -83,7 +85,7 @@ def explained(answer: dict[str, Any]) -> set[str]:
 def test_tiers_are_the_plans_and_every_number_is_explained(client: Any) -> None:
     for preset in PRESETS[1:]:
         got = client.post("/api/tiers", json=preset.scenario).json()
-        want = plain(times.as_json(work(Scenario.from_dict(preset.scenario))))
+        want = plain(plan_json(work(Scenario.from_dict(preset.scenario))))
         assert {k: got[k] for k in want} == want
         assert got["figures"]["tiers"]["stand_in"] is None
         told = explained(got)
@@ -110,7 +112,7 @@ def test_a_card_without_stated_arithmetic_has_a_stand_in() -> None:
     got = tiers.answer(Scenario.from_dict(REFERENCE.scenario))
     assert got["figures"]["tiers"]["stand_in"] == tiers.STAND_IN == got["scenario"]["gpu"]
     asked = {**REFERENCE.scenario, "gpu": tiers.STAND_IN}
-    assert got["tiers"] == times.as_json(work(Scenario.from_dict(asked)))["tiers"]
+    assert got["tiers"] == plan_json(work(Scenario.from_dict(asked)))["tiers"]
     assert tiers.STAND_IN in tiers.says(Scenario.from_dict(REFERENCE.scenario))
 
 
@@ -172,7 +174,8 @@ def test_what_stands_in_for_serving_is_said() -> None:
 def test_serving_ends_when_the_reader_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = {"arrivals": "poisson:4/s", "input": 4000, "output": 400}
     asked = {**H100, "workload": workload}
-    stop = threading.Event()
+    listener = LineListener()
+    stop = listener.stop
     seen: list[int] = []
 
     def stopped(made: Any, source: Any, watch: Any) -> Any:
@@ -184,13 +187,13 @@ def test_serving_ends_when_the_reader_leaves(monkeypatch: pytest.MonkeyPatch) ->
         return serve(made, source, watch=look)
 
     monkeypatch.setattr("kvroom.optimize.levers.served.serve", stopped)
-    with pytest.raises(levers.StoppedError):
-        levers.served(asked, stop=stop)
+    with pytest.raises(Gone):
+        levers.served(asked, listener=listener)
     assert len(seen) == 1  # in the midst of the first simulation
     monkeypatch.setattr("kvroom.optimize.levers.served.serve", serve)
     monkeypatch.setattr(levers, "MOST_CPU_S", -1.0)
     with pytest.raises(KvroomError, match="takes too long"):
-        levers.served(asked, stop=threading.Event())
+        levers.served(asked, listener=LineListener())
 
 
 def test_the_goal_is_the_users_without_room_else_twice_as_many(client: Any) -> None:
@@ -242,7 +245,7 @@ def test_three_rankings_each_the_command_lines(client: Any) -> None:
 
 def test_levers_tell_how_far_they_are(client: Any) -> None:
     asked = {**REFERENCE.scenario, "context_tokens": 31000}
-    headers = {"accept": routes.NDJSON}
+    headers = {"accept": NDJSON}
     reply = client.post("/api/levers?explain=1", json=asked, headers=headers)
     lines = [json.loads(line) for line in reply.text.splitlines()]
     counts = [line["planned"] for line in lines[:-1]]
@@ -267,14 +270,14 @@ def test_levers_end_when_the_reader_leaves(address: str, monkeypatch: pytest.Mon
     """The work is asked to stop before its next Plan."""
     begun, ended = threading.Event(), threading.Event()
 
-    def slow(given: Any, *, stop: threading.Event, **_: Any) -> dict[str, Any]:
+    def slow(given: Any, *, listener: LineListener, **_: Any) -> dict[str, Any]:
         begun.set()
-        if stop.wait(20):
+        if listener.stop.wait(20):
             ended.set()
         return {}
 
     monkeypatch.setattr(levers, "answer", slow)
-    for accept in ("application/json", routes.NDJSON):
+    for accept in ("application/json", NDJSON):
         begun.clear()
         ended.clear()
         wire = http.client.HTTPConnection(address.split("/")[2])
@@ -287,18 +290,19 @@ def test_levers_end_when_the_reader_leaves(address: str, monkeypatch: pytest.Mon
         assert ended.wait(10), accept
 
 
-def test_a_stop_ends_the_levers_work() -> None:
-    stop = threading.Event()
-    made: list[int] = []
+def test_a_stop_ends_the_levers_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(levers, "EVERY", 1)
+    told: list[int] = []
 
-    def planned(n: int) -> None:
-        made.append(n)
-        if n == 5:
-            stop.set()
+    class Leaving(LineListener):
+        def say(self, value: dict[str, Any]) -> None:
+            told.append(value["planned"])
+            if value["planned"] == 5:
+                self.stop.set()
 
-    with pytest.raises(levers.StoppedError):
-        levers.answer(REFERENCE.scenario, together=None, stop=stop, planned=planned)
-    assert made == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(Gone):
+        levers.answer(REFERENCE.scenario, together=None, listener=Leaving())
+    assert told == [0, 1, 2, 3, 4, 5]
 
 
 # ---- reality ----
@@ -531,7 +535,7 @@ def test_too_large_a_file_is_refused_unread(address: str) -> None:
     wire = socket_to(address)
     head = f"POST /api/reconcile?s= HTTP/1.1\r\nHost: {address.split('/')[2]}\r\n"
     head += "Content-Type: application/octet-stream\r\n"
-    long = head + f"Content-Length: {routes.MAX_UPLOAD_BYTES + 1}\r\n\r\n"
+    long = head + f"Content-Length: {UPLOAD.bytes + 1}\r\n\r\n"
     wire.sendall(long.encode())
     assert b" 413 " in wire.recv(4096).split(b"\r\n")[0]
     wire.close()
@@ -546,7 +550,7 @@ def test_too_large_a_file_is_refused_unread(address: str) -> None:
     except OSError:
         pass
     wire.close()
-    assert sent < 2 * routes.MAX_UPLOAD_BYTES
+    assert sent < 2 * UPLOAD.bytes
 
 
 def socket_to(address: str) -> Any:

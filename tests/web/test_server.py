@@ -6,6 +6,8 @@ import http.client
 import json
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from typing import Any
@@ -15,11 +17,12 @@ from starlette.testclient import TestClient
 
 from kvroom.models.catalogue import config_of
 from kvroom.planner.plan import work
+from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.terminal import times
 from kvroom.ui.web import answers, page, server
 from kvroom.ui.web.presets import COMPARED, PRESETS, REFERENCE
+from kvroom.ui.web.recent import RecentTexts
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +43,7 @@ def test_answers_are_the_command_lines(client: Any) -> None:
         scenario = Scenario.from_dict(preset.scenario)
         got = client.post("/api/plan", json=preset.scenario)
         assert got.status_code == 200
-        assert got.json() == json.loads(codec.encode(times.as_json(work(scenario))))
+        assert got.json() == json.loads(codec.encode(plan_json(work(scenario))))
 
 
 def test_a_list_is_answered_in_order_and_a_failure_stands_in_its_place(client: Any) -> None:
@@ -82,7 +85,7 @@ def test_a_question_asked_again_is_not_worked_out_again(
 ) -> None:
     asked = {**REFERENCE.scenario, "context_tokens": 4321}
     first = client.post("/api/plan", json=asked)
-    monkeypatch.setattr(answers, "answer", lambda *_: pytest.fail("worked out again"))
+    monkeypatch.setattr(answers, "answer_of", lambda *_, **__: pytest.fail("worked out again"))
     again = client.post("/api/plan", json=dict(reversed(asked.items())))
     assert again.json() == first.json()
     both = client.post("/api/plan", json=[asked, asked])
@@ -90,7 +93,7 @@ def test_a_question_asked_again_is_not_worked_out_again(
 
 
 def test_what_is_kept_has_a_limit() -> None:
-    recent = answers.Recent(100)
+    recent = RecentTexts(100)
     for i in range(50):
         recent.put(f"key {i:02}", "x" * 20)
         recent.get("key 00")
@@ -254,12 +257,12 @@ def test_the_page_is_small(client: Any) -> None:
 def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:
     asked: list[str] = []
 
-    def answer(given: Any, _: Any) -> dict[str, Any]:
+    def answer(given: Any, **_: Any) -> dict[str, Any]:
         asked.append(given["gpu"])
         time.sleep(seconds)
         return {}
 
-    monkeypatch.setattr(answers, "answer", answer)
+    monkeypatch.setattr(answers, "answer_of", answer)
     return asked
 
 
@@ -358,7 +361,7 @@ def test_commands_shown_answer_the_same() -> None:
         assert words[:2] == ["kvroom", "plan"]
         got = CliRunner().invoke(main, [*words[1:], "--json"])
         assert got.exit_code == 0, got.output
-        want = json.loads(codec.encode(times.as_json(work(Scenario.from_dict(one)))))
+        want = json.loads(codec.encode(plan_json(work(Scenario.from_dict(one)))))
         assert json.loads(got.stdout) == want, one
         space: dict[str, Any] = {"print": lambda *_: None}
         exec(found["take_away"]["python"], space)
@@ -446,3 +449,17 @@ def test_a_key_that_serves_as_value_is_counted_once() -> None:
             for factor in kind["factors"]:
                 product *= factor["value"]
             assert product == kind["bytes_per_layer"], kind
+
+
+def test_the_routes_know_neither_http_nor_a_command_line() -> None:
+    code = (
+        "import sys; from kvroom.ui.web import routes; table = routes.table();"
+        "from kvroom.ui.web.routes import PageQuestion;"
+        "plan = next(r for r in table if r.path == '/api/plan');"
+        f"print(plan.answer(PageQuestion({REFERENCE.scenario!r}), None)[:12]);"
+        "tiers = next(r for r in table if r.path == '/api/tiers');"
+        f"tiers.answer(PageQuestion({REFERENCE.scenario!r}), None);"
+        "print([m for m in ('starlette', 'uvicorn', 'click', 'rich') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ['{"scenario":', "[]"]

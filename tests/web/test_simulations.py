@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from starlette.testclient import TestClient
 
 from kvroom.ui.cli.main import main
-from kvroom.ui.web import replays, server, simulations
+from kvroom.ui.web import replays, routes, server, simulations
 from kvroom.ui.web.presets import PRESETS, REFERENCE
 
 SERVED = {
@@ -188,14 +188,14 @@ def test_what_is_refused(client: Any) -> None:
                    "/api/reuse") == "requests"  # fmt: skip
     bomb = base64.b64encode(gzip.compress(b"\n" * (simulations.MOST_TRACE_BYTES + 1))).decode()
     assert refused(client, {"trace": {"base64": bomb}}, "/api/reuse") == "trace"
-    big = {"trace": {"base64": "A" * server.MAX_TRACE_BODY_BYTES}}
+    big = {"trace": {"base64": "A" * routes.WITH_TRACE.bytes}}
     assert refused(client, big, "/api/reuse", 413) == "body"
 
 
 def test_work_without_end_is_ended(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulations, "MOST_CPU_S", 0.05)
     own = {**SERVED, "engine_args": {}, "workload": {**SERVED["workload"], "requests": 20000}}  # type: ignore[dict-item]
-    monkeypatch.setattr(simulations.Watched, "passing", lambda self, requests: iter(requests))
+    monkeypatch.setattr(simulations.Supervisor, "passing", lambda self, requests: iter(requests))
     *_, last = lines(client, {"scenario": own})
     assert last["answer"]["stopped"] is True
     assert any("ended before" in w for w in last["answer"]["warnings"])

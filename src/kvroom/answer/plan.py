@@ -6,11 +6,18 @@ or not modelled for that engine.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from importlib import import_module
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from math import floor
+from sys import maxsize
 from typing import Any
 
+from kvroom.answer.card import card
+from kvroom.answer.verdict import Verdict
+from kvroom.scenario.command_line import command
+from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.scenario.scenario import Scenario
+from kvroom.units import ceil_div, show_gib, show_seconds, show_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +120,11 @@ class Capacity:
     expected: Room = Room()
     shared: Room = Room()
 
+    @property
+    def of_lengths(self) -> Room:
+        """Requests at once of the workload's lengths, its prefix shared; nothing where it states none."""
+        return self.expected if self.shared.requests is None else self.shared
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepBytes:
@@ -127,12 +139,14 @@ class StepBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One decode step of ``batch`` requests of ``context_tokens``; times are 80 % bands.
+    """One decode step of ``batch`` requests that hold ``request_tokens`` each (the workload's mean, where it
+    states lengths, else ``context_tokens``); times are 80 % bands.
 
     ``tokens_per_request`` is what each gains by it: more than one, as expected, where tokens are drafted.
     """
 
     batch: int
+    request_tokens: int
     bytes: StepBytes
     flops: int
     seconds: float | None = None
@@ -202,16 +216,6 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Does it start and hold the asked concurrency (one request where none is asked), and what
-    gives way first."""
-
-    fits: bool
-    binding: str
-    sentence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One answer to one Scenario."""
 
@@ -229,8 +233,70 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, keys as in the dataclasses."""
-        return asdict(self)
+        plain = asdict(replace(self, scenario=Scenario(model="", gpu="")))
+        return plain | {"scenario": self.scenario.to_dict()}
+
+    def memory_bar(self) -> dict[str, Any]:
+        """One GPU as a bar of bytes: its accounts, the requests that its replica runs and those that wait.
+
+        The keys are those of ``drawing``.
+        """
+        memory, engine = self.memory, self.capacity.engine
+        replicas = self.scenario.dp
+        each, pool = self.kv.bytes_per_request_per_gpu, memory.kv_bytes
+        limits = [self.capacity.ceiling.requests // replicas] if self.capacity.ceiling else []
+        if self.scenario.engine != CEILING_ENGINE and engine and engine.max_concurrency is not None:
+            limits = [floor(engine.max_concurrency), engine.max_running_requests or maxsize]
+            each = floor(pool / engine.max_concurrency) if engine.max_concurrency and each else each
+        if lengths := self.capacity.of_lengths.requests:
+            limits, each = [floor(lengths / replicas)], floor(pool * replicas / lengths)
+        room = min(limits) if limits else None
+        wanted = self.scenario.concurrency
+        users = (room or 0) if wanted is None else ceil_div(wanted, replicas)
+        starts = self.verdict.starts
+        room = room if starts or room is None else 0
+        running = users if room is None else min(users, room)
+        accounts = [a for a in memory.accounts if a.name not in ("kv", "unused") and a.bytes]
+        used = sum(a.bytes for a in accounts)
+        left = pool - (room or 0) * each
+        return {
+            "gpus": 1,
+            "starts": starts,
+            "total_bytes": memory.gpu_bytes,
+            "accounts": [asdict(a) for a in accounts],
+            "kv_bytes": pool,
+            "kept_bytes": max(0, memory.gpu_bytes - used - pool),
+            "over_bytes": max(0, used - memory.gpu_bytes),
+            "request_bytes": each,
+            "room": room,
+            "running": running,
+            "waiting": users - running,
+            "free_bytes": pool - running * each,
+            "short_bytes": max(0, each - left),
+        }
 
     def _repr_html_(self) -> str:
-        """The Plan as notebooks show it. How that looks is a face's matter, asked only when it is shown."""
-        return str(import_module("kvroom.ui.notebook").html(self))
+        """The Plan as notebooks show it: its verdict, one GPU drawn, the figures as a table."""
+        bar = self.memory_bar()
+        rows = self._card_rows(bar["room"])
+        return card(self.verdict.sentence, bar, rows, self.warnings, command(self.scenario))
+
+    def _card_rows(self, room: int | None) -> Iterator[tuple[str, str]]:
+        replica = " a replica" if self.scenario.dp > 1 else ""
+        for account in self.memory.accounts:
+            if account.bytes and account.name not in ("kv", "unused"):
+                yield f"{account.name.capitalize()} on one GPU", show_gib(account.bytes)
+        yield "Room for cache on one GPU", show_gib(self.memory.kv_bytes)
+        yield "One request", show_gib(self.kv.bytes_per_request)
+        yield "One token of cache", show_gib(self.kv.bytes_per_token)
+        if room is not None:
+            yield f"Requests with room{replica}", f"{room:,}"
+        step = self.step
+        if step.seconds is not None:
+            band = ""
+            if step.seconds_low is not None and step.seconds_high is not None:
+                band = f" ({show_seconds(step.seconds_low)} to {show_seconds(step.seconds_high)})"
+            yield f"A step of {step.batch:,}", show_seconds(step.seconds) + band
+        price = self.cost.usd_per_million_output_tokens
+        if price is not None:
+            yield "A million tokens written", show_usd(price)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.sharding.deployment import Deployment
 
 
 def answer(deployment: Deployment) -> EngineAnswer:
     """What ``deployment.engine`` gives, by that engine's own rules."""
     return engine_of(deployment.engine).answer(deployment)
+
+
+def serving_rules(deployment: Deployment, answer: EngineAnswer) -> ServingRules:
+    """What serves one data-parallel replica; KvroomError where it would not start."""
+    return engine_of(deployment.engine).serving_rules(deployment, answer)

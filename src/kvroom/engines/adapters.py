@@ -66,11 +66,6 @@ class Adapters:
         return self.targets is None or bool(self.targets & {module, tensor.name, "all"})
 
 
-def stated(args: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags that say something, by their plain names."""
-    return {read.plain_name(k): v for k, v in args.items() if v is not None}
-
-
 def enabled(flags: Mapping[str, Any]) -> bool:
     """Whether adapters are switched on, or named."""
     named = flags.get("lora_paths") or flags.get("lora_modules")
@@ -91,14 +86,14 @@ def targets_of(flags: Mapping[str, Any]) -> frozenset[str] | None:
 
 def idle_notes(args: Mapping[str, Any]) -> tuple[str, ...]:
     """What is asked about adapters that are not enabled, and changes nothing in the answer."""
-    flags = stated(args)
+    flags = read.plain_args(args)
     idle = [] if enabled(flags) else [name for name in ONLY_WITH if name in flags]
     return (f"no effect without enable_lora: {', '.join(idle)}",) if idle else ()
 
 
 def unknown_notes(engine: str, args: Mapping[str, Any]) -> tuple[str, ...]:
     """That adapters of an engine take memory which is not known."""
-    flags = stated(args)
+    flags = read.plain_args(args)
     asks = [n for n in ASKING if flags.get(n) not in (None, False, "false", 0, "", [], {})]
     if not asks:
         return ()

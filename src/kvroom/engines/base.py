@@ -12,14 +12,30 @@ from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
+from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
+from kvroom.engines.log_reader import LogReader
+from kvroom.engines.metric_names import MetricNames
+from kvroom.engines.serving_rules import ServingRules, paged_rules
 from kvroom.engines.support import Support
+from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
+
+
+class StartRefusal(NamedTuple):
+    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
+
+    rule: str
+    message: str
+    fix: str
+    source: str
+    unsupported: bool = False
+    """The engine does not run so at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +45,7 @@ class EngineAnswer:
     ``rank`` is the one that binds, ``gpu_bytes`` what the engine counts as one GPU's memory,
     ``accounts`` its shares (they add up to ``gpu_bytes``), ``kv_bytes`` what is left for cache on that
     rank. ``starts`` is whether the engine's own start would succeed; ``reason`` says why not.
+    ``refusals`` are the start rules that refuse it.
     ``cache_given``: the cache's bytes were asked for outright, so the weights were not weighed.
     ``context_tokens``: what the engine shortened requests to, where the question left that to it.
     ``pools``: how many such caches one replica has (attention that is data parallel within it).
@@ -48,16 +65,8 @@ class EngineAnswer:
     pools: int = 1
     limit: str = ""
     binding: str = ""
+    refusals: tuple[StartRefusal, ...] = ()
     warnings: tuple[str, ...] = ()
-
-
-class StartRefusal(NamedTuple):
-    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
-
-    rule: str
-    message: str
-    fix: str
-    source: str
 
 
 class Era(NamedTuple):
@@ -70,22 +79,28 @@ class Era(NamedTuple):
     today: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Engine:
     """One engine: facts as members, rules as methods.
 
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
     newest release whose rules are known ("" where releases are not told apart). ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
-    it is told to draft.
+    it is told to draft, ``command`` how it is started, ``log``
+    and ``metrics`` what it prints at its start and tells while it runs (None: not known), ``account_flags``
+    the flags that change an account, by the account's name.
     """
 
     name: str
     label: str
     newest: str = ""
     support: Support = field(default_factory=Support)
-    limits: Limits = field(default_factory=Limits)
+    limits: LimitFlags = field(default_factory=LimitFlags)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
+    command: CommandLine | None = None
+    log: LogReader | None = None
+    metrics: MetricNames | None = None
+    account_flags: Mapping[str, str] = field(default_factory=dict)
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
     known_adapters: bool = False
@@ -99,6 +114,8 @@ class Engine:
     """Flags by which people set a server up for its speed, with the value that does; None: any."""
     intake_flag: str = ""
     """The flag by which it takes in requests every so many steps."""
+    takes_token_ids: bool = False
+    """Its server may be asked in token ids, which `prove` does."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 
@@ -134,8 +151,30 @@ class Engine:
         if notes := self.support.card_notes(self.name, self.label, deployment):
             result = replace(result, warnings=(*result.warnings, *notes))
         if refusals := self.start_rules(deployment):
-            return replace(result, starts=False, reason=refusals[0].message)
+            return replace(result, starts=False, reason=refusals[0].message, refusals=refusals)
         return result
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The flag of its share of memory, and the share that it takes where no flag says it."""
+        return None
+
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """The scheduler that serves the deployment, with the blocks and limits of ``capacity``."""
+        rules = paged_rules(deployment, capacity)
+        if self.ceiling:
+            return rules
+        why = (
+            f"requests of {self.name} are scheduled by vLLM's rules over its "
+            f"{capacity.kv_tokens:,} tokens"
+        )
+        return replace(rules, warnings=(why,))
+
+    def serving_rules(self, deployment: Deployment, answer: EngineAnswer) -> ServingRules:
+        """What serves one data-parallel replica; KvroomError where it would not start."""
+        if not (answer.starts or answer.cache_given) or answer.capacity is None:
+            fix = "Take more or larger GPUs, a shorter --context, or narrower weights or cache."
+            raise KvroomError("engine", self.name, f"would not start: {answer.reason}", fix)
+        return self.scheduler_rules(deployment, answer.capacity)
 
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec

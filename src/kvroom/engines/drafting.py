@@ -11,7 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.scenario.speculation import DEFAULT_TOKENS, MOST_TOKENS, Speculation
+from kvroom.scenario.speculation import (
+    DEFAULT_TOKENS,
+    MOST_TOKENS,
+    Speculation,
+    SpeculativeDecoding,
+)
 
 
 class DraftFlags:
@@ -33,7 +38,7 @@ class DraftFlags:
 
 
 def speculation_of(
-    speculation: Mapping[str, Any] | None, flags: DraftFlags, args: Mapping[str, Any]
+    speculation: SpeculativeDecoding | None, flags: DraftFlags, args: Mapping[str, Any]
 ) -> Speculation | None:
     """What the engine's flags ask for, else the Scenario; None where nothing is drafted.
 
@@ -42,27 +47,26 @@ def speculation_of(
     by_flags = flags.read(args)
     if speculation is None:
         return by_flags
-    rate = speculation.get("acceptance_rate")
-    rate = tuple(rate) if isinstance(rate, list | tuple) else rate
+    rate = speculation.acceptance_rate
     if by_flags is None:
-        method = speculation["method"]
+        method = speculation.method
         usual = len(rate) if isinstance(rate, tuple) else DEFAULT_TOKENS.get(method, 3)
         by_flags = Speculation(
             method=method,
-            tokens=speculation.get("num_speculative_tokens") or usual,
-            model=speculation.get("model"),
+            tokens=speculation.num_speculative_tokens or usual,
+            model=speculation.model,
         )
     if isinstance(rate, tuple) and len(rate) < by_flags.tokens:
         why = f"has {len(rate)} positions of the {by_flags.tokens} tokens drafted"
         raise KvroomError("speculation.acceptance_rate", list(rate), why, "Give all of them.")
-    most = speculation.get("max_concurrency")
+    most = speculation.max_concurrency
     schedule = by_flags.schedule if most is None else (*by_flags.schedule, (most + 1, 0))
     return replace(by_flags, acceptance_rate=rate, schedule=schedule)
 
 
 def from_flags(
     flags: DraftFlags, args: Mapping[str, Any], model: Any, load: Callable[[Any], Any]
-) -> tuple[dict[str, Any] | None, dict[str, Any]]:
+) -> tuple[SpeculativeDecoding | None, dict[str, Any]]:
     """(a Scenario's ``speculation``, the flags without those that it says) of an engine's flags.
 
     None, and all flags, where they say more than a Scenario can, or name a draft that ``load`` does not
@@ -76,9 +80,10 @@ def from_flags(
     stated = {k: _parsed(v) for k, v in every.items() if k in written or k.startswith("spec")}
     if flags.comparable(stated, drafts, written) != written or not _readable(drafts, model, load):
         return None, every
-    keys = {"method": drafts.method, "num_speculative_tokens": drafts.tokens}
     rest = {k: v for k, v in every.items() if k not in written}
-    return keys | ({"model": drafts.model} if drafts.model is not None else {}), rest
+    return SpeculativeDecoding(
+        method=drafts.method, model=drafts.model, num_speculative_tokens=drafts.tokens
+    ), rest
 
 
 def draft_name(speculation: Speculation) -> str:

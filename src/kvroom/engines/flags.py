@@ -7,8 +7,10 @@ line. Every refusal is a KvroomError whose field is ``engine_args.NAME``.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from math import isfinite
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -16,11 +18,32 @@ from kvroom.units import check_float, check_int
 
 Reader = Callable[[str, Any], Any]
 """(field, value) → the value, checked."""
+_SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 
 
 def plain_name(name: str) -> str:
     """A flag's name with underscores."""
     return name.strip().lstrip("-").replace("-", "_")
+
+
+def plain_args(args: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that say something, by their plain names."""
+    return {plain_name(k): v for k, v in args.items() if v is not None}
+
+
+def value_of(text: str) -> Any:
+    """A flag's value: a number, true or false, JSON, ``32K`` (binary) or ``32k`` (decimal), or a word."""
+    scaled = _SCALED.fullmatch(text)
+    if scaled and len(text) < 20:
+        step = 1024 if scaled[2].isupper() else 1000
+        return int(float(scaled[1]) * step ** ("kmgt".index(scaled[2].lower()) + 1))
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if isinstance(value, float) and not isfinite(value):
+        return text
+    return value
 
 
 def check_known(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> None:

@@ -18,7 +18,7 @@ class FlagTrial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class LimitFlags:
     """Names of flags, "" where the engine has none.
 
     ``share_values`` are shares worth trying, ``usual_share`` the default (0: a rule's), ``share_aliases``

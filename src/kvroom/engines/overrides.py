@@ -22,7 +22,7 @@ _OVERRIDES = ("hf_overrides", "json_model_override_args")
 def _given(engine: Engine, args: Mapping[str, Any]) -> dict[str, Any]:
     if not engine.takes_overrides:
         return {}
-    return {read.plain_name(k): v for k, v in args.items() if v is not None}
+    return read.plain_args(args)
 
 
 def host_weight_bytes(engine: Engine, args: Mapping[str, Any]) -> int:

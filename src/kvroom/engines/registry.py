@@ -10,6 +10,9 @@ from functools import lru_cache
 from importlib import import_module
 
 from kvroom.engines.base import Engine
+from kvroom.engines.command_line import CommandLine
+from kvroom.engines.log_reader import LogReader
+from kvroom.engines.metric_names import MetricNames
 from kvroom.scenario.engine_names import engine_names, engine_place
 
 
@@ -21,6 +24,27 @@ def engine_of(name: str) -> Engine:
 def all_engines() -> Iterator[Engine]:
     """All engines, in the table's order."""
     return map(engine_of, engine_names())
+
+
+def command_lines() -> tuple[CommandLine, ...]:
+    """The command lines of all engines that have one, each once."""
+    lines = [e.command for e in all_engines() if e.command is not None]
+    return tuple(dict.fromkeys(lines))
+
+
+def log_readers() -> tuple[LogReader, ...]:
+    """The log readers of all engines that have one, each once."""
+    return tuple(dict.fromkeys(e.log for e in all_engines() if e.log is not None))
+
+
+def log_reader(name: str) -> LogReader:
+    """That of the engine called ``name``; one that knows no line where there is none."""
+    return engine_of(name).log or LogReader(engine=name)
+
+
+def metric_tables() -> tuple[MetricNames, ...]:
+    """The metrics of all engines that tell any."""
+    return tuple(e.metrics for e in all_engines() if e.metrics is not None)
 
 
 @lru_cache(maxsize=64)

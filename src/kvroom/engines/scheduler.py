@@ -1,7 +1,7 @@
-"""The seam between an engine's scheduling rules and the loops that drive them.
+"""The seam between an engine's scheduler and the loops that drive it.
 
-A rule set decides, pass by pass, which requests compute how many tokens; ``play`` (one pass after the
-other, clocked in passes) or a faster clock calls it. vLLM's rules are ``scheduler.Scheduler``; another
+A scheduler decides, step by step, which requests compute how many tokens; ``simulator.replay`` (clocked in
+steps) or ``simulator.step_engine`` (in picoseconds) calls it. vLLM's is ``engines.paged.scheduler``; another
 engine brings its own class with these few methods, and its own way of keeping blocks behind them.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.request import ServedRequest
 
 
-class Work(NamedTuple):
-    """Tokens that one request computes in a pass, the last ``drafts`` of them drafted; ``samples``: the
-    pass gives its next token."""
+class ScheduledTokens(NamedTuple):
+    """Tokens that one request computes in a step, the last ``drafts`` of them drafted; ``samples``: the
+    step gives its next token."""
 
-    sequence: Sequence
+    request: ServedRequest
     tokens: int
     samples: bool
     drafts: int = 0
@@ -26,34 +26,34 @@ class Work(NamedTuple):
 class Admitted(NamedTuple):
     """A request that came from the waiting queue, with what it found cached."""
 
-    sequence: Sequence
+    request: ServedRequest
     cached_tokens: int
     resumed: bool
 
 
 @dataclass(slots=True)
-class Pass:
-    """What one scheduling pass decided, in the engine's order."""
+class SchedulerOutput:
+    """What was decided for one step, in the engine's order."""
 
-    work: list[Work] = field(default_factory=list)
+    scheduled: list[ScheduledTokens] = field(default_factory=list)
     admitted: list[Admitted] = field(default_factory=list)
-    preempted: list[Sequence] = field(default_factory=list)
-    dropped: list[Sequence] = field(default_factory=list)
+    preempted: list[ServedRequest] = field(default_factory=list)
+    dropped: list[ServedRequest] = field(default_factory=list)
     step: int = -1
     drafted: int | None = None
     """Tokens that each decoding request may have drafted; None: nothing is drafted, or nobody decodes."""
 
     @property
     def tokens(self) -> int:
-        """Tokens computed in this pass."""
-        return sum(work.tokens for work in self.work)
+        """Tokens computed in this step."""
+        return sum(each.tokens for each in self.scheduled)
 
 
-class RuleSet(Protocol):
+class EngineScheduler(Protocol):
     """An engine's rules: queues, admission, preemption and the blocks behind them."""
 
-    passes_in_flight: int
-    """Passes that may be scheduled before the output of the first is delivered."""
+    steps_in_flight: int
+    """Steps that may be scheduled before the output of the first is there."""
 
     @property
     def running_count(self) -> int:
@@ -70,23 +70,18 @@ class RuleSet(Protocol):
         """Blocks held by requests."""
         ...
 
-    @property
-    def cached_keys(self) -> int:
-        """Distinct prefixes that could be hit."""
-        ...
-
-    def add(self, sequence: Sequence) -> bool:
+    def add_request(self, request: ServedRequest) -> bool:
         """Queue a request; False where it can never be served (it is dropped)."""
         ...
 
-    def schedule(self) -> Pass:
-        """The next pass."""
+    def schedule(self, now: int = 0) -> SchedulerOutput:
+        """The next step, decided at ``now``."""
         ...
 
-    def deliver(self, done: Pass) -> list[Sequence]:
-        """Take the output of a pass; gives the requests that it finished."""
+    def update_from_output(self, output: SchedulerOutput) -> list[ServedRequest]:
+        """Take the output of a step; gives the requests that it finished."""
         ...
 
-    def drop_stuck(self) -> Sequence | None:
+    def drop_stuck(self) -> ServedRequest | None:
         """Give up the request that blocks the others though nothing runs; None where there is none."""
         ...

@@ -22,14 +22,14 @@ class BlockPool:
         "_extra_keys",
         "_first",
         "_fresh",
-        "_kept",
         "_next",
+        "_num_cached",
         "_others",
         "_plain",
         "_previous",
         "key_tokens",
         "keys",
-        "on_gone",
+        "on_evicted",
         "references",
         "total",
     )
@@ -44,22 +44,22 @@ class BlockPool:
         # Free with a key: a ring through these two lists, block 0 its start and end.
         self._next = [0]
         self._previous = [0]
-        self._kept = 0
+        self._num_cached = 0
         self._first: dict[int, int] = {}
         self._others: dict[int, list[int]] = {}
         self._extra_keys: dict[int, list[int]] = {}
-        self.on_gone: Callable[[int], None] | None = None
+        self.on_evicted: Callable[[int], None] | None = None
         """Told of each key that no block carries any more because its last one was handed out."""
 
     @property
     def free(self) -> int:
         """Blocks that can be handed out now, cached ones that nobody holds among them."""
-        return self.total - self._fresh + len(self._plain) + self._kept
+        return self.total - self._fresh + len(self._plain) + self._num_cached
 
     @property
     def in_use(self) -> int:
         """Blocks held by requests (the null block is none)."""
-        return self._fresh - 1 - len(self._plain) - self._kept
+        return self._fresh - 1 - len(self._plain) - self._num_cached
 
     @property
     def cached(self) -> int:
@@ -75,7 +75,7 @@ class BlockPool:
             block = self._next[block]
         return order
 
-    def take(self, count: int) -> list[int]:
+    def get_new_blocks(self, count: int) -> list[int]:
         """``count`` free blocks, each with one reference; what they cached is forgotten.
 
         The caller sees to it that so many are free.
@@ -98,25 +98,25 @@ class BlockPool:
             for _ in range(missing - new):
                 block = self._next[0]
                 self._unlink(block)
-                gone = self.forget(block)
-                if self.on_gone is not None:
-                    for key in gone:
+                evicted = self.uncache(block)
+                if self.on_evicted is not None:
+                    for key in evicted:
                         if key not in self._first:
-                            self.on_gone(key)
+                            self.on_evicted(key)
                 taken.append(block)
         references = self.references
         for block in taken:
             references[block] = 1
         return taken
 
-    def share(self, block: int) -> None:
+    def touch(self, block: int) -> None:
         """One more holder of a cached block, free or held; the null block stays as it is."""
         if block:
             if not self.references[block]:
                 self._unlink(block)
             self.references[block] += 1
 
-    def release(self, blocks: Iterable[int]) -> None:
+    def free_blocks(self, blocks: Iterable[int]) -> None:
         """One holder less of each block, given in the order in which they are to be used again."""
         references, keys = self.references, self.keys
         following, previous = self._next, self._previous
@@ -135,13 +135,13 @@ class BlockPool:
                 following[last] = block
                 previous[block] = last
                 last = block
-                self._kept += 1
+                self._num_cached += 1
         following[last] = 0
         previous[0] = last
         plain.reverse()
         self._plain.extend(plain)
 
-    def find(self, key: int) -> int:
+    def get_cached_block(self, key: int) -> int:
         """The block that carries ``key`` and got it first, or 0."""
         return self._first.get(key, 0)
 
@@ -149,7 +149,7 @@ class BlockPool:
         """Whether a lookup of ``key`` can lead to ``block``."""
         return self._first.get(key) == block or block in self._others.get(key, ())
 
-    def register(self, block: int, key: int, tokens: int) -> None:
+    def cache_block(self, block: int, key: int, tokens: int) -> None:
         """Let ``block`` be found by ``key``, which stands for a prefix of ``tokens`` tokens.
 
         A block that has a key keeps it as its main one and is found by both.
@@ -164,7 +164,7 @@ class BlockPool:
         if self._first.setdefault(key, block) != block:
             self._others.setdefault(key, []).append(block)
 
-    def forget(self, block: int) -> list[int]:
+    def uncache(self, block: int) -> list[int]:
         """Take all its keys from ``block``; gives them, the main one first."""
         key = self.keys[block]
         if key is None:
@@ -181,8 +181,8 @@ class BlockPool:
     def move_keys(self, block: int, target: int) -> None:
         """Let ``target``, which has none, be found by the keys of ``block``."""
         tokens = self.key_tokens[block]
-        for key in self.forget(block):
-            self.register(target, key, tokens)
+        for key in self.uncache(block):
+            self.cache_block(target, key, tokens)
 
     def _remove(self, key: int, block: int) -> None:
         others = self._others.get(key)
@@ -200,4 +200,4 @@ class BlockPool:
         before, after = self._previous[block], self._next[block]
         self._next[before] = after
         self._previous[after] = before
-        self._kept -= 1
+        self._num_cached -= 1

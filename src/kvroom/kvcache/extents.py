@@ -10,12 +10,11 @@ hit and evicted in the same order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
-from collections.abc import Sequence as Row
+from collections.abc import Container, Sequence
 
-from kvroom.kvcache.connector import Notices
+from kvroom.kvcache.events import KVEvents
 
-Names = Row[int]
+Names = Sequence[int]
 
 
 class Extent:
@@ -36,7 +35,7 @@ class Extent:
         self.queued: list[Extent] | None = None
 
 
-class Holding:
+class RequestExtents:
     """What one request holds of the pool.
 
     ``names`` cover its first ``named`` blocks (prompt, and answer where that is known); all further ones
@@ -68,8 +67,8 @@ class ExtentPool:
         "_owed",
         "_plain",
         "_queue",
+        "events",
         "free",
-        "notices",
         "unit",
         "usable",
     )
@@ -77,7 +76,7 @@ class ExtentPool:
     def __init__(self, usable: int, unit: int = 1) -> None:
         self.usable = usable
         self.unit = unit
-        self.notices: Notices | None = None
+        self.events: KVEvents | None = None
         self.free = usable
         self._plain = usable  # never used, or freed without a key: used first
         self._dead = 0  # cached blocks at the head of the queue that nobody can hit
@@ -113,15 +112,15 @@ class ExtentPool:
             self._plain = left
             return
         self._plain = 0
-        if self.notices is not None and self._dead:
-            self.notices.evicted((), min(self._dead, -left))
+        if self.events is not None and self._dead:
+            self.events.removed((), min(self._dead, -left))
         left += self._dead
         if left >= 0:
             self._dead = left
             return
         self._dead = 0
         self._owed -= left
-        if self.notices is not None:
+        if self.events is not None:
             self._evict()  # it is to be known when they went
 
     def _evict(self) -> None:
@@ -132,8 +131,8 @@ class ExtentPool:
             entry = queue[0]
             if isinstance(entry, int):
                 queue.popleft()
-                if self.notices is not None:
-                    self.notices.evicted((), min(entry, count))
+                if self.events is not None:
+                    self.events.removed((), min(entry, count))
                 if entry > count:
                     self._dead = entry - count
                     return
@@ -165,22 +164,22 @@ class ExtentPool:
             else:
                 self._queue.append(dead)
 
-    def leave(self, held: Holding, blocks: int, registered: int, *, back: bool) -> None:
+    def leave(self, request: RequestExtents, blocks: int, registered: int, *, back: bool) -> None:
         """Take back a request's ``blocks``, of which the first ``registered`` are cached.
 
         ``back``: it was preempted and will ask for its own blocks again.
         """
-        if held.covered < held.named:
-            self.register(held, registered)
-        own = registered - held.covered
-        freed = self._let_go(held)
-        last = freed[-1] if freed and freed[-1] is held.own else None
+        if request.covered < request.named:
+            self.register(request, registered)
+        own = registered - request.covered
+        freed = self._let_go(request)
+        last = freed[-1] if freed and freed[-1] is request.own else None
         if back:
             if last is not None:
                 last.high = registered
             elif own:
-                held.own = Extent((), held.covered, registered)
-                freed.append(held.own)
+                request.own = Extent((), request.covered, registered)
+                freed.append(request.own)
             own = 0
         elif last is not None:
             own += last.high - last.low
@@ -192,30 +191,30 @@ class ExtentPool:
                 extent.queued = freed
                 self.free += extent.high - extent.low
             self._queue.append(freed)
-        held.covered = 0
+        request.covered = 0
 
-    def _let_go(self, held: Holding) -> list[Extent]:
+    def _let_go(self, request: RequestExtents) -> list[Extent]:
         """One holder less of all that it shares; those that nobody holds any more, first to last."""
         freed: list[Extent] = []
-        for first, end in held.shared:
+        for first, end in request.shared:
             extent: Extent | None = first
             while extent is not None:
                 extent.references -= 1
                 if not extent.references:
                     freed.append(extent)
                 extent = extent.following if extent.high < end else None
-        held.shared.clear()
+        request.shared.clear()
         return freed
 
     # What is cached and found
 
-    def lookup(self, held: Holding, limit: int) -> tuple[Hits, int, int]:
+    def lookup(self, request: RequestExtents, limit: int) -> tuple[Hits, int, int]:
         """The longest cached prefix of at most ``limit`` blocks: extents, blocks, free ones of them."""
         if self._owed:
             self._evict()
         hits: Hits = []
-        names, unit, index = held.names, self.unit, self._index
-        place, end = 0, min(limit, held.named)
+        names, unit, index = request.names, self.unit, self._index
+        place, end = 0, min(limit, request.named)
         while place < end:
             found = index.get(names[place // unit])
             upto = end
@@ -241,8 +240,8 @@ class ExtentPool:
             else:
                 hits.append((extent, place, upto))
             place = upto
-        own = held.own
-        if place == held.named and own is not None and place < min(limit, own.high):
+        own = request.own
+        if place == request.named and own is not None and place < min(limit, own.high):
             hits.append((own, place, min(limit, own.high)))
             place = hits[-1][2]
         free = 0
@@ -268,7 +267,7 @@ class ExtentPool:
             end = (first + 1) * unit
         return end
 
-    def adopt(self, held: Holding, hits: Hits) -> None:
+    def adopt(self, request: RequestExtents, hits: Hits) -> None:
         """Share what a lookup found."""
         for found, start, end in hits:
             extent = found
@@ -284,16 +283,16 @@ class ExtentPool:
                 extent.queued = None
                 self.free -= end - start
             extent.references += 1
-            held.shared.append((extent, end))
-            held.covered = end
+            request.shared.append((extent, end))
+            request.covered = end
 
-    def register(self, held: Holding, blocks: int) -> None:
+    def register(self, request: RequestExtents, blocks: int) -> None:
         """Let those of its first ``blocks`` blocks that have names be found by later requests."""
-        start, end = held.covered, min(blocks, held.named)
+        start, end = request.covered, min(blocks, request.named)
         if end <= start:
             return
-        names, unit = held.names, self.unit
-        last = held.shared[-1][0] if held.shared else None
+        names, unit = request.names, self.unit
+        last = request.shared[-1][0] if request.shared else None
         if (
             last is not None
             and last.names is names
@@ -302,11 +301,11 @@ class ExtentPool:
             and (start % unit == 0 or self._index.get(names[start // unit]) is last)
         ):
             last.high = end
-            held.shared[-1] = (last, end)
+            request.shared[-1] = (last, end)
         else:
             last = Extent(names, start, end)
-            held.shared.append((last, end))
-        held.covered = end
+            request.shared.append((last, end))
+        request.covered = end
         self._enter(last, start // unit, (end - 1) // unit)
 
     def _enter(self, extent: Extent, first: int, last: int) -> None:
@@ -335,8 +334,8 @@ class ExtentPool:
         before, extent.high = extent.high, high
         unit, names = self.unit, extent.names
         if not names:
-            if self.notices is not None:
-                self.notices.evicted((), before - high)
+            if self.events is not None:
+                self.events.removed((), before - high)
             return
         start = high // unit if high == extent.low else -(-high // unit)
         index = self._index
@@ -350,13 +349,13 @@ class ExtentPool:
                     found = found[0]
                     self._overlapping.discard(name)
             index[name] = found
-        if self.notices is not None:
+        if self.events is not None:
             self._note_gone(names, high, before)
 
     def _note_gone(self, names: Names, low: int, high: int) -> None:
         """Tell of the pages that ended in the blocks ``low … high``, the last first, unless another
         extent still has their ends."""
-        assert self.notices is not None
+        assert self.events is not None
         unit = self.unit
         gone = []
         for page in range(high // unit - 1, low // unit - 1, -1):
@@ -368,7 +367,7 @@ class ExtentPool:
             if not any(other.low <= last < other.high for other in others):
                 gone.append(names[page])
         if gone:
-            self.notices.evicted(gone, 0)
+            self.events.removed(gone, 0)
 
     def _split(self, extent: Extent, at: int) -> Extent:
         """Cut ``extent`` at a block; gives the further part, which has the same holders."""

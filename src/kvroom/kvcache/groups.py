@@ -7,15 +7,15 @@ vLLM 0.33 (blocks of each type, hits, sparse retention).
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Row
+from collections.abc import Sequence
 
 from kvroom.kvcache.block_pool import BlockPool
-from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.request import ServedRequest
 
 FAR = 1 << 60
 
 
-class LayerGroup:
+class KVCacheGroup:
     """What all kinds have in common.
 
     ``block_tokens`` per block; ``hash_tokens``, a divisor of it, is how finely hashes are taken;
@@ -65,14 +65,14 @@ class LayerGroup:
         """The most tokens with which no more blocks are skipped than with ``computed``."""
         return FAR
 
-    def quiet_until(self, sequence: Sequence, processed: int, caching: bool) -> int:
+    def quiet_until(self, request: ServedRequest, processed: int, caching: bool) -> int:
         """Up to how many tokens nothing is taken, given back or cached, ``processed`` being settled."""
         size = self.block_tokens
-        upto = min(len(sequence.tables[self.index]) * size, self.skips_until(processed))
-        return min(upto, (sequence.registered[self.index] + 1) * size - 1) if caching else upto
+        upto = min(len(request.block_tables[self.index]) * size, self.skips_until(processed))
+        return min(upto, (request.cached_blocks[self.index] + 1) * size - 1) if caching else upto
 
     def need(
-        self, sequence: Sequence, tokens: int, hits: Row[int], computed: int, capped: bool
+        self, request: ServedRequest, tokens: int, hits: Sequence[int], computed: int, capped: bool
     ) -> int:
         """Free blocks that it takes to hold ``tokens``, of which ``computed`` are (hits included).
 
@@ -82,7 +82,7 @@ class LayerGroup:
         blocks = -(-tokens // self.block_tokens)
         if capped and self.most_blocks is not None:
             blocks = min(blocks, self.most_blocks)
-        held = len(sequence.tables[self.index])
+        held = len(request.block_tables[self.index])
         skipped = self.skipped_tokens(computed) // self.block_tokens
         new = max(blocks - max(skipped, held + len(hits)), 0)
         if not hits:
@@ -91,43 +91,43 @@ class LayerGroup:
         new += sum(1 for b in hits[max(0, skipped - held) :] if b and not references[b])
         return new + (1 if computed % self.block_tokens else 0)
 
-    def adopt(self, sequence: Sequence, hits: Row[int], computed: int) -> None:
+    def adopt(self, request: ServedRequest, hits: Sequence[int], computed: int) -> None:
         """Put the cached blocks ``hits``, a prefix of ``computed`` tokens, at the head of its table."""
         skipped = max(0, self.skipped_tokens(computed)) // self.block_tokens
         shared = hits[skipped:]
         for block in shared:
-            self.pool.share(block)
-        table = sequence.tables[self.index]
+            self.pool.touch(block)
+        table = request.block_tables[self.index]
         table.extend([0] * skipped)
         table.extend(shared)
-        sequence.registered[self.index] = len(table)
+        request.cached_blocks[self.index] = len(table)
         if shared and computed % self.block_tokens:
             place = computed // self.block_tokens
-            sequence.partial[self.index] = (place, shared[-1])
-            sequence.registered[self.index] = place
+            request.partial_hits[self.index] = (place, shared[-1])
+            request.cached_blocks[self.index] = place
 
-    def grow(self, sequence: Sequence, tokens: int, copies: list[int]) -> None:
+    def grow(self, request: ServedRequest, tokens: int, copies: list[int]) -> None:
         """Add blocks until the table holds ``tokens``.
 
-        A block shared in part is replaced by a private copy; source and copy stay held for the pass
+        A block shared in part is replaced by a private copy; source and copy stay held for the step
         (appended to ``copies``).
         """
-        table = sequence.tables[self.index]
-        if self.index in sequence.partial:
-            place, source = sequence.partial.pop(self.index)
+        table = request.block_tables[self.index]
+        if self.index in request.partial_hits:
+            place, source = request.partial_hits.pop(self.index)
             table[place] = self.private_copy(source, copies)
-        table.extend(self.pool.take(-(-tokens // self.block_tokens) - len(table)))
+        table.extend(self.pool.get_new_blocks(-(-tokens // self.block_tokens) - len(table)))
 
     def private_copy(self, source: int, copies: list[int]) -> int:
-        """A block of its own with what ``source`` stores, held twice until the copy is made."""
-        (copy,) = self.pool.take(1)
-        self.pool.share(copy)
+        """A block of its own with what ``source`` stores, held twice until the copy is output."""
+        (copy,) = self.pool.get_new_blocks(1)
+        self.pool.touch(copy)
         copies += (source, copy)
         return copy
 
-    def trim(self, sequence: Sequence, processed: int) -> None:
+    def trim(self, request: ServedRequest, processed: int) -> None:
         """Give back the blocks that nothing after ``processed`` tokens attends to, the last first."""
-        table = sequence.tables[self.index]
+        table = request.block_tables[self.index]
         last = min(self.skipped_tokens(processed) // self.block_tokens, len(table))
         dropped: list[int] = []
         for place in range(last - 1, -1, -1):
@@ -136,81 +136,81 @@ class LayerGroup:
             dropped.append(table[place])
             table[place] = 0
         if dropped:
-            self.pool.release(dropped)
+            self.pool.free_blocks(dropped)
 
     # What is cached and found
 
     def key(self, hashes: list[int], block: int) -> int:
-        """The key of its ``block``-th block of a sequence with these hashes."""
+        """The key of its ``block``-th block of a request with these hashes."""
         return hashes[(block + 1) * self.hashes_per_block - 1] * self.groups + self.index
 
-    def register(self, sequence: Sequence, tokens: int) -> None:
+    def register(self, request: ServedRequest, tokens: int) -> None:
         """Let the blocks that ``tokens`` fill be found by later requests."""
-        start, end = sequence.registered[self.index], tokens // self.block_tokens
+        start, end = request.cached_blocks[self.index], tokens // self.block_tokens
         if start < end:
-            table, pool = sequence.tables[self.index], self.pool
-            hashes = sequence.hashes.first(end * self.hashes_per_block)
-            kept = self.kept(sequence, start, end)
+            table, pool = request.block_tables[self.index], self.pool
+            hashes = request.hashes.first(end * self.hashes_per_block)
+            kept = self.cacheable(request, start, end)
             for place in range(start, end) if kept is None else kept:
                 block = table[place]
                 if block:
                     if pool.keys[block] is not None:
-                        pool.forget(block)  # it was found by a part of itself until now
+                        pool.uncache(block)  # it was found by a part of itself until now
                     key = self.key(hashes, place)
-                    pool.register(block, key, (place + 1) * self.block_tokens)
-            sequence.registered[self.index] = end
+                    pool.cache_block(block, key, (place + 1) * self.block_tokens)
+            request.cached_blocks[self.index] = end
 
-    def kept(self, sequence: Sequence, start: int, end: int) -> Row[int] | None:
+    def cacheable(self, request: ServedRequest, start: int, end: int) -> Sequence[int] | None:
         """Which of the blocks ``start … end`` are worth caching (None: all)."""
         return None
 
-    def register_part(self, sequence: Sequence, block: int, boundary: int) -> int | None:
+    def register_part(self, request: ServedRequest, block: int, boundary: int) -> int | None:
         """Let ``block`` be found by the prefix of ``boundary`` tokens that ends inside it."""
         if not block:
             return None
         pool = self.pool
         part = boundary // self.hash_tokens
-        key = sequence.hashes.first(part)[part - 1] * self.groups + self.index
+        key = request.hashes.first(part)[part - 1] * self.groups + self.index
         if (
             pool.keys[block] is not None
             and pool.key_tokens[block] < boundary
             and not pool.carries(block, key)
         ):
-            pool.forget(block)
-        pool.register(block, key, boundary)
+            pool.uncache(block)
+        pool.cache_block(block, key, boundary)
         return key
 
-    def cached(self, hash_: int, members: Row[int]) -> list[int] | None:
+    def cached(self, hash_: int, members: Sequence[int]) -> list[int] | None:
         """The blocks that hold the prefix of ``hash_``, one for each of the groups, or None."""
-        found = [self.pool.find(hash_ * self.groups + member) for member in members]
+        found = [self.pool.get_cached_block(hash_ * self.groups + member) for member in members]
         return found if all(found) else None
 
     def longest_hit(
-        self, hashes: list[int], limit: int, members: Row[int]
+        self, hashes: list[int], limit: int, members: Sequence[int]
     ) -> tuple[list[list[int]], int]:
         """The longest cached prefix of at most ``limit`` tokens: blocks by member group, and tokens."""
         raise NotImplementedError
 
 
-class FullGroup(LayerGroup):
+class FullAttentionGroup(KVCacheGroup):
     """Full attention (a latent, or MLA, cache alike): every token is kept to the end."""
 
-    def register(self, sequence: Sequence, tokens: int) -> None:
-        super().register(sequence, tokens)
+    def register(self, request: ServedRequest, tokens: int) -> None:
+        super().register(request, tokens)
         if self.hashes_per_block > 1:
-            self._register_tail(sequence, tokens)
+            self._register_tail(request, tokens)
 
-    def _register_tail(self, sequence: Sequence, tokens: int) -> None:
+    def _register_tail(self, request: ServedRequest, tokens: int) -> None:
         """Let the block in which the prompt ends be found by the prompt's last whole hash."""
-        boundary = (sequence.prompt_tokens - 1) // self.hash_tokens * self.hash_tokens
+        boundary = (request.num_prompt_tokens - 1) // self.hash_tokens * self.hash_tokens
         place = boundary // self.block_tokens
-        table = sequence.tables[self.index]
+        table = request.block_tables[self.index]
         if not 0 < boundary <= tokens or boundary % self.block_tokens == 0 or place >= len(table):
             return
-        self.register_part(sequence, table[place], boundary)
+        self.register_part(request, table[place], boundary)
 
     def longest_hit(
-        self, hashes: list[int], limit: int, members: Row[int]
+        self, hashes: list[int], limit: int, members: Sequence[int]
     ) -> tuple[list[list[int]], int]:
         # Every block from the left; where hits may end inside a block, the longest part of the next.
         blocks: list[list[int]] = [[] for _ in members]
@@ -238,7 +238,7 @@ class FullGroup(LayerGroup):
         return blocks, tokens
 
 
-class WindowGroup(LayerGroup):
+class SlidingWindowGroup(KVCacheGroup):
     """Sliding-window attention: a token attends to the last ``window`` tokens, itself included."""
 
     finds_inside_blocks = False
@@ -264,7 +264,7 @@ class WindowGroup(LayerGroup):
         size = self.block_tokens
         return (self.skipped_tokens(computed) // size + 1) * size + self.window - 2
 
-    def kept(self, sequence: Sequence, start: int, end: int) -> Row[int] | None:
+    def cacheable(self, request: ServedRequest, start: int, end: int) -> Sequence[int] | None:
         if self.hit_tokens % self.block_tokens:
             return None
         need, kept = self.needed_blocks, set[int]()
@@ -274,13 +274,13 @@ class WindowGroup(LayerGroup):
                 return None
             kept.update(i for i in range(start, end) if i % segment >= segment - need)
         if self.interval is not None:
-            for boundary in reachable(sequence):
+            for boundary in reachable(request):
                 last = boundary // self.hit_tokens * self.hit_tokens // self.block_tokens
                 kept.update(range(max(start, last - need), min(end, last)))
         return sorted(kept)
 
     def longest_hit(
-        self, hashes: list[int], limit: int, members: Row[int]
+        self, hashes: list[int], limit: int, members: Sequence[int]
     ) -> tuple[list[list[int]], int]:
         # From the right: the first run as long as the window; one that reaches the start may be shorter.
         size, step = self.block_tokens, self.hashes_per_block
@@ -309,7 +309,7 @@ class WindowGroup(LayerGroup):
         return blocks, end * size
 
 
-class ChunkGroup(LayerGroup):
+class ChunkedLocalGroup(KVCacheGroup):
     """Chunked local attention: a token attends to its own chunk of ``chunk`` tokens only."""
 
     finds_inside_blocks = False
@@ -334,7 +334,7 @@ class ChunkGroup(LayerGroup):
         return -(-more // self.chunk) * self.chunk - 1
 
     def longest_hit(
-        self, hashes: list[int], limit: int, members: Row[int]
+        self, hashes: list[int], limit: int, members: Sequence[int]
     ) -> tuple[list[list[int]], int]:
         # Blocks of earlier chunks are not needed: they count as found.
         size, step = self.block_tokens, self.hashes_per_block
@@ -350,7 +350,7 @@ class ChunkGroup(LayerGroup):
         return blocks, place * size
 
 
-def reachable(sequence: Sequence) -> list[int]:
+def reachable(request: ServedRequest) -> list[int]:
     """Tokens at which later requests may resume: the prompt short of its last, a shared junction."""
-    replay = sequence.prompt_tokens - 1
-    return [replay, sequence.junction] if sequence.junction else [replay]
+    replay = request.num_prompt_tokens - 1
+    return [replay, request.junction] if request.junction else [replay]

@@ -6,25 +6,24 @@ each other kind may only shorten the candidate, until all agree. Rules of vLLM 0
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Row
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, lcm
 
 from kvroom.kvcache.block_pool import BlockPool
-from kvroom.kvcache.groups import FullGroup, LayerGroup
-from kvroom.kvcache.request import Sequence
-from kvroom.kvcache.state_groups import AlignedStateGroup
+from kvroom.kvcache.groups import FullAttentionGroup, KVCacheGroup
+from kvroom.kvcache.mamba_groups import AlignedMambaGroup
+from kvroom.kvcache.request import ServedRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class CacheHit:
     """Cached blocks by group for the first ``tokens`` of a request.
 
     ``junction``: a longer prefix that only some groups have cached, or 0: worth keeping in the others.
     """
 
-    blocks: tuple[Row[int], ...]
+    blocks: tuple[Sequence[int], ...]
     tokens: int = 0
     junction: int = 0
 
@@ -38,7 +37,7 @@ class PrefixCache:
 
     def __init__(
         self,
-        groups: Row[LayerGroup],
+        groups: Sequence[KVCacheGroup],
         num_blocks: int,
         *,
         caching: bool,
@@ -53,7 +52,7 @@ class PrefixCache:
         sizes = [group.block_tokens for group in groups]
         self.block_tokens = lcm(*sizes)
         self.hash_tokens = gcd(*sizes) if caching else self.block_tokens
-        self.aligned = [g for g in self.groups if isinstance(g, AlignedStateGroup)]
+        self.aligned = [g for g in self.groups if isinstance(g, AlignedMambaGroup)]
         self.inside_blocks = (
             len(sizes) > 1
             and any(g.block_tokens > self.hash_tokens for g in self.aligned)
@@ -65,56 +64,58 @@ class PrefixCache:
             group.join(self.pool, len(sizes), hash_tokens, self.hit_tokens, interval)
             group.most_blocks = group.bound(in_flight_tokens, context_tokens)
         self.rereads = False  # whether the last block of a hit is computed anew
-        self._none = Hit(tuple(() for _ in groups))
+        self._none = CacheHit(tuple(() for _ in groups))
         self._kinds = self._by_kind()
         self._copies: list[int] = []
         # Where a prompt's end is cached inside a block, that is looked at again and again.
-        self.quiet = not any(isinstance(g, FullGroup) and g.hashes_per_block > 1 for g in groups)
-        self._plain = self.quiet and all(isinstance(g, FullGroup) for g in groups)
+        self.quiet = not any(
+            isinstance(g, FullAttentionGroup) and g.hashes_per_block > 1 for g in groups
+        )
+        self._plain = self.quiet and all(isinstance(g, FullAttentionGroup) for g in groups)
 
-    def _by_kind(self) -> list[tuple[LayerGroup, list[int]]]:
-        kinds: dict[tuple[object, ...], tuple[LayerGroup, list[int]]] = {}
+    def _by_kind(self) -> list[tuple[KVCacheGroup, list[int]]]:
+        kinds: dict[tuple[object, ...], tuple[KVCacheGroup, list[int]]] = {}
         for group in self.groups:
             kinds.setdefault(group.kind, (group, []))[1].append(group.index)
-        return sorted(kinds.values(), key=lambda kind: not isinstance(kind[0], FullGroup))
+        return sorted(kinds.values(), key=lambda kind: not isinstance(kind[0], FullAttentionGroup))
 
-    def enter(self, sequence: Sequence) -> None:
+    def enter(self, request: ServedRequest) -> None:
         """Give a new request its empty tables."""
-        sequence.forget_blocks(len(self.groups))
+        request.clear_blocks(len(self.groups))
 
-    def fits_ever(self, sequence: Sequence) -> bool:
+    def fits_ever(self, request: ServedRequest) -> bool:
         """False where the prompt alone is more than an empty pool holds."""
-        full = (g.block_tokens for g in self.groups if isinstance(g, FullGroup))
-        return sum(-(-sequence.prompt_tokens // size) for size in full) < self.pool.total
+        full = (g.block_tokens for g in self.groups if isinstance(g, FullAttentionGroup))
+        return sum(-(-request.num_prompt_tokens // size) for size in full) < self.pool.total
 
-    def begin_pass(self) -> None:
-        """A scheduling pass starts."""
+    def begin_step(self) -> None:
+        """A scheduling step starts."""
         for group in self.aligned:
-            group.begin_pass()
+            group.begin_step()
 
-    def end_pass(self) -> None:
-        """A scheduling pass is over: let go of both ends of the copies that it asked for."""
+    def end_step(self) -> None:
+        """A scheduling step is over: let go of both ends of the copies that it asked for."""
         if self._copies:
-            self.pool.release(self._copies)
+            self.pool.free_blocks(self._copies)
             self._copies.clear()
 
-    def lookup(self, sequence: Sequence) -> Hit:
+    def lookup(self, request: ServedRequest) -> CacheHit:
         """The longest cached prefix of a request, short of its last known token (which must be
         computed for the next one).
         """
         if not self.caching:
             return self._none
-        hit = self._lookup(sequence, sequence.known - 1)
-        return self._lookup(sequence, hit.tokens - 1) if self.rereads and hit.tokens else hit
+        hit = self._lookup(request, request.num_tokens - 1)
+        return self._lookup(request, hit.tokens - 1) if self.rereads and hit.tokens else hit
 
-    def _lookup(self, sequence: Sequence, limit: int) -> Hit:
-        hashes = sequence.hashes.first(limit // self.hash_tokens)
+    def _lookup(self, request: ServedRequest, limit: int) -> CacheHit:
+        hashes = request.hashes.first(limit // self.hash_tokens)
         if len(self.groups) == 1:
             blocks, tokens = self.groups[0].longest_hit(hashes, limit, (0,))
-            return Hit(tuple(blocks), tokens)
+            return CacheHit(tuple(blocks), tokens)
         return self._common_hit(hashes, limit)
 
-    def _common_hit(self, hashes: list[int], limit: int) -> Hit:
+    def _common_hit(self, hashes: list[int], limit: int) -> CacheHit:
         kinds = self._kinds
         found: dict[int, list[int]] = {}
         full_tokens: dict[int, int] = {}
@@ -128,7 +129,7 @@ class PrefixCache:
                     continue
                 blocks, candidate = group.longest_hit(hashes, candidate, members)
                 found.update(zip(members, blocks, strict=True))
-                if isinstance(group, FullGroup):
+                if isinstance(group, FullAttentionGroup):
                     full_tokens[group.index] = candidate
                 longest = max(longest, candidate)
             shorter = candidate < tokens
@@ -136,17 +137,17 @@ class PrefixCache:
             if not shorter or (len(kinds) == 2 and full_tokens):
                 break
         for group, members in kinds:
-            if isinstance(group, FullGroup):
+            if isinstance(group, FullAttentionGroup):
                 for member in members:
                     del found[member][-(-tokens // group.block_tokens) :]
         junction = longest if longest > tokens else 0
-        return Hit(tuple(found[g.index] for g in self.groups), tokens, junction)
+        return CacheHit(tuple(found[g.index] for g in self.groups), tokens, junction)
 
     def allocate(
         self,
-        sequence: Sequence,
+        request: ServedRequest,
         new_tokens: int,
-        hit: Hit | None = None,
+        hit: CacheHit | None = None,
         *,
         ahead: int = 0,
         whole: bool = False,
@@ -158,59 +159,65 @@ class PrefixCache:
 
         ``ahead`` is how many tokens beyond them it gets room for. ``whole`` asks that all its known tokens
         fit, ``headroom`` that so many blocks stay free.
-        What is not ``stored`` by the end of the pass is on its way from elsewhere: nobody finds it yet.
+        What is not ``stored`` by the end of the step is on its way from elsewhere: nobody finds it yet.
         ``fits`` is called when there is room, before any block is taken.
         """
-        if hit is None and sequence.computed + new_tokens + ahead <= sequence.quiet_tokens:
+        if hit is None and request.num_computed_tokens + new_tokens + ahead <= request.quiet_tokens:
             return True
         blocks = self._none.blocks if hit is None else hit.blocks
-        computed = sequence.computed + (0 if hit is None else hit.tokens)
+        computed = request.num_computed_tokens + (0 if hit is None else hit.tokens)
         free = self.pool.free - headroom
         if whole:
-            known = min(sequence.known, self.context_tokens)
-            if self._need(sequence, known, blocks, computed, capped=True) > free:
+            known = min(request.num_tokens, self.context_tokens)
+            if self._need(request, known, blocks, computed, capped=True) > free:
                 return False
         tokens = min(computed + new_tokens + ahead, self.context_tokens)
-        processed = max(0, computed - sequence.in_flight)
+        processed = max(0, computed - request.in_flight_tokens)
         for group in self.groups:
-            group.trim(sequence, processed)
-        if self._need(sequence, tokens, blocks, computed, capped=False) > self.pool.free - headroom:
+            group.trim(request, processed)
+        if self._need(request, tokens, blocks, computed, capped=False) > self.pool.free - headroom:
             return False
         if fits is not None:
             fits()
         if any(blocks):
             for group, shared in zip(self.groups, blocks, strict=True):
-                group.adopt(sequence, shared, computed)
+                group.adopt(request, shared, computed)
         for group in self.groups:
-            group.grow(sequence, tokens, self._copies)
-        # Tokens count as cached once scheduled: a request later in the same pass may hit them.
+            group.grow(request, tokens, self._copies)
+        # Tokens count as cached once scheduled: a request later in the same step may hit them.
         if stored:
-            self.register(sequence, min(computed + new_tokens, sequence.known))
-        if self.quiet and (self._plain or computed + new_tokens >= sequence.prompt_tokens):
-            sequence.quiet_tokens = min(
-                [g.quiet_until(sequence, processed, self.caching) for g in self.groups]
+            self.register(request, min(computed + new_tokens, request.num_tokens))
+        if self.quiet and (self._plain or computed + new_tokens >= request.num_prompt_tokens):
+            request.quiet_tokens = min(
+                [g.quiet_until(request, processed, self.caching) for g in self.groups]
             )
         return True
 
     def _need(
-        self, sequence: Sequence, tokens: int, blocks: Row[Row[int]], computed: int, *, capped: bool
+        self,
+        request: ServedRequest,
+        tokens: int,
+        blocks: Sequence[Sequence[int]],
+        computed: int,
+        *,
+        capped: bool,
     ) -> int:
         return sum(
-            group.need(sequence, tokens, shared, computed, capped)
+            group.need(request, tokens, shared, computed, capped)
             for group, shared in zip(self.groups, blocks, strict=True)
         )
 
-    def register(self, sequence: Sequence, tokens: int) -> None:
+    def register(self, request: ServedRequest, tokens: int) -> None:
         """Cache the whole blocks of a request's first ``tokens`` tokens."""
         if not self.caching:
             return
         if len(self.groups) > 1 and not self.inside_blocks:
             tokens -= tokens % self.block_tokens  # no later hit could end between
         for group in self.groups:
-            group.register(sequence, tokens)
+            group.register(request, tokens)
 
-    def free(self, sequence: Sequence) -> None:
+    def free(self, request: ServedRequest) -> None:
         """Give all its blocks back, group after group, the last first: they are reused first."""
-        for table in sequence.tables:
-            self.pool.release(reversed(table))
-        sequence.forget_blocks(len(self.groups))
+        for table in request.block_tables:
+            self.pool.free_blocks(reversed(table))
+        request.clear_blocks(len(self.groups))

@@ -7,7 +7,7 @@ becomes a leaf when its last child goes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Row
+from collections.abc import Sequence
 from heapq import heappop, heappush
 
 
@@ -34,7 +34,7 @@ class RadixCache:
         self._leaves: list[tuple[int, int, Node]] = []
         self._now = 0
 
-    def match(self, keys: Row[int]) -> list[Node]:
+    def match(self, keys: Sequence[int]) -> list[Node]:
         """The nodes of the longest cached prefix of ``keys``, each used now."""
         self._now += 1
         found: list[Node] = []
@@ -48,7 +48,7 @@ class RadixCache:
             self._offer(found[-1])
         return found
 
-    def insert(self, keys: Row[int]) -> tuple[list[Node], int]:
+    def insert(self, keys: Sequence[int]) -> tuple[list[Node], int]:
         """All of ``keys`` as nodes, and how many of them are new."""
         nodes = self.match(keys)
         known = len(nodes)
@@ -66,13 +66,13 @@ class RadixCache:
             self._offer(nodes[-1])
         return nodes, new
 
-    def lock(self, nodes: Row[Node]) -> None:
+    def lock(self, nodes: Sequence[Node]) -> None:
         """One holder more of a path from the root."""
         for node in nodes:
             self.evictable -= not node.locks
             node.locks += 1
 
-    def unlock(self, nodes: Row[Node]) -> None:
+    def unlock(self, nodes: Sequence[Node]) -> None:
         """One holder less."""
         for node in nodes:
             node.locks -= 1

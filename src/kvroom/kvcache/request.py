@@ -1,13 +1,21 @@
-"""A request while it is served: what is known of it, what is computed, which blocks it holds."""
+"""A request while it is served: what is known of it, what is computed, which blocks it holds.
+
+Names are those of vLLM's ``Request``. The step-by-step schedulers keep the counts at every step and the
+blocks in ``block_tables``; the event engine keeps a decoding request as (``base_step``, ``last_step``)
+and its cached blocks as ``extents``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
+from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.tokens import BlockHashes
+from kvroom.workloads.requests import Request
 
 
-class State(Enum):
+class RequestStatus(Enum):
     """Where a request stands."""
 
     WAITING = "waiting"
@@ -17,71 +25,98 @@ class State(Enum):
     DROPPED = "dropped"
 
 
-class Sequence:
-    """One request, with ``prompt_tokens`` in and ``output_tokens`` out, as the rules handle it.
+class ServedRequest:
+    """One request of ``num_prompt_tokens`` that ends with ``final_tokens``, its answer included.
 
-    ``hashes`` are the chained hashes of its blocks, output included (the rules look only at those of
-    tokens known so far); none are needed where nothing is cached. ``arrival`` is in steps or clock ticks.
-    A smaller ``priority`` goes first.
+    ``arrival`` is on the clock it is served by: picoseconds, or steps in a script. ``hashes`` are the
+    chained hashes of its blocks, answer included (schedulers look only at those of tokens known so far);
+    ``extents`` what it can share of an ``ExtentPool``. A smaller ``priority`` goes first.
     """
 
-    __slots__ = (
-        "alone_preempted",
-        "arrival",
-        "computed",
-        "drafts",
-        "gained",
-        "hashes",
-        "in_flight",
-        "index",
-        "junction",
-        "known",
-        "output_tokens",
-        "partial",
-        "placeholders",
-        "priority",
-        "prompt_tokens",
-        "quiet_tokens",
-        "registered",
-        "stale",
-        "state",
-        "state_tables",
-        "tables",
-    )
+    # Most fields are set as they come to matter: making a request is half of what an easy one costs.
+    priority = 0
+    status = RequestStatus.WAITING
+    hashes = BlockHashes((), 1)
+    num_computed_tokens = 0
+    """Tokens with stored keys and values, those being computed among them."""
+    num_cached_tokens = 0
+    """Those of its prompt that were found cached when it was first scheduled."""
+    num_preemptions = 0
+    num_output_placeholders = 0
+    """Output tokens on their way (asynchronous scheduling)."""
+    num_draft_tokens = 0
+    """Drafted for its next step."""
+    new_tokens = 0
+    """Given by its last step."""
+    in_flight_tokens = 0
+    """Of steps whose output is not there yet."""
+    stale_tokens = 0
+    """In-flight tokens of before a preemption."""
+    junction = 0
+    """Where a prefix shared with others ends that not every group has cached."""
+    alone_preempted = 0
+    """Times it gave up its blocks to itself since its last token."""
+    quiet_tokens = 0
+    """Up to so many tokens nothing changes in its blocks."""
+
+    # Kept by the event engine
+    admission = -1
+    """Its place in the order of admission; −1 while it waits."""
+    num_blocks = 0
+    """Blocks it holds while its prompt is computed."""
+    decoding = False
+    base_step = 0
+    """While it decodes, ``step − base_step`` tokens are computed before each step."""
+    last_step = -1
+    """The step that computes its last token."""
+    decode_start_tokens = 0
+    """Tokens computed when it last began to decode."""
+
+    # Times and places
+    first_token_ps = -1
+    last_token_ps = -1
+    pipeline_ps = 0
+    """How much later than its steps its tokens are out."""
+    reported_pages = 0
+    """Pages of its blocks that an engine's cache events told of."""
+    replica = -1
+    session: Iterator[Request] | None = None
+    """Those of its session that are still to come."""
+    session_id: int | str | None = None
+    routed_tokens = 0
+    """What it counts for with the router that sent it."""
+    owed_tokens = 0
+    """Tokens of its prompt that the router takes as still to be computed."""
+    retries = 0
+    """Times that it went elsewhere because its replica died."""
+    seen = False
+    """Whether its prompt has been counted."""
+    decode_final_tokens = 0
+    """Tokens that it ends with elsewhere, where only its prompt is computed here."""
+    keeps_blocks = False
+    """Whether its blocks stay when it is done, for another engine to fetch."""
+    prefill_start_ps = 0
 
     def __init__(
         self,
         index: int,
         arrival: int,
-        prompt_tokens: int,
+        num_prompt_tokens: int,
         output_tokens: int,
         *,
+        extents: RequestExtents | None = None,
         hashes: BlockHashes | None = None,
-        priority: int = 0,
     ) -> None:
         self.index = index
         self.arrival = arrival
-        self.prompt_tokens = prompt_tokens
-        self.output_tokens = output_tokens
-        self.priority = priority
-        self.hashes = hashes or BlockHashes((), 1)
-        self.state = State.WAITING
-        self.known = prompt_tokens  # prompt and the output delivered so far
-        self.drafts = 0  # tokens drafted for its next pass
-        self.gained = 0  # tokens that its last pass gave
-        self.computed = 0  # tokens with stored keys and values, those being computed among them
-        self.in_flight = 0  # tokens of passes whose output is not there yet
-        self.placeholders = 0  # output tokens on their way (asynchronous scheduling)
-        self.stale = 0  # in-flight tokens of before a preemption
-        self.junction = 0  # where a prefix shared with others ends that not every group has cached
-        self.alone_preempted = 0  # times it gave up its blocks to itself since its last token
-        self.quiet_tokens = 0  # up to so many tokens its blocks have room for
-        self.tables: list[list[int]] = []  # by layer group: the block of each stretch of tokens
-        self.registered: list[int] = []  # by layer group: leading blocks looked at for caching
-        self.partial: dict[int, tuple[int, int]] = {}  # by group: place and block shared in part
-        self.state_tables: dict[int, StateTable] = {}  # by group: how a recurrent state moves on
+        self.num_prompt_tokens = num_prompt_tokens
+        self.num_tokens = num_prompt_tokens  # prompt and the output delivered so far
+        self.final_tokens = num_prompt_tokens + (output_tokens or 1)
+        self.extents = extents
+        if hashes is not None:
+            self.hashes = hashes
 
-    def __lt__(self, other: Sequence) -> bool:
+    def __lt__(self, other: ServedRequest) -> bool:
         return self.rank < other.rank
 
     @property
@@ -90,25 +125,43 @@ class Sequence:
         return (self.priority, self.arrival, self.index)
 
     @property
-    def left(self) -> int:
+    def output_tokens(self) -> int:
+        """Tokens of its whole answer."""
+        return self.final_tokens - self.num_prompt_tokens
+
+    @property
+    def tokens_left(self) -> int:
         """Output tokens that are still to come."""
-        return self.prompt_tokens + self.output_tokens - self.known
+        return self.final_tokens - self.num_tokens
 
     @property
     def finished(self) -> bool:
         """Whether all its output is delivered."""
-        return self.known >= self.prompt_tokens + self.output_tokens
+        return self.num_tokens >= self.final_tokens
 
-    def forget_blocks(self, groups: int) -> None:
-        """Empty tables for ``groups`` layer groups."""
-        self.tables = [[] for _ in range(groups)]
-        self.registered = [0] * groups
+    def clear_blocks(self, groups: int) -> None:
+        """Empty block tables for ``groups`` layer groups."""
+        self.block_tables: list[list[int]] = [[] for _ in range(groups)]
+        self.cached_blocks = [0] * groups  # by group: leading blocks looked at for caching
+        self.partial_hits: dict[
+            int, tuple[int, int]
+        ] = {}  # by group: place and block shared in part
+        self.mamba_states: dict[int, MambaState] = {}  # by group: how a recurrent state moves on
         self.quiet_tokens = 0
-        self.partial.clear()
-        self.state_tables.clear()
+
+    def restart(self) -> None:
+        """Nothing of it is computed or held any more: what it generated is computed anew with its prompt."""
+        self.status = RequestStatus.WAITING
+        self.num_computed_tokens = self.num_output_placeholders = self.num_draft_tokens = 0
+        self.in_flight_tokens = self.stale_tokens = self.junction = self.alone_preempted = 0
+        self.num_blocks = self.decode_start_tokens = self.reported_pages = 0
+        self.admission = self.last_step = -1
+        self.decoding = False
+        if self.extents is not None:
+            self.extents = RequestExtents(self.extents.names, self.extents.named)
 
 
-class StateTable:
+class MambaState:
     """What an aligned recurrent group remembers of a request between allocations."""
 
     __slots__ = ("allocated", "last_block", "retired")
@@ -117,3 +170,29 @@ class StateTable:
         self.allocated = False  # has been given blocks of its own
         self.last_block: int | None = None  # place of the state that the next one starts from
         self.retired = 0  # leading places already given back
+
+
+PLACE_BITS = 40
+PLACES = (1 << PLACE_BITS) - 1
+"""The low bits of a block's hash among ``RequestHashes``: its place in its request."""
+
+
+class RequestHashes(BlockHashes):
+    """The hashes of a request's blocks one by one: those of its ``extents``, each of which stands for
+    ``unit`` blocks, then its own."""
+
+    def __init__(self, request: ServedRequest, unit: int) -> None:
+        super().__init__((), 1)
+        self._request = request
+        self._unit = unit
+
+    def first(self, count: int) -> list[int]:
+        """The first ``count`` of them at least."""
+        made, extents, unit = self._made, self._request.extents, self._unit
+        named = extents.named if extents is not None else 0
+        for place in range(len(made), count):
+            if extents is not None and place < named:
+                made.append(extents.names[place // unit] << PLACE_BITS | place)
+            else:
+                made.append(-((self._request.index + 1) << PLACE_BITS | place))
+        return made

@@ -47,7 +47,9 @@ def drawn_to(timing: Timing, points: Sequence[Mapping[str, Any]]) -> Timing:
     if steps:
         factor, spread = _drawn([log(m / t) for p in steps for m, t in _steps(timing, p)])
         k = timing.clock.k
-        timing = _with(timing, replace(k, scale=k.scale * factor), ("step", "tpot", "whole"), spread, steps)
+        timing = _with(
+            timing, replace(k, scale=k.scale * factor), ("step", "tpot", "whole"), spread, steps
+        )
     if firsts:
         factor, spread = _drawn([_first(timing, p) for p in firsts])
         k = timing.clock.k

@@ -53,16 +53,17 @@ class Coefficients:
     against other weights. ``*_mu``: share of the peak FLOP rate; on experts against others. ``*_s``:
     seconds a layer (and more for layers with experts, latents, an indexer, state), an all-reduce, an
     exchange of tokens between expert ranks, a hand-over between stages, a request, a token of a
-    prompt, a step, a pass of a draft (with what building and checking its tokens takes). ``link_eta``: share of the link's rate. ``layer_width``: the power of the hidden
-    size by which a layer's own seconds grow. ``routing``: how many evenly routed tokens touch as many
-    experts as one unevenly routed one. ``expert_width``: the inner width of a rank's share of an
-    expert at which it runs at half its rate. ``scale`` multiplies the whole step.
+    prompt, a step, a pass of a draft (with what building and checking its tokens takes). ``link_eta``:
+    share of the link's rate. ``layer_width``: the power of the hidden size by which a layer's own
+    seconds grow. ``routing``: how many evenly routed tokens touch as many experts as one unevenly
+    routed one. ``expert_width``: the inner width of a rank's share of an expert at which it runs at
+    half its rate. ``scale`` multiplies the whole step.
 
     Of serving: ``first_s`` passes before a prompt is computed, ``first_scale`` multiplies that;
     ``alone`` is how much of a step's fixed cost a prompt pays for steps of its own; ``burst`` how much
-    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for, ``intake`` of
-    the steps between two intakes the share that it waits for more; ``room``
-    how many times the requests that a cache is reckoned to hold it turned out to hold.
+    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for,
+    ``intake`` of the steps between two intakes the share that it waits for more; ``room`` how many
+    times the requests that a cache is reckoned to hold it turned out to hold.
     """
 
     wide_eta: float

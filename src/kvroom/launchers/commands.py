@@ -14,18 +14,16 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+from kvroom.engines.command_line import CommandLine, unset_variable
 from kvroom.engines.drafting import speculation_of
-from kvroom.engines.registry import engine_of
+from kvroom.engines.registry import command_lines, engine_of
 from kvroom.errors import KvroomError
-from kvroom.launchers.dialects import DIALECTS, DOCKER_SWITCHES, OLLAMA, TENSORRT_LLM, Dialect
-from kvroom.launchers.flag_words import Reading
+from kvroom.launchers.flag_words import FlagReader
 from kvroom.launchers.launch import REST
 from kvroom.launchers.manifests import is_manifest, manifest_commands
-from kvroom.launchers.ollama import read_ollama
 from kvroom.launchers.shell import (
     base_name,
     inner_text,
-    is_open,
     simple_commands,
     substituted,
     words_of,
@@ -35,9 +33,11 @@ from kvroom.launchers.shell import (
 MAX_CHARACTERS = 200_000
 MAX_DEPTH = 8
 """Shells within shells."""
-FIX = (
-    "Give the command that starts vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, or its manifest."
-)
+_DOCKER_SWITCHES = """
+    -d -i -t -it -ti -dit -itd -P --rm --init --privileged --detach --interactive --tty
+"""
+DOCKER_SWITCHES = frozenset(_DOCKER_SWITCHES.split())
+"""Options of ``docker run`` that take no value: the word behind any other is its value."""
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
@@ -56,7 +56,7 @@ class Command:
         if "model" in self.keys:
             return
         fix = "Say which: --model NAME (single quotes keep a shell from replacing $VARIABLES)."
-        if self.unset_model and not is_open(self.unset_model):
+        if self.unset_model and not unset_variable(self.unset_model):
             fix = "Say which it is: --model NAME (kvroom models lists them), or its config.json."
             raise KvroomError("model", self.unset_model, "is not in the catalogue", fix)
         if self.unset_model:
@@ -66,27 +66,33 @@ class Command:
         raise KvroomError("model", None, "is not named by the command", fix)
 
 
+def _fix() -> str:
+    *first, last = [line.label for line in command_lines()]
+    return f"Give the command that starts {', '.join(first)} or {last}, or its manifest."
+
+
 def read_command(text: str) -> Command:
     """The Scenario's keys of a command, or of a manifest that holds one; KvroomError where it starts no
     engine that is known."""
     if len(text) > MAX_CHARACTERS:
-        raise KvroomError("--from-command", text[:40], "is longer than any command", FIX)
+        raise KvroomError("--from-command", text[:40], "is longer than any command", _fix())
     rest = _rest(text)
     env: dict[str, str] = {}
     bare, files = written_files(text)
     commands = manifest_commands(text) if is_manifest(text) else simple_commands(words_of(bare))
-    of_ollama: list[Start] = []
+    together: list[Start] = []
     for start in _starts(commands, env):
-        if start.dialect is OLLAMA:
-            of_ollama.append(start)
+        if start.command.several_starts:
+            together.append(start)
             continue
-        keys, warnings, model = Reading(start.dialect, env, files).read(start.words)
+        keys, warnings, model = FlagReader(start.command, env, files).read(start.words)
         return _command(start, keys, rest, warnings, model)
-    if of_ollama:
-        told = [(s.program, s.words) for s in of_ollama]
-        keys, warnings, model = read_ollama(told, env, files, known=rest)
-        return _command(of_ollama[0], keys, rest, warnings, model)
-    raise KvroomError("--from-command", text.strip(), "starts no engine that kvroom knows", FIX)
+    if together:
+        first = together[0].command
+        starts = [(s.program, s.words) for s in together if s.command is first]
+        keys, warnings, model = first.read_starts(starts, env, files, rest)
+        return _command(together[0], keys, rest, warnings, model)
+    raise KvroomError("--from-command", text.strip(), "starts no engine that kvroom knows", _fix())
 
 
 def _command(
@@ -94,7 +100,7 @@ def _command(
 ) -> Command:
     if start.version:
         keys.setdefault("engine_version", start.version)
-    drafts, args = engine_of(start.dialect.engine).draft_flags, keys.get("engine_args", {})
+    drafts, args = engine_of(start.command.engine).draft_flags, keys.get("engine_args", {})
     drafting = speculation_of(None, drafts, args) if rest.get("speculation") else None
     if drafting is not None:  # the comment says what these flags are for
         said = drafts.write(drafting)
@@ -121,7 +127,7 @@ def _rest(text: str) -> dict[str, Any]:
 class Start:
     """A command that starts an engine: the ``words`` behind its ``program``; ``version`` by the image."""
 
-    dialect: Dialect
+    command: CommandLine
     program: tuple[str, ...]
     words: list[str]
     version: str | None
@@ -130,18 +136,18 @@ class Start:
 def _starts(commands: Iterable[list[str]], env: dict[str, str], depth: int = 0) -> Iterable[Start]:
     """The commands that start an engine, within other shells too; variables that are set on the way go
     into ``env``."""
-    for command in commands:
-        words = _after_assignments([substituted(w, env) for w in command], env)
+    for simple in commands:
+        words = _after_assignments([substituted(w, env) for w in simple], env)
         image = _container(words, env)
         inner = inner_text(words)
         if inner is not None and depth < MAX_DEPTH:
             for start in _starts(simple_commands(words_of(inner)), env, depth + 1):
-                yield replace(start, version=start.version or _version(image, start.dialect))
-        elif (found := _program(words)) is not None:
-            yield replace(found, version=_version(image, found.dialect))
+                yield replace(start, version=start.version or _version(image, start.command))
+        elif (start_here := _program(words)) is not None:
+            yield replace(start_here, version=_version(image, start_here.command))
         elif image is not None:
-            at, dialect, _ = image
-            yield Start(dialect, dialect.programs[0], words[at + 1 :], _version(image, dialect))
+            at, line, _ = image
+            yield Start(line, line.programs[0], words[at + 1 :], _version(image, line))
 
 
 def _after_assignments(words: list[str], env: dict[str, str]) -> list[str]:
@@ -157,7 +163,7 @@ def _after_assignments(words: list[str], env: dict[str, str]) -> list[str]:
     return words[at:]
 
 
-Image = tuple[int, Dialect, str]
+Image = tuple[int, CommandLine, str]
 """Where an engine's container image stands among the words, whose it is, its tag."""
 
 
@@ -168,18 +174,18 @@ def _container(words: list[str], env: dict[str, str]) -> Image | None:
     for i, (before, word) in enumerate(pairwise(words), 1):
         if before.startswith("-") and "=" not in before and before not in DOCKER_SWITCHES:
             continue  # the value of an option, such as a name
-        for dialect in DIALECTS.values():
-            if image := dialect.image.search(word):
+        for command in command_lines():
+            if image := command.image.search(word):
                 for flag, value in pairwise(words[:i]):
                     if flag in ("-e", "--env") and _ASSIGNMENT.match(value):
                         env[value.partition("=")[0]] = value.partition("=")[2]
-                return i, dialect, image[1] or ""
+                return i, command, image[1] or ""
     return None
 
 
-def _version(image: Image | None, dialect: Dialect) -> str | None:
+def _version(image: Image | None, command: CommandLine) -> str | None:
     """The release that the image's tag names."""
-    if image is None or image[1] is not dialect:
+    if image is None or image[1] is not command:
         return None
     found = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", image[2])
     return found[1] if found else None
@@ -188,11 +194,11 @@ def _version(image: Image | None, dialect: Dialect) -> str | None:
 def _program(words: list[str]) -> Start | None:
     """The first program of an engine among the words."""
     for i, word in enumerate(words):
-        for dialect in DIALECTS.values():
-            for program in dialect.programs:
+        for command in command_lines():
+            for program in command.programs:
                 end = i + len(program)
                 if base_name(word) == program[0] and tuple(words[i + 1 : end]) == program[1:]:
-                    if dialect is TENSORRT_LLM and words[end : end + 1] == ["serve"]:
+                    if words[end : end + 1] == [command.optional_word]:
                         end += 1
-                    return Start(dialect, program, words[end:], None)
+                    return Start(command, program, words[end:], None)
     return None

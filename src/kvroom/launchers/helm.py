@@ -1,4 +1,4 @@
-"""A vLLM plan as values for a Helm chart of vLLM's production stack: YAML, written by hand.
+"""A plan as values for a Helm chart, where its engine has one (``CommandLine.chart``): YAML, written by hand.
 
 Strings are written as JSON strings, which YAML takes as they are.
 """
@@ -9,48 +9,50 @@ import json
 import re
 from typing import Any
 
-from kvroom.launchers.dialects import VLLM
+from kvroom.engines.registry import command_lines
+from kvroom.errors import KvroomError
 from kvroom.launchers.launch import Launch, stated_rest
 from kvroom.units import GIB, ceil_div
 
-OWN_KEYS = {
-    "--tensor-parallel-size": "tensorParallelSize",
-    "--max-model-len": "maxModelLen",
-    "--dtype": "dtype",
-    "--gpu-memory-utilization": "gpuMemoryUtilization",
-    "--max-num-seqs": "maxNumSeqs",
-}
-"""Flags that the chart has keys of its own for; all others are its extraArgs."""
 HOST_SHARE = 2
 """Host memory asked for over the weights' bytes: the file cache they are read through."""
 
 
 def values(made: Launch, weight_bytes: int) -> str:
-    """The chart's values for one deployment of vLLM."""
-    s = made.scenario
+    """The chart's values for one deployment; KvroomError where its engine has no chart."""
+    s, chart = made.scenario, made.command.chart
+    if chart is None:
+        raise no_chart(made.command.engine)
     config: dict[str, Any] = {}
     extra: list[str] = []
     for name, text in made.flags:
-        if name in OWN_KEYS and text is not None and text != "-1":
-            config[OWN_KEYS[name]] = _scalar(text)
+        if name in chart.keys and text is not None and text != "-1":
+            config[chart.keys[name]] = _scalar(text)
         else:
             extra += [name] if text is None else [name, text]
-    config["extraArgs"] = extra
+    config[chart.extra] = extra
     model = made.program[-1]
     spec = {
         "name": re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:50],
-        "repository": VLLM.default_image,
+        "repository": made.command.default_image,
         "tag": f"v{s.engine_version}" if s.engine_version else "latest",
-        "modelURL": model,
+        chart.model: model,
         "replicaCount": s.replicas,
         "requestCPU": 4 * s.gpu_count,
         "requestMemory": f"{max(16, ceil_div(HOST_SHARE * weight_bytes, GIB))}Gi",
         "requestGPU": s.gpu_count,
-        "vllmConfig": config,
+        chart.config: config,
     }
     head = [*(f"# {note}" for note in made.notes), stated_rest(made)]
     body = yaml({"servingEngineSpec": {"modelSpec": [spec]}})
     return "\n".join([*head, body])
+
+
+def no_chart(engine: str) -> KvroomError:
+    """That an engine has no chart."""
+    charts = [c.label for c in command_lines() if c.chart is not None]
+    why = f"is for {' and '.join(charts)}, not {engine}"
+    return KvroomError("--format", "helm", why, "Use --format shell.")
 
 
 def _scalar(text: str) -> Any:

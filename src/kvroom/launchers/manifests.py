@@ -1,4 +1,4 @@
-"""Commands within a manifest: Helm values of vLLM's chart, a Kubernetes object, a compose file.
+"""Commands within a manifest: Helm values of an engine's chart, a Kubernetes object, a compose file.
 
 Each container becomes the words of a ``docker run``.
 """
@@ -10,14 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from kvroom.errors import KvroomError
+from kvroom.engines.command_line import CommandLine
+from kvroom.engines.registry import command_lines
 from kvroom.launchers.shell import words_of
-from kvroom.launchers.yaml_reader import FIX, read_yaml
+from kvroom.launchers.yaml_documents import yaml_documents
 
 _FIRST = re.compile(r"(?:---\s*|[\w.\"'-]+[ ]*:(?:\s.*)?|\{.*)")
 _REFERENCE = re.compile(r"\$\((\w+)\)")
-_PLAIN_KEYS = ("v0", "v1")
-"""Keys of the chart's vllmConfig that are no flags of the engine."""
 
 
 def is_manifest(text: str) -> bool:
@@ -28,17 +27,8 @@ def is_manifest(text: str) -> bool:
 
 def manifest_commands(text: str) -> Iterator[list[str]]:
     """The words of each container of a manifest; KvroomError where it cannot be read."""
-    for document in re.split(r"^---.*$", text, flags=re.MULTILINE):
-        yield from _containers(_parsed(document))
-
-
-def _parsed(document: str) -> Any:
-    if not document.lstrip().startswith("{"):
-        return read_yaml(document)
-    try:
-        return json.loads(document)
-    except (ValueError, RecursionError):
-        raise KvroomError("--from-command", document.strip(), "is no JSON", FIX) from None
+    for document in yaml_documents(text):
+        yield from _containers(document)
 
 
 def _containers(value: Any) -> Iterator[list[str]]:
@@ -47,8 +37,8 @@ def _containers(value: Any) -> Iterator[list[str]]:
         for item in value:
             yield from _containers(item)
     elif isinstance(value, dict):
-        if isinstance(value.get("vllmConfig"), dict) and value.get("modelURL"):
-            yield _chart(value)
+        if (command := _charted(value)) is not None:
+            yield _chart(value, command)
         elif isinstance(value.get("image"), str) and value["image"]:
             handed = _variables(value)
             given = dict(pair.split("=", 1) for pair in handed[1::2])
@@ -56,24 +46,37 @@ def _containers(value: Any) -> Iterator[list[str]]:
             words = [_REFERENCE.sub(lambda m: given.get(m[1], m[0]), w) for w in _command(value)]
             yield ["docker", "run", *handed, value["image"], *words]
         else:
-            for item in value.values():
-                yield from _containers(item)
+            for key, item in value.items():
+                if not str(key).startswith("x-"):  # compose's fragments, which others merge
+                    yield from _containers(item)
 
 
-def _chart(spec: Mapping[str, Any]) -> list[str]:
-    """One model of the values of vLLM's production stack."""
-    image = f"{spec.get('repository') or 'vllm/vllm-openai'}:{spec.get('tag') or 'latest'}"
-    words = ["docker", "run", *_variables(spec), image, "vllm", "serve", str(spec["modelURL"])]
-    config = spec["vllmConfig"]
+def _charted(spec: Mapping[str, Any]) -> CommandLine | None:
+    """The engine whose chart ``spec`` is one model of."""
+    for command in command_lines():
+        chart = command.chart
+        if chart and isinstance(spec.get(chart.config), dict) and spec.get(chart.model):
+            return command
+    return None
+
+
+def _chart(spec: Mapping[str, Any], command: CommandLine) -> list[str]:
+    """One model of a chart's values."""
+    chart = command.chart
+    assert chart is not None
+    image = f"{spec.get('repository') or command.default_image}:{spec.get('tag') or 'latest'}"
+    program = (*command.programs[0], str(spec[chart.model]))
+    words = ["docker", "run", *_variables(spec), image, *program]
+    config = spec[chart.config]
     for key, value in config.items():
-        if key in ("extraArgs", *_PLAIN_KEYS) or value is None:
+        if key in (chart.extra, *chart.plain) or value is None:
             continue
         name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", key).lower()
         if value is False and name.startswith("enable-"):
             words.append(f"--no-{name}")
         elif value is not False:
             words += [f"--{name}"] if value is True else [f"--{name}", _word(value)]
-    return words + [_word(w) for w in _listed(config.get("extraArgs"))]
+    return words + [_word(w) for w in _listed(config.get(chart.extra))]
 
 
 def _command(container: Mapping[str, Any]) -> list[str]:
@@ -81,8 +84,13 @@ def _command(container: Mapping[str, Any]) -> list[str]:
     parts: list[str] = []
     for key in ("entrypoint", "command", "args"):
         given = container.get(key)
-        parts += words_of(given) if isinstance(given, str) else [_word(w) for w in _listed(given)]
+        parts += _words(given) if isinstance(given, str) else [_word(w) for w in _listed(given)]
     return parts
+
+
+def _words(text: str) -> list[str]:
+    """A command as text: its words, over however many lines."""
+    return [word for word in words_of(text) if word != "\n"]
 
 
 def _variables(container: Mapping[str, Any]) -> list[str]:

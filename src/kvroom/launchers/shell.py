@@ -20,7 +20,6 @@ _HEREDOC = re.compile(
     re.DOTALL,
 )
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
-_OPEN = re.compile(r"\$(?:\{\w|\w|\()")
 _INLINE = re.compile(r"-[a-z]*c")
 _INNER = re.compile(r"\$\([^()\n]*\)")
 _MARK = "\ue000"
@@ -103,11 +102,6 @@ def substituted(word: str, env: Mapping[str, str]) -> str:
         return m[2] if m[2] is not None else m[0]
 
     return _VARIABLE.sub(value, word) if "$" in word else word
-
-
-def is_open(value: str) -> bool:
-    """Whether ``value`` holds a variable, or a command's output, that only a shell could put in."""
-    return _OPEN.search(value) is not None
 
 
 def inner_text(words: Sequence[str]) -> str | None:

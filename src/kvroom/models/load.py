@@ -8,26 +8,46 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import lru_cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean, nearest
-from kvroom.models import hf
+from kvroom.models import catalogue, hf
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
 
-fetch: Callable[[str], Mapping[str, Any]] | None = None
-"""Set from the faces where a hub may be asked: a hub id → its decoded ``config.json``."""
+HubReader = Callable[[str], Mapping[str, Any]]
+"""A hub id → its decoded ``config.json``."""
+_HUB: ContextVar[HubReader | None] = ContextVar("hub", default=None)
 
 _CACHED = 256
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _PATH = re.compile(r"[/~.].*|.*(\.json|\.gguf|\.safetensors|/)", re.IGNORECASE | re.DOTALL)
 INDEX = "model.safetensors.index.json"
 HF_QUANT = "hf_quant_config.json"
+
+
+def ask(hub: HubReader | None) -> None:
+    """From here on ``load`` asks ``hub``, as a process that does nothing else wants it."""
+    _HUB.set(hub)
+
+
+@contextmanager
+def asking(hub: HubReader | None) -> Iterator[None]:
+    """While it is open ``load`` asks ``hub`` for an id that the catalogue does not hold (None: it does not).
+
+    It holds for this thread's context only, so that one caller's hub is not another's.
+    """
+    token = _HUB.set(hub)
+    try:
+        yield
+    finally:
+        _HUB.reset(token)
 
 
 def load(model: object, *, paths: bool = True) -> ModelSpec:
@@ -61,7 +81,6 @@ def with_overrides(
 ) -> ModelSpec | None:
     """``load`` with keys of the config replaced, inner objects key by key; None where the model is no
     config that can be had (a file of weights, a hub's id)."""
-    catalogue = import_module("kvroom.models.catalogue")
     config: Mapping[str, Any] | None = None
     if isinstance(model, Mapping):
         config = model.get("config")
@@ -232,16 +251,15 @@ def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
 
 def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     """A catalogue entry, else what the hub says where it may be asked."""
-    catalogue = import_module("kvroom.models.catalogue")
     try:
-        found: ModelSpec = catalogue.find(name)
-        return found
+        return catalogue.find(name)
     except KvroomError as e:
         if e.field != "model":
             raise
-    known: list[str] = list(catalogue.names())
-    if _HUB_ID.fullmatch(name) and fetch is not None and ask_hub:
-        return replace(_by_value({"config": fetch(name)}), name=name)
+    known = catalogue.names()
+    hub = _HUB.get()
+    if _HUB_ID.fullmatch(name) and hub is not None and ask_hub:
+        return replace(_by_value({"config": hub(name)}), name=name)
     if _HUB_ID.fullmatch(name):
         near = nearest(name, known)
         fix = f"Did you mean {' or '.join(near)}? If not, give" if near else "Give"

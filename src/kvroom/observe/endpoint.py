@@ -78,10 +78,14 @@ class Endpoint:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http{'s' if self.secure else ''}://{host}:{self.port}{self.path}"
 
+    def connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A connection that is still to be made, silent for ``timeout_s`` at most."""
+        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
+        return kind(self.host, self.port, timeout=timeout_s)
+
     def fetch(self, timeout_s: float = 5.0) -> str:
         """The answer's text, within ``timeout_s`` in all; NoAnswerError where there is none."""
-        kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
-        connection = kind(self.host, self.port, timeout=timeout_s)
+        connection = self.connection(timeout_s)
         begun = time.monotonic()
         late: Timer | None = None
         try:

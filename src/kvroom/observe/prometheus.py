@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from kvroom.engines.metric_names import DIALECTS, OF_THE_PROCESS, SAME_FIGURE_RANKS, START, Dialect
+from kvroom.engines.metric_names import OF_THE_PROCESS, SAME_FIGURE_RANKS, START, MetricNames
+from kvroom.engines.registry import metric_tables
 from kvroom.errors import KvroomError
 from kvroom.observe.histogram import Histogram, merged
 
@@ -56,8 +57,8 @@ def read(text: str) -> Reading | None:
         else:
             found.append(sample)
     best: Reading | None = None
-    for dialect in DIALECTS:
-        reading = _of(dialect, found, unknown, unreadable)
+    for names in metric_tables():
+        reading = _of(names, found, unknown, unreadable)
         if reading and (best is None or len(reading.counters) > len(best.counters)):
             best = reading
     return best
@@ -73,7 +74,7 @@ class _Sample:
 @cache
 def _known() -> dict[str, tuple[str, str, str]]:
     """Sample name → (engine, kind, figure)."""
-    return {n: (d.engine, *told) for d in DIALECTS for n, told in d.samples().items()}
+    return {n: (d.engine, *told) for d in metric_tables() for n, told in d.samples().items()}
 
 
 def _sorted_out(text: str) -> tuple[list[str], tuple[str, ...], int]:
@@ -122,7 +123,7 @@ def _samples(text: str) -> Iterator[_Sample | None]:
 
 
 def _of(
-    dialect: Dialect, samples: Iterable[_Sample], unknown: tuple[str, ...], unreadable: int
+    names: MetricNames, samples: Iterable[_Sample], unknown: tuple[str, ...], unreadable: int
 ) -> Reading | None:
     """What the samples say in one engine's words."""
     values: dict[tuple[str, str], dict[Labels, float]] = {}
@@ -134,7 +135,7 @@ def _of(
             started = s.value
             continue
         engine, kind, figure = _known()[s.name]
-        if engine != dialect.engine:
+        if engine != names.engine:
             continue
         model = model or s.labels.get("model_name")
         if kind == "info":
@@ -157,9 +158,9 @@ def _of(
         return None
     if "hits" in counters and "queries" not in counters and "prompt_tokens" in counters:
         counters["queries"] = counters["prompt_tokens"]
-    prefixes = tuple(d.prefix for d in DIALECTS if d is not dialect)
+    prefixes = tuple(d.prefix for d in metric_tables() if d is not names)
     return Reading(
-        engine=dialect.engine, gauges=gauges, counters=counters, histograms=histograms, info=infos,
+        engine=names.engine, gauges=gauges, counters=counters, histograms=histograms, info=infos,
         model=model, unknown=tuple(n for n in unknown if not n.startswith(prefixes)),
         unreadable=unreadable, started_s=started,
     )  # fmt: skip

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kvroom.answer.plan import Account
+from kvroom.engines.log_reader import PrintedStart
+from kvroom.engines.registry import engine_of
 from kvroom.observe.logs.startup import StartupLog
 from kvroom.planner.plan import Workings
 from kvroom.units import MIB, show_gib
@@ -31,11 +33,20 @@ class Facts:
         """The engine's name."""
         return self.w.plan.scenario.engine
 
-    @property
-    def version(self) -> tuple[int, ...]:
-        """Its version as numbers, () where it is not printed."""
-        parts = (self.log.version or "").lstrip("v").split(".")
-        return tuple(int(p) for p in parts[:3] if p.isdecimal())
+    def of_engine(self, account: str, predicted: int, printed: int) -> list[str]:
+        """What the engine's own rules say of an account."""
+        reader = engine_of(self.engine).log
+        if reader is None:
+            return []
+        start = PrintedStart(
+            version=self.log.version,
+            figures=self.log.printed,
+            predicted_bytes=predicted,
+            printed_bytes=printed,
+            args=self.w.plan.scenario.engine_args,
+            model=self.w.deployment.model,
+        )
+        return reader.reasons(account, start)
 
     def ranks_differ(self, figure: str) -> str:
         """The spread between ranks in words, or nothing."""
@@ -45,50 +56,11 @@ class Facts:
         return f"ranks print {show_gib(low)} to {show_gib(high)}"
 
 
-FLAGS: dict[str, dict[str, str]] = {
-    "vllm": {
-        "visible": "--gpu",
-        "weights": "--quantization, --tensor-parallel-size",
-        "activations": "--max-num-batched-tokens",
-        "runtime": "--disable-custom-all-reduce",
-        "graphs": "--enforce-eager, --max-num-seqs, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
-        "kv": "--gpu-memory-utilization, --kv-cache-memory-bytes",
-    },
-    "sglang": {
-        "visible": "--gpu",
-        "weights": "--quantization, --tp-size",
-        "activations": "--chunked-prefill-size",
-        "runtime": "",
-        "graphs": "--cuda-graph-max-bs, --disable-cuda-graph",
-        "kv": "--mem-fraction-static, --max-total-tokens",
-    },
-    "tensorrt-llm": {
-        "visible": "--gpu",
-        "weights": "--tp_size",
-        "activations": "--max_num_tokens",
-        "graphs": "--max_batch_size",
-        "kv": "--kv_cache_free_gpu_memory_fraction",
-    },
-    "llama.cpp": {
-        "visible": "--gpu",
-        "weights": "--n-gpu-layers",
-        "activations": "--ubatch-size",
-        "kv": "--ctx-size, --parallel, --cache-type-k, --cache-type-v",
-    },
-    "ollama": {
-        "visible": "--gpu",
-        "weights": "num_gpu",
-        "activations": "num_batch",
-        "kv": "num_ctx, OLLAMA_NUM_PARALLEL, OLLAMA_KV_CACHE_TYPE",
-    },
-}
-
-
 def reason_for(
     name: str, predicted: int, printed: int | None, account: Account | None, facts: Facts
 ) -> tuple[str, str]:
     """(the likely reason, the flag) of one account."""
-    flag = FLAGS.get(facts.engine, {}).get(name, "")
+    flag = engine_of(facts.engine).account_flags.get(name, "")
     if printed is None:
         return "the log does not print it", flag
     off = printed - predicted
@@ -132,18 +104,7 @@ def _weights(predicted: int, printed: int, account: Account | None, facts: Facts
 
 
 def _activations(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
-    found = []
-    args = facts.w.plan.scenario.engine_args
-    if facts.engine == "vllm":
-        printed_estimate = "cuda_graph_estimate_bytes" in facts.log.printed
-        if facts.version >= (0, 20) and not printed_estimate and printed > predicted:
-            found.append("since 0.20 the last line counts the graphs' estimate in with it")
-        if facts.version and facts.version < (0, 9) and "max_num_batched_tokens" not in args:
-            found.append("without chunked prefill the profile runs a whole max_model_len at once")
-        model = facts.w.deployment.model
-        if model.vision is not None:
-            found.append("the profile runs the largest images that a request may hold")
-    return found
+    return facts.of_engine("activations", predicted, printed)
 
 
 def _runtime(predicted: int, printed: int, account: Account | None, facts: Facts) -> list[str]:
@@ -164,9 +125,7 @@ def _graphs(predicted: int, printed: int, account: Account | None, facts: Facts)
     real = facts.log.printed.get("cuda_graph_bytes")
     if "cuda_graph_estimate_bytes" in facts.log.printed and real is not None:
         return [f"the engine's own estimate is taken off; captured they came to {show_gib(real)}"]
-    found = []
-    if facts.engine == "vllm" and facts.version and facts.version < (0, 20):
-        found.append("captured after the cache is cut, outside its share")
+    found = facts.of_engine("graphs", predicted, printed)
     sequences = facts.w.plan.scenario.engine_args.get("max_num_seqs")
     if isinstance(sequences, int) and sequences <= FEW and printed < predicted:
         found.append(f"max_num_seqs {sequences} leaves few batch sizes to capture")
@@ -213,8 +172,9 @@ def _moved(facts: Facts) -> dict[str, int]:
         if a.name in known and known[a.name] in facts.log.printed
     }
     asked = _asked(facts.log)
-    if facts.engine == "vllm" and asked is not None:
-        outside = not facts.w.plan.scenario.engine_args.get("kv_cache_memory_bytes")
+    reader = engine_of(facts.engine).log
+    if reader is not None and reader.whole_share and asked is not None:
+        outside = not facts.w.plan.scenario.engine_args.get(reader.cache_flag)
         total, share = (
             facts.w.plan.memory.gpu_bytes,
             facts.log.printed.get("gpu_memory_utilization"),

@@ -13,13 +13,11 @@ from typing import Any
 
 from kvroom.answer.plan import Account, Plan
 from kvroom.engines.drafting import from_flags
-from kvroom.engines.registry import engine_of
+from kvroom.engines.registry import engine_of, log_reader
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
-from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.load import load
-from kvroom.models.quantization import named
 from kvroom.models.spec import ModelSpec
 from kvroom.observe.logs.startup import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
@@ -37,14 +35,6 @@ PRINTED_AS = {
     "kv": "kv_available_bytes",
 }
 """Accounts (and keys of known_bytes) → the names of the figures that print them."""
-BUFFERED = ("llama.cpp", "ollama", "ik_llama.cpp")
-"""Engines whose cache follows from the context, and is printed as buffers."""
-NARROW = {
-    "fp8": "fp8", "fbgemm_fp8": "fp8", "compressed-tensors": None, "modelopt": "fp8",
-    "modelopt_fp4": "nvfp4", "nvfp4": "nvfp4", "mxfp4": "mxfp4", "awq": "int4", "awq_marlin": "int4",
-    "gptq": "gptq_int4_g128", "gptq_marlin": "gptq_int4_g128", "bitsandbytes": "int4",
-}  # fmt: skip
-"""Engines' words for how weights are stored → ours; None where the word leaves it open."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,24 +172,14 @@ def complete(
             engine_of(asked["engine"]).draft_flags, args, asked["model"], load
         )
         if drafting is not None:
-            asked["speculation"] = drafting
+            asked["speculation"] = drafting.to_dict()
     if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
         word = log.quantisation
-        stored = _stored(word, asked["engine"]) if word else None
+        stored = log_reader(asked["engine"]).weight_dtype(word) if word else None
         if stored:
             asked["weight_dtype"] = stored
             notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
     return asked, notes, missing
-
-
-def _stored(word: str, engine: str) -> str | None:
-    """Our word for how an engine says that weights are stored."""
-    if engine not in BUFFERED:
-        return NARROW.get(word.lower())
-    try:
-        return named(CACHE_ALIASES.get(word, word)).name
-    except KvroomError:
-        return None
 
 
 def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
@@ -296,7 +276,7 @@ def figures_of(w: Workings) -> dict[str, Any]:
             if value is not None:
                 found[name] = value
         found["block_size"] = c.block_tokens
-    if w.plan.scenario.engine in BUFFERED:
+    if _in_buffers(w.plan.scenario.engine):
         found["kv_bytes"] = found.pop("kv_available_bytes", None)
     found["max_model_len"] = w.deployment.context_tokens
     return {n: v for n, v in found.items() if v is not None}
@@ -308,10 +288,15 @@ def known_bytes(log: StartupLog) -> dict[str, int]:
     estimate = log.printed.get("cuda_graph_estimate_bytes")
     if estimate is not None and estimate > 0:
         found["graphs"] = estimate  # what was taken off the cache, not what the graphs came to
-    after, before = (log.printed.get(f"free_{x}_load_bytes") for x in ("after", "before"))
-    if log.engine == "sglang" and after is not None and before is not None and before > after:
-        found["weights"] = before - after
+    if log.engine is not None:
+        found |= log_reader(log.engine).known_bytes(log.printed)
     return {k: v for k, v in found.items() if v is not None and 0 <= v <= MAX_BYTES}
+
+
+def _in_buffers(engine: str | None) -> bool:
+    """Whether an engine prints its cache as buffers."""
+    reader = engine_of(engine).log if engine else None
+    return reader is not None and reader.buffers
 
 
 def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
@@ -324,10 +309,9 @@ def _given_bytes(
     log: StartupLog, asked: dict[str, Any], w: Workings | None, no_card: bool, *, paths: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures that follow from the printed cache bytes."""
-    size = log.printed.get("kv_available_bytes")
-    if size is not None and log.engine == "sglang":
-        size -= log.printed.get("state_bytes", 0)
-    if size is None or size <= 0 or "model" not in asked:
+    reader = log_reader(log.engine) if log.engine else None
+    size = reader.cache_bytes(log.printed) if reader else None
+    if reader is None or size is None or size <= 0 or "model" not in asked:
         return {}, []
     if w is None and not no_card:
         return {}, []
@@ -339,8 +323,8 @@ def _given_bytes(
             "name": "the log's card", "memory_bytes": total or 80 * 2**30, "memory_bytes_per_s": 1e12,
         }  # fmt: skip
         notes.append("without --gpu a Hopper card's rules stand in where the card matters")
-    if log.engine == "vllm":
-        args = {**question["engine_args"], "kv_cache_memory_bytes": size}
+    if reader.cache_flag:
+        args = {**question["engine_args"], reader.cache_flag: size}
         question["engine_args"] = args
     else:
         known = known_bytes(log)
@@ -354,7 +338,7 @@ def _given_bytes(
         return {}, notes
     names = ("kv_tokens", "num_blocks", "max_concurrency", "block_size")
     found = {n: v for n, v in figures_of(made).items() if n in names}
-    if log.engine in ("sglang", "tensorrt-llm"):
+    if reader.scales:
         found |= _scaled(made.plan, size)
     return found, notes
 
@@ -405,7 +389,7 @@ def _printed(log: StartupLog, name: str) -> int | None:
     found = log.printed
     if name == "graphs" and "cuda_graph_estimate_bytes" in found:
         return int(found["cuda_graph_estimate_bytes"])
-    if name == "kv" and log.engine in BUFFERED:
+    if name == "kv" and _in_buffers(log.engine):
         return found.get("kv_bytes")
     return found.get(PRINTED_AS[name])
 

@@ -11,16 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.observe import prometheus
 from kvroom.observe.endpoint import MOST_BYTES
 from kvroom.observe.logs.startup import StartupLog
 from kvroom.observe.recording import FORMAT, KEY, Recording, cache_of, concurrency_of
-
-WHOLE = ("num_gpu_blocks_override", "kv_cache_memory_bytes")
-"""Labels of ``cache_config_info`` that are flags' values: whole numbers …"""
-SHARES = ("gpu_memory_utilization",)
-YES_OR_NO = ("enable_prefix_caching",)
 
 
 def read_file(path: str) -> StartupLog | None:
@@ -77,24 +73,11 @@ def _log(
     question = {"engine": reading.engine, **scenario}
     if reading.model and "model" not in question:
         question["model"] = reading.model
-    args = flags_of(reading.info)
+    metrics = engine_of(reading.engine).metrics
+    args = metrics.flags(reading.info) if metrics else {}
     if args:
         question["engine_args"] = {**args, **(question.get("engine_args") or {})}
     width = reading.info.get("cache_dtype")
     if width and width != "auto":
         question.setdefault("kv_dtype", width.partition("_")[0])
     return StartupLog(engine=reading.engine, printed=printed, question=question, notes=(note,))
-
-
-def flags_of(info: Mapping[str, str]) -> dict[str, Any]:
-    """The flags that ``cache_config_info`` tells."""
-    found: dict[str, Any] = {k: int(info[k]) for k in WHOLE if info.get(k, "").isdecimal()}
-    for key in SHARES:
-        try:
-            found[key] = float(info[key])
-        except (KeyError, ValueError):
-            continue
-    found |= {k: info[k] == "True" for k in YES_OR_NO if info.get(k) in ("True", "False")}
-    if info.get("user_specified_block_size") == "True" and info.get("block_size", "").isdecimal():
-        found["block_size"] = int(info["block_size"])
-    return found

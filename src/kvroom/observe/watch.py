@@ -7,11 +7,14 @@ Memory is bounded: a window of samples, and nothing of those before it.
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from kvroom.observe import prometheus
+from kvroom.observe.endpoint import Endpoint, NoAnswerError
 from kvroom.observe.histogram import Histogram
 from kvroom.observe.prometheus import Reading
 
@@ -30,6 +33,7 @@ RECENT_S = 10.0
 """Preemptions are warned of so long."""
 FULL = 0.95
 ROOMY = 0.5
+NOT_METRICS = "its answer holds no figure of vLLM, SGLang or llama.cpp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,3 +279,33 @@ def warnings(s: Sample) -> list[str]:
     if s.restarted:
         found.append("The server began anew: its cache is empty and counters start from zero.")
     return found
+
+
+def look(
+    endpoint: Endpoint, watcher: Watcher, timeout_s: float, t_s: float
+) -> tuple[Sample, Reading | None]:
+    """One sample, whatever the server does."""
+    try:
+        reading = prometheus.read(endpoint.fetch(timeout_s))
+    except NoAnswerError as error:
+        return watcher.failed(t_s, str(error)), None
+    if reading is None:
+        return watcher.failed(t_s, NOT_METRICS), None
+    return watcher.take(t_s, reading), reading
+
+
+def samples(
+    endpoint: Endpoint,
+    watcher: Watcher,
+    interval_s: float,
+    count: int | None = None,
+    timeout_s: float = 5.0,
+) -> Iterator[tuple[Sample, Reading | None]]:
+    """A sample each ``interval_s``, ``count`` of them; what was missed meanwhile is not made up."""
+    begun = due = time.monotonic()
+    done = 0
+    while count is None or done < count:
+        time.sleep(max(0.0, due - time.monotonic()))
+        yield look(endpoint, watcher, timeout_s, round(time.monotonic() - begun, 3))
+        done += 1
+        due = max(due + interval_s, time.monotonic())

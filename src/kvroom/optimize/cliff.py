@@ -14,7 +14,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import Objective, Simulated, serve
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 from kvroom.units import check_float
 from kvroom.workloads.requests import PS_PER_S, Request, placed
 from kvroom.workloads.synthetic import Synthetic
@@ -28,7 +28,7 @@ _EXAMPLE = "Write rate=1..20 (requests per second) or kv_blocks=2000..20000."
 
 
 @dataclass(frozen=True, slots=True)
-class Sweep:
+class CliffRange:
     """``key`` from ``low`` to ``high``, in equal ratios."""
 
     key: str
@@ -45,7 +45,7 @@ class Sweep:
         return found
 
 
-def parse_sweep(text: str, field: str = "--cliff") -> Sweep:
+def parse_range(text: str, field: str = "--cliff") -> CliffRange:
     """``KEY=FROM..TO``; KvroomError says what is wrong."""
     key, equals, ends = (part.strip() for part in text.partition("="))
     first, dots, last = ends.partition("..")
@@ -61,7 +61,7 @@ def parse_sweep(text: str, field: str = "--cliff") -> Sweep:
     low, high = (check_float(f"{field} {key}", v, low=least, high=1e9) for v in (low, high))
     if low >= high:
         raise KvroomError(field, text, "ends before it begins", _EXAMPLE)
-    return Sweep(key, low, high)
+    return CliffRange(key, low, high)
 
 
 class Hurried:
@@ -90,7 +90,7 @@ def rate_of(source: Trace) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CliffPoint:
     """One value of the sweep and what came of it."""
 
     value: float
@@ -124,27 +124,58 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def sweep(
-    wanted: Sweep,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cliff:
+    """The points over a range, from the easy end on; fewer than its values where ``watch`` ended it."""
+
+    range: CliffRange
+    points: tuple[CliffPoint, ...]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it was ended before the last point."""
+        return len(self.points) < len(self.range.values)
+
+    @property
+    def breaks_at(self) -> float | None:
+        """The first value at which an objective is missed, or else p99 leaves the easy end's level."""
+        easy = next((p.p99_s for p in self.points if p.p99_s), None)
+        for point in self.points:
+            objectives = point.answer.get("slo")
+            if objectives is not None:
+                if not all(each["met"] for each in objectives.values()):
+                    return point.value
+            elif point.p99_s is None or (easy and point.p99_s > BREAKS * easy):
+                return point.value
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        rows = [point.to_dict() for point in self.points]
+        return {"key": self.range.key, "points": rows, "breaks_at": self.breaks_at}
+
+
+def cliff(
+    over: CliffRange,
     scenario: Scenario,
     source: Iterable[Request],
     *,
     slo: Sequence[Objective] = (),
     watch: Watch | None = None,
     paths: bool = True,
-    on_point: Callable[[Point], None] | None = None,
-) -> list[Point]:
-    """Serve the requests at every point; fewer points where ``watch`` stops it.
+    on_point: Callable[[CliffPoint], None] | None = None,
+) -> Cliff:
+    """Serve the requests at every point of the range; fewer points where ``watch`` stops it.
 
     ``on_point`` is told of each as it is done. Without ``paths`` models and machines are taken by name or
     value only.
     """
-    usual = rate_of(source) if wanted.key == "rate" and isinstance(source, Trace) else 0.0
+    usual = rate_of(source) if over.key == "rate" and isinstance(source, Trace) else 0.0
     workings = work(scenario, paths=paths)
-    points: list[Point] = []
-    for value in wanted.values:
+    points: list[CliffPoint] = []
+    for value in over.values:
         asked: Iterable[Request] = source
-        if wanted.key == "kv_blocks":
+        if over.key == "kv_blocks":
             # The null block comes on top of those that can be used.
             args = {**scenario.engine_args, "num_gpu_blocks_override": int(value) + 1}
             workings = work(replace(scenario, engine_args=args), paths=paths)
@@ -158,26 +189,7 @@ def sweep(
         made = serve(workings, asked, slo=tuple(slo), watch=watch)
         if made.fleet.stopped:
             break
-        points.append(Point(value, made, made.to_dict()))
+        points.append(CliffPoint(value, made, made.to_dict()))
         if on_point:
             on_point(points[-1])
-    return points
-
-
-def breaks_at(points: Sequence[Point]) -> float | None:
-    """The first value at which an objective is missed, or else p99 leaves the easy end's level."""
-    easy = next((p.p99_s for p in points if p.p99_s), None)
-    for point in points:
-        kept = point.answer.get("slo")
-        if kept is not None:
-            if not all(each["met"] for each in kept.values()):
-                return point.value
-        elif point.p99_s is None or (easy and point.p99_s > BREAKS * easy):
-            return point.value
-    return None
-
-
-def to_dict(wanted: Sweep, points: Sequence[Point]) -> dict[str, Any]:
-    """The sweep as plain values."""
-    rows = [point.to_dict() for point in points]
-    return {"key": wanted.key, "points": rows, "breaks_at": breaks_at(points)}
+    return Cliff(range=over, points=tuple(points))

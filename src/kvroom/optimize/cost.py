@@ -9,10 +9,9 @@ from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.planner.plan import Workings
-from kvroom.planner.verdict import requests_held
 
 STAIRS = ("held", "expected", "shared")
-"""Which requests a figure counts: whole ones of ``context_tokens``; at the workload's lengths, paged; the
+"""Which requests a figure counts: whole ones, as the verdict does; at the workload's lengths, paged; the
 same with the shared prefix stored once."""
 
 
@@ -62,7 +61,7 @@ def _requests(made: Workings, stair: str) -> float | None:
         return None if room is None else room * replicas
     if not made.deployment.model.generates:
         return None
-    held = requests_held(made.deployment, made.answer, plan.capacity.ceiling)
+    held = made.held
     return (held or 0) * replicas
 
 

@@ -14,10 +14,11 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.optimize.cliff import figures
 from kvroom.planner.plan import work
-from kvroom.planner.pools import split_of
+from kvroom.planner.pools import pools_of
 from kvroom.planner.simulate import Objective, serve
+from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
 
 MOST = 15
@@ -83,11 +84,13 @@ class _Hunt:
     def __init__(
         self,
         scenario: Scenario,
+        pools: Disaggregation,
         source: Iterable[Request],
         slo: tuple[Objective, ...],
         watch: Watch | None,
     ) -> None:
         self.scenario = scenario
+        self.pools = pools
         self.source = source
         self.slo = slo
         self.watch = watch
@@ -99,12 +102,14 @@ class _Hunt:
         return float("-inf") if mean is None else -float(mean)
 
     def split(self, prefill: int, decode: int, gpus: int, link: float | None = None) -> Tried:
-        asked = dict(self.scenario.disaggregation)
-        for pool, count in (("prefill", prefill), ("decode", decode)):
-            asked[pool] = {**asked.get(pool, {}), "count": count}
-        if link is not None:
-            asked["link_bytes_per_s"] = link
-        return self._tried(prefill, decode, gpus, replace(self.scenario, disaggregation=asked))
+        own = self.pools
+        pools = replace(
+            own,
+            prefill=replace(own.prefill, count=prefill),
+            decode=replace(own.decode, count=decode),
+            link_bytes_per_s=own.link_bytes_per_s if link is None else link,
+        )
+        return self._tried(prefill, decode, gpus, replace(self.scenario, disaggregation=pools))
 
     def together(self, gpus: int) -> Tried:
         s = self.scenario
@@ -136,11 +141,11 @@ def splits(
 
     KvroomError where there is nothing to split; Stopped where ``watch`` ends it.
     """
-    asked = split_of(scenario)
-    if asked is None:
+    pools = scenario.disaggregation
+    if pools is None:
         fix = 'Say what to split: --disaggregation \'{"prefill": {"count": 2}, "decode": {"count": 2}}\'.'
         raise KvroomError("--splits", None, "needs disaggregation", fix)
-    (prefill, p), (decode, d) = asked.prefill, asked.decode
+    (_, prefill, p), (_, decode, d) = pools_of(scenario)
     total = p * prefill.gpu_count + d * decode.gpu_count
     pairs = [
         (n, (total - n * prefill.gpu_count) // decode.gpu_count)
@@ -149,7 +154,7 @@ def splits(
     pairs = [pair for pair in pairs if pair[1] >= 1]
     if len(pairs) > MOST:
         pairs = [pairs[i * (len(pairs) - 1) // (MOST - 1)] for i in range(MOST)]
-    hunt = _Hunt(scenario, source, slo, watch)
+    hunt = _Hunt(scenario, pools, source, slo, watch)
     together = hunt.together(total)
     tried = [hunt.split(n, m, n * prefill.gpu_count + m * decode.gpu_count) for n, m in pairs]
     best = max(tried, key=lambda t: t.score)

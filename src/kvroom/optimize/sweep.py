@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CurvePoint:
     """One value and its Plan, or the error that says why there is none; ``crossover`` marks the value
     from which cache outweighs weights in a step."""
 
@@ -96,7 +96,21 @@ def _doubled(low: int, high: int) -> Sequence[int]:
     return (*made, high) if high > low else made
 
 
-def sweep(scenario: Scenario, key: str, values: Sequence[int | str]) -> tuple[Point, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """The points over the values of ``key``."""
+
+    key: str
+    points: tuple[CurvePoint, ...]
+
+
+def curve(scenario: Scenario, text: str) -> Curve:
+    """The curve that ``KEY=FROM..TO`` or ``KEY=A,B`` asks for."""
+    key, values = parse(text)
+    return Curve(key=key, points=sweep(scenario, key, values))
+
+
+def sweep(scenario: Scenario, key: str, values: Sequence[int | str]) -> tuple[CurvePoint, ...]:
     """A Plan for each value of ``key``, and one more at the crossover where it lies between two."""
     turn = _turn(scenario, key, values)
     if isinstance(turn, int) and turn not in values:
@@ -108,18 +122,18 @@ def _with(scenario: Scenario, key: str, value: int | str) -> Scenario:
     given = scenario.differences() | {KEYS[key]: value}
     if key == "tp":
         given.pop("gpu_count", None)
-    if key == "batch":
-        workload = given.get("workload")
-        if workload is not None:
-            given["workload"] = workload | {"concurrency": value}
+    if key == "batch" and scenario.workload is not None:
+        given["workload"] = scenario.workload.differences() | {"concurrency": value}
     return Scenario.from_dict(given)
 
 
-def _point(scenario: Scenario, key: str, value: int | str, *, marked: bool) -> Point:
+def _point(scenario: Scenario, key: str, value: int | str, *, marked: bool) -> CurvePoint:
     try:
-        return Point(value=value, plan=work(_with(scenario, key, value)).plan, crossover=marked)
+        return CurvePoint(
+            value=value, plan=work(_with(scenario, key, value)).plan, crossover=marked
+        )
     except KvroomError as e:
-        return Point(value=value, plan=None, error=e)
+        return CurvePoint(value=value, plan=None, error=e)
 
 
 def _turn(scenario: Scenario, key: str, values: Sequence[int | str]) -> int | None:
@@ -129,7 +143,7 @@ def _turn(scenario: Scenario, key: str, values: Sequence[int | str]) -> int | No
     w = work(scenario)
     low, high = int(values[0]), int(values[-1])
     if key == "batch":
-        found = w.traffic.crossover_batch(w.deployment.context_tokens)
+        found = w.traffic.crossover_batch(w.plan.step.request_tokens)
     else:
         batch = w.plan.step.batch
         weights = w.traffic.weight_bytes(batch)

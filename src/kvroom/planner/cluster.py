@@ -7,57 +7,55 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.engines import serving_rules
+from kvroom.engines.serving_rules import ServingRules
+from kvroom.errors import KvroomError
 from kvroom.hardware.node import Machine
-from kvroom.kvcache.connector import Bringer
+from kvroom.kvcache.connector import KVConnector
 from kvroom.kvcache.extents import ExtentPool
-from kvroom.kvcache.request import Sequence as Served
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.disaggregation import adapters_bytes_per_s, crossing_layers, fetched_bytes
 from kvroom.latency.transfer import BELOW, transfer_s
 from kvroom.planner.offload import plant_of
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.pools import (
-    MAX_REPLICAS,
-    Split,
     autoscale_of,
     check_widths,
     failures_of,
-    fleet_keys,
     lockstep_of,
-    object_of,
     pools_of,
-    split_of,
     within,
 )
-from kvroom.scenario.scenario import Scenario, check_keys
-from kvroom.simulator.cluster import Managed, Pool
-from kvroom.simulator.engines import Played, played
-from kvroom.simulator.event_engine import Server
-from kvroom.simulator.feed import Feed, LiveHashes
-from kvroom.simulator.fleet import Engine, Fleet, Watch
-from kvroom.simulator.frames import Frame, Recording
-from kvroom.simulator.handover import Receiver, Wire
-from kvroom.simulator.live import Follow, Live
-from kvroom.simulator.lockstep import Lockstep, Rank
-from kvroom.simulator.loop import Stepper
-from kvroom.simulator.metrics import Limits, Outcome
+from kvroom.scenario.cluster import ROUTING_POLICIES, ColdStart, Disaggregation, Routing
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import MAX_REPLICAS
+from kvroom.simulator.cluster import Cluster
+from kvroom.simulator.event_engine import EventEngine
+from kvroom.simulator.feed import Feed
+from kvroom.simulator.frames import Frame, FrameRecorder
+from kvroom.simulator.managed_cluster import ManagedCluster, RoutedPool
+from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Common, Plant
-from kvroom.simulator.replicas import Ledger, Replica, seconds_ps
-from kvroom.simulator.router import POLICIES, Router, parse_routing
-from kvroom.units import check_float, check_int, show_rate
+from kvroom.simulator.replicas import ClusterOutcome, Replica, seconds_ps
+from kvroom.simulator.router import Router
+from kvroom.simulator.step_engine import StepEngine, StepLoop
+from kvroom.simulator.stream import Follow
+from kvroom.simulator.timeline import ServingEngine, Watch
+from kvroom.simulator.transfer import TransferConnector, TransferLinks
+from kvroom.units import check_int, show_rate
 
 FAR = 2**20
 """A length at which a cache that does not grow with every token is found out."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class ReplicaGroup:
     """Equal replicas: their deployment, the rules and the clock they go by, how many there are at first
     (``replicas``) and at most (data-parallel ranks counted), how long one takes to start, and its tiers."""
 
     workings: Workings
-    rules: Played
+    rules: ServingRules
     clock: StepClock
     replicas: int
     most: int
@@ -73,7 +71,7 @@ class Group:
     @property
     def blocks(self) -> int:
         """Usable blocks of one."""
-        return self.rules.engine.num_gpu_blocks - 1
+        return self.rules.setup.num_gpu_blocks - 1
 
     @property
     def gpus(self) -> int:
@@ -87,99 +85,78 @@ class Group:
         feed: Feed,
         follow: Follow | None,
         *,
-        bringer: Bringer | None = None,
+        connector: KVConnector | None = None,
         place: int = 0,
-        together: Lockstep | None = None,
+        together: StepLoop | None = None,
         tell: Callable[[Frame], None] | None = None,
-    ) -> Engine:
+    ) -> ServingEngine:
         """A new one with an empty cache: from event to event where its rules allow it, else step by
-        step, or ``together`` with others. ``place`` is its number among all; a ``bringer`` is in the
+        step, or ``together`` with others. ``place`` is its number among all; a ``connector`` is in the
         place of tiers; ``tell`` is given a Frame a pass, of an engine that is then stepped."""
-        rules, engine = self.rules, self.rules.engine
+        rules, setup = self.rules, self.rules.setup
         unit = feed.naming.unit if feed.naming else 1
-        tiers = None if self.plant is None or bringer else self.plant.make(place)
-        drafts = engine.drafts is not None and not self.prompts_only
+        tiers = None if self.plant is None or connector else self.plant.make(place)
+        drafts = setup.drafts is not None and not self.prompts_only
         if rules.jumps and together is None and tell is None and not drafts:
-            return Server(
-                engine.settings,
+            return EventEngine(
+                setup.config,
                 ExtentPool(self.blocks, unit),
                 self.clock,
                 outcome,
-                block_tokens=engine.groups[0].block_size,
-                caching=engine.enable_prefix_caching,
+                block_tokens=setup.groups[0].block_size,
+                caching=setup.enable_prefix_caching,
                 follow=follow,
-                bringer=bringer or tiers,
-                notices=tiers,
-            )
-
-        def sequence(live: Live) -> Served:
-            served = Served(
-                live.index,
-                live.arrival_ps,
-                live.prompt,
-                live.total - live.prompt,
-                hashes=LiveHashes(live, unit),
-                priority=live.priority,
-            )
-            served.known = live.known
-            return served
-
-        if together is not None:
-            return Rank(
-                together,
-                rules.rules(),
-                self.clock,
-                outcome,
-                sequence,
-                follow=follow,
-                clocks=self.clocks,
+                connector=connector or tiers,
+                events=tiers,
             )
         if tell is not None:
             if rules.own is not None:
                 fix = "Replay it with --engine vllm."
                 why = "has rules of its own, without numbered blocks"
                 raise KvroomError("engine", None, why, fix)
-            return Recording(
-                engine.scheduler(),
+            return FrameRecorder(
+                setup.scheduler(),
                 self.clock,
                 outcome,
-                sequence,
                 follow=follow,
                 clocks=self.clocks,
+                unit=unit,
                 tell=tell,
             )
-        return Stepper(
-            rules.rules(),
+        return StepEngine(
+            rules.scheduler(),
             self.clock,
             outcome,
-            sequence,
             follow=follow,
             clocks=self.clocks,
             unit=unit,
-            bringer=bringer or tiers,
-            notices=tiers,
+            connector=connector or tiers,
+            events=tiers,
+            loop=together,
         )
 
 
-def passage_of(clocks: Sequence[StepClock]) -> Callable[[Live], int] | None:
+def passage_of(clocks: Sequence[StepClock]) -> Callable[[ServedRequest], int] | None:
     """What a request's prompt takes beyond its step in the pipeline of the engine that has it, ``clocks``
     being those of all engines by place; None where there is no pipeline."""
     if all(clock.stages == 1 for clock in clocks):
         return None
-    return lambda live: clocks[live.place].passage_ps(live.prompt - live.cached_tokens)
+    return lambda request: clocks[request.replica].passage_ps(
+        request.num_prompt_tokens - request.num_cached_tokens
+    )
 
 
-def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
+def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
     """``replicas`` of a planned deployment; KvroomError where its engine would not start or no step can
     be timed."""
     d = workings.deployment
-    rules = played(d, workings.answer)
+    rules = serving_rules(d, workings.answer)
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
         raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
     clock = workings.timing.clock
     fewer = {tokens for _, tokens in clock.drafting.schedule} if clock.drafting else ()
-    return Group(
+    return ReplicaGroup(
         workings=workings,
         rules=rules,
         clock=step_clock(clock),
@@ -189,44 +166,36 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> Group:
     )
 
 
-def groups_of(workings: Workings) -> list[Group]:
+def groups_of(workings: Workings) -> list[ReplicaGroup]:
     """The replicas of a planned Scenario, pool by pool; of a disaggregated one those that compute prompts
     come first."""
     scenario = workings.plan.scenario
-    asked, split = fleet_keys(scenario), split_of(scenario)
-    field = "fleet.pools"
-    if split is not None:
-        field = "disaggregation"
-        pools = {f"{field}.{name}": getattr(split, name) for name in ("prefill", "decode")}
-        groups = [_pool_group(name, *pool) for name, pool in pools.items()]
-        groups[0] = replace(groups[0], prompts_only=True)
-        _check_split(groups)
-    elif "pools" in asked:
-        owns = pools_of(scenario, asked["pools"])
-        groups = [_pool_group(f"{field}[{n}]", *pool) for n, pool in enumerate(owns)]
-        if "autoscale" in asked and len(groups) > 1:
-            fix = "Give equal replicas (replicas in place of fleet.pools)."
-            why = "pools cannot be scaled by one rule"
-            raise KvroomError("fleet.autoscale", len(groups), why, fix)
+    fleet, split = scenario.fleet, scenario.disaggregation
+    field = "disaggregation" if split else "fleet.pools"
+    if split is not None or (fleet is not None and fleet.pools is not None):
+        groups = [_pool_group(*pool) for pool in pools_of(scenario)]
     else:
         first = check_int("replicas", scenario.replicas, low=1, high=MAX_REPLICAS)
-        scale = autoscale_of(asked, first, workings.deployment.layout.dp)
+        scale = autoscale_of(scenario, first, workings.deployment.layout.dp)
         groups = [group_of(workings, first, scale.most if scale else first)]
+    if split is not None:
+        groups[0] = replace(groups[0], prompts_only=True)
+        _check_split(groups)
     sizes = {g.rules.name_tokens for g in groups}
     if len(sizes) > 1:
         fix = "Give all pools the same engine, block_size and dcp."
         raise KvroomError(field, sorted(sizes), "tokens are in a block, pool by pool", fix)
-    start = asked.get("start") or {}
-    together = lockstep_of(asked, [g.workings.deployment.layout.dp for g in groups])
+    start = (fleet and fleet.start) or ColdStart()
+    together = lockstep_of(scenario, [g.workings.deployment.layout.dp for g in groups])
     return [replace(g, cold_ps=cold_start_ps(g, start), lockstep=together) for g in groups]
 
 
-def _pool_group(field: str, own: Scenario, count: int) -> Group:
+def _pool_group(field: str, own: Scenario, count: int) -> ReplicaGroup:
     with within(field):
         return group_of(work(own), count)
 
 
-def _check_split(groups: Sequence[Group]) -> None:
+def _check_split(groups: Sequence[ReplicaGroup]) -> None:
     for group in groups:
         if not group.rules.jumps:
             name = group.workings.deployment.model.name
@@ -235,38 +204,33 @@ def _check_split(groups: Sequence[Group]) -> None:
     check_widths([g.workings.deployment.kv_name for g in groups])
 
 
-def cold_start_ps(group: Group, start: Mapping[str, Any]) -> int:
+def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
     """Until a replica of ``group`` that starts serves: its weights from their tier (all GPUs at once,
     ``timing.tiers``), and so many seconds."""
     d = group.workings.deployment
-    check_keys("fleet.start", object_of("fleet.start", start), ("weights_from", "seconds"))
-    name = start.get("weights_from", "nvme")
-    if name not in BELOW:
-        fix = did_you_mean(str(name), BELOW, f"One of: {', '.join(BELOW)}.")
-        raise KvroomError("fleet.start.weights_from", name, "is no tier that holds weights", fix)
-    seconds = check_float("fleet.start.seconds", start.get("seconds", 0.0), low=0, high=1e6)
+    name = start.weights_from
     machine = Machine.standard(d.device, d.layout.gpus)
     load = transfer_s(machine, name, max(r.weight_bytes for r in d.ranks))
     if load is None:
         fix = f"One of: {', '.join(t for t in BELOW if machine.tier(t))}."
         raise KvroomError("fleet.start.weights_from", name, "is no tier of this machine", fix)
-    return seconds_ps(load + seconds)
+    return seconds_ps(load + start.seconds)
 
 
-def is_managed(scenario: Scenario, groups: Sequence[Group]) -> bool:
+def is_managed(scenario: Scenario, groups: Sequence[ReplicaGroup]) -> bool:
     """Whether replicas need a router that decides, or are not all alike for ever."""
-    routing = parse_routing(scenario.routing)
+    policy = (scenario.routing or Routing()).policy
     several = sum(g.replicas for g in groups) > 1
-    special = bool(fleet_keys(scenario)) or split_of(scenario) is not None
-    return (several and (routing.policy != POLICIES[0] or shares(groups))) or special
+    special = bool(scenario.fleet and scenario.fleet.keys) or scenario.disaggregation is not None
+    return (several and (policy != ROUTING_POLICIES[0] or shares(groups))) or special
 
 
-def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
+def with_tiers(groups: Sequence[ReplicaGroup], feed: Feed) -> list[ReplicaGroup]:
     """``groups`` with the tiers that their Scenarios ask for."""
     common: Common = {}
     unit = feed.naming.unit if feed.naming else 1
     engines = sum(g.most for g in groups)
-    made: list[Group] = []
+    made: list[ReplicaGroup] = []
     for g in groups:
         own = plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common)
         if own is not None and g.lockstep:
@@ -277,51 +241,57 @@ def with_tiers(groups: Sequence[Group], feed: Feed) -> list[Group]:
     return made
 
 
-def shares(groups: Sequence[Group]) -> bool:
+def shares(groups: Sequence[ReplicaGroup]) -> bool:
     """Whether replicas have a tier in common."""
     return any(g.plant is not None and g.plant.shared for g in groups)
 
 
 def managed(
     scenario: Scenario,
-    groups: Sequence[Group],
+    groups: Sequence[ReplicaGroup],
     feed: Feed,
-    limits: Limits | None,
+    limits: RequestLimits | None,
     *,
-    on_over: Callable[[Live, int | None], None] | None,
+    on_over: Callable[[ServedRequest, int | None], None] | None,
     watch: Watch | None,
     seed: int,
-) -> Managed:
+) -> ManagedCluster:
     """``groups`` behind the routers that ``scenario`` asks for; failures are drawn by ``seed``."""
-    asked, split = fleet_keys(scenario), split_of(scenario)
+    split = scenario.disaggregation
     replicas: list[Replica] = []
     passage = passage_of([g.clock for g in groups for _ in range(g.most)])
-    ledger = Ledger(replicas, limits=limits, on_over=on_over, passage_ps=passage)
-    routings = [parse_routing(scenario.routing), *([split.routing] if split else [])]
-    room = [g.blocks * g.rules.engine.groups[0].block_size for g in groups for _ in range(g.most)]
+    outcome = ClusterOutcome(replicas, limits=limits, on_over=on_over, passage_ps=passage)
+    routings = [scenario.routing or Routing(), *([split.routing] if split else [])]
+    room = [g.blocks * g.rules.setup.groups[0].block_size for g in groups for _ in range(g.most)]
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
     routers = [Router(routing, room, size) for routing in routings]
-    wire = _wire(split, groups) if split else None
-    fleet: Managed
+    links = _links(split, groups) if split else None
+    fleet: ManagedCluster
 
-    def follow(live: Live, now: int) -> Live | None:
-        fleet.after(live, now)
+    def follow(request: ServedRequest, now: int) -> ServedRequest | None:
+        fleet.after(request, now)
         return None
 
-    def makes(group: Group, router: Router, receives: bool) -> Callable[[int], Engine]:
+    def makes(
+        group: ReplicaGroup, router: Router, receives: bool
+    ) -> Callable[[int], ServingEngine]:
         dp = group.workings.deployment.layout.dp
-        ranks: dict[int, Lockstep] = {}
+        ranks: dict[int, StepLoop] = {}
         first = len(replicas)
 
-        def make(place: int) -> Engine:
-            bringer = Receiver(wire, place, fleet.release) if wire and receives else None
+        def make(place: int) -> ServingEngine:
+            connector = (
+                TransferConnector(links, place, fleet.release) if links and receives else None
+            )
             together = (
-                ranks.setdefault((place - first) // dp, Lockstep()) if group.lockstep else None
+                ranks.setdefault((place - first) // dp, StepLoop()) if group.lockstep else None
             )
             told = follow if feed.follows else None
-            made = group.engine(ledger, feed, told, bringer=bringer, place=place, together=together)
-            if router.routing.policy == "prefix" and isinstance(made, Server):
+            made = group.engine(
+                outcome, feed, told, connector=connector, place=place, together=together
+            )
+            if router.routing.policy == "prefix" and isinstance(made, EventEngine):
                 router.views[place].watch(made)
             return made
 
@@ -344,28 +314,28 @@ def managed(
     if split:
         first = groups[0].most
         pools = [
-            Pool(replicas=part, router=router, begin=len(part))
+            RoutedPool(replicas=part, router=router, begin=len(part))
             for part, router in zip((replicas[:first], replicas[first:]), routers, strict=True)
         ]
     else:
         dp = groups[0].workings.deployment.layout.dp
-        scale = autoscale_of(asked, groups[0].replicas, dp)
+        scale = autoscale_of(scenario, groups[0].replicas, dp)
         begin = sum(g.replicas for g in groups)
-        pools = [Pool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
-    fleet = Managed(
+        pools = [RoutedPool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
+    fleet = ManagedCluster(
         pools,
-        ledger,
-        failures=failures_of(asked, len(replicas), seed),
+        outcome,
+        failures=failures_of(scenario, len(replicas), seed),
         linked=feed.follows,
         shares=shares(groups),
-        wire=wire,
+        links=links,
         watch=watch,
     )
     fleet.follow = feed.follow
     return fleet
 
 
-def _wire(split: Split, groups: Sequence[Group]) -> Wire:
+def _links(split: Disaggregation, groups: Sequence[ReplicaGroup]) -> TransferLinks:
     """What connects the pools: as asked, or a network adapter a GPU, of the pool that has fewer."""
     rate = split.link_bytes_per_s
     if rate is None:
@@ -377,13 +347,13 @@ def _wire(split: Split, groups: Sequence[Group]) -> Wire:
     def request_bytes(tokens: int) -> int:
         return tokens * each if linear else fetched_bytes(d, tokens)
 
-    return Wire(
+    return TransferLinks(
         bytes_per_s=rate,
         latency_s=split.latency_s,
         layerwise=split.layerwise,
         layers=crossing_layers(d),
         request_bytes=request_bytes,
-        longest_tokens=groups[1].rules.engine.settings.max_model_len,
+        longest_tokens=groups[1].rules.setup.config.max_model_len,
     )
 
 
@@ -391,12 +361,12 @@ BUSY = 0.9
 """A link that is busy for more of the time is what holds requests up."""
 
 
-def fleet_warnings(fleet: Managed | Fleet, groups: Sequence[Group], last_ps: int) -> Iterator[str]:
+def fleet_warnings(fleet: Cluster, groups: Sequence[ReplicaGroup], last_ps: int) -> Iterator[str]:
     """What has to be said about a fleet that has served its requests until ``last_ps``."""
-    if not isinstance(fleet, Managed):
+    if not isinstance(fleet, ManagedCluster):
         return
-    if fleet.wire is not None:
-        crossed = fleet.wire.dict(last_ps / PS_PER_S)
+    if fleet.links is not None:
+        crossed = fleet.links.dict(last_ps / PS_PER_S)
         if crossed["link_busy"] > BUSY:
             yield (
                 f"links of {show_rate(crossed['link_bytes_per_s'])} are busy "
@@ -412,7 +382,7 @@ def fleet_warnings(fleet: Managed | Fleet, groups: Sequence[Group], last_ps: int
             return
 
 
-def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
+def fleet_dict(fleet: ManagedCluster, seconds: float) -> dict[str, Any]:
     """What became of each replica and what happened to them, as plain values."""
     end = round(seconds * PS_PER_S)
     rows = []
@@ -442,9 +412,9 @@ def fleet_dict(fleet: Managed, seconds: float) -> dict[str, Any]:
         "gpu_hours": sum(r.there_ps(end) * r.gpus for r in fleet.replicas) / PS_PER_S / 3600,
         "replicas": rows,
         "timeline": [
-            {"t_s": t.time_ps / PS_PER_S, "what": t.what, "replica": t.place} for t in fleet.told
+            {"t_s": t.time_ps / PS_PER_S, "what": t.what, "replica": t.place} for t in fleet.history
         ],
     }
-    if fleet.wire is not None:
-        told["transfers"] = fleet.wire.dict(seconds)
+    if fleet.links is not None:
+        told["transfers"] = fleet.links.dict(seconds)
     return told

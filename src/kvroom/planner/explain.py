@@ -195,8 +195,8 @@ def _ceiling(w: Workings) -> Iterator[Explanation]:
 
 
 def _step(w: Workings) -> Iterator[Explanation]:
-    step, t, d = w.plan.step, w.traffic, w.deployment
-    cache, state = t.request_bytes(d.context_tokens)
+    step, t = w.plan.step, w.traffic
+    cache, state = t.request_bytes(step.request_tokens)
     yield Explanation(
         figure="step.bytes.weights",
         label="Weights that one decode step reads",

@@ -31,7 +31,7 @@ def times(w: Workings) -> Iterator[Explanation]:
     """The explanations of ``step.seconds``, ``serving`` and ``cost`` where they are known."""
     if w.timing is None:
         return
-    step, tokens = w.plan.step, w.deployment.context_tokens
+    step, tokens = w.plan.step, w.plan.step.request_tokens
     terms, _ = w.timing.step(step.batch, tokens)
     if step.seconds is not None:
         yield Explanation(

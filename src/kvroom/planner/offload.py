@@ -5,30 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.clock import PS_PER_S, StepClock
 from kvroom.planner.plan import Workings
-from kvroom.scenario.offload import asked
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.engines import Played
-from kvroom.simulator.offload_tiers import GPUS_A_MACHINE, BlockBytes, Common, Plant, Sized, sized
+from kvroom.simulator.offload_tiers import (
+    GPUS_A_MACHINE,
+    BlockBytes,
+    Common,
+    Plant,
+    SizedTier,
+    sized,
+)
 from kvroom.workloads.statistics import nearest_rank
 
 
-def tiers_of(scenario: Scenario, d: Deployment) -> tuple[Sized, ...]:
+def tiers_of(scenario: Scenario, d: Deployment) -> tuple[SizedTier, ...]:
     """The tiers that a Scenario asks for, on its machine; those of no bytes are none."""
-    wanted = asked(scenario.tiers)
-    if not wanted:
+    if not scenario.tiers:
         return ()
     machine = resolve_machine(scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
-    return sized(wanted, machine)
+    return sized(scenario.tiers, machine)
 
 
 def plant_of(
     workings: Workings,
-    rules: Played,
+    rules: ServingRules,
     clock: StepClock,
     *,
     unit: int,
@@ -41,7 +46,7 @@ def plant_of(
     """
     scenario, d = workings.plan.scenario, workings.deployment
     tiers = tiers_of(scenario, d)
-    if not tiers or not rules.engine.enable_prefix_caching:
+    if not tiers or not rules.setup.enable_prefix_caching:
         return None
     if not rules.jumps:
         what = d.model.name if rules.own is None else d.engine
@@ -52,9 +57,9 @@ def plant_of(
         machine=resolve_machine(scenario.gpu, min(d.layout.gpus, GPUS_A_MACHINE)),
         d=d,
         clock=clock,
-        block_tokens=rules.engine.groups[0].block_size,
+        block_tokens=rules.setup.groups[0].block_size,
         unit=unit,
-        batch_tokens=rules.engine.settings.max_num_batched_tokens,
+        batch_tokens=rules.setup.config.max_num_batched_tokens,
         engines=engines,
         common=common,
     )
@@ -62,8 +67,8 @@ def plant_of(
 
 def warnings_of(scenario: Scenario, plants: Sequence[Plant]) -> Iterable[str]:
     """What is to be said about the tiers."""
-    if asked(scenario.tiers) and not plants:
-        if any(t.bytes != 0 for t in asked(scenario.tiers)):
+    if scenario.tiers and not plants:
+        if any(t.bytes != 0 for t in scenario.tiers):
             yield "tiers keep nothing: prefix caching is off"
         return
     yield from dict.fromkeys(w for plant in plants for w in plant.warnings())

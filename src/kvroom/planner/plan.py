@@ -20,9 +20,9 @@ from kvroom.answer.plan import (
     Plan,
     Pool,
     Pools,
-    Verdict,
     Weights,
 )
+from kvroom.answer.verdict import Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.corrections import corrected
 from kvroom.latency.disaggregation import (
@@ -37,7 +37,7 @@ from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
 from kvroom.planner.place import deploy
-from kvroom.planner.pools import Split, check_fleet, check_widths, split_of, within
+from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
     cost_of,
     cost_of_pools,
@@ -49,11 +49,13 @@ from kvroom.planner.times import (
     step_of,
     timing_of,
 )
-from kvroom.planner.verdict import judge, requests_held
+from kvroom.planner.verdict import in_pool, judge, requests_held
+from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
 from kvroom.simulator.occupancy import expected_room
+from kvroom.workloads.synthetic import decoding_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,8 @@ class Workings:
     timing: Timing | None
     load: Load | None
     times: Times | None
+    held: int | None
+    """Whole requests that run at once, of the workload's lengths where it states any; None without limit."""
     beyond: tuple[str, ...] = ()
     """Those of the Plan's warnings that a simulation of the same Scenario answers."""
     split: Divided | None = None
@@ -140,9 +144,8 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
 
 def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     """``plan`` with its intermediate objects."""
-    split = split_of(scenario)
-    if split is not None:
-        return _divided(scenario, split, paths=paths)
+    if scenario.disaggregation is not None:
+        return _divided(scenario, scenario.disaggregation, paths=paths)
     asked = check_fleet(scenario)
     made = _single(scenario, paths=paths)
     if not asked:
@@ -165,14 +168,20 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     placed = place(scenario, paths=paths)
     deployment, answer, timing = placed.deployment, placed.answer, placed.timing
     model, warnings, limit = deployment.model, placed.warnings, placed.limit
-    held = requests_held(deployment, answer, limit)
-    batch = scenario.concurrency or max(1, int(held or 0))
-    stepping = at_batch(deployment, batch)
-    traffic = traffic_of(stepping)
     w = scenario.workload
     alone, shared = expected_room(deployment, answer, w)
+    room = alone if shared.requests is None else shared
+    verdict = judge(scenario, deployment, answer, limit, room)
+    held = requests_held(deployment, answer, limit, room)
+    batch = scenario.concurrency or max(1, int(held or 0))
+    answered = verdict.starts or scenario.allow_overcommit  # the time questions
+    if held and not scenario.allow_overcommit:
+        batch = min(batch, held)
+    tokens = min(deployment.context_tokens, (w and decoding_tokens(w)) or deployment.context_tokens)
+    stepping = at_batch(deployment, batch)
+    traffic = traffic_of(stepping)
     load = load_of(w, deployment, answer.capacity, alone) if w and loaded else None
-    serving, times = serving_of(timing, load)
+    serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
         warnings += (QUEUE_WITHOUT_END,)
@@ -182,7 +191,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
             f"how many drafted tokens are kept is assumed: {rate:g} of them"
             " (speculation.acceptance_rate)",
         )
-    step = step_of(traffic, stepping, timing, batch)
+    step = step_of(traffic, stepping, timing if answered else None, batch, tokens)
     resolved = replace(scenario, context_tokens=deployment.context_tokens)
     made = Plan(
         scenario=resolved,
@@ -204,8 +213,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         ),
         step=step,
         serving=serving,
-        cost=cost_of(deployment, scenario.replicas, step, load, times, timing),
-        verdict=judge(scenario, deployment, answer, limit),
+        cost=cost_of(deployment, scenario.replicas, step, load, times, timing=timing),
+        verdict=verdict,
         warnings=warnings,
     )
     return Workings(
@@ -216,13 +225,14 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         timing=timing,
         load=load,
         times=times,
+        held=held,
     )
 
 
-def _divided(scenario: Scenario, split: Split, *, paths: bool) -> Workings:
+def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Workings:
     """Two pools: memory, requests and the step are those of one replica of the second, where requests
     stay; times, price and verdict are of both."""
-    (first, count), (second, others) = split.prefill, split.decode
+    (_, first, count), (_, second, others) = pools_of(scenario)
     with within("disaggregation.prefill"):
         prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
     users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
@@ -304,8 +314,7 @@ def _pool(w: Workings, replicas: int, rate: float | None) -> Pool:
 def _verdict(prefill: Workings, decode: Workings) -> Verdict:
     """That of the second pool, where requests stay; of the first where it does not fit."""
     binds, name = (decode, "decode") if prefill.plan.verdict.fits else (prefill, "prefill")
-    found = binds.plan.verdict
-    return replace(found, sentence=f"A replica of the {name} pool: {found.sentence}")
+    return in_pool(binds.plan.verdict, name)
 
 
 def cache_of(deployment: Deployment, answer: EngineAnswer) -> Cache:

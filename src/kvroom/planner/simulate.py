@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.planner.cluster import (
     fleet_dict,
@@ -23,15 +24,14 @@ from kvroom.planner.cluster import (
 from kvroom.planner.offload import told, warnings_of
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.cluster import Managed
+from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.feed import Feed, Naming
-from kvroom.simulator.fleet import Fleet, Moment, Watch
-from kvroom.simulator.frames import Frame, Recording
-from kvroom.simulator.live import Live
-from kvroom.simulator.metrics import Limits, Outcome
+from kvroom.simulator.frames import Frame, FrameRecorder
+from kvroom.simulator.managed_cluster import ManagedCluster
+from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.offload_tiers import Plant
-from kvroom.units import ceil_div
-from kvroom.workloads.distributions import parse_seconds
+from kvroom.simulator.timeline import Moment, Watch
+from kvroom.units import ceil_div, parse_seconds
 from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic
@@ -67,7 +67,7 @@ def parse_slo(text: str, field: str = "--slo") -> tuple[Objective, ...]:
     return tuple(found)
 
 
-def limits_of(slo: Sequence[Objective]) -> Limits | None:
+def limits_of(slo: Sequence[Objective]) -> RequestLimits | None:
     """What a single request is held to: every metric's objective, at whatever percentile it is set."""
     if not slo:
         return None
@@ -76,7 +76,7 @@ def limits_of(slo: Sequence[Objective]) -> Limits | None:
         limits = [o.limit_s for o in slo if o.metric in metrics]
         return min(limits) * PS_PER_S if limits else float("inf")
 
-    return Limits(tightest("ttft"), tightest("tpot", "itl"), tightest("e2e"))
+    return RequestLimits(tightest("ttft"), tightest("tpot", "itl"), tightest("e2e"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Simulated:
     """What happened to the requests of one simulation."""
 
     workings: Workings
-    fleet: Fleet | Managed
+    fleet: Cluster
     slo: tuple[Objective, ...]
     counts: Mapping[str, int]
     blocks: int
@@ -96,7 +96,7 @@ class Simulated:
     @property
     def line(self) -> list[Moment]:
         """How things stood over time."""
-        return sorted(self.fleet.line.moments)
+        return sorted(self.fleet.timeline.moments)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as ``kvroom simulate --json`` prints them."""
@@ -126,7 +126,7 @@ class Simulated:
             answer["speculation"] = drafted_dict(out)
         if self.plants:
             answer["tiers"] = told(self.plants, seconds)
-        if isinstance(self.fleet, Managed):
+        if isinstance(self.fleet, ManagedCluster):
             answer["fleet"] = fleet_dict(self.fleet, seconds)
         return answer | {"stopped": self.fleet.stopped, "warnings": list(self.warnings)}
 
@@ -176,7 +176,7 @@ def simulate(
     source: Iterable[Request],
     *,
     slo: tuple[Objective, ...] = (),
-    on_over: Callable[[Live, int | None], None] | None = None,
+    on_over: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
 ) -> Simulated:
     """Serve the requests of ``source`` on the deployment of ``scenario``.
@@ -193,13 +193,13 @@ def serve(
     source: Iterable[Request],
     *,
     slo: tuple[Objective, ...] = (),
-    on_over: Callable[[Live, int | None], None] | None = None,
+    on_over: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
     tell: Callable[[Frame], None] | None = None,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already.
 
-    ``tell`` is given a Frame a pass of the first replica, which is then stepped pass by pass.
+    ``tell`` is given a Frame a step of the first replica, which is then stepped.
     """
     scenario = workings.plan.scenario
     groups = groups_of(workings)
@@ -207,13 +207,13 @@ def serve(
     limits = limits_of(slo)
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
-    if rules.engine.enable_prefix_caching:
+    if rules.setup.enable_prefix_caching:
         naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
     seed = getattr(source, "seed", 0)
     groups = [replace(g, rules=g.rules.seeded(seed)) for g in with_tiers(groups, feed)]
     plants = [g.plant for g in groups if g.plant is not None]
-    fleet: Fleet | Managed
+    fleet: Cluster
     if is_managed(scenario, groups):
         if tell is not None:
             fix = "Leave routing, tiers, fleet and disaggregation out."
@@ -228,10 +228,11 @@ def serve(
             g.engine(outcome, feed, follow, place=n, tell=None if n else tell)
             for n, g in enumerate(each)
         ]
-        fleet = Fleet(engines, outcome, watch=watch)
+        fleet = Cluster(engines, outcome, watch=watch)
     fleet.serve(feed)
-    if isinstance(fleet, Fleet) and isinstance(fleet.engines[0], Recording):
-        fleet.engines[0].rest()
+    for engine in fleet.engines[:1]:
+        if isinstance(engine, FrameRecorder):
+            engine.rest()
     out = fleet.outcome
     running, waiting = fleet.running_count, fleet.waiting_count
     done = len(out.e2e_ps)
@@ -267,8 +268,8 @@ def bands(
 ) -> dict[str, Any]:
     """Low and high of every figure over ``answers`` of several seeds: an 80 % band, nearest ranks.
 
-    ``counts`` of who ran at once (``Line.at_once``) are banded too; they are looked at now and then, so they
-    are no figure of a single simulation.
+    ``counts`` of who ran at once (``Timeline.at_once``) are banded too; they are looked at now and then, so
+    they are no figure of a single simulation.
     """
 
     def band(values: Iterable[float | None]) -> dict[str, float] | None:
@@ -297,11 +298,11 @@ def over_seeds(
 ) -> tuple[Simulated, dict[str, Any]]:
     """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
     and ``answer`` its figures; fewer where ``watch`` ends one."""
-    answers, counts = [answer], [made.fleet.line.at_once]
+    answers, counts = [answer], [made.fleet.timeline.at_once]
     while len(answers) < many and not made.fleet.stopped:
         again = replace(source, seed=source.seed + len(answers))
         made = serve(made.workings, again, slo=slo, watch=watch)
         if not made.fleet.stopped:
             answers.append(made.to_dict())
-            counts.append(made.fleet.line.at_once)
+            counts.append(made.fleet.timeline.at_once)
     return made, bands(answers, counts)

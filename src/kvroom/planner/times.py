@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import inf
 
 from kvroom.answer.plan import Cost, EngineCapacity, Room, Serving, Step
+from kvroom.engines.registry import engine_of
 from kvroom.latency import calibration
 from kvroom.latency.disaggregation import Handed, Pools
 from kvroom.latency.estimate import CHUNK_TOKENS, Timing
@@ -15,7 +16,8 @@ from kvroom.latency.own_points import drawn_to, points_for
 from kvroom.latency.power import Draw, draw, parts_of, under_load
 from kvroom.latency.step_time import Rates
 from kvroom.latency.traffic import Traffic, compute_dtype
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_int, show_rate
 
@@ -69,9 +71,11 @@ def notes_of(
         missing = "output" if w.output_tokens is None else "input"
         said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
     if load is not None and not load.static and calibration.unsaid_intake(d):
+        engine = engine_of(d.engine)
         said.append(
-            "the first token waits as in SGLang's published runs, which took in requests every 10 to 30"
-            " steps; a server without that flag is quicker (--engine-arg scheduler_recv_interval=1)"
+            f"the first token waits as in {engine.label}'s published runs, which took in requests every"
+            " 10 to 30 steps; a server without that flag is quicker"
+            f" (--engine-arg {engine.intake_flag}=1)"
         )
     return tuple(said)
 
@@ -110,14 +114,16 @@ def load_of(
     )
 
 
-def step_of(traffic: Traffic, d: Deployment, timing: Timing | None, batch: int) -> Step:
-    """One decode step of ``batch`` requests of ``context_tokens``: bytes, FLOPs, seconds."""
-    tokens = d.context_tokens
+def step_of(
+    traffic: Traffic, d: Deployment, timing: Timing | None, batch: int, tokens: int
+) -> Step:
+    """One decode step of ``batch`` requests of ``tokens`` tokens: bytes, FLOPs, seconds."""
     moved, flops = traffic.step_bytes(batch, tokens), traffic.decode_flops(batch, tokens)
     span = timing.step(batch, tokens)[1] if timing else None
     gained = sum((1.0, *d.speculation.kept)) if d.speculation else 1.0
     return Step(
         batch=batch,
+        request_tokens=tokens,
         bytes=moved,
         flops=flops,
         seconds=span.seconds if span else None,
@@ -179,6 +185,7 @@ def cost_of(
     step: Step,
     load: Load | None,
     times: Times | None,
+    *,
     timing: Timing | None = None,
 ) -> Cost:
     """Money and energy at the plan's load, else at its step: dollars an hour of all replicas, for a

@@ -1,30 +1,40 @@
-"""The verdict: does it fit, what gives way first, and that in one sentence."""
+"""The verdict: does it start, does it hold what is asked, what gives way first; and that in one sentence."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from math import floor
 
-from kvroom.answer.plan import Ceiling, Verdict
+from kvroom.answer.plan import Ceiling, Room
+from kvroom.answer.verdict import Reason, Status, Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
 from kvroom.models import quantization as quantisation
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Layout
 from kvroom.units import say_tokens, show_gib
 
 
-def requests_held(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int | None:
-    """Whole requests of ``context_tokens`` that the deployment runs at once: those that its cache
-    holds, as far as its scheduler takes them; None where length is free."""
-    stored, taken = _stored(d, answer, limit), _taken(d, answer)
+def requests_held(
+    d: Deployment, answer: EngineAnswer, limit: Ceiling | None, room: Room | None = None
+) -> int | None:
+    """Whole requests that the deployment runs at once: those that its cache holds, as far as its scheduler
+    takes them; of the workload's lengths where ``room`` has them, else of ``context_tokens``. None where
+    requests store nothing."""
+    stored, taken = _stored(d, answer, limit, room), _taken(d, answer)
     return stored if stored is None or taken is None else min(stored, taken)
 
 
-def _stored(d: Deployment, answer: EngineAnswer, limit: Ceiling | None) -> int | None:
+def _stored(
+    d: Deployment, answer: EngineAnswer, limit: Ceiling | None, room: Room | None = None
+) -> int | None:
     """Whole requests that the cache holds."""
     if limit is None:
         return None
+    if room is not None and room.requests is not None:
+        return floor(room.requests)
     if engine_of(d.engine).ceiling:
         return limit.requests
     most = answer.capacity.max_concurrency if answer.capacity else None
@@ -38,136 +48,281 @@ def _taken(d: Deployment, answer: EngineAnswer) -> int | None:
 
 
 def judge(
-    scenario: Scenario, d: Deployment, answer: EngineAnswer, limit: Ceiling | None
+    scenario: Scenario,
+    d: Deployment,
+    answer: EngineAnswer,
+    limit: Ceiling | None,
+    room: Room | None = None,
 ) -> Verdict:
-    """Whether it starts and holds the asked requests, and the sentence that says so."""
-    asked = scenario.concurrency or 1
-    stored, held = _stored(d, answer, limit), requests_held(d, answer, limit)
-    rank = answer.rank
-    if rank.weight_bytes > answer.gpu_bytes and not answer.cache_given:
-        return Verdict(fits=False, binding="weights", sentence=_too_heavy(d, answer))
-    if stored is None or held is None:
+    """The verdict on a deployment; ``room`` is that of the workload's lengths, where it states any."""
+    return _Judge(scenario, d, answer, limit, room).verdict()
+
+
+@dataclass(frozen=True)
+class _Judge:
+    scenario: Scenario
+    d: Deployment
+    answer: EngineAnswer
+    limit: Ceiling | None
+    room: Room | None
+
+    @property
+    def asked(self) -> int:
+        return self.scenario.concurrency or 1
+
+    @property
+    def lengths(self) -> Workload | None:
+        """The workload whose lengths are meant; None: requests of ``context_tokens`` are."""
+        of_lengths = self.room is not None and self.room.requests is not None
+        return self.scenario.workload if of_lengths else None
+
+    def verdict(self) -> Verdict:
+        d, answer = self.d, self.answer
+        if answer.refusals:
+            return self._refused()
+        if answer.rank.weight_bytes > answer.gpu_bytes and not answer.cache_given:
+            return _refusal("weights", *self._too_heavy())
+        stored = _stored(d, answer, self.limit)
+        if stored is None:
+            return self._no_cache()
+        taken = _taken(d, answer)
+        held = stored if taken is None else min(stored, taken)
+        if held < 1 and answer.starts and answer.cache_given:
+            return self._counted(held, stored)
+        if held < 1 or not answer.starts:
+            return self._too_long()
+        if (over := self._over_bytes()) > 0:
+            return self._overrun(over)
+        of_lengths = _stored(d, answer, self.limit, self.room)
+        stored = stored if of_lengths is None else of_lengths
+        return self._counted(stored if taken is None else min(stored, taken), stored)
+
+    # Refused
+
+    def _refused(self) -> Verdict:
+        rules = self.answer.refusals
+        unsupported = next((r for r in rules if r.unsupported), None)
+        first = unsupported or rules[0]
+        reason = Reason(rule=first.rule, message=first.message, fix=first.fix, source=first.source)
+        status: Status = "unsupported" if unsupported else "would_not_start"
+        how = "Does not run" if unsupported else "Does not start"
         return Verdict(
-            fits=answer.starts,
-            binding="nothing" if answer.starts or answer.kv_bytes else "weights",
-            sentence=_no_cache(d, answer),
+            status=status,
+            fits=False,
+            binding=self.answer.binding or "nothing",
+            sentence=f"{how} on {self._cards}: {reason.clause}.",
+            reasons=tuple(
+                Reason(rule=r.rule, message=r.message, fix=r.fix, source=r.source) for r in rules
+            ),
         )
-    if held < 1 and answer.starts and answer.cache_given:
-        return Verdict(fits=asked == 1, binding=_account(d, answer), sentence=_lenient(d, answer))
-    fits = answer.starts and held >= asked
-    if held < 1 or not answer.starts:
-        return Verdict(fits=False, binding=_account(d, answer), sentence=_too_long(d, answer))
+
+    def _too_heavy(self) -> tuple[str, Reason]:
+        d, answer = self.d, self.answer
+        need, have = answer.rank.weight_bytes, answer.gpu_bytes
+        message = (
+            f"the weights need {show_gib(need)} on one GPU and {d.device.name} holds "
+            f"{show_gib(have)}, {show_gib(need - have)} too little"
+        )
+        fix = self._remedy()
+        more = f" {fix[0].upper()}{fix[1:]}." if fix else ""
+        reason = Reason(rule="weights", message=message, fix=fix, source="config")
+        return f"Does not fit: {message}.{more}", reason
+
+    def _remedy(self) -> str:
+        """The fewest cards, and the widest narrower weights, that would hold the weights."""
+        d, room = self.d, self.answer.gpu_bytes
+        remedies: list[str] = []
+        heads = d.model.q_heads or 2**20
+        for tp in (2, 4, 8, 16, 32, 64):
+            if tp > d.layout.tp and heads % tp == 0:
+                layout = Layout(tp, d.layout.pp, d.layout.dp, 1, 1)
+                if max(r.weight_bytes for r in d.weights.ranks(layout)) < room:
+                    remedies.append(f"{layout.gpus} of them (tp {tp})")
+                    break
+        for name in ("fp8", "int4"):
+            rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name, d.model))
+            if rule.whole_bytes < d.weights.whole_bytes and all(
+                r.weight_bytes < room for r in rule.ranks(d.layout)
+            ):
+                remedies.append(f"{name} weights")
+                break
+        return f"{' or '.join(remedies)} would hold them" if remedies else ""
+
+    def _no_cache(self) -> Verdict:
+        if not self.answer.starts:
+            why = self.answer.reason
+            reason = Reason(rule="start", message=why, fix="", source=self._check)
+            sentence = f"Does not start on {self._cards}: {why}."
+            return _refusal("nothing" if self.answer.kv_bytes else "weights", sentence, reason)
+        sentence = f"Fits on {self._cards}, and requests store nothing: this model keeps no cache."
+        return Verdict(status="fits", fits=True, binding="nothing", sentence=sentence)
+
+    def _too_long(self) -> Verdict:
+        d, answer = self.d, self.answer
+        need = d.request_bytes(answer.rank)
+        longest = answer.capacity.max_context_tokens if answer.capacity else None
+        fix = f"the longest request that fits is {longest:,} tokens" if longest else ""
+        say = f" {fix[0].upper()}{fix[1:]}." if fix else " Not even a short one fits."
+        if not answer.starts and answer.reason and not engine_of(d.engine).ceiling:
+            shorter = longest is not None and longest < d.context_tokens
+            message, fix = answer.reason, fix if shorter else ""
+            sentence = f"Does not start on {self._cards}: {message}.{say if shorter else ''}"
+        elif need <= answer.kv_bytes:
+            message = (
+                f"{_a_request(d)} stores {show_gib(need)}, but as {d.engine} shares out its "
+                f"{show_gib(answer.kv_bytes)} of cache on one GPU it needs more"
+            )
+            sentence = f"Not one request fits: {message}.{say}"
+        else:
+            message = (
+                f"beside the weights {show_gib(answer.kv_bytes)} is left for cache on one GPU, and "
+                f"{_a_request(d)} needs {show_gib(need)}"
+            )
+            sentence = f"Not one request fits: {message}.{say}"
+        binding = self._account
+        return _refusal(
+            binding, sentence, Reason(rule=binding, message=message, fix=fix, source=self._check)
+        )
+
+    # Out of memory while it runs
+
+    def _over_bytes(self) -> int:
+        """Bytes of one GPU by which all its accounts together exceed it."""
+        if self.answer.cache_given or engine_of(self.d.engine).ceiling:
+            return 0
+        return -sum(a.bytes for a in self.answer.accounts if a.name == "unused")
+
+    def _overrun(self, over: int) -> Verdict:
+        d, answer = self.d, self.answer
+        message = (
+            f"weights, cache and what {d.engine} allocates beside them come to "
+            f"{show_gib(answer.gpu_bytes + over)} on one GPU of {show_gib(answer.gpu_bytes)}"
+        )
+        share = engine_of(d.engine).limits.share
+        fix = f"lower {share}" if share else "leave it less cache"
+        return Verdict(
+            status="unlikely",
+            fits=False,
+            binding=self._account,
+            sentence=f"Starts on {self._cards} by its own checks and then runs out of memory: "
+            f"{message}. {fix[0].upper()}{fix[1:]}.",
+            reasons=(Reason(rule="out of memory", message=message, fix=fix, source="estimate"),),
+        )
+
+    # Started
+
+    def _counted(self, held: int, stored: int) -> Verdict:
+        """It starts and holds so many, of so many that its cache would."""
+        d, answer = self.d, self.answer
+        fits = held >= self.asked or (held < 1 and self.asked == 1)
+        binding = "max_num_seqs" if held < stored else answer.binding or self._account
+        if held < 1 and self.lengths is None:
+            why = self._part()
+            sentence = f"Starts, since {d.engine}'s own check passes, but {why}."
+            binding = self._account
+        else:
+            why = self._why(held, stored)
+            sentence = self._room(held, why)
+        reason = Reason(rule=binding, message=why, fix=self._raise(binding), source=self._check)
+        return Verdict(
+            status="fits" if fits else "full",
+            fits=fits,
+            binding=binding,
+            sentence=sentence,
+            reasons=() if fits else (reason,),
+        )
+
+    def _raise(self, binding: str) -> str:
+        if binding == "max_num_seqs" and (flag := engine_of(self.d.engine).limits.sequences):
+            return f"raise {flag}"
+        return "kvroom levers ranks what would make room"
+
+    def _part(self) -> str:
+        part = self.answer.capacity.max_concurrency if self.answer.capacity else None
+        return (
+            f"{show_gib(self.answer.kv_bytes)} of cache hold only {part or 0:.2f} of "
+            f"{_a_request(self.d)}"
+        )
+
+    def _room(self, held: int, why: str) -> str:
+        asked = self.scenario.concurrency
+        of = f"requests of {self._of} on {self._cards}"
+        if self.lengths is not None and asked is not None:
+            return f"{held:,} at once of {asked:,} asked: {of}; {why}."
+        if asked is not None and held < asked:
+            return f"Room for {held:,} of {asked:,} {of}: {why}."
+        more = f" The {_ordinal(held + 1)} would wait." if asked is None or held == asked else ""
+        one = of.replace("requests", "request", 1) if held == 1 else of
+        room = f"Room for {held:,} {one}"
+        if asked is not None and held > asked:
+            room += f", {held - asked:,} more than the {asked:,} asked for"
+        return f"{room}: {why}.{more}"
+
+    def _why(self, held: int, stored: int) -> str:
+        d, answer = self.d, self.answer
+        left = show_gib(answer.kv_bytes)
+        where = "a GPU" if d.layout.gpus > 1 else "the GPU"
+        if held < stored:
+            flag = engine_of(d.engine).limits.sequences
+            limit = f" ({flag})" if flag else ""
+            return f"{d.engine} runs no more at once{limit}, though its cache would hold {stored:,}"
+        if self.lengths is not None:
+            return f"{left} on {where} is left for cache beside the weights"
+        each = show_gib(d.request_bytes(answer.rank))
+        if not d.request_bytes(answer.rank):
+            return f"{_a_request(d)} keeps nothing on {where}"
+        if d.request_bytes(answer.rank) * (held // d.layout.dp + 1) <= answer.kv_bytes:
+            limit = answer.limit or f"as {d.engine} shares out its {left} of cache no more fit"
+            return f"{_a_request(d)} stores {each} on {where}, but {limit}"
+        return f"{_a_request(d)} takes {each} on {where}, and {left} is left beside the weights"
+
+    # Words
+
+    @property
+    def _cards(self) -> str:
+        n = self.d.layout.gpus
+        return self.d.device.name if n == 1 else f"{n} × {self.d.device.name}"
+
+    @property
+    def _check(self) -> str:
+        return "arithmetic" if engine_of(self.d.engine).ceiling else "engine rule"
+
+    @property
+    def _of(self) -> str:
+        w = self.lengths
+        if w is None:
+            return say_tokens(self.d.context_tokens)
+        if w.input_tokens is not None and w.output_tokens is not None:
+            return f"{w.input_tokens:,} tokens in and {w.output_tokens:,} out"
+        return "the workload's lengths"
+
+    @property
+    def _account(self) -> str:
+        """Which share of a request's bytes it is that runs out: growing cache, or fixed state."""
+        rank, kv = self.answer.rank, self.d.kv
+        fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.recurrent)
+        return "state" if 2 * fixed > self.d.request_bytes(rank) else "kv_memory"
+
+
+def _refusal(binding: str, sentence: str, reason: Reason) -> Verdict:
     return Verdict(
-        fits=fits,
-        binding="max_num_seqs" if held < stored else answer.binding or _account(d, answer),
-        sentence=_room(d, answer, held, stored, scenario.concurrency),
+        status="would_not_start",
+        fits=False,
+        binding=binding,
+        sentence=sentence,
+        reasons=(reason,),
     )
 
 
-def _account(d: Deployment, answer: EngineAnswer) -> str:
-    """Which share of a request's bytes it is that runs out: growing cache, or fixed state."""
-    rank, kv = answer.rank, d.kv
-    fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.recurrent)
-    return "state" if 2 * fixed > d.request_bytes(rank) else "kv_memory"
-
-
-def _cards(d: Deployment) -> str:
-    n = d.layout.gpus
-    return d.device.name if n == 1 else f"{n} × {d.device.name}"
+def in_pool(verdict: Verdict, pool: str) -> Verdict:
+    """The verdict on a replica of one of two pools, told as that."""
+    return replace(verdict, sentence=f"A replica of the {pool} pool: {verdict.sentence}")
 
 
 def _a_request(d: Deployment) -> str:
     return f"a request of {say_tokens(d.context_tokens)}"
 
 
-def _room(d: Deployment, answer: EngineAnswer, held: int, stored: int, asked: int | None) -> str:
-    each = show_gib(d.request_bytes(answer.rank))
-    left = show_gib(answer.kv_bytes)
-    where = "a GPU" if d.layout.gpus > 1 else "the GPU"
-    what = f"{say_tokens(d.context_tokens)} on {_cards(d)}"
-    why = f"{_a_request(d)} takes {each} on {where}, and {left} is left beside the weights"
-    if not d.request_bytes(answer.rank):
-        why = f"{_a_request(d)} keeps nothing on {where}"
-    elif d.request_bytes(answer.rank) * (held // d.layout.dp + 1) <= answer.kv_bytes:
-        limit = answer.limit or f"as {d.engine} shares out its {left} of cache no more fit"
-        why = f"{_a_request(d)} stores {each} on {where}, but {limit}"
-    if held < stored:
-        flag = engine_of(d.engine).limits.sequences
-        limit = f" ({flag})" if flag else ""
-        why = f"{d.engine} runs no more at once{limit}, though its cache would hold {stored:,}"
-    if asked is not None and held < asked:
-        return f"Room for {held:,} of {asked:,} requests of {what}: {why}."
-    more = f" The {_ordinal(held + 1)} would wait." if asked is None or held == asked else ""
-    of = f"Room for {held:,} request{'s' if held != 1 else ''} of {what}"
-    if asked is not None and held > asked:
-        of += f", {held - asked:,} more than the {asked:,} asked for"
-    return f"{of}: {why}.{more}"
-
-
 def _ordinal(n: int) -> str:
     suffix = "th" if 10 < n % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
     return f"{n:,}{suffix}"
-
-
-def _no_cache(d: Deployment, answer: EngineAnswer) -> str:
-    if not answer.starts:
-        return f"Does not start on {_cards(d)}: {answer.reason}."
-    return f"Fits on {_cards(d)}, and requests store nothing: this model keeps no cache."
-
-
-def _too_heavy(d: Deployment, answer: EngineAnswer) -> str:
-    need, have = answer.rank.weight_bytes, answer.gpu_bytes
-    return (
-        f"Does not fit: the weights need {show_gib(need)} on one GPU and {d.device.name} holds "
-        f"{show_gib(have)}, {show_gib(need - have)} too little.{_remedy(d, answer)}"
-    )
-
-
-def _remedy(d: Deployment, answer: EngineAnswer) -> str:
-    """The fewest cards, and the widest narrower weights, that would hold the weights."""
-    found: list[str] = []
-    heads = d.model.q_heads or 2**20
-    for tp in (2, 4, 8, 16, 32, 64):
-        if tp > d.layout.tp and heads % tp == 0:
-            layout = Layout(tp, d.layout.pp, d.layout.dp, 1, 1)
-            if max(r.weight_bytes for r in d.weights.ranks(layout)) < answer.gpu_bytes:
-                found.append(f"{layout.gpus} of them (tp {tp})")
-                break
-    for name in ("fp8", "int4"):
-        rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name, d.model))
-        if rule.whole_bytes < d.weights.whole_bytes and all(
-            r.weight_bytes < answer.gpu_bytes for r in rule.ranks(d.layout)
-        ):
-            found.append(f"{name} weights")
-            break
-    return f" {' or '.join(found).capitalize()} would hold them." if found else ""
-
-
-def _lenient(d: Deployment, answer: EngineAnswer) -> str:
-    part = answer.capacity.max_concurrency if answer.capacity else None
-    return (
-        f"Starts, since {d.engine}'s own check passes, but {show_gib(answer.kv_bytes)} of cache hold "
-        f"only {part or 0:.2f} of {_a_request(d)}."
-    )
-
-
-def _too_long(d: Deployment, answer: EngineAnswer) -> str:
-    need = d.request_bytes(answer.rank)
-    longest = answer.capacity.max_context_tokens if answer.capacity else None
-    say = (
-        f" The longest request that fits is {longest:,} tokens."
-        if longest
-        else " Not even a short one fits."
-    )
-    if not answer.starts and answer.reason and not engine_of(d.engine).ceiling:
-        shorter = longest is not None and longest < d.context_tokens
-        return f"Does not start on {_cards(d)}: {answer.reason}.{say if shorter else ''}"
-    if need <= answer.kv_bytes:
-        return (
-            f"Not one request fits: {_a_request(d)} stores {show_gib(need)}, but as {d.engine} "
-            f"shares out its {show_gib(answer.kv_bytes)} of cache on one GPU it needs more.{say}"
-        )
-    return (
-        f"Not one request fits: beside the weights {show_gib(answer.kv_bytes)} is left for cache "
-        f"on one GPU, and {_a_request(d)} needs {show_gib(need)}.{say}"
-    )

@@ -7,11 +7,10 @@ out is the machine's own figure, or what engines do.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from math import isfinite
-from typing import Any
+from dataclasses import dataclass, fields
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.scenario.values import number_of
 from kvroom.units import check_float, parse_bytes
 
 KINDS = ("host", "nvme", "network")
@@ -35,7 +34,7 @@ EXAMPLE = "Write it like host:512GiB or nvme:4TB:write=back:policy=lru-tail."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TierAsked:
+class OffloadTier:
     """One tier. ``bytes``, ``bytes_per_s`` and ``latency_s`` are None where the machine's own are taken.
 
     ``write``: ``through``, a page is written when it is computed (as vLLM's offloading and LMCache do), or
@@ -55,34 +54,32 @@ class TierAsked:
     layerwise: bool = False
     shared: bool = False
 
+    def to_dict(self) -> dict[str, object]:
+        """Its kind, and the keys that are not as usual."""
+        usual = OffloadTier(kind=self.kind, shared=self.kind == "network")
+        said = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {k: v for k, v in said.items() if k == "kind" or v != getattr(usual, k)}
 
-def check(field: str, value: Any) -> list[dict[str, Any]]:
-    """A Scenario's ``tiers``, checked and kept as it was asked; KvroomError names the key that is wrong."""
+
+def parse_tiers(name: str, value: object) -> tuple[OffloadTier, ...]:
+    """A Scenario's ``tiers``, from near to far; KvroomError names the key that is wrong."""
     if not isinstance(value, list | tuple):
         fix = 'Write a list: [{"kind": "host", "bytes": "512GiB"}].'
-        raise KvroomError(field, value, "is not a list of tiers", fix)
-    kept: list[dict[str, Any]] = []
+        raise KvroomError(name, value, "is not a list of tiers", fix)
+    tiers: list[OffloadTier] = []
     for place, each in enumerate(value):
-        name = f"{field}[{place}]"
-        given = line(each, name) if isinstance(each, str) else each
-        tier = _tier(name, given)
-        if any(k["kind"] == tier.kind for k in kept):
-            raise KvroomError(f"{name}.kind", tier.kind, "is named twice", "Name each tier once.")
-        said = {k for k, v in given.items() if v is not None}
-        kept.append({key: getattr(tier, key) for key in KEYS if key in said})
-    return kept
+        where = f"{name}[{place}]"
+        tier = _tier(where, line(each, where) if isinstance(each, str) else each)
+        if any(other.kind == tier.kind for other in tiers):
+            raise KvroomError(f"{where}.kind", tier.kind, "is named twice", "Name each tier once.")
+        tiers.append(tier)
+    return tuple(sorted(tiers, key=lambda tier: KINDS.index(tier.kind)))
 
 
-def asked(value: Any, field: str = "tiers") -> tuple[TierAsked, ...]:
-    """The tiers of a Scenario's ``tiers``, from near to far."""
-    found = [_tier(f"{field}[{i}]", each) for i, each in enumerate(check(field, value or ()))]
-    return tuple(sorted(found, key=lambda tier: KINDS.index(tier.kind)))
-
-
-def line(text: str, field: str = "--tier") -> dict[str, Any]:
+def line(text: str, field: str = "--tier") -> dict[str, object]:
     """``host:512GiB:write=back`` as an object: its kind, its size where one is given, its keys."""
     kind, *parts = (part.strip() for part in text.split(":"))
-    given: dict[str, Any] = {"kind": kind}
+    given: dict[str, object] = {"kind": kind}
     for part in parts:
         key, equals, value = (x.strip() for x in part.partition("="))
         if not equals and "bytes" not in given:
@@ -95,7 +92,9 @@ def line(text: str, field: str = "--tier") -> dict[str, Any]:
     return given
 
 
-def _tier(field: str, given: Any) -> TierAsked:
+def _tier(field: str, given: object) -> OffloadTier:
+    if isinstance(given, OffloadTier):
+        return given
     if not isinstance(given, Mapping):
         raise KvroomError(field, given, "is not an object", 'Write {"kind": "host"}.')
     for key in given:
@@ -104,10 +103,10 @@ def _tier(field: str, given: Any) -> TierAsked:
             raise KvroomError(field, key, "is no known key", fix)
     said = {key: value for key, value in given.items() if value is not None}
     kind = _word(f"{field}.kind", said.pop("kind", None), {k: k for k in KINDS})
-    made: dict[str, Any] = {"kind": kind, "shared": kind == "network"}
+    made: dict[str, object] = {"kind": kind, "shared": kind == "network"}
     for key, value in said.items():
         made[key] = _read(f"{field}.{key}", key, value)
-    tier = TierAsked(**made)
+    tier = OffloadTier(**made)  # type: ignore[arg-type]  # each key has been read
     if not tier.inclusive and (tier.write == "through" or tier.shared):
         what = "written through" if tier.write == "through" else "shared"
         why = f"cannot be exclusive: a page {what} is in two places"
@@ -124,14 +123,16 @@ def _tier(field: str, given: Any) -> TierAsked:
     return tier
 
 
-def _read(name: str, key: str, value: Any) -> Any:
+def _read(name: str, key: str, value: object) -> object:
     match key:
         case "bytes" | "pinned_bytes":
             return parse_bytes(name, value)
         case "bytes_per_s":
             return _rate(name, value)
         case "latency_s":
-            return check_float(name, _number(name, value), low=0.0, high=1e4, unit="seconds")
+            seconds = number_of(value) if isinstance(value, str) else None
+            value = value if seconds is None else seconds
+            return check_float(name, value, low=0.0, high=1e4, unit="seconds")
         case "write":
             return _word(name, value, WRITES)
         case "policy":
@@ -140,29 +141,19 @@ def _read(name: str, key: str, value: Any) -> Any:
             return _flag(name, value)
 
 
-def _rate(name: str, value: Any) -> int:
-    if isinstance(value, str) and not _plain(value):
-        value = parse_bytes(name, value.removesuffix("/s"))
-    number = _number(name, value)
+def _rate(name: str, value: object) -> int:
+    number = number_of(value)
+    if number is None and isinstance(value, str):
+        number = parse_bytes(name, value.removesuffix("/s"))
+    if number is None:
+        raise KvroomError(name, value, "is not a number", "Write bytes per second, such as 50e9.")
     if number < 1:
         why = "carries nothing: whatever is kept there can never be read"
         raise KvroomError(name, value, why, "Write bytes per second, such as 50e9 or 50GB.")
     return int(check_float(name, number, low=1, high=MOST_BYTES_PER_S, unit="bytes per second"))
 
 
-def _plain(text: str) -> bool:
-    try:
-        return isfinite(float(text))
-    except ValueError:
-        return False
-
-
-def _number(name: str, value: Any) -> Any:
-    """A number, written as text or not; anything else is left for the checks to refuse."""
-    return float(value) if isinstance(value, str) and _plain(value) else value
-
-
-def _word(name: str, value: Any, known: Mapping[str, str]) -> str:
+def _word(name: str, value: object, known: Mapping[str, str]) -> str:
     word = value.strip().lower() if isinstance(value, str) else ""
     if word not in known:
         fix = did_you_mean(word, known, f"One of: {', '.join(dict.fromkeys(known.values()))}.")
@@ -170,7 +161,7 @@ def _word(name: str, value: Any, known: Mapping[str, str]) -> str:
     return known[word]
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(name: str, value: object) -> bool:
     word = str(value).strip().lower() if isinstance(value, bool | str) else ""
     if word in ("true", "yes", "on"):
         return True

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import ClassVar, Self
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.units import check_float, check_int
+from kvroom.scenario.values import parse_keys, parse_named_object, whole
+from kvroom.units import check_float
 
 METHODS = ("mtp", "eagle", "eagle3", "draft", "ngram")
 """Prediction layers of the model's own, heads trained on its hidden states, a small model of its
@@ -29,7 +29,6 @@ ALIASES = {
     "prompt_lookup": "ngram",
     "suffix": "ngram",
 }
-KEYS = ("method", "model", "num_speculative_tokens", "acceptance_rate", "max_concurrency")
 SPELLED = {"acceptance": "acceptance_rate", "tokens": "num_speculative_tokens"}
 """Shorter words for some of them."""
 EXAMPLE = "Write it like mtp:1:acceptance=0.8 or eagle3:3:acceptance=0.8/0.6/0.5."
@@ -56,7 +55,7 @@ class Speculation:
 
     method: str
     tokens: int
-    model: str | Mapping[str, Any] | None = None
+    model: str | dict[str, object] | None = None
     field: str = "speculation"
     acceptance_rate: float | tuple[float, ...] | None = None
     schedule: tuple[tuple[int, int], ...] = ()
@@ -84,37 +83,53 @@ def drafted_at(tokens: int, schedule: tuple[tuple[int, int], ...], requests: flo
     return tokens
 
 
-def check(field: str, value: Any) -> dict[str, Any]:
-    """A Scenario's ``speculation``, checked: KvroomError names the key that is wrong."""
-    if isinstance(value, str):
-        value = line(value, field)
-    how = 'Write {"method": "mtp", "num_speculative_tokens": 1}.'
-    if not isinstance(value, Mapping):
-        raise KvroomError(field, value, "is not an object", how)
-    given: dict[str, Any] = {}
-    for key, each in value.items():
-        name = SPELLED.get(key, key)
-        if name not in KEYS:
-            fix = did_you_mean(str(key), KEYS, f"Known keys: {', '.join(KEYS)}.")
-            raise KvroomError(field, key, "is no known key", fix)
-        if name in given:
-            raise KvroomError(field, key, f"is {name} once more", "Say it once.")
-        given[name] = each
-    made: dict[str, Any] = {"method": method_of(f"{field}.method", given.get("method"))}
-    if (model := given.get("model")) is not None:
-        if not (isinstance(model, Mapping) or (isinstance(model, str) and model.strip())):
-            fix = 'Give a name, a path or {"config": {…}}.'
-            raise KvroomError(f"{field}.model", model, "names no model", fix)
-        made["model"] = json.loads(json.dumps(model)) if isinstance(model, Mapping) else model
-    for key, high in (("num_speculative_tokens", MOST_TOKENS), ("max_concurrency", MOST_REQUESTS)):
-        if (number := given.get(key)) is not None:
-            made[key] = check_int(f"{field}.{key}", number, low=1, high=high)
-    if (rate := given.get("acceptance_rate")) is not None:
-        made["acceptance_rate"] = _acceptance(f"{field}.acceptance_rate", rate)
-    return made
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeculativeDecoding:
+    """A Scenario's ``speculation``: who drafts, how many tokens a step (None: the method's usual number),
+    how many of them are accepted (None: the method's usual share), up to how many requests at once."""
+
+    method: str
+    model: str | dict[str, object] | None = None
+    num_speculative_tokens: int | None = None
+    acceptance_rate: float | tuple[float, ...] | None = None
+    max_concurrency: int | None = None
+
+    PARSERS: ClassVar[dict[str, Callable[[str, object], object]]]
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """That of an object or a line; KvroomError names the key that is wrong."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            value = line(value, name)
+        if not isinstance(value, Mapping):
+            how = 'Write {"method": "mtp", "num_speculative_tokens": 1}.'
+            raise KvroomError(name, value, "is not an object", how)
+        keys: dict[str, object] = {}
+        for key, each in value.items():
+            known = SPELLED.get(str(key), str(key))
+            if known in keys:
+                raise KvroomError(name, key, f"is {known} once more", "Say it once.")
+            keys[known] = each
+        keys.setdefault("method", "")
+        return cls(**parse_keys(cls.PARSERS, name, keys))  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, object]:
+        """The keys that are asked."""
+        keys = {f.name: getattr(self, f.name) for f in fields(self)}
+        rate = self.acceptance_rate
+        keys["acceptance_rate"] = list(rate) if isinstance(rate, tuple) else rate
+        return {k: v for k, v in keys.items() if v is not None}
 
 
-def _acceptance(field: str, value: Any) -> float | list[float]:
+def _draft_model(name: str, value: object) -> str | dict[str, object]:
+    if isinstance(value, Mapping) or (isinstance(value, str) and value.strip()):
+        return parse_named_object(name, value)
+    raise KvroomError(name, value, "names no model", 'Give a name, a path or {"config": {…}}.')
+
+
+def _acceptance(field: str, value: object) -> float | tuple[float, ...]:
     """One chance, or the shares kept by position, which never rise."""
     if not isinstance(value, list | tuple):
         return check_float(field, value, low=0.0, high=1.0)
@@ -126,16 +141,16 @@ def _acceptance(field: str, value: Any) -> float | list[float]:
             why = f"rises to {after:g}: a draft counts only where all before it are kept"
             fix = "Give shares of all drafts, as engines print them by position."
             raise KvroomError(field, before, why, fix)
-    return shares
+    return tuple(shares)
 
 
-def line(text: str, field: str = "--speculation") -> dict[str, Any]:
+def line(text: str, field: str = "--speculation") -> dict[str, object]:
     """``mtp:1:acceptance=0.8`` as an object: the method, how many tokens it drafts, keys.
 
     Shares by position are joined by slashes.
     """
     method, *parts = (part.strip() for part in text.split(":"))
-    given: dict[str, Any] = {"method": method}
+    given: dict[str, object] = {"method": method}
     for part in parts:
         key, equals, value = (x.strip() for x in part.partition("="))
         key = key.replace("-", "_")
@@ -155,7 +170,7 @@ def line(text: str, field: str = "--speculation") -> dict[str, Any]:
     return given
 
 
-def method_of(field: str, value: Any) -> str:
+def method_of(field: str, value: object) -> str:
     """The method that a word names, any engine's name for it."""
     word = value.strip().lower() if isinstance(value, str) else ""
     word = ALIASES.get(word, "mtp" if word.endswith("_mtp") else word)
@@ -163,3 +178,12 @@ def method_of(field: str, value: Any) -> str:
         fix = did_you_mean(word, (*METHODS, *ALIASES), f"One of: {', '.join(METHODS)}.")
         raise KvroomError(field, value, "is no way of drafting that kvroom knows", fix)
     return word
+
+
+SpeculativeDecoding.PARSERS = {
+    "method": method_of,
+    "model": _draft_model,
+    "num_speculative_tokens": whole(MOST_TOKENS),
+    "acceptance_rate": _acceptance,
+    "max_concurrency": whole(MOST_REQUESTS),
+}

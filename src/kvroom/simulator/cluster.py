@@ -1,398 +1,51 @@
-"""Replicas behind routers, in the order of events: what a router sees, replicas that come and go.
-
-Where prompts are computed in one pool and answers generated in another (``wire``), requests come to the
-first and go on to the second (``handover``).
-
-Replicas that share nothing go on by themselves, each up to the time at which somebody looks at it. Where
-requests may come because others are answered (``linked``), decisions of all replicas are taken in the
-order of their times: none is taken before all that could have led to a request before it.
-"""
+"""Engines that take requests in turn and share nothing, each on its own clock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from typing import NamedTuple
 
-from kvroom.simulator.evacuation import evacuated
-from kvroom.simulator.event_engine import Server
-from kvroom.simulator.fleet import EVENTS, GLANCE, TOGETHER, Engine, Line, Watch
-from kvroom.simulator.handover import Source, Wire, continued
-from kvroom.simulator.live import FOREVER, Follow, Live
-from kvroom.simulator.replicas import Autoscale, Failures, Ledger, Replica, State
-from kvroom.simulator.router import Router
+from kvroom.kvcache.request import ServedRequest
+from kvroom.simulator.metrics import Outcome
+from kvroom.simulator.stream import FOREVER
+from kvroom.simulator.timeline import ServingEngine, Timeline, Watch
+
+TOGETHER = 64
+"""Requests that are handed out before the engines go on."""
 
 
-class Event(NamedTuple):
-    """What happens to a replica (fail, dies, start, up) or to a pool (scale), and when."""
-
-    time_ps: int
-    order: int
-    what: str
-    place: int
-
-
-class Told(NamedTuple):
-    """A line of what happened to the fleet."""
-
-    time_ps: int
-    what: str
-    place: int
-
-
-@dataclass(kw_only=True)
-class Pool:
-    """Replicas that one router chooses from; the first ``begin`` of them are up when it begins."""
-
-    replicas: Sequence[Replica]
-    router: Router
-    begin: int
-    scale: Autoscale | None = None
-    changed_ps: int = -1
-    waiting: list[Live] = field(default_factory=list)
-    """Requests for which no replica is up."""
-    up: list[int] = field(default_factory=list)
-
-    def note_up(self) -> None:
-        """Bring the places that take requests up to date."""
-        self.up = [r.place for r in self.replicas if r.state is State.UP]
-
-
-class Managed:
-    """Pools of replicas that report to one ``ledger``; requests come to the first of them.
-
-    ``linked``: requests may come because others are answered; ``follow`` makes them. ``shares``: replicas
-    read from a store what others have computed.
-    """
+class Cluster:
+    """``engines`` that take requests in turn, share nothing and report to one ``outcome``: each runs
+    ahead by itself."""
 
     def __init__(
-        self,
-        pools: Sequence[Pool],
-        ledger: Ledger,
-        *,
-        failures: Failures | None = None,
-        linked: bool = False,
-        shares: bool = False,
-        wire: Wire | None = None,
-        watch: Watch | None = None,
+        self, engines: Sequence[ServingEngine], outcome: Outcome, *, watch: Watch | None = None
     ) -> None:
-        self.pools = pools
-        self.outcome = self.ledger = ledger
-        self.replicas = ledger.replicas
-        self.failures = failures or Failures()
-        self.follows = linked
-        self.shares = shares
-        self.linked = linked or shares or wire is not None
-        self.wire = wire
-        self._releases: list[tuple[int, int, Source]] = []
-        if wire is not None:
-            ledger.on_computed = self._hand_over
-            ledger.release = self.release
-        self.follow: Follow | None = None
-        self.line = Line(ledger, watch)
+        self._engines = engines
+        self.outcome = outcome
+        self.timeline = Timeline(outcome, watch)
         self.stopped = False
-        self.told: list[Told] = []
-        self.retries = 0
-        self._agenda: list[Event] = []
-        self._orders = 0
-        self._coming: list[tuple[int, int, int, Live]] = []  # time, index, pool, request
-        self._home = {r.place: n for n, pool in enumerate(pools) for r in pool.replicas}
-        for pool in pools:
-            if pool.router.looks:
-                for r in pool.replicas:
-                    ledger.tell[r.place] = pool.router
 
-    # What comes
+    @property
+    def engines(self) -> Sequence[ServingEngine]:
+        """Those that are there."""
+        return self._engines
 
-    def after(self, live: Live, now: int) -> None:
-        """An engine is through with ``live``: whoever waited for that comes, by way of the router."""
-        if live.goal:
-            return
-        follower = self.follow(live, now) if self.follow else None
-        if follower is not None:
-            self.come(follower, follower.arrival_ps, 0)
-
-    def come(self, live: Live, time_ps: int, pool: int) -> None:
-        """``live`` comes to a pool at ``time_ps``."""
-        heappush(self._coming, (time_ps, live.index, pool, live))
-
-    def _hand_over(self, live: Live, end: int) -> None:
-        """The prompt of ``live`` is computed: it goes on in the second pool."""
-        replica = self.replicas[live.place]
-        assert isinstance(replica.engine, Server)
-        source = Source(replica, replica.engine, live, live.begun_ps, end)
-        self.come(continued(live, source), end, 1)
-
-    def release(self, source: Source, time_ps: int) -> None:
-        """A transfer is over at ``time_ps``: its sender may give up the blocks."""
-        self._orders += 1
-        heappush(self._releases, (time_ps, self._orders, source))
-
-    def _release(self, until: int) -> None:
-        while self._releases and self._releases[0][0] <= until:
-            time_ps, _, source = heappop(self._releases)
-            if source.there:
-                source.engine.release(source.sent, time_ps)
-
-    def _plan(self, time_ps: int, what: str, place: int) -> None:
-        self._orders += 1
-        heappush(self._agenda, Event(time_ps, self._orders, what, place))
-
-    def serve(self, feed: Iterable[Live]) -> None:
+    def serve(self, feed: Iterable[ServedRequest]) -> None:
         """All requests of ``feed``, to the end or until ``watch`` stops it (``stopped``)."""
-        self._begin()
-        source = iter(feed)
-        live = next(source, None)
-        ahead = 0
-        while True:
-            at = self._next_ps(live)
-            if not self._reach(at, look=at < FOREVER):
+        engines, many = self.engines, len(self.engines)
+        for count, request in enumerate(feed, 1):
+            engines[request.index % many].push(request)
+            if count % TOGETHER == 0 and not self.advance(request.arrival):
                 return
-            if self._next_ps(live) < at:
-                continue  # somebody comes sooner because of what was done
-            if at == FOREVER:
-                break
-            if self._agenda and self._agenda[0].time_ps == at:
-                event = heappop(self._agenda)
-                if live is None and self._quiet():
-                    self._agenda.clear()  # nobody is left to notice
-                elif self._go(at):
-                    self._happens(event)
-                else:
-                    return
-            elif self._coming and self._coming[0][0] == at:
-                _, _, pool, late = heappop(self._coming)
-                self._send(late, at, pool)
-            else:
-                while live is not None and live.arrival_ps == at:
-                    self._send(live, at, 0)
-                    live = next(source, None)
-                    ahead += 1
-                if ahead >= TOGETHER:
-                    ahead = 0
-                    if not self._go(at):
-                        return
-        for group in self.pools:  # no replica will ever be up for them
-            for late in group.waiting:
-                self.ledger.drop(late, self.last_ps)
-            group.waiting.clear()
+        self.advance(FOREVER)
 
-    def _begin(self) -> None:
-        for number, pool in enumerate(self.pools):
-            for r in pool.replicas[: pool.begin]:
-                r.since_ps = 0
-                self._up(r, 0)
-            pool.note_up()
-            if pool.scale is not None:
-                self._plan(pool.scale.every_ps, "scale", number)
-        for time_ps, place in self.failures.at:
-            self._plan(time_ps, "fail", place)
-
-    def _next_ps(self, live: Live | None) -> int:
-        at = FOREVER if live is None else live.arrival_ps
-        if self._coming:
-            at = min(at, self._coming[0][0])
-        return min(at, self._agenda[0].time_ps) if self._agenda else at
-
-    def _quiet(self) -> bool:
-        """Whether nobody is being served or waits."""
-        idle = all(e.wakes_ps == FOREVER for e in self.engines) and not self._releases
-        return idle and not self._coming and not any(p.waiting for p in self.pools)
-
-    def _send(self, live: Live, now: int, pool: int) -> None:
-        """Hand ``live`` to a replica of a pool."""
-        group = self.pools[pool]
-        if not group.up:
-            group.waiting.append(live)
-            return
-        if self.wire is not None and pool == 0:
-            live.total = min(live.goal or live.total, self.wire.longest_tokens)
-            live.kept = live.total > live.known + 1
-            live.goal = live.total if live.kept else 0
-            live.total = live.known + 1
-        place = group.router.route(live, group.up)
-        replica = self.replicas[place]
-        live.place = place
-        replica.requests += 1
-        assert replica.engine is not None
-        if now == live.arrival_ps:
-            replica.engine.push(live)
-        else:
-            replica.engine.come(live, now)
-
-    # How replicas go on
-
-    def _reach(self, at: int, *, look: bool) -> bool:
-        """Let all go on to ``at`` as far as that matters, and routers look; False where it was stopped."""
-        if look:
-            for pool in self.pools:
-                router = pool.router
-                if router.looks and (due := router.due(at)) > router.seen_ps:
-                    if not self._go(due):
-                        return False
-                    if self._coming and self._coming[0][0] < due:
-                        return True
-                    router.look(due)
-        return self._go(at) if self.linked or not look else True
-
-    def _go(self, until: int) -> bool:
-        """Take all decisions before ``until``, or, where they are linked, before somebody comes sooner;
-        False where it was stopped."""
-        if self.linked:
-            return self._in_order(until)
-        if not self.line.go(self.engines, until):
+    def advance(self, until: int) -> bool:
+        """Let all go on to ``until``; False where it was stopped."""
+        if not self.timeline.go(self.engines, until):
             self.stopped = True
         return not self.stopped
 
-    def _in_order(self, until: int) -> bool:
-        """Decisions in the order of their times. An engine that nobody can notice for a while (it only
-        generates answers that nothing follows on) goes on by itself until others may do something."""
-        first_pool = len(self.pools[0].replicas)
-        there = [r for r in self.replicas if r.engine is not None]
-        engines = self.engines
-        hands_over = self.wire is not None
-        always = [self.follows or (hands_over and r.place < first_pool) for r in there]
-        wakes, noticed = self._all_ahead(engines, always)
-        taken = 0
-        while engines:
-            bound = min(until, self._coming[0][0]) if self._coming else until
-            freed = self._releases[0][0] if self._releases else FOREVER
-            first = min(wakes)
-            if min(first, freed) >= bound:
-                break
-            if freed <= first:
-                self._release(freed)
-                wakes, noticed = self._all_ahead(engines, always)
-                continue
-            place = wakes.index(first)
-            chosen = engines[place]
-            quiet = not always[place] and not self._busy(chosen)
-            noticed[place] = FOREVER
-            limit = max(min(bound, freed, *noticed), first + 1)
-            if quiet:
-                chosen.advance(min(limit, max(chosen.next_ps, first + 1)), EVENTS)
-            else:
-                chosen.advance(limit, 1)
-            wakes[place], noticed[place] = self._ahead(chosen, always[place])
-            taken += 1
-            if taken % GLANCE == 0:
-                self.line.glance(engines)
-            if taken % EVENTS == 0 and self.line.stops(engines):
-                self.stopped = True
-                return False
-        return True
-
-    def _busy(self, engine: Engine) -> bool:
-        """Whether others may notice what it does next: let in who waits, or compute a prompt."""
-        return engine.waiting_count > 0 or (self.shares and bool(getattr(engine, "filling", ())))
-
-    def _ahead(self, engine: Engine, always: bool) -> tuple[int, int]:
-        """When ``engine`` decides next, and when it next decides what others could notice."""
-        wakes = engine.wakes_ps
-        return wakes, wakes if always or self._busy(engine) else max(wakes, engine.next_ps)
-
-    def _all_ahead(
-        self, engines: Sequence[Engine], always: Sequence[bool]
-    ) -> tuple[list[int], list[int]]:
-        """``_ahead`` of each."""
-        each = [self._ahead(*one) for one in zip(engines, always, strict=True)]
-        return [wakes for wakes, _ in each], [noticed for _, noticed in each]
-
-    # What happens to replicas
-
-    def _happens(self, event: Event) -> None:
-        now = event.time_ps
-        for engine in self.engines:
-            engine.gather(now)
-        if event.what == "scale":
-            self._scale(self.pools[event.place], now)
-            self._plan(now + self._every(event.place), "scale", event.place)
-            return
-        replica = self.replicas[event.place]
-        chance = event.what == "dies" and event.time_ps == replica.dies_ps
-        if (event.what == "fail" or chance) and replica.serves:
-            self._fail(replica, now)
-        elif event.what == "start" and replica.state is State.DOWN:
-            self._start(replica, now)
-        elif event.what == "up" and replica.state is State.STARTING:
-            self._up(replica, now)
-        pool = self.pools[self._home[event.place]]
-        pool.note_up()
-        if pool.up:
-            late, pool.waiting = pool.waiting, []
-            for live in late:
-                self._send(live, now, self._home[event.place])
-
-    def _every(self, pool: int) -> int:
-        scale = self.pools[pool].scale
-        assert scale is not None
-        return scale.every_ps
-
-    def _start(self, replica: Replica, now: int) -> None:
-        replica.state = State.STARTING
-        replica.since_ps = now
-        replica.cold_starts += 1
-        self.told.append(Told(now, "starts", replica.place))
-        self._plan(now + replica.cold_ps, "up", replica.place)
-
-    def _up(self, replica: Replica, now: int) -> None:
-        replica.up()
-        if now:
-            self.told.append(Told(now, "up", replica.place))
-        dies = self.failures.next_ps(replica.place, now)
-        if dies is not None:
-            replica.dies_ps = dies
-            self._plan(dies, "dies", replica.place)
-
-    def _fail(self, replica: Replica, now: int) -> None:
-        """``replica`` dies with its cache; those it served come again, as soon as its last step has ended."""
-        engine = replica.engine
-        assert engine is not None
-        replica.failures += 1
-        self.told.append(Told(now, "fails", replica.place))
-        taken = evacuated(engine)  # type: ignore[arg-type]
-        again = max(now, engine.end)
-        drained = replica.state is State.DRAINING
-        replica.off(now, State.OFF if drained else State.DOWN)
-        home = self._home[replica.place]
-        self.pools[home].router.lost(replica.place)
-        for live in taken:
-            live.retries += 1
-            live.place = -1
-            self.retries += 1
-            # What is computed elsewhere still is; the rest begins anew.
-            self.come(live, max(again, live.arrival_ps), home if live.source else 0)
-        if not drained:
-            self._plan(now + self.failures.repair_ps, "start", replica.place)
-
-    def _scale(self, pool: Pool, now: int) -> None:
-        assert pool.scale is not None
-        for r in pool.replicas:
-            if r.state is State.DRAINING and r.engine is not None and r.engine.wakes_ps == FOREVER:
-                self.told.append(Told(now, "gone", r.place))
-                r.off(max(r.engine.end, r.since_ps))
-                pool.router.lost(r.place)
-        change = pool.scale.change(pool.replicas, now, pool.changed_ps)
-        if change > 0:
-            off = next((r for r in pool.replicas if r.state is State.OFF), None)
-            if off is not None:
-                pool.changed_ps = now
-                self._start(off, now)
-        elif change < 0:
-            pool.changed_ps = now
-            up = [r for r in pool.replicas if r.state is State.UP and r.engine is not None]
-            least = min(up, key=lambda r: (r.engine.blocks_in_use if r.engine else 0, -r.place))
-            least.state = State.DRAINING
-            self.told.append(Told(now, "drains", least.place))
-        pool.note_up()
-
     # How things stand
-
-    @property
-    def engines(self) -> list[Engine]:
-        """Those that are there."""
-        return [r.engine for r in self.replicas if r.engine is not None]
 
     @property
     def running_count(self) -> int:
@@ -401,17 +54,13 @@ class Managed:
 
     @property
     def waiting_count(self) -> int:
-        """Requests that have come and hold none, those between two replicas among them."""
-        between = sum(live.first_ps >= 0 or live.retries > 0 for *_, live in self._coming)
-        stranded = sum(len(pool.waiting) for pool in self.pools)
-        return sum(e.waiting_count for e in self.engines) + between + stranded
+        """Requests that have come and hold none."""
+        return sum(e.waiting_count for e in self.engines)
 
     @property
     def peak_blocks(self) -> int:
-        """The most blocks held at once, each replica's own most together."""
-        for r in self.replicas:
-            r.note()
-        return sum(r.peak_blocks for r in self.replicas)
+        """The most blocks held at once, each engine's own most together."""
+        return sum(e.peak_blocks for e in self.engines)
 
     @property
     def last_ps(self) -> int:

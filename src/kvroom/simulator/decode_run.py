@@ -1,7 +1,7 @@
-"""Passes in which all running requests decode, at the cost of what happens to their blocks.
+"""Steps in which all running requests decode, at the cost of what happens to their blocks.
 
 From one block's end to the next a request that decodes changes nothing: it is looked at again when its
-blocks do, at the passes that ``PrefixCache.allocate`` says. What each pass leaves behind is what
+blocks do, at the steps that ``PrefixCache.allocate`` says. What each step leaves behind is what
 ``Scheduler`` would; the tests hold one against the other.
 """
 
@@ -10,82 +10,92 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
-from kvroom.engines.scheduler import Pass, Work
-from kvroom.engines.vllm.scheduler import Scheduler
-from kvroom.kvcache.request import Sequence
+from kvroom.engines.paged.scheduler import Scheduler
+from kvroom.engines.scheduler import ScheduledTokens, SchedulerOutput
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import StepClock
 
-LEAST = 3
-"""Passes below which plain ones are as quick."""
+LEAST_STEPS = 3
+"""Steps below which plain ones are as quick."""
 
 
-class Glide:
-    """Up to ``most`` decode passes of all that run under ``scheduler``; made by ``start``.
+class DecodeRun:
+    """Up to ``most`` decode steps of all that run under ``scheduler``; made by ``start``.
 
-    Between passes the requests' own counts stand still: ``settle`` brings them up to date.
+    Between steps the requests' own counts stand still: ``settle`` brings them up to date.
     """
 
     def __init__(self, scheduler: Scheduler, most: int, clock: StepClock) -> None:
         self.most = most
         self.done = 0
         self._cache = scheduler.cache
-        self._async = scheduler.settings.async_scheduling
+        self._async = scheduler.config.async_scheduling
         self._all = scheduler.running
-        self._begun = [(s.computed, s.known) for s in self._all]
+        self._start_counts = [(r.num_computed_tokens, r.num_tokens) for r in self._all]
         self._due: dict[int, list[int]] = {}
-        for place, sequence in enumerate(self._all):
-            self._wait(place, sequence)
+        for place, request in enumerate(self._all):
+            self._wait(place, request)
         self._fixed = clock.decode_ps(len(self._all))
-        self._reads = [_Read(r.context_ps, r.tokens, self._begun) for r in clock.reaches]
+        self._reads = [
+            _AttentionRead(r.context_ps, r.tokens, self._start_counts) for r in clock.reaches
+        ]
 
     @classmethod
-    def start(cls, scheduler: Scheduler, flying: Pass | None, clock: StepClock) -> Glide | None:
-        """A Glide from here on; None where somebody else could come in, or somebody does not decode."""
-        running, settings = scheduler.running, scheduler.settings
-        if not running or len(running) > settings.max_num_batched_tokens:
+    def start(
+        cls, scheduler: Scheduler, in_flight: SchedulerOutput | None, clock: StepClock
+    ) -> DecodeRun | None:
+        """A DecodeRun from here on; None where somebody else could come in, or somebody does not decode."""
+        running, config = scheduler.running, scheduler.config
+        if not running or len(running) > config.max_num_batched_tokens:
             return None
-        if len(scheduler.waiting) and len(running) < settings.max_num_seqs:
+        if len(scheduler.waiting) and len(running) < config.max_num_seqs:
             return None
-        if flying is not None and len(flying.work) != len(running):
+        if in_flight is not None and len(in_flight.scheduled) != len(running):
             return None
-        ahead = 0 if flying is None else 1
+        ahead = 0 if in_flight is None else 1
         most = 1 << 60
-        for sequence in running:
-            decodes = sequence.known + sequence.placeholders - sequence.computed == 1
-            if not decodes or sequence.placeholders != ahead or sequence.in_flight != ahead:
+        for request in running:
+            decodes = (
+                request.num_tokens + request.num_output_placeholders - request.num_computed_tokens
+                == 1
+            )
+            if (
+                not decodes
+                or request.num_output_placeholders != ahead
+                or request.in_flight_tokens != ahead
+            ):
                 return None
-            if sequence.stale or sequence.known <= sequence.prompt_tokens:
+            if request.stale_tokens or request.num_tokens <= request.num_prompt_tokens:
                 return None
-            left = sequence.prompt_tokens + sequence.output_tokens - sequence.known - 2
-            most = min(most, left)
-        return cls(scheduler, most, clock) if most >= LEAST else None
+            most = min(most, request.tokens_left - 2)
+        return cls(scheduler, most, clock) if most >= LEAST_STEPS else None
 
-    def _wait(self, place: int, sequence: Sequence) -> None:
+    def _wait(self, place: int, request: ServedRequest) -> None:
         """Look at the request again when its blocks change."""
-        at = max(self.done, sequence.quiet_tokens - self._begun[place][0])
+        at = max(self.done, request.quiet_tokens - self._start_counts[place][0])
         self._due.setdefault(at, []).append(place)
 
     def spent_ps(self) -> int:
-        """How long the next pass takes."""
+        """How long the next step takes."""
         return self._fixed + sum(read.at(self.done) for read in self._reads)
 
     def step(self) -> bool:
-        """One more pass; False where blocks give out, and it has to be taken plainly."""
+        """One more step; False where blocks give out, and it has to be taken plainly."""
         due = self._due.get(self.done)
         if due is not None:
             due.sort()  # who was admitted first is served first
             cache = self._cache
-            cache.begin_pass()
+            cache.begin_step()
             for place in due:
-                sequence = self._all[place]
-                self._bring(place, self.done)
-                if not cache.allocate(sequence, 1):
+                request = self._all[place]
+                self._set_counts(place, self.done)
+                if not cache.allocate(request, 1):
                     return False
-            cache.end_pass()
+            cache.end_step()
             if self._async:
-                # The output of the pass before comes in: it may fill a block.
+                # The output of the step before comes in: it may fill a block.
                 for place in due:
-                    cache.register(self._all[place], self._begun[place][0] + self.done)
+                    cache.register(self._all[place], self._start_counts[place][0] + self.done)
             del self._due[self.done]
             self.done += 1
             for place in due:
@@ -94,41 +104,45 @@ class Glide:
             self.done += 1
         return True
 
-    def _bring(self, place: int, passes: int) -> None:
-        sequence = self._all[place]
-        computed, known = self._begun[place]
-        sequence.computed, sequence.known = computed + passes, known + passes
+    def _set_counts(self, place: int, steps: int) -> None:
+        request = self._all[place]
+        computed, known = self._start_counts[place]
+        request.num_computed_tokens, request.num_tokens = computed + steps, known + steps
 
     def settle(self) -> None:
-        """Let the requests know what the passes did."""
-        for place, sequence in enumerate(self._all):
-            self._bring(place, self.done)
+        """Let the requests know what the steps did."""
+        for place, request in enumerate(self._all):
+            self._set_counts(place, self.done)
             if self.done:
-                sequence.alone_preempted = 0
+                request.alone_preempted = 0
 
-    def last(self) -> Pass:
-        """The last pass, as it is while its output is on its way."""
-        return Pass(work=[Work(sequence, 1, True) for sequence in self._all])
+    def last(self) -> SchedulerOutput:
+        """The last step, as it is while its output is on its way."""
+        return SchedulerOutput(
+            scheduled=[ScheduledTokens(request, 1, True) for request in self._all]
+        )
 
 
-class _Read:
-    """What attention of one reach costs in each pass: all tokens so far, or the last ``tokens``."""
+class _AttentionRead:
+    """What attention of one reach costs in each step: all tokens so far, or the last ``tokens``."""
 
-    def __init__(self, context_ps: int, tokens: int | None, begun: list[tuple[int, int]]) -> None:
+    def __init__(
+        self, context_ps: int, tokens: int | None, start_counts: list[tuple[int, int]]
+    ) -> None:
         self.context_ps = context_ps
         self.tokens = tokens or 0
-        self.count = len(begun)
-        lengths = sorted((computed + 1 for computed, _ in begun), reverse=True)
+        self.count = len(start_counts)
+        lengths = sorted((computed + 1 for computed, _ in start_counts), reverse=True)
         self._total = sum(lengths)
         self._lengths = lengths if tokens is not None else None
         self._sums = list(accumulate(lengths, initial=0))
-        # In how many passes each has as many as it looks back on, the longest first.
+        # In how many steps each has as many as it looks back on, the longest first.
         self._full = [self.tokens - length for length in lengths]
 
-    def at(self, passes: int) -> int:
-        """Picoseconds after so many passes."""
+    def at(self, steps: int) -> int:
+        """Picoseconds after so many steps."""
         if self._lengths is None:
-            return self.context_ps * (self._total + self.count * passes)
-        full = bisect_right(self._full, passes)
-        growing = self._total - self._sums[full] + (self.count - full) * passes
+            return self.context_ps * (self._total + self.count * steps)
+        full = bisect_right(self._full, steps)
+        growing = self._total - self._sums[full] + (self.count - full) * steps
         return self.context_ps * (growing + full * self.tokens)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from kvroom.kvcache.extents import Holding
-from kvroom.kvcache.tokens import BlockHashes
-from kvroom.simulator.live import Live
+from kvroom.kvcache.extents import RequestExtents
+from kvroom.kvcache.request import ServedRequest
 from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, in_order
 from kvroom.workloads.synthetic import ONE, Synthetic
 
@@ -27,7 +26,7 @@ class Naming:
         whole = hash_tokens is not None and hash_tokens % block_tokens == 0
         self.unit = hash_tokens // block_tokens if hash_tokens and whole else 1
 
-    def holding(self, request: Request) -> Holding | None:
+    def extents(self, request: Request) -> RequestExtents | None:
         """What ``request`` can share; None where nothing is known of what it holds."""
         prefix, size, tokens = request.prefix, self.block_tokens, request.input_tokens
         names: Sequence[int]
@@ -37,7 +36,7 @@ class Naming:
             case HashIds():
                 if prefix.tokens == self.unit * size:
                     names = list(prefix.ids)
-                    return Holding(names, min(tokens // size, len(names) * self.unit))
+                    return RequestExtents(names, min(tokens // size, len(names) * self.unit))
                 names = prefix.block_keys(size, tokens)
             case TokenIds():
                 tokens += len(prefix.answer or ())
@@ -45,7 +44,7 @@ class Naming:
             case TokenRuns():
                 tokens += request.output_tokens
                 names = last_ids(prefix, size) if self.numbered else prefix.block_keys(size, tokens)
-        return Holding(names, min(tokens // size, len(names)))
+        return RequestExtents(names, min(tokens // size, len(names)))
 
 
 def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
@@ -57,32 +56,6 @@ def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
         names += ids
         left += len(ids) * block_tokens - count
     return names
-
-
-PLACE_BITS = 40
-PLACES = (1 << PLACE_BITS) - 1
-"""The low bits of a block's name among ``LiveHashes``: its place in its request."""
-
-
-class LiveHashes(BlockHashes):
-    """The names of a request's blocks one by one, as rules that go block by block take them: those that
-    it shares, then its own."""
-
-    def __init__(self, live: Live, unit: int) -> None:
-        super().__init__((), 1)
-        self._live = live
-        self._unit = unit
-
-    def first(self, count: int) -> list[int]:
-        """The first ``count`` of them at least."""
-        made, held, unit = self._made, self._live.held, self._unit
-        named = held.named if held is not None else 0
-        for place in range(len(made), count):
-            if held is not None and place < named:
-                made.append(held.names[place // unit] << PLACE_BITS | place)
-            else:
-                made.append(-((self._live.index + 1) << PLACE_BITS | place))
-        return made
 
 
 class Feed:
@@ -117,48 +90,45 @@ class Feed:
             self._users > 0 or source.turns != ONE or source.agent != ONE
         )
 
-    def __iter__(self) -> Iterator[Live]:
+    def __iter__(self) -> Iterator[ServedRequest]:
         if not self.waits:
-            for request in in_order(self._source):
-                yield self._live(request, request.arrival_ps)
+            for row in in_order(self._source):
+                yield self._served(row, row.arrival_ps)
             return
         first = islice(self._sessions, self._users) if self._users else self._sessions
         for session in first:
-            yield self._begun(session, session[0].arrival_ps)
+            yield self._first_of(session, session[0].arrival_ps)
 
-    def follow(self, live: Live, now: int) -> Live | None:
-        """Who comes because ``live`` is done or dropped: the next of its session, or of a closed loop."""
-        rest = live.session
-        request = None if rest is None or live.first_ps < 0 else next(rest, None)
-        if request is not None:
-            after = self._live(request, now + request.think_ps)
+    def follow(self, request: ServedRequest, now: int) -> ServedRequest | None:
+        """Who comes because ``request`` is done or dropped: the next of its session, or of a closed loop."""
+        rest = request.session
+        row = None if rest is None or request.first_token_ps < 0 else next(rest, None)
+        if row is not None:
+            after = self._served(row, now + row.think_ps)
             after.session = rest
         elif self._users:
             session = next(self._sessions, None)
             if session is None:
                 return None
-            after = self._begun(session, now)
+            after = self._first_of(session, now)
         else:
             return None
-        after.place = live.place
+        after.replica = request.replica
         return after
 
-    def _begun(self, session: tuple[Request, ...], arrival_ps: int) -> Live:
-        live = self._live(session[0], arrival_ps)
+    def _first_of(self, session: tuple[Request, ...], arrival_ps: int) -> ServedRequest:
+        request = self._served(session[0], arrival_ps)
         if len(session) > 1:
-            live.session = iter(session[1:])
-        return live
+            request.session = iter(session[1:])
+        return request
 
-    def _live(self, request: Request, arrival_ps: int) -> Live:
-        naming = self.naming
-        live = Live(
-            self.count,
-            arrival_ps,
-            request.input_tokens,
-            request.output_tokens,
-            naming.holding(request) if naming and request.prefix is not None else None,
-        )
-        live.priority = request.priority
-        live.chat = request.session
+    def _served(self, row: Request, arrival_ps: int) -> ServedRequest:
+        request = ServedRequest(self.count, arrival_ps, row.input_tokens, row.output_tokens)
+        if self.naming and row.prefix is not None:
+            request.extents = self.naming.extents(row)
+        if row.priority:
+            request.priority = row.priority
+        if row.session is not None:
+            request.session_id = row.session
         self.count += 1
-        return live
+        return request

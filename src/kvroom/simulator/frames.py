@@ -1,4 +1,4 @@
-"""A simulation as pictures: after each pass who holds which block, who came, ran, waited, was done.
+"""A simulation as pictures: after each step who holds which block, who came, ran, waited, was done.
 
 Frames are told as differences from the one before, read off the block pool and the queues themselves.
 """
@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvroom.engines.scheduler import Pass
-from kvroom.engines.vllm.scheduler import Scheduler
-from kvroom.kvcache.request import Sequence
+from kvroom.engines.paged.scheduler import Scheduler
+from kvroom.engines.scheduler import SchedulerOutput
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, StepClock
-from kvroom.simulator.live import Follow, Live
-from kvroom.simulator.loop import Stepper
 from kvroom.simulator.metrics import Outcome
+from kvroom.simulator.step_engine import StepEngine
+from kvroom.simulator.stream import Follow
 
 FREE, KEPT, SHARED = 0, -1, -2
 """Owners that are no request: nobody; nobody, but its tokens can still be found; more than one request.
@@ -25,7 +25,7 @@ A request is its number, from 1."""
 
 @dataclass(slots=True)
 class Frame:
-    """What changed until a pass was scheduled, and when that pass runs.
+    """What changed until a step was scheduled, and when that step runs.
 
     ``blocks``: runs of changed blocks as first block, how many, their owner. Requests are told by number:
     ``came`` to the queue, ``admitted`` from it, ``preempted`` back to it, ``done``, ``dropped`` (they can
@@ -81,22 +81,22 @@ def _seconds(ps: int) -> float:
     return round(ps / PS_PER_S, 6)
 
 
-class Recording(Stepper):
-    """A Stepper over vLLM's rules that tells a Frame a pass, and a last one when it has come to rest."""
+class FrameRecorder(StepEngine):
+    """A StepEngine over vLLM's rules that tells a Frame a step, and a last one when it has come to rest."""
 
     def __init__(
         self,
         scheduler: Scheduler,
         clock: StepClock,
         outcome: Outcome,
-        sequence: Callable[[Live], Sequence],
         *,
         follow: Follow | None = None,
         clocks: Mapping[int, StepClock] | None = None,
+        unit: int = 1,
         tell: Callable[[Frame], None],
     ) -> None:
-        super().__init__(scheduler, clock, outcome, sequence, follow=follow, clocks=clocks)
-        self.glides = None  # every pass is a picture
+        super().__init__(scheduler, clock, outcome, follow=follow, clocks=clocks, unit=unit)
+        self.decode_runs = False  # every step is a picture
         self.tell = tell
         self._scheduler = scheduler
         self._owners = [FREE] * scheduler.cache.pool.total
@@ -104,49 +104,53 @@ class Recording(Stepper):
         self._again: set[int] = set()  # indices of the preempted, while they wait
 
     def rest(self) -> None:
-        """Tell what has changed since the last pass."""
+        """Tell what has changed since the last step."""
         self._frame.start_ps = self._frame.end_ps = max(self.end, self.decide)
         self._tell()
 
-    def _queue(self, live: Live) -> None:
-        self._frame.came.append(live.index + 1)
-        super()._queue(live)
+    def enqueue(self, request: ServedRequest) -> None:
+        """Note who comes."""
+        self._frame.came.append(request.index + 1)
+        super().enqueue(request)
 
-    def _drop(self, index: int) -> None:
-        self._frame.dropped.append(index + 1)
-        self._again.discard(index)
-        super()._drop(index)
+    def drop(self, request: ServedRequest) -> None:
+        """Note who can never be served."""
+        self._frame.dropped.append(request.index + 1)
+        self._again.discard(request.index)
+        super().drop(request)
 
-    def _scheduled(self, made: Pass) -> None:
-        frame = self._frame
-        frame.admitted += [sequence.index + 1 for sequence, _, _ in made.admitted]
-        frame.preempted += [sequence.index + 1 for sequence in made.preempted]
-        self._again.difference_update(sequence.index for sequence, _, _ in made.admitted)
-        self._again.update(sequence.index for sequence in made.preempted)
-        start = max(self.decide, self.end)
-        super()._scheduled(made)
-        if made.work:
-            frame.start_ps, frame.end_ps = start, self.end
-            self._tell()
+    def schedule(self) -> SchedulerOutput:
+        """Note who is admitted and preempted."""
+        frame, output = self._frame, super().schedule()
+        frame.admitted += [request.index + 1 for request, _, _ in output.admitted]
+        frame.preempted += [request.index + 1 for request in output.preempted]
+        self._again.difference_update(request.index for request, _, _ in output.admitted)
+        self._again.update(request.index for request in output.preempted)
+        return output
 
-    def delivered(self, done: Pass, finished: list[Sequence], over: int) -> None:
-        """Note who got a token in a pass, and who is done."""
+    def begin(self, output: SchedulerOutput, start: int, end: int) -> None:
+        """Tell how things stand in a step."""
+        super().begin(output, start, end)
+        self._frame.start_ps, self._frame.end_ps = start, end
+        self._tell()
+
+    def report(self, output: SchedulerOutput, finished: list[ServedRequest], end: int) -> None:
+        """Note who got a token in a step, and who is done."""
         frame = self._frame
         gaps: Counter[int] = Counter()
-        begun: list[Live] = []
-        for work in done.work:
-            live = self.running.get(work.sequence.index)
-            if not work.samples or live is None:
+        first: list[ServedRequest] = []
+        for request, _, samples, _ in output.scheduled:
+            if not samples or request.index not in self.requests:
                 continue
-            if live.first_ps < 0:
-                begun.append(live)
+            if request.first_token_ps < 0:
+                first.append(request)
             else:
-                gaps[over - live.token_ps] += 1
+                gaps[end - request.last_token_ps] += 1
         frame.gaps += sorted(gaps.items())
-        frame.done += [sequence.index + 1 for sequence in finished]
-        self._again.difference_update(sequence.index for sequence in finished)
-        super().delivered(done, finished, over)
-        frame.first += [(live.index + 1, live.first_ps - live.arrival_ps) for live in begun]
+        frame.done += [request.index + 1 for request in finished]
+        self._again.difference_update(request.index for request in finished)
+        super().report(output, finished, end)
+        frame.first += [(r.index + 1, r.first_token_ps - r.arrival) for r in first]
 
     def _tell(self) -> None:
         frame, scheduler = self._frame, self._scheduler
@@ -168,9 +172,9 @@ class Recording(Stepper):
         references = pool.references
         found = [FREE if key is None else KEPT for key in pool.keys]
         found += [FREE] * (pool.total - len(found))
-        for sequence in self._scheduler.running:
-            number = sequence.index + 1
-            for table in sequence.tables:
+        for request in self._scheduler.running:
+            number = request.index + 1
+            for table in request.block_tables:
                 for block in table:
                     if block:
                         found[block] = number if references[block] == 1 else SHARED

@@ -7,10 +7,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from kvroom.simulator.live import Live
+from kvroom.kvcache.request import ServedRequest
 
 BINS = 65536
 """How finely runs of gaps are told apart before they are counted one by one."""
@@ -101,28 +100,7 @@ class Gaps:
         return low
 
 
-class Serving(Protocol):
-    """What a time line tells of an engine."""
-
-    end: int
-
-    @property
-    def running_count(self) -> int:
-        """Requests that hold blocks."""
-        ...
-
-    @property
-    def waiting_count(self) -> int:
-        """Requests in the queue."""
-        ...
-
-    @property
-    def blocks_in_use(self) -> int:
-        """Blocks held by requests."""
-        ...
-
-
-class Limits(NamedTuple):
+class RequestLimits(NamedTuple):
     """What a good request keeps to, picoseconds: to its first token, a token after it, in all."""
 
     ttft_ps: float
@@ -136,9 +114,9 @@ class Outcome:
     def __init__(
         self,
         *,
-        limits: Limits | None = None,
-        on_over: Callable[[Live, int | None], None] | None = None,
-        passage_ps: Callable[[Live], int] | None = None,
+        limits: RequestLimits | None = None,
+        on_over: Callable[[ServedRequest, int | None], None] | None = None,
+        passage_ps: Callable[[ServedRequest], int] | None = None,
     ) -> None:
         self.gaps = Gaps()
         self.ttft_ps = array("q")
@@ -166,35 +144,35 @@ class Outcome:
         self.drafted_tokens += drafts
         self.gained_tokens += gained
 
-    def admitted(self, live: Live, cached_tokens: int) -> None:
+    def admitted(self, request: ServedRequest, cached_tokens: int) -> None:
         """A request's first tokens are scheduled, so many of its prompt found cached."""
-        if not live.seen:
-            live.seen = True
-            live.cached_tokens = cached_tokens
-            self.prompt_tokens += live.prompt
+        if not request.seen:
+            request.seen = True
+            request.num_cached_tokens = cached_tokens
+            self.prompt_tokens += request.num_prompt_tokens
             self.cached_tokens += cached_tokens
 
-    def first(self, live: Live) -> None:
+    def first(self, request: ServedRequest) -> None:
         """A request got its first token."""
         if self.passage_ps:
-            live.late_ps = self.passage_ps(live)
-            live.first_ps += live.late_ps
-        self.ttft_ps.append(live.first_ps - live.arrival_ps)
+            request.pipeline_ps = self.passage_ps(request)
+            request.first_token_ps += request.pipeline_ps
+        self.ttft_ps.append(request.first_token_ps - request.arrival)
 
-    def done(self, live: Live, end: int) -> None:
+    def done(self, request: ServedRequest, end: int) -> None:
         """A request got its last token at ``end``."""
-        end += live.late_ps
-        spent = end - live.arrival_ps
+        end += request.pipeline_ps
+        spent = end - request.arrival
         self.e2e_ps.append(spent)
-        tokens = live.total - live.prompt
+        tokens = request.final_tokens - request.num_prompt_tokens
         self.output_tokens += tokens
         tpot = 0.0
         if tokens > 1:
-            tpot = (end - live.first_ps) / (tokens - 1)
+            tpot = (end - request.first_token_ps) / (tokens - 1)
             self.tpot_ps.append(tpot)
         limits = self.limits
         if limits is None or (
-            live.first_ps - live.arrival_ps <= limits.ttft_ps
+            request.first_token_ps - request.arrival <= limits.ttft_ps
             and tpot <= limits.tpot_ps
             and spent <= limits.e2e_ps
         ):
@@ -202,11 +180,11 @@ class Outcome:
         if end > self.last_ps:  # noqa: PLR1730 (a call costs more)
             self.last_ps = end
         if self.on_over:
-            self.on_over(live, end)
+            self.on_over(request, end)
 
-    def drop(self, live: Live, now: int) -> None:
+    def drop(self, request: ServedRequest, now: int) -> None:
         """A request can never be served."""
         self.dropped += 1
         self.last_ps = max(self.last_ps, now)
         if self.on_over:
-            self.on_over(live, None)
+            self.on_over(request, None)

@@ -23,21 +23,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from math import inf, sqrt
 
 from kvroom.answer.plan import Room
+from kvroom.engines import serving_rules
 from kvroom.engines.base import EngineAnswer
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError
-from kvroom.scenario.scenario import Workload
+from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.engines import played
-from kvroom.simulator.script import Engine, Group
-from kvroom.workloads.distributions import Fixed
-from kvroom.workloads.synthetic import Synthetic, of_workload
+from kvroom.workloads.synthetic import of_workload
 
-DRAWS = 256
-"""Requests that stand for a workload whose lengths differ."""
 PARTS = 4
 """Stretches of a decode at whose middles blocks that do not simply grow are counted."""
 OFF = 0.05
@@ -57,38 +53,38 @@ def expected_room(
     if workload.input_tokens is None and workload.input is None:
         return Room(), Room()
     try:
-        rules = played(d, answer)
+        rules = serving_rules(d, answer)
         # When they come does not matter here.
         made = of_workload(
             replace(workload, arrivals=workload.arrivals or "once", requests_per_s=None)
         )
     except KvroomError:
         return Room(), Room()
-    engine = rules.engine
-    limit = engine.settings.max_model_len
+    setup = rules.setup
+    limit = setup.config.max_model_len
     lengths = [
-        (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in _lengths(made) if i < limit
+        (min(i, limit - 1), max(1, min(o, limit - i))) for i, o in made.lengths() if i < limit
     ]
     if not lengths:
         return Room(), Room()
     capacity = answer.capacity
     limited = capacity is not None and capacity.max_running_requests is not None
-    most = engine.settings.max_num_seqs if limited else inf
-    usable = engine.num_gpu_blocks - 1
-    ahead = rules.passes_in_flight - 1
-    held, varies = held_blocks(engine, lengths, ahead)
-    head = waiting_blocks(engine, lengths)
-    tokens = engine.settings.max_num_batched_tokens if limited else inf
+    most = setup.config.max_num_seqs if limited else inf
+    usable = setup.num_gpu_blocks - 1
+    ahead = rules.steps_in_flight - 1
+    held, varies = held_blocks(setup, lengths, ahead)
+    head = waiting_blocks(setup, lengths)
+    tokens = setup.config.max_num_batched_tokens if limited else inf
     alone = min(max(0.0, usable - head) / held, _in_step(lengths, tokens))
     shared, own_held = alone, held
     prefix = made.prefix
-    if prefix.tokens and engine.enable_prefix_caching:
-        once = sum(prefix.tokens // g.block_size for g in engine.groups if g.type == "full")
-        kept = prefix.tokens // engine.groups[0].block_size * engine.groups[0].block_size
+    if prefix.tokens and setup.enable_prefix_caching:
+        once = sum(prefix.tokens // g.block_size for g in setup.groups if g.type == "full")
+        kept = prefix.tokens // setup.groups[0].block_size * setup.groups[0].block_size
         rest, left = held - once, usable - prefix.groups * once
         own = [(max(1, p - kept), o) for p, o in lengths]
         if rest > 0 and left > 0:
-            room = max(0.0, left - waiting_blocks(engine, own)) / rest
+            room = max(0.0, left - waiting_blocks(setup, own)) / rest
             room = min(room, _in_step(own, tokens))
             if room > alone:
                 shared, own_held = room, rest
@@ -106,36 +102,29 @@ def _banded(requests: float, varies: float, most: float) -> Room:
     return Room(requests=min(most, requests), low=min(most, low), high=min(most, high))
 
 
-def _lengths(made: Synthetic) -> Iterable[tuple[int, int]]:
-    varied = [made.input, made.output, made.turns, made.agent]
-    if all(isinstance(each, Fixed) for each in varied) and made.turns.mean == made.agent.mean == 1:
-        return [(made.prefix.tokens + round(made.input.mean), round(made.output.mean))]
-    return ((r.input_tokens, r.output_tokens) for r in islice(made, DRAWS))
-
-
 def held_blocks(
-    engine: Engine, lengths: Sequence[tuple[int, int]], ahead: int
+    setup: SchedulerSetup, lengths: Sequence[tuple[int, int]], ahead: int
 ) -> tuple[float, float]:
     """Blocks that a running request holds on average and their standard deviation, requests of these
     lengths coming one as often as the other; each keeps its blocks ``ahead`` steps longer than it runs."""
     weight = total = even = squares = 0.0
     for prompt, answer in lengths:
-        # Its own passes (a prompt begins anywhere in a step's tokens), then a step a token after the first.
-        passes = 1 + prompt / engine.settings.max_num_batched_tokens
+        # Its own steps (a prompt begins anywhere in a step's tokens), then a step a token after the first.
+        steps_of_prompt = 1 + prompt / setup.config.max_num_batched_tokens
         steps = answer - 1
-        first, last = _blocks(engine.groups, prompt), _blocks(engine.groups, prompt + steps)
-        total += passes * first + sum(_grown(g, prompt, steps) for g in engine.groups)
+        first, last = _blocks(setup.groups, prompt), _blocks(setup.groups, prompt + steps)
+        total += steps_of_prompt * first + sum(_grown(g, prompt, steps) for g in setup.groups)
         total += ahead * last
         # The deviation is that of what grows evenly from first to last.
-        even += passes * first + steps * (first + last) / 2
-        squares += passes * first**2 + steps * (first**2 + first * last + last**2) / 3
-        weight += passes + steps
+        even += steps_of_prompt * first + steps * (first + last) / 2
+        squares += steps_of_prompt * first**2 + steps * (first**2 + first * last + last**2) / 3
+        weight += steps_of_prompt + steps
     return total / weight, sqrt(max(0.0, squares / weight - (even / weight) ** 2))
 
 
-def waiting_blocks(engine: Engine, lengths: Sequence[tuple[int, int]]) -> float:
+def waiting_blocks(setup: SchedulerSetup, lengths: Sequence[tuple[int, int]]) -> float:
     """Blocks that are free on average because the prompt that waits needs more: half of it."""
-    needs = [_blocks(engine.groups, prompt) for prompt, _ in lengths]
+    needs = [_blocks(setup.groups, prompt) for prompt, _ in lengths]
     total = sum(needs)
     return sum(n * n for n in needs) / total / 2 if total else 0.0
 
@@ -147,11 +136,11 @@ def _in_step(lengths: Sequence[tuple[int, int]], tokens: float) -> float:
     return tokens * stays / sum(p + o - 1 for p, o in lengths)
 
 
-def _blocks(groups: Iterable[Group], tokens: int) -> float:
+def _blocks(groups: Iterable[GroupSpec], tokens: int) -> float:
     return sum(_group_blocks(g, tokens) for g in groups)
 
 
-def _grown(g: Group, prompt: int, steps: int) -> float:
+def _grown(g: GroupSpec, prompt: int, steps: int) -> float:
     """Blocks times steps of a decode of ``steps`` from ``prompt`` tokens on."""
     if g.type == "full":
         return _upto(prompt + steps, g.block_size) - _upto(prompt, g.block_size)
@@ -165,7 +154,7 @@ def _upto(tokens: int, size: int) -> int:
     return size * whole * (whole + 1) // 2 + rest * (whole + 1)
 
 
-def _group_blocks(g: Group, tokens: int) -> float:
+def _group_blocks(g: GroupSpec, tokens: int) -> float:
     size = g.block_size
     match g.type:
         case "full":

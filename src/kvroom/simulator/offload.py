@@ -18,15 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kvroom.kvcache.connector import Brought
+from kvroom.kvcache.connector import RemoteHit
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import StepClock
-from kvroom.simulator.links import READ, WRITE, Link
-from kvroom.simulator.live import Live
 from kvroom.simulator.tier_store import Store
+from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 
 
 @dataclass(kw_only=True)
-class Level:
+class OffloadLevel:
     """A tier as one engine gets at it.
 
     ``links`` are what its transfers to and from the GPUs go through, the tier's own last. ``back``: it is
@@ -36,7 +36,7 @@ class Level:
 
     name: str
     store: Store
-    links: tuple[Link, ...]
+    links: tuple[TransferQueue, ...]
     latency_ps: int = 0
     back: bool = False
     inclusive: bool = True
@@ -48,7 +48,7 @@ class Level:
     waits_ps: array[int] = field(default_factory=lambda: array("q"))
 
 
-class Run(NamedTuple):
+class PageRun(NamedTuple):
     """Pages ``first … last`` of a request that one level holds: ``blocks`` of them to move, written by
     ``ready_ps``; they end at ``tokens``."""
 
@@ -64,13 +64,13 @@ Wanted = dict[int, tuple[int, int]]
 """By level: blocks to read, and when the last of them is written."""
 
 
-def _want(wanted: Wanted, run: Run) -> None:
+def _want(wanted: Wanted, run: PageRun) -> None:
     blocks, written = wanted.get(run.level, (0, 0))
     wanted[run.level] = (blocks + run.blocks, max(written, run.ready_ps))
 
 
-class Tiers:
-    """``bring.Bringer`` and ``bring.Notices`` of one engine over ``levels``, the nearest first.
+class OffloadConnector:
+    """The ``KVConnector`` and ``KVEvents`` of one engine over ``levels``, the nearest first.
 
     ``layers`` of the model take equally long to come in; ``batch_tokens`` is what a step computes at most.
     ``engine`` of ``engines`` that may share a level keeps its unnamed pages apart from the others'.
@@ -78,7 +78,7 @@ class Tiers:
 
     def __init__(
         self,
-        levels: Sequence[Level],
+        levels: Sequence[OffloadLevel],
         clock: StepClock,
         *,
         block_tokens: int,
@@ -101,48 +101,52 @@ class Tiers:
         self._engines = engines
         self._filled = self._evicted = 0  # unnamed blocks that make no page yet
         self._nothing = clock.mixed_ps(0, 0, 0)
-        self.hears_evictions = self.levels[0].back
+        self.wants_removed = self.levels[0].back
 
     # Bringing
 
-    def offer(self, live: Live, now: int, found: int, limit: int) -> Brought | None:
-        """As ``Bringer.offer``: the pages after those found on the GPU, as far as fetching them pays."""
-        runs = self._runs(live, found, limit)
+    def lookup(
+        self, request: ServedRequest, now: int, cached_tokens: int, limit_tokens: int
+    ) -> RemoteHit | None:
+        """As ``KVConnector.lookup``: the pages after those found on the GPU, as far as fetching them pays."""
+        runs = self._runs(request, cached_tokens, limit_tokens)
         if not runs:
             return None
         end = runs[-1].tokens
-        best, chosen = self.computing_ps(found, end), 0
+        best, chosen = self.computing_ps(cached_tokens, end), 0
         ready = now
         wanted: Wanted = {}
         for count, run in enumerate(runs, 1):
             _want(wanted, run)
-            waited = self._hidden(live, self._ends(wanted, now), now, run.tokens)
+            waited = self._hidden(request, self._ends(wanted, now), now, run.tokens)
             cost = waited - now + self.computing_ps(run.tokens, end)
             if cost <= best:
                 best, chosen, ready = cost, count, waited
         if not chosen:
             return None
-        return Brought(runs[chosen - 1].tokens, ready, runs[:chosen])
+        return RemoteHit(runs[chosen - 1].tokens, ready, runs[:chosen])
 
-    def admitted(self, live: Live, now: int, found: int, brought: Brought | None) -> None:
-        """As ``Bringer.admitted``: what was offered begins to move."""
+    def allocated(
+        self, request: ServedRequest, now: int, cached_tokens: int, hit: RemoteHit | None
+    ) -> None:
+        """As ``KVConnector.allocated``: what was found begins to move."""
         self.last_ps = now
-        first = not live.preemptions
+        first = not request.num_preemptions
         if first:
-            self.gpu_tokens += found
-            self.prompt_tokens += live.prompt
-        if live.held is None:
+            self.gpu_tokens += cached_tokens
+            self.prompt_tokens += request.num_prompt_tokens
+        if request.extents is None:
             return
-        names, size = live.held.names, self.unit * self.block_tokens
-        on_gpu = names[: found // size]
+        names, size = request.extents.names, self.unit * self.block_tokens
+        on_gpu = names[: cached_tokens // size]
         if on_gpu:
             self._through(on_gpu)  # what was evicted there meanwhile is written once more
-        if brought is not None and isinstance(brought.note, list):
+        if hit is not None and isinstance(hit.note, list):
             wanted: Wanted = {}
-            for run in brought.note:
+            for run in hit.note:
                 _want(wanted, run)
             ends = self._ends(wanted, now, begin=True)
-            for run in brought.note:
+            for run in hit.note:
                 level = self.levels[run.level]
                 level.read_blocks += run.blocks
                 if first:
@@ -151,12 +155,12 @@ class Tiers:
             for place, end in ends.items():
                 self.levels[place].waits_ps.append(end - now)
 
-    def _runs(self, live: Live, found: int, limit: int) -> list[Run]:
-        held, size = live.held, self.unit * self.block_tokens
+    def _runs(self, request: ServedRequest, found: int, limit: int) -> list[PageRun]:
+        held, size = request.extents, self.unit * self.block_tokens
         if held is None:
             return []
         last = min(-(-limit // size), held.named // self.unit)
-        runs: list[Run] = []
+        runs: list[PageRun] = []
         place = found // size
         tokens, blocks = found, self.block_tokens
         while place < last and tokens < limit:
@@ -168,11 +172,11 @@ class Tiers:
             more = (upto - tokens) // blocks
             if runs and runs[-1].level == at:
                 run = runs[-1]
-                runs[-1] = Run(
+                runs[-1] = PageRun(
                     at, run.first, place, run.blocks + more, upto, max(run.ready_ps, written)
                 )
             else:
-                runs.append(Run(at, place, place, more, upto, written))
+                runs.append(PageRun(at, place, place, more, upto, written))
             tokens = upto
             place += 1
         return runs
@@ -201,10 +205,10 @@ class Tiers:
             ends[place] = end + level.latency_ps
         return ends
 
-    def _hidden(self, live: Live, ends: dict[int, int], now: int, tokens: int) -> int:
+    def _hidden(self, request: ServedRequest, ends: dict[int, int], now: int, tokens: int) -> int:
         """Until when a request waits for what is there at ``ends``: layer by layer, a prompt's first chunk
         is computed while the next layers come in, so of both the shorter part is hidden but for a layer."""
-        count = min(self.batch_tokens, live.known - tokens)
+        count = min(self.batch_tokens, request.num_tokens - tokens)
         ready = now
         for place, end in ends.items():
             wait = end - now
@@ -215,7 +219,7 @@ class Tiers:
             ready = max(ready, now + wait)
         return ready
 
-    def alone_ps(self, level: Level, tokens: int) -> int:
+    def alone_ps(self, level: OffloadLevel, tokens: int) -> int:
         """How long ``tokens`` take from ``level`` when nothing else is on its links."""
         blocks = tokens // self.block_tokens
         return level.latency_ps + max(link.takes_ps(blocks) for link in level.links)
@@ -241,8 +245,8 @@ class Tiers:
 
     # What the engine's cache tells
 
-    def filled(self, names: Sequence[int], blocks: int) -> None:
-        """As ``Notices.filled``: written through where a level is; nothing is above and in an exclusive
+    def stored(self, names: Sequence[int], blocks: int) -> None:
+        """As ``KVEvents.stored``: written through where a level is; nothing is above and in an exclusive
         one."""
         self._filled += blocks
         pages = [*names, *self._pages(self._filled)] if self._filled >= self.unit else names
@@ -260,8 +264,8 @@ class Tiers:
             if not level.back:
                 self._add(place, level.store.ordered(names))
 
-    def evicted(self, names: Sequence[int], blocks: int) -> None:
-        """As ``Notices.evicted``: they go to the first level, which is written back."""
+    def removed(self, names: Sequence[int], blocks: int) -> None:
+        """As ``KVEvents.removed``: they go to the first level, which is written back."""
         self._evicted += blocks
         pages = [*names, *self._pages(self._evicted)] if self._evicted >= self.unit else names
         self._evicted %= self.unit

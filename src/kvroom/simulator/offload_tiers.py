@@ -17,11 +17,11 @@ from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
 from kvroom.latency.clock import PS_PER_S, StepClock
 from kvroom.latency.traffic import smallest
-from kvroom.scenario.offload import TierAsked
+from kvroom.scenario.offload import OffloadTier
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.links import WRITE, Link
-from kvroom.simulator.offload import Level, Tiers
+from kvroom.simulator.offload import OffloadConnector, OffloadLevel
 from kvroom.simulator.tier_store import Store
+from kvroom.simulator.transfer_queue import WRITE, TransferQueue
 from kvroom.units import show_gib, show_rate, show_seconds
 
 GPUS_A_MACHINE = 8
@@ -44,13 +44,13 @@ class BlockBytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sized:
+class SizedTier:
     """A tier that is asked for, with the machine's figures where nothing else is said.
 
     ``bytes`` are those of one copy of the deployment that can be used (None: no limit).
     """
 
-    asked: TierAsked
+    asked: OffloadTier
     tier: Tier
     bytes: int | None
     warnings: tuple[str, ...] = ()
@@ -62,13 +62,13 @@ class Sized:
         return (self.tier.latency_s or 0.0) if own is None else own
 
 
-def sized(wanted: Iterable[TierAsked], machine: Machine) -> tuple[Sized, ...]:
+def sized(wanted: Iterable[OffloadTier], machine: Machine) -> tuple[SizedTier, ...]:
     """The tiers on ``machine``; those of no bytes are left out. KvroomError where a figure is missing."""
     found = [_sized(each, machine) for each in wanted]
     return tuple(each for each in found if each.bytes != 0)
 
 
-def _sized(wanted: TierAsked, machine: Machine) -> Sized:
+def _sized(wanted: OffloadTier, machine: Machine) -> SizedTier:
     tier = machine.tier(wanted.kind) or Tier(name=wanted.kind)
     if (tier.bytes_per_s if wanted.bytes_per_s is None else wanted.bytes_per_s) is None:
         why = f"{machine.device.name} has none apart from the GPU's own memory, or no known rate"
@@ -90,21 +90,21 @@ def _sized(wanted: TierAsked, machine: Machine) -> Sized:
             f"host: only {show_gib(pinned)} of {show_gib(size)} can be pinned: the rest keeps nothing"
         )
         size = pinned
-    return Sized(asked=wanted, tier=tier, bytes=size, warnings=tuple(said))
+    return SizedTier(asked=wanted, tier=tier, bytes=size, warnings=tuple(said))
 
 
-Common = dict[str, tuple[Store, Link]]
+Common = dict[str, tuple[Store, TransferQueue]]
 """By kind of tier: what all replicas share."""
 
 
 @dataclass(kw_only=True)
 class Plant:
-    """What equal engines have in common to make their ``Tiers``: sizes, rates, shared stores.
+    """What equal engines have in common to make their ``OffloadConnector``: sizes, rates, shared stores.
 
     ``engines`` is how many engines there are at most, of all plants that have ``common`` in common.
     """
 
-    tiers: tuple[Sized, ...]
+    tiers: tuple[SizedTier, ...]
     machine: Machine
     d: Deployment
     clock: StepClock
@@ -113,7 +113,7 @@ class Plant:
     batch_tokens: int
     engines: int = 1
     common: Common = field(default_factory=dict)
-    made: list[Tiers] = field(default_factory=list)
+    made: list[OffloadConnector] = field(default_factory=list)
 
     @property
     def block(self) -> BlockBytes:
@@ -125,9 +125,9 @@ class Plant:
         """Whether what one engine does matters to others."""
         return any(t.asked.shared for t in self.tiers)
 
-    def make(self, engine: int) -> Tiers:
+    def make(self, engine: int) -> OffloadConnector:
         """Empty tiers of one more engine, its number among all."""
-        tiers = Tiers(
+        tiers = OffloadConnector(
             self._levels(),
             self.clock,
             block_tokens=self.block_tokens,
@@ -140,10 +140,10 @@ class Plant:
         self.made.append(tiers)
         return tiers
 
-    def _levels(self) -> list[Level]:
+    def _levels(self) -> list[OffloadLevel]:
         dp = self.d.layout.dp
         above = self._above()
-        levels: list[Level] = []
+        levels: list[OffloadLevel] = []
         for t in self.tiers:
             kind = t.asked.kind
             if t.asked.shared:
@@ -157,7 +157,7 @@ class Plant:
             if kind == "host":
                 above = [link] if t.asked.bytes_per_s is not None else [*above, link]
             levels.append(
-                Level(
+                OffloadLevel(
                     name=kind,
                     store=store,
                     links=tuple(above if kind == "host" else [*above, link]),
@@ -170,24 +170,26 @@ class Plant:
             )
         return levels
 
-    def _above(self) -> list[Link]:
+    def _above(self) -> list[TransferQueue]:
         """What lies between the GPUs and the tiers: the link of each GPU to the host, host memory."""
         device, block = self.machine.device, self.block
         if device.unified_memory:
             return []
-        links: list[Link] = []
+        links: list[TransferQueue] = []
         if device.host_link is not None:
-            links.append(Link(int(device.host_link.bytes_per_s), block.gpu, duplex=True))
+            links.append(TransferQueue(int(device.host_link.bytes_per_s), block.gpu, duplex=True))
         host = self.machine.tier("host")
         if (
             host is not None
             and host.bytes_per_s
             and not any(t.asked.kind == "host" for t in self.tiers)
         ):
-            links.append(Link(_share(host.bytes_per_s, self.d.layout.dp), block.all, duplex=False))
+            links.append(
+                TransferQueue(_share(host.bytes_per_s, self.d.layout.dp), block.all, duplex=False)
+            )
         return links
 
-    def _own(self, t: Sized, dp: int) -> Link:
+    def _own(self, t: SizedTier, dp: int) -> TransferQueue:
         """The tier's own link. An adapter carries what its GPU stores; a rate that is given is that of
         one copy of the deployment, all GPUs together."""
         kind, given, block = t.asked.kind, t.asked.bytes_per_s, self.block
@@ -196,9 +198,9 @@ class Plant:
         adapters = kind == "network" and given is None
         size = block.gpu if adapters else block.all
         duplex = kind == "network" or (kind == "host" and given is not None)
-        return Link(_share(rate, 1 if kind == "network" else dp), size, duplex=duplex)
+        return TransferQueue(_share(rate, 1 if kind == "network" else dp), size, duplex=duplex)
 
-    def _store(self, t: Sized, dp: int) -> Store:
+    def _store(self, t: SizedTier, dp: int) -> Store:
         room = None if t.bytes is None else t.bytes // dp // (self.block.once * self.unit)
         return Store(room, t.asked.policy)
 
@@ -229,7 +231,7 @@ class Plant:
                     " more is written than its link carries, and a real engine would write less or wait"
                 )
 
-    def _too_slow(self, tiers: Tiers, level: Level) -> Iterable[str]:
+    def _too_slow(self, tiers: OffloadConnector, level: OffloadLevel) -> Iterable[str]:
         page = self.unit * self.block_tokens
         pages = self.d.context_tokens // page
 

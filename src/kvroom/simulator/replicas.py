@@ -11,19 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import TYPE_CHECKING
 
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
-from kvroom.simulator.fleet import Engine
-from kvroom.simulator.live import Live
-from kvroom.simulator.metrics import Limits, Outcome
+from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.router import Router
-
-if TYPE_CHECKING:
-    from kvroom.simulator.handover import Source
+from kvroom.simulator.timeline import ServingEngine
 
 
-class State(Enum):
+class ReplicaState(Enum):
     """How a replica stands."""
 
     OFF = "off"
@@ -39,14 +35,14 @@ class Replica:
     long it takes to start, how many blocks it has, and what became of it."""
 
     place: int
-    make: Callable[[int], Engine]
+    make: Callable[[int], ServingEngine]
     blocks: int
     cold_ps: int = 0
     kind: str = ""
     gpus: int = 1
     role: str = ""
-    state: State = State.OFF
-    engine: Engine | None = None
+    state: ReplicaState = ReplicaState.OFF
+    engine: ServingEngine | None = None
     requests: int = 0
     completed: int = 0
     prompt_tokens: int = 0
@@ -64,15 +60,15 @@ class Replica:
     @property
     def serves(self) -> bool:
         """Whether it works on requests."""
-        return self.state in (State.UP, State.DRAINING)
+        return self.state in (ReplicaState.UP, ReplicaState.DRAINING)
 
     def up(self) -> None:
         """It takes requests from now on, with an empty cache."""
-        self.state = State.UP
+        self.state = ReplicaState.UP
         self.engine = self.make(self.place)
         self.engine.strict = True
 
-    def off(self, now: int, state: State = State.OFF) -> None:
+    def off(self, now: int, state: ReplicaState = ReplicaState.OFF) -> None:
         """It is gone: its engine and its cache are no more."""
         self.note()
         self.state = state
@@ -91,65 +87,65 @@ class Replica:
         return self.on_ps + (max(0, end - self.since_ps) if self.since_ps >= 0 else 0)
 
 
-class Ledger(Outcome):
+class ClusterOutcome(Outcome):
     """An Outcome that also keeps what each replica did, and tells whom it concerns."""
 
     def __init__(
         self,
         replicas: Sequence[Replica],
         *,
-        limits: Limits | None = None,
-        on_over: Callable[[Live, int | None], None] | None = None,
-        passage_ps: Callable[[Live], int] | None = None,
+        limits: RequestLimits | None = None,
+        on_over: Callable[[ServedRequest, int | None], None] | None = None,
+        passage_ps: Callable[[ServedRequest], int] | None = None,
     ) -> None:
         super().__init__(limits=limits, on_over=on_over, passage_ps=passage_ps)
         self.replicas = replicas
-        self.tell: dict[int, Router] = {}
+        self.routers: dict[int, Router] = {}
         """By place: the router that wants to know what goes on there."""
-        self.on_computed: Callable[[Live, int], None] | None = None
+        self.on_prefilled: Callable[[ServedRequest, int], None] | None = None
         """Told of each request whose prompt is computed and which goes on elsewhere."""
-        self.release: Callable[[Source, int], None] | None = None
-        """Told of each computed prompt that nobody will fetch."""
+        self.on_drop: Callable[[ServedRequest, int], None] | None = None
+        """Told of each request that can never be served."""
 
-    def admitted(self, live: Live, cached_tokens: int) -> None:
+    def admitted(self, request: ServedRequest, cached_tokens: int) -> None:
         """A request's first tokens are scheduled."""
-        if not live.seen:
-            replica = self.replicas[live.place]
-            replica.prompt_tokens += live.prompt
+        if not request.seen:
+            replica = self.replicas[request.replica]
+            replica.prompt_tokens += request.num_prompt_tokens
             replica.cached_tokens += cached_tokens
-        if live.goal:
-            engine = self.replicas[live.place].engine
+        if request.decode_final_tokens:
+            engine = self.replicas[request.replica].engine
             if engine is not None:
-                live.begun_ps = max(engine.decide, engine.end)
-        super().admitted(live, cached_tokens)
+                request.prefill_start_ps = max(engine.decide, engine.end)
+        super().admitted(request, cached_tokens)
 
-    def first(self, live: Live) -> None:
+    def first(self, request: ServedRequest) -> None:
         """A request got its first token."""
-        super().first(live)
-        router = self.tell.get(live.place)
+        super().first(request)
+        router = self.routers.get(request.replica)
         if router is not None:
-            router.books.heard(live.first_ps, live, over=False)
+            router.loads.heard(request.first_token_ps, request, over=False)
 
-    def done(self, live: Live, end: int) -> None:
+    def done(self, request: ServedRequest, end: int) -> None:
         """A request got its last token, here at least."""
-        if live.goal and self.on_computed is not None:
-            self.on_computed(live, end)
+        if request.decode_final_tokens and self.on_prefilled is not None:
+            self.on_prefilled(request, end)
         else:
-            super().done(live, end)
-        self.replicas[live.place].completed += 1
-        self._over(live, end)
+            super().done(request, end)
+        self.replicas[request.replica].completed += 1
+        self._over(request, end)
 
-    def drop(self, live: Live, now: int) -> None:
+    def drop(self, request: ServedRequest, now: int) -> None:
         """A request can never be served."""
-        super().drop(live, now)
-        if live.source is not None and self.release is not None:
-            self.release(live.source, now)
-        self._over(live, now)
+        super().drop(request, now)
+        if self.on_drop is not None:
+            self.on_drop(request, now)
+        self._over(request, now)
 
-    def _over(self, live: Live, end: int) -> None:
-        router = self.tell.get(live.place)
+    def _over(self, request: ServedRequest, end: int) -> None:
+        router = self.routers.get(request.replica)
         if router is not None:
-            router.books.heard(end, live, over=True)
+            router.loads.heard(end, request, over=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,15 +167,17 @@ class Autoscale:
 
     def change(self, replicas: Sequence[Replica], now: int, changed_ps: int) -> int:
         """+1, −1 or 0 replicas, when the last change was at ``changed_ps`` (−1: never)."""
-        there = [r for r in replicas if r.state in (State.UP, State.STARTING)]
+        there = [r for r in replicas if r.state in (ReplicaState.UP, ReplicaState.STARTING)]
         if len(there) < self.least:
             return 1
         if changed_ps >= 0 and now < changed_ps + self.cool_down_ps:
             return 0
-        engines = [r.engine for r in replicas if r.state is State.UP and r.engine is not None]
+        engines = [
+            r.engine for r in replicas if r.state is ReplicaState.UP and r.engine is not None
+        ]
         waiting = sum(e.waiting_count for e in engines)
         held = sum(e.blocks_in_use for e in engines)
-        share = held / max(1, sum(r.blocks for r in replicas if r.state is State.UP))
+        share = held / max(1, sum(r.blocks for r in replicas if r.state is ReplicaState.UP))
         if waiting > self.queue * len(there) or share > self.high:
             return 1 if len(there) < self.most else 0
         starting = len(there) > len(engines)

@@ -18,85 +18,19 @@ sent since.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Sequence
 from hashlib import blake2b
 from itertools import chain
 from math import inf
-from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.extents import ExtentPool
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
-from kvroom.simulator.event_engine import Server
-from kvroom.simulator.live import Live
-from kvroom.units import check_float
-from kvroom.workloads.distributions import parse_seconds
-
-POLICIES = ("round-robin", "least-loaded", "prefix", "session")
-"""By name; the first is what is done unless another is asked for."""
-COUNTED = ("requests", "tokens")
-_EXAMPLE = 'Write prefix, prefix:stale=50ms, or {"policy": "prefix", "stale_s": 0.05}.'
+from kvroom.scenario.cluster import Routing
+from kvroom.simulator.event_engine import EventEngine
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Routing:
-    """A policy and its settings: how old its view may be, what of prompts weighs against load (prefix),
-    what is counted as load (least-loaded)."""
-
-    policy: str = POLICIES[0]
-    stale_s: float = 0.0
-    weight: float = 1.0
-    by: str = COUNTED[0]
-
-
-def parse_routing(value: Any, field: str = "routing") -> Routing:
-    """The Routing of a name, ``name:key=value…`` or an object; None is the usual one. KvroomError names
-    what is wrong."""
-    if value is None:
-        return Routing()
-    if isinstance(value, str):
-        name, *pairs = value.split(":")
-        given: dict[str, Any] = {"policy": name.strip()}
-        for pair in pairs:
-            key, equals, text = (part.strip() for part in pair.partition("="))
-            if not equals:
-                raise KvroomError(field, pair, "is no key=value", _EXAMPLE)
-            if key == "stale":
-                given["stale_s"] = parse_seconds(f"{field} stale", text) if text != "0" else 0.0
-            else:
-                given[key] = _number(f"{field} {key}", text) if key == "weight" else text
-    elif isinstance(value, Mapping):
-        given = dict(value)
-    else:
-        raise KvroomError(field, value, "is no way to spread requests", _EXAMPLE)
-    known = ("policy", "stale_s", "weight", "by")
-    for key in given:
-        if key not in known:
-            raise KvroomError(field, key, "is no known key", did_you_mean(key, known, _EXAMPLE))
-    return Routing(
-        policy=_word(field, given.get("policy"), POLICIES),
-        stale_s=check_float(f"{field}.stale_s", given.get("stale_s", 0.0), low=0, high=1e6),
-        weight=check_float(f"{field}.weight", given.get("weight", 1.0), low=0, high=1e6),
-        by=_word(f"{field}.by", given.get("by", COUNTED[0]), COUNTED),
-    )
-
-
-def _word(field: str, value: Any, known: tuple[str, ...]) -> str:
-    if value not in known:
-        fix = did_you_mean(str(value), known, f"Known: {', '.join(known)}.")
-        raise KvroomError(field, value, "is no known way to spread requests", fix)
-    return str(value)
-
-
-def _number(field: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise KvroomError(field, text, "is no number", _EXAMPLE) from None
-
-
-class Books:
+class ReplicaLoads:
     """What a router counts of each replica: requests and prompt tokens it serves (``requests``,
     ``tokens``), and tokens of prompts whose first token has not come (``owed``)."""
 
@@ -104,50 +38,51 @@ class Books:
         self.requests = [0] * replicas
         self.tokens = [0] * replicas
         self.owed = [0] * replicas
-        self._news: list[tuple[int, Live, bool]] = []
+        self._news: list[tuple[int, ServedRequest, bool]] = []
 
-    def sent(self, live: Live, place: int, cached_tokens: int = 0) -> None:
+    def sent(self, request: ServedRequest, place: int, cached_tokens: int = 0) -> None:
         """A request goes to the replica at ``place``, which is thought to have some of it cached."""
-        live.owed = live.known - cached_tokens
+        request.routed_tokens = request.num_tokens
+        request.owed_tokens = request.num_tokens - cached_tokens
         self.requests[place] += 1
-        self.tokens[place] += live.known
-        self.owed[place] += live.owed
+        self.tokens[place] += request.routed_tokens
+        self.owed[place] += request.owed_tokens
 
-    def heard(self, time_ps: int, live: Live, *, over: bool) -> None:
+    def heard(self, time_ps: int, request: ServedRequest, *, over: bool) -> None:
         """A replica computed a first token, or (``over``) is through with a request."""
-        self._news.append((time_ps, live, over))
+        self._news.append((time_ps, request, over))
 
     def settle(self, now: int) -> None:
         """Take in what happened up to ``now``."""
         later = []
         for one in self._news:
-            time_ps, live, over = one
+            time_ps, request, over = one
             if time_ps > now:
                 later.append(one)
                 continue
-            place = live.place
-            self.owed[place] -= live.owed
-            live.owed = 0
+            place = request.replica
+            self.owed[place] -= request.owed_tokens
+            request.owed_tokens = 0
             if over:
                 self.requests[place] -= 1
-                self.tokens[place] -= live.known
+                self.tokens[place] -= request.routed_tokens
         self._news = later
 
     def clear(self, place: int) -> None:
         """The replica at ``place`` is gone, with all that it served."""
-        self._news = [one for one in self._news if one[1].place != place]
+        self._news = [one for one in self._news if one[1].replica != place]
         self.requests[place] = self.tokens[place] = self.owed[place] = 0
 
 
-class View:
+class CachedNames:
     """The block names that a router takes as cached on one replica, as of its last look.
 
     A router that always looks sees the pool's own index; one that looks now and then (``stale``) hears
-    what is cached and evicted (``bring.Notices``), and takes it in when it looks. Of an engine that does
+    what is cached and evicted (``KVEvents``), and takes it in when it looks. Of an engine that does
     not tell, it takes what it sent there as cached, the ``most`` latest names of it.
     """
 
-    hears_evictions = True
+    wants_removed = True
 
     def __init__(self, *, stale: bool, most: int = 0) -> None:
         self.names: Container[int] = set()
@@ -156,19 +91,19 @@ class View:
         self._pool: ExtentPool | None = None
         self._news: list[tuple[bool, Sequence[int]]] = []
 
-    def watch(self, server: Server) -> None:
+    def watch(self, server: EventEngine) -> None:
         """See what ``server``, which is new, caches."""
         self._pool = server.pool
         if self.stale:
-            server.tell(self)
+            server.listen(self)
         else:
             self.names = server.pool.names
 
-    def filled(self, names: Sequence[int], blocks: int) -> None:
+    def stored(self, names: Sequence[int], blocks: int) -> None:
         """The replica has cached these."""
         self._news.append((True, names))
 
-    def evicted(self, names: Sequence[int], blocks: int) -> None:
+    def removed(self, names: Sequence[int], blocks: int) -> None:
         """The replica no longer has these."""
         self._news.append((False, names))
 
@@ -233,16 +168,16 @@ class Router:
 
     def __init__(self, routing: Routing, room: Sequence[int], name_tokens: int = 1) -> None:
         self.routing = routing
-        self.books = Books(len(room))
+        self.loads = ReplicaLoads(len(room))
         self.views = [
-            View(stale=routing.stale_s > 0, most=tokens // name_tokens) for tokens in room
+            CachedNames(stale=routing.stale_s > 0, most=tokens // name_tokens) for tokens in room
         ]
         self.name_tokens = name_tokens
         self.stale_ps = round(routing.stale_s * PS_PER_S)
         self.looks = routing.policy in ("least-loaded", "prefix")
         """Whether it decides by what its replicas are doing."""
         self.seen_ps = -1
-        self._choose: Callable[[Live, Sequence[int]], int] = {
+        self._choose: Callable[[ServedRequest, Sequence[int]], int] = {
             "round-robin": self._in_turn,
             "least-loaded": self._least,
             "prefix": self._cheapest,
@@ -256,39 +191,39 @@ class Router:
     def look(self, now: int) -> None:
         """Take in what the replicas did up to ``now``, to where they were let go on."""
         self.seen_ps = now
-        self.books.settle(now)
+        self.loads.settle(now)
         if self.routing.policy == "prefix":
             for view in self.views:
                 view.look()
 
-    def route(self, live: Live, up: Sequence[int]) -> int:
-        """Which of the replicas that are ``up`` takes ``live``; it counts as sent."""
-        return self._choose(live, up)
+    def route(self, request: ServedRequest, up: Sequence[int]) -> int:
+        """Which of the replicas that are ``up`` takes ``request``; it counts as sent."""
+        return self._choose(request, up)
 
     def lost(self, place: int) -> None:
         """The replica at ``place`` is gone, and its cache with it."""
-        self.books.clear(place)
+        self.loads.clear(place)
         self.views[place].clear()
 
-    def _in_turn(self, live: Live, up: Sequence[int]) -> int:
-        place = live.place if live.place in up else up[live.index % len(up)]
-        self.books.sent(live, place)
+    def _in_turn(self, request: ServedRequest, up: Sequence[int]) -> int:
+        place = request.replica if request.replica in up else up[request.index % len(up)]
+        self.loads.sent(request, place)
         return place
 
-    def _least(self, live: Live, up: Sequence[int]) -> int:
-        books = self.books
-        load = books.requests if self.routing.by == "requests" else books.tokens
-        turn = live.index
+    def _least(self, request: ServedRequest, up: Sequence[int]) -> int:
+        loads = self.loads
+        load = loads.requests if self.routing.by == "requests" else loads.tokens
+        turn = request.index
         place = min(up, key=lambda p: (load[p], (p - turn) % len(load)))
-        books.sent(live, place)
+        loads.sent(request, place)
         return place
 
-    def _cheapest(self, live: Live, up: Sequence[int]) -> int:
-        books, views, weight, size = self.books, self.views, self.routing.weight, self.name_tokens
-        owed, tokens, held = books.owed, books.tokens, live.held
-        names = held.names[: live.known // size] if held is not None else ()
+    def _cheapest(self, request: ServedRequest, up: Sequence[int]) -> int:
+        loads, views, weight, size = self.loads, self.views, self.routing.weight, self.name_tokens
+        owed, tokens, held = loads.owed, loads.tokens, request.extents
+        names = held.names[: request.num_tokens // size] if held is not None else ()
         first, second = (*names[:2], None, None)[:2]
-        turn = live.index % len(up)
+        turn = request.index % len(up)
         place, most, least = up[turn], 0, inf
         named = len(names) * size
         for each in chain(up[turn:], up[:turn]):  # of equal ones the first: they take turns
@@ -300,12 +235,12 @@ class Router:
             cost = weight * (owed[each] - count * size) + tokens[each]
             if cost < least:
                 place, most, least = each, count, cost
-        books.sent(live, place, most * size)
+        loads.sent(request, place, most * size)
         views[place].sent(names)
         return place
 
-    def _sticky(self, live: Live, up: Sequence[int]) -> int:
-        key = live.index if live.chat is None else live.chat
+    def _sticky(self, request: ServedRequest, up: Sequence[int]) -> int:
+        key = request.index if request.session_id is None else request.session_id
         place = max(up, key=lambda p: blake2b(f"{key}/{p}".encode(), digest_size=8).digest())
-        self.books.sent(live, place)
+        self.loads.sent(request, place)
         return place

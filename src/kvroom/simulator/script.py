@@ -6,67 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kvroom.engines.draft_tokens import Drafts
-from kvroom.engines.vllm.scheduler import Scheduler, Settings
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GROUP_KEYS, POLICIES, GroupSpec, SchedulerSetup
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.kvcache.groups import ChunkGroup, FullGroup, LayerGroup, WindowGroup
-from kvroom.kvcache.prefix_cache import PrefixCache
-from kvroom.kvcache.request import Sequence
-from kvroom.kvcache.state_groups import AlignedStateGroup, StateGroup
+from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes, Run, length
 from kvroom.simulator.replay import MAX_STEPS, play
-from kvroom.simulator.script_results import Played
+from kvroom.simulator.script_results import ScriptResult
 from kvroom.units import check_float, check_int
 
 MAX_BLOCKS = 2**31
 MAX_TOKENS = 2**40
 MAX_CONTEXT_TOKENS = 2**24
 MAX_REQUESTS = 1_000_000
-POLICIES = ("fcfs", "priority")
-GROUP_KEYS = {"full": None, "sliding_window": "window", "chunked_local": "chunk", "mamba": None}
-"""The kinds of layer groups, and the one key that each has besides its block size."""
 NOTES = ("name", "vllm", "expected")
 """Keys of a script that say something about it and are not read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
-    """A layer group: its kind, its block size and, where it has one, its window or chunk."""
-
-    type: str
-    block_size: int
-    reach: int = 0
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Engine:
-    """The engine of a script; ``num_gpu_blocks`` includes the null block."""
-
-    num_gpu_blocks: int
-    groups: tuple[Group, ...]
-    enable_prefix_caching: bool
-    prefix_cache_retention_interval: int | None
-    settings: Settings
-    drafts: Drafts | None = None
-
-    def scheduler(self) -> Scheduler:
-        """vLLM's rules with an empty pool."""
-        settings = self.settings
-        passes = 2 if settings.async_scheduling else 1
-        groups = [_layer_group(i, g, self.enable_prefix_caching) for i, g in enumerate(self.groups)]
-        cache = PrefixCache(
-            groups,
-            self.num_gpu_blocks,
-            caching=self.enable_prefix_caching,
-            context_tokens=settings.max_model_len,
-            in_flight_tokens=passes * settings.max_num_batched_tokens,
-            interval=self.prefix_cache_retention_interval,
-        )
-        return Scheduler(settings, cache, self.drafts)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class ScriptRequest:
     """A request of a script: token ids as runs of consecutive ones."""
 
     arrival_step: int
@@ -79,48 +37,37 @@ class Request:
 class Script:
     """What is played: one engine, and requests that it serves from step 0 on."""
 
-    engine: Engine
-    requests: tuple[Request, ...]
+    engine: SchedulerSetup
+    requests: tuple[ScriptRequest, ...]
 
     @classmethod
     def from_dict(cls, value: Any) -> Script:
         """A script from its JSON form; KvroomError names the key that is wrong."""
-        found = _keys("script", value, ("engine", "requests"), optional=NOTES)
-        engine = _engine(found["engine"])
-        rows = _list("requests", found["requests"])
+        row = _keys("script", value, ("engine", "requests"), optional=NOTES)
+        engine = _engine(row["engine"])
+        rows = _list("requests", row["requests"])
         check_int("requests", len(rows), low=0, high=MAX_REQUESTS, unit="requests")
         return cls(engine=engine, requests=tuple(_request(i, r) for i, r in enumerate(rows)))
 
-    def sequences(self) -> list[Sequence]:
-        """The requests as the rules take them."""
+    def served(self) -> list[ServedRequest]:
+        """The requests as the scheduler takes them, on a clock of steps."""
         hash_tokens = self.engine.scheduler().cache.hash_tokens
-        return [
-            Sequence(
+        requests = []
+        for index, each in enumerate(self.requests):
+            request = ServedRequest(
                 index,
-                request.arrival_step,
-                length(request.prompt),
-                length(request.output),
-                hashes=BlockHashes(request.prompt + request.output, hash_tokens),
-                priority=request.priority,
+                each.arrival_step,
+                length(each.prompt),
+                length(each.output),
+                hashes=BlockHashes(each.prompt + each.output, hash_tokens),
             )
-            for index, request in enumerate(self.requests)
-        ]
+            request.priority = each.priority
+            requests.append(request)
+        return requests
 
-    def play(self, *, max_steps: int = MAX_STEPS) -> Played:
+    def play(self, *, max_steps: int = MAX_STEPS) -> ScriptResult:
         """Serve all requests, step by step."""
-        return play(self.engine.scheduler(), self.sequences(), max_steps=max_steps)
-
-
-def _layer_group(index: int, group: Group, caching: bool) -> LayerGroup:
-    match group.type:
-        case "sliding_window":
-            return WindowGroup(index, group.block_size, group.reach)
-        case "chunked_local":
-            return ChunkGroup(index, group.block_size, group.reach)
-        case "mamba":
-            return (AlignedStateGroup if caching else StateGroup)(index, group.block_size)
-        case _:
-            return FullGroup(index, group.block_size)
+        return play(self.engine.scheduler(), self.served(), max_steps=max_steps)
 
 
 _ENGINE_KEYS = (
@@ -142,20 +89,20 @@ _ENGINE_OPTIONS = (
 )
 
 
-def _engine(value: Any) -> Engine:
-    found = _keys("engine", value, _ENGINE_KEYS, optional=_ENGINE_OPTIONS)
+def _engine(value: Any) -> SchedulerSetup:
+    row = _keys("engine", value, _ENGINE_KEYS, optional=_ENGINE_OPTIONS)
 
     def whole(key: str, low: int, high: int, default: int | None = None, unit: str = "") -> int:
-        return check_int(f"engine.{key}", found.get(key, default), low=low, high=high, unit=unit)
+        return check_int(f"engine.{key}", row.get(key, default), low=low, high=high, unit=unit)
 
     def flag(key: str, default: bool) -> bool:
-        return _flag(f"engine.{key}", found.get(key, default))
+        return _flag(f"engine.{key}", row.get(key, default))
 
-    policy = found.get("policy", "fcfs")
+    policy = row.get("policy", "fcfs")
     if policy not in POLICIES:
         fix = did_you_mean(str(policy), POLICIES, "Write fcfs or priority.")
         raise KvroomError("engine.policy", policy, "is not a scheduling policy", fix)
-    settings = Settings(
+    config = SchedulerConfig(
         max_num_batched_tokens=whole("max_num_batched_tokens", 1, MAX_TOKENS, unit="tokens"),
         max_num_seqs=whole("max_num_seqs", 1, MAX_REQUESTS, unit="requests"),
         max_model_len=whole("max_model_len", 2, MAX_CONTEXT_TOKENS, unit="tokens"),
@@ -163,39 +110,37 @@ def _engine(value: Any) -> Engine:
         long_prefill_token_threshold=whole(
             "long_prefill_token_threshold", 0, MAX_TOKENS, 0, "tokens"
         ),
-        watermark=check_float("engine.watermark", found.get("watermark", 0.0), low=0.0, high=1.0),
+        watermark=check_float("engine.watermark", row.get("watermark", 0.0), low=0.0, high=1.0),
         scheduler_reserve_full_isl=flag("scheduler_reserve_full_isl", True),
         async_scheduling=flag("async_scheduling", False),
         policy=policy,
     )
-    rows = _list("engine.groups", found["groups"])
+    rows = _list("engine.groups", row["groups"])
     check_int("engine.groups", len(rows), low=1, high=1000, unit="groups")
     groups = tuple(_group(f"engine.groups[{i}]", row) for i, row in enumerate(rows))
     caching = flag("enable_prefix_caching", True)
-    interval = found.get("prefix_cache_retention_interval", 0)
+    interval = row.get("prefix_cache_retention_interval", 0)
     if interval is not None:
         interval = whole("prefix_cache_retention_interval", 0, MAX_TOKENS, 0, "tokens")
-    engine = Engine(
+    engine = SchedulerSetup(
         num_gpu_blocks=whole("num_gpu_blocks", 2, MAX_BLOCKS, unit="blocks"),
         groups=groups,
         enable_prefix_caching=caching,
         prefix_cache_retention_interval=interval,
-        settings=settings,
+        config=config,
     )
     _check_together(engine)
     return engine
 
 
-def _check_together(engine: Engine) -> None:
+def _check_together(engine: SchedulerSetup) -> None:
     """What vLLM refuses to start with."""
-    settings, interval = engine.settings, engine.prefix_cache_retention_interval
-    if not settings.enable_chunked_prefill and (
-        settings.max_num_batched_tokens < settings.max_model_len
-    ):
+    config, interval = engine.config, engine.prefix_cache_retention_interval
+    if not config.enable_chunked_prefill and (config.max_num_batched_tokens < config.max_model_len):
         raise KvroomError(
             "engine.max_num_batched_tokens",
-            settings.max_num_batched_tokens,
-            f"is below max_model_len {settings.max_model_len} with chunked prefill off",
+            config.max_num_batched_tokens,
+            f"is below max_model_len {config.max_model_len} with chunked prefill off",
             "Raise it to max_model_len or set enable_chunked_prefill to true.",
         )
     cache = engine.scheduler().cache
@@ -216,30 +161,30 @@ def _check_together(engine: Engine) -> None:
                 raise KvroomError(field, size, "differs from another group's", fix)
 
 
-def _group(field: str, value: Any) -> Group:
-    found = _object(field, value)
-    kind = found.get("type")
+def _group(field: str, value: Any) -> GroupSpec:
+    row = _object(field, value)
+    kind = row.get("type")
     if not isinstance(kind, str) or kind not in GROUP_KEYS:
         fix = did_you_mean(str(kind), GROUP_KEYS, f"Write one of {', '.join(GROUP_KEYS)}.")
         raise KvroomError(f"{field}.type", kind, "is not a kind of layer group", fix)
     own = GROUP_KEYS[kind]
-    found = _keys(field, found, ("type", "block_size") + ((own,) if own else ()))
-    size = check_int(f"{field}.block_size", found["block_size"], low=1, high=MAX_TOKENS)
-    reach = check_int(f"{field}.{own}", found[own], low=1, high=MAX_TOKENS) if own else 0
-    return Group(type=kind, block_size=size, reach=reach)
+    row = _keys(field, row, ("type", "block_size") + ((own,) if own else ()))
+    size = check_int(f"{field}.block_size", row["block_size"], low=1, high=MAX_TOKENS)
+    reach = check_int(f"{field}.{own}", row[own], low=1, high=MAX_TOKENS) if own else 0
+    return GroupSpec(type=kind, block_size=size, reach=reach)
 
 
-def _request(number: int, value: Any) -> Request:
+def _request(number: int, value: Any) -> ScriptRequest:
     field = f"requests[{number}]"
-    found = _keys(field, value, ("arrival_step", "prompt", "output"), optional=("priority",))
-    arrival = check_int(f"{field}.arrival_step", found["arrival_step"], low=0, high=MAX_TOKENS)
+    row = _keys(field, value, ("arrival_step", "prompt", "output"), optional=("priority",))
+    arrival = check_int(f"{field}.arrival_step", row["arrival_step"], low=0, high=MAX_TOKENS)
     priority = check_int(
-        f"{field}.priority", found.get("priority", 0), low=-MAX_TOKENS, high=MAX_TOKENS
+        f"{field}.priority", row.get("priority", 0), low=-MAX_TOKENS, high=MAX_TOKENS
     )
-    return Request(
+    return ScriptRequest(
         arrival_step=arrival,
-        prompt=_runs(f"{field}.prompt", found["prompt"]),
-        output=_runs(f"{field}.output", found["output"]),
+        prompt=_runs(f"{field}.prompt", row["prompt"]),
+        output=_runs(f"{field}.output", row["output"]),
         priority=priority,
     )
 
@@ -263,16 +208,16 @@ def _runs(field: str, value: Any) -> tuple[Run, ...]:
 def _keys(
     field: str, value: Any, needed: tuple[str, ...], *, optional: tuple[str, ...] = ()
 ) -> Mapping[str, Any]:
-    found = _object(field, value)
+    row = _object(field, value)
     known = needed + optional
-    for key in found:
+    for key in row:
         if key not in known:
             fix = did_you_mean(str(key), known, f"Known are {', '.join(known)}.")
-            raise KvroomError(f"{field}.{key}", found[key], "is not a known key", fix)
+            raise KvroomError(f"{field}.{key}", row[key], "is not a known key", fix)
     for key in needed:
-        if key not in found:
+        if key not in row:
             raise KvroomError(f"{field}.{key}", None, "is missing", f"Add it to {field}.")
-    return found
+    return row
 
 
 def _object(field: str, value: Any) -> Mapping[str, Any]:

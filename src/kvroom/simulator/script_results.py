@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kvroom.engines.scheduler import Pass, RuleSet
+from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput
 
 
 @dataclass(slots=True)
@@ -37,8 +37,8 @@ class Totals:
 
 
 @dataclass(slots=True)
-class Played:
-    """A whole run: ``total_steps`` passes that scheduled tokens, totals, one record a request."""
+class ScriptResult:
+    """A whole run: ``total_steps`` steps that scheduled tokens, totals, one record a request."""
 
     requests: list[RequestRecord]
     totals: Totals = field(default_factory=Totals)
@@ -49,25 +49,25 @@ class Played:
         rows = [asdict(record) for record in self.requests]
         return {"total_steps": self.total_steps, "totals": asdict(self.totals), "requests": rows}
 
-    def scheduled(self, made: Pass, rules: RuleSet) -> None:
-        """Note what a pass decided."""
+    def scheduled(self, output: SchedulerOutput, rules: EngineScheduler) -> None:
+        """Note what a step decided."""
         totals, requests = self.totals, self.requests
-        for sequence, cached, resumed in made.admitted:
-            record = requests[sequence.index]
+        for request, cached, resumed in output.admitted:
+            record = requests[request.index]
             record.cached_tokens_all += cached
             totals.cached_tokens_all += cached
             if not resumed:
-                record.first_scheduled_step = made.step
+                record.first_scheduled_step = output.step
                 record.cached_tokens_first = cached
                 totals.cached_tokens_first += cached
-        for sequence in made.preempted:
-            requests[sequence.index].preemptions += 1
-        totals.preemptions += len(made.preempted)
-        for sequence in made.dropped:
-            self.drop(sequence.index)
-        if made.work:
+        for request in output.preempted:
+            requests[request.index].preemptions += 1
+        totals.preemptions += len(output.preempted)
+        for request in output.dropped:
+            self.drop(request.index)
+        if output.scheduled:
             self.total_steps += 1
-            totals.scheduled_tokens += made.tokens
+            totals.scheduled_tokens += output.tokens
             totals.peak_blocks_in_use = max(totals.peak_blocks_in_use, rules.blocks_in_use)
             totals.peak_running = max(totals.peak_running, rules.running_count)
             totals.peak_waiting = max(totals.peak_waiting, rules.waiting_count)
@@ -77,12 +77,12 @@ class Played:
         self.requests[index].dropped = True
         self.totals.dropped += 1
 
-    def delivered(self, done: Pass, finished: list[int]) -> None:
-        """Note the output of a pass, and which requests it finished."""
-        for sequence, _, samples, _ in done.work:
-            record = self.requests[sequence.index]
+    def delivered(self, output: SchedulerOutput, finished: list[int]) -> None:
+        """Note the output of a step, and which requests it finished."""
+        for request, _, samples, _ in output.scheduled:
+            record = self.requests[request.index]
             if samples and record.first_token_step is None:
-                record.first_token_step = done.step
+                record.first_token_step = output.step
         for index in finished:
-            self.requests[index].finish_step = done.step
+            self.requests[index].finish_step = output.step
         self.totals.completed += len(finished)

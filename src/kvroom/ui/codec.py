@@ -60,9 +60,18 @@ def read_json(path: str, field: str) -> Any:
         raise KvroomError(field, path, "cannot be read", "Check its name and rights.") from None
 
 
+def _any(kind: type) -> dict[str, Any]:
+    """The schema of a value that may be anything JSON holds."""
+    if kind is object:
+        return {"description": "any JSON value"}
+    raise NotImplementedError(kind)
+
+
 def schema() -> dict[str, Any]:
     """The JSON schema of Scenario and Plan (draft 2020-12, definitions under ``$defs``)."""
-    _, definitions = msgspec.json.schema_components([Scenario, Plan], ref_template="#/$defs/{name}")
+    _, definitions = msgspec.json.schema_components(
+        [Scenario, Plan], ref_template="#/$defs/{name}", schema_hook=_any
+    )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kvroom: a Scenario is the question, a Plan the answer",

@@ -69,8 +69,25 @@ def as_parquet(rows: Rows) -> bytes:
     return sink.getvalue()
 
 
+def check_writable(flag: str, path: str | None) -> None:
+    """KvroomError where ``path`` could not be written: said before minutes are spent on what it is to
+    hold. What is there stays."""
+    if path is None:
+        return
+    try:
+        there = Path(path).exists()
+        Path(path).open("a").close()
+        if not there:
+            Path(path).unlink()
+    except (OSError, ValueError) as e:
+        why = getattr(e, "strerror", None) or "the name cannot be one"
+        fix = "Give a file in a folder that can be written to."
+        raise KvroomError(flag, path, f"cannot be written ({why})", fix) from None
+
+
 def save(flag: str, path: str, data: bytes) -> None:
     """Put ``data`` into the file at ``path``, all of it or nothing."""
+    check_writable(flag, path)
     whole = Path(path)
     part = whole.with_name(f".{whole.name}.{os.getpid()}")
     try:

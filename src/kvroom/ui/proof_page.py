@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import Any
 
 from kvroom import __version__
+from kvroom.answer import html
+from kvroom.answer.plot import STYLE, Series, plot
 from kvroom.observe.prove.proof import Proof, StepRow, errors
-from kvroom.ui.plot import STYLE, Series, plot
 from kvroom.ui.terminal.prove import (
     cache_rows,
     count_rows,
@@ -18,9 +18,7 @@ from kvroom.ui.terminal.prove import (
     time_rows,
 )
 
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark"><title>Predicted and measured</title><style>
+_STYLE = """
 :root { --paper: #fbfaf7; --ink: #1d1f22; --soft: #5b6168; --line: #dcd9d2; --good: #2e7d4f;
 --bad: #b3261e; }
 @media (prefers-color-scheme: dark) { :root { --paper: #16181b; --ink: #e9e7e2; --soft: #a4a9b0;
@@ -43,42 +41,46 @@ dl { font: 14px/1.5 system-ui, sans-serif; } dd { margin: 0 0 6px; color: var(--
 
 def render(proofs: Sequence[Proof], about: dict[str, Any]) -> str:
     """The page; ``about`` says what was measured on: name → figure, shown as they are."""
-    facts = "".join(
-        f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in about.items()
-    )
-    return "\n".join(
-        (
-            f"{_PAGE}{STYLE}</style></head><body>",
-            "<h1>Predicted and measured</h1>",
-            f'<p class="lede">{escape(headline(proofs))}</p>',
-            *(_engine(p) for p in proofs),
-            "<h2>What it was measured on</h2>",
-            f"<dl>{facts}<dt>kvroom</dt><dd>{__version__}</dd></dl>",
-            "</body></html>",
-        )
+    facts = {**about, "kvroom": __version__}
+    return html.document(
+        "Predicted and measured",
+        html.heading("Predicted and measured", 1),
+        html.paragraph(headline(proofs), cls="lede"),
+        *(_engine(p) for p in proofs),
+        html.heading("What it was measured on"),
+        html.element(
+            "dl",
+            *(
+                html.element("dt", html.text(name)) + html.element("dd", html.text(value))
+                for name, value in facts.items()
+            ),
+        ),
+        style=_STYLE + STYLE,
     )
 
 
 def _engine(p: Proof) -> str:
-    parts = [f"<h2>{escape(p.title)}</h2>"]
+    parts = [html.heading(p.title)]
     if p.cache:
-        parts += ["<h3>The cache</h3>", _table(*cache_rows(p))]
+        parts += [html.heading("The cache", 3), _table(*cache_rows(p))]
     if p.steps:
-        parts += [_figures(p), "<h3>Every step</h3>", _table(*step_rows(p))]
+        parts += [_figures(p), html.heading("Every step", 3), _table(*step_rows(p))]
     if p.firsts:
         parts += [
-            "<h3>The first token, and what a known prompt saves</h3>",
+            html.heading("The first token, and what a known prompt saves", 3),
             _table(*first_rows(p)),
         ]
     if p.counts:
         parts += [
-            "<h3>Cache hits and preemptions</h3>",
-            "<p>The simulator was given the same requests. One request at a time its counters must "
-            "equal the engine's; of requests at once they may differ by what stands last.</p>",
+            html.heading("Cache hits and preemptions", 3),
+            html.paragraph(
+                "The simulator was given the same requests. One request at a time its counters must "
+                "equal the engine's; of requests at once they may differ by what stands last."
+            ),
             _table(*count_rows(p)),
         ]
     if p.times:
-        parts += ["<h3>What that costs</h3>", _table(*time_rows(p))]
+        parts += [html.heading("What that costs", 3), _table(*time_rows(p))]
     return "\n".join(parts)
 
 
@@ -127,17 +129,17 @@ def _figures(p: Proof) -> str:
     wanted = "".join(_error(name, e) for name, e in errors(rows).items())
     return "\n".join(
         (
-            "<h3>A step, by how many decode at once</h3>",
+            html.heading("A step, by how many decode at once", 3),
             _figure(step, "requests at once", "ms a step",
                     "Lines are predicted from the machine's own rates alone, dots measured; "
                     f"shaded is the 80 % band of {contexts[0]:,} tokens."),
-            "<h3>What batching saves</h3>",
+            html.heading("What batching saves", 3),
             _figure(token, "requests at once", "ms a token",
                     f"The weights are read once a step, however many requests share it: {_saved(rows)}."),
-            "<h3>What the cache costs as it grows</h3>",
+            html.heading("What the cache costs as it grows", 3),
             _figure(grown, "tokens of context", "ms a step",
                     "Each request's cache is read in every step of its answer."),
-            f"<p>{wanted}</p>",
+            html.paragraph(wanted),
         )
     )  # fmt: skip
 
@@ -171,15 +173,17 @@ def _figure(series: Sequence[Series], x: str, y: str, says: str) -> str:
         f"{s.name} {', '.join(f'{b:.3g} at {a:g}' for a, b in s.dots)}" for s in series
     )
     picture = plot(told, x, y, series)
-    picture = f'<div class="wide">{picture}</div>' if picture else ""
-    return f"<figure>{picture}<figcaption>{escape(says)}</figcaption></figure>" if picture else ""
+    if not picture:
+        return ""
+    caption = html.element("figcaption", html.text(says))
+    return html.element("figure", html.element("div", picture, cls="wide"), caption)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    def cell(text: str) -> str:
-        kind = {"exact": "yes", "within": "yes", "OFF": "no"}.get(text, "")
-        return f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"
+    def cell(words: str) -> str:
+        kind = {"exact": "yes", "within": "yes", "OFF": "no"}.get(words, "")
+        return html.element("td", html.text(words), cls=kind)
 
-    top = "".join(f"<th>{escape(h)}</th>" for h in head)
-    body = "".join(f"<tr>{''.join(map(cell, row))}</tr>" for row in rows)
-    return f'<div class="wide"><table><tr>{top}</tr>{body}</table></div>'
+    return html.cells(
+        (html.element("th", html.text(h)) for h in head), (map(cell, r) for r in rows)
+    )

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from kvroom.errors import KvroomError
-from kvroom.planner.results import request_row
-from kvroom.simulator.live import Live
+from kvroom.kvcache.request import ServedRequest
+from kvroom.planner.simulation import request_row
 
 BATCH = 10_000
 """Rows of a Parquet file that are written together."""
@@ -25,7 +25,7 @@ class RowFile:
     """
 
     def __init__(self, path: str | None) -> None:
-        self.on_over: Callable[[Live, int | None], None] | None = None
+        self.on_over: Callable[[ServedRequest, int | None], None] | None = None
         self._path = Path(path) if path is not None else None
         self._part = Path(f"{path}.part")
         self._stream: IO[str] | None = None
@@ -49,12 +49,12 @@ class RowFile:
             raise self._unwritable(e) from None
         return self
 
-    def _line(self, live: Live, end: int | None) -> None:
+    def _line(self, request: ServedRequest, end: int | None) -> None:
         assert self._stream is not None
-        self._stream.write(json.dumps(request_row(live, end)) + "\n")
+        self._stream.write(json.dumps(request_row(request, end)) + "\n")
 
-    def _column(self, live: Live, end: int | None) -> None:
-        self._rows.append(request_row(live, end))
+    def _column(self, request: ServedRequest, end: int | None) -> None:
+        self._rows.append(request_row(request, end))
         if len(self._rows) >= BATCH:
             self._parquet.write(self._rows)
             self._rows = []
@@ -95,7 +95,7 @@ class _Parquet:
         self._arrow = pyarrow
         whole, real, text = pyarrow.int64(), pyarrow.float64(), pyarrow.string()
         kinds = {"status": text} | dict.fromkeys(("arrival_s", "ttft_s", "tpot_s", "e2e_s"), real)
-        names = request_row(Live(0, 0, 1, 1), None)
+        names = request_row(ServedRequest(0, 0, 1, 1), None)
         self._schema = pyarrow.schema([(name, kinds.get(name, whole)) for name in names])
         self._writer = self._parquet.ParquetWriter(str(path), self._schema)
 

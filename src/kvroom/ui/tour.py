@@ -8,6 +8,7 @@ import click
 
 from kvroom.answer.plan import Plan
 from kvroom.planner.plan import plan, work
+from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.terminal import plan as text
 from kvroom.ui.terminal.plain import colour, spell_out
@@ -17,7 +18,7 @@ REFERENCE = {
     "model": "llama-3-70b",
     "gpu": "80GB",
     "gpu_count": 4,
-    "engine": "arithmetic",
+    "engine": CEILING_ENGINE,
     "weight_dtype": "bf16",
     "context_tokens": 32 * KIB,
 }

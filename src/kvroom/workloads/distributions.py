@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.units import check_float, parse_tokens
+from kvroom.units import MAX_TIME_S, check_float, number, parse_seconds, parse_tokens
 from kvroom.workloads.draws import Draws, exp, log
 
 Parser = Callable[[str, str], float]
-MAX_TIME_S = 10**7
 LARGEST_EXPONENT = 700.0
 """A little more and ``exp`` overflows."""
 
@@ -91,7 +90,7 @@ class Exponential:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class WeightedValues:
     """One of ``values``, each as likely as its weight says; ``reached`` are the weights summed up."""
 
     values: tuple[float, ...]
@@ -111,7 +110,7 @@ class Histogram:
         return self.values[min(index, len(self.values) - 1)]
 
 
-Distribution = Fixed | Uniform | Lognormal | Exponential | Histogram
+Distribution = Fixed | Uniform | Lognormal | Exponential | WeightedValues
 
 SHAREGPT: dict[str, Distribution] = {
     "input": Lognormal(mean=175.30, sigma=1.2, low=4, high=1024),
@@ -154,29 +153,6 @@ def _length(field: str, text: str) -> float:
 def parse_time(field: str, text: str) -> Distribution:
     """A distribution of seconds (``15s``, ``200ms``, ``2min``)."""
     return _parse(field, text, parse_seconds, high=float(MAX_TIME_S), low=0.0)
-
-
-_SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
-
-
-def parse_seconds(field: str, text: str) -> float:
-    """``15s``, ``200ms``, ``2min``, ``1h`` or plain seconds."""
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    factor = _SECONDS.get(text[len(digits) :])
-    if factor is None:
-        raise KvroomError(field, text, "has an unknown unit", "Write 15s, 200ms, 2min or 1h.")
-    seconds = number(field, digits, "Write 15s, 200ms, 2min or 1h.") * factor
-    return check_float(field, seconds, low=0.0, high=float(MAX_TIME_S), unit="seconds")
-
-
-def number(field: str, text: str, fix: str) -> float:
-    """A plain decimal number."""
-    try:
-        if "_" not in text and len(text) <= 40:
-            return float(text)
-    except ValueError:
-        pass
-    raise KvroomError(field, text, "is not a number", fix)
 
 
 def pairs(field: str, parts: Sequence[str], known: Sequence[str], example: str) -> dict[str, str]:
@@ -242,7 +218,7 @@ def _only(field: str, text: str, parts: Sequence[str], example: str) -> str:
     return parts[0]
 
 
-def _histogram(field: str, parts: Sequence[str], value: Parser, example: str) -> Histogram:
+def _histogram(field: str, parts: Sequence[str], value: Parser, example: str) -> WeightedValues:
     values: list[float] = []
     reached: list[float] = []
     total = 0.0
@@ -256,4 +232,4 @@ def _histogram(field: str, parts: Sequence[str], value: Parser, example: str) ->
         reached.append(total)
     if total <= 0.0:
         raise KvroomError(field, ":".join(parts), "weighs nothing", f"Write it like {example}.")
-    return Histogram(tuple(values), tuple(reached))
+    return WeightedValues(tuple(values), tuple(reached))

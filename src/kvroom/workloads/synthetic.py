@@ -9,17 +9,18 @@ to the one before, whenever that is. Same seed, same requests, on every platform
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.scenario.scenario import Workload, check_keys, spec_text
-from kvroom.units import check_float, check_int, parse_tokens
+from kvroom.scenario.values import check_keys
+from kvroom.scenario.workload import Workload, spec_text
+from kvroom.units import check_float, check_int, number, parse_tokens
 from kvroom.workloads.distributions import (
     Distribution,
     Fixed,
-    number,
     pairs,
     parse_length,
     parse_time,
@@ -31,6 +32,8 @@ MAX_REQUESTS = 10**9
 MAX_TURNS = 10**5
 EXAMPLE = "arrivals=poisson:2/s,input=lognormal:mean=1000:sigma=0.8,output=200,requests=1000"
 KEYS = Workload.SPEC_KEYS
+DRAWS = 256
+"""Requests that stand for a workload whose lengths differ."""
 PS_PER_NS = 10**3
 
 
@@ -101,6 +104,14 @@ class Synthetic:
     result: Distribution = RESULT_TOKENS
     requests: int = 1000
     seed: int = 0
+
+    def lengths(self) -> Iterable[tuple[int, int]]:
+        """(prompt, answer) tokens of the requests that stand for all: one where all are alike."""
+        varied = [self.input, self.output, self.turns, self.agent]
+        alike = all(isinstance(each, Fixed) for each in varied)
+        if alike and self.turns.mean == self.agent.mean == 1:
+            return [(self.prefix.tokens + round(self.input.mean), round(self.output.mean))]
+        return ((r.input_tokens, r.output_tokens) for r in islice(self, DRAWS))
 
     def sessions(self) -> Iterator[Session]:
         """The sessions by arrival, ``requests`` requests in all.
@@ -315,8 +326,26 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
         else None,
         "seed": seed,
     }
-    given = {k: v for k, v in plain.items() if v is not None} | given
+    lengths = workload.lengths or {}
+    given = {k: v for k, v in (plain | lengths).items() if v is not None} | given
     return parse(given if seed is None else given | {"seed": seed})
+
+
+def decoding_tokens(workload: Workload) -> int | None:
+    """Tokens that a request of ``workload`` holds on average while its answer is generated, each length
+    counted as often as it takes a step; None where no lengths are stated."""
+    if workload.output_tokens is None and workload.output is None and not workload.lengths:
+        return None
+    try:
+        arrivals = workload.arrivals or "once"
+        made = of_workload(replace(workload, arrivals=arrivals, requests_per_s=None))
+    except KvroomError:
+        return None
+    steps = held = 0
+    for prompt, answer in made.lengths():
+        steps += answer
+        held += answer * (2 * prompt + answer)
+    return max(1, held // (2 * steps)) if steps else None
 
 
 def _plain_arrivals(workload: Workload) -> str | None:

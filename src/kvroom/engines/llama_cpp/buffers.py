@@ -14,7 +14,7 @@ from kvroom.models.spec import Layer, ModelSpec
 from kvroom.units import MIB
 
 if TYPE_CHECKING:
-    from kvroom.engines.llama_cpp.setup import Setup
+    from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 
 Band = tuple[int, int, int]
 """(estimate, low, high) in bytes."""
@@ -24,7 +24,7 @@ DRIVER: Band = (300 * MIB, 150 * MIB, 500 * MIB)
 NONE: Band = (0, 0, 0)
 
 
-def compute_band(s: Setup, model: ModelSpec, c: Context, output: bool) -> Band:
+def compute_band(s: LlamaCppSetup, model: ModelSpec, c: Context, output: bool) -> Band:
     """The compute buffer of a device that holds layers and, with ``output``, the output projection."""
     tokens = min(s.flags.ubatch, c.tokens)
     hidden = tokens * model.hidden_size * 4

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kvroom.engines.llama_cpp.versions import Rules
+from kvroom.engines.llama_cpp.versions import BuildRules
 from kvroom.models.dtypes import FP32
 from kvroom.models.kinds import (
     ChunkedAttention,
@@ -28,7 +28,7 @@ from kvroom.models.spec import Layer, ModelSpec
 from kvroom.units import ceil_div
 
 if TYPE_CHECKING:
-    from kvroom.engines.llama_cpp.setup import Setup
+    from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 
 UNWINDOWED = (
     "mistral",
@@ -71,7 +71,7 @@ class Context:
         return self.slots // self.streams
 
 
-def context_of(rules: Rules, slots: int, total: int, unified: bool) -> Context:
+def context_of(rules: BuildRules, slots: int, total: int, unified: bool) -> Context:
     """The cells of ``slots`` slots that share ``total`` tokens (-c)."""
     total = padded(total, rules.padding)
     if rules.streams and not unified:
@@ -80,7 +80,7 @@ def context_of(rules: Rules, slots: int, total: int, unified: bool) -> Context:
     return Context(slots, 1, total, total if unified else max(1, total // slots))
 
 
-def window_cells(s: Setup, c: Context, window: int) -> int:
+def window_cells(s: LlamaCppSetup, c: Context, window: int) -> int:
     """Cells a stream of a layer that sees ``window`` tokens back."""
     if s.flags.swa_full or not s.rules.windows:
         return c.cells
@@ -94,7 +94,9 @@ def is_windowed(model: ModelSpec) -> bool:
     return not model.model_type.startswith(UNWINDOWED)
 
 
-def store_bytes(s: Setup, kind: LayerKind, c: Context, windowed: bool, value_floor: int = 0) -> int:
+def store_bytes(
+    s: LlamaCppSetup, kind: LayerKind, c: Context, windowed: bool, value_floor: int = 0
+) -> int:
     """Bytes that one layer's store of ``kind`` takes for all slots.
 
     ``value_floor``: elements that every layer's values take at least (without flash attention they
@@ -134,7 +136,7 @@ def store_bytes(s: Setup, kind: LayerKind, c: Context, windowed: bool, value_flo
     return 0
 
 
-def _latent_row(s: Setup, kind: Latent) -> int:
+def _latent_row(s: LlamaCppSetup, kind: Latent) -> int:
     key, value = s.key.bytes_for, s.value.bytes_for
     if s.expanded or s.rules.latent == "heads":
         return key(kind.q_heads * kind.k_dim) + value(kind.q_heads * kind.v_dim)
@@ -142,7 +144,7 @@ def _latent_row(s: Setup, kind: Latent) -> int:
     return row + (value(kind.latent_dim) if s.rules.latent == "latent and values" else 0)
 
 
-def layer_cache_bytes(s: Setup, model: ModelSpec, c: Context) -> tuple[int, ...]:
+def layer_cache_bytes(s: LlamaCppSetup, model: ModelSpec, c: Context) -> tuple[int, ...]:
     """Cache bytes of every layer, in order."""
     windowed = is_windowed(model)
     floor = _value_floor(model) if not s.flash else 0
@@ -153,7 +155,7 @@ def layer_cache_bytes(s: Setup, model: ModelSpec, c: Context) -> tuple[int, ...]
     return tuple(made)
 
 
-def state_bytes(s: Setup, layer: Layer, c: Context) -> int:
+def state_bytes(s: LlamaCppSetup, layer: Layer, c: Context) -> int:
     """What of one layer's cache is recurrent state."""
     kinds = (k for k in layer.stores if k.recurrent)
     return sum(store_bytes(s, k, c, windowed=False) for k in kinds)

@@ -9,8 +9,8 @@ from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.llama_cpp import ollama
 from kvroom.engines.llama_cpp.cells import Context, is_windowed, padded, state_bytes, window_cells
 from kvroom.engines.llama_cpp.flags import ALL, TYPES
-from kvroom.engines.llama_cpp.placement import HOST, Load, Machine, Placement, most, runs
-from kvroom.engines.llama_cpp.setup import Setup, is_cpu, setup
+from kvroom.engines.llama_cpp.placement import HOST, DeviceBytes, Placement, ReplicaGpus, most, runs
+from kvroom.engines.llama_cpp.setup import LlamaCppSetup, is_cpu, setup
 from kvroom.models.kinds import Latent, RecurrentState
 from kvroom.models.quantization.base import PLAIN
 from kvroom.models.quantization.ggml import MIXES
@@ -27,7 +27,7 @@ MOST_SLOTS = 256
 class Chosen:
     """The cells, the placement, and the machine they lie on."""
 
-    machine: Machine
+    machine: ReplicaGpus
     context: Context
     placement: Placement
     by_kvroom: bool
@@ -107,10 +107,10 @@ def answer(d: Deployment) -> EngineAnswer:
     )
 
 
-def _machine(d: Deployment, s: Setup) -> Machine:
+def _machine(d: Deployment, s: LlamaCppSetup) -> ReplicaGpus:
     """The GPUs, as many as the engine uses; Ollama's batch, which follows their memory."""
     gpus = d.layout.pp
-    machine = Machine(d, s, gpus)
+    machine = ReplicaGpus(d, s, gpus)
     if d.engine != "ollama":
         return machine
     total = s.total or d.context_tokens * (s.slots or 1)
@@ -124,13 +124,13 @@ def _machine(d: Deployment, s: Setup) -> Machine:
         gpus = 1
     if s.spread == "fewest":
         c = s.context(s.slots or 1, total)
-        trials = (Machine(d, s, n) for n in range(1, gpus))
+        trials = (ReplicaGpus(d, s, n) for n in range(1, gpus))
         fit = (m.gpus for m in trials if m.fits(m.split(ALL), c))
         gpus = next(fit, gpus)
-    return Machine(d, s, gpus)
+    return ReplicaGpus(d, s, gpus)
 
 
-def _choose(machine: Machine) -> Chosen:
+def _choose(machine: ReplicaGpus) -> Chosen:
     """Slots, context and placement: as asked, fitted where left open, or as many as have room."""
     s, d = machine.s, machine.d
     whole = _asked_placement(machine)
@@ -165,7 +165,7 @@ def _shortened(d: Deployment, c: Context) -> int | None:
     return c.limit if not d.context_given and c.limit < d.context_tokens else None
 
 
-def _needed(s: Setup, d: Deployment, slots: int) -> int:
+def _needed(s: LlamaCppSetup, d: Deployment, slots: int) -> int:
     """Tokens for ``slots`` slots of ``context_tokens`` each; one context where the server's own
     default number of slots shares it."""
     if s.flags.auto_slots and s.unified:
@@ -173,7 +173,7 @@ def _needed(s: Setup, d: Deployment, slots: int) -> int:
     return padded(d.context_tokens, s.rules.padding) * slots
 
 
-def _asked_placement(machine: Machine) -> Placement:
+def _asked_placement(machine: ReplicaGpus) -> Placement:
     s = machine.s
     if s.cpu:
         return machine.split(ALL)
@@ -183,14 +183,14 @@ def _asked_placement(machine: Machine) -> Placement:
     return machine.split(layers)
 
 
-def _may_move(s: Setup) -> bool:
+def _may_move(s: LlamaCppSetup) -> bool:
     """Whether --fit may move layers: nothing that bears on it is set by hand."""
     by_hand = s.flags.gpu_layers is not None or s.flags.tensor_split or s.flags.host_experts
     rows = s.flags.split_mode in ("row", "tensor")
     return s.fit and not (by_hand or rows or s.flags.overridden or s.cpu)
 
 
-def _refusal(s: Setup, d: Deployment, c: Context) -> str:
+def _refusal(s: LlamaCppSetup, d: Deployment, c: Context) -> str:
     """Why llama.cpp would not build the cache, "" where it would."""
     for dtype in (s.key, s.value):
         if dtype.name not in TYPES:
@@ -205,7 +205,7 @@ def _refusal(s: Setup, d: Deployment, c: Context) -> str:
     return ""
 
 
-def _rank(chosen: Chosen, gpu: int, load: Load) -> Rank:
+def _rank(chosen: Chosen, gpu: int, load: DeviceBytes) -> Rank:
     """What lies on that GPU, as a rank."""
     places = chosen.placement.places[:-1]
     held = runs(places, gpu)
@@ -221,7 +221,7 @@ def _rank(chosen: Chosen, gpu: int, load: Load) -> Rank:
     )
 
 
-def _accounts(machine: Machine, load: Load) -> tuple[Account, ...]:
+def _accounts(machine: ReplicaGpus, load: DeviceBytes) -> tuple[Account, ...]:
     known = machine.d.known_bytes
 
     def source(name: str, otherwise: str) -> str:
@@ -261,7 +261,7 @@ def _capacity(chosen: Chosen, *, starts: bool) -> EngineCapacity:
     )
 
 
-def _held(s: Setup, c: Context, tokens: int) -> float:
+def _held(s: LlamaCppSetup, c: Context, tokens: int) -> float:
     """Requests of ``tokens`` that the slots hold at once."""
     if s.unified:
         return min(float(c.slots), c.tokens / tokens)

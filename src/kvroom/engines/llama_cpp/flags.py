@@ -1,7 +1,7 @@
 """llama-server's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
 
 Names are the long ones with underscores; the short ones (``c``, ``np``, ``ngl`` …) mean the same.
-Flags without bearing on memory are passed over; an unknown one is an error.
+LlamaCppFlags without bearing on memory are passed over; an unknown one is an error.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.llama_cpp.flag_names import OTHERS, SHORT
+from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.units import MIB
 
+NAMES = flag_names(__package__)
 TYPES = ("fp32", "fp16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")
 """What llama.cpp stores keys and values in, by kvroom's names."""
 ALL = 10**6
@@ -23,7 +24,7 @@ ALL = 10**6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class LlamaCppFlags:
     """The flags that bear on memory; None where llama.cpp decides. ``auto_slots``: its own default
     number of slots is asked for."""
 
@@ -53,7 +54,7 @@ class Flags:
     mla: int | None = None
 
 
-def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> Flags:
+def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> LlamaCppFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     given = named(args)
     read.check_known(engine, given, KNOWN_FLAGS)
@@ -77,7 +78,7 @@ def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> Flags:
     if "spec_type" in given and _rolls_back(given["spec_type"]):
         drafted = given.get("spec_draft_n_max", given.get("draft_max", 0))
         found["drafted"] = read.number("engine_args.spec_draft_n_max", drafted, 0, 1000)
-    return Flags(**found)
+    return LlamaCppFlags(**found)
 
 
 def named(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def named(args: Mapping[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in args.items():
         name = read.plain_name(key)
-        made[SHORT.get(name, name)] = value
+        made[NAMES.aliases.get(name, name)] = value
     return made
 
 
@@ -180,5 +181,5 @@ _SPECIAL = (
     "spec_draft_n_max",
     "draft_max",
 )
-KNOWN_FLAGS = frozenset((*READERS, *_NEGATIVES, *_SPECIAL, *SHORT, *OTHERS))
+KNOWN_FLAGS = frozenset((*READERS, *_NEGATIVES, *_SPECIAL, *NAMES.aliases, *NAMES.others))
 """Every flag that a Scenario may carry."""

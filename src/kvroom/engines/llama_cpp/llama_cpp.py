@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer
-from kvroom.engines.limits import Limits
+from kvroom.engines.limits import LimitFlags
+from kvroom.engines.llama_cpp.command import COMMAND
 from kvroom.engines.llama_cpp.drafting import LlamaCppDraftFlags
 from kvroom.engines.llama_cpp.engine import answer
+from kvroom.engines.llama_cpp.log import LOG
+from kvroom.engines.llama_cpp.metrics import METRICS
+from kvroom.engines.llama_cpp.ollama_command import COMMAND as OLLAMA_COMMAND
+from kvroom.engines.llama_cpp.serving import serving_rules
 from kvroom.engines.llama_cpp.setup import prepare
 from kvroom.engines.llama_cpp.support import BUILT_ON, SUPPORT
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
@@ -27,18 +34,45 @@ class LlamaCpp(Engine):
         """What each GPU holds of weights, cells and buffers, by the build's rules."""
         return answer(deployment)
 
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Slots."""
+        return serving_rules(deployment, capacity)
+
 
 LLAMA_CPP = LlamaCpp(
     name="llama.cpp",
     label="llama.cpp",
     support=SUPPORT,
-    limits=Limits(sequences="parallel"),
+    limits=LimitFlags(sequences="parallel"),
     draft_flags=LlamaCppDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--n-gpu-layers",
+        "activations": "--ubatch-size",
+        "kv": "--ctx-size, --parallel, --cache-type-k, --cache-type-v",
+    },
 )
 IK_LLAMA_CPP = LlamaCpp(
     name="ik_llama.cpp",
     label="ik_llama.cpp",
     support=BUILT_ON,
     draft_flags=LlamaCppDraftFlags(),
+    command=COMMAND,
+    log=LOG,
 )
-OLLAMA = LlamaCpp(name="ollama", label="Ollama", support=BUILT_ON)
+OLLAMA = LlamaCpp(
+    name="ollama",
+    label="Ollama",
+    support=BUILT_ON,
+    command=OLLAMA_COMMAND,
+    log=LOG,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "num_gpu",
+        "activations": "num_batch",
+        "kv": "num_ctx, OLLAMA_NUM_PARALLEL, OLLAMA_KV_CACHE_TYPE",
+    },
+)

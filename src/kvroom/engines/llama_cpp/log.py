@@ -6,7 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size, whole
+from kvroom.errors import KvroomError
+from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.models.quantization import named
 
 ENGINE = "llama.cpp"
 BUFFERS = {"model": "weights", "KV": "kv", "RS": "state", "compute": "compute", "output": "output"}
@@ -291,8 +295,38 @@ def _of_ollama(r: Record) -> dict[str, Any]:
     return asked | {"engine_args": args}
 
 
-def quantisation(r: Record) -> str | None:
+def quantization(r: Record) -> str | None:
     """How the file stores its weights: as its header says, else as its name does."""
     said: str | None = r.settings.get("file_type")
     named = _FILE_WEIGHTS.search(str(r.last("model") or ""))
     return said or (named[1].lower() if named else None)
+
+
+class LlamaCppLog(LogReader):
+    """llama.cpp's log, and that of what is built on it."""
+
+    def figures(self, record: Record) -> Figures:
+        """Of the device that holds most."""
+        return figures(record)
+
+    def question(self, record: Record) -> dict[str, Any]:
+        """The Scenario's keys as far as the log states them."""
+        return question(record)
+
+    def quantization(self, record: Record) -> str | None:
+        """As the file's header says, else its name."""
+        return quantization(record)
+
+    def devices(self, record: Record) -> tuple[Figures, ...]:
+        """Each device's buffers."""
+        return devices(record)
+
+    def weight_dtype(self, word: str) -> str | None:
+        """A GGUF type."""
+        try:
+            return named(CACHE_ALIASES.get(word, word)).name
+        except KvroomError:
+            return None
+
+
+LOG = LlamaCppLog(engine=ENGINE, shapes=SHAPES, lasting=KEPT, buffers=True)

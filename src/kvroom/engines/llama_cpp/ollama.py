@@ -13,9 +13,10 @@ from functools import lru_cache
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.llama_cpp.flags import ALL, Flags, cache_type
+from kvroom.engines.flag_names import flag_names
+from kvroom.engines.llama_cpp.flags import ALL, LlamaCppFlags, cache_type
 from kvroom.engines.llama_cpp.versions import NEWEST as BUILD
-from kvroom.engines.llama_cpp.versions import Rules, rules_of
+from kvroom.engines.llama_cpp.versions import BuildRules, rules_of
 from kvroom.engines.releases import Release, nearest_release, rules_at
 from kvroom.models.spec import ModelSpec
 from kvroom.units import GIB, MIB
@@ -40,7 +41,7 @@ CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
     ((0, 15, 5), {"context_by_memory": True}),
     ((0, 30, 0), {"server": True}),
 )
-OWN_ENGINE = Rules(
+OWN_ENGINE = BuildRules(
     windows=True,
     window_adds="ubatch",
     flash=True,
@@ -62,15 +63,8 @@ ONE_SLOT = (
 )
 """Models that it serves one request at a time, by the beginning of their type."""
 
-_OPTIONS = """
-    num_keep seed num_predict top_k top_p min_p typical_p repeat_last_n temperature repeat_penalty
-    presence_penalty frequency_penalty mirostat mirostat_tau mirostat_eta penalize_newline stop numa
-    main_gpu low_vram vocab_only use_mmap use_mlock num_thread keep_alive max_loaded_models
-    max_queue load_timeout host models debug origins noprune nohistory tmpdir new_engine f16_kv
-    multiuser_cache llm_library intel_gpu logits_all embedding_only rope_frequency_base
-    rope_frequency_scale tfs_z draft_num_predict
-"""
-OTHERS = frozenset(_OPTIONS.split())
+OTHERS = flag_names(__package__, "ollama.ini").others
+"""Options that are passed over."""
 KNOWN = (
     "num_ctx",
     "context_length",
@@ -95,7 +89,7 @@ ENVIRONMENT = frozenset(_VARIABLES.split())
 class Options:
     """Ollama's options in llama.cpp's flags, and what llama.cpp has no flag for."""
 
-    flags: Flags
+    flags: LlamaCppFlags
     batch_asked: bool
     overhead_bytes: int
     spread: bool
@@ -108,7 +102,7 @@ def ollama_rules(release: Release) -> OllamaRules:
     return rules_at(OllamaRules(), CHANGES, release)
 
 
-def release_of(version: str | None) -> tuple[OllamaRules, Rules, str]:
+def release_of(version: str | None) -> tuple[OllamaRules, BuildRules, str]:
     """Ollama's rules, those of the engine under it, and a warning ("" where none is due)."""
     release, note = nearest_release("Ollama", version, OLDEST, NEWEST)
     rules = ollama_rules(release)
@@ -154,7 +148,7 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
         kind = cache_type("engine_args.kv_cache_type", value["kv_cache_type"])
         found["key"] = found["value"] = kind
     return Options(
-        flags=Flags(slots=slots, unified=False, **found),
+        flags=LlamaCppFlags(slots=slots, unified=False, **found),
         batch_asked="num_batch" in value,
         overhead_bytes=number("gpu_overhead", 0, 10**15) if "gpu_overhead" in value else 0,
         spread=read.switch("engine_args.sched_spread", value.get("sched_spread", False)),

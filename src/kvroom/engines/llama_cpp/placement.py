@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from kvroom.engines.llama_cpp.buffers import DRIVER, NONE, Band, compute_band
 from kvroom.engines.llama_cpp.cells import Context, is_windowed, layer_cache_bytes, store_bytes
-from kvroom.engines.llama_cpp.setup import Setup
+from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import longest_fit
 
@@ -35,7 +35,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class DeviceBytes:
     """What one device holds, in bytes."""
 
     weights: int
@@ -51,11 +51,11 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Machine:
+class ReplicaGpus:
     """The GPUs of one replica and the model to be laid on them."""
 
     d: Deployment
-    s: Setup
+    s: LlamaCppSetup
     gpus: int
 
     @property
@@ -124,7 +124,7 @@ class Machine:
 
     # What lies there
 
-    def loads(self, p: Placement, c: Context) -> list[Load]:
+    def loads(self, p: Placement, c: Context) -> list[DeviceBytes]:
         """What each GPU holds, in order."""
         pieces, s = self.d.weights.pieces, self.s
         cache = self.cache(c)
@@ -150,7 +150,7 @@ class Machine:
         known = self.d.known_bytes
         if "weights" in known:
             weights = [known["weights"] if w else 0 for w in weights]
-        made: list[Load] = []
+        made: list[DeviceBytes] = []
         for gpu in range(self.gpus):
             busy = bool(weights[gpu] or stored[gpu])
             compute = compute_band(self.s, self.d.model, c, p.places[-1] == gpu) if busy else NONE
@@ -160,7 +160,7 @@ class Machine:
             if busy and "runtime" in known:
                 driver = (known["runtime"],) * 3
             draft = self.draft_bytes(c) if gpu == self.used_gpus[-1] else 0
-            made.append(Load(weights[gpu], stored[gpu], compute, driver, draft))
+            made.append(DeviceBytes(weights[gpu], stored[gpu], compute, driver, draft))
         return made
 
     def _shared_out(self, size: int) -> list[int]:
@@ -182,7 +182,7 @@ class Machine:
 
     # Whether it fits
 
-    def room(self, gpu: int, load: Load, end: int = 0) -> int:
+    def room(self, gpu: int, load: DeviceBytes, end: int = 0) -> int:
         """Bytes that stay free of that GPU beside ``load`` and what is to be left (negative: lacking)."""
         if not load.weights + load.cache + load.draft:
             return self.free_bytes

@@ -13,8 +13,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from kvroom.engines.draft_tokens import Drafts
-from kvroom.engines.scheduler import Admitted, Pass, Work
-from kvroom.kvcache.request import Sequence, State
+from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
+from kvroom.kvcache.request import RequestStatus, ServedRequest
 
 SIMILARITY = 0.1
 """A slot is chosen for its tokens only where so much of the prompt is there (--slot-prompt-similarity)."""
@@ -35,26 +35,26 @@ class SlotSettings:
 class Slot:
     """One slot: who is in it, and the names and tokens that it holds."""
 
-    __slots__ = ("held", "names", "sequence", "used")
+    __slots__ = ("held", "names", "request", "used")
 
     def __init__(self) -> None:
-        self.sequence: Sequence | None = None
+        self.request: ServedRequest | None = None
         self.names: list[int] = []
         self.held = 0
         self.used = 0
 
 
-class Slots:
-    """llama.cpp's rules: a ``RuleSet``."""
+class SlotScheduler:
+    """llama.cpp's scheduler, an ``EngineScheduler``."""
 
-    passes_in_flight = 1
+    steps_in_flight = 1
 
     def __init__(self, settings: SlotSettings, drafts: Drafts | None = None) -> None:
         self.settings = settings
         self.drafts = drafts
         self.slots = [Slot() for _ in range(settings.slots)]
-        self.waiting: deque[Sequence] = deque()
-        self._of: dict[Sequence, Slot] = {}
+        self.waiting: deque[ServedRequest] = deque()
+        self._of: dict[ServedRequest, Slot] = {}
         self._now = 0
 
     @property
@@ -72,78 +72,76 @@ class Slots:
         """Stretches in cells of slots in use."""
         return -(-sum(slot.held for slot in self._of.values()) // self.settings.stretch)
 
-    @property
-    def cached_keys(self) -> int:
-        """Stretches that slots hold."""
-        return sum(len(slot.names) for slot in self.slots)
-
-    def add(self, sequence: Sequence) -> bool:
+    def add_request(self, request: ServedRequest) -> bool:
         """Queue a request; False where its prompt is longer than a slot."""
         s = self.settings
-        room = min(s.context_tokens, s.tokens) - sequence.prompt_tokens
-        if room <= 0:
-            sequence.state = State.DROPPED
+        limit = min(s.context_tokens, s.tokens)
+        if request.num_prompt_tokens >= limit:
+            request.status = RequestStatus.DROPPED
             return False
-        sequence.output_tokens = min(sequence.output_tokens, room)
-        self.waiting.append(sequence)
+        request.final_tokens = min(request.final_tokens, limit)
+        self.waiting.append(request)
         return True
 
-    def schedule(self) -> Pass:
+    def schedule(self, now: int = 0) -> SchedulerOutput:
         """The next batch."""
-        made = Pass()
+        output = SchedulerOutput()
         while self.waiting and len(self._of) < self.settings.slots:
-            self._seat(self.waiting.popleft(), made)
+            self._seat(self.waiting.popleft(), output)
         budget = self.settings.batch_tokens
         drafted = 0
         if self.drafts is not None:
-            drafted = made.drafted = self.drafts.at(len(self._of))
-        busy = [slot for slot in self.slots if slot.sequence is not None]
+            drafted = output.drafted = self.drafts.at(len(self._of))
+        busy = [slot for slot in self.slots if slot.request is not None]
         # Those who generate first, then prompts.
         for prompts in (False, True):
             for slot in busy:
-                sequence = slot.sequence
-                if sequence is None or (sequence.known - sequence.computed > 1) is not prompts:
+                request = slot.request
+                if (
+                    request is None
+                    or (request.num_tokens - request.num_computed_tokens > 1) is not prompts
+                ):
                     continue
-                tokens = min(sequence.known - sequence.computed, budget)
+                tokens = min(request.num_tokens - request.num_computed_tokens, budget)
                 if not tokens:
                     continue
                 drafts = 0
-                if drafted and not prompts and sequence.known > sequence.prompt_tokens:
-                    drafts = min(drafted, budget - tokens, sequence.left - 1)
+                if drafted and not prompts and request.num_tokens > request.num_prompt_tokens:
+                    drafts = min(drafted, budget - tokens, request.tokens_left - 1)
                     tokens += drafts
-                if not self._grow(slot, sequence.computed + tokens):
-                    self._fail(sequence, made)
+                if not self._grow(slot, request.num_computed_tokens + tokens):
+                    self._fail(request, output)
                     continue
                 budget -= tokens
-                sequence.computed += tokens
-                samples = sequence.computed == sequence.known + drafts
-                made.work.append(Work(sequence, tokens, samples, drafts))
-        return made
+                request.num_computed_tokens += tokens
+                samples = request.num_computed_tokens == request.num_tokens + drafts
+                output.scheduled.append(ScheduledTokens(request, tokens, samples, drafts))
+        return output
 
-    def _seat(self, sequence: Sequence, made: Pass) -> None:
+    def _seat(self, request: ServedRequest, output: SchedulerOutput) -> None:
         s = self.settings
-        limit = (sequence.known - 1) // s.stretch
-        names = sequence.hashes.first(limit)[:limit] if s.caching else []
+        limit = (request.num_tokens - 1) // s.stretch
+        names = request.hashes.first(limit)[:limit] if s.caching else []
         self._now += 1
-        free = [slot for slot in self.slots if slot.sequence is None]
+        free = [slot for slot in self.slots if slot.request is None]
         common = {id(slot): _common(slot.names, names) for slot in free}
         best = max(free, key=lambda slot: (common[id(slot)], -slot.used))
         found = common[id(best)] * s.stretch
-        if found < SIMILARITY * sequence.known:
+        if found < SIMILARITY * request.num_tokens:
             best = min(free, key=lambda slot: slot.used)
             found = common[id(best)] * s.stretch
-        best.sequence, best.used = sequence, self._now
+        best.request, best.used = request, self._now
         best.names = best.names[: found // s.stretch]
         best.held = found
-        self._of[sequence] = best
-        sequence.computed = found
-        sequence.state = State.RUNNING
-        made.admitted.append(Admitted(sequence, found, False))
+        self._of[request] = best
+        request.num_computed_tokens = found
+        request.status = RequestStatus.RUNNING
+        output.admitted.append(Admitted(request, found, False))
 
     def _grow(self, slot: Slot, tokens: int) -> bool:
         """Let ``slot`` hold ``tokens``; idle slots give their cells up, the one idle for longest first."""
         more = tokens - slot.held
-        idle = sorted((x for x in self.slots if x.sequence is None), key=lambda x: x.used)
+        idle = sorted((x for x in self.slots if x.request is None), key=lambda x: x.used)
         left = self.settings.tokens - sum(x.held for x in self.slots)
         for other in idle:
             if more <= left:
@@ -155,43 +153,43 @@ class Slots:
         slot.held = max(slot.held, tokens)
         return True
 
-    def _fail(self, sequence: Sequence, made: Pass) -> None:
-        sequence.state = State.DROPPED
-        self._leave(sequence, 0)
-        made.dropped.append(sequence)
+    def _fail(self, request: ServedRequest, output: SchedulerOutput) -> None:
+        request.status = RequestStatus.DROPPED
+        self._leave(request, 0)
+        output.dropped.append(request)
 
-    def _leave(self, sequence: Sequence, kept: int) -> None:
-        slot = self._of.pop(sequence)
+    def _leave(self, request: ServedRequest, kept: int) -> None:
+        slot = self._of.pop(request)
         self._now += 1
-        slot.sequence, slot.used = None, self._now
+        slot.request, slot.used = None, self._now
         count = kept // self.settings.stretch
-        slot.names = sequence.hashes.first(count)[:count] if self.settings.caching else []
+        slot.names = request.hashes.first(count)[:count] if self.settings.caching else []
         slot.held = kept
 
-    def deliver(self, done: Pass) -> list[Sequence]:
+    def update_from_output(self, output: SchedulerOutput) -> list[ServedRequest]:
         """Take the output of a batch; a slot keeps what its request computed."""
-        finished: list[Sequence] = []
-        for sequence, _, samples, drafts in done.work:
-            if not samples or sequence.state is not State.RUNNING:
+        finished: list[ServedRequest] = []
+        for request, _, samples, drafts in output.scheduled:
+            if not samples or request.status is not RequestStatus.RUNNING:
                 continue
-            kept = self.drafts.kept(sequence.index, sequence.known, drafts) if self.drafts else 0
-            sequence.gained = 1 + kept
-            sequence.known += sequence.gained
-            sequence.computed = sequence.known - 1
-            if sequence.finished:
-                finished.append(sequence)
-        for sequence in finished:
-            self._leave(sequence, sequence.computed if self.settings.caching else 0)
-            sequence.state = State.FINISHED
+            kept = self.drafts.kept(request.index, request.num_tokens, drafts) if self.drafts else 0
+            request.new_tokens = 1 + kept
+            request.num_tokens += request.new_tokens
+            request.num_computed_tokens = request.num_tokens - 1
+            if request.finished:
+                finished.append(request)
+        for request in finished:
+            self._leave(request, request.num_computed_tokens if self.settings.caching else 0)
+            request.status = RequestStatus.FINISHED
         return finished
 
-    def drop_stuck(self) -> Sequence | None:
+    def drop_stuck(self) -> ServedRequest | None:
         """Give up what blocks the others though nothing runs."""
         if not self.waiting:
             return None
-        sequence = self.waiting.popleft()
-        sequence.state = State.DROPPED
-        return sequence
+        request = self.waiting.popleft()
+        request.status = RequestStatus.DROPPED
+        return request
 
 
 def _common(held: list[int], wanted: list[int]) -> int:

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from kvroom.engines.llama_cpp import ollama
 from kvroom.engines.llama_cpp.cells import Context, context_of
-from kvroom.engines.llama_cpp.flags import Flags, read_flags
-from kvroom.engines.llama_cpp.versions import IK, Rules, parse_build, rules_of
+from kvroom.engines.llama_cpp.flags import LlamaCppFlags, read_flags
+from kvroom.engines.llama_cpp.versions import IK, BuildRules, parse_build, rules_of
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype, cache_dtype
@@ -22,13 +22,13 @@ FIT_MARGIN = 1024 * MIB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setup:
+class LlamaCppSetup:
     """What every rule is asked with. ``slots`` None: as many as have room; ``total`` None: as many
     tokens as the slots need."""
 
     engine: str
-    rules: Rules
-    flags: Flags
+    rules: BuildRules
+    flags: LlamaCppFlags
     key: Dtype
     value: Dtype
     slots: int | None
@@ -66,8 +66,8 @@ def setup(
     kv_dtype: str,
     *,
     cpu: bool = False,
-) -> tuple[Setup, tuple[str, ...]]:
-    """The Setup of a question, and warnings about the version it names."""
+) -> tuple[LlamaCppSetup, tuple[str, ...]]:
+    """The LlamaCppSetup of a question, and warnings about the version it names."""
     if engine == "ollama":
         return _ollama(version, args, model, kv_dtype, cpu=cpu)
     flags = read_flags(args, engine)
@@ -107,7 +107,7 @@ def setup(
 
 def _ollama(
     version: str | None, args: Mapping[str, Any], model: ModelSpec, kv_dtype: str, *, cpu: bool
-) -> tuple[Setup, tuple[str, ...]]:
+) -> tuple[LlamaCppSetup, tuple[str, ...]]:
     release, rules, note = ollama.release_of(version)
     options = ollama.read_options(args, model)
     flags = options.flags
@@ -134,12 +134,17 @@ def _ollama(
 
 
 def _built(
-    engine: str, rules: Rules, flags: Flags, model: ModelSpec, kv_dtype: str, **more: Any
-) -> Setup:
+    engine: str,
+    rules: BuildRules,
+    flags: LlamaCppFlags,
+    model: ModelSpec,
+    kv_dtype: str,
+    **more: Any,
+) -> LlamaCppSetup:
     key, _, value = ("fp16" if kv_dtype == "auto" else kv_dtype).partition("/")
     value = flags.value or value or key
     key = flags.key or key
-    return Setup(
+    return LlamaCppSetup(
         engine=engine,
         rules=rules,
         flags=flags,

@@ -15,7 +15,7 @@ LatentCache = Literal["heads", "latent and values", "latent"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class BuildRules:
     """What one build does. The defaults are those of the oldest modelled."""
 
     windows: bool = False
@@ -77,15 +77,15 @@ def parse_build(text: str | None) -> tuple[int, str]:
 
 
 @lru_cache(maxsize=64)
-def rules_of(build: int) -> Rules:
+def rules_of(build: int) -> BuildRules:
     """The rules that hold in ``build``."""
-    rules = Rules()
+    rules = BuildRules()
     for since, changed in CHANGES:
         if since <= build:
             rules = replace(rules, **changed)
     return rules
 
 
-IK = Rules(padding=1, fit=False, latent="latent")
+IK = BuildRules(padding=1, fit=False, latent="latent")
 """ik_llama.cpp, as its logs of 2025 show it: windows at full length, nothing padded; what is stored of
 latent attention is the user's choice (``mla_use``)."""

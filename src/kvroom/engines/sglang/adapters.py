@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvroom.engines.adapters import Adapters, enabled, number, stated, targets_of
+from kvroom.engines import flags as read
+from kvroom.engines.adapters import Adapters, enabled, number, targets_of
 
 SLOTS = 8
 ASSUMED_RANK = 16
@@ -14,7 +15,7 @@ ASSUMED_RANK = 16
 
 def adapters_of(args: Mapping[str, Any]) -> Adapters | None:
     """The adapters; None without them."""
-    flags = stated(args)
+    flags = read.plain_args(args)
     if not enabled(flags):
         return None
     targets = targets_of(flags)

@@ -7,7 +7,7 @@ the 4-token layers with the window's pages, those of the 128-token layers by req
 
 from __future__ import annotations
 
-from kvroom.engines.sglang.settings import Settings
+from kvroom.engines.sglang.resolved_args import SglangArgs
 from kvroom.models.kinds import Compressed, Indexer, SlidingWindow
 from kvroom.units import ceil_div
 
@@ -22,12 +22,12 @@ DRAFT_RINGS = {4: 16, 128: 256}
 """Entries of a compression ring by its ratio, without and with speculative decoding."""
 
 
-def window_of(s: Settings) -> int:
+def window_of(s: SglangArgs) -> int:
     """The window of the layers that have one."""
     return max((k.window for k, _ in s.d.model.stores if isinstance(k, SlidingWindow)), default=0)
 
 
-def sizes(s: Settings, budget: int) -> tuple[int, int, int]:
+def sizes(s: SglangArgs, budget: int) -> tuple[int, int, int]:
     """(full tokens, window tokens, bytes taken) of the pools in ``budget`` bytes."""
     ratio = WINDOW_RATIO if s.flags.window_ratio is None else s.flags.window_ratio
     each = _full_token_bytes(s, ratio)
@@ -44,7 +44,7 @@ def sizes(s: Settings, budget: int) -> tuple[int, int, int]:
     return tokens, window, int(tokens * each) + fixed
 
 
-def _full_token_bytes(s: Settings, ratio: float) -> float:
+def _full_token_bytes(s: SglangArgs, ratio: float) -> float:
     """Bytes of one token of the full pool, its share of windows and their rings included."""
     layers = s.d.model.num_layers
     few, many = _layers(s, 4), _layers(s, 128)
@@ -58,7 +58,7 @@ def _full_token_bytes(s: Settings, ratio: float) -> float:
     return ratio * near + far
 
 
-def _slot(s: Settings, entries: int) -> float:
+def _slot(s: SglangArgs, entries: int) -> float:
     """Bytes of one latent slot in a page of ``entries``, the page's padding included."""
     width = _width(s)
     plain = width - ROPE_DIM + ROPE_DIM * 2 + SCALE_BYTES
@@ -67,19 +67,19 @@ def _slot(s: Settings, entries: int) -> float:
     return ceil_div(entries * plain, PAGE_UNIT) * PAGE_UNIT / entries
 
 
-def _width(s: Settings) -> int:
+def _width(s: SglangArgs) -> int:
     return next((k.dim for k, _ in s.d.model.stores if isinstance(k, Compressed)), 512)
 
 
-def _layers(s: Settings, ratio: int) -> int:
+def _layers(s: SglangArgs, ratio: int) -> int:
     return sum(n for k, n in s.d.model.stores if isinstance(k, Compressed) and k.ratio == ratio)
 
 
-def _rings(s: Settings) -> dict[int, int]:
+def _rings(s: SglangArgs) -> dict[int, int]:
     return DRAFT_RINGS if s.draft is not None else RINGS
 
 
-def _ring_row(s: Settings, ratio: int) -> int:
+def _ring_row(s: SglangArgs, ratio: int) -> int:
     """Bytes of one ring entry of a layer: values and scores, of 4-token layers of two rings and with
     those of the index keys."""
     if ratio == 128:
@@ -88,7 +88,7 @@ def _ring_row(s: Settings, ratio: int) -> int:
     return 4 * (_width(s) + index) * STATE_BYTES
 
 
-def _request_state_bytes(s: Settings, requests: int) -> int:
+def _request_state_bytes(s: SglangArgs, requests: int) -> int:
     """The rings of the 128-token layers: one for each request and one to spare, in whole 128 rows."""
     ring = _rings(s)[128]
     rows = ceil_div((requests + 1) * ring + ring + 1, 128) * 128

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.releases import nearest_release, shown
-from kvroom.engines.sglang.pools import Pools, StageLayers, pools_of, stage_layers, stage_sizes
-from kvroom.engines.sglang.settings import Settings, settings_of
+from kvroom.engines.sglang.pools import (
+    SglangPools,
+    StageLayers,
+    pools_of,
+    stage_layers,
+    stage_sizes,
+)
+from kvroom.engines.sglang.resolved_args import SglangArgs, settings_of
 from kvroom.engines.sglang.share import StaticShare, image_reserve_mib, static_share
-from kvroom.engines.sglang.state import Refused
+from kvroom.engines.sglang.state import PoolRefused
 from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank, uneven_heads
@@ -63,9 +69,9 @@ def answer(d: Deployment) -> EngineAnswer:
     uneven = uneven_heads(d.model, s.attention_tp)
     try:
         if uneven:
-            raise Refused(uneven)
+            raise PoolRefused(uneven)
         pools = pools_of(s, stages, _rest_gib(s, share, frees[0]))
-    except Refused as refusal:
+    except PoolRefused as refusal:
         return EngineAnswer(
             rank=heaviest,
             gpu_bytes=gpu,
@@ -110,7 +116,7 @@ def answer(d: Deployment) -> EngineAnswer:
 
 
 def _outside(
-    s: Settings, share: StaticShare, free: Free, cache: int
+    s: SglangArgs, share: StaticShare, free: Free, cache: int
 ) -> tuple[str, tuple[str, ...]]:
     """(why it fails at the start, warnings) where the static part leaves too little beside it.
 
@@ -149,11 +155,11 @@ def chunk_tokens(d: Deployment) -> int:
 
 
 def _pools_or_none(
-    s: Settings, stages: list[StageLayers], share: StaticShare, free: Free
-) -> Pools | None:
+    s: SglangArgs, stages: list[StageLayers], share: StaticShare, free: Free
+) -> SglangPools | None:
     try:
         return pools_of(s, stages, _rest_gib(s, share, free))
-    except Refused:
+    except PoolRefused:
         return None
 
 
@@ -173,7 +179,7 @@ def _at(a: Account, which: int) -> int:
     return (a.bytes, a.low_bytes, a.high_bytes)[which]
 
 
-def _rest_gib(s: Settings, share: StaticShare, free: Free) -> float:
+def _rest_gib(s: SglangArgs, share: StaticShare, free: Free) -> float:
     """GiB for cache: what is free after loading less what stays outside the static part."""
     kept = free.before / GIB * (1 - share.fraction)
     reserve = image_reserve_mib(s) / KIB
@@ -227,7 +233,7 @@ def _static_part(share: StaticShare, free: Free) -> str:
     )
 
 
-def _notes(s: Settings) -> tuple[str, ...]:
+def _notes(s: SglangArgs) -> tuple[str, ...]:
     """Where the release's own rule changes the answer, or the model lies outside what it knows."""
     release = shown(s.rules.release)
     made: list[str] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvroom.engines.sglang.flags import STATE_DTYPES
 from kvroom.engines.sglang.models import attention_of
-from kvroom.engines.sglang.settings import Settings
+from kvroom.engines.sglang.resolved_args import SglangArgs
 from kvroom.models.kinds import (
     ChunkedAttention,
     ConvState,
@@ -46,7 +46,7 @@ class Entries:
     window_tokens: int = 0
 
 
-def entries_of(s: Settings, layers: Sequence[Layer]) -> Entries:
+def entries_of(s: SglangArgs, layers: Sequence[Layer]) -> Entries:
     """The Entries of ``layers`` on one rank."""
     full = window = full_layers = window_layers = index = reach = 0
     plain = _plain_attention(s)
@@ -80,43 +80,43 @@ def entries_of(s: Settings, layers: Sequence[Layer]) -> Entries:
     )
 
 
-def _plain_attention(s: Settings) -> FullAttention | None:
+def _plain_attention(s: SglangArgs) -> FullAttention | None:
     """The geometry that one pool for all layers takes for each of them: the full layers'."""
     return next((k for k, _ in s.d.model.stores if isinstance(k, FullAttention)), None)
 
 
-def _headed(s: Settings, kind: HeadedAttention) -> int:
+def _headed(s: SglangArgs, kind: HeadedAttention) -> int:
     heads = max(1, kind.kv_heads // s.attention_tp)
     values = kind.v_dim if s.rules.value_width else kind.k_dim
     return s.kv.bytes_for(kind.k_dim, heads) + s.kv.bytes_for(values, heads)
 
 
-def _reach(s: Settings, kind: SlidingWindow | ChunkedAttention) -> int:
+def _reach(s: SglangArgs, kind: SlidingWindow | ChunkedAttention) -> int:
     """A window's length as SGLang counts it: most models' without the current token."""
     if isinstance(kind, ChunkedAttention):
         return kind.chunk
     return kind.window - (not s.traits.architecture.startswith(WHOLE_WINDOWS))
 
 
-def _latent(s: Settings, kind: Latent) -> int:
+def _latent(s: SglangArgs, kind: Latent) -> int:
     if s.traits.sparse and s.rules.sparse_scales and not s.sparse_raw:
         scales = kind.latent_dim // SCALE_GROUP * 4
         return kind.latent_dim + scales + kind.rope_dim * 2  # the rotary part stays 16 bits wide
     return s.kv.bytes_for(kind.latent_dim + kind.rope_dim)
 
 
-def _index(s: Settings, kind: Indexer) -> int:
+def _index(s: SglangArgs, kind: Indexer) -> int:
     if s.traits.latent:
         return kind.entry_bytes(s.kv) if s.rules.sparse_index else 0
     return kind.dim * 2  # MiniMax-M3's index keys are as wide as the model
 
 
-def _index_width(s: Settings) -> int:
+def _index_width(s: SglangArgs) -> int:
     return next((k.entry_bytes(s.kv) for k, _ in s.d.model.stores if isinstance(k, Indexer)), 0)
 
 
 def _drafts(
-    s: Settings, full: int, full_layers: int, window: int, window_layers: int
+    s: SglangArgs, full: int, full_layers: int, window: int, window_layers: int
 ) -> tuple[int, int]:
     """What the draft model's layers add to a token of each pool: as much as the target's layers."""
     draft = s.draft
@@ -133,7 +133,7 @@ def _drafts(
     return own + (_index_width(s) * draft.layers if s.traits.sparse else 0), 0
 
 
-def state_bytes(s: Settings, layers: Sequence[Layer]) -> int:
+def state_bytes(s: SglangArgs, layers: Sequence[Layer]) -> int:
     """One slot of recurrent and convolution state of ``layers`` on one rank."""
     width = state_width(s)
     total = 0
@@ -147,7 +147,7 @@ def state_bytes(s: Settings, layers: Sequence[Layer]) -> int:
     return total
 
 
-def state_width(s: Settings) -> int:
+def state_width(s: SglangArgs) -> int:
     """Bytes of one number of recurrent state: FP32 unless a flag or the config says otherwise."""
     if s.flags.state_bytes is not None:
         return s.flags.state_bytes

@@ -1,7 +1,7 @@
 """SGLang's flags as a Scenario gives them: checked, and those that bear on memory under one roof.
 
 Names are those of ``sglang.launch_server`` with underscores, of any release: one that a release does
-not know has no effect on its answer. Flags without bearing on cache memory are passed over.
+not know has no effect on its answer. SglangFlags without bearing on cache memory are passed over.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.sglang.flag_names import OTHERS
+from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
 from kvroom.sharding.layout import Layout
 
 STATE_DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}
 """Bytes of one number of recurrent state."""
 STRATEGIES = ("auto", "no_buffer", "extra_buffer", "extra_buffer_lazy")
+NAMES = flag_names(__package__)
 GRAPH_BACKENDS = ("full", "breakable", "tc_piecewise", "disabled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class SglangFlags:
     """The flags that bear on memory; None where SGLang decides."""
 
     static_share: float | None = None
@@ -66,7 +67,7 @@ class Flags:
     prefill_graph_sizes: tuple[int, ...] | None = None
 
 
-def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
+def read_flags(args: Mapping[str, Any], layout: Layout) -> SglangFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("SGLang", args, KNOWN_FLAGS)
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
@@ -80,7 +81,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     found["draft_path"] = bool(given.get("speculative_draft_model_path"))
     found["attention_dp"] = _attention_dp(given, layout)
     found.update(_graphs(given))
-    return Flags(**found)
+    return SglangFlags(**found)
 
 
 def _attention_dp(given: Mapping[str, Any], layout: Layout) -> int:
@@ -273,5 +274,5 @@ _DERIVED = (
 """Known names that no reader of one field takes."""
 MEMORY_FLAGS = frozenset((*READERS, *_DERIVED)) - frozenset(_DEGREES)
 """The flags that bear on memory here."""
-KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(_DEGREES)
+KNOWN_FLAGS = MEMORY_FLAGS | NAMES.others | frozenset(_DEGREES)
 """Every flag that a Scenario may carry."""

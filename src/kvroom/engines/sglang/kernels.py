@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from kvroom.engines.sglang.flags import Flags
+from kvroom.engines.sglang.flags import SglangFlags
 from kvroom.engines.sglang.models import DEEPSEEK_FAMILY, GATED_DELTA, Traits
-from kvroom.engines.sglang.platform import Platform
-from kvroom.engines.sglang.versions import GPT_OSS, LLAMA4, Rules
+from kvroom.engines.sglang.platform import SglangPlatform
+from kvroom.engines.sglang.versions import GPT_OSS, LLAMA4, SglangRules
 from kvroom.models.dtypes import Dtype
 
 MINIMAX_M3 = ("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration")
 
 
 def attention_backends(
-    rules: Rules, flags: Flags, platform: Platform, traits: Traits, *, buffered: bool, radix: bool
+    rules: SglangRules,
+    flags: SglangFlags,
+    platform: SglangPlatform,
+    traits: Traits,
+    *,
+    buffered: bool,
+    radix: bool,
 ) -> frozenset[str]:
     """The attention kernels, of prefill and of decode."""
     split = {flags.prefill_backend, flags.decode_backend}
@@ -27,7 +33,13 @@ def attention_backends(
 
 
 def _default_backend(
-    rules: Rules, flags: Flags, platform: Platform, traits: Traits, *, buffered: bool, radix: bool
+    rules: SglangRules,
+    flags: SglangFlags,
+    platform: SglangPlatform,
+    traits: Traits,
+    *,
+    buffered: bool,
+    radix: bool,
 ) -> str:
     arch = traits.architecture
     if traits.sparse and rules.sparse_index:
@@ -50,7 +62,9 @@ def _default_backend(
     return _headed_backend(rules, flags, platform, traits)
 
 
-def _headed_backend(rules: Rules, flags: Flags, platform: Platform, traits: Traits) -> str:
+def _headed_backend(
+    rules: SglangRules, flags: SglangFlags, platform: SglangPlatform, traits: Traits
+) -> str:
     plain = flags.draft_topk is None or (flags.draft_topk == 1 and flags.page in (None, 1))
     if platform.hopper and plain:
         return "fa3"
@@ -61,7 +75,7 @@ def _headed_backend(rules: Rules, flags: Flags, platform: Platform, traits: Trai
 
 
 def _state_backend(
-    rules: Rules, flags: Flags, traits: Traits, *, buffered: bool, radix: bool
+    rules: SglangRules, flags: SglangFlags, traits: Traits, *, buffered: bool, radix: bool
 ) -> str:
     """What models with recurrent state attend with on data-centre Blackwell."""
     arch = traits.architecture
@@ -79,9 +93,9 @@ def _state_backend(
 
 
 def page_tokens(
-    rules: Rules,
-    flags: Flags,
-    platform: Platform,
+    rules: SglangRules,
+    flags: SglangFlags,
+    platform: SglangPlatform,
     traits: Traits,
     backends: frozenset[str],
     *,
@@ -111,7 +125,11 @@ def page_tokens(
 
 
 def _fa4_pages(
-    rules: Rules, flags: Flags, platform: Platform, traits: Traits, backends: frozenset[str]
+    rules: SglangRules,
+    flags: SglangFlags,
+    platform: SglangPlatform,
+    traits: Traits,
+    backends: frozenset[str],
 ) -> bool:
     if traits.latent:
         return False
@@ -120,7 +138,7 @@ def _fa4_pages(
     return "fa4" in backends and platform.sm100 and (flags.draft_topk or 0) <= 1
 
 
-def scaleless_latents(flags: Flags, platform: Platform, kv: Dtype) -> bool:
+def scaleless_latents(flags: SglangFlags, platform: SglangPlatform, kv: Dtype) -> bool:
     """Whether FP8 latents of sparse attention lie without scales: TensorRT-LLM's kernels, or TileLang's
     for prefill and decode both."""
     default = "trtllm" if platform.blackwell else "flashmla_kv"
@@ -128,7 +146,9 @@ def scaleless_latents(flags: Flags, platform: Platform, kv: Dtype) -> bool:
     return kv.bits != 8 or "trtllm" in pair or pair == ("tilelang", "tilelang")
 
 
-def one_pool_only(rules: Rules, flags: Flags, traits: Traits, backends: frozenset[str]) -> bool:
+def one_pool_only(
+    rules: SglangRules, flags: SglangFlags, traits: Traits, backends: frozenset[str]
+) -> bool:
     """Whether gpt-oss falls back to one pool: its first window pools had gaps."""
     if traits.architecture != GPT_OSS or rules.trtllm_windows:
         return False

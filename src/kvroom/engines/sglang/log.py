@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
+from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_reprs import read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size, whole
 from kvroom.engines.sglang.flags import MEMORY_FLAGS
@@ -132,7 +134,38 @@ def question(r: Record) -> dict[str, Any]:
     return asked
 
 
-def quantisation(r: Record) -> str | None:
+def quantization(r: Record) -> str | None:
     """How the log says that the weights are stored, in the engine's word."""
     word = r.settings.get("quantization")
     return word if isinstance(word, str) else None
+
+
+class SglangLog(LogReader):
+    """SGLang's log."""
+
+    def figures(self, record: Record) -> Figures:
+        """Of several ranks the one with least free memory."""
+        return figures(record)
+
+    def question(self, record: Record) -> dict[str, Any]:
+        """The Scenario's keys as far as the log states them."""
+        return question(record)
+
+    def quantization(self, record: Record) -> str | None:
+        """As ``ServerArgs`` says."""
+        return quantization(record)
+
+    def known_bytes(self, printed: Mapping[str, Any]) -> dict[str, int]:
+        """Weights are what is free before loading less what is free after it."""
+        after, before = (printed.get(f"free_{when}_load_bytes") for when in ("after", "before"))
+        if after is None or before is None or before <= after:
+            return {}
+        return {"weights": before - after}
+
+    def cache_bytes(self, printed: Mapping[str, Any]) -> int | None:
+        """Recurrent state has a pool of its own."""
+        size = super().cache_bytes(printed)
+        return None if size is None else size - printed.get("state_bytes", 0)
+
+
+LOG = SglangLog(engine=ENGINE, shapes=SHAPES, scales=True)

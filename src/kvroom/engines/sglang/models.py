@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kvroom.engines.sglang.flags import Flags
-from kvroom.engines.sglang.versions import GPT_OSS, LLAMA4, Rules
+from kvroom.engines.sglang.flags import SglangFlags
+from kvroom.engines.sglang.versions import GPT_OSS, LLAMA4, SglangRules
 from kvroom.memo import Kept
 from kvroom.models.kinds import (
     FullAttention,
@@ -173,7 +173,7 @@ def taken(model: ModelSpec) -> ModelSpec:
     return _TAKEN.get((model,), (), make)
 
 
-def traits_of(model: ModelSpec, rules: Rules, flags: Flags) -> Traits:
+def traits_of(model: ModelSpec, rules: SglangRules, flags: SglangFlags) -> Traits:
     """The Traits of ``model``."""
     architecture = model.architecture or ARCHITECTURES.get(model.model_type, "")
     architecture = RENAMED.get(architecture, architecture)
@@ -205,7 +205,7 @@ def attention_of(kind: LayerKind) -> HeadedAttention | None:
     return inner if isinstance(inner, HeadedAttention) else None
 
 
-def _multimodal(model: ModelSpec, architecture: str, flags: Flags) -> bool:
+def _multimodal(model: ModelSpec, architecture: str, flags: SglangFlags) -> bool:
     able = architecture in SEEING or (
         architecture.endswith("ForConditionalGeneration") and architecture not in TEXT_ONLY
     )

@@ -9,7 +9,7 @@ from kvroom.units import MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
+class SglangPlatform:
     """``sm`` is the compute capability as one number (90); 0 for a device without CUDA.
 
     ``memory_mib`` is what the driver lists, by which defaults are chosen. A card that does not state its
@@ -35,13 +35,13 @@ class Platform:
         return self.sm // 10 in (10, 12)
 
 
-def platform_of(device: Device) -> Platform:
+def platform_of(device: Device) -> SglangPlatform:
     """The platform that SGLang finds on ``device``."""
     stated = device.compute_capability or "9.0"
     major, _, minor = stated.partition(".")
     cuda = device.vendor.lower() in ("nvidia", "unknown", "")
     sm = int(major) * 10 + int(minor[:1] or 0) if major.isdecimal() and minor.isdecimal() else 90
-    return Platform(
+    return SglangPlatform(
         sm=sm if cuda else 0,
         memory_mib=(device.driver_bytes or device.engine_bytes) / MIB,
     )

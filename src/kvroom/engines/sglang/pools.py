@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from kvroom.engines.sglang import compressed
 from kvroom.engines.sglang.entries import Entries, entries_of
-from kvroom.engines.sglang.settings import Settings
-from kvroom.engines.sglang.state import Refused, slot_bytes, state_pool
+from kvroom.engines.sglang.resolved_args import SglangArgs
+from kvroom.engines.sglang.state import PoolRefused, slot_bytes, state_pool
 from kvroom.models.kinds import CrossAttention
 from kvroom.models.spec import Layer
 from kvroom.units import ceil_div
@@ -28,7 +28,7 @@ WINDOW_RATIO = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pools:
+class SglangPools:
     """What SGLang allocates on each rank and prints, for one data-parallel attention group.
 
     ``tokens`` are those of the full pool (all layers where there is no other), ``requests`` its
@@ -95,7 +95,7 @@ class StageLayers:
     entries: Entries
 
 
-def stage_layers(s: Settings, sizes: Sequence[int]) -> list[StageLayers]:
+def stage_layers(s: SglangArgs, sizes: Sequence[int]) -> list[StageLayers]:
     """The model's layers dealt out to stages of ``sizes``."""
     layers = list(s.d.model.each_layer())
     made: list[StageLayers] = []
@@ -107,7 +107,7 @@ def stage_layers(s: Settings, sizes: Sequence[int]) -> list[StageLayers]:
     return made
 
 
-def stage_sizes(s: Settings) -> tuple[int, ...]:
+def stage_sizes(s: SglangArgs) -> tuple[int, ...]:
     """Layers of each pipeline stage: the last ones have one more, before 0.5.6 the last all the rest."""
     base, odd = divmod(s.d.model.num_layers, s.d.layout.pp)
     sizes = [base] * s.d.layout.pp
@@ -119,15 +119,15 @@ def stage_sizes(s: Settings) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def pools_of(s: Settings, stages: Sequence[StageLayers], rest_gib: float) -> Pools:
-    """The pools in ``rest_gib`` of each rank; Refused where SGLang would not start."""
+def pools_of(s: SglangArgs, stages: Sequence[StageLayers], rest_gib: float) -> SglangPools:
+    """The pools in ``rest_gib`` of each rank; PoolRefused where SGLang would not start."""
     slots: int | None = None
     per_slot = slot_bytes(s, [x.layers for x in stages])
     if per_slot:
         rest_gib, slots = state_pool(s, per_slot, rest_gib)
     early = s.rules.requests == "profiled"
     if rest_gib <= 0 and not early:
-        raise Refused("the static part holds no more than the weights")
+        raise PoolRefused("the static part holds no more than the weights")
     budget = int(rest_gib * (1 << 30))
     if early:
         return _profiled(s, stages, budget, slots, per_slot)
@@ -140,12 +140,12 @@ def pools_of(s: Settings, stages: Sequence[StageLayers], rest_gib: float) -> Poo
         stage, tokens, window = _smallest(s, stages, budget)
         taken = _taken(stages[stage].entries, tokens, window, slots, per_slot)
     if tokens <= 0:
-        raise Refused("not one page of cache fits the static part")
+        raise PoolRefused("not one page of cache fits the static part")
     if window is not None and s.rules.window_check and reach + s.page >= window and not _capped(s):
-        raise Refused(
+        raise PoolRefused(
             f"the window pool of {window:,} tokens cannot admit a request with a window of {reach:,}"
         )
-    return Pools(
+    return SglangPools(
         tokens=tokens,
         window_tokens=window,
         window_reach=reach,
@@ -160,7 +160,7 @@ def pools_of(s: Settings, stages: Sequence[StageLayers], rest_gib: float) -> Poo
 
 
 def _smallest(
-    s: Settings, stages: Sequence[StageLayers], budget: int
+    s: SglangArgs, stages: Sequence[StageLayers], budget: int
 ) -> tuple[int, int, int | None]:
     """(stage, tokens, window tokens) of the stage whose pools hold least, the user's limit applied."""
     found = [_capacity(s, x.entries, budget) for x in stages]
@@ -173,7 +173,7 @@ def _smallest(
     return stage, tokens, window
 
 
-def _encoder_tokens(s: Settings) -> int:
+def _encoder_tokens(s: SglangArgs) -> int:
     return (
         s.d.encoder_tokens if any(isinstance(k, CrossAttention) for k, _ in s.d.model.stores) else 0
     )
@@ -184,8 +184,8 @@ def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_s
     return tokens * (e.full + e.drafts) + (window or 0) * (e.window + e.window_drafts) + state
 
 
-def _requests(s: Settings, tokens: int, slots: int | None) -> int:
-    """max_running_requests of one data-parallel attention group; Refused where state serves none."""
+def _requests(s: SglangArgs, tokens: int, slots: int | None) -> int:
+    """max_running_requests of one data-parallel attention group; PoolRefused where state serves none."""
     estimated = max(min(int(tokens / s.d.context_tokens * 512), MOST_REQUESTS), 2048)
     asked = s.requests_each
     if asked is None:
@@ -197,13 +197,13 @@ def _requests(s: Settings, tokens: int, slots: int | None) -> int:
     if slots is None:
         return most
     if slots < s.state_slots_each:
-        raise Refused(
+        raise PoolRefused(
             f"{slots:,} slots of state do not serve one request, which takes {s.state_slots_each}"
         )
     return min(most, slots // s.state_slots_each)
 
 
-def _capacity(s: Settings, e: Entries, budget: int) -> tuple[int, int | None]:
+def _capacity(s: SglangArgs, e: Entries, budget: int) -> tuple[int, int | None]:
     """Tokens of one stage's pools in ``budget`` bytes: (full, window)."""
     page = s.page
     if not e.window_layers:
@@ -222,7 +222,7 @@ def _capacity(s: Settings, e: Entries, budget: int) -> tuple[int, int | None]:
     return tokens, _window_of(s, e, tokens)
 
 
-def _tokens(s: Settings, budget: int, cell: int) -> int:
+def _tokens(s: SglangArgs, budget: int, cell: int) -> int:
     """Tokens of ``cell`` bytes in ``budget``; a model without attention has them for every request."""
     if cell:
         return budget // cell
@@ -231,11 +231,11 @@ def _tokens(s: Settings, budget: int, cell: int) -> int:
     return s.flags.max_tokens or MOST_REQUESTS * s.d.context_tokens
 
 
-def _ratio(s: Settings) -> float:
+def _ratio(s: SglangArgs) -> float:
     return WINDOW_RATIO if s.flags.window_ratio is None else s.flags.window_ratio
 
 
-def _window_of(s: Settings, e: Entries, tokens: int) -> int | None:
+def _window_of(s: SglangArgs, e: Entries, tokens: int) -> int | None:
     """Window tokens beside ``tokens`` of the full pool."""
     if not e.window_layers:
         return None
@@ -244,7 +244,7 @@ def _window_of(s: Settings, e: Entries, tokens: int) -> int | None:
     return int(tokens * _ratio(s)) // s.page * s.page
 
 
-def _capped(s: Settings) -> bool:
+def _capped(s: SglangArgs) -> bool:
     """Whether the window pool is sized for the requests asked for, whose old tokens nobody reuses."""
     return (
         s.rules.window_cap
@@ -255,7 +255,7 @@ def _capped(s: Settings) -> bool:
     )
 
 
-def _window_cap(s: Settings, e: Entries) -> int:
+def _window_cap(s: SglangArgs, e: Entries) -> int:
     """The most window tokens alive with that many requests: each keeps its window, what eviction lags
     behind and its next page; and the prefill chunks in flight."""
     draft, page = s.draft, s.page
@@ -269,7 +269,7 @@ def _window_cap(s: Settings, e: Entries) -> int:
     return ceil_div(most, page) * page
 
 
-def _split(s: Settings, e: Entries, tokens: int) -> tuple[int, int]:
+def _split(s: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
     """The pools up to 0.5.10: tokens counted for all layers alike, then dealt out."""
     if s.rules.llama4_ratio and s.flags.llama4_ratio and s.traits.architecture.startswith("Llama4"):
         return _llama4_split(s, e, tokens)
@@ -282,7 +282,7 @@ def _split(s: Settings, e: Entries, tokens: int) -> tuple[int, int]:
     return full // s.page * s.page, window // s.page * s.page
 
 
-def _llama4_split(s: Settings, e: Entries, tokens: int) -> tuple[int, int]:
+def _llama4_split(s: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
     """Llama-4's pools by ``hybrid_kvcache_ratio``: between equal (0) and chunk over context (1)."""
     asked = s.flags.llama4_ratio or 0.0
     share = (1 - asked) + asked * e.window_tokens / s.d.context_tokens
@@ -292,8 +292,8 @@ def _llama4_split(s: Settings, e: Entries, tokens: int) -> tuple[int, int]:
 
 
 def _profiled(
-    s: Settings, stages: Sequence[StageLayers], budget: int, slots: int | None, per_slot: int
-) -> Pools:
+    s: SglangArgs, stages: Sequence[StageLayers], budget: int, slots: int | None, per_slot: int
+) -> SglangPools:
     """Up to 0.5.9: requests follow the tokens first profiled, before limits and pages."""
     cells = [x.entries.full + x.entries.window for x in stages]
     found = [_tokens(s, budget, c) for c in cells]
@@ -315,11 +315,11 @@ def _profiled(
     if e.window_layers:
         tokens, window = _split(s, e, tokens)
     if tokens <= 0:
-        raise Refused("not one page of cache fits the static part")
+        raise PoolRefused("not one page of cache fits the static part")
     own = tokens // 2 if asked is None else s.requests_each or 0
     if min(own, size) <= 0:
-        raise Refused("no request fits (max_running_requests comes out as 0)")
-    return Pools(
+        raise PoolRefused("no request fits (max_running_requests comes out as 0)")
+    return SglangPools(
         tokens=tokens,
         window_tokens=window,
         window_reach=e.window_tokens,

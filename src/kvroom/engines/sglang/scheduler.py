@@ -12,9 +12,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from kvroom.engines.draft_tokens import Drafts
-from kvroom.engines.scheduler import Admitted, Pass, Work
+from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
 from kvroom.kvcache.radix import Node, RadixCache
-from kvroom.kvcache.request import Sequence, State
+from kvroom.kvcache.request import RequestStatus, ServedRequest
 
 CLIP_TOKENS = 4096
 """No answer is expected to become longer when room is reserved for it."""
@@ -37,10 +37,10 @@ class SglangSettings:
     caching: bool = True
 
 
-class Sglang:
-    """SGLang's rules: a ``RuleSet``."""
+class SglangScheduler:
+    """SGLang's scheduler, an ``EngineScheduler``."""
 
-    passes_in_flight = 1
+    steps_in_flight = 1
 
     def __init__(self, settings: SglangSettings, drafts: Drafts | None = None) -> None:
         self.settings = settings
@@ -48,11 +48,11 @@ class Sglang:
         self.cache = RadixCache()
         self.free = settings.tokens  # neither held by a request nor in the tree
         self.ratio = FIRST_RATIO
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
-        self._paths: dict[Sequence, list[Node]] = {}  # what of the tree it holds
-        self._own: dict[Sequence, int] = {}  # tokens beyond that
-        self._chunked: Sequence | None = None
+        self.waiting: deque[ServedRequest] = deque()
+        self.running: list[ServedRequest] = []
+        self._paths: dict[ServedRequest, list[Node]] = {}  # what of the tree it holds
+        self._own: dict[ServedRequest, int] = {}  # tokens beyond that
+        self._chunked: ServedRequest | None = None
 
     @property
     def running_count(self) -> int:
@@ -70,46 +70,41 @@ class Sglang:
         idle = self.free + self.cache.evictable * self.settings.stretch
         return -(-(self.settings.tokens - idle) // self.settings.stretch)
 
-    @property
-    def cached_keys(self) -> int:
-        """Stretches in the tree."""
-        return self.cache.size
-
-    def add(self, sequence: Sequence) -> bool:
+    def add_request(self, request: ServedRequest) -> bool:
         """Queue a request; False where its prompt is too long for the engine or an empty cache."""
-        room = self.settings.context_tokens - sequence.prompt_tokens
-        need = self._paged(sequence.prompt_tokens + 1) + self.settings.page
-        if room <= 0 or need > self.settings.tokens:
-            sequence.state = State.DROPPED
+        limit = self.settings.context_tokens
+        need = self._paged(request.num_prompt_tokens + 1) + self.settings.page
+        if request.num_prompt_tokens >= limit or need > self.settings.tokens:
+            request.status = RequestStatus.DROPPED
             return False
-        sequence.output_tokens = min(sequence.output_tokens, room)
-        self.waiting.append(sequence)
+        request.final_tokens = min(request.final_tokens, limit)
+        self.waiting.append(request)
         return True
 
-    def schedule(self) -> Pass:
+    def schedule(self, now: int = 0) -> SchedulerOutput:
         """The next batch: prompts where any may start or go on, else a decode of all that run."""
-        made = Pass()
-        self._prefill(made)
-        if not made.work and self.running:
-            self._decode(made)
-        return made
+        output = SchedulerOutput()
+        self._prefill(output)
+        if not output.scheduled and self.running:
+            self._decode(output)
+        return output
 
     # Prompts
 
-    def _prefill(self, made: Pass) -> None:
+    def _prefill(self, output: SchedulerOutput) -> None:
         s = self.settings
         budget = min(s.chunked_prefill_size, s.max_prefill_tokens)
         if self._chunked is not None:
-            budget -= self._take(self._chunked, budget, made)
+            budget -= self._take(self._chunked, budget, output)
         while self.waiting and budget > 0 and self._chunked is None:
-            sequence = self.waiting[0]
+            request = self.waiting[0]
             if len(self.running) >= s.max_running_requests:
                 break
-            path = self._match(sequence)
+            path = self._match(request)
             self.cache.lock(path)
             start = len(path) * s.stretch
-            more = self._paged(sequence.known) - start
-            left = sequence.prompt_tokens + sequence.output_tokens - sequence.known
+            more = self._paged(request.num_tokens) - start
+            left = request.tokens_left
             need = more + min(left, CLIP_TOKENS) + s.page
             room = self.free + self.cache.evictable * s.stretch - self._reserved()
             if need >= room and self.running:
@@ -118,78 +113,79 @@ class Sglang:
             if more >= self.free + self.cache.evictable * s.stretch:
                 self.cache.unlock(path)
                 break
-            if sequence.known - start > budget and budget < s.page:
+            if request.num_tokens - start > budget and budget < s.page:
                 self.cache.unlock(path)
                 break
             self.waiting.popleft()
-            self._paths[sequence], self._own[sequence] = path, 0
-            sequence.computed = start
-            made.admitted.append(Admitted(sequence, start, sequence.state is State.PREEMPTED))
-            sequence.state = State.RUNNING
-            self.running.append(sequence)
-            budget -= self._take(sequence, budget, made)
+            self._paths[request], self._own[request] = path, 0
+            request.num_computed_tokens = start
+            output.admitted.append(
+                Admitted(request, start, request.status is RequestStatus.PREEMPTED)
+            )
+            request.status = RequestStatus.RUNNING
+            self.running.append(request)
+            budget -= self._take(request, budget, output)
 
-    def _take(self, sequence: Sequence, budget: int, made: Pass) -> int:
+    def _take(self, request: ServedRequest, budget: int, output: SchedulerOutput) -> int:
         """Compute as much of its prompt as ``budget`` allows; gives how much."""
-        left = sequence.known - sequence.computed
+        left = request.num_tokens - request.num_computed_tokens
         tokens = min(left, budget)
         if tokens < left:
             tokens = tokens // self.settings.page * self.settings.page
-        if not tokens or not self._allocate(sequence, sequence.computed + tokens):
+        if not tokens or not self._allocate(request, request.num_computed_tokens + tokens):
             return 0
-        sequence.computed += tokens
+        request.num_computed_tokens += tokens
         done = tokens == left
-        self._chunked = None if done else sequence
-        made.work.append(Work(sequence, tokens, done))
+        self._chunked = None if done else request
+        output.scheduled.append(ScheduledTokens(request, tokens, done))
         return tokens
 
-    def _match(self, sequence: Sequence) -> list[Node]:
+    def _match(self, request: ServedRequest) -> list[Node]:
         if not self.settings.caching:
             return []
-        count = (sequence.known - 1) // self.settings.stretch
-        return self.cache.match(sequence.hashes.first(count)[:count])
+        count = (request.num_tokens - 1) // self.settings.stretch
+        return self.cache.match(request.hashes.first(count)[:count])
 
     def _reserved(self) -> float:
         """Tokens that running requests are thought to need yet."""
-        return self.ratio * sum(
-            min(q.prompt_tokens + q.output_tokens - q.known, CLIP_TOKENS) for q in self.running
-        )
+        return self.ratio * sum(min(q.tokens_left, CLIP_TOKENS) for q in self.running)
 
     # Decodes
 
-    def _decode(self, made: Pass) -> None:
+    def _decode(self, output: SchedulerOutput) -> None:
         self.ratio = max(
             FIRST_RATIO * LEAST_SHARE, self.ratio - FIRST_RATIO * (1 - LEAST_SHARE) / DECAY_STEPS
         )
         drafted = 0
         if self.drafts is not None:
-            drafted = made.drafted = self.drafts.at(len(self.running))
+            drafted = output.drafted = self.drafts.at(len(self.running))
         retracted = False
         while not self._room_for_all(1 + drafted):
             victim = min(
-                self.running, key=lambda q: (q.known - q.prompt_tokens, -q.prompt_tokens, -q.index)
+                self.running,
+                key=lambda q: (q.num_tokens - q.num_prompt_tokens, -q.num_prompt_tokens, -q.index),
             )
             self._release(victim)
             self.running.remove(victim)
             if not self.running:
-                victim.state = State.DROPPED
-                made.dropped.append(victim)
+                victim.status = RequestStatus.DROPPED
+                output.dropped.append(victim)
                 return
             retracted = True
-            victim.state = State.PREEMPTED
-            made.preempted.append(victim)
+            victim.status = RequestStatus.PREEMPTED
+            output.preempted.append(victim)
             self.waiting.appendleft(victim)
         if retracted:
-            decoded = sum(q.known - q.prompt_tokens for q in self.running)
+            decoded = sum(q.num_tokens - q.num_prompt_tokens for q in self.running)
             longest = sum(q.output_tokens for q in self.running)
             self.ratio = min(1.0, (decoded + RETRACTED_TOKENS * len(self.running)) / (longest + 1))
-        for sequence in self.running:
-            self._allocate(sequence, sequence.computed + 1 + drafted)
-            sequence.computed += 1 + drafted
-            made.work.append(Work(sequence, 1 + drafted, True, drafted))
+        for request in self.running:
+            self._allocate(request, request.num_computed_tokens + 1 + drafted)
+            request.num_computed_tokens += 1 + drafted
+            output.scheduled.append(ScheduledTokens(request, 1 + drafted, True, drafted))
 
     def _room_for_all(self, tokens: int) -> bool:
-        need = sum(max(0, self._more(q, q.computed + tokens)) for q in self.running)
+        need = sum(max(0, self._more(q, q.num_computed_tokens + tokens)) for q in self.running)
         return need <= self.free + self.cache.evictable * self.settings.stretch
 
     # Tokens
@@ -197,15 +193,15 @@ class Sglang:
     def _paged(self, tokens: int) -> int:
         return -(-tokens // self.settings.page) * self.settings.page
 
-    def _more(self, sequence: Sequence, tokens: int) -> int:
-        """What ``sequence`` lacks to hold ``tokens``."""
-        held = len(self._paths[sequence]) * self.settings.stretch + self._own[sequence]
+    def _more(self, request: ServedRequest, tokens: int) -> int:
+        """What ``request`` lacks to hold ``tokens``."""
+        held = len(self._paths[request]) * self.settings.stretch + self._own[request]
         return self._paged(tokens) - held
 
-    def _allocate(self, sequence: Sequence, tokens: int) -> bool:
-        """Have ``sequence`` hold ``tokens``, leaves evicted as need be; False where there is no room."""
+    def _allocate(self, request: ServedRequest, tokens: int) -> bool:
+        """Have ``request`` hold ``tokens``, leaves evicted as need be; False where there is no room."""
         stretch = self.settings.stretch
-        more = self._more(sequence, tokens)
+        more = self._more(request, tokens)
         if more <= 0:
             return True
         if more > self.free:
@@ -213,63 +209,63 @@ class Sglang:
         if more > self.free:
             return False
         self.free -= more
-        self._own[sequence] += more
+        self._own[request] += more
         return True
 
-    def _share(self, sequence: Sequence) -> None:
+    def _share(self, request: ServedRequest) -> None:
         """Put what it has computed into the tree and hold it there."""
         if not self.settings.caching:
             return
         stretch = self.settings.stretch
-        count = sequence.computed // stretch
-        old = self._paths[sequence]
+        count = request.num_computed_tokens // stretch
+        old = self._paths[request]
         if count <= len(old):
             return
-        nodes, new = self.cache.insert(sequence.hashes.first(count)[:count])
+        nodes, new = self.cache.insert(request.hashes.first(count)[:count])
         self.cache.lock(nodes)
         self.cache.unlock(old)
         moved = (count - len(old)) * stretch
-        self._own[sequence] -= moved
+        self._own[request] -= moved
         # What another had put there already is held twice no longer.
         self.free += moved - new * stretch
-        self._paths[sequence] = nodes
+        self._paths[request] = nodes
 
-    def _release(self, sequence: Sequence) -> None:
-        self.free += self._own.pop(sequence)
-        self.cache.unlock(self._paths.pop(sequence))
-        sequence.computed = 0
-        if self._chunked is sequence:
+    def _release(self, request: ServedRequest) -> None:
+        self.free += self._own.pop(request)
+        self.cache.unlock(self._paths.pop(request))
+        request.num_computed_tokens = 0
+        if self._chunked is request:
             self._chunked = None
 
-    def deliver(self, done: Pass) -> list[Sequence]:
+    def update_from_output(self, output: SchedulerOutput) -> list[ServedRequest]:
         """Take the output of a batch; finished requests leave their tokens to the tree."""
-        finished: list[Sequence] = []
-        for sequence, tokens, samples, drafts in done.work:
+        finished: list[ServedRequest] = []
+        for request, tokens, samples, drafts in output.scheduled:
             if tokens - drafts > 1 or not samples:
-                self._share(sequence)
+                self._share(request)
             if not samples:
                 continue
-            kept = self.drafts.kept(sequence.index, sequence.known, drafts) if self.drafts else 0
-            sequence.gained = min(1 + kept, sequence.left)
-            sequence.known += sequence.gained
-            sequence.computed = sequence.known - 1
-            if sequence.finished:
-                finished.append(sequence)
-        for sequence in finished:
-            self._share(sequence)
-            self._release(sequence)
-            self.running.remove(sequence)
-            sequence.state = State.FINISHED
+            kept = self.drafts.kept(request.index, request.num_tokens, drafts) if self.drafts else 0
+            request.new_tokens = min(1 + kept, request.tokens_left)
+            request.num_tokens += request.new_tokens
+            request.num_computed_tokens = request.num_tokens - 1
+            if request.finished:
+                finished.append(request)
+        for request in finished:
+            self._share(request)
+            self._release(request)
+            self.running.remove(request)
+            request.status = RequestStatus.FINISHED
         return finished
 
-    def drop_stuck(self) -> Sequence | None:
+    def drop_stuck(self) -> ServedRequest | None:
         """Give up what blocks the others though nothing runs."""
         if self.running:
-            sequence = self.running.pop(0)
-            self._release(sequence)
+            request = self.running.pop(0)
+            self._release(request)
         elif self.waiting:
-            sequence = self.waiting.popleft()
+            request = self.waiting.popleft()
         else:
             return None
-        sequence.state = State.DROPPED
-        return sequence
+        request.status = RequestStatus.DROPPED
+        return request

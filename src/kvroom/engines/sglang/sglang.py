@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer, Era
-from kvroom.engines.limits import Limits
-from kvroom.engines.releases import shown
+from kvroom.engines.limits import LimitFlags
+from kvroom.engines.releases import nearest_release, shown
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.sglang.adapters import adapters_of
+from kvroom.engines.sglang.command import COMMAND
 from kvroom.engines.sglang.drafting import SglangDraftFlags
 from kvroom.engines.sglang.engine import answer
+from kvroom.engines.sglang.log import LOG
+from kvroom.engines.sglang.metrics import METRICS
 from kvroom.engines.sglang.models import taken
+from kvroom.engines.sglang.resolved_args import settings_of
+from kvroom.engines.sglang.serving import serving_rules
+from kvroom.engines.sglang.share import static_share
 from kvroom.engines.sglang.support import SUPPORT
-from kvroom.engines.sglang.versions import NEWEST
+from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
 
@@ -30,6 +38,16 @@ class Sglang(Engine):
         """Pools, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
 
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Its own scheduler, a radix tree below it."""
+        return serving_rules(deployment, capacity)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The static share, as it follows from the card and the flags."""
+        release, _ = nearest_release(self.label, deployment.version, OLDEST, NEWEST)
+        share = static_share(settings_of(deployment, rules_of(release)))
+        return self.limits.share, share.fraction
+
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec
     ) -> Adapters | None:
@@ -42,13 +60,24 @@ SGLANG = Sglang(
     label="SGLang",
     newest=shown(NEWEST),
     support=SUPPORT,
-    limits=Limits(
+    limits=LimitFlags(
         batch_tokens="chunked_prefill_size",
         share="mem_fraction_static",
         sequences="max_running_requests",
         share_values=(0.92,),
     ),
     draft_flags=SglangDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tp-size",
+        "activations": "--chunked-prefill-size",
+        "runtime": "",
+        "graphs": "--cuda-graph-max-bs, --disable-cuda-graph",
+        "kv": "--mem-fraction-static, --max-total-tokens",
+    },
     known_adapters=True,
     takes_overrides=True,
     eras=(Era((0, 4), "old", "the scheduler did not overlap with the card"),),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvroom.engines.sglang.settings import KIB, Settings, hopper_qwen3_vl
+from kvroom.engines.sglang.resolved_args import KIB, SglangArgs, hopper_qwen3_vl
 from kvroom.models.spec import Vision
 from kvroom.units import MIB
 
@@ -28,7 +28,7 @@ class StaticShare:
     given: bool
 
 
-def static_share(s: Settings) -> StaticShare:
+def static_share(s: SglangArgs) -> StaticShare:
     """The share that ``s`` asks for or that SGLang chooses."""
     activations, graphs = _activations_mib(s), _graphs_mib(s)
     given = s.flags.static_share
@@ -64,7 +64,7 @@ def vision_factor(tower: Vision) -> float:
     return 0.95 * adjusted
 
 
-def image_reserve_mib(s: Settings) -> int:
+def image_reserve_mib(s: SglangArgs) -> int:
     """MiB kept for image features and embeddings, which are allocated after the cache."""
     if not s.traits.multimodal or not s.rules.image_cache_mib:
         return 0
@@ -77,14 +77,14 @@ def image_reserve_mib(s: Settings) -> int:
     return cache + (pool if transport in ("cuda_ipc", "cuda_vmm") else 0)
 
 
-def _activations_mib(s: Settings) -> float:
+def _activations_mib(s: SglangArgs) -> float:
     """Prefill's working set: 1.5 MiB a token of the chunk, 512 MiB besides, 128 for each GPU."""
     tokens = s.chunk if s.chunk > 0 else s.flags.prefill_tokens
     gpus = s.d.layout.tp * s.d.layout.pp
     return 512 + max(tokens, 2048) * 1.5 + gpus / 8 * 1024
 
 
-def _graphs_mib(s: Settings) -> float:
+def _graphs_mib(s: SglangArgs) -> float:
     """CUDA graphs: 2 MiB a request of the largest decode batch, more under data-parallel attention."""
     size, groups = s.graph_size, s.flags.attention_dp
     mib = 0.0
@@ -97,7 +97,7 @@ def _graphs_mib(s: Settings) -> float:
     return mib + _prefill_mib(s)
 
 
-def _prefill_mib(s: Settings) -> float:
+def _prefill_mib(s: SglangArgs) -> float:
     if not s.prefill_graphs:
         return 0.0
     deepep = s.flags.a2a == "deepep" and s.rules.prefill_graphs == "breakable"
@@ -111,7 +111,7 @@ def _prefill_mib(s: Settings) -> float:
     return len(sizes) * 8 + extra
 
 
-def _prefill_graph_tokens(s: Settings) -> int:
+def _prefill_graph_tokens(s: SglangArgs) -> int:
     tokens = s.chunk
     if s.rules.prefill_graphs == "asked" and s.traits.latent:
         tokens = 2048
@@ -133,13 +133,13 @@ def prefill_graph_sizes(most: int) -> list[int]:
     return [n for n in ladder if n <= most]
 
 
-def _draft_mib(s: Settings) -> int:
+def _draft_mib(s: SglangArgs) -> int:
     if s.draft is None or s.draft.algorithm == "NGRAM":
         return 0
     return s.rules.standalone_mib if s.draft.algorithm == "STANDALONE" else s.rules.eagle_mib
 
 
-def _tier_mib(s: Settings) -> float:
+def _tier_mib(s: SglangArgs) -> float:
     """Up to 0.5.2: by the card's size alone, with 4 GiB more for data-parallel attention."""
     gpus = s.d.layout.tp * s.d.layout.pp
     gib = next(

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvroom.engines.sglang.entries import has_state, state_bytes
-from kvroom.engines.sglang.settings import Settings
+from kvroom.engines.sglang.resolved_args import SglangArgs
 from kvroom.models.spec import Layer
 from kvroom.units import GIB
 
 
-class Refused(Exception):
+class PoolRefused(Exception):
     """SGLang would not start; the message says why."""
 
 
-def slot_bytes(s: Settings, stages: Sequence[Sequence[Layer]]) -> int:
+def slot_bytes(s: SglangArgs, stages: Sequence[Sequence[Layer]]) -> int:
     """Bytes of one slot: with padding slots (0.5.17) of the stage that has most such layers, before of
     the whole model, whatever the stage holds."""
     if not s.traits.state or not s.rules.state_pool:
@@ -26,7 +26,7 @@ def slot_bytes(s: Settings, stages: Sequence[Sequence[Layer]]) -> int:
     return int(whole * (max(held) / max(sum(held), 1)))
 
 
-def state_pool(s: Settings, per: int, rest_gib: float) -> tuple[float, int]:
+def state_pool(s: SglangArgs, per: int, rest_gib: float) -> tuple[float, int]:
     """(GiB left for tokens, slots) of a state pool with ``per`` bytes a slot."""
     if s.rules.draft_state == "with the slots":
         return _joint_state(s, per, rest_gib)
@@ -45,16 +45,16 @@ def state_pool(s: Settings, per: int, rest_gib: float) -> tuple[float, int]:
     else:
         slots = int(_state_share(s, rest_gib) * (1 << 30) // per // factor)
     if slots <= 0:
-        raise Refused("no slot of recurrent state fits the static part")
+        raise PoolRefused("no slot of recurrent state fits the static part")
     return rest_gib - slots * per * factor / GIB, slots
 
 
-def _state_share(s: Settings, rest_gib: float) -> float:
+def _state_share(s: SglangArgs, rest_gib: float) -> float:
     ratio = s.flags.state_ratio
     return rest_gib * ratio / (1 + ratio)
 
 
-def _joint_state(s: Settings, per: int, rest_gib: float) -> tuple[float, int]:
+def _joint_state(s: SglangArgs, per: int, rest_gib: float) -> tuple[float, int]:
     """Since 0.5.13: states of drafts in flight are counted in with the slots."""
     drafts = s.draft.tokens if s.draft else 0
     pad = int(s.rules.state_padding)
@@ -75,5 +75,5 @@ def _joint_state(s: Settings, per: int, rest_gib: float) -> tuple[float, int]:
     if drafts:
         rest_gib -= per * (in_flight + pad) * drafts / GIB
     if slots <= 0:
-        raise Refused("no slot of recurrent state fits the static part")
+        raise PoolRefused("no slot of recurrent state fits the static part")
     return rest_gib - (slots + pad) * per / GIB, slots

@@ -100,7 +100,7 @@ _SEEN_23 = _SEEN_22 | {"MuseSparkForConditionalGeneration"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class SglangRules:
     """What one release does. The defaults are those of 0.4.10, the oldest modelled."""
 
     release: Release = (0, 4, 10)
@@ -360,6 +360,6 @@ NEWEST: Release = CHANGES[-1][0]
 
 
 @lru_cache(maxsize=256)
-def rules_of(release: Release) -> Rules:
+def rules_of(release: Release) -> SglangRules:
     """The rules that hold in ``release``."""
-    return rules_at(Rules(release=release), CHANGES, release)
+    return rules_at(SglangRules(release=release), CHANGES, release)

@@ -9,7 +9,13 @@ from math import hypot
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.tensorrt_llm.flags import read_flags
-from kvroom.engines.tensorrt_llm.pools import Pools, Setup, growing, pools_of, state_bytes
+from kvroom.engines.tensorrt_llm.pools import (
+    TensorrtLlmSetup,
+    WindowPools,
+    growing,
+    pools_of,
+    state_bytes,
+)
 from kvroom.engines.tensorrt_llm.versions import release_of
 from kvroom.models.kinds import Latent
 from kvroom.sharding.deployment import Deployment
@@ -28,7 +34,7 @@ GRAPHS: Band = (400 * MIB, 50 * MIB, 2048 * MIB)
 
 
 @dataclass(frozen=True)
-class Budget:
+class RankMemory:
     """One rank's memory: what is there, what is taken, what the cache gets of the rest."""
 
     gpu_bytes: int
@@ -61,7 +67,7 @@ def answer(d: Deployment) -> EngineAnswer:
     flags = read_flags(d.args, d.layout)
     tp = 1 if flags.attention_dp else d.layout.tp
     own, whole = (d.extras.on(d.weights.ranks(d.layout, None, n), n) for n in (tp, 1))
-    s = Setup(d, rules, flags, own, whole)
+    s = TensorrtLlmSetup(d, rules, flags, own, whole)
     budgets = [_budget(s, r) for r in s.ranks]
     made = [_pools(s, budgets, end) for end in (0, -1, 1)]
     pools = made[0]
@@ -106,7 +112,7 @@ def answer(d: Deployment) -> EngineAnswer:
     )
 
 
-def _pools(s: Setup, budgets: list[Budget], end: int) -> Pools | None:
+def _pools(s: TensorrtLlmSetup, budgets: list[RankMemory], end: int) -> WindowPools | None:
     caches = []
     for b in budgets:
         size = b.cache(end)
@@ -118,7 +124,7 @@ def _pools(s: Setup, budgets: list[Budget], end: int) -> Pools | None:
     return pools_of(s, caches, frees)
 
 
-def _budget(s: Setup, rank: Rank) -> Budget:
+def _budget(s: TensorrtLlmSetup, rank: Rank) -> RankMemory:
     d, known = s.d, s.d.known_bytes
     gpu = known.get("visible", d.device.engine_bytes)
     several = d.layout.tp * d.layout.pp > 1
@@ -131,7 +137,7 @@ def _budget(s: Setup, rank: Rank) -> Budget:
     for name in found:
         if name in known:
             found[name] = (known[name],) * 3
-    made = Budget(
+    made = RankMemory(
         gpu_bytes=gpu,
         others=max(0, gpu - known.get("free_before_load", gpu)),
         weights=known.get("weights", rank.weight_bytes),
@@ -139,10 +145,10 @@ def _budget(s: Setup, rank: Rank) -> Budget:
         overheads=found,
         share=s.flags.share,
     )
-    return Budget(**{**vars(made), "workspace": _workspace(s, rank, made.cache())})
+    return RankMemory(**{**vars(made), "workspace": _workspace(s, rank, made.cache())})
 
 
-def _activations(s: Setup) -> Band:
+def _activations(s: TensorrtLlmSetup) -> Band:
     """The peak of a run of max_num_tokens: what the widest layer holds at 16 bits."""
     model = s.d.model
     inner = max(
@@ -156,7 +162,7 @@ def _activations(s: Setup) -> Band:
     return middle, middle // 3, 4 * middle
 
 
-def _workspace(s: Setup, rank: Rank, cache: int) -> int:
+def _workspace(s: TensorrtLlmSetup, rank: Rank, cache: int) -> int:
     """What FP8 latent attention keeps aside to expand cached prompts in, where prefixes are reused and
     prefill is not cut into chunks."""
     latent = next((k for k, _ in rank.stores if isinstance(k, Latent)), None)
@@ -170,7 +176,7 @@ def _workspace(s: Setup, rank: Rank, cache: int) -> int:
     return min(each * lengths, cache * each // (stored + each))
 
 
-def _check(s: Setup, budget: Budget, pools: Pools) -> tuple[bool, str]:
+def _check(s: TensorrtLlmSetup, budget: RankMemory, pools: WindowPools) -> tuple[bool, str]:
     """Whether it starts: weights fit and a block is left."""
     if budget.free() <= 0:
         return False, f"weights and a full batch leave nothing free of {show_gib(budget.gpu_bytes)}"
@@ -184,7 +190,7 @@ def _check(s: Setup, budget: Budget, pools: Pools) -> tuple[bool, str]:
     return True, ""
 
 
-def _accounts(d: Deployment, b: Budget, ends: list[Pools | None]) -> tuple[Account, ...]:
+def _accounts(d: Deployment, b: RankMemory, ends: list[WindowPools | None]) -> tuple[Account, ...]:
     """One GPU's memory; ``ends``: the pools as estimated and at the ends of the bands (none: refused)."""
     known = d.known_bytes
     sizes = [p.cache_bytes + p.state_bytes for p in ends if p] or [0]
@@ -210,7 +216,9 @@ def _accounts(d: Deployment, b: Budget, ends: list[Pools | None]) -> tuple[Accou
     return (*made, account("unused", unused, "engine rule"))
 
 
-def _cacheless(s: Setup, budgets: list[Budget], warnings: tuple[str, ...]) -> EngineAnswer:
+def _cacheless(
+    s: TensorrtLlmSetup, budgets: list[RankMemory], warnings: tuple[str, ...]
+) -> EngineAnswer:
     """A model without blocks: state alone, or nothing to keep."""
     rank = binding_rank(s.d, budgets[0].gpu_bytes)
     budget = budgets[rank.stage]
@@ -245,7 +253,7 @@ def _cacheless(s: Setup, budgets: list[Budget], warnings: tuple[str, ...]) -> En
     )
 
 
-def _notes(s: Setup) -> tuple[str, ...]:
+def _notes(s: TensorrtLlmSetup) -> tuple[str, ...]:
     made: list[str] = []
     near = [k for k, _ in s.d.model.stores if k.window_tokens is not None]
     if near and not any(s.window_of(k) for k in near):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
+from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
 from kvroom.sharding.layout import Layout
 from kvroom.units import parse_bytes
@@ -21,7 +22,7 @@ MAX_NUM_TOKENS = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class TensorrtLlmFlags:
     """The flags that bear on memory; None where TensorRT-LLM decides."""
 
     share: float = 0.9
@@ -43,7 +44,7 @@ class Flags:
     cross_share: float = 0.5
 
 
-def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
+def read_flags(args: Mapping[str, Any], layout: Layout) -> TensorrtLlmFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("TensorRT-LLM", args, KNOWN_FLAGS)
     given = {read.plain_name(k): v for k, v in args.items() if v is not None}
@@ -59,7 +60,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     for name, (field, reader) in READERS.items():
         if name in given:
             found[field] = reader(f"engine_args.{name}", given[name])
-    return Flags(**found)
+    return TensorrtLlmFlags(**found)
 
 
 def _mapping(field: str, value: Any) -> Mapping[str, Any]:
@@ -126,34 +127,6 @@ _DEGREES = {
     "moe_expert_parallel_size": "ep",
 }
 _CONFIGS = ("kv_cache_config", "kvcache_config")
-_NAMES = """
-    allreduce_strategy attn_backend batch_wait_timeout_iters batch_wait_timeout_ms batching_type
-    build_config cache_transceiver_config calib_config capacity_scheduler_policy chat_template
-    checkpoint_format checkpoint_loader cluster_size cold_tier_offload_min_priority
-    context_chunking_policy context_parallel_size copy_on_partial_reuse cp_config cp_size
-    cuda_graph_config custom_tokenizer decoding_config disable_overlap_scheduler disk_cache_path
-    disk_cache_size dtype dynamic_batch_config embedding_parallel_mode enable_attention_dp_config
-    attention_dp_config enable_autotuner enable_build_cache enable_iter_perf_stats
-    enable_iter_req_stats enable_layerwise_nvtx_marker enable_lm_head_tp_in_adp enable_lora
-    enable_min_latency enable_partial_reuse enable_prompt_adapter enable_sleep enable_tqdm
-    event_buffer_max_size extended_runtime_perf_knob_config extra_llm_api_options
-    fail_fast_on_attention_window_too_large fast_build force_dynamic_quantization
-    garbage_collection_gen0_threshold gather_generation_logits gpus_per_node
-    guided_decoding_backend host host_cache_size iter_stats_max_iterations kv_cache_dtype
-    kv_connector_config load_format log_level lora_config mamba_ssm_cache_dtype
-    max_cpu_loras max_input_len max_lora_rank max_loras max_prompt_adapter_token
-    max_stats_len max_util_for_resume metadata_server_config_file mm_encoder_only model
-    model_kwargs moe_backend moe_cluster_parallel_size moe_config moe_tensor_parallel_size
-    mpi_session nvfp4_gemm_config normalize_log_probs num_postprocess_workers
-    orchestrator_type otlp_traces_endpoint peft_cache_config perf_metrics_max_requests port
-    postprocess_tokenizer_dir print_iter_log qos quant_config ray_worker_extension_cls
-    reasoning_parser request_stats_max_iterations return_perf_metrics revision sampler_type
-    scheduler_config secondary_offload_min_priority sink_token_length skip_tokenizer_init
-    sparse_attention_config speculative_config stream_interval tokenizer tokenizer_mode
-    tokenizer_revision tool_parser torch_compile_config trust_remote_code use_uvm workspace
-    kv_cache_max_memory enable_swa_scratch_reuse num_speculative_tokens served_model_name
-"""
-OTHERS = frozenset(_NAMES.split())
-"""Names that kvroom passes over: known, but with no bearing on the pool."""
-KNOWN_FLAGS = frozenset((*READERS, *_DEGREES, *_CONFIGS)) | OTHERS
+NAMES = flag_names(__package__)
+KNOWN_FLAGS = frozenset((*READERS, *_DEGREES, *_CONFIGS)) | NAMES.others
 """Every flag that a Scenario may carry."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_reprs import read_dict
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, whole
 from kvroom.units import MIB
@@ -119,6 +120,16 @@ def question(r: Record) -> dict[str, Any]:
     return asked
 
 
-def quantisation(r: Record) -> str | None:
-    """Not printed."""
-    return None
+class TensorrtLlmLog(LogReader):
+    """TensorRT-LLM's log, which does not say how weights are stored."""
+
+    def figures(self, record: Record) -> Figures:
+        """Of the two caches that are made the second."""
+        return figures(record)
+
+    def question(self, record: Record) -> dict[str, Any]:
+        """The Scenario's keys as far as the log states them."""
+        return question(record)
+
+
+LOG = TensorrtLlmLog(engine=ENGINE, shapes=SHAPES, scales=True)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from kvroom.engines.tensorrt_llm.flags import Flags
-from kvroom.engines.tensorrt_llm.versions import Rules
+from kvroom.engines.tensorrt_llm.flags import TensorrtLlmFlags
+from kvroom.engines.tensorrt_llm.versions import TensorrtLlmRules
 from kvroom.models.dtypes import BF16
 from kvroom.models.kinds import (
     CrossAttention,
@@ -32,12 +32,12 @@ V2_SHARE = Fraction(95, 100)
 
 
 @dataclass(frozen=True)
-class Setup:
+class TensorrtLlmSetup:
     """One question with what its release makes of the flags."""
 
     d: Deployment
-    rules: Rules
-    flags: Flags
+    rules: TensorrtLlmRules
+    flags: TensorrtLlmFlags
     ranks: Sequence[Rank]
     uncut: Sequence[Rank]
     """The same stages with every head on them."""
@@ -88,7 +88,7 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Pool:
+class WindowPool:
     """The layers of one window (0: full attention) on one rank, and the tokens there is room for.
 
     ``each``: tokens that a request takes whatever its length (an encoder's output).
@@ -101,17 +101,17 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Pools:
+class WindowPools:
     """All pools of the rank with least room."""
 
-    s: Setup
+    s: TensorrtLlmSetup
     stage: int
-    pools: tuple[Pool, ...]
+    pools: tuple[WindowPool, ...]
     cache_bytes: int
     state_bytes: int
 
     @property
-    def main(self) -> Pool:
+    def main(self) -> WindowPool:
         """The pool of full attention, or else the widest window's."""
         return next(
             (p for p in self.pools if not p.window), max(self.pools, key=lambda p: p.window)
@@ -144,7 +144,7 @@ class Pools:
         return max(0, self.tokens - self.s.block_tokens + 1)
 
 
-def _kept(pool: Pool, tokens: int) -> int:
+def _kept(pool: WindowPool, tokens: int) -> int:
     if pool.each:
         return pool.each
     return min(tokens, pool.window) if pool.window else tokens
@@ -161,7 +161,7 @@ def state_bytes(rank: Rank) -> int:
     return sum(k.stored_bytes(1, BF16) * n for k, n in rank.stores if k.recurrent)
 
 
-def estimated_token_bytes(s: Setup, stage: int) -> Fraction:
+def estimated_token_bytes(s: TensorrtLlmSetup, stage: int) -> Fraction:
     """Bytes a token as the estimate divides them: heads by ranks, even below one head."""
     total = Fraction(0)
     for kind, n in s.uncut[stage].stores:
@@ -171,7 +171,9 @@ def estimated_token_bytes(s: Setup, stage: int) -> Fraction:
     return total
 
 
-def pools_of(s: Setup, budgets: Sequence[int], frees: Sequence[int]) -> Pools | None:
+def pools_of(
+    s: TensorrtLlmSetup, budgets: Sequence[int], frees: Sequence[int]
+) -> WindowPools | None:
     """The pools of the rank with least room; None where nothing is stored. ``budgets`` are bytes for
     cache by the estimate, ``frees`` bytes free as the pools are made, rank by rank."""
     made = [
@@ -182,7 +184,7 @@ def pools_of(s: Setup, budgets: Sequence[int], frees: Sequence[int]) -> Pools | 
     return min(made, key=lambda p: (p.concurrency(s.length), p.stage), default=None)
 
 
-def _rank_pools(s: Setup, stage: int, rank: Rank, budget: int, free: int) -> Pools:
+def _rank_pools(s: TensorrtLlmSetup, stage: int, rank: Rank, budget: int, free: int) -> WindowPools:
     state = state_bytes(rank)
     if state:
         budget -= state * s.flags.requests * s.d.layout.pp
@@ -201,7 +203,7 @@ def _rank_pools(s: Setup, stage: int, rank: Rank, budget: int, free: int) -> Poo
         pools = _coalesced(s, groups, budget)
     elif len(groups) > 1:
         share = Fraction(budget, len(groups))
-        pools = [Pool(w, Fraction(size), int(share / size)) for w, size in groups.items()]
+        pools = [WindowPool(w, Fraction(size), int(share / size)) for w, size in groups.items()]
     else:
         ((window, size),) = groups.items()
         rate = estimated_token_bytes(s, stage)
@@ -213,15 +215,15 @@ def _rank_pools(s: Setup, stage: int, rank: Rank, budget: int, free: int) -> Poo
             tokens = min(tokens, s.flags.max_tokens)
         taken = state * s.flags.requests * s.d.layout.pp
         again = int(Fraction(s.flags.share) * max(0, free - taken) / size)
-        pools = [Pool(window, Fraction(size), min(tokens, again))]
+        pools = [WindowPool(window, Fraction(size), min(tokens, again))]
     if cross:
-        pools.append(Pool(0, Fraction(crossed), cross // crossed, s.d.encoder_tokens))
+        pools.append(WindowPool(0, Fraction(crossed), cross // crossed, s.d.encoder_tokens))
     block = s.block_tokens
     held = sum(int(p.tokens // block * block * p.token_bytes) for p in pools)
-    return Pools(s, stage, tuple(pools), held, state * s.slots if state else 0)
+    return WindowPools(s, stage, tuple(pools), held, state * s.slots if state else 0)
 
 
-def _coalesced(s: Setup, groups: dict[int, int], budget: int) -> list[Pool]:
+def _coalesced(s: TensorrtLlmSetup, groups: dict[int, int], budget: int) -> list[WindowPool]:
     """V2's pools: sized for each other by what one longest request needs of each."""
     block = s.block_tokens
 
@@ -232,4 +234,4 @@ def _coalesced(s: Setup, groups: dict[int, int], budget: int) -> list[Pool]:
     requests = budget * V2_SHARE / whole if whole else Fraction(0)
     if s.flags.max_tokens is not None:
         requests = min(requests, Fraction(s.flags.max_tokens, need(0)))
-    return [Pool(w, Fraction(size), int(requests * need(w))) for w, size in groups.items()]
+    return [WindowPool(w, Fraction(size), int(requests * need(w))) for w, size in groups.items()]

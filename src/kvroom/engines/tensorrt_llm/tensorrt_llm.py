@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from kvroom.engines.base import Engine, EngineAnswer, Era
-from kvroom.engines.limits import Limits
+from kvroom.engines.flags import plain_args
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import shown
+from kvroom.engines.tensorrt_llm.command import COMMAND
 from kvroom.engines.tensorrt_llm.engine import answer
+from kvroom.engines.tensorrt_llm.log import LOG
 from kvroom.engines.tensorrt_llm.support import SUPPORT
 from kvroom.engines.tensorrt_llm.versions import NEWEST
 from kvroom.sharding.deployment import Deployment
@@ -18,13 +21,20 @@ class TensorrtLlm(Engine):
         """Pools of blocks and of state, by the release's rules."""
         return answer(deployment)
 
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """Its share of what is free; none where a config object has it."""
+        named = (self.limits.share, *self.limits.share_aliases, "kv_cache_config")
+        if plain_args(deployment.args).keys() & set(named):
+            return None
+        return self.limits.share, self.limits.usual_share
+
 
 TENSORRT_LLM = TensorrtLlm(
     name="tensorrt-llm",
     label="TensorRT-LLM",
     newest=shown(NEWEST),
     support=SUPPORT,
-    limits=Limits(
+    limits=LimitFlags(
         batch_tokens="max_num_tokens",
         share="kv_cache_free_gpu_memory_fraction",
         sequences="max_batch_size",
@@ -32,6 +42,15 @@ TENSORRT_LLM = TensorrtLlm(
         share_values=(0.95,),
         share_aliases=("free_gpu_memory_fraction",),
     ),
+    command=COMMAND,
+    log=LOG,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--tp_size",
+        "activations": "--max_num_tokens",
+        "graphs": "--max_batch_size",
+        "kv": "--kv_cache_free_gpu_memory_fraction",
+    },
     eras=(Era((1, 0), "0.x", "compiled engines in place of the PyTorch runtime"),),
     tuning_flags=dict.fromkeys(
         ("stream_interval", "max_num_tokens", "kv_cache_free_gpu_memory_fraction")

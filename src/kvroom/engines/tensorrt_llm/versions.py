@@ -14,7 +14,7 @@ from kvroom.engines.releases import Release, nearest_release, rules_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class TensorrtLlmRules:
     """What one release does. The defaults are those of the oldest modelled."""
 
     pytorch: bool = False
@@ -43,12 +43,12 @@ OLDEST: Release = (0, 5, 0)
 NEWEST: Release = CHANGES[-1][0]
 
 
-def release_of(version: str | None) -> tuple[Rules, str]:
+def release_of(version: str | None) -> tuple[TensorrtLlmRules, str]:
     """The rules of the modelled release nearest to ``version``, and a warning ("" where none is due)."""
     release, note = nearest_release("TensorRT-LLM", version, OLDEST, NEWEST)
     return _rules(release), note
 
 
 @lru_cache(maxsize=64)
-def _rules(release: Release) -> Rules:
-    return rules_at(Rules(), CHANGES, release)
+def _rules(release: Release) -> TensorrtLlmRules:
+    return rules_at(TensorrtLlmRules(), CHANGES, release)

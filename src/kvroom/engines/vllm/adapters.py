@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.adapters import Adapters, enabled, number, stated, targets_of
+from kvroom.engines.adapters import Adapters, enabled, number, targets_of
 from kvroom.engines.vllm.versions import parse_release, rules_of
 from kvroom.errors import KvroomError
 from kvroom.models.spec import ModelSpec
@@ -48,7 +48,7 @@ WITH_EMBEDDING = frozenset(
 
 def adapters_of(version: str | None, args: Mapping[str, Any], model: ModelSpec) -> Adapters | None:
     """The adapters; None without them. KvroomError where vLLM has no such rank, adapters or not."""
-    flags = stated(args)
+    flags = read.plain_args(args)
     if "max_lora_rank" in flags:
         _rank(flags["max_lora_rank"])
     if not enabled(flags):

@@ -37,7 +37,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Pool:
+class VllmPool:
     """The blocks of a deployment under one release's rules.
 
     ``in_flight`` are the tokens that may be scheduled and not yet settled, ``dcp`` the decode-context

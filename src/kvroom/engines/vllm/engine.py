@@ -9,7 +9,7 @@ from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm import memory as ledger
-from kvroom.engines.vllm.capacity import Pool, Stage
+from kvroom.engines.vllm.capacity import Stage, VllmPool
 from kvroom.engines.vllm.defaults import Batching, batch_refusal, batching
 from kvroom.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
 from kvroom.engines.vllm.notes import limit_of, notes
@@ -17,6 +17,7 @@ from kvroom.engines.vllm.packed import packed_groups
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import Setup, setup
 from kvroom.engines.vllm.specs import LayerSpec, Spec
+from kvroom.engines.vllm.versions import Rules
 from kvroom.memo import Kept
 from kvroom.models.kinds import ChunkedAttention
 from kvroom.sharding.deployment import Deployment
@@ -26,7 +27,7 @@ from kvroom.units import say_tokens, show_gib
 
 
 @dataclass(frozen=True)
-class Workings(Setup):
+class VllmWorkings(Setup):
     """The question with what follows from it."""
 
     @cached_property
@@ -76,9 +77,9 @@ class Workings(Setup):
             for (groups, specs), size in zip(self.laid_out, cache_bytes, strict=True)
         ]
 
-    def pool(self, cache_bytes: list[int]) -> Pool:
+    def pool(self, cache_bytes: list[int]) -> VllmPool:
         """The pool of blocks in ``cache_bytes`` of each stage."""
-        return Pool(
+        return VllmPool(
             stages=self.stages(cache_bytes),
             rules=self.rules,
             in_flight=self.batch.in_flight_tokens,
@@ -88,17 +89,17 @@ class Workings(Setup):
         )
 
 
-def _asked(d: Deployment) -> tuple[Workings, tuple[str, ...]]:
-    """The Workings of ``d`` and warnings, kept for whoever asks next about it."""
+def _asked(d: Deployment) -> tuple[VllmWorkings, tuple[str, ...]]:
+    """The VllmWorkings of ``d`` and warnings, kept for whoever asks next about it."""
 
-    def make() -> tuple[Workings, tuple[str, ...]]:
+    def make() -> tuple[VllmWorkings, tuple[str, ...]]:
         asked, warnings = setup(d)
-        return Workings(asked.d, asked.rules, asked.flags, asked.platform), warnings
+        return VllmWorkings(asked.d, asked.rules, asked.flags, asked.platform), warnings
 
     return _ASKED.get((d,), (), make)
 
 
-_ASKED: Kept[tuple[Workings, tuple[str, ...]]] = Kept(4)
+_ASKED: Kept[tuple[VllmWorkings, tuple[str, ...]]] = Kept(4)
 
 
 def answer(d: Deployment) -> EngineAnswer:
@@ -157,7 +158,7 @@ def answer(d: Deployment) -> EngineAnswer:
 class Paging:
     """What the scheduler of a replica works with: its pool, its layer groups, its limits."""
 
-    release: tuple[int, ...]
+    rules: Rules
     num_blocks: int
     groups: tuple[Spec, ...]
     batch_tokens: int
@@ -175,7 +176,7 @@ def paging(d: Deployment) -> Paging:
     ]
     pool = w.pool(sizes)
     return Paging(
-        release=w.rules.release,
+        rules=w.rules,
         num_blocks=pool.num_blocks,
         groups=tuple(g.spec for g in pool.stages[0].groups),
         batch_tokens=w.batch.tokens,
@@ -190,7 +191,7 @@ def _room(stage: Stage) -> int:
     return stage.blocks if stage.block_bytes else 2**62
 
 
-def _auto_fit(pool: Pool, limit: int) -> tuple[int, tuple[str, ...]]:
+def _auto_fit(pool: VllmPool, limit: int) -> tuple[int, tuple[str, ...]]:
     """The longest context up to ``limit`` that fits, as ``max_model_len=-1`` asks for."""
     longest = pool.longest(limit) or 0
     if longest in (0, limit):
@@ -200,7 +201,9 @@ def _auto_fit(pool: Pool, limit: int) -> tuple[int, tuple[str, ...]]:
     )
 
 
-def _check(w: Workings, budgets: list[ledger.Budget], pool: Pool, tokens: int) -> tuple[bool, str]:
+def _check(
+    w: VllmWorkings, budgets: list[ledger.Budget], pool: VllmPool, tokens: int
+) -> tuple[bool, str]:
     """Whether the start-up checks pass, and why not."""
     if w.flags.cache_bytes is None:
         free = w.d.known_bytes.get("free_before_load")
@@ -221,7 +224,7 @@ def _check(w: Workings, budgets: list[ledger.Budget], pool: Pool, tokens: int) -
 
 
 def _refused(
-    w: Workings,
+    w: VllmWorkings,
     budgets: list[ledger.Budget],
     sizes: list[int],
     reason: str,
@@ -244,7 +247,7 @@ def _refused(
 
 
 def _cacheless(
-    w: Workings, budgets: list[ledger.Budget], sizes: list[int], warnings: tuple[str, ...]
+    w: VllmWorkings, budgets: list[ledger.Budget], sizes: list[int], warnings: tuple[str, ...]
 ) -> EngineAnswer:
     """A model that stores nothing for a request: it starts when its weights and overheads fit."""
     at = binding_rank(w.d, budgets[0].gpu_bytes).stage

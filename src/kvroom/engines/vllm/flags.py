@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.vllm.flag_names import OTHERS
+from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
 from kvroom.sharding.layout import Layout
 from kvroom.units import parse_bytes
@@ -21,6 +21,7 @@ MAMBA_MODES = ("none", "align", "all")
 STATE_DTYPES = ("auto", "float16", "bfloat16", "float32")
 PERFORMANCE_MODES = ("balanced", "interactivity", "throughput")
 
+NAMES = flag_names(__package__)
 PARALLEL = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -132,9 +133,9 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "enable_chunked_prefill": ("chunked_prefill", read.switch),
 }
 _SWITCHES = frozenset(
-    [name for name, (_, reader) in READERS.items() if reader is read.switch] + sorted(OTHERS)
+    [name for name, (_, reader) in READERS.items() if reader is read.switch] + sorted(NAMES.others)
 )
 MEMORY_FLAGS = frozenset(READERS) | {"max_model_len"}
 """The flags that bear on memory here."""
-KNOWN_FLAGS = MEMORY_FLAGS | OTHERS | frozenset(PARALLEL)
+KNOWN_FLAGS = MEMORY_FLAGS | NAMES.others | frozenset(PARALLEL)
 """Every flag that a Scenario may carry."""

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
+from kvroom.engines.log_reader import LogReader, PrintedStart
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size
 from kvroom.engines.vllm.flags import MEMORY_FLAGS
+from kvroom.engines.vllm.versions import parse_release, rules_of, since
 
 ENGINE = "vllm"
 
@@ -262,8 +264,47 @@ def _speculation(given: Any, config: Any) -> dict[str, Any]:
     return {k: v for k, v in said.items() if k in known and v is not None}
 
 
-def quantisation(r: Record) -> str | None:
+def quantization(r: Record) -> str | None:
     """How the log says that the weights are stored, in the engine's word."""
     config = r.settings.get("config") or {}
     word = r.settings.get("quantization") or config.get("quantization")
     return word if isinstance(word, str) else None
+
+
+class VllmLog(LogReader):
+    """vLLM's log."""
+
+    def figures(self, record: Record) -> Figures:
+        """Of several ranks the one with least room."""
+        return figures(record)
+
+    def question(self, record: Record) -> dict[str, Any]:
+        """The Scenario's keys as far as the log states them."""
+        return question(record)
+
+    def quantization(self, record: Record) -> str | None:
+        """As the flags or the configuration line say."""
+        return quantization(record)
+
+    def reasons(self, account: str, start: PrintedStart) -> list[str]:
+        """What activations and graphs hold in one release and not in another."""
+        why: list[str] = []
+        rules = rules_of(parse_release(start.version)[0]) if start.version else None
+        if account == "activations":
+            estimated = "cuda_graph_estimate_bytes" in start.figures
+            more = start.printed_bytes > start.predicted_bytes
+            if rules and rules.graphs_subtracted and not estimated and more:
+                since_release = since("graphs_subtracted", rules.release).removesuffix(".0")
+                why.append(
+                    f"since {since_release} the last line counts the graphs' estimate in with it"
+                )
+            if rules and rules.whole_prompts and "max_num_batched_tokens" not in start.args:
+                why.append("without chunked prefill the profile runs a whole max_model_len at once")
+            if start.model.vision is not None:
+                why.append("the profile runs the largest images that a request may hold")
+        if account == "graphs" and rules and not rules.graphs_subtracted:
+            why.append("captured after the cache is cut, outside its share")
+        return why
+
+
+LOG = VllmLog(engine=ENGINE, shapes=SHAPES, cache_flag="kv_cache_memory_bytes", whole_share=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from kvroom.engines.releases import shown
-from kvroom.engines.vllm.capacity import Pool
+from kvroom.engines.vllm.capacity import VllmPool
 from kvroom.engines.vllm.pages import Pages
 from kvroom.engines.vllm.setup import Setup
 from kvroom.engines.vllm.versions import since
 from kvroom.units import show_gib
 
 
-def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> tuple[str, ...]:
+def notes(s: Setup, pages: Pages, pool: VllmPool, *, hybrid: bool, tokens: int) -> tuple[str, ...]:
     """What a reader of another release's numbers would trip over."""
     rules, release = s.rules, shown(s.rules.release)
     types = {spec.type for _, spec in pages.specs}
@@ -47,7 +47,7 @@ def notes(s: Setup, pages: Pages, pool: Pool, *, hybrid: bool, tokens: int) -> t
     return tuple(made)
 
 
-def limit_of(pages: Pages, pool: Pool, stage: int, *, hybrid: bool, tokens: int) -> str:
+def limit_of(pages: Pages, pool: VllmPool, stage: int, *, hybrid: bool, tokens: int) -> str:
     """What vLLM counts for one request of ``tokens`` on that stage, and why that is more than it stores."""
     types = {spec.type for _, spec in pages.specs}
     size = pool.stages[stage].block_bytes * pool.request_blocks(tokens)

@@ -107,12 +107,20 @@ class Rules:
     """The default of max_num_batched_tokens is at most max_num_seqs × max_model_len."""
     expert_adapters: bool = False
     """LoRA adapts routed experts too."""
+    whole_prompts: bool = True
+    """The profile runs a whole max_model_len at once: prefill is not cut into chunks."""
+    async_scheduling: bool = False
+    """The next step is scheduled before the output of the last is there."""
+    reserves_whole_prompt: bool = False
+    """A request is admitted only where its whole prompt has blocks."""
+    sparse_retention: bool = False
+    """Prefixes of windows and state are kept at boundaries; before, each of their blocks."""
     v2_runner: Literal["dense", "all"] = "dense"
     """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
 
 
 CHANGES: Changes = (
-    ((0, 9, 0), {"a100_small": True}),
+    ((0, 9, 0), {"a100_small": True, "whole_prompts": False}),
     ((0, 9, 1), {"hybrid_manager": True, "request_blocks": True, "start_snapshot": True}),
     ((0, 10, 0), {"chunked_specs": True}),
     (
@@ -142,6 +150,7 @@ CHANGES: Changes = (
             "fit": "first group",
             "fit_by_stage": False,
             "chunked_grouped": True,
+            "async_scheduling": True,
             "value_width_full": True,
             "whole_bytes": True,
         },
@@ -159,7 +168,7 @@ CHANGES: Changes = (
         (0, 18, 0),
         {"wide_group_ratio": 1.5, "latent_block": "backend", "latent_block_blackwell": 32},
     ),
-    ((0, 19, 0), {"fit": "groups"}),
+    ((0, 19, 0), {"fit": "groups", "reserves_whole_prompt": True}),
     (
         (0, 20, 0),
         {
@@ -183,7 +192,10 @@ CHANGES: Changes = (
         {"fit": "usable blocks", "v2_runner": "all", "packed": "groups", "glm_fp8_default": True},
     ),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
-    ((0, 33, 0), {"gdn_checkpoint": True, "gdn_alignment": 64, "gb10_small": True}),
+    (
+        (0, 33, 0),
+        {"sparse_retention": True, "gdn_checkpoint": True, "gdn_alignment": 64, "gb10_small": True},
+    ),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer, Era
-from kvroom.engines.limits import FlagTrial, Limits
+from kvroom.engines.flags import plain_args
+from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.releases import shown
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.vllm.adapters import adapters_of
+from kvroom.engines.vllm.command import COMMAND
 from kvroom.engines.vllm.drafting import VllmDraftFlags
 from kvroom.engines.vllm.engine import answer
+from kvroom.engines.vllm.log import LOG
+from kvroom.engines.vllm.metrics import METRICS
+from kvroom.engines.vllm.serving import serving_rules
+from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.support import SUPPORT
 from kvroom.engines.vllm.versions import NEWEST
 from kvroom.models.spec import ModelSpec
@@ -26,6 +34,16 @@ class Vllm(Engine):
         """Blocks, printed tokens and a verdict, by the release's rules."""
         return answer(deployment)
 
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Its own scheduler."""
+        return serving_rules(deployment)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The release's utilisation; none where the cache's bytes are given outright."""
+        if plain_args(deployment.args).keys() & {"kv_cache_memory_bytes", "kv_cache_memory"}:
+            return None
+        return LIMITS.share, setup(deployment)[0].rules.utilisation
+
     def adapters(
         self, version: str | None, args: Mapping[str, Any], model: ModelSpec
     ) -> Adapters | None:
@@ -33,7 +51,7 @@ class Vllm(Engine):
         return adapters_of(version, args, model)
 
 
-LIMITS = Limits(
+LIMITS = LimitFlags(
     batch_tokens="max_num_batched_tokens",
     share="gpu_memory_utilization",
     sequences="max_num_seqs",
@@ -59,6 +77,17 @@ VLLM = Vllm(
     support=SUPPORT,
     limits=LIMITS,
     draft_flags=VllmDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tensor-parallel-size",
+        "activations": "--max-num-batched-tokens",
+        "runtime": "--disable-custom-all-reduce",
+        "graphs": "--enforce-eager, --max-num-seqs, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+        "kv": "--gpu-memory-utilization, --kv-cache-memory-bytes",
+    },
     known_adapters=True,
     takes_overrides=True,
     eras=(
@@ -68,5 +97,6 @@ VLLM = Vllm(
         Era((0, 11), "v1", "the V1 engine: chunked prefill always, piecewise graphs", today=True),
     ),
     tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
+    takes_token_ids=True,
     schedule_of_one_rank=True,
 )

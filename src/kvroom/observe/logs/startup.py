@@ -1,6 +1,6 @@
 """A start-up log → what engine it is, what it was asked, what it printed.
 
-All four engines' shapes are tried on every line that matters. A file may hold several starts, and
+All engines' shapes are tried on every line that matters. A file may hold several starts, and
 several engines: the one that printed most is the one read, and the rest is told of.
 """
 
@@ -11,27 +11,22 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
-from kvroom.engines.llama_cpp import log as llama_cpp_log
+from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_shapes import Figures, Record, Shape, take
-from kvroom.engines.sglang import log as sglang_log
-from kvroom.engines.tensorrt_llm import log as tensorrt_llm_log
-from kvroom.engines.vllm import log as vllm_log
+from kvroom.engines.registry import log_reader, log_readers, metric_tables
 from kvroom.errors import KvroomError
 from kvroom.observe.logs.lines import Log
 
-ENGINES: dict[str, Any] = {
-    m.ENGINE: m for m in (vllm_log, sglang_log, tensorrt_llm_log, llama_cpp_log)
-}
 CLOSING = ("kv_tokens", "num_blocks", "max_concurrency", "kv_available_bytes")
 """A start has come to its end when one of these was printed."""
 
 
-METRICS = re.compile(rb'^(\{"kvroom_recording"|(vllm|sglang|llamacpp):\w+[{ ])', re.MULTILINE)
 HEAD_BYTES = 65_536
-"""A file with such a line in its first bytes is a recording, or an engine's metrics."""
+"""A file with a metric in its first bytes is a recording, or an engine's metrics."""
 RANK_WORDS = {
     "TP": ("tensor_parallel_size", "tp_size"),
     "PP": ("pipeline_parallel_size", "pp_size"),
@@ -72,6 +67,13 @@ class StartupLog:
         return self.question.get("engine_version")
 
 
+@cache
+def _metrics() -> re.Pattern[bytes]:
+    """A line of a recording, or of an engine's metrics."""
+    prefixes = "|".join(re.escape(m.prefix) for m in metric_tables())
+    return re.compile(rf'^(\{{"kvroom_recording"|({prefixes})\w+[{{ ])'.encode(), re.MULTILINE)
+
+
 def read_file(path: str) -> StartupLog:
     """The log, recording or metrics text at ``path`` (``-``: a log on standard input).
 
@@ -84,7 +86,7 @@ def read_file(path: str) -> StartupLog:
         if Path(path).is_dir():
             raise KvroomError("file", path, "is a folder", fix)
         with Path(path).open("rb") as stream:
-            if METRICS.search(stream.read(HEAD_BYTES)):
+            if _metrics().search(stream.read(HEAD_BYTES)):
                 from kvroom.observe import recorded
 
                 if (found := recorded.read_file(path)) is not None:
@@ -99,7 +101,7 @@ def read_file(path: str) -> StartupLog:
 
 def read_bytes(data: bytes) -> StartupLog:
     """The log, recording or metrics text that ``data`` is."""
-    if METRICS.search(data[:HEAD_BYTES]):
+    if _metrics().search(data[:HEAD_BYTES]):
         from kvroom.observe import recorded
 
         if (found := recorded.read_bytes(data)) is not None:
@@ -110,16 +112,16 @@ def read_bytes(data: bytes) -> StartupLog:
 def read(stream: IO[bytes]) -> StartupLog:
     """The log in ``stream``, whatever it holds; nothing known in it gives an engine of None."""
     by_needle: dict[str, list[tuple[str, Shape]]] = {}
-    for name, module in ENGINES.items():
-        for shape in module.SHAPES:
-            by_needle.setdefault(shape.needle, []).append((name, shape))
+    for reader in log_readers():
+        for shape in reader.shapes:
+            by_needle.setdefault(shape.needle, []).append((reader.engine, shape))
     servers: dict[str, dict[str, _Starts]] = {}
     log = Log(stream, sorted(by_needle))
     for line, needles in log:
         source = _source(line)
         if source not in servers:
             source = source if len(servers) < MOST_SERVERS else next(iter(servers))
-            servers.setdefault(source, {name: _Starts(name) for name in ENGINES})
+            servers.setdefault(source, {r.engine: _Starts(r) for r in log_readers()})
         for needle in needles:
             if needle in line:
                 for name, shape in by_needle[needle]:
@@ -139,7 +141,7 @@ def read(stream: IO[bytes]) -> StartupLog:
         return StartupLog(engine=None, notes=tuple(notes))
     server, name = key = ranked[0]
     starts, record = best[key]
-    module = ENGINES[name]
+    reader = log_reader(name)
     if starts.count > 1:
         notes.append(
             f"{'more than ' if log.passed_over else ''}{starts.count} starts are in the file: "
@@ -152,7 +154,7 @@ def read(stream: IO[bytes]) -> StartupLog:
         )
     if mixed := [n for s, n in others if s == server]:
         notes.append(f"lines of {' and '.join(mixed)} are in the file too; they are left out")
-    question = module.question(record)
+    question = reader.question(record)
     stated = {**record.settings, **(record.settings.get("config") or {})}
     for kind, words in RANK_WORDS.items():
         if record.ranks.get(kind) and not any(w in stated for w in words):
@@ -167,13 +169,13 @@ def read(stream: IO[bytes]) -> StartupLog:
         engine=question["engine"],
         printed=found[key],
         question=question,
-        quantisation=module.quantisation(record),
+        quantisation=reader.quantization(record),
         spread=spread,
         refusals=tuple(record.refusals),
         notes=tuple(notes),
         cpu=bool(record.settings.get("cpu")),
         padding=tuple(record.parts.get("padding", ())),
-        devices=module.devices(record) if module is llama_cpp_log else (),
+        devices=reader.devices(record),
     )
 
 
@@ -203,16 +205,15 @@ def _each(
 
 def figures_of(record: Record) -> Figures:
     """The record's figures under the common names."""
-    found: Figures = ENGINES[record.engine].figures(record)
-    return found
+    return log_reader(record.engine).figures(record)
 
 
 class _Starts:
     """The starts of one engine in a file: the current one, and the last that came to its end."""
 
-    def __init__(self, engine: str) -> None:
-        self.engine = engine
-        self.current = Record(engine)
+    def __init__(self, reader: LogReader) -> None:
+        self.reader = reader
+        self.current = Record(reader.engine)
         self.ended: Record | None = None
         self.count = 0
 
@@ -224,8 +225,8 @@ class _Starts:
         if shape.opens and (self._closed() or not self.count):
             if self._closed():
                 self.ended = self.current
-                kept = {k: v for k, v in self.ended.settings.items() if k in llama_cpp_log.KEPT}
-                self.current = Record(self.engine, settings=kept)
+                kept = {k: v for k, v in self.ended.settings.items() if k in self.reader.lasting}
+                self.current = Record(self.reader.engine, settings=kept)
             self.count += 1
         take(self.current, found, shape)
 

@@ -58,7 +58,7 @@ OnTokens = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class AskedEngine:
     """A server that is asked: ``metrics`` is where its figures are, ``model`` how it calls what it
     serves."""
 
@@ -66,7 +66,7 @@ class Engine:
     model: str
 
     @classmethod
-    def at(cls, url: str) -> Engine:
+    def at(cls, url: str) -> AskedEngine:
         """The engine at ``url`` and its first model; NoAnswerError where it tells none."""
         endpoint = Endpoint.of(url)
         asked = replace(endpoint, path="/v1/models", query="")
@@ -107,7 +107,6 @@ class Engine:
     def _heard(self, ask: Ask, begun: float, told: Callable[[int], None] | None = None) -> Heard:
         """One request from beginning to end; what fails is told in it."""
         heard = Heard(ask)
-        kind = http.client.HTTPSConnection if self.metrics.secure else http.client.HTTPConnection
         body = json.dumps(
             {
                 "model": self.model,
@@ -120,7 +119,7 @@ class Engine:
             }
         )
         headers = {**self.metrics.headers, "Content-Type": "application/json", "Accept": "*/*"}
-        with closing(kind(self.metrics.host, self.metrics.port, timeout=PATIENCE_S)) as connection:
+        with closing(self.metrics.connection(PATIENCE_S)) as connection:
             try:
                 connection.connect()
                 time.sleep(max(0.0, begun + ask.at_s - time.monotonic()))

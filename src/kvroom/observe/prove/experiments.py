@@ -19,7 +19,7 @@ from threading import Lock
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.observe.prove.completions import Ask, Engine, Heard
+from kvroom.observe.prove.completions import Ask, AskedEngine, Heard
 from kvroom.observe.prove.quiet import Meter, Span
 
 FIRST_ID = 10
@@ -157,7 +157,7 @@ def _workload(value: dict[str, Any]) -> Workload:
 class Lab:
     """Asks one engine; ``vocabulary`` is the number of token ids of its model."""
 
-    def __init__(self, engine: Engine, meter: Meter, vocabulary: int, seed: int = 0) -> None:
+    def __init__(self, engine: AskedEngine, meter: Meter, vocabulary: int, seed: int = 0) -> None:
         self.engine = engine
         self.meter = meter
         self._random = Random(seed)

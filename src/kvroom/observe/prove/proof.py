@@ -16,12 +16,12 @@ from typing import Any
 
 from kvroom.engines.corrections import FORMAT
 from kvroom.errors import KvroomError
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.observe.prove.experiments import First, Measured, Step, Workload, ids
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import serve
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.live import Live
 from kvroom.workloads.requests import Request, TokenIds, TokenRuns
 
 KEY = "kvroom_proof"
@@ -243,12 +243,12 @@ def _lines(workings: Workings, steps: Sequence[Step]) -> dict[int, list[tuple[in
     return {c: [(b, clock.decode_s(b, c)) for b in range(1, most + 1)] for c in contexts}
 
 
-def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[Live], Any]:
+def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[ServedRequest], Any]:
     """The requests as the simulator served them, in order, and its totals."""
-    done: dict[int, Live] = {}
+    done: dict[int, ServedRequest] = {}
 
-    def on_over(live: Live, at: int | None) -> None:
-        done[live.index] = live
+    def on_over(request: ServedRequest, at: int | None) -> None:
+        done[request.index] = request
 
     made = serve(workings, iter(requests), on_over=on_over)
     return [done[i] for i in range(len(requests))], made.fleet.outcome
@@ -266,10 +266,10 @@ def _firsts(workings: Workings, firsts: Sequence[First]) -> list[FirstRow]:
     return [
         FirstRow(
             measured=f,
-            predicted_s=(live.first_ps - live.arrival_ps) / PS_PER_S,
-            cached_tokens=live.cached_tokens,
+            predicted_s=(request.first_token_ps - request.arrival) / PS_PER_S,
+            cached_tokens=request.num_cached_tokens,
         )
-        for f, live in zip(firsts, served, strict=True)
+        for f, request in zip(firsts, served, strict=True)
     ]
 
 

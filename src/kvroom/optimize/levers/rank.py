@@ -8,7 +8,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import Any
 
-from kvroom.answer import report
+from kvroom.answer import charts, html
+from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.optimize.cost import ORDERS, STAIRS, Figures, binding_figure, figures_of
 from kvroom.optimize.levers import serving as serving_levers
@@ -18,7 +19,7 @@ from kvroom.optimize.levers.served import Served, ServedFigures, each_served, se
 from kvroom.optimize.levers.waterfall import EXACT, shapley
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 
 UNSERVED = "what it brings depends on who comes: `--simulate` serves the workload with it"
 MERGED = ("engine_args", "workload")
@@ -136,37 +137,35 @@ class Levers:
 
     def to_frame(self) -> Any:
         """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return report.frame(self.rows())
+        return frame(self.rows())
 
     def to_html(self) -> str:
         """A report as one self-contained HTML file."""
         was, better = self.before.requests or 0, ORDERS[self.ranked_by]
-        parts = [report.paragraph(self.sentence)]
-        chart = [report.Bar(label="as it is", length=was, kind="was")]
+        parts = [html.paragraph(self.sentence)]
+        chart = [charts.Bar(label="as it is", length=was, kind="was")]
         gained = [p for p in self.levers if better(p.after) > better(self.before)]
-        chart += [report.Bar(label=p.lever.id, length=p.after.requests or 0) for p in gained[:20]]
-        parts += [report.heading("Requests at once, each lever alone")]
-        parts += [report.bars(chart, "Requests at once with each lever alone")]
+        chart += [charts.Bar(label=p.lever.id, length=p.after.requests or 0) for p in gained[:20]]
+        parts += [html.heading("Requests at once, each lever alone")]
+        parts += [charts.bars(chart, "Requests at once with each lever alone")]
         if self.waterfall:
-            reached, steps = was, [report.Bar(label="as it is", length=was, kind="was")]
+            reached, steps = was, [charts.Bar(label="as it is", length=was, kind="was")]
             for name, share in self.waterfall:
                 start = reached if share >= 0 else reached + share
-                steps.append(report.Bar(label=name, start=start, length=abs(share)))
+                steps.append(charts.Bar(label=name, start=start, length=abs(share)))
                 reached += share
-            steps.append(report.Bar(label="together", length=reached, kind="was"))
-            parts += [
-                report.heading("Together: each lever's share of the gain, whatever the order")
-            ]
-            parts += [report.bars(steps, "Waterfall of requests at once")]
-        parts += [report.heading("Every lever"), report.table(_COLUMNS, self.rows())]
+            steps.append(charts.Bar(label="together", length=reached, kind="was"))
+            parts += [html.heading("Together: each lever's share of the gain, whatever the order")]
+            parts += [charts.bars(steps, "Waterfall of requests at once")]
+        parts += [html.heading("Every lever"), html.table(_COLUMNS, self.rows())]
         if self.served_before is not None:
             rows = [{"id": "as it is"} | self.served_before.to_dict()]
             rows += [{"id": x.lever.id} | x.after.to_dict() for x in self.served]
-            parts += [report.heading("The workload's requests, served with each alone")]
-            parts += [report.table(_SERVED, rows)]
+            parts += [html.heading("The workload's requests, served with each alone")]
+            parts += [html.table(_SERVED, rows)]
         left = [x.to_dict() for x in self.left_out]
-        parts += [report.heading("Left out"), report.table(_LEFT, left)]
-        return report.page("Which lever to pull", parts)
+        parts += [html.heading("Left out"), html.table(_LEFT, left)]
+        return html.page("Which lever to pull", parts)
 
     @property
     def sentence(self) -> str:
@@ -189,9 +188,7 @@ class Levers:
             ),
         }
         old, new, unit, scale = told[key]
-        brings = (
-            f"{report.number(old and old * scale)} → {report.number(new and new * scale)} {unit}"
-        )
+        brings = f"{html.number(old and old * scale)} → {html.number(new and new * scale)} {unit}"
         quality = p.lever.quality
         price = f"{quality.effect} ({quality.source})" if quality else "not published"
         said = f"Pull {p.lever.id} first: {brings}. Its price in quality: {price}."
@@ -199,29 +196,29 @@ class Levers:
 
 
 _COLUMNS = (
-    report.Column(title="lever", key="id"),
-    report.Column(title="what it is", key="label"),
-    report.Column(title="requests", key="requests", number=True),
-    report.Column(title="step, s a token", key="token_s", number=True, decimals=4),
-    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
-    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
-    report.Column(title="needs", key="needs"),
-    report.Column(title="quality", key="quality"),
-    report.Column(title="source", key="source"),
+    html.Column(title="lever", key="id"),
+    html.Column(title="what it is", key="label"),
+    html.Column(title="requests", key="requests", number=True),
+    html.Column(title="step, s a token", key="token_s", number=True, decimals=4),
+    html.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
+    html.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
+    html.Column(title="needs", key="needs"),
+    html.Column(title="quality", key="quality"),
+    html.Column(title="source", key="source"),
 )
 _SERVED = (
-    report.Column(title="lever", key="id"),
-    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
-    report.Column(title="its p95", key="ttft_p95_s", number=True, decimals=3),
-    report.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
-    report.Column(title="tokens/s", key="output_tokens_per_s", number=True),
-    report.Column(title="hits", key="prefix_hit_ratio", number=True, decimals=3),
-    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
+    html.Column(title="lever", key="id"),
+    html.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
+    html.Column(title="its p95", key="ttft_p95_s", number=True, decimals=3),
+    html.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
+    html.Column(title="tokens/s", key="output_tokens_per_s", number=True),
+    html.Column(title="hits", key="prefix_hit_ratio", number=True, decimals=3),
+    html.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
 )
 _LEFT = (
-    report.Column(title="lever", key="id"),
-    report.Column(title="what it is", key="label"),
-    report.Column(title="why", key="why"),
+    html.Column(title="lever", key="id"),
+    html.Column(title="what it is", key="label"),
+    html.Column(title="why", key="why"),
 )
 
 

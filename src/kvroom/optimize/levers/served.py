@@ -10,7 +10,7 @@ from kvroom.errors import KvroomError
 from kvroom.optimize.levers.lever import Lever, Unmodelled
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import serve
-from kvroom.simulator.fleet import Watch
+from kvroom.simulator.timeline import Watch
 from kvroom.workloads.synthetic import of_workload
 
 
@@ -64,7 +64,7 @@ def served(made: Workings, watch: Watch | None = None) -> ServedFigures:
     hours = told["duration_s"] / 3600
     gpu_hours = told["fleet"]["gpu_hours"] if "fleet" in told else hours * s.gpu_count * s.replicas
     tokens = rate * told["duration_s"]
-    known = price is not None and tokens and not (s.fleet and "pools" in s.fleet)
+    known = price is not None and tokens and not (s.fleet and s.fleet.pools)
     return ServedFigures(
         ttft_s=told["ttft_s"]["mean"],
         ttft_p95_s=told["ttft_s"]["p95"],

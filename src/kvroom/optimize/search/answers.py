@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from kvroom.answer import report
+from kvroom.answer import charts, html
+from kvroom.answer.frames import frame
 from kvroom.optimize.cost import Figures
 from kvroom.optimize.search.space import LEFT_OUT
 from kvroom.scenario.scenario import Scenario
@@ -101,12 +102,12 @@ class Found:
 
     def to_frame(self) -> Any:
         """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return report.frame(self.rows())
+        return frame(self.rows())
 
     def to_html(self) -> str:
         """A report as one self-contained HTML file."""
         dots = [
-            report.Dot(
+            charts.Dot(
                 x=a.row["usd_per_hour"] or 0,
                 y=a.row["e2e_s"],
                 label=f"{a.name}: ${a.row['usd_per_hour'] or 0:,.2f} an hour, {a.row['e2e_s']:.2f} s",
@@ -114,43 +115,43 @@ class Found:
             )
             for i, a in enumerate(self.answers)
         ]
-        parts = [report.paragraph(self.sentence)]
+        parts = [html.paragraph(self.sentence)]
         if any(d.x for d in dots):
             parts += [
-                report.heading("Price against the time of a whole request"),
-                report.scatter(
+                html.heading("Price against the time of a whole request"),
+                charts.scatter(
                     dots, "Answers by price and time", "dollars an hour", "seconds a request"
                 ),
             ]
-        parts += [report.heading("Answers"), report.table(_COLUMNS, self.rows())]
+        parts += [html.heading("Answers"), html.table(_COLUMNS, self.rows())]
         if self.lost:
             parts += [
-                report.heading("What failed when it was simulated"),
-                report.table(_LOST, self.lost),
+                html.heading("What failed when it was simulated"),
+                html.table(_LOST, self.lost),
             ]
         if self.nearest:
-            parts += [report.heading("Nearest"), report.table(_NEAREST, self.nearest)]
-        return report.page("Which hardware, layout and settings", parts)
+            parts += [html.heading("Nearest"), html.table(_NEAREST, self.nearest)]
+        return html.page("Which hardware, layout and settings", parts)
 
 
 _COLUMNS = (
-    report.Column(title="rank", key="rank", number=True),
-    report.Column(title="deployment", key="name"),
-    report.Column(title="replicas", key="replicas", number=True),
-    report.Column(title="GPUs", key="gpus", number=True),
-    report.Column(title="$ / hour", key="usd_per_hour", number=True),
-    report.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
-    report.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
-    report.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
-    report.Column(title="tokens / s", key="output_tokens_per_s", number=True, decimals=0),
-    report.Column(title="margin", key="margin", number=True),
-    report.Column(title="why not first", key="why"),
+    html.Column(title="rank", key="rank", number=True),
+    html.Column(title="deployment", key="name"),
+    html.Column(title="replicas", key="replicas", number=True),
+    html.Column(title="GPUs", key="gpus", number=True),
+    html.Column(title="$ / hour", key="usd_per_hour", number=True),
+    html.Column(title="$ / M tokens", key="usd_per_million_output_tokens", number=True),
+    html.Column(title="TTFT, s", key="ttft_s", number=True, decimals=3),
+    html.Column(title="TPOT, s", key="tpot_s", number=True, decimals=4),
+    html.Column(title="tokens / s", key="output_tokens_per_s", number=True, decimals=0),
+    html.Column(title="margin", key="margin", number=True),
+    html.Column(title="why not first", key="why"),
 )
-_LOST = (report.Column(title="deployment", key="name"), report.Column(title="why", key="why"))
+_LOST = (html.Column(title="deployment", key="name"), html.Column(title="why", key="why"))
 _NEAREST = (
-    report.Column(title="deployment", key="name"),
-    report.Column(title="replicas", key="replicas", number=True),
-    report.Column(title="what fails", key="why"),
+    html.Column(title="deployment", key="name"),
+    html.Column(title="replicas", key="replicas", number=True),
+    html.Column(title="what fails", key="why"),
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Any
 
+from kvroom.engines import serving_rules
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import step_clock
 from kvroom.latency.estimate import Timing
@@ -17,8 +18,9 @@ from kvroom.optimize.search.journal import fingerprint
 from kvroom.planner.plan import Placed, place
 from kvroom.planner.times import load_of
 from kvroom.planner.verdict import judge
-from kvroom.scenario.scenario import MAX_GPUS, Scenario, Workload
-from kvroom.simulator.engines import played
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import MAX_GPUS
+from kvroom.scenario.workload import Workload
 
 MOST_USERS = 65_536
 CHUNK = 32
@@ -159,13 +161,13 @@ def served_of(scenario: Scenario, made: Placed, demand: Demand) -> Served | str:
         return f"requests of {longest:,} tokens are longer than it takes"
     if answer.capacity is None or not answer.capacity.kv_tokens:
         return "its cache has no size in tokens"
-    rules = played(d, answer)
+    rules = serving_rules(d, answer)
     steady = Steady(
         clock=step_clock(made.timing.clock),
         input_tokens=demand.input_tokens,
         output_tokens=demand.output_tokens,
-        budget_tokens=rules.engine.settings.max_num_batched_tokens,
-        ahead=rules.passes_in_flight - 1,
+        budget_tokens=rules.setup.config.max_num_batched_tokens,
+        ahead=rules.steps_in_flight - 1,
         alike=demand.alike,
         replicas=d.layout.dp,
     )

@@ -9,7 +9,7 @@ from math import ceil
 
 from kvroom.errors import KvroomError
 from kvroom.planner.simulate import Objective, parse_slo
-from kvroom.scenario.scenario import Workload
+from kvroom.scenario.workload import Workload
 from kvroom.workloads.synthetic import Arrivals, Synthetic, of_workload
 
 LIKE_USERS, LEAST_REQUESTS, MOST_REQUESTS = 25, 600, 8_000

@@ -132,7 +132,7 @@ def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
     if workload is None:
         load: dict[str, Any] = {}
     else:
-        load = {k: v for k, v in base.to_dict()["workload"].items() if v is not None}
+        load = {k: v for k, v in workload.to_dict().items() if v is not None}
         load.pop("static", None) if not workload.static else None
     if keys.get("context_tokens") is None:
         keys.pop("context_tokens", None)

@@ -21,7 +21,8 @@ from kvroom.models.quantization.names import named
 from kvroom.models.spec import ModelSpec
 from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
-from kvroom.scenario.scenario import MAX_GPUS, Scenario, check_keys
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import MAX_GPUS, check_keys
 from kvroom.sharding.layout import context_cuts, most_experts
 from kvroom.units import check_float, check_int
 

@@ -7,12 +7,12 @@ from math import ceil
 from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.live import Live
 
 TRIES = 5
 """How often the number of replicas is raised before a deployment is given up."""
@@ -29,14 +29,14 @@ class Steady:
         self.ttft_ps: list[float] = []
         self.tpot_ps: list[float] = []
 
-    def __call__(self, live: Live, end_ps: int | None) -> None:
+    def __call__(self, request: ServedRequest, end_ps: int | None) -> None:
         """A request is over."""
-        if end_ps is None or live.index < self.after:
+        if end_ps is None or request.index < self.after:
             return
-        self.ttft_ps.append(live.first_ps - live.arrival_ps)
-        tokens = live.total - live.prompt
+        self.ttft_ps.append(request.first_token_ps - request.arrival)
+        tokens = request.final_tokens - request.num_prompt_tokens
         if tokens > 1:
-            self.tpot_ps.append((end_ps - live.first_ps) / (tokens - 1))
+            self.tpot_ps.append((end_ps - request.first_token_ps) / (tokens - 1))
 
     @staticmethod
     def mean_s(values_ps: Sequence[float]) -> float | None:

@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.models.load import HubReader, ask
 from kvroom.optimize.search.journal import Journal, fingerprint
 
 TRIES = 3
@@ -24,11 +25,13 @@ Progress = Callable[[str, int, int], None]
 """Told of (what is done, how many are done, of how many)."""
 
 
-def processes(jobs: int) -> MakePool | None:
-    """A pool of ``jobs`` processes; None: do it in this one."""
+def processes(jobs: int, hub: HubReader | None = None) -> MakePool | None:
+    """A pool of ``jobs`` processes, which read models from ``hub`` too; None: do it in this one."""
     if jobs <= 1:
         return None
-    return lambda: ProcessPoolExecutor(jobs, mp_context=get_context("spawn"))
+    return lambda: ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=ask, initargs=(hub,)
+    )
 
 
 def run_all(

@@ -6,8 +6,11 @@ from typing import Any
 
 import click
 
-from kvroom.ui.cli.options import reconcile_options
+from kvroom import api
+from kvroom.ui import codec
+from kvroom.ui.cli.options import keys_from, reconcile_options
 from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import save
 
 
 @click.command(epilog="Example: kvroom calibrate monday.log tuesday.log --out ours.json")
@@ -27,10 +30,13 @@ def calibrate(
     AIPerf), recordings, a log's lines of throughput and records of kvroom prove, and are judged
     likewise. What is written serves --calibration FILE anywhere.
     """
-    from kvroom.ui.terminal import calibrate as face
+    from kvroom.ui.terminal import calibrate as text
 
-    answer = face.ask(files, model, given, out)
+    keys = keys_from(given) | ({"model": model} if model else {})
+    answer = api.calibrate(files, **keys)
+    if out is not None:
+        save("--out", out, (codec.encode(answer.content(), pretty=True) + "\n").encode())
     if as_json:
         say(answer.to_dict())
     else:
-        click.echo(face.show(answer, out))
+        click.echo(text.show(answer, out))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from kvroom import api
 from kvroom.errors import KvroomError
-from kvroom.planner.plan import plan as make_plan
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.shell import answers_errors, json_option, say
@@ -20,13 +20,13 @@ def compare(questions: tuple[str, ...], as_json: bool) -> None:
     if len(questions) < 2:
         fix = "Give two or more Scenario files (JSON) or links."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
-    plans = [make_plan(question(q)) for q in questions]
+    comparison = api.compare(*map(question, questions))
     if as_json:
-        say({"plans": plans})
+        say(comparison.to_dict())
         return
     from kvroom.ui.terminal import tables
 
-    tables.compare(plans)
+    tables.compare(comparison.plans)
 
 
 def question(text: str) -> Scenario:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kvroom import api
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 
@@ -13,18 +14,16 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 @answers_errors
 def gpus(name: str | None, as_json: bool) -> None:
     """The accelerators known by name; with NAME every figure and its source."""
-    from kvroom.hardware import catalogue
-    from kvroom.hardware.reader import resolve
     from kvroom.ui.terminal import tables
 
     if name is not None:
-        device = resolve(name)
+        device = api.gpu(name)
         if as_json:
             say(device.to_dict())
         else:
             tables.gpu(device)
         return
-    devices = catalogue.all_devices()
+    devices = [api.gpu(name) for name in api.gpus()]
     if as_json:
         say({"gpus": [d.to_dict() for d in devices]})
     else:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kvroom import api
 from kvroom.ui.cli.options import scenario_from, scenario_options
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
@@ -22,10 +23,8 @@ def launch(*, form: str, as_json: bool, **given: Any) -> None:
 
     `kvroom plan --from-command` reads such a command, or one that you have, back.
     """
-    from kvroom.ui.terminal import launch as face
-
-    made = face.ask(scenario_from(given))
+    command = api.launch(scenario_from(given))
     if as_json:
-        say(made)
+        say(command)
     else:
-        click.echo(face.show(made, form))
+        click.echo(command.text(form))

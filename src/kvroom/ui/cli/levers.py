@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from kvroom import api
 from kvroom.ui.cli.options import scenario_from, scenario_options
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
@@ -45,11 +46,9 @@ def levers(
     Each lever is one change of the question, pulled alone and with others; what it needs, and what it
     costs in quality where somebody published it.
     """
-    from kvroom.optimize.levers.rank import levers as ranked
-
     check_places(csv=csv, parquet=parquet, html=html)
     ids = _ids(together) if together else None
-    found = ranked(scenario_from(given), by=by, together=ids, simulate=simulate)
+    found = api.levers(scenario_from(given), by=by, together=ids, simulate=simulate)
     write(found, csv, parquet, html)
     if as_json:
         say(found.to_dict())

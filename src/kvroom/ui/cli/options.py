@@ -9,81 +9,16 @@ from typing import Any
 
 import click
 
+from kvroom import hub
 from kvroom.errors import KvroomError
+from kvroom.models.load import asking
+from kvroom.scenario.command_line import FLAGS, NUMBER
 from kvroom.scenario.offload import line as tier_line
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui import codec, hub
+from kvroom.ui import codec
 
-_NUMBER = "NUMBER"
-_TOKENS = "TOKENS"
-
-FLAGS: tuple[tuple[str, str, str, str], ...] = (
-    # flag, scenario key, what it takes, help
-    ("--gpu", "gpu", "NAME[:COUNT]", "Card, machine file, or inline {…}; with how many."),
-    ("--gpu-count", "gpu_count", _NUMBER, "How many GPUs (must equal tp × pp × dp)."),
-    ("--tp", "tp", _NUMBER, "Tensor-parallel ranks (default: all that pp and dp leave)."),
-    ("--pp", "pp", _NUMBER, "Pipeline stages."),
-    ("--dp", "dp", _NUMBER, "Data-parallel replicas."),
-    ("--ep", "ep", _NUMBER, "Expert-parallel ranks, reusing tp × dp."),
-    ("--dcp", "dcp", _NUMBER, "Decode-context-parallel ranks, reusing tp."),
-    (
-        "--weight-dtype",
-        "weight_dtype",
-        "DTYPE",
-        "bf16, fp8, int4, nvfp4, q4_k_m and more (default: the checkpoint's).",
-    ),
-    ("--kv-dtype", "kv_dtype", "DTYPE", "auto, bf16, fp8, int8, q8_0, q4_0 and more."),
-    (
-        "--context",
-        "context_tokens",
-        _TOKENS,
-        "Longest request: 32768, 32K, 1M (default: the model's limit).",
-    ),
-    ("--encoder-tokens", "encoder_tokens", _TOKENS, "Encoder or image tokens of a request."),
-    ("--concurrency", "concurrency", _NUMBER, "Requests in a step."),
-    ("--engine", "engine", "NAME", "arithmetic, vllm, sglang, tensorrt-llm, llama.cpp and more."),
-    (
-        "--engine-version",
-        "engine_version",
-        "VERSION",
-        "Its version (default: the newest modelled).",
-    ),
-    (
-        "--recipe",
-        "recipe",
-        "NAME",
-        "How the server is set up, for its times: tuned, default, unknown (default: by its flags).",
-    ),
-    ("--replicas", "replicas", _NUMBER, "Copies of the whole deployment."),
-    (
-        "--routing",
-        "routing",
-        "NAME[:KEY=…]",
-        "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
-    ),
-    ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
-    ("--calibration", "calibration", "FILE", "A calibration file to use."),
-    ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
-    ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
-    (
-        "--speculation",
-        "speculation",
-        "METHOD[:KEY=…]",
-        "Drafted tokens: mtp:1:acceptance=0.8, eagle3:3, ngram, or JSON.",
-    ),
-    ("--input-tokens", "workload.input_tokens", _TOKENS, "Prompt length of the workload."),
-    ("--output-tokens", "workload.output_tokens", _TOKENS, "Answer length of the workload."),
-    (
-        "--shared-prefix-tokens",
-        "workload.shared_prefix_tokens",
-        _TOKENS,
-        "Prefix all requests share.",
-    ),
-    ("--rate", "workload.requests_per_s", _NUMBER, "Open arrivals, requests per second."),
-    ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),
-)
 _JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
-_NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == _NUMBER)
+_NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == NUMBER)
 
 
 def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,7 +29,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
     decorate += key_options(*(flag for flag, _, _, _ in FLAGS))
     decorate += [
-        click.option("--users", metavar=_NUMBER, help="Users at once: sets both concurrencies."),
+        click.option("--users", metavar=NUMBER, help="Users at once: sets both concurrencies."),
         click.option("--static", is_flag=True, help="One batch, no arrivals while it runs."),
         click.option(
             "--workload",
@@ -210,7 +145,11 @@ def _parameter(key: str) -> str:
 def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scenario:
     """The Scenario that the flags ask for; flags win over ``--scenario``, which wins over a link or a
     command. What a command holds that is left out is added to ``said``."""
-    hub.offer()
+    with asking(hub.reader()):  # a command that is read back may name a model of the hub
+        return _scenario_from(given, [] if said is None else said)
+
+
+def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
     name, flag = given.pop("model_name", None), given.pop("model_flag", None)
     if name and flag and name != flag:
         raise KvroomError(
@@ -223,7 +162,7 @@ def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scena
     if given.get("from_command"):
         base |= _command(
             given["from_command"],
-            [] if said is None else said,
+            said,
             model_given=bool(model or given.get("scenario_file")),
         )
     if given.get("scenario_file"):
@@ -233,7 +172,7 @@ def scenario_from(given: dict[str, Any], said: list[str] | None = None) -> Scena
         base |= read
     flags = keys_from(given)
     if model:
-        flags |= _named(model, flags, base, [] if said is None else said)
+        flags |= _named(model, flags, base, said)
     workload = flags.pop("workload", {})
     if workload:
         flags["workload"] = {**(base.get("workload") or {}), **workload}
@@ -257,8 +196,11 @@ def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
     """
     if not {"tp", "pp", "dp", "gpu_count"} & set(flags):
         return base
+    from kvroom.engines.registry import engine_of
+
     base = {k: v for k, v in base.items() if k != "gpu_count"}
-    if base.get("engine") in ("vllm", "sglang", "tensorrt-llm"):
+    line = engine_of(base["engine"]).command if "engine" in base else None
+    if line is not None and line.default_tp:
         base.setdefault("tp", 1)
     all_ranks = base.get("tp", 1) * base.get("dp", 1)
     if base.get("ep", 1) == all_ranks > 1:
@@ -270,17 +212,18 @@ def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
 def _named(
     model: str, flags: dict[str, Any], base: dict[str, Any], said: list[str]
 ) -> dict[str, Any]:
-    """The keys of the model that was typed; beside Ollama it may be a name of its library."""
-    engine = str(flags.get("engine", base.get("engine", ""))).lower()
-    if engine != "ollama" or ":" not in model or "\\" in model:
+    """The keys of the model that was typed, which may be a name of the engine's own library."""
+    engine = flags.get("engine", base.get("engine"))
+    if engine is None or ":" not in model:
         return {"model": model}
-    from kvroom.launchers.ollama import of_library
+    from kvroom.engines.registry import engine_of
 
-    found, warnings = of_library(model, flags)
-    if "model" not in found:
+    line = engine_of(engine).command
+    if line is None:
         return {"model": model}
+    keys, warnings = line.model_keys(model, flags)
     said += warnings
-    return {**found, **{k: flags[k] for k in found if k in flags}}
+    return {**keys, **{k: flags[k] for k in keys if k in flags}}
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from kvroom import api
 from kvroom.answer.plan import Plan
-from kvroom.errors import KvroomError
-from kvroom.planner.plan import plan as make_plan
-from kvroom.planner.plan import work
+from kvroom.errors import KvroomError, StartRefused
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui import codec, hub
+from kvroom.ui import codec
 from kvroom.ui.cli.options import scenario_from, scenario_options
-from kvroom.ui.cli.shell import WOULD_NOT_START, answers_errors, json_option, say
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+
+if TYPE_CHECKING:
+    from kvroom.optimize.sweep import Curve
 
 
 @click.command(
@@ -65,15 +67,15 @@ def plan(
         click.echo(scenario.link())
         return
     if curve is not None:
-        sweep(scenario, curve, as_json=as_json, as_csv=as_csv)
+        print_curve(api.sweep(curve, scenario), as_json=as_json, as_csv=as_csv)
         return
-    made = work(scenario)
+    made = api.workings(scenario)
     if said:
         made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:
-        from kvroom.ui.terminal import times
+        from kvroom.planner.tiers import plan_json
 
-        answer: Any = times.as_json(made)
+        answer: Any = plan_json(made)
         if explained:
             from kvroom.planner.explain import explain
 
@@ -87,34 +89,30 @@ def plan(
             from kvroom.planner.explain import explain
 
             click.echo("\n" + text.show_explanations(explain(made)))
-    if strict and not made.answer.starts:
-        sys.exit(WOULD_NOT_START)
+    if strict and not made.plan.verdict.starts:
+        sys.exit(StartRefused.exit_status)
 
 
-def sweep(scenario: Scenario, text: str, *, as_json: bool, as_csv: bool) -> None:
+def print_curve(curve: Curve, *, as_json: bool, as_csv: bool) -> None:
     """Print the curve that ``--sweep`` asks for."""
-    from kvroom.optimize import sweep as curves
-    from kvroom.ui.terminal import curve
+    from kvroom.ui.terminal import curve as text
 
-    key, values = curves.parse(text)
-    points = curves.sweep(scenario, key, values)
     if as_json:
-        say(curve.as_json(key, points))
+        say(text.as_json(curve))
     else:
-        click.echo((curve.as_csv if as_csv else curve.table)(key, points))
+        click.echo((text.as_csv if as_csv else text.show)(curve))
 
 
 def plan_lines(path: str) -> bool:
     """Answer a Scenario a line; True where none of them failed."""
     good = True
-    hub.offer()
     with _opened(path) as file:
         for line in whole_lines(file):
             if not line.strip():
                 continue
             answer = plan_line(line)
             good = good and isinstance(answer, Plan)
-            say(answer, pretty=False)
+            say(answer.to_dict() if isinstance(answer, Plan) else answer, pretty=False)
     return good
 
 
@@ -130,7 +128,7 @@ def whole_lines(file: IO[bytes]) -> Iterator[bytes]:
 def plan_line(line: bytes) -> Plan | dict[str, Any]:
     """The Plan of one line, or its ``error`` object."""
     try:
-        return make_plan(Scenario.from_dict(codec.decode(line)))
+        return api.plan(Scenario.from_dict(codec.decode(line)))
     except KvroomError as e:
         return {"error": e.as_dict()}
     except RecursionError:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kvroom import api
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 
@@ -43,20 +44,21 @@ def probe(
     GPUs through their driver and, where torch or CuPy is installed, by short runs; CPU caches, memory
     and disk on any machine; control groups' limits honoured. It says what it could not measure.
     """
-    from kvroom.observe.probe import machine as evidence
-    from kvroom.ui.terminal import probe as face
+    from kvroom.observe.probe import machine as machine_files
+    from kvroom.ui.terminal import probe as text
 
     if out is not None:
-        evidence.checked_path(out)
-    place = None if no_disk else face.existing(Path(disk))
-    wishes = evidence.Wishes(memory_share, place)
-    if gpu_python is not None:
-        wishes = evidence.Wishes(memory_share, place, gpu_python)
-    found = evidence.probe(wishes, face.tell)
+        machine_files.checked_path(out)
+    answer = api.probe(
+        memory_share=memory_share,
+        disk=None if no_disk else text.existing(Path(disk)),
+        gpu_python=gpu_python,
+        progress=text.tell,
+    )
     if out is not None:
-        face.complete(found)
-        evidence.write(found.machine, out)
+        text.complete(answer)
+        machine_files.write(answer.machine, out)
     if as_json:
-        say(found.machine)
+        say(answer.machine)
     else:
-        click.echo(face.show(found, out))
+        click.echo(text.show(answer, out))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kvroom import api
+from kvroom.observe.prove.session import PARTS
+from kvroom.ui import codec
 from kvroom.ui.cli.options import scenario_from, scenario_options
 from kvroom.ui.cli.shell import answers_errors, json_option, say
-
-PARTS = ("steps", "firsts", "conversations", "pressure")
+from kvroom.ui.export import check_writable, save
 
 
 @click.command(
@@ -44,26 +47,22 @@ def prove(
     say what runs there. URL may be a record that --record wrote: it is judged again. With --pid, times
     are the engine's own, what others on the machine took left out.
     """
-    from kvroom.ui.terminal import prove as face
+    from kvroom.ui.terminal import prove as text
 
     for flag, path in (("--record", record), ("--html", html)):
-        face.writable(flag, path)
+        check_writable(flag, path)
     if "://" not in url and Path(url).is_file():
-        proofs, about = face.read(url)
+        proofs, about = api.judge(codec.read_json(url, "record"), url)
     else:
-        scenario = scenario_from(given)
-        name = scenario.model if isinstance(scenario.model, str) else "a model by value"
-        title = f"{scenario.engine} serving {name}"
-        run = face.ask(url, scenario, title, face.Wishes(only or PARTS, seed, pid))
-        about = face.about(scenario, pid)
+        measured = api.measure(url, scenario_from(given), parts=only, seed=seed, pid=pid)
         if record is not None:
-            face.record(record, [run], about)
-        proofs = [face.proof_of(run)]
+            save("--record", record, (json.dumps(measured) + "\n").encode())
+        proofs, about = api.judge(measured)
     if html is not None:
         from kvroom.ui import proof_page
 
-        face.write("--html", html, proof_page.render(proofs, about))
+        save("--html", html, proof_page.render(proofs, about).encode())
     if as_json:
         say({"about": about, "engines": [p.to_dict() for p in proofs]})
     else:
-        click.echo(face.show(proofs, about))
+        click.echo(text.show(proofs, about))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from kvroom.ui.cli.options import reconcile_options
+from kvroom import api
+from kvroom.ui import codec
+from kvroom.ui.cli.options import keys_from, reconcile_options
 from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import save
 
 
 @click.command(epilog="Example: kvroom reconcile vllm.log --model llama-3-8b --gpu L40S")
@@ -28,10 +32,14 @@ def reconcile(
     input; gzip does), or a recording of kvroom watch, or a metrics text. Model, flags and figures are
     read from it; what it does not say is asked for.
     """
-    from kvroom.ui.terminal import reconcile as face
+    from kvroom.ui.terminal import reconcile as text
 
-    answer = face.ask(file, model, given, calibrate)
+    keys = keys_from(given) | ({"model": model} if model else {})
+    answer = api.reconcile(file, **keys)
+    if calibrate:
+        profile = api.calibration_of(answer, Path(file).name)
+        save("--calibrate", calibrate, (codec.encode(profile, pretty=True) + "\n").encode())
     if as_json:
         say(answer)
     else:
-        click.echo(face.show(answer))
+        click.echo(text.show(answer))

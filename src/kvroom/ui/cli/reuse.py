@@ -6,6 +6,8 @@ from typing import Any
 
 import click
 
+from kvroom import api
+from kvroom.planner.reuse import capacities_of
 from kvroom.ui import codec
 from kvroom.ui.cli.shell import answers_errors, json_option
 
@@ -40,12 +42,28 @@ from kvroom.ui.cli.shell import answers_errors, json_option
 @click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
 @json_option
 @answers_errors
-def reuse(as_json: bool, **given: Any) -> None:
+def reuse(
+    *,
+    capacity: str | None,
+    hbm: str | None,
+    host: str | None,
+    nvme: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """How much of a trace's prefix could be reused at any cache size.
 
     TRACE is Mooncake, Qwen-Bailian or token-id JSONL, or Azure or BurstGPT CSV; it may be gzipped.
     """
-    from kvroom.ui.terminal import reuse as face
+    rooms = {"hbm": hbm, "host": host, "nvme": nvme}
+    answer = api.reuse(
+        **given,
+        capacities=capacities_of(capacity),
+        rooms={name: size for name, size in rooms.items() if size is not None},
+    )
+    if as_json:
+        click.echo(codec.encode(answer.to_dict(), pretty=True))
+        return
+    from kvroom.ui.terminal import reuse as text
 
-    asked = face.ask(**given)
-    click.echo(codec.encode(asked.to_dict(), pretty=True) if as_json else face.show(asked))
+    click.echo(text.show(answer))

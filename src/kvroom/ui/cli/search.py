@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.options import scenario_from, scenario_options
@@ -76,34 +77,31 @@ def search(
     Every deployment is judged in closed form; the cheapest that may do are simulated. Without a rate or
     users the cheapest million tokens within the objectives are sought.
     """
-    from kvroom.optimize.search.search import search as hunt
-    from kvroom.optimize.search.space import Space
     from kvroom.ui.terminal import search as face
 
     check_places(csv=csv, parquet=parquet, html=html)
     lists = {flag: given.pop(flag[2:].replace("-", "_")) for flag, _, _ in LISTS}
     base, counts = _base(given)
-    space = Space.from_dict(
-        {
-            "gpus": _cards(lists["--gpus"], given, base),
-            "counts": _numbers("--counts", lists["--counts"]) or counts,
-            "engines": _words("--engines", lists["--engines"]) or (base.engine,),
-            "weight_dtypes": _words("--weight-dtypes", lists["--weight-dtypes"]),
-            "kv_dtypes": _words("--kv-dtypes", lists["--kv-dtypes"]),
-            "budgets": _numbers("--budgets", lists["--budgets"]),
-            "shares": _shares(lists["--shares"]),
-            "sequences": _numbers("--sequences", lists["--sequences"]),
-            "max_gpus": _number("--max-gpus", max_gpus),
-        }
-    )
-    found = hunt(
+    space = {
+        "gpus": _cards(lists["--gpus"], given, base),
+        "counts": _numbers("--counts", lists["--counts"]) or counts,
+        "engines": _words("--engines", lists["--engines"]) or (base.engine,),
+        "weight_dtypes": _words("--weight-dtypes", lists["--weight-dtypes"]),
+        "kv_dtypes": _words("--kv-dtypes", lists["--kv-dtypes"]),
+        "budgets": _numbers("--budgets", lists["--budgets"]),
+        "shares": _shares(lists["--shares"]),
+        "sequences": _numbers("--sequences", lists["--sequences"]),
+        "max_gpus": _number("--max-gpus", max_gpus),
+    }
+    found = api.search(
         base,
-        slo,
+        slo=slo,
         space=space,
         seed=_number("--seed", seed),
         simulate=_number("--simulate", trials),
         journal=journal,
-        pool=_pool(jobs, ray),
+        jobs=_number("--jobs", jobs) if jobs is not None else os.cpu_count() or 1,
+        pool=_ray(ray),
         progress=face.progress(),
     )
     write(found, csv, parquet, html)
@@ -160,11 +158,9 @@ def _number(flag: str, text: str) -> int:
     return int(text)
 
 
-def _pool(jobs: str | None, ray: str | None) -> Any:
-    from kvroom.optimize.search.workers import processes
+def _ray(address: str | None) -> Any:
+    if address is None:
+        return None
+    from kvroom.ui.ray_workers import ray_pool
 
-    if ray is not None:
-        from kvroom.ui.ray_workers import ray_pool
-
-        return ray_pool(ray)
-    return processes(_number("--jobs", jobs) if jobs is not None else os.cpu_count() or 1)
+    return ray_pool(address)

@@ -12,11 +12,10 @@ import click
 from kvroom.errors import KvroomError
 from kvroom.ui.terminal.plain import ascii_only
 
-BAD_QUESTION, WOULD_NOT_START = 2, 3
-
 
 def answers_errors(command: Callable[..., Any]) -> Callable[..., Any]:
-    """One sentence and exit status 2 for a bad question; in JSON mode the ``error`` object."""
+    """One sentence and exit status 2 for a bad question, 3 for what an engine would refuse; in JSON mode
+    the ``error`` object."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -41,12 +40,12 @@ def say(value: Any, *, pretty: bool = True) -> None:
 
 
 def refuse(error: KvroomError, *, as_json: bool) -> None:
-    """Say what is wrong and end with exit status 2."""
+    """Say what is wrong and end with its exit status."""
     if as_json:
         say({"error": error.as_dict()}, pretty=False)
     else:
         click.echo(f"kvroom: {error}", err=True)
-    sys.exit(BAD_QUESTION)
+    sys.exit(error.exit_status)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import click
 
-from kvroom.ui.cli.options import scenario_options
-from kvroom.ui.cli.shell import answers_errors, json_option
+from kvroom import api
+from kvroom.errors import KvroomError
+from kvroom.optimize.split import Stopped
+from kvroom.planner.simulate import parse_slo
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec
+from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.rows import RowFile
+from kvroom.ui.terminal.cluster import splits_text
+from kvroom.ui.terminal.progress import Progress, seldom_collected
+from kvroom.units import check_int
+from kvroom.workloads.synthetic import of_workload
+
+STOPPED = 130
+"""The exit status of a run that was ended with Ctrl-C."""
 
 
 @click.command(
@@ -37,16 +53,111 @@ from kvroom.ui.cli.shell import answers_errors, json_option
 )
 @json_option
 @answers_errors
-def simulate(as_json: bool, script_file: str | None, **given: Any) -> None:
+def simulate(
+    *,
+    trace: str | None,
+    hash_tokens: str | None,
+    skip_bad_lines: bool,
+    seed: str | None,
+    seeds: str | None,
+    slo: str | None,
+    per_request: str | None,
+    cliff: str | None,
+    splits: bool,
+    describe_only: bool,
+    script_file: str | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """What happens when requests come: waits, speeds, cache hits, preemptions.
 
     The requests of a trace or of a made-up workload are served by the engine's own scheduling rules, on
     the blocks and step times of the plan. A script is played against the rules alone, clocked
     in engine steps.
     """
-    from kvroom.ui.terminal import simulate as face
+    from kvroom.ui.terminal import simulation as text
 
     if script_file is not None:
-        face.script(script_file, as_json=as_json)
+        played = api.play(codec.read_json(script_file, "--script"))
+        click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
+        return
+    if trace is not None and given.get("workload"):
+        fix = "Give --trace or --workload."
+        raise KvroomError("--trace", trace, "and --workload are two sources of requests", fix)
+    requests: dict[str, Any] = {
+        "trace": trace,
+        "seed": None if seed is None else _whole("--seed", seed, 0, 2**63),
+        "hash_tokens": hash_tokens,
+        "skip_bad_lines": skip_bad_lines,
+    }
+    if describe_only:
+        described = api.describe(
+            workload=None if trace is not None else _workload(given), **requests
+        )
+        _answer(described, text.describe_text, as_json=as_json)
+        return
+    scenario = scenario_from(given)
+    many = 1 if seeds is None else _whole("--seeds", seeds, 1, 1000)
+    with Progress(_expected(scenario, trace)) as progress, seldom_collected():
+        run: dict[str, Any] = {
+            **requests,
+            "slo": parse_slo(slo) if slo else (),
+            "watch": progress.watch,
+        }
+        if cliff is not None:
+            fallen = api.cliff(cliff, scenario, **run)
+        elif splits:
+            try:
+                split = api.splits(scenario, **run)
+            except Stopped:
+                _stopped()
+        else:
+            with RowFile(per_request) as rows:
+                answer = api.simulate(
+                    scenario, seeds=many, on_end=rows.on_over, keep_requests=False, **run
+                )
+    if cliff is not None:
+        _answer(fallen.to_dict(), lambda _: text.cliff_text(fallen), as_json=as_json)
+    elif splits:
+        _answer(split.to_dict(), lambda _: splits_text(split), as_json=as_json)
     else:
-        face.run(as_json=as_json, **given)
+        _answer(answer.to_dict(), lambda _: text.show(answer), as_json=as_json)
+    if not splits and (fallen if cliff is not None else answer).stopped:
+        _stopped()
+
+
+def _answer(value: Any, show: Callable[[Any], str], *, as_json: bool) -> None:
+    if as_json:
+        say(value)
+    else:
+        click.echo(show(value))
+
+
+def _stopped() -> NoReturn:
+    click.echo("kvroom: stopped; this is what was done until then", err=True)
+    sys.exit(STOPPED)
+
+
+def _whole(flag: str, text: str, low: int, high: int) -> int:
+    try:
+        return check_int(flag, int(text), low=low, high=high)
+    except ValueError:
+        what = "count" if low else "seed"
+        fix = "Write a whole number." if low else "Write a whole number, 0 or more."
+        raise KvroomError(flag, text, f"is no {what}", fix) from None
+
+
+def _workload(given: dict[str, Any]) -> dict[str, Any] | None:
+    """The workload that the flags ask for; what it would be served by is not asked."""
+    if not (given.get("model_name") or given.get("model_flag")):
+        given["model_flag"] = "llama-3-8b"
+    given["gpu"] = given.get("gpu") or "H100-SXM"
+    workload = scenario_from(given).workload
+    return workload.differences() if workload else None
+
+
+def _expected(scenario: Scenario, trace: str | None) -> int | None:
+    """How many requests will come, where that is known beforehand."""
+    if trace is not None or scenario.workload is None:
+        return None
+    return of_workload(scenario.workload).requests

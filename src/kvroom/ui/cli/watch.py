@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from kvroom.ui.cli.options import scenario_options
+from kvroom import api
+from kvroom.ui.cli.options import scenario_from, scenario_options
 from kvroom.ui.cli.shell import answers_errors, json_option
 
 
@@ -59,12 +60,20 @@ def watch(
     other is contacted. With MODEL and the options of plan, what the plan says stands beside. URL may be
     a recording that --record wrote: it is told again, and --trace makes a trace of it.
     """
-    from kvroom.ui.terminal import watch as face
+    from kvroom.ui.terminal import watch as text
 
-    plan = face.planned(given)
-    if face.is_recording(url):
-        face.replay(url, trace, as_json=as_json)
+    plan = api.plan(scenario_from(given)) if any(given.values()) else None
+    if text.is_recording(url):
+        text.replay(url, trace, as_json=as_json)
         return
-    face.refuse_trace(trace)
-    wishes = face.Wishes(interval_s, count, window_s, timeout_s, record, as_json)
-    face.run(url, wishes, plan)
+    text.refuse_trace(trace)
+    text.run(
+        url,
+        plan,
+        interval_s=interval_s,
+        count=count,
+        window_s=window_s,
+        timeout_s=timeout_s,
+        record=record,
+        as_json=as_json,
+    )

@@ -2,30 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-from kvroom.observe.calibrate import Calibrated, calibrate
-from kvroom.ui import codec, hub
-from kvroom.ui.cli.options import keys_from
+from kvroom.observe.calibrate import Calibrated
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.plan import paragraph
-from kvroom.ui.terminal.reconcile import write_calibration
-from kvroom.ui.terminal.watch import seconds
-
-
-def ask(
-    files: Sequence[str], model: str | None, given: dict[str, Any], out: str | None
-) -> Calibrated:
-    """What the files teach; written to ``out`` where it is given."""
-    keys = keys_from(given)
-    if model:
-        hub.offer()
-        keys["model"] = model
-    answer = calibrate(files, keys)
-    if out is not None:
-        write_calibration("--out", out, codec.encode(answer.content(), pretty=True) + "\n")
-    return answer
+from kvroom.ui.words import seconds
 
 
 def show(c: Calibrated, out: str | None) -> str:

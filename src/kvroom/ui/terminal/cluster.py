@@ -7,8 +7,8 @@ from typing import Any
 
 from kvroom.optimize.split import Splits, Tried
 from kvroom.ui.terminal.plan import _plain, paragraph
-from kvroom.ui.terminal.reuse import table
-from kvroom.ui.terminal.simulation import span
+from kvroom.ui.terminal.table import aligned
+from kvroom.ui.words import span
 from kvroom.units import show_gb, show_rate
 
 ROWS = 16
@@ -33,7 +33,7 @@ def fleet_text(fleet: Mapping[str, Any]) -> str:
                 f"{r['failures']:,}",
             ]
         )
-    parts = [table(rows)]
+    parts = [aligned(rows)]
     if len(fleet["replicas"]) > ROWS:
         parts.append(f"  … and {len(fleet['replicas']) - ROWS:,} more")
     sums = [f"{fleet['gpu_hours']:,.3g} GPU hours"]
@@ -81,7 +81,7 @@ def splits_text(found: Splits) -> str:
         said += "; no link, however fast, would change that."
     else:
         said += f"; to be no worse it needs a link of {show_rate(link)} a replica."
-    return paragraph(said, "") + "\n\n" + _plain(table(rows))
+    return paragraph(said, "") + "\n\n" + _plain(aligned(rows))
 
 
 def _row(t: Tried, mark: str) -> list[str]:

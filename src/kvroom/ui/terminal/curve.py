@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kvroom.optimize.sweep import COLUMNS, Point
+from kvroom.optimize.sweep import COLUMNS, Curve
 from kvroom.units import show_gb, show_seconds, show_usd
 
 SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -22,18 +22,18 @@ SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 
 
-def table(key: str, points: Sequence[Point]) -> str:
+def show(curve: Curve) -> str:
     """The curve as lines: a value each, the crossover marked, errors in words."""
-    rows = [p.row() for p in points]
+    rows = [p.row() for p in curve.points]
     columns = [c for c in SHOWN if any(r[c[0]] is not None for r in rows)]
-    head = [key, *(name for _, name, _ in columns)]
+    head = [curve.key, *(name for _, name, _ in columns)]
     cells = [
         [_value(p.value), *(show(r[k]) if r[k] is not None else "-" for k, _, show in columns)]
-        for p, r in zip(points, rows, strict=True)
+        for p, r in zip(curve.points, rows, strict=True)
     ]
     widths = [max(len(line[i]) for line in (head, *cells)) for i in range(len(head))]
     lines = [_line(head, widths)]
-    for p, line in zip(points, cells, strict=True):
+    for p, line in zip(curve.points, cells, strict=True):
         mark = "  ◂ cache outweighs weights" if p.crossover else ""
         lines.append(f"{p.value}: {p.error}" if p.error else _line(line, widths) + mark)
     return "\n".join(lines)
@@ -47,22 +47,23 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(c.rjust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
 
 
-def as_csv(key: str, points: Sequence[Point]) -> str:
+def as_csv(curve: Curve) -> str:
     """The curve as CSV, a header and a line a point; an empty cell is not known."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([key, *COLUMNS[1:]])
-    for p in points:
+    writer.writerow([curve.key, *COLUMNS[1:]])
+    for p in curve.points:
         row = p.row()
         writer.writerow(["" if row[c] is None else row[c] for c in COLUMNS])
     return out.getvalue().rstrip("\n")
 
 
-def as_json(key: str, points: Sequence[Point]) -> dict[str, Any]:
+def as_json(curve: Curve) -> dict[str, Any]:
     """The curve as plain values."""
     return {
-        "key": key,
+        "key": curve.key,
         "points": [
-            p.row() | ({"error": p.error.as_dict()} if p.error is not None else {}) for p in points
+            p.row() | ({"error": p.error.as_dict()} if p.error is not None else {})
+            for p in curve.points
         ],
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import click
 
-from kvroom.answer.report import number
+from kvroom.answer.html import number
 from kvroom.optimize.cost import ORDERS, Figures
 from kvroom.optimize.levers.rank import Levers, Pulled
 from kvroom.optimize.levers.served import ServedFigures

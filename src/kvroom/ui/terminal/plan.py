@@ -10,6 +10,7 @@ import click
 from kvroom.answer.explanation import Explanation
 from kvroom.answer.plan import Account, Plan
 from kvroom.planner.plan import Workings
+from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.times import times
 from kvroom.units import GB, say_tokens, show_count, show_gb, show_gib
@@ -172,7 +173,7 @@ def room(plan: Plan) -> str:
     lines = ["Requests at once"]
     lines.append(f"  {'ceiling':14}{c.ceiling.requests:>12,}  ({c.ceiling.exact:,.2f})")
     engine = plan.scenario.engine
-    if engine != "arithmetic" and c.engine and c.engine.max_concurrency is not None:
+    if engine != CEILING_ENGINE and c.engine and c.engine.max_concurrency is not None:
         e = c.engine
         band = ""
         if e.low is not None and e.high is not None and e.low != e.high:

@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from kvroom.latency.clock import PS_PER_S
-from kvroom.simulator.fleet import Moment
+from kvroom.simulator.timeline import Moment
 
 EVERY_S, EVERY_S_IN_A_LOG = 0.2, 10.0
 

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import click
 
-from kvroom.errors import KvroomError
-from kvroom.observe.calibration_file import profile_of
-from kvroom.observe.logs.startup import read_file
-from kvroom.observe.reconcile import AccountLine, Reconciliation, reconcile
-from kvroom.ui import codec, hub
-from kvroom.ui.cli.options import keys_from
+from kvroom.observe.reconcile import AccountLine, Reconciliation
 from kvroom.ui.terminal.plan import NAMES, paragraph
 from kvroom.units import say_tokens, show_gib
 
@@ -29,30 +21,6 @@ HOW = {
     "model": "Say which model it was: --model NAME, or the path of its config.json.",
     "gpu": "Say which card it ran on: --gpu NAME (kvroom gpus lists them).",
 }
-
-
-def ask(
-    file: str, model: str | None, given: dict[str, Any], calibrate: str | None
-) -> Reconciliation:
-    """The log at ``file`` reconciled; with ``calibrate`` its profile is written there."""
-    keys = keys_from(given)
-    if model:
-        hub.offer()  # an id that was typed; one that a log names is not asked for
-        keys["model"] = model
-    answer = reconcile(read_file(file), keys)
-    if calibrate:
-        profile = profile_of(answer, Path(file).name)
-        write_calibration("--calibrate", calibrate, codec.encode(profile, pretty=True) + "\n")
-    return answer
-
-
-def write_calibration(flag: str, path: str, text: str) -> None:
-    """Write a calibration file; KvroomError (field ``flag``) where it cannot be."""
-    try:
-        Path(path).write_text(text, "utf-8")
-    except (OSError, ValueError):
-        fix = "Give the path of a file that may be written."
-        raise KvroomError(flag, path, "cannot be written", fix) from None
 
 
 def show(r: Reconciliation) -> str:

@@ -1,170 +1,24 @@
-"""``kvroom reuse``: from its options to an answer, and the answer as text of 80 columns."""
+"""``kvroom reuse`` as text of 80 columns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
-
-from kvroom.errors import KvroomError
-from kvroom.models.dtypes import cache_dtype
-from kvroom.models.load import load
-from kvroom.planner.results import reuse_notes
-from kvroom.scenario.offload import KINDS
-from kvroom.scenario.offload import asked as asked_tiers
-from kvroom.simulator.reuse import BLOCK_TOKENS, Need, Price, Reuse, ages, placed, reuse
+from kvroom.planner.reuse import TraceReuse
+from kvroom.simulator.reuse import Need, Reuse, ages, placed
 from kvroom.ui.terminal.plan import WIDTH, _plain, paragraph
-from kvroom.units import GIB, parse_bytes, parse_tokens, show_count, show_gib
-from kvroom.workloads import synthetic
-from kvroom.workloads.requests import Request
+from kvroom.ui.terminal.table import aligned
+from kvroom.units import show_count, show_gib
 from kvroom.workloads.statistics import fragmentation
-from kvroom.workloads.traces.reader import Counts, Held, Trace
 
 ROWS, LEVELS = 8, " ▁▂▃▄▅▆▇█"
 MARGIN = 9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Asked:
-    """An answered question: the ``reuse`` of ``name``, what reading it met, what it costs."""
-
-    name: str
-    reuse: Reuse
-    counts: Counts | None
-    price: Price | None
-    rooms: Mapping[str, int]
-    warnings: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer as plain JSON values."""
-        answer = self.reuse.to_dict()
-        counts, price = self.counts, self.price
-        if counts is not None:
-            answer |= {"skipped_lines": counts.skipped_lines, "unordered": counts.unordered}
-        if price is not None:
-            answer["model"] = {
-                "name": price.name,
-                "kv_dtype": price.kv.name,
-                "bytes_per_token": float(price.bytes_per_token),
-                "fixed_bytes_per_prefix": price.fixed_bytes,
-            }
-            for need in answer["needs"]:
-                size = price.bytes(need["tokens"])
-                need |= {"bytes": size, "gib": size / GIB, "tiers": placed(size, self.rooms)}
-            if self.rooms:
-                found = self.reuse.by_tier(self.rooms, price)
-                answer["tiers"] = [asdict(t) | {"gib": t.bytes / GIB} for t in found]
-        return answer | {"warnings": list(self.warnings)}
-
-
-def ask(
-    *,
-    trace: str | Held | None,
-    workload: str | None,
-    block_tokens: str | None,
-    hash_tokens: str | None,
-    policies: Sequence[str],
-    capacity: str | None,
-    model: str | None,
-    kv_dtype: str,
-    hbm: str | None,
-    host: str | None,
-    nvme: str | None,
-    skip_bad_lines: bool,
-    tiers: Sequence[str] = (),
-    passing: Callable[[Iterable[Request]], Iterable[Request]] = lambda requests: requests,
-) -> Asked:
-    """The answer to what the options ask; KvroomError names the option that is wrong.
-
-    All requests go through ``passing``, which may end it.
-    """
-    price = _price(model, kv_dtype) if model else None
-    rooms = {
-        name: parse_bytes(f"--{name}", size)
-        for name, size in (("hbm", hbm), ("host", host), ("nvme", nvme))
-        if size is not None
-    }
-    rooms = _rooms(rooms, tiers)
-    if rooms and price is None:
-        why = "is room for a cache of no known size"
-        room, size = next(iter(rooms.items()))
-        field = "--tier" if tiers else f"--{room}"
-        raise KvroomError(field, size, why, "Give --model.")
-    ids = parse_tokens("--hash-tokens", hash_tokens) if hash_tokens else None
-    name, requests = _requests(trace, workload, ids, skip_bad_lines)
-    read = requests if isinstance(requests, Trace) else None
-    usual = (read.hash_tokens if read else None) or BLOCK_TOKENS
-    block = parse_tokens("--block-tokens", block_tokens) if block_tokens else usual
-    found = reuse(passing(requests), block, policies or ("lru",), _capacities(capacity))
-    return Asked(
-        name=name,
-        reuse=found,
-        counts=read.counts if read else None,
-        price=price,
-        rooms=rooms,
-        warnings=tuple(_warnings(found, read, price)),
-    )
-
-
-def _rooms(rooms: dict[str, int], tiers: Sequence[str]) -> dict[str, int]:
-    """``rooms`` and those of ``tiers``, from near to far."""
-    found = dict(rooms)
-    for tier in asked_tiers(list(tiers), "--tier"):
-        name = tier.kind
-        if name in rooms:
-            raise KvroomError("--tier", name, "is named twice", f"Leave --{name} out.")
-        if tier.bytes is None:
-            why = "has no size: reuse is asked of no machine"
-            raise KvroomError("--tier", name, why, f"Write {name}:512GiB.")
-        found[name] = tier.bytes
-    return {name: found[name] for name in ("hbm", *KINDS) if name in found}
-
-
-def _requests(
-    trace: str | Held | None, workload: str | None, hash_tokens: int | None, skip_bad_lines: bool
-) -> tuple[str, Iterable[Request]]:
-    if (trace is None) == (workload is None):
-        fix = "Give the path of a trace, or --workload SPEC in its place."
-        raise KvroomError("TRACE", trace, "is missing" if trace is None else "is one of two", fix)
-    if workload is not None:
-        return workload, synthetic.parse(workload, "--workload")
-    read = Trace(trace or "", hash_tokens=hash_tokens, skip_bad_lines=skip_bad_lines)
-    return read.path.name, read
-
-
-def _price(model: str, kv_dtype: str) -> Price:
-    spec = load(model)
-    if kv_dtype.lower() == "auto":
-        own = spec.quantisation.kv_dtype if spec.quantisation else None
-        kv_dtype = own or "bf16"
-    return Price.of(spec, cache_dtype(kv_dtype, "--kv-dtype"))
-
-
-def _capacities(text: str | None) -> list[int]:
-    sizes: list[int] = []
-    for part in (text or "").split(",") if text is not None else ():
-        if not part.strip().isdecimal():
-            fix = "Write numbers of blocks with commas between them: 1000,10000."
-            raise KvroomError("--capacity", part, "is no number of blocks", fix)
-        sizes.append(int(part))
-    return sizes
-
-
-def _warnings(found: Reuse, read: Trace | None, price: Price | None) -> Iterable[str]:
-    yield from reuse_notes(found, read)
-    if price is not None and price.fixed_bytes:
-        yield (
-            f"windows and state of {price.name} come on top: {show_gib(price.fixed_bytes)} for every"
-            " prompt that is to be continued"
-        )
-
-
-def show(asked: Asked) -> str:
+def show(answer: TraceReuse) -> str:
     """The whole answer."""
-    found, refs = asked.reuse, asked.reuse.refs
+    found, refs = answer.reuse, answer.reuse.refs
     total, best = len(refs.blocks), found.infinite
     head = (
-        f"{asked.name}: {len(refs.ends):,} requests, {total:,} references to"
+        f"{answer.name}: {len(refs.ends):,} requests, {total:,} references to"
         f" {refs.unique_blocks:,} blocks of {refs.block_tokens} tokens"
     )
     blocks = [paragraph(head, "")]
@@ -175,8 +29,8 @@ def show(asked: Asked) -> str:
                 f" ({best.hit_blocks / total:.1%}): {found.token_hit_ratio:.1%} of all prompt tokens."
             )
         )
-        blocks += [curve(found), policies(found), needs(asked), by_tier(asked), lives(found)]
-    blocks += [waste(found), *(paragraph(f"Note: {w}.") for w in asked.warnings)]
+        blocks += [curve(found), policies(found), needs(answer), by_tier(answer), lives(found)]
+    blocks += [waste(found), *(paragraph(f"Note: {w}.") for w in answer.warnings)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -212,45 +66,50 @@ def policies(found: Reuse) -> str:
         tokens = int(size) * found.refs.block_tokens
         ratios = (f"{found.hit_ratio[name][size]:.2%}" for name in names)
         rows.append([f"{int(size):,}", show_count(tokens), *ratios])
-    return "Hit ratio by policy\n" + table(rows)
+    return "Hit ratio by policy\n" + aligned(rows)
 
 
-def needs(asked: Asked) -> str:
+def needs(answer: TraceReuse) -> str:
     """How large a cache each share of the best hit ratio needs."""
-    price = asked.price
-    rows = [["of best", "hits", *_columns(asked)], *(_need(n, asked) for n in asked.reuse.needs())]
+    price = answer.price
+    rows = [
+        ["of best", "hits", *_columns(answer)],
+        *(_need(n, answer) for n in answer.reuse.needs()),
+    ]
     what = f" for {price.name} in {price.kv.name}" if price else ""
-    return f"How large an LRU cache must be{what}\n" + table(rows)
+    return f"How large an LRU cache must be{what}\n" + aligned(rows)
 
 
-def by_tier(asked: Asked) -> str:
+def by_tier(answer: TraceReuse) -> str:
     """The hits that each tier adds."""
-    if asked.price is None or not asked.rooms:
+    if answer.price is None or not answer.rooms:
         return ""
     rows = [["", "size", "tokens", "hits", "with those above"]]
-    for tier in asked.reuse.by_tier(asked.rooms, asked.price):
-        tokens = show_count(tier.blocks * asked.reuse.refs.block_tokens)
+    for tier in answer.reuse.by_tier(answer.rooms, answer.price):
+        tokens = show_count(tier.blocks * answer.reuse.refs.block_tokens)
         ratios = (f"{tier.hit_ratio:.2%}", f"{tier.total_ratio:.2%}")
         rows.append([tier.tier, show_gib(tier.bytes), tokens, *ratios])
-    return "Hits of each tier, LRU through all of them, each block kept once\n" + table(rows)
+    return "Hits of each tier, LRU through all of them, each block kept once\n" + aligned(rows)
 
 
-def _columns(asked: Asked) -> list[str]:
+def _columns(answer: TraceReuse) -> list[str]:
     """What ``needs`` tells of a size: where it lies is worth more than how many blocks it is."""
-    if asked.price is None:
+    if answer.price is None:
         return ["blocks", "tokens"]
     return (
-        ["tokens", "size", *asked.rooms, "missing"] if asked.rooms else ["blocks", "tokens", "size"]
+        ["tokens", "size", *answer.rooms, "missing"]
+        if answer.rooms
+        else ["blocks", "tokens", "size"]
     )
 
 
-def _need(need: Need, asked: Asked) -> list[str]:
+def _need(need: Need, answer: TraceReuse) -> list[str]:
     cells = {"blocks": f"{need.blocks:,}", "tokens": show_count(need.tokens)}
-    if asked.price is not None:
-        size = asked.price.bytes(need.tokens)
-        parts = {"missing": 0} | placed(size, asked.rooms) | {"size": size}
+    if answer.price is not None:
+        size = answer.price.bytes(need.tokens)
+        parts = {"missing": 0} | placed(size, answer.rooms) | {"size": size}
         cells |= {name: show_gib(part) for name, part in parts.items()}
-    return [f"{need.share:.0%}", f"{need.hit_ratio:.2%}", *(cells[c] for c in _columns(asked))]
+    return [f"{need.share:.0%}", f"{need.hit_ratio:.2%}", *(cells[c] for c in _columns(answer))]
 
 
 def lives(found: Reuse) -> str:
@@ -284,10 +143,3 @@ def waste(found: Reuse) -> str:
     shares = fragmentation(found.refs.lengths)
     told = ", ".join(f"{size}: {share:.2%}" for size, share in shares.items())
     return paragraph(f"Left unused in a request's last block, by block size: {told}.", "")
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Right-aligned columns, as wide as need be."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(f"  {line}" for line in lines)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kvroom.optimize.cliff import Point, Sweep, breaks_at
+from kvroom.optimize.cliff import Cliff
 from kvroom.planner.simulate import Simulated
+from kvroom.planner.simulation import Simulation
+from kvroom.simulator.script_results import ScriptResult
+from kvroom.ui.terminal.cluster import fleet_text
 from kvroom.ui.terminal.plan import WIDTH, _plain, head, paragraph
-from kvroom.ui.terminal.reuse import LEVELS, table
+from kvroom.ui.terminal.reuse import LEVELS
+from kvroom.ui.terminal.table import aligned
+from kvroom.ui.words import span
 from kvroom.units import show_count, show_gb
 
 LABEL = 15
@@ -20,11 +25,13 @@ TIMES = (
 )
 
 
-def show(made: Simulated, answer: Mapping[str, Any]) -> str:
-    """The whole answer, of which ``answer`` holds the figures."""
+def show(simulation: Simulation) -> str:
+    """The whole answer."""
+    made, answer = simulation.run, simulation.figures
     blocks = [head(made.workings), paragraph(sentence(made, answer)), times(answer)]
     notes = (paragraph(f"Note: {w}.") for w in answer["warnings"])
     blocks += [tiers(answer), lines(made), slo(answer), band(answer), *notes]
+    blocks += [fleet_text(answer["fleet"])] if "fleet" in answer else []
     return "\n\n".join(b for b in blocks if b)
 
 
@@ -62,7 +69,7 @@ def times(answer: Mapping[str, Any]) -> str:
         found = answer[key]
         if found["mean"] is not None:
             rows.append([name, *(span(found[c]) for c in columns)])
-    return table(rows) if len(rows) > 1 else ""
+    return aligned(rows) if len(rows) > 1 else ""
 
 
 def tiers(answer: Mapping[str, Any]) -> str:
@@ -78,17 +85,7 @@ def tiers(answer: Mapping[str, Any]) -> str:
             cells += [f"{tier['reads']:,}", *("none" if w is None else span(w) for w in waits)]
             cells.append(f"{tier['busy']:.1%}")
         rows.append([*cells, *[""] * (len(rows[0]) - len(cells))])
-    drawn = "\n".join(line.rstrip() for line in table(rows).split("\n"))
-    return "Where prompts are found, and what it takes to read them\n" + drawn
-
-
-def span(seconds: float) -> str:
-    """``seconds`` with three figures and a unit that suits."""
-    for unit, size, upto in (("ms", 1e-3, 1.0), ("s", 1.0, 600.0), ("min", 60.0, 7200.0)):
-        if seconds < upto:
-            value = seconds / size
-            return f"{value:.0f} {unit}" if value >= 99.95 else f"{value:.3g} {unit}"
-    return f"{seconds / 3600:,.1f} h"
+    return "Where prompts are found, and what it takes to read them\n" + aligned(rows, trimmed=True)
 
 
 def lines(made: Simulated) -> str:
@@ -153,30 +150,29 @@ def band(answer: Mapping[str, Any]) -> str:
         cells = (found[key][at] for at in ("p50", "p99"))
         told = [f"{span(c['low'])} to {span(c['high'])}" if c else "none" for c in cells]
         rows.append([name, *told])
-    text = f"Over {found['seeds']} seeds (four of five lie within)\n" + table(rows)
+    text = f"Over {found['seeds']} seeds (four of five lie within)\n" + aligned(rows)
     held = found["requests_at_once"]["while_waiting"]
     if held:
         text += f"\n  {held['low']:,.1f} to {held['high']:,.1f} requests at once while others wait"
     return text
 
 
-def cliff_text(wanted: Sweep, points: Sequence[Point]) -> str:
+def cliff_text(cliff: Cliff) -> str:
     """A sweep as a table, with where it breaks."""
-    rows = [[wanted.key, "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "hits", "preempted", ""]]
-    broken = breaks_at(points)
-    for point in points:
+    key, broken = cliff.range.key, cliff.breaks_at
+    rows = [[key, "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "hits", "preempted", ""]]
+    for point in cliff.points:
         a = point.to_dict()
         times = (a["ttft_p50_s"], a["ttft_p99_s"], a["tpot_p99_s"])
         cells = ["none" if t is None else span(t) for t in times]
-        value = f"{point.value:,.0f}" if wanted.key == "kv_blocks" else f"{point.value:,.3g}"
+        value = f"{point.value:,.0f}" if key == "kv_blocks" else f"{point.value:,.3g}"
         cells += [f"{a['output_tokens_per_s']:,.0f}", f"{a['prefix_hit_ratio']:.1%}"]
         mark = "<- breaks" if point.value == broken else ""
         rows.append([value, *cells, f"{a['preemptions']:,}", mark])
-    if broken is None:
-        said = "It does not break between these ends."
-    else:
-        said = f"It breaks at {wanted.key} {broken:,.3g}."
-    return paragraph(said, "") + "\n\n" + _plain(table(rows))
+    where = "It does not break between these ends."
+    if broken is not None:
+        where = f"It breaks at {key} {broken:,.3g}."
+    return paragraph(where, "") + "\n\n" + _plain(aligned(rows))
 
 
 def describe_text(found: Mapping[str, Any]) -> str:
@@ -203,5 +199,22 @@ def describe_text(found: Mapping[str, Any]) -> str:
     )
     shared = f"What is known of their prefixes: {known}."
     return "\n\n".join(
-        [paragraph("; ".join(parts) + ".", ""), table(rows), paragraph(useful), paragraph(shared)]
+        [paragraph("; ".join(parts) + ".", ""), aligned(rows), paragraph(useful), paragraph(shared)]
+    )
+
+
+def script_text(played: ScriptResult) -> str:
+    """The totals of a run in a few lines."""
+    totals = played.totals
+    dropped = f", {totals.dropped:,} dropped (they can never be served)" if totals.dropped else ""
+    return "\n".join(
+        [
+            f"requests     {totals.completed:,} completed{dropped}",
+            f"steps        {played.total_steps:,}, {totals.scheduled_tokens:,} tokens computed",
+            f"cache hits   {totals.cached_tokens_first:,} tokens at first schedule, "
+            f"{totals.cached_tokens_all:,} with those after preemptions",
+            f"preemptions  {totals.preemptions:,}",
+            f"peaks        {totals.peak_blocks_in_use:,} blocks in use, "
+            f"{totals.peak_running:,} running, {totals.peak_waiting:,} waiting",
+        ]
     )

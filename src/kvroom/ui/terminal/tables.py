@@ -9,14 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from kvroom import api
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models import catalogue
 from kvroom.models.dtypes import BF16
-from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
-from kvroom.ui import hub
 from kvroom.units import show_count, show_gb, show_gib, show_rate, show_tokens
 
 PIPED_WIDTH = 100
@@ -80,8 +79,7 @@ def models(rows: Sequence[dict[str, Any]]) -> None:
 
 def model_card(name: str) -> dict[str, Any]:
     """One model: sizes, runs of layers in order, weights by part, source."""
-    hub.offer()
-    spec = load(name)
+    spec = api.model(name)
     parts: dict[str, int] = {}
     for run in spec.layers:
         for t in run.layer.tensors:

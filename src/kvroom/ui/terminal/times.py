@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvroom.answer.plan import Pool
-from kvroom.hardware.reader import resolve_machine
-from kvroom.latency.transfer import crossings, ladder
-from kvroom.planner.offload import holdings
 from kvroom.planner.plan import Workings
+from kvroom.planner.tiers import tiers
 from kvroom.units import (
     say_tokens,
     show_count,
@@ -18,8 +16,6 @@ from kvroom.units import (
     show_seconds,
     show_usd,
 )
-
-GPUS_A_MACHINE = 8
 
 
 def times(w: Workings) -> list[str]:
@@ -41,7 +37,7 @@ def _step(w: Workings) -> list[str]:
     s = w.plan.step
     if s.seconds is None or s.tokens_per_s is None or w.timing is None:
         return []
-    terms, _ = w.timing.step(s.batch, w.deployment.context_tokens)
+    terms, _ = w.timing.step(s.batch, s.request_tokens)
     parts = {
         "weights": terms.weights_s,
         "cache": terms.cache_s,
@@ -59,7 +55,7 @@ def _step(w: Workings) -> list[str]:
         f"  {'tokens a s':14}{s.tokens_per_s:>12,.0f}  of all requests",
     ]
     if w.deployment.speculation is not None:
-        plain = w.timing.clock.plain.decode_s(s.batch, w.deployment.context_tokens)
+        plain = w.timing.clock.plain.decode_s(s.batch, s.request_tokens)
         gain = s.tokens_per_request * plain / s.seconds
         lines.append(
             f"  {'speculation':14}{'× ' + format(gain, '.2f'):>12}  of what it makes without"
@@ -141,48 +137,6 @@ def _cost(w: Workings) -> list[str]:
             f"  a token out, {low:,.2f} to {high:,.2f} by the power limit"
         )
     return ["It costs", *lines] if lines else []
-
-
-def as_json(w: Workings) -> dict[str, Any]:
-    """The Plan as every face prints it: its own keys, and the tiers below the GPU."""
-    return {**w.plan.to_dict(), "tiers": tiers(w)}
-
-
-def tiers(w: Workings) -> dict[str, Any]:
-    """The machine's tiers, each against the one above it, and what crossing them costs."""
-    d = w.deployment
-    machine = resolve_machine(w.own.gpu, min(d.layout.gpus, GPUS_A_MACHINE))
-    tokens = w.asked_tokens
-    found: dict[str, Any] = {
-        "tiers": [
-            {
-                "name": r.tier.name,
-                "bytes": r.tier.bytes,
-                "bytes_per_s": r.tier.bytes_per_s,
-                "latency_s": r.tier.latency_s,
-                "times_larger": r.times_larger,
-                "times_slower": r.times_slower,
-                "source": str(r.tier.source),
-            }
-            for r in ladder(machine)
-        ],
-        "links": [{"name": k.name, "bytes_per_s": k.bytes_per_s} for k in machine.links],
-    }
-    if w.own.tiers:
-        found["holds"] = holdings(w.own, d)
-    if w.timing is not None:
-        found["prompt_tokens"] = tokens
-        found["recompute_s"] = w.timing.prefill_s(tokens)
-        found["crossings"] = [
-            {
-                "name": c.tier.name,
-                "load_weights_s": c.weights_s,
-                "fetch_s": c.fetch_s,
-                "crossover_tokens": c.crossover_tokens,
-            }
-            for c in crossings(machine, d, w.timing, tokens)
-        ]
-    return found
 
 
 def _tiers(w: Workings) -> list[str]:

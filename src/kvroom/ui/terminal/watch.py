@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
-from kvroom.observe import prometheus
-from kvroom.observe.endpoint import Endpoint, NoAnswerError
+from kvroom.observe.endpoint import Endpoint
 from kvroom.observe.prometheus import Reading
 from kvroom.observe.recording import Recorder, Recording, cache_of, concurrency_of
-from kvroom.observe.watch import Sample, Watcher
-from kvroom.planner.plan import plan as make_plan
-from kvroom.ui.cli.options import scenario_from
+from kvroom.observe.watch import Sample, Watcher, samples
 from kvroom.ui.cli.shell import say
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.words import spread, typical_and_p95
 from kvroom.workloads.traces.reader import write as write_trace
 
 if TYPE_CHECKING:
@@ -35,36 +32,16 @@ if TYPE_CHECKING:
 HISTORY = 60
 SPARKS = "▁▂▃▄▅▆▇█"
 _DIGITS = re.compile(r"[\d.,%]+")
-NOT_METRICS = "its answer holds no figure of vLLM, SGLang or llama.cpp"
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """How to watch."""
-
-    interval_s: float
-    count: int | None
-    window_s: float
-    timeout_s: float
-    record: str | None
-    as_json: bool
 
 
 @dataclass
-class View:
+class LiveView:
     """What a view needs beside the newest sample."""
 
     address: str
     plan: Plan | None
     reading: Reading | None = None
     fills: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY))
-
-
-def planned(given: dict[str, Any]) -> Plan | None:
-    """The plan that the options ask for; None where they ask nothing."""
-    if not any(v for v in given.values()):
-        return None
-    return make_plan(scenario_from(given))
 
 
 def is_recording(url: str) -> bool:
@@ -79,24 +56,34 @@ def refuse_trace(trace: str | None) -> None:
         raise KvroomError("--trace", trace, "is made of a recording", fix)
 
 
-def run(url: str, wishes: Wishes, plan: Plan | None) -> None:
+def run(
+    url: str,
+    plan: Plan | None,
+    *,
+    interval_s: float,
+    count: int | None,
+    window_s: float,
+    timeout_s: float,
+    record: str | None,
+    as_json: bool,
+) -> None:
     """Watch until the count is reached or the reader has seen enough."""
     endpoint = Endpoint.of(url)
-    watcher = Watcher(wishes.window_s)
-    view = View(endpoint.shown, plan)
+    view = LiveView(endpoint.shown, plan)
     answered = False
     error = ""
     with ExitStack() as stack:
-        recorder = stack.enter_context(Recorder(wishes.record)) if wishes.record else None
-        show = stack.enter_context(_shower(view, wishes))
+        recorder = stack.enter_context(Recorder(record)) if record else None
+        show = stack.enter_context(_shower(view, once=count == 1, as_json=as_json))
         try:
-            for t_s in _ticks(wishes.interval_s, wishes.count):
-                sample, reading = look(endpoint, watcher, wishes.timeout_s, t_s)
+            for sample, reading in samples(
+                endpoint, Watcher(window_s), interval_s, count, timeout_s
+            ):
                 if recorder is not None and (reading is not None or answered):
                     if not answered:
                         assert reading is not None
-                        asked = plan.scenario.differences() if plan else None
-                        recorder.header(endpoint.shown, reading, asked)
+                        question = plan.scenario.differences() if plan else None
+                        recorder.header(endpoint.shown, reading, question)
                     recorder.sample(sample, reading)
                 answered = answered or reading is not None
                 error = sample.error or error
@@ -110,39 +97,12 @@ def run(url: str, wishes: Wishes, plan: Plan | None) -> None:
         raise KvroomError("URL", endpoint.shown, f"gave no figures: {error}", fix)
 
 
-def _ticks(interval_s: float, count: int | None) -> Iterator[float]:
-    """Seconds since the first, one each ``interval_s``; what was missed meanwhile is not made up."""
-    begun = time.monotonic()
-    done = 0
-    due = begun
-    while count is None or done < count:
-        now = time.monotonic()
-        if now < due:
-            time.sleep(due - now)
-        yield round(time.monotonic() - begun, 3)
-        done += 1
-        due = max(due + interval_s, time.monotonic())
-
-
-def look(
-    endpoint: Endpoint, watcher: Watcher, timeout_s: float, t_s: float
-) -> tuple[Sample, Reading | None]:
-    """One sample, whatever the server does."""
-    try:
-        reading = prometheus.read(endpoint.fetch(timeout_s))
-    except NoAnswerError as error:
-        return watcher.failed(t_s, str(error)), None
-    if reading is None:
-        return watcher.failed(t_s, NOT_METRICS), None
-    return watcher.take(t_s, reading), reading
-
-
 @contextmanager
-def _shower(view: View, wishes: Wishes) -> Iterator[Callable[[Sample], None]]:
+def _shower(view: LiveView, *, once: bool, as_json: bool) -> Iterator[Callable[[Sample], None]]:
     """A function that shows a sample: as JSON, as a line, or in a live view."""
-    if wishes.as_json:
+    if as_json:
         yield lambda sample: say(sample.to_dict(), pretty=False)
-    elif not sys.stdout.isatty() or wishes.count == 1:
+    elif not sys.stdout.isatty() or once:
         click.echo(f"watching {view.address}")
         yield _Lines(view).show
     else:
@@ -159,7 +119,7 @@ def _plain(text: str) -> str:
 class _Lines:
     """A line a sample; a warning is told when it begins, or another comes first."""
 
-    def __init__(self, view: View | None) -> None:
+    def __init__(self, view: LiveView | None) -> None:
         self._view = view
         self._told = ""
         self._begun = False
@@ -193,8 +153,8 @@ def line_of(s: Sample) -> str:
         _number(s.waiting),
         _number(s.preemptions),
         "-" if s.hit_ratio is None else f"{s.hit_ratio:.0%}",
-        *_typical_and_p95(s.ttft_s),
-        *_typical_and_p95(s.itl_s),
+        *typical_and_p95(s.ttft_s),
+        *typical_and_p95(s.itl_s),
     ]
     widths = (7, 6, 6, 11, 6, 9, 9, 9, 9)
     return f"{s.t_s:8.1f}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
@@ -204,33 +164,7 @@ HEAD = f"{'seconds':>8}{'cache':>7}{'run':>6}{'wait':>6}{'preempted':>11}{'hits'
 HEAD += f"{'TTFT':>9}{'p95':>9}{'ITL':>9}{'p95':>9}"
 
 
-def seconds(value: float | None) -> str:
-    """A time as people say it."""
-    if value is None:
-        return "-"
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:,.{1 if value < 100 else 0}f} s"
-
-
-def _typical_and_p95(spread: dict[str, Any] | None) -> tuple[str, str]:
-    """The median (the mean where there is no more) and the 95th percentile."""
-    if spread is None:
-        return "-", "-"
-    if "p50" not in spread:
-        return seconds(spread["mean"]), "-"
-    first, second = (
-        (">" if name in spread["at_least"] else "") + seconds(spread[name])
-        for name in ("p50", "p95")
-    )
-    return first, second
-
-
-def spread(told: dict[str, Any] | None) -> str:
-    """Typical time and 95th percentile in words."""
-    typical, p95 = _typical_and_p95(told)
-    return typical if p95 == "-" else f"{typical}, p95 {p95}"
-
-
-def expected(view: View) -> list[tuple[str, str, str]]:
+def expected(view: LiveView) -> list[tuple[str, str, str]]:
     """(what, the plan's, the engine's): the cache's size as planned and as the engine tells it."""
     rows: list[tuple[str, str, str]] = []
     if view.plan is None or view.reading is None:
@@ -256,7 +190,7 @@ def _number(value: int | None) -> str:
     return "-" if value is None else f"{value:,}"
 
 
-def _beside(view: View) -> str:
+def _beside(view: LiveView) -> str:
     rows = expected(view)
     if not rows:
         return ""
@@ -281,7 +215,7 @@ def sparks(fills: deque[float | None]) -> str:
     return "".join(" " if f is None else SPARKS[min(top, round(f * top))] for f in fills)
 
 
-def picture(view: View, s: Sample) -> RenderableType:
+def picture(view: LiveView, s: Sample) -> RenderableType:
     """The live view."""
     from rich.console import Group
     from rich.table import Table

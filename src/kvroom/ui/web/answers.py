@@ -1,71 +1,26 @@
-"""Answers as JSON text for the server: one question or a list of them, those asked lately kept."""
+"""Plans as JSON text for the page: one question or a list of them, those asked lately kept."""
 
 from __future__ import annotations
 
-import json
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from kvroom import api
 from kvroom.errors import KvroomError
-from kvroom.planner.plan import work
+from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.terminal import times
 from kvroom.ui.web import page
+from kvroom.ui.web.recent import RecentTexts
+from kvroom.ui.web.routes import Listener, PageQuestion
 
 MAX_SCENARIOS = 64
 MAX_PARTS = 64
 MAX_KEPT_CHARS = 2**24
 
 
-class Recent:
-    """Texts by key; beyond ``most`` characters in all, those unused for longest are forgotten."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.size = 0
-        self.texts: OrderedDict[str, str] = OrderedDict()
-        self.lock = threading.Lock()
-
-    def get(self, key: str) -> str | None:
-        """The text kept under ``key``."""
-        with self.lock:
-            if key in self.texts:
-                self.texts.move_to_end(key)
-            return self.texts.get(key)
-
-    def put(self, key: str, text: str) -> None:
-        """Keep ``text``."""
-        with self.lock:
-            if key not in self.texts:
-                self.texts[key] = text
-                self.size += len(key) + len(text)
-            while self.size > self.most:
-                old_key, old = self.texts.popitem(last=False)
-                self.size -= len(old_key) + len(old)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a client wants: one Scenario or a list, explained or not, whole or in parts.
-
-    ``parts`` are dotted keys of an answer; none stands for all of it.
-    """
-
-    given: Any
-    explain: bool = False
-    parts: tuple[str, ...] = ()
-
-    def key(self, scenario: Any) -> str:
-        """The same for the same question about ``scenario``, however its keys are ordered."""
-        return json.dumps([scenario, self.explain, self.parts], sort_keys=True)
-
-
 def parts_of(text: str) -> tuple[str, ...]:
-    """The keys in ``a,b.c``; KvroomError where they are too many."""
+    """The dotted keys in ``a,b.c``; KvroomError where they are too many."""
     parts = tuple(p for p in text.split(",") if p)
     if len(parts) > MAX_PARTS:
         fix = f"Name at most {MAX_PARTS}, or none for all."
@@ -74,65 +29,62 @@ def parts_of(text: str) -> tuple[str, ...]:
 
 
 class Answers:
-    """Answers questions; ``ready`` only those that need no work."""
+    """Answers one Scenario or a list of them: explained with ``explain=1``, in ``parts=a,b.c`` or whole."""
 
     def __init__(self, most: int = MAX_KEPT_CHARS) -> None:
-        self.kept = Recent(most)
+        self.kept = RecentTexts(most)
 
-    def ready(self, asked: Asked) -> str | None:
-        """The body, where every question in it was answered lately."""
-        many = asked.given if isinstance(asked.given, list) else [asked.given]
-        found = []
-        for one in many[:MAX_SCENARIOS]:
-            text = self.kept.get(asked.key(one))
-            if text is None:
-                return None
-            found.append(text)
+    def ready(self, q: PageQuestion) -> str | None:
+        """The answer, where every question in it was answered lately."""
+        many = q.body if isinstance(q.body, list) else [q.body]
         if not 1 <= len(many) <= MAX_SCENARIOS:
             return None
-        return f"[{','.join(found)}]" if isinstance(asked.given, list) else found[0]
+        texts = []
+        for one in many:
+            text = self.kept.get(_key(q, one))
+            if text is None:
+                return None
+            texts.append(text)
+        return f"[{','.join(texts)}]" if isinstance(q.body, list) else texts[0]
 
-    def work(self, asked: Asked, stop: threading.Event) -> tuple[int, str]:
-        """Status and body; in a list a failure stands in its own place. ``stop`` ends it early."""
-        try:
-            if not isinstance(asked.given, list):
-                return 200, self._one(asked.given, asked)
-            if not 1 <= len(asked.given) <= MAX_SCENARIOS:
-                fix = f"Send 1 to {MAX_SCENARIOS} Scenarios at a time."
-                raise KvroomError("body", len(asked.given), "is no number of questions taken", fix)
-            found: list[str] = []
-            for one in asked.given:
-                if stop.is_set():
-                    break
-                try:
-                    found.append(self._one(one, asked))
-                except KvroomError as e:
-                    found.append(_failed(e))
-            return 200, f"[{','.join(found)}]"
-        except KvroomError as e:
-            return 422, _failed(e)
-        except RecursionError:
-            deep = KvroomError("body", None, "is nested too deeply", "Send a plain Scenario.")
-            return 400, _failed(deep)
+    def answer(self, q: PageQuestion, listener: Listener) -> str:
+        """The answer as JSON; in a list an error stands in its own place; it ends for nobody."""
+        parts = parts_of(q.query.get("parts", ""))
+        if not isinstance(q.body, list):
+            return self._one(q, q.body, parts)
+        if not 1 <= len(q.body) <= MAX_SCENARIOS:
+            fix = f"Send 1 to {MAX_SCENARIOS} Scenarios at a time."
+            raise KvroomError("body", len(q.body), "is no number of questions taken", fix)
+        texts: list[str] = []
+        for one in q.body:
+            if listener.gone():
+                break
+            try:
+                texts.append(self._one(q, one, parts))
+            except KvroomError as e:
+                texts.append(codec.encode({"error": e.as_dict()}))
+        return f"[{','.join(texts)}]"
 
-    def _one(self, given: Any, asked: Asked) -> str:
-        key = asked.key(given)
+    def _one(self, q: PageQuestion, scenario: Any, parts: tuple[str, ...]) -> str:
+        key = _key(q, scenario)
         text = self.kept.get(key)
         if text is None:
-            text = codec.encode(answer(given, asked))
+            answer = answer_of(scenario, explain=q.query.get("explain") == "1")
+            text = codec.encode(_picked(answer, parts) if parts else answer)
             self.kept.put(key, text)
         return text
 
 
-def _failed(error: KvroomError) -> str:
-    return codec.encode({"error": error.as_dict()})
+def _key(q: PageQuestion, scenario: Any) -> str:
+    return PageQuestion(scenario, q.query).key("")
 
 
-def answer(given: Any, asked: Asked) -> dict[str, Any]:
-    """One question answered, as far as ``asked`` wants it."""
-    scenario = Scenario.from_dict(given)
-    found = page.answer(scenario) if asked.explain else times.as_json(work(scenario, paths=False))
-    return _picked(found, asked.parts) if asked.parts else found
+def answer_of(scenario: Any, *, explain: bool = False) -> dict[str, Any]:
+    """One question answered, models and cards by name and value only."""
+    question = Scenario.from_dict(scenario)
+    if explain:
+        return page.answer(question)
+    return plan_json(api.workings(question, paths=False, hub=False))
 
 
 def _picked(answer: Mapping[str, Any], parts: tuple[str, ...]) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kvroom.answer.drawing import NAMES
 from kvroom.planner.plan import Workings
-from kvroom.ui.drawing import NAMES
+from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.units import show_gib, show_rate, show_seconds, show_usd
 
 
@@ -19,7 +20,7 @@ def _all(w: Workings) -> Iterator[tuple[str, str, str]]:
     plan, d = w.plan, w.deployment
     device = d.device
     memory = str(device.engine_bytes_source)
-    if d.engine == "arithmetic":
+    if d.engine == CEILING_ENGINE:
         memory = str(device.source("sold_bytes"))
     yield "Memory of a card", show_gib(plan.memory.gpu_bytes), memory
     yield (

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvroom.answer.explanation import Explanation
 from kvroom.planner.plan import Workings
+from kvroom.scenario.engine_names import CEILING_ENGINE
 
 ASKED, DERIVED = "the question asked", "derived from the Plan"
 
@@ -141,7 +142,7 @@ def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation | None]:
         numbers=f"{gpus} × {plan.memory.kv_bytes:,}",
     )
     engine = plan.capacity.engine
-    paged = w.deployment.engine != "arithmetic" and engine is not None and engine.max_concurrency
+    paged = w.deployment.engine != CEILING_ENGINE and engine is not None and engine.max_concurrency
     yield _made(
         at + "request_bytes",
         "One request, on all the cards that serve it",
@@ -178,7 +179,7 @@ def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation | None]:
         "what is left for cache / one request's bytes there, rounded down, × replicas",
         numbers=f"⌊{plan.memory.kv_bytes:,} / {plan.kv.bytes_per_request_per_gpu:,}⌋"
         f" × {w.deployment.layout.dp}"
-        if w.deployment.engine == "arithmetic" and m["request_bytes"]
+        if w.deployment.engine == CEILING_ENGINE and m["request_bytes"]
         else "",
     )
     yield _made(

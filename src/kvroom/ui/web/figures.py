@@ -18,7 +18,7 @@ from kvroom.latency.traffic import MAX_BATCH, compute_dtype, smallest
 from kvroom.models import catalogue
 from kvroom.models.kinds import FullAttention, HeadedAttention, LayerKind
 from kvroom.planner.plan import Workings
-from kvroom.planner.verdict import requests_held
+from kvroom.scenario.engine_names import CEILING_ENGINE
 
 CURVE = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
          192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)  # fmt: skip
@@ -53,7 +53,7 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     else:
         found = ["within", "room", "grows" if plan.kv.bytes_per_token else "fixed"]
         found.append("breaks" if held["short_bytes"] else "capped")
-    found.append("arithmetic" if plan.scenario.engine == "arithmetic" else "engine")
+    found.append("arithmetic" if plan.scenario.engine == CEILING_ENGINE else "engine")
     found += ["many"] if held["gpus"] > 1 else []
     found += ["experts"] if plan.weights.active_params < plan.weights.params else []
     found.append("level" if plan.step.crossover_batch is None else "crosses")
@@ -74,7 +74,7 @@ def memory(w: Workings) -> dict[str, Any]:
     """
     plan, d = w.plan, w.deployment
     gpus = d.layout.gpus
-    room = requests_held(d, w.answer, plan.capacity.ceiling) if w.answer.starts else 0
+    room = w.held if w.answer.starts else 0
     pools = d.layout.dp * w.answer.pools
     pool = plan.memory.kv_bytes * gpus
     each = stored = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
@@ -82,6 +82,8 @@ def memory(w: Workings) -> dict[str, Any]:
     if counted and each:
         # As the engine counts: whole blocks, padding in.
         each = floor(pool / (pools * counted))
+    if lengths := plan.capacity.of_lengths.requests:
+        each = stored = floor(pool / lengths)
     asked = plan.scenario.concurrency
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
@@ -162,7 +164,7 @@ def _read_s(w: Workings) -> float | None:
     """Seconds of the plan's step that go into reading one request's cache and state."""
     if w.timing is None:
         return None
-    terms, _ = w.timing.step(w.plan.step.batch, w.deployment.context_tokens)
+    terms, _ = w.timing.step(w.plan.step.batch, w.plan.step.request_tokens)
     return terms.cache_s / w.plan.step.batch
 
 
@@ -176,7 +178,8 @@ def _turns(w: Workings) -> dict[str, Any]:
     model, asked = w.deployment.model, w.plan.scenario.model
     found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
     kinds = [k for k, _ in model.stores]
-    config = asked.get("config", {}) if isinstance(asked, dict) else _published(asked)
+    own = asked.get("config") if isinstance(asked, dict) else _published(asked)
+    config = own if isinstance(own, Mapping) else {}
     plain = kinds[0] if len(kinds) == 1 else None
     if not isinstance(plain, FullAttention) or "num_key_value_heads" not in config:
         return found
@@ -229,8 +232,8 @@ def step(w: Workings) -> dict[str, Any]:
     ``compute_batch`` is the smallest batch at which the cards' arithmetic takes longer than their
     memory at both peaks; None where the card's arithmetic is not stated or never does.
     """
-    plan, d, t = w.plan, w.deployment, w.traffic
-    tokens = d.context_tokens
+    plan, t = w.plan, w.traffic
+    tokens = plan.step.request_tokens
     moved = plan.step.bytes
     total = moved.weights + moved.kv + moved.state
     alone = t.step_bytes(1, tokens)
@@ -251,7 +254,7 @@ def step(w: Workings) -> dict[str, Any]:
 
 
 def _point(w: Workings, batch: int) -> dict[str, Any]:
-    moved = w.traffic.step_bytes(batch, w.deployment.context_tokens)
+    moved = w.traffic.step_bytes(batch, w.plan.step.request_tokens)
     cache = moved.kv + moved.state
     return {
         "batch": batch,
@@ -272,7 +275,7 @@ def _compute_batch(w: Workings) -> int | None:
     d, t, peak = w.deployment, w.traffic, _peak(w)
     if peak is None:
         return None
-    tokens, rate = d.context_tokens, d.device.memory_bytes_per_s
+    tokens, rate = w.plan.step.request_tokens, d.device.memory_bytes_per_s
 
     def computes(batch: int) -> bool:
         moved = t.step_bytes(batch, tokens)

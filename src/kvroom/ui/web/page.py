@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from kvroom import api
+from kvroom.answer import drawing, html
 from kvroom.errors import KvroomError
-from kvroom.hardware import catalogue as cards
 from kvroom.planner.explain import explain
-from kvroom.planner.plan import work
+from kvroom.planner.tiers import plan_json
 from kvroom.scenario.engine_names import engine_names
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui import drawing
-from kvroom.ui.terminal import times
 from kvroom.ui.web import replays
 from kvroom.ui.web.derived import explanations
 from kvroom.ui.web.figures import figures
@@ -57,12 +54,12 @@ _WEB = Path(__file__).with_name("static")
 
 def answer(scenario: Scenario) -> dict[str, Any]:
     """The Plan as JSON with ``explanations``, ``figures`` and ``take_away`` beside its own keys."""
-    w = work(scenario, paths=False)
+    w = api.workings(scenario, paths=False, hub=False)
     data = figures(w)
     told = (*explain(w), *explanations(w, data))
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
-        **times.as_json(w),
+        **plan_json(w),
         "explanations": [e.to_dict() for e in told],
         "figures": data,
         "take_away": take_away(w),
@@ -72,13 +69,13 @@ def answer(scenario: Scenario) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def models() -> list[str]:
     """Names of the catalogue's models."""
-    return list(import_module("kvroom.models.catalogue").names())
+    return api.models()
 
 
 @lru_cache(maxsize=1)
 def gpus() -> list[str]:
     """Names of the catalogue's devices."""
-    return cards.names()
+    return api.gpus()
 
 
 def varied(given: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,14 +134,13 @@ def number(answers: Mapping[str, Any], path: str, form: str, of: str) -> str:
     for key in path.split("."):
         value = value.get(key) if isinstance(value, dict) else None
     shown = "none" if value is None else FORMATS[form](value)
-    which = f' of="{escape(of, quote=True)}"' if of else ""
-    return f'<kv-n figure="{path}" as="{form}"{which}>{escape(shown)}</kv-n>'
+    which: dict[str, Any] = {"figure": path, "as": form, "of": of or None}
+    return html.element("kv-n", html.text(shown), **which)
 
 
-def _options(pairs: Any, chosen: Any) -> str:
+def _options(pairs: Iterable[tuple[Any, str]], chosen: Any) -> str:
     return "".join(
-        f'<option value="{escape(str(v), quote=True)}"{" selected" if v == chosen else ""}>'
-        f"{escape(label)}</option>"
+        html.element("option", html.text(label), value=v, selected=v == chosen)
         for v, label in pairs
     )
 
@@ -180,7 +176,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "error": error,
     }
     verdict = found["verdict"]
-    said = f'<strong class="fault">{escape(error)}</strong> ' if error else ""
+    fault = html.element("strong", html.text(error), cls="fault") + " " if error else ""
     return {
         "presets": _options(
             [("", "a question of your own"), *((p.id, p.label) for p in PRESETS)], preset
@@ -192,20 +188,20 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
         "engines": _options([(e, e) for e in engine_names()], scenario["engine"]),
         "context": str(scenario["context_tokens"]),
         "users": "" if scenario["concurrency"] is None else str(scenario["concurrency"]),
-        "model": escape("your model" if by_value else str(model)),
-        "gpu": escape(gpu if isinstance(gpu, str) else str(gpu.get("name"))),
+        "model": html.text("your model" if by_value else str(model)),
+        "gpu": html.text(gpu if isinstance(gpu, str) else str(gpu.get("name"))),
         "context_short": show_tokens(scenario["context_tokens"]),
         "traits": " ".join(found["figures"]["traits"]),
-        "verdict": said
-        + escape("Shown below is the reference case." if error else verdict["sentence"]),
+        "verdict": fault
+        + html.text("Shown below is the reference case." if error else verdict["sentence"]),
         "fits": _fits(found, error),
         "memory": drawing.to_svg(memory["drawing"]),
         "patterns": _patterns(),
-        "tiers_say": escape(tiers.says(Scenario.from_dict(given))),
-        "reality_says": escape(reality.says(Scenario.from_dict(given))),
-        "levers_command": escape(levers.levers_command(Scenario.from_dict(given))),
-        "command": escape(found["take_away"]["command"]),
-        "python": escape(found["take_away"]["python"]),
+        "tiers_say": html.text(tiers.says(Scenario.from_dict(given))),
+        "reality_says": html.text(reality.says(Scenario.from_dict(given))),
+        "levers_command": html.text(levers.levers_command(Scenario.from_dict(given))),
+        "command": html.text(found["take_away"]["command"]),
+        "python": html.text(found["take_away"]["python"]),
         "start": json.dumps(start, ensure_ascii=False, separators=(",", ":")).replace(
             "<", "\\u003c"
         ),

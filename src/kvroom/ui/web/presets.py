@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kvroom.scenario.engine_names import CEILING_ENGINE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
@@ -25,7 +27,7 @@ REFERENCE = Preset(
         "gpu": "80GB",
         "gpu_count": 4,
         "context_tokens": 32768,
-        "engine": "arithmetic",
+        "engine": CEILING_ENGINE,
     },
 )
 PRESETS = (

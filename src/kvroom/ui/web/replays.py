@@ -12,15 +12,18 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from kvroom.engines import serving_rules
+from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.prefix_cache import PrefixCache
-from kvroom.kvcache.request import Sequence
+from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, step_clock
-from kvroom.optimize.cliff import Sweep
+from kvroom.optimize.cliff import CliffRange
 from kvroom.planner.plan import Workings, work
-from kvroom.scenario.scenario import Scenario, Workload
-from kvroom.simulator.engines import played
-from kvroom.ui.web.takeaway import command
+from kvroom.scenario.command_line import command
+from kvroom.scenario.engine_names import DEFAULT_ENGINE
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.units import ceil_div, check_int
 
 CONTEXT_TOKENS = 2048
@@ -136,9 +139,9 @@ class Replay:
     notes: tuple[str, ...]
 
     @property
-    def sweep(self) -> Sweep:
+    def cliff(self) -> str:
         """The cliff over the slider's sizes."""
-        return Sweep("kv_blocks", float(self.steps[0]), float(self.steps[-1]))
+        return f"kv_blocks={self.steps[0]}..{self.steps[-1]}"
 
 
 def catalogue() -> dict[str, Any]:
@@ -228,13 +231,15 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
     asked = Scenario.from_dict(given)
     kept = {k: v for k, v in asked.differences().items() if k in FROM_QUESTION}
     notes: list[str] = []
-    if asked.engine == "vllm":
+    if asked.engine == DEFAULT_ENGINE:
         kept |= {"engine_version": asked.engine_version, "engine_args": asked.engine_args}
     else:
-        notes.append(f"played by vLLM's rules in place of {asked.engine}'s")
+        notes.append(
+            f"played by {engine_of(DEFAULT_ENGINE).label}'s rules in place of {asked.engine}'s"
+        )
     longest = lengths.longest_tokens if lengths else CONTEXT_TOKENS
     base = Scenario.from_dict(
-        {**kept, "engine": "vllm", "context_tokens": ceil_div(longest, 1024) * 1024}
+        {**kept, "engine": DEFAULT_ENGINE, "context_tokens": ceil_div(longest, 1024) * 1024}
     )
     if work(base, paths=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
@@ -245,22 +250,22 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
 
 def _sizes(w: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
     """The slider's sizes in blocks, and the rate in requests a second that fills the middle one."""
-    rules = played(w.deployment, w.answer)
+    rules = serving_rules(w.deployment, w.answer)
     if w.timing is None:
         fix = "Choose a card of the catalogue."
         raise KvroomError("gpu", w.deployment.device.name, "has no known times", fix)
-    cache = rules.engine.scheduler().cache
+    cache = rules.setup.scheduler().cache
     most = _blocks(cache, w.deployment.context_tokens)
     held = w.answer.capacity.max_concurrency if w.answer.capacity else None
     if held:
-        most = max(most, ceil(rules.engine.num_gpu_blocks / held))  # what the engine starts with
+        most = max(most, ceil(rules.setup.num_gpu_blocks / held))  # what the engine starts with
     low = most + ceil_div(most, 16)
     if low > MOST_DRAWN:
         tokens = w.deployment.context_tokens
         why = f"blocks, which a request of {tokens:,} tokens needs, are too many to draw"
         fix = f"Up to {MOST_DRAWN:,} are drawn: take shorter requests, or kvroom simulate --trace."
         raise KvroomError("trace", low, why, fix)
-    values = Sweep("kv_blocks", float(low), float(min(low * EASY, MOST_DRAWN))).values
+    values = CliffRange("kv_blocks", float(low), float(min(low * EASY, MOST_DRAWN))).values
     steps = tuple(sorted({int(v) for v in values}))
     middle = steps[len(steps) // 2]
     tokens = typical.input_tokens + typical.output_tokens // 2
@@ -273,7 +278,7 @@ def _sizes(w: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
 
 def _blocks(cache: PrefixCache, tokens: int) -> int:
     """Blocks that a request of ``tokens`` tokens is let in with."""
-    one = Sequence(0, 0, tokens, 1)
+    one = ServedRequest(0, 0, tokens, 1)
     cache.enter(one)
     return sum(group.need(one, tokens, (), 0, True) for group in cache.groups)
 

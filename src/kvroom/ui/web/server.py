@@ -8,15 +8,13 @@ for any more.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 import hashlib
 import socket
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,23 +27,29 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route as HttpRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvroom import __version__
 from kvroom.errors import KvroomError
-from kvroom.ui import codec
-from kvroom.ui.web import page, simulations
-from kvroom.ui.web.answers import Answers, Asked, parts_of
-from kvroom.ui.web.streaming import Talk, Workers
+from kvroom.ui.web import page, routes
+from kvroom.ui.web.recent import RecentTexts
+from kvroom.ui.web.routes import Route
+from kvroom.ui.web.transport import (
+    NDJSON,
+    Answer,
+    JobQueue,
+    LineListener,
+    Refused,
+    failure,
+    question,
+    stream,
+)
 from kvroom.ui.web.watched import Board
 
 PORT = 8642
-MAX_BODY_BYTES = 2**20
-MAX_TRACE_BODY_BYTES = 12 * 2**20
-"""With a trace in it, in base64."""
 MAX_QUEUED = 32
-BODY_TIMEOUT_S = 10
+MAX_KEPT_CHARS = 2**23
 WEB = Path(__file__).with_name("static")
 TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -65,19 +69,6 @@ HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
 )
-
-
-class Refused(HTTPException):
-    """A request that is not answered, and why."""
-
-    def __init__(self, status: int, error: KvroomError) -> None:
-        super().__init__(status)
-        self.error = error
-
-
-def failure(error: KvroomError, status: int = 422) -> JSONResponse:
-    """An error as JSON answers hold it."""
-    return JSONResponse({"error": error.as_dict()}, status_code=status)
 
 
 class Guard:
@@ -146,144 +137,42 @@ def files() -> dict[str, Static]:
     return found
 
 
-class Planner:
-    """One worker thread and a short queue before it."""
-
-    def __init__(self) -> None:
-        self.pool = ThreadPoolExecutor(1, thread_name_prefix="plan")
-        self.waiting = 0
-
-    async def run(self, request: Request, job: Callable[[threading.Event], Any]) -> Any:
-        """``job``'s result; it is dropped (queued) or told to stop (running) if the reader leaves."""
-        if self.waiting >= MAX_QUEUED:
-            message = f"is busy: {self.waiting} questions wait already"
-            raise Refused(429, KvroomError("server", None, message, "Ask again in a second."))
-        stop = threading.Event()
-        self.waiting += 1
-        work = asyncio.get_running_loop().run_in_executor(self.pool, job, stop)
-        work.add_done_callback(self._done)
-        leaving = asyncio.ensure_future(_left(request))
-        try:
-            await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                raise ClientDisconnect
-            return work.result()
-        finally:
-            stop.set()
-            work.cancel()
-            leaving.cancel()
-
-    def _done(self, work: asyncio.Future[Any]) -> None:
-        self.waiting -= 1
-        if not work.cancelled():
-            work.exception()  # looked at here, so that one nobody waits for is not reported
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-def _too_long(size: int, most: int) -> Refused:
-    message = f"is longer than {most:,} bytes"
-    fix = "Ask with fewer or smaller questions."
-    return Refused(413, KvroomError("body", size, message, fix))
-
-
-async def _body(request: Request, most: int) -> bytes:
-    """The body, unless it is longer than allowed or too slow in coming."""
-    parts: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_TIMEOUT_S):
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    raise _too_long(size, most)
-                parts.append(part)
-    except TimeoutError:
-        raise Refused(
-            408, KvroomError("body", None, "did not come in time", "Send it at once.")
-        ) from None
-    return b"".join(parts)
-
-
-async def _asked(request: Request, most: int = MAX_BODY_BYTES) -> Any:
-    """The JSON that a client sent; Refused says what is wrong with it."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        fix = "Send a Scenario as application/json."
-        raise Refused(415, KvroomError("content-type", kind, "is not JSON", fix))
-    length = request.headers.get("content-length", "0")
-    if length.isdecimal() and int(length) > most:
-        raise _too_long(int(length), most)
-    body = await _body(request, most)
-    try:
-        return codec.decode(body, "body")
-    except KvroomError as e:
-        raise Refused(400, e) from None
-
-
-class Routes:
-    """What each path answers."""
+class Shell:
+    """The routes' table over HTTP, with the page itself and its files."""
 
     def __init__(self, board: Board | None = None) -> None:
         self.board = board
-        self.planner = Planner()
-        self.long = Planner()
-        self.workers = Workers()
-        self.answers = Answers()
+        self.queues = {
+            "quick": JobQueue(1, MAX_QUEUED),
+            "long": JobQueue(1, MAX_QUEUED),
+            "stream": JobQueue(2, 8, "long answers are under way"),
+        }
+        self.kept = RecentTexts(MAX_KEPT_CHARS)
         self.files = files()
+
+    def close(self) -> None:
+        """No more answers."""
+        for queue in self.queues.values():
+            queue.pool.shutdown(wait=False, cancel_futures=True)
 
     async def index(self, request: Request) -> Response:
         """The page, its first figure drawn for the address's question."""
         query = request.url.query
-        status, text = await self.planner.run(request, lambda stop: page.render(query))
+        rendered: list[tuple[int, str]] = []
+
+        def render(_: LineListener) -> None:
+            rendered.append(page.render(query))
+
+        await self.queues["quick"].value(request, render)
+        status, text = rendered[0]
         if self.board is not None:
             text = self.board.put_into(text)
         return Response(text, status_code=status, media_type="text/html")
 
-    async def plan(self, request: Request) -> Response:
-        """A Scenario, or a list of them, answered."""
-        given = await _asked(request)
-        try:
-            parts = parts_of(request.query_params.get("parts", ""))
-        except KvroomError as e:
-            raise Refused(422, e) from None
-        asked = Asked(given, request.query_params.get("explain") == "1", parts)
-        status, body = 200, self.answers.ready(asked)
-        if body is None:
-            status, body = await self.planner.run(request, partial(self.answers.work, asked))
-        return Response(body, status_code=status, media_type="application/json")
-
-    async def simulate(self, request: Request) -> Response:
-        """A simulation, line by line."""
-        return await self._long(request, simulations.simulate)
-
-    async def reuse(self, request: Request) -> Response:
-        """How much of a trace's prefixes could be used again."""
-        return await self._long(request, simulations.reuse)
-
-    async def _long(self, request: Request, answer: Callable[[Any, Talk], None]) -> Response:
-        given = await _asked(request, MAX_TRACE_BODY_BYTES)
-        return await self.workers.answer(request, partial(answer, given))
-
-    async def schema(self, request: Request) -> Response:
-        """The JSON schema of Scenario and Plan."""
-        return JSONResponse(codec.schema())
-
-    async def models(self, request: Request) -> Response:
-        """Names of the known models."""
-        return JSONResponse(page.models())
-
-    async def gpus(self, request: Request) -> Response:
-        """Names of the known GPUs."""
-        return JSONResponse(page.gpus())
-
     async def health(self, request: Request) -> Response:
         """Alive, and how much is under way."""
-        told = {"status": "ok", "version": __version__, "long_answers": self.workers.counts()}
-        return JSONResponse(told)
+        counts = self.queues["stream"].counts()
+        return JSONResponse({"status": "ok", "version": __version__, "long_answers": counts})
 
     async def static(self, request: Request) -> Response:
         """A file of the table."""
@@ -296,23 +185,58 @@ class Routes:
             body, headers = found.packed, {**headers, "content-encoding": "gzip"}
         return Response(body, headers=headers, media_type=found.media_type)
 
-    def table(self) -> list[Route]:
-        """All routes; there is no other path."""
-        from kvroom.ui.web.sections.routes import Sections
+    async def answer(self, route: Route, request: Request) -> Response:
+        """One question of the table answered."""
+        asked = await question(request, route)
+        lines = route.lines == "all" or (
+            route.lines == "accept" and NDJSON in request.headers.get("accept", "")
+        )
+        key = asked.key(route.path) if route.kept else ""
+        text = self.kept.get(key) if key else route.ready(asked)
+        if text is not None:
+            return _whole(request, text, lines=lines)
 
+        def keep(answer: Answer) -> None:
+            if key and answer[0] == 200:
+                self.kept.put(key, answer[1])
+
+        def job(listener: LineListener) -> Any:
+            return route.answer(asked, listener)
+
+        if route.queue == "none":
+            return JSONResponse(job(LineListener()))
+        queue = self.queues[route.queue]
+        if lines:
+            return await queue.lines(request, job, keep)
+        status, text = await queue.value(request, job)
+        keep((status, text))
+        return Response(text, status_code=status, media_type="application/json")
+
+    def table(self) -> list[HttpRoute]:
+        """All routes; there is no other path."""
         return [
-            Route("/", self.index),
-            Route("/api/plan", self.plan, methods=["POST"]),
-            Route("/api/simulate", self.simulate, methods=["POST"]),
-            Route("/api/reuse", self.reuse, methods=["POST"]),
-            Route("/api/schema", self.schema),
-            Route("/api/models", self.models),
-            Route("/api/gpus", self.gpus),
-            Route("/health", self.health),
-            *Sections(_asked, self.planner, self.long).table(),
+            HttpRoute("/", self.index),
+            HttpRoute("/health", self.health),
+            *(
+                HttpRoute(
+                    r.path, partial(self.answer, r), methods=["GET" if r.body == "none" else "POST"]
+                )
+                for r in routes.table()
+            ),
             *(self.board.routes() if self.board else ()),
-            *(Route(path, self.static) for path in self.files),
+            *(HttpRoute(path, self.static) for path in self.files),
         ]
+
+
+def _whole(request: Request, text: str, *, lines: bool) -> Response:
+    """An answer that needs no work."""
+    if not lines:
+        return Response(text, media_type="application/json")
+
+    async def one() -> AsyncGenerator[str]:
+        yield text + "\n"
+
+    return stream(request, one())
 
 
 def _plain(request: Request, error: Exception) -> Response:
@@ -344,17 +268,15 @@ def known_hosts(host: str, port: int) -> frozenset[str]:
 
 def app(port: int = PORT, host: str = "127.0.0.1", board: Board | None = None) -> Starlette:
     """The application, for ``uvicorn`` or a test client; with ``board`` it shows an engine too."""
-    routes = Routes(board)
+    shell = Shell(board)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         yield
-        routes.planner.pool.shutdown(wait=False, cancel_futures=True)
-        routes.long.pool.shutdown(wait=False, cancel_futures=True)
-        routes.workers.pool.shutdown(wait=False, cancel_futures=True)
+        shell.close()
 
     return Starlette(
-        routes=routes.table(),
+        routes=shell.table(),
         middleware=[
             Middleware(Guard, hosts=known_hosts(host, port)),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),

@@ -11,23 +11,24 @@ import base64
 import binascii
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.explanation import Explanation
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import PS_PER_S
-from kvroom.optimize.cliff import Point, Sweep, parse_sweep, sweep, to_dict
-from kvroom.planner.plan import work
-from kvroom.planner.simulate import Objective, Simulated, parse_slo, serve
-from kvroom.scenario.scenario import Scenario, check_keys
-from kvroom.simulator.fleet import Moment
+from kvroom.optimize.cliff import CliffPoint, parse_range
+from kvroom.planner.reuse import capacities_of
+from kvroom.planner.simulate import Objective, Simulated, parse_slo
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.values import check_keys
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
-from kvroom.ui.terminal import reuse as reusing
+from kvroom.simulator.timeline import Moment
 from kvroom.ui.web import replays
-from kvroom.ui.web.streaming import Gone, Talk
+from kvroom.ui.web.routes import Gone, Listener
 from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import HashIds, Request
@@ -56,11 +57,11 @@ REUSE_KEYS = (
 SOURCE = "simulated: vLLM's scheduling rules on this plan's step times"
 
 
-class Watched:
+class Supervisor:
     """Looks after one job: ends it when its reader leaves or it has taken too long, tells how far it is."""
 
-    def __init__(self, talk: Talk, expected: int | None = None) -> None:
-        self.talk = talk
+    def __init__(self, listener: Listener, expected: int | None = None) -> None:
+        self.listener = listener
         self.expected = expected
         self.cut = False
         self._end = thread_time() + MOST_CPU_S
@@ -73,14 +74,14 @@ class Watched:
     def over(self) -> bool:
         """Whether to end now."""
         self.cut = self.cut or thread_time() > self._end or self._count >= MOST_FRAMES
-        return self.cut or self.talk.gone()
+        return self.cut or self.listener.gone()
 
     def moment(self, now: Moment) -> bool:
         """Told of how things stand; whether to end."""
         if thread_time() >= self._due:
             self._due = thread_time() + TOLD_EVERY_S
             told = {"done": now.done, "of": self.expected, "time_s": now.time_ps / PS_PER_S}
-            self.talk.say({"kind": "progress", **told})
+            self.listener.say({"kind": "progress", **told})
         return self.over()
 
     def frame(self, frame: Frame) -> None:
@@ -95,7 +96,7 @@ class Watched:
     def flush(self) -> None:
         """Send the frames that wait."""
         if self._frames:
-            self.talk.say({"kind": "frames", "frames": self._frames})
+            self.listener.say({"kind": "frames", "frames": self._frames})
             self._frames = []
 
     def passing(
@@ -104,7 +105,7 @@ class Watched:
         """The requests, looked at as they go by; ``blocks`` tells how many of one are to be counted."""
         tokens = references = 0
         for number, request in enumerate(requests, 1):
-            if self.talk.gone():
+            if self.listener.gone():
                 raise Gone
             tokens += request.input_tokens
             references += blocks(request)
@@ -120,10 +121,10 @@ class Watched:
 class Bounded:
     """The first ``most`` requests of a trace; each iteration reads it anew."""
 
-    def __init__(self, trace: Trace, most: int, watched: Watched) -> None:
+    def __init__(self, trace: Trace, most: int, supervisor: Supervisor) -> None:
         self.hash_tokens = trace.hash_tokens
         self.more = False
-        self._trace, self._most, self._watched = trace, most, watched
+        self._trace, self._most, self._watched = trace, most, supervisor
 
     def __iter__(self) -> Iterator[Request]:
         for number, request in enumerate(self._watched.passing(self._trace)):
@@ -134,54 +135,57 @@ class Bounded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question:
+class SimulationQuestion:
     """A simulation as it is to be run."""
 
     scenario: Scenario
     source: Synthetic | Bounded
     slo: tuple[Objective, ...]
-    cliff: Sweep | None
+    cliff: str | None
     frames: bool
     replay: replays.Replay | None
 
 
-def simulate(given: Any, talk: Talk) -> None:
+def simulate(given: Any, listener: Listener) -> None:
     """Answer one body of ``POST /api/simulate``."""
-    watched = Watched(talk)
-    asked = _question(given, watched)
-    watched.expected = getattr(asked.source, "requests", None)
-    more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", _written(asked.cliff))
+    supervisor = Supervisor(listener)
+    asked = _question(given, supervisor)
+    supervisor.expected = getattr(asked.source, "requests", None)
+    more: tuple[str, ...] = () if asked.cliff is None else ("--cliff", asked.cliff)
     if given.get("trace") is not None:
         more += ("--trace", str(given["trace"].get("name") or "FILE"))
     command = replays.command_of(asked.scenario, *more, "--json")
     told = {"kind": "asked", "scenario": asked.scenario.differences(), "command": command}
-    talk.heading = told | _of_replay(asked.replay)
+    listener.heading = told | _of_replay(asked.replay)
     if asked.cliff is not None:
-        _cliff(asked, asked.cliff, watched)
+        _cliff(asked, asked.cliff, supervisor)
         return
-    made = serve(
-        work(asked.scenario, paths=False),
-        asked.source,
+    simulation = api.simulate(
+        asked.scenario,
+        trace=asked.source,
         slo=asked.slo,
-        watch=watched.moment,
-        tell=watched.frame if asked.frames else None,
+        keep_requests=False,
+        watch=supervisor.moment,
+        on_frame=supervisor.frame if asked.frames else None,
+        paths=False,
+        hub=False,
     )
-    if talk.gone():
+    if listener.gone():
         raise Gone
-    watched.flush()
-    said = [*made.warnings]
-    if made.fleet.stopped:
+    supervisor.flush()
+    answer = simulation.to_dict()
+    said = answer["warnings"]
+    if simulation.stopped:
         said.append("ended before all was served: a page's simulation is limited")
     if isinstance(asked.source, Bounded) and asked.source.more:
         said.append(f"only the first {MOST_PICTURED} requests of the trace are played")
-    answer = replace(made, warnings=tuple(said)).to_dict()
-    talk.say(
+    listener.say(
         {
             "kind": "answer",
             "answer": answer,
-            "explanations": [e.to_dict() for e in explanations(made, answer)],
+            "explanations": [e.to_dict() for e in explanations(simulation.run, answer)],
             "command": command,
-            "worst_s": watched.worst.to_dict()["start_s"] if watched.worst else None,
+            "worst_s": supervisor.worst.to_dict()["start_s"] if supervisor.worst else None,
         }
     )
 
@@ -193,31 +197,28 @@ def _of_replay(replay: replays.Replay | None) -> dict[str, Any]:
     return {key: getattr(replay, key) for key in keys}
 
 
-def _written(cliff: Sweep) -> str:
-    return f"{cliff.key}={cliff.low:g}..{cliff.high:g}"
+def _cliff(asked: SimulationQuestion, over: str, supervisor: Supervisor) -> None:
+    listener = supervisor.listener
 
+    def told(point: CliffPoint) -> None:
+        listener.say({"kind": "point", "point": point.to_dict()})
 
-def _cliff(asked: Question, wanted: Sweep, watched: Watched) -> None:
-    talk = watched.talk
-
-    def told(point: Point) -> None:
-        talk.say({"kind": "point", "point": point.to_dict()})
-
-    points = sweep(
-        wanted,
+    cliff = api.cliff(
+        over,
         asked.scenario,
-        asked.source,
+        trace=asked.source,
         slo=asked.slo,
-        watch=watched.moment,
-        paths=False,
+        watch=supervisor.moment,
         on_point=told,
+        paths=False,
+        hub=False,
     )
-    if talk.gone():
+    if listener.gone():
         raise Gone
-    talk.say({"kind": "answer", "answer": to_dict(wanted, points), "cut": watched.cut})
+    listener.say({"kind": "answer", "answer": cliff.to_dict(), "cut": supervisor.cut})
 
 
-def _question(given: Any, watched: Watched) -> Question:
+def _question(given: Any, supervisor: Supervisor) -> SimulationQuestion:
     """The body, checked; KvroomError names what is wrong with it."""
     if not isinstance(given, dict):
         raise KvroomError("body", None, "is no object", 'Send {"scenario": {…}}.')
@@ -225,7 +226,7 @@ def _question(given: Any, watched: Watched) -> Question:
     trace = None if given.get("trace") is None else Trace(_held(given["trace"]))
     frames = given.get("frames") is True
     most = MOST_PICTURED if frames or given.get("replay") is not None else MOST_REQUESTS
-    bounded = None if trace is None else Bounded(trace, most, watched)
+    bounded = None if trace is None else Bounded(trace, most, supervisor)
     replay = None
     if given.get("replay") is not None:
         asked = given["replay"]
@@ -240,12 +241,13 @@ def _question(given: Any, watched: Watched) -> Question:
     cliff = given.get("cliff")
     wanted = None
     if cliff is True and replay is not None:
-        wanted = replay.sweep
+        wanted = replay.cliff
     elif cliff:
-        wanted = parse_sweep(str(cliff), "cliff")
-    return Question(
+        parse_range(str(cliff), "cliff")
+        wanted = str(cliff)
+    return SimulationQuestion(
         scenario=scenario,
-        source=bounded or _made_up(scenario, given.get("seed"), most, watched),
+        source=bounded or _made_up(scenario, given.get("seed"), most, supervisor),
         slo=parse_slo(str(given["slo"]), "slo") if given.get("slo") else (),
         cliff=wanted,
         frames=frames,
@@ -260,7 +262,7 @@ def _scenario(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return asked
 
 
-def _made_up(scenario: Scenario, seed: Any, most: int, watched: Watched) -> Synthetic:
+def _made_up(scenario: Scenario, seed: Any, most: int, supervisor: Supervisor) -> Synthetic:
     """The scenario's workload, gone through once to see that it is within the limits."""
     if scenario.workload is None:
         fix = 'Give "workload": {"arrivals": "poisson:2/s", "input": 1000, "output": 200}.'
@@ -268,7 +270,7 @@ def _made_up(scenario: Scenario, seed: Any, most: int, watched: Watched) -> Synt
     number = None if seed is None else check_int("seed", seed, low=0, high=2**63)
     source = of_workload(scenario.workload, number)
     check_int("workload.requests", source.requests, low=1, high=most, unit="requests")
-    for _ in watched.passing(source):
+    for _ in supervisor.passing(source):
         pass
     return source
 
@@ -302,12 +304,12 @@ def _held(given: Any) -> Held:
     return Held(name, data)
 
 
-def reuse(given: Any, talk: Talk) -> None:
+def reuse(given: Any, listener: Listener) -> None:
     """Answer one body of ``POST /api/reuse``: a trace, a SPEC line, or a replay's story."""
     if not isinstance(given, dict):
         raise KvroomError("body", None, "is no object", 'Send {"workload": "…"}.')
     check_keys("body", given, REUSE_KEYS)
-    watched = Watched(talk)
+    supervisor = Supervisor(listener)
     spec = given.get("workload")
     if given.get("story") is not None:
         asked = {"story": given["story"], "seed": given.get("seed", 0)}
@@ -327,22 +329,19 @@ def reuse(given: Any, talk: Talk) -> None:
     policies = given.get("policies") or ["lru"]
     if not isinstance(policies, list) or len(policies) > 5:
         raise KvroomError("policies", None, "is no short list of policies", 'Send ["lru"].')
-    found = reusing.ask(
+    found = api.reuse(
         trace=None if given.get("trace") is None else _held(given["trace"]),
         workload=None if spec is None else str(spec),
         block_tokens=size,
-        hash_tokens=None,
         policies=[str(p) for p in policies],
-        capacity=_text(given, "capacity"),
+        capacities=capacities_of(_text(given, "capacity")),
         model=_text(given, "model"),
         kv_dtype=_text(given, "kv_dtype") or "auto",
-        hbm=None,
-        host=None,
-        nvme=None,
-        skip_bad_lines=False,
-        passing=lambda requests: watched.passing(requests, blocks),
+        passing=lambda requests: supervisor.passing(requests, blocks),
+        paths=False,
+        hub=False,
     )
-    talk.say({"kind": "answer", "answer": found.to_dict(), "of": found.name, "workload": spec})
+    listener.say({"kind": "answer", "answer": found.to_dict(), "of": found.name, "workload": spec})
 
 
 def _text(given: Mapping[str, Any], key: str) -> str | None:

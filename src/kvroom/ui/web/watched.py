@@ -25,8 +25,9 @@ from kvroom.errors import KvroomError
 from kvroom.observe.endpoint import Endpoint
 from kvroom.observe.prometheus import Reading
 from kvroom.observe.recording import cache_of, concurrency_of
-from kvroom.observe.watch import Sample, Watcher
-from kvroom.ui.terminal.watch import look, spread
+from kvroom.observe.watch import Sample, Watcher, look
+from kvroom.ui.web.transport import Refused
+from kvroom.ui.words import spread
 
 INTERVAL_S, TIMEOUT_S = 1.0, 5.0
 HISTORY = 120
@@ -75,9 +76,7 @@ class Board:
         if self.listeners >= MOST_LISTENERS:
             fix = "Close some of the pages that watch."
             error = KvroomError("server", self.listeners, "pages watch already", fix)
-            return Response(
-                json.dumps({"error": error.as_dict()}), 429, media_type="application/json"
-            )
+            raise Refused(429, error)
         return StreamingResponse(
             self._events(request), media_type="text/event-stream", headers=HEADERS
         )

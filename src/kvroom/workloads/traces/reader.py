@@ -48,6 +48,12 @@ class Counts:
     reasons: list[str] = field(default_factory=list)
     """Why lines were skipped, the first few."""
 
+    def skipped(self) -> Iterator[str]:
+        """A note on the lines that were skipped, where any were."""
+        n = self.skipped_lines
+        if n:
+            yield f"{n:,} bad line{'s' if n != 1 else ''} skipped ({'; '.join(self.reasons)})"
+
 
 @dataclass(frozen=True, slots=True)
 class Held:

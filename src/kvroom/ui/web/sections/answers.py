@@ -7,8 +7,8 @@ from typing import Any
 
 from kvroom.answer.explanation import Explanation
 from kvroom.planner.plan import Workings
-from kvroom.ui.terminal import times
-from kvroom.ui.web.takeaway import command
+from kvroom.planner.tiers import plan_json
+from kvroom.scenario.command_line import command
 
 
 def sectioned(
@@ -16,7 +16,7 @@ def sectioned(
 ) -> dict[str, Any]:
     """``w``'s answer with ``figures.name``, as the page's elements take it."""
     return {
-        **times.as_json(w),
+        **plan_json(w),
         "explanations": [e.to_dict() for e in told],
         "figures": {name: figure},
         "take_away": {"command": command(w.plan.scenario)},

@@ -6,7 +6,6 @@ named, whatever each comes to bring.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import thread_time
@@ -17,13 +16,17 @@ from kvroom.errors import KvroomError
 from kvroom.optimize.cost import ORDERS, Figures, figures_of
 from kvroom.optimize.levers.rank import Levers, levers
 from kvroom.planner.plan import work
-from kvroom.scenario.scenario import Scenario, Workload
-from kvroom.simulator.fleet import Moment
+from kvroom.scenario.command_line import command
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
+from kvroom.simulator.timeline import Moment
+from kvroom.ui.web.routes import Gone, Listener
 from kvroom.ui.web.sections import reality, tiers
-from kvroom.ui.web.takeaway import command
 
 MOST_SERVED = 200
 """Requests that are served with each lever."""
+EVERY = 8
+"""Plans between two lines of progress."""
 MOST_CPU_S = 60.0
 """A job that has taken so much of a processor is ended."""
 
@@ -31,33 +34,20 @@ RANKINGS = {"requests": "requests", "step": "token_s", "cost": "usd_per_million_
 """What levers are ranked by on the page, and the key of that figure."""
 
 
-class StoppedError(Exception):
-    """The reader left; the work ends."""
-
-
 def answer(
     given: Any,
     *,
     together: Sequence[str] | None,
-    stop: threading.Event,
-    planned: Callable[[int], None] = lambda n: None,
+    listener: Listener,
     explain: bool = True,
 ) -> dict[str, Any]:
     """``kvroom levers --json``'s keys; with ``explain`` also ``figures.levers`` and explanations.
 
-    ``together`` names the levers to pull at once (None: the best; empty: none). ``planned`` is told how
-    many Plans were made; StoppedError once ``stop`` is set.
+    ``together`` names the levers to pull at once (None: the best; empty: none). ``listener`` is told how
+    many Plans were made; Gone once it has left.
     """
     scenario = Scenario.from_dict(given)
-    made = 0
-
-    def before_each() -> None:
-        nonlocal made
-        if stop.is_set():
-            raise StoppedError
-        planned(made)
-        made += 1
-
+    before_each = _counting(listener)
     found = levers(scenario, together=together or None, paths=False, before_each=before_each)
     told = found.to_dict()
     if not explain:
@@ -71,27 +61,23 @@ def answer(
     }
 
 
-def served(
-    given: Any, *, stop: threading.Event, planned: Callable[[int], None] = lambda n: None
-) -> dict[str, Any]:
+def served(given: Any, *, listener: Listener) -> dict[str, Any]:
     """``kvroom levers --simulate --json``'s keys: the workload served with each lever of serving.
 
     What the question lacks for that stands in and is said in ``figures.served.notes``. Of many requests the
-    first MOST_SERVED are served. StoppedError once ``stop`` is set; KvroomError past MOST_CPU_S.
+    first MOST_SERVED are served. Gone once ``listener`` has left; KvroomError past MOST_CPU_S.
     """
     scenario, notes = served_of(Scenario.from_dict(given))
     end = thread_time() + MOST_CPU_S
-    made = 0
+    counting = _counting(listener)
 
     def before_each() -> None:
-        nonlocal made
         watch(None)
-        planned(made)
-        made += 1
+        counting()
 
     def watch(_: Moment | None) -> bool:
-        if stop.is_set():
-            raise StoppedError
+        if listener.gone():
+            raise Gone
         if thread_time() > end:
             fix = (
                 "Ask with shorter or fewer requests; `kvroom levers --simulate` has no such limit."
@@ -108,6 +94,21 @@ def served(
         "explanations": [e.to_dict() for e in served_explanations(told["served"], line)],
         "take_away": {"command": line},
     }
+
+
+def _counting(listener: Listener) -> Callable[[], None]:
+    """Called before each Plan: tells how many there were, now and then, and ends the work for nobody."""
+    count = 0
+
+    def before_each() -> None:
+        nonlocal count
+        if listener.gone():
+            raise Gone
+        if count % EVERY == 0:
+            listener.say({"planned": count})
+        count += 1
+
+    return before_each
 
 
 def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:

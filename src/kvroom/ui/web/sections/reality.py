@@ -1,7 +1,7 @@
 """What arithmetic leaves out: the staircase ceiling → engine → expected → shared, each step named.
 
 A question of plain arithmetic has no engine, and one without lengths nothing beyond it: the staircase is
-then drawn for ENGINE, and for the first of LENGTHS, which the figure says.
+then drawn for the default engine, and for the first of LENGTHS, which the figure says.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any
 from kvroom.answer.explanation import Explanation
 from kvroom.answer.plan import Account
 from kvroom.planner.plan import Workings, work
-from kvroom.scenario.scenario import Scenario, Workload
+from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
+from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 from kvroom.ui.web.sections.answers import sectioned
 
-ENGINE = "vllm"
 LENGTHS: tuple[dict[str, Any], ...] = (
     {
         "id": "assistant",
@@ -56,8 +57,8 @@ OUTSIDE = ("weights", "adapters", "draft", "kv")
 def asked_of(scenario: Scenario) -> tuple[Scenario, list[str]]:
     """The question that is drawn, and what of it stands in for what was not asked."""
     stands: list[str] = []
-    if scenario.engine == "arithmetic":
-        scenario = replace(scenario, engine=ENGINE)
+    if scenario.engine == CEILING_ENGINE:
+        scenario = replace(scenario, engine=DEFAULT_ENGINE)
         stands.append("engine")
     if not _has_lengths(scenario.workload):
         scenario = with_lengths(scenario)

@@ -19,8 +19,9 @@ from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.transfer import BELOW, ladder, transfer_s
 from kvroom.latency.transfer import cache_bytes as stored
 from kvroom.planner.plan import Workings, work
+from kvroom.planner.tiers import tiers as tiers_of
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.terminal import times
+from kvroom.simulator.offload_tiers import GPUS_A_MACHINE
 from kvroom.ui.web.sections.answers import sectioned
 from kvroom.units import show_seconds, show_tokens
 
@@ -86,7 +87,7 @@ def data(w: Workings) -> dict[str, Any]:
 
 def machine_of(w: Workings) -> Machine:
     """The machine whose tiers the Plan tells."""
-    return resolve_machine(w.own.gpu, min(w.deployment.layout.gpus, times.GPUS_A_MACHINE))
+    return resolve_machine(w.own.gpu, min(w.deployment.layout.gpus, GPUS_A_MACHINE))
 
 
 def rungs(machine: Machine) -> list[dict[str, Any]]:
@@ -126,7 +127,7 @@ def _point(w: Workings, machine: Machine, tokens: int, tiers: list[str]) -> dict
 
 def sentence(w: Workings) -> str:
     """What the picture shows at the asked length, for whoever does not see it."""
-    found = times.tiers(w)
+    found = tiers_of(w)
     names = " → ".join(NAMES.get(t["name"], t["name"]) for t in found["tiers"])
     told = f"From fast and small to slow and large: {names}."
     if not found.get("crossings"):
@@ -144,7 +145,7 @@ def sentence(w: Workings) -> str:
 
 def explanations(w: Workings, figure: dict[str, Any]) -> Iterator[Explanation]:
     """Each number of the figure with its formula and source."""
-    found = times.tiers(w)
+    found = tiers_of(w)
     for i, t in enumerate(found["tiers"]):
         name = NAMES.get(t["name"], t["name"])
         for key, label, unit in (

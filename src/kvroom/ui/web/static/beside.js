@@ -3,6 +3,7 @@
  * what differs is marked. The address holds both.
  */
 import { Near, ask } from "./near.js";
+import { pending } from "./pending.js";
 import { fromHash, post, refusal } from "./store.js";
 import { cards, modelName, said, tokens } from "./text.js";
 
@@ -88,10 +89,12 @@ export class Beside {
   }
 
   /** The question as it stands stays as A; the bar goes on with B. */
-  begin() {
-    this.other = { scenario: this.store.scenario, answer: this.store.answer };
+  async begin() {
+    const standing = await this.store.standing();
+    if (this.other) return;
+    this.store.step();
+    this.other = standing;
     this.side = "B";
-    history.pushState(null, "", location.href);
     this.show();
     this.store.saveAddress();
     byId("side-b").focus();
@@ -100,7 +103,7 @@ export class Beside {
 
   /** Only the question that the bar asks stays. */
   end() {
-    history.pushState(null, "", location.href);
+    this.store.step();
     this.clear();
     this.store.saveAddress();
     byId("compare-with").focus();
@@ -113,10 +116,12 @@ export class Beside {
   }
 
   /** Let the bar ask the other one. @param {"A" | "B"} side */
-  turn(side) {
+  async turn(side) {
+    const standing = await this.store.standing();
     if (!this.other || side === this.side) return;
     const { scenario, answer } = this.other;
-    this.other = { scenario: this.store.scenario, answer: this.store.answer };
+    this.store.flushAddress();
+    this.other = standing;
     this.side = side;
     this.store.keep(scenario, answer);
     this.glide();
@@ -145,7 +150,7 @@ export class Beside {
     if (!this.other && !root.classList.contains("comparing")) return;
     const { other, side } = this;
     const { answer } = this.store;
-    if (this.on) import("./versus.js");
+    if (this.on) pending(import("./versus.js"));
     root.classList.toggle("comparing", this.on);
     byId("versus").hidden = !this.on;
     byId("compare-with").hidden = this.on;
@@ -178,8 +183,8 @@ export class Beside {
         twin = document.createElement(figure.localName);
         // Whoever turns a number of the twin turns that of the other question.
         for (const kind of ["turn", "machine", "lengths", "says"]) {
-          twin.addEventListener(kind, (/** @type {CustomEvent} */ event) => {
-            this.turn(first ? "A" : "B");
+          twin.addEventListener(kind, async (/** @type {CustomEvent} */ event) => {
+            await this.turn(first ? "A" : "B");
             figure.dispatchEvent(new CustomEvent(kind, { detail: event.detail }));
           });
         }

@@ -1,5 +1,7 @@
 /** Figures below the fold: each is loaded, and asks, when it comes near the screen. */
 
+import { Timer, pending } from "./pending.js";
+
 /** @typedef {import("./types").Scenario} Scenario */
 
 const NEAR = "700px";
@@ -24,7 +26,7 @@ export class Near {
     /** @type {any} */
     this.wanted = null;
     this.asked = "";
-    this.timer = 0;
+    this.timer = new Timer();
     /** @type {AbortController | null} */
     this.abort = null;
     new IntersectionObserver(([entry]) => {
@@ -41,8 +43,7 @@ export class Near {
   /** @param {any} question any JSON value */
   want(question) {
     this.wanted = question;
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.go(), this.rest);
+    this.timer.set(() => this.go(), this.rest);
   }
 
   async go() {
@@ -53,7 +54,7 @@ export class Near {
     this.abort = new AbortController();
     const { signal } = this.abort;
     try {
-      const [answer, module] = await Promise.all([this.ask(this.wanted, signal), this.load()]);
+      const [answer, module] = await pending(Promise.all([this.ask(this.wanted, signal), this.load()]));
       if (!signal.aborted) this.show(answer, module);
     } catch (error) {
       if (!signal.aborted) this.asked = ""; // asked anew when it comes near again

@@ -7,6 +7,7 @@ import "./take-away.js";
 import "./terms.js";
 import { tell } from "./number.js";
 import { Beside } from "./beside.js";
+import { Timer, pending } from "./pending.js";
 import { Store, keyOf } from "./store.js";
 import { grouped } from "./text.js";
 
@@ -194,7 +195,7 @@ const FIGURES = ["memory", "price-figure", "compare", "step", "takeaway"].map(by
 const UNSEEN_MS = 100;
 /** @type {Set<any>} */
 const seen = new Set(FIGURES.slice(0, 1));
-let later = 0;
+const later = new Timer();
 const looking = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) {
     if (isIntersecting) seen.add(target);
@@ -231,8 +232,7 @@ function show() {
   byId("main").dataset.is = answer.figures.traits.join(" ");
   tell(answers);
   for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
-  clearTimeout(later);
-  later = setTimeout(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
+  later.set(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
 
   if (!store.error) {
     controls(answer);
@@ -322,7 +322,7 @@ async function fromAddress() {
     fault(/** @type {Error} */ (error).message);
   }
 }
-addEventListener("popstate", fromAddress);
+addEventListener("popstate", () => pending(fromAddress()));
 // The address holds the question: a link within the page goes there and leaves it alone.
 document.addEventListener("click", (event) => {
   const link = /** @type {Element} */ (event.target).closest?.('a[href^="#"]:not(.term)');
@@ -336,7 +336,6 @@ document.addEventListener("click", (event) => {
 
 show();
 if (start.error) fault(start.error);
-if (location.hash.startsWith("#s=")) fromAddress();
-else store.askNeighbours();
+pending(location.hash.startsWith("#s=") ? fromAddress() : store.askNeighbours());
 sections(store, { speak, replays: start.replays, other: () => beside.other?.scenario ?? null });
 root.classList.add("ready");

@@ -1,4 +1,5 @@
 /** The asked question, its answer, and its address. All numbers come from the server. */
+import { Timer, pending } from "./pending.js";
 
 /** @typedef {import("./types").Answer} Answer */
 /** @typedef {import("./types").Scenario} Scenario */
@@ -75,15 +76,19 @@ export class Store extends EventTarget {
     /** Answers that came before. @type {Map<string, Answer>} */
     this.kept = new Map();
     this.shown = "";
+    /** The question that `answer` is of: the asked one may be under way, or refused. @type {Scenario} */
+    this.answered = start.scenario;
     this.flying = false;
-    /** @type {Scenario | null} */
+    /** All that is being asked. @type {Promise<void>} */
+    this.asking = Promise.resolve();
+    /** Asked next, and whether the address is to tell of it. @type {{scenario: Scenario, address: boolean} | null} */
     this.next = null;
     /** @type {Scenario[]} */
     this.ahead = [];
     this.looking = false;
     this.gesture = { key: "", at: 0 };
-    this.addressTimer = 0;
-    this.neighbourTimer = 0;
+    this.addressTimer = new Timer();
+    this.neighbourTimer = new Timer();
     /** @type {AbortController | null} */
     this.abort = null;
     this.neighbours = "";
@@ -110,28 +115,46 @@ export class Store extends EventTarget {
     const now = performance.now();
     const same = this.gesture.key === control && now - this.gesture.at < GESTURE_MS;
     this.gesture = { key: control, at: now };
-    if (!same) history.pushState(null, "", location.href);
+    if (!same) this.step();
     this.ask();
+  }
+
+  /** Begin a step of Back. It leads to the answered question, so the address tells of that first. */
+  step() {
+    this.flushAddress();
+    history.pushState(null, "", location.href);
+  }
+
+  /** The question with its own answer, once there is one; of a refused question the last answered. */
+  async standing() {
+    while (this.flying) await this.asking;
+    return { scenario: this.answered, answer: this.answer };
   }
 
   /** Replace the whole question. @param {Scenario} scenario @param {boolean} push */
   replace(scenario, push) {
     this.scenario = scenario;
     this.gesture = { key: "", at: 0 };
-    if (push) history.pushState(null, "", location.href);
+    if (push) this.step();
+    else this.addressTimer.clear(); // it was to tell of the question that is left
     this.ask(push);
   }
 
   /** Ask the latest question, one at a time; what was overtaken is never asked. @param {boolean} [address] */
   async ask(address = true) {
     const kept = this.kept.get(keyOf(this.scenario));
-    this.next = kept ? null : this.scenario;
-    clearTimeout(this.neighbourTimer);
+    this.next = kept ? null : { scenario: this.scenario, address };
+    this.neighbourTimer.clear();
     if (kept) this.show(this.scenario, kept, address);
     if (this.flying) return;
     this.flying = true;
+    this.asking = pending(this.askLatest());
+    await this.asking;
+  }
+
+  async askLatest() {
     while (this.next) {
-      const scenario = this.next;
+      const { scenario, address } = this.next;
       this.next = null;
       try {
         const found = await post(scenario);
@@ -145,14 +168,14 @@ export class Store extends EventTarget {
       }
     }
     this.flying = false;
-    clearTimeout(this.neighbourTimer);
-    this.neighbourTimer = setTimeout(() => this.askNeighbours(), NEIGHBOURS_MS);
+    this.neighbourTimer.set(() => this.askNeighbours(), NEIGHBOURS_MS);
   }
 
   /** @param {Scenario} scenario @param {Answer} found @param {boolean} address */
   show(scenario, found, address) {
     this.error = "";
     this.shown = keyOf(scenario);
+    this.answered = scenario;
     this.answers = { ...this.answers, "": found };
     if (address) this.saveAddress();
     this.dispatchEvent(new Event("answer"));
@@ -177,7 +200,7 @@ export class Store extends EventTarget {
       while (this.ahead.length) {
         const few = this.ahead.splice(0, FEW).filter((scenario) => !this.kept.has(keyOf(scenario)));
         if (!few.length) continue;
-        const found = await post(few);
+        const found = await pending(post(few));
         if (!Array.isArray(found)) break;
         few.forEach((scenario, i) => found[i].error || this.keep(scenario, found[i]));
       }
@@ -193,12 +216,19 @@ export class Store extends EventTarget {
   }
 
   saveAddress() {
-    if (this.addressTimer) return;
-    this.addressTimer = setTimeout(() => {
-      this.addressTimer = 0;
-      history.replaceState(null, "", `#${this.fragment()}`);
-      this.dispatchEvent(new Event("address"));
-    }, ADDRESS_MS);
+    if (!this.addressTimer.waiting) this.addressTimer.set(() => this.writeAddress(), ADDRESS_MS);
+  }
+
+  /** Write now what is to be written soon. */
+  flushAddress() {
+    if (!this.addressTimer.waiting) return;
+    this.addressTimer.clear();
+    this.writeAddress();
+  }
+
+  writeAddress() {
+    history.replaceState(null, "", `#${this.fragment()}`);
+    this.dispatchEvent(new Event("address"));
   }
 
   /** The neighbouring questions that the text and the comparison speak of: only what they say of them. */

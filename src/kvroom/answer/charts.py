@@ -1,0 +1,130 @@
+"""Charts of a report as SVG: bars, points on logarithmic axes, a curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log10
+from typing import Any
+
+from kvroom.answer.html import element, number, svg, text
+
+WIDTH, EDGE = 880, 56
+"""Pixels of a chart across, and what its axes' figures take to the left and below."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bar of a chart: from ``start`` for ``length``."""
+
+    label: str
+    length: float
+    start: float = 0.0
+    kind: str = "bar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dot:
+    """One point of a scatter plot; ``best``: on the front."""
+
+    x: float
+    y: float
+    label: str
+    best: bool = False
+
+
+def _words(words: str, x: float, y: float, anchor: str | None = None, cls: str = "soft") -> str:
+    return element("text", text(words), cls=cls, x=x, y=y, text_anchor=anchor)
+
+
+def _axes(height: int) -> str:
+    way = f"M{EDGE} 10V{height - EDGE}H{WIDTH - 10}"
+    return element("path", d=way, fill="none", stroke="var(--line)")
+
+
+def _at(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def bars(chart: Sequence[Bar], title: str) -> str:
+    """Bars one below the other, labelled, to one scale from zero."""
+    far = max((b.start + b.length for b in chart), default=0) or 1
+    row, left, width = 26, 300, 560
+    marks = []
+    for i, b in enumerate(chart):
+        y, x = i * row, left + b.start / far * width
+        long = max(1.0, b.length / far * width)
+        place: dict[str, Any] = {"x": _at(x), "y": y + 4, "width": _at(long), "height": 18}
+        marks += [
+            _words(b.label, left - 8, y + 17, "end", ""),
+            element("rect", **place, fill=f"var(--{b.kind})"),
+            _words(number(b.length, 1), round(x + long + 6, 1), y + 17),
+        ]
+    return svg(title, *marks, viewBox=f"0 0 960 {len(chart) * row + 4}")
+
+
+def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
+    """Points on logarithmic axes; those on the front are joined and of another shape."""
+    dots = [d for d in dots if d.x > 0 and d.y > 0]
+    if not dots:
+        return ""
+    height = 380
+    low = height - EDGE
+    xs, ys = _scale([d.x for d in dots]), _scale([d.y for d in dots])
+
+    def place(d: Dot) -> tuple[float, float]:
+        across = (log10(d.x) - xs[0]) / (xs[1] - xs[0])
+        up = (log10(d.y) - ys[0]) / (ys[1] - ys[0])
+        return EDGE + across * (WIDTH - EDGE - 20), low - up * (low - 20)
+
+    marks = [
+        _axes(height),
+        _words(x_title, WIDTH - 12, height - 14, "end"),
+        _words(y_title, EDGE + 6, 18),
+        _words(f"{10 ** xs[0]:.3g}", EDGE, low + 18, "start"),
+        _words(f"{10 ** xs[1]:.3g}", WIDTH - 20, low + 18, "end"),
+        _words(f"{10 ** ys[0]:.3g}", EDGE - 6, low, "end"),
+        _words(f"{10 ** ys[1]:.3g}", EDGE - 6, 34, "end"),
+    ]
+    front = sorted((place(d) for d in dots if d.best), key=lambda p: p[0])
+    if len(front) > 1:
+        way = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in front)
+        marks.append(element("path", d=way, fill="none", stroke="var(--best)"))
+    for d in dots:
+        x, y = place(d)
+        says = element("title", text(d.label))
+        if d.best:
+            corner = {"x": _at(x - 5), "y": _at(y - 5)}
+            square = element("rect", says, **corner, width=10, height=10, fill="var(--best)")
+            marks.append(square)
+        else:
+            marks.append(element("circle", says, cx=_at(x), cy=_at(y), r=4, fill="var(--dot)"))
+    return svg(title, *marks, viewBox=f"0 0 {WIDTH} {height}")
+
+
+def curve(points: Sequence[tuple[float, float]], title: str) -> str:
+    """A line through ``points``, both axes linear, the upper one from zero."""
+    if len(points) < 2:
+        return ""
+    height = 240
+    low = height - EDGE
+    left, right = min(x for x, _ in points), max(x for x, _ in points)
+    top = max(y for _, y in points) or 1
+    line = " ".join(
+        f"{EDGE + (x - left) / ((right - left) or 1) * (WIDTH - EDGE - 20):.1f},"
+        f"{low - y / top * (low - 20):.1f}"
+        for x, y in points
+    )
+    marks = [
+        _axes(height),
+        element("polyline", fill="none", stroke="var(--dot)", points=line),
+        _words(number(left), EDGE, low + 18),
+        _words(number(right), WIDTH - 20, low + 18, "end"),
+        _words(number(top), EDGE - 6, 24, "end"),
+    ]
+    return svg(title, *marks, viewBox=f"0 0 {WIDTH} {height}")
+
+
+def _scale(values: Sequence[float]) -> tuple[float, float]:
+    low, high = log10(min(values)), log10(max(values))
+    return (low - 0.5, high + 0.5) if high - low < 1e-9 else (low, high)

@@ -1,0 +1,208 @@
+"""How an engine is started: its programs, what each Scenario key is called, its switches.
+
+One object for writing and for reading a command. Names are the engine's own with underscores; flags that a
+Scenario has no key for are its ``engine_args``. The methods are what an engine does in its own way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvroom.answer.plan import Plan
+from kvroom.engines.flag_names import FlagNames
+from kvroom.engines.flags import Reader, switch
+from kvroom.models.spec import ModelSpec
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
+
+Texts = Mapping[str, str]
+"""Variables by name, or files' contents."""
+_SWITCH = re.compile(r"(enable|disable|no|skip|use|trust|enforce|return|allow|show|keep|ignore)_")
+"""How the names of switches begin, by and large."""
+_OPEN = re.compile(r"\$(?:\{\w|\w|\()")
+VALUED = frozenset(
+    (
+        "quantization",
+        "speculative_config",
+        "max_loras",
+        "max_lora_rank",
+        "parallel",
+        "num_speculative_tokens",
+    )
+)
+"""Flags that say nothing without a value, whatever reads them."""
+OPTIONAL = frozenset(("flash_attn", "use_kv_cache_manager_v2"))
+"""Switches that may be given a word too."""
+_SERVING = """
+    host port api_key hf_token served_model_name uvicorn_log_level log_level ssl_keyfile
+    ssl_certfile ssl_ca_certs root_path download_dir chat_template tool_call_parser
+    reasoning_parser enable_auto_tool_choice trust_remote_code disable_log_requests
+    disable_log_stats enable_log_requests allowed_origins tokenizer tokenizer_mode revision
+    alias a api_key_file threads t seed log_file jinja dtype
+"""
+SERVING = frozenset(_SERVING.split())
+"""What a command says of serving and not of memory (or should not be repeated): it is left out."""
+_METHODS = """
+    none awq awq_marlin auto-round bitblas bitsandbytes compressed-tensors cpu_awq deepspeedfp
+    experts_int8 fbgemm_fp8 fp8 fp_quant gguf gptq gptq_bitblas gptq_marlin gptq_marlin_24 hqq inc
+    int8 ipex marlin modelopt modelopt_fp4 modelopt_fp8 modelopt_mixed modelopt_mxfp8 modelslim
+    moe_wna16 mxfp4 mxfp8 neuron_quant nvfp4 petit_nvfp4 ptpc_fp8 qoq qqq quark
+    quark_int4fp8_moe rtn torchao tpu_int8 unquant w4afp8 w8a8_fp8 w8a8_int8 humming
+    online fp8_per_tensor fp8_per_block int8_per_channel_weight_only
+"""
+QUANTIZATIONS = frozenset(_METHODS.split())
+"""What ``--quantization`` takes in engines that load checkpoints of the hub, of any release."""
+AT_LOAD = {"fp8": "fp8", "bitsandbytes": "int4"}
+"""Words for weights that are narrowed as they load → kvroom's; every other says what the checkpoint is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """Values of a Helm chart: an engine's settings under ``config``, the model under ``model``.
+
+    ``keys`` are the chart's own keys by flag; every other flag is its ``extra``. ``plain`` are keys of it
+    that are no flags.
+    """
+
+    config: str
+    model: str
+    extra: str
+    keys: Mapping[str, str]
+    plain: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartParts:
+    """A start that is more than one command with flags: variables, files to write first, commands to give
+    once it runs, and the Scenario's keys that these say."""
+
+    env: Texts = field(default_factory=dict)
+    files: Texts = field(default_factory=dict)
+    after: tuple[tuple[str, ...], ...] = ()
+    keys: frozenset[str] = frozenset()
+    rest: Mapping[str, Any] = field(default_factory=dict)
+
+
+CommandKeys = tuple[dict[str, Any], list[str], str]
+"""(Scenario keys, warnings, the model as typed where only a shell could tell)."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CommandLine:
+    """One engine's command line; read back it is that of ``engine``, which people call ``label``.
+
+    ``programs`` are the ways to start it, the first that to write, with an ``optional_word`` behind it;
+    ``keys`` flags by Scenario key, the first that to write; ``dtypes`` cache dtypes by kvroom's name.
+    ``model_flag`` is None where the model stands by itself, ``hub_flag`` names one of the hub. ``image``
+    finds its container image, its first group the tag. ``readers`` and ``known`` are those of its flags.
+    """
+
+    engine: str
+    label: str
+    programs: tuple[tuple[str, ...], ...]
+    image: re.Pattern[str]
+    default_image: str
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: FlagNames = field(default_factory=FlagNames)
+    readers: Mapping[str, tuple[str, Reader]] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+    optional_word: str = ""
+    model_flag: str | None = None
+    model_flags: tuple[str, ...] = ("model",)
+    hub_flag: str = ""
+    joiner: str = "-"
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    at_load: tuple[str, ...] = ()
+    """Weight dtypes that ``--quantization`` makes as it loads a 16-bit checkpoint."""
+    quantizations: frozenset[str] = frozenset()
+    """What ``--quantization`` takes; empty: any word."""
+    dtype_flag: str = ""
+    expert_switch: str = ""
+    """The switch that makes experts parallel over all ranks."""
+    option_files: tuple[str, ...] = ()
+    """Flags that name a file of options."""
+    switch_values: bool = False
+    """Switches are written with true or false."""
+    default_tp: bool = True
+    """It has tensor-parallel ranks, one where none are said."""
+    chart: Chart | None = None
+    several_starts: bool = False
+    """More than one command starts it: all are read together, by ``read_starts``."""
+
+    @property
+    def key_of(self) -> dict[str, str]:
+        """Flag → Scenario key."""
+        return {name: key for key, names in self.keys.items() for name in names}
+
+    def typed(self, name: str) -> str:
+        """``--the-flag`` as it is typed."""
+        return "--" + name.replace("_", self.joiner)
+
+    def is_switch(self, name: str) -> bool:
+        """Whether a flag of that name takes no value."""
+        return name in self.names.switches or (
+            name not in self.names.valued
+            and _SWITCH.match(name) is not None
+            and name not in self.key_of
+        )
+
+    def takes_value(self, name: str) -> bool:
+        """Whether a flag of that name says nothing without a value."""
+        if name in self.key_of or name in self.model_flags or name in VALUED:
+            return True
+        reader = self.readers.get(name)
+        return reader is not None and reader[1] is not switch and name not in OPTIONAL
+
+    def from_environment(self, env: Texts, keys: dict[str, Any], args: dict[str, Any]) -> None:
+        """Put what variables say into ``keys`` and ``args``."""
+
+    def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
+        """Settle keys and flags that mean something together, once all are read."""
+
+    def read_starts(
+        self,
+        starts: Sequence[tuple[tuple[str, ...], list[str]]],
+        env: Texts,
+        files: Texts,
+        known: Mapping[str, Any],
+    ) -> CommandKeys:
+        """What several commands (program, words) say together; ``known`` are keys that are stated."""
+        raise NotImplementedError(self.label)
+
+    def model_keys(self, name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """(the Scenario's model and what goes with it, warnings) of a model as this engine names it."""
+        return {"model": name}, []
+
+    def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
+        """The Scenario with what the engine would decide by itself written out as flags."""
+        return scenario
+
+    def cache_flags(self, kv_dtype: str) -> dict[str, Any]:
+        """Flags for a cache width that are not one of ``keys``."""
+        return {}
+
+    def parts(self, scenario: Scenario, model: str) -> StartParts | None:
+        """Variables, files and commands in place of flags; None where flags say it all."""
+        return None
+
+    def split(
+        self, flags: dict[str, Any], scenario: Scenario
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """(what goes on the command line, files for the rest)."""
+        return flags, {}
+
+    def narrows(self, scenario: Scenario, model: ModelSpec) -> bool:
+        """Whether the engine makes weights of ``scenario.weight_dtype`` out of what it loads."""
+        return model.quantisation is None and scenario.weight_dtype in self.at_load
+
+    def notes(self, scenario: Scenario, model: ModelSpec) -> tuple[str, ...]:
+        """What to know before starting it."""
+        return ()
+
+
+def unset_variable(value: str) -> bool:
+    """Whether ``value`` holds a variable, or a command's output, that only a shell could put in."""
+    return _OPEN.search(value) is not None

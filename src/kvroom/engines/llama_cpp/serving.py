@@ -1,0 +1,29 @@
+"""What llama.cpp's slots are given to serve a deployment with."""
+
+from __future__ import annotations
+
+from kvroom.answer.plan import EngineCapacity
+from kvroom.engines.flags import plain_name
+from kvroom.engines.llama_cpp.scheduler import SlotScheduler, SlotSettings
+from kvroom.engines.serving_rules import ServingRules, number_flag, paged_rules
+from kvroom.sharding.deployment import Deployment
+
+BATCH_TOKENS = 2048
+
+
+def serving_rules(d: Deployment, capacity: EngineCapacity) -> ServingRules:
+    """Its slots and their cells."""
+    e, args = (
+        paged_rules(d, capacity).setup,
+        {plain_name(key): value for key, value in d.args.items()},
+    )
+    size = e.groups[0].block_size
+    longest = capacity.max_context_tokens
+    s = SlotSettings(
+        slots=e.config.max_num_seqs,
+        tokens=(e.num_gpu_blocks - 1) * size,
+        context_tokens=min(d.context_tokens, longest or d.context_tokens),
+        batch_tokens=number_flag(args, "batch_size") or BATCH_TOKENS,
+        stretch=size,
+    )
+    return ServingRules(setup=e, own=lambda drafts: SlotScheduler(s, drafts))

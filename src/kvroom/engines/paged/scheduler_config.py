@@ -1,0 +1,113 @@
+"""vLLM's scheduler settings, and the rules that follow from them (0.33, V1 engine).
+
+Two schedulers read them here: ``engines.paged.scheduler``, one step at a time, and
+``simulator.event_scheduler``, which does the same in jumps. A rule that changes changes for both.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from kvroom.kvcache.request import ServedRequest
+
+ALONE_AT_MOST = 2
+"""A request that preempts itself more often, with the pool to itself and no token gained, never fits."""
+
+
+class PriorityQueue(list[ServedRequest]):
+    """Waiting requests by priority, used like the deque of those first come, first served."""
+
+    def append(self, request: ServedRequest) -> None:
+        """Queue one."""
+        heappush(self, request)
+
+    appendleft = append
+
+    def extendleft(self, requests: Iterable[ServedRequest]) -> None:
+        """Queue several."""
+        for request in requests:
+            heappush(self, request)
+
+    def popleft(self) -> ServedRequest:
+        """Take out who is next."""
+        return heappop(self)
+
+    def remove(self, request: ServedRequest) -> None:
+        """Take one out wherever it stands."""
+        super().remove(request)
+        heapify(self)
+
+
+WaitingQueue = deque[ServedRequest] | PriorityQueue
+"""The head is who is next; preempted requests go back to the left."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchedulerConfig:
+    """vLLM's own settings, under its names."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_model_len: int
+    enable_chunked_prefill: bool = True
+    long_prefill_token_threshold: int = 0
+    watermark: float = 0.0
+    scheduler_reserve_full_isl: bool = True
+    async_scheduling: bool = False
+    policy: str = "fcfs"
+
+    @property
+    def by_priority(self) -> bool:
+        """Whether the least important running request is preempted, not the last admitted."""
+        return self.policy == "priority"
+
+    @property
+    def steps_in_flight(self) -> int:
+        """Steps scheduled before the output of the first is there."""
+        return 2 if self.async_scheduling else 1
+
+    def waiting_queue(self) -> WaitingQueue:
+        """An empty queue: first come first served, or by priority."""
+        return PriorityQueue() if self.by_priority else deque()
+
+    def accepts(self, request: ServedRequest) -> bool:
+        """Whether a prompt is shorter than ``max_model_len``; its answer then ends there."""
+        if request.num_prompt_tokens >= self.max_model_len:
+            return False
+        request.final_tokens = min(request.final_tokens, self.max_model_len)
+        return True
+
+    def prefill_limit(self, requests: int) -> int:
+        """Most tokens of one request in a step, 0 for no limit: a long prompt is held back only where
+        another of the ``requests`` (running and waiting) could be served."""
+        return self.long_prefill_token_threshold if requests > 1 else 0
+
+    def chunk_tokens(self, tokens: int, limit: int, budget: int) -> int:
+        """How many of ``tokens`` a waiting request computes in its first step; −1: it has to wait for a
+        step with more room, since its prompt may not be cut."""
+        if 0 < limit < tokens:
+            tokens = limit
+        if tokens <= budget:
+            return tokens
+        return budget if self.enable_chunked_prefill else -1
+
+    def watermark_blocks(self, num_blocks: int) -> int:
+        """Of ``num_blocks`` (the null block among them), those that a newcomer leaves free while others
+        run."""
+        return int(self.watermark * num_blocks)
+
+    def victim(self, running: Sequence[ServedRequest]) -> int:
+        """Whose blocks are taken when they give out, by place: the last admitted, or the least important."""
+        if not self.by_priority:
+            return len(running) - 1
+        return running.index(max(running))
+
+
+def never_fits(request: ServedRequest, alone: bool) -> bool:
+    """Count a preemption; whether ``request`` is to be dropped since it does so with the pool to itself
+    again and again."""
+    request.alone_preempted += alone
+    return request.alone_preempted > ALONE_AT_MOST

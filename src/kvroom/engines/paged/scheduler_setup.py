@@ -1,0 +1,71 @@
+"""What vLLM's scheduler is made of: layer groups, blocks and settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kvroom.engines.draft_tokens import Drafts
+from kvroom.engines.paged.scheduler import Scheduler
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.kvcache.groups import (
+    ChunkedLocalGroup,
+    FullAttentionGroup,
+    KVCacheGroup,
+    SlidingWindowGroup,
+)
+from kvroom.kvcache.mamba_groups import AlignedMambaGroup, MambaGroup
+from kvroom.kvcache.prefix_cache import PrefixCache
+
+POLICIES = ("fcfs", "priority")
+GROUP_KEYS = {"full": None, "sliding_window": "window", "chunked_local": "chunk", "mamba": None}
+"""The kinds of layer groups, and the one key that each has besides its block size."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupSpec:
+    """A layer group: its kind, its block size and, where it has one, its window or chunk."""
+
+    type: str
+    block_size: int
+    reach: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SchedulerSetup:
+    """What one engine's scheduler is made of; ``num_gpu_blocks`` includes the null block."""
+
+    num_gpu_blocks: int
+    groups: tuple[GroupSpec, ...]
+    enable_prefix_caching: bool
+    prefix_cache_retention_interval: int | None
+    config: SchedulerConfig
+    drafts: Drafts | None = None
+
+    def scheduler(self) -> Scheduler:
+        """vLLM's rules with an empty pool."""
+        config = self.config
+        steps = config.steps_in_flight
+        groups = [
+            _kv_cache_group(i, g, self.enable_prefix_caching) for i, g in enumerate(self.groups)
+        ]
+        cache = PrefixCache(
+            groups,
+            self.num_gpu_blocks,
+            caching=self.enable_prefix_caching,
+            context_tokens=config.max_model_len,
+            in_flight_tokens=steps * config.max_num_batched_tokens,
+            interval=self.prefix_cache_retention_interval,
+        )
+        return Scheduler(config, cache, self.drafts)
+
+
+def _kv_cache_group(index: int, group: GroupSpec, caching: bool) -> KVCacheGroup:
+    match group.type:
+        case "sliding_window":
+            return SlidingWindowGroup(index, group.block_size, group.reach)
+        case "chunked_local":
+            return ChunkedLocalGroup(index, group.block_size, group.reach)
+        case "mamba":
+            return (AlignedMambaGroup if caching else MambaGroup)(index, group.block_size)
+        case _:
+            return FullAttentionGroup(index, group.block_size)

@@ -1,0 +1,113 @@
+"""Which rules a deployment is served by: its engine's scheduler, with the blocks and limits that it gives.
+
+Engines bring their own (``Engine.scheduler_rules``); what is not modelled goes by the rules of ``paged``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvroom.answer.plan import EngineCapacity
+from kvroom.engines.draft_tokens import Drafts
+from kvroom.engines.flags import count, share, switch
+from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
+from kvroom.engines.scheduler import EngineScheduler
+from kvroom.errors import KvroomError
+from kvroom.sharding.deployment import Deployment
+
+BLOCK_TOKENS = STRETCH_TOKENS = 16
+SEQUENCES, BATCH_TOKENS = 256, 8192
+"""Taken for engines whose own limits are not known."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingRules:
+    """The engine of a deployment as the rules take it, and what has to be said about it."""
+
+    setup: SchedulerSetup
+    own: Callable[[Drafts | None], EngineScheduler] | None = None
+    """Makes the rules of an engine that does not go by vLLM's, of which ``setup`` holds the sizes."""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def jumps(self) -> bool:
+        """Whether it can be served from event to event, while nothing is drafted."""
+        groups = self.setup.groups
+        return self.own is None and len(groups) == 1 and groups[0].type == "full"
+
+    def seeded(self, seed: int) -> ServingRules:
+        """The same with drafts drawn by ``seed``."""
+        e = self.setup
+        if e.drafts is None:
+            return self
+        return replace(self, setup=replace(e, drafts=replace(e.drafts, seed=seed)))
+
+    @property
+    def steps_in_flight(self) -> int:
+        """Steps that may be scheduled before the output of the first is there."""
+        return (self.scheduler() if self.own else self.setup.config).steps_in_flight
+
+    @property
+    def name_tokens(self) -> int:
+        """How many tokens of a prompt its cache tells apart."""
+        if self.own is not None:
+            return self.setup.groups[0].block_size
+        return self.setup.scheduler().cache.hash_tokens
+
+    def scheduler(self) -> EngineScheduler:
+        """The scheduler, to be stepped."""
+        return self.own(self.setup.drafts) if self.own else self.setup.scheduler()
+
+
+def drafts_of(d: Deployment) -> Drafts | None:
+    """What is drafted in a simulation of ``d``."""
+    return Drafts.of(d.speculation) if d.speculation else None
+
+
+def paged_rules(d: Deployment, capacity: EngineCapacity) -> ServingRules:
+    """An engine without a scheduler of its own here: vLLM's rules over the tokens that its cache holds.
+
+    KvroomError where it keeps no cache that requests would share out.
+    """
+    tokens = capacity.kv_tokens
+    if tokens is None:
+        why = "keeps no cache that requests would share out"
+        raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
+    # Prefixes are told apart in stretches of 16 tokens where pages are smaller.
+    size = max(capacity.block_tokens or BLOCK_TOKENS, STRETCH_TOKENS)
+    config = SchedulerConfig(
+        max_num_batched_tokens=BATCH_TOKENS,
+        max_num_seqs=capacity.max_running_requests or SEQUENCES,
+        max_model_len=d.context_tokens,
+    )
+    setup = SchedulerSetup(
+        num_gpu_blocks=tokens // size + 1,
+        groups=(GroupSpec(type="full", block_size=size),),
+        enable_prefix_caching=True,
+        prefix_cache_retention_interval=0,
+        config=config,
+        drafts=drafts_of(d),
+    )
+    return ServingRules(setup=setup)
+
+
+def number_flag(args: Mapping[str, Any], name: str) -> int:
+    """A flag's whole number, 0 where it is not set."""
+    value = args.get(name)
+    return 0 if value in (None, 0, "0") else count(f"engine_args.{name}", value)
+
+
+def share_flag(args: Mapping[str, Any], name: str) -> float:
+    """A flag's share, 0 where it is not set."""
+    value = args.get(name)
+    return 0.0 if value in (None, 0, 0.0, "0") else share(f"engine_args.{name}", value)
+
+
+def switch_flag(args: Mapping[str, Any], name: str, usual: bool) -> bool:
+    """A switch or its negative, ``usual`` where neither is set."""
+    if args.get(f"no_{name}") is not None:
+        return not switch(f"engine_args.no_{name}", args[f"no_{name}"])
+    return usual if args.get(name) is None else switch(f"engine_args.{name}", args[name])

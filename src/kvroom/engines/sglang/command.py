@@ -1,0 +1,59 @@
+"""How SGLang is started."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from kvroom.answer.plan import Plan
+from kvroom.engines.command_line import QUANTIZATIONS, CommandLine
+from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS
+from kvroom.scenario.scenario import Scenario
+from kvroom.sharding.deployment import Deployment
+
+
+class SglangCommandLine(CommandLine):
+    """``python -m sglang.launch_server --model-path MODEL``."""
+
+    def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
+        """With data-parallel attention ``--dp-size`` groups tensor ranks: no replicas."""
+        if args.get("enable_dp_attention") and "dp" in keys:
+            args["dp_size"] = keys.pop("dp")
+
+    def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
+        """Its switches have no negative."""
+        args = {k: v for k, v in scenario.engine_args.items() if v is not False}
+        return replace(scenario, engine_args=args)
+
+
+COMMAND = SglangCommandLine(
+    engine="sglang",
+    label="SGLang",
+    programs=(
+        ("python", "-m", "sglang.launch_server"),
+        ("-m", "sglang.launch_server"),
+        ("sglang", "serve"),
+    ),
+    image=re.compile(r"(?:^|/)sglang(?::v?([\w.+-]+))?$"),
+    default_image="lmsysorg/sglang",
+    keys={
+        "tp": ("tp_size", "tp", "tensor_parallel_size"),
+        "pp": ("pp_size", "pp", "pipeline_parallel_size"),
+        "ep": ("ep_size", "ep", "expert_parallel_size"),
+        "dcp": ("dcp_size", "decode_context_parallel_size"),
+        "dp": ("dp_size", "dp", "data_parallel_size"),
+        "context_tokens": ("context_length",),
+        "kv_dtype": ("kv_cache_dtype",),
+    },
+    names=NAMES,
+    readers=READERS,
+    known=KNOWN_FLAGS,
+    model_flag="model_path",
+    model_flags=("model_path", "model"),
+    dtypes={"fp8": "fp8_e4m3", "bf16": "bf16"},
+    at_load=("fp8",),
+    quantizations=QUANTIZATIONS,
+    dtype_flag="dtype",
+    option_files=("config",),
+)

@@ -1,0 +1,59 @@
+"""The answer of ``launch``: an engine's command as words and as text, and as values of a Helm chart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kvroom.errors import KvroomError, StartRefused, did_you_mean
+from kvroom.launchers import helm
+from kvroom.launchers.launch import launch, shell
+from kvroom.planner.plan import Workings
+
+FORMS = ("shell", "helm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineCommand:
+    """The command as words and as text, the files that it reads, and what to know of it."""
+
+    engine: str
+    argv: list[str]
+    files: dict[str, str]
+    command: str
+    values: str | None
+    scenario: dict[str, Any]
+    notes: tuple[str, ...]
+
+    def text(self, form: str = "shell") -> str:
+        """The text of ``form`` (shell, helm); KvroomError where there is none."""
+        if form not in FORMS:
+            fix = did_you_mean(form, FORMS, f"One of: {', '.join(FORMS)}.")
+            raise KvroomError("--format", form, "is no form of a command", fix)
+        if form == "shell":
+            return self.command
+        if self.values is None:
+            raise helm.no_chart(self.engine)
+        return self.values
+
+
+def engine_command(w: Workings) -> EngineCommand:
+    """The command that realises a plan; StartRefused where its engine would refuse it."""
+    verdict = w.plan.verdict
+    if not verdict.starts:
+        fix = next((r.fix for r in verdict.reasons if r.fix), "kvroom plan says more")
+        message = verdict.reasons[0].message if verdict.reasons else verdict.sentence
+        fix = f"{fix[0].upper()}{fix[1:]}."
+        raise StartRefused(f"{w.plan.scenario.engine} would not start", None, message, fix)
+    launched = launch(w)
+    command = launched.command
+    chart = helm.values(launched, w.plan.weights.bytes) if command.chart else None
+    return EngineCommand(
+        engine=command.engine,
+        argv=launched.argv,
+        files=dict(launched.files),
+        command=shell(launched),
+        values=chart,
+        scenario=launched.scenario.differences(),
+        notes=launched.notes,
+    )

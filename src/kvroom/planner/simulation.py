@@ -1,0 +1,154 @@
+"""What became of the requests of a simulation: figures, a row a request, and how things stood over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvroom.answer import charts, html
+from kvroom.answer.frames import frame
+from kvroom.errors import KvroomError
+from kvroom.kvcache.request import ServedRequest
+from kvroom.latency.clock import PS_PER_S
+from kvroom.planner.plan import Workings
+from kvroom.planner.simulate import Objective, Simulated, over_seeds, serve
+from kvroom.simulator.frames import Frame
+from kvroom.simulator.timeline import Watch
+from kvroom.workloads.requests import Request
+from kvroom.workloads.synthetic import Synthetic
+from kvroom.workloads.traces.reader import Trace
+
+TIMES = {"ttft_s": "to the first token", "tpot_s": "a token after it", "e2e_s": "whole request"}
+
+OnEnd = Callable[[ServedRequest, int | None], None]
+"""Called with each request that is done and when (ps), or dropped (None)."""
+
+
+def request_row(request: ServedRequest, end_ps: int | None) -> dict[str, Any]:
+    """One request as a row; ``end_ps`` is None where it was dropped. Times are seconds."""
+    tokens = request.output_tokens
+    first = request.first_token_ps if request.first_token_ps >= 0 else None
+    return {
+        "request": request.index,
+        "arrival_s": request.arrival / PS_PER_S,
+        "input_tokens": request.num_prompt_tokens,
+        "output_tokens": 0 if end_ps is None else tokens,
+        "cached_tokens": request.num_cached_tokens,
+        "ttft_s": None if first is None else (first - request.arrival) / PS_PER_S,
+        "tpot_s": (end_ps - first) / (tokens - 1) / PS_PER_S
+        if end_ps is not None and first is not None and tokens > 1
+        else None,
+        "e2e_s": None if end_ps is None else (end_ps - request.arrival) / PS_PER_S,
+        "preemptions": request.num_preemptions,
+        "status": "dropped" if end_ps is None else "completed",
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """What happened to the requests of a simulation.
+
+    ``figures`` are those of ``kvroom simulate --json`` (``ttft_s``, ``tpot_s``, ``prefix_hit_ratio`` …);
+    ``requests`` a row each, in the order in which they ended (none where they were not to be kept);
+    ``run`` the simulation that they are of, of several seeds the last.
+    """
+
+    run: Simulated
+    figures: Mapping[str, Any]
+    requests: Sequence[Mapping[str, Any]]
+
+    @property
+    def stopped(self) -> bool:
+        """Whether ``watch`` ended it before all was served."""
+        return self.run.fleet.stopped
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values (CONTRACT: simulate)."""
+        return dict(self.figures)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a request: when it came, its tokens, what it found cached, its times."""
+        return [dict(row) for row in self.requests]
+
+    def line(self) -> list[dict[str, Any]]:
+        """How things stood over time: running and waiting requests, blocks held, requests done."""
+        return [
+            {
+                "time_s": m.time_ps / PS_PER_S,
+                "running": m.running,
+                "waiting": m.waiting,
+                "blocks": m.blocks,
+                "done": m.done,
+            }
+            for m in self.run.line
+        ]
+
+    def to_frame(self) -> Any:
+        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
+        return frame(self.rows())
+
+    def to_html(self) -> str:
+        """A report as one self-contained HTML file."""
+        f = self.figures
+        n, blocks = f["requests"], f["kv_blocks"]
+        summary = (
+            f"{n['completed']:,} of {n['arrived']:,} requests are answered in {f['duration_s']:,.1f} s, "
+            f"{f['output_tokens_per_s']:,.0f} tokens a second; {blocks['peak']:,} of "
+            f"{blocks['total']:,} blocks are held at most; {f['prefix_hit_ratio']:.1%} of the prompts' "
+            f"tokens are found cached; {f['preemptions']:,} times a request loses its blocks."
+        )
+        times = [{"what": name, **f[key]} for key, name in TIMES.items()]
+        columns = [html.Column(title="seconds", key="what")]
+        columns += [
+            html.Column(title=at, key=at, number=True, decimals=4)
+            for at in ("mean", "p50", "p90", "p95", "p99", "max")
+        ]
+        line = self.line()
+        parts = [html.paragraph(summary), html.heading("Times"), html.table(columns, times)]
+        for key in ("running", "waiting", "blocks"):
+            points = [(row["time_s"], row[key]) for row in line]
+            parts += [html.heading(f"{key} over seconds"), charts.curve(points, f"{key} over time")]
+        parts += [html.paragraph(f"Note: {w}.", soft=True) for w in f["warnings"]]
+        return html.page("What happens to the requests", parts)
+
+
+def simulation(
+    workings: Workings,
+    requests: Iterable[Request],
+    *,
+    slo: tuple[Objective, ...] = (),
+    seeds: int = 1,
+    keep_requests: bool = True,
+    on_end: OnEnd | None = None,
+    watch: Watch | None = None,
+    on_frame: Callable[[Frame], None] | None = None,
+) -> Simulation:
+    """Serve ``requests``; over several ``seeds`` of a made-up workload the figures have ``bands``."""
+    if seeds > 1 and not isinstance(requests, Synthetic):
+        fix = "Give a workload in place of a trace."
+        raise KvroomError("--seeds", seeds, "are drawn of made-up workloads only", fix)
+    rows: list[Mapping[str, Any]] = []
+
+    def ended(request: ServedRequest, end_ps: int | None) -> None:
+        if keep_requests:
+            rows.append(request_row(request, end_ps))
+        if on_end is not None:
+            on_end(request, end_ps)
+
+    wanted = ended if keep_requests or on_end is not None else None
+    run = serve(workings, requests, slo=slo, on_over=wanted, watch=watch, tell=on_frame)
+    figures = run.to_dict()
+    figures["warnings"] += _read_notes(requests)
+    if seeds > 1 and isinstance(requests, Synthetic):
+        run, figures["bands"] = over_seeds(run, figures, requests, seeds, slo=slo, watch=watch)
+    return Simulation(run=run, figures=figures, requests=tuple(rows))
+
+
+def _read_notes(requests: Iterable[Request]) -> Iterator[str]:
+    """What reading a trace met."""
+    if isinstance(requests, Trace):
+        yield from requests.counts.skipped()
+        n = requests.counts.unordered
+        if n:
+            yield f"{n:,} request{'s' if n != 1 else ''} came out of order, now sorted"

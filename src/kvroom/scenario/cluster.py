@@ -1,0 +1,375 @@
+"""Several replicas as a question: how requests are spread over them, unequal pools, autoscaling, failures,
+cold starts, and pools of their own for prompts and answers (disaggregation).
+
+A Scenario's ``fleet`` is an object of these keys, each optional:
+
+- ``pools``: replicas of their own hardware and layout in place of ``replicas``: each ``{"count": n, …}``
+  with the Scenario keys in which it differs (ReplicaPool);
+- ``autoscale``: ``{"min", "max", "every_s", "cool_down_s", "queue", "high", "low"}`` (Autoscaling);
+- ``failures``: ``{"at": [{"s", "replica"}], "mtbf_s", "repair_s"}``;
+- ``start``: what a cold start takes: ``{"weights_from": "host"|"nvme"|"network", "seconds"}``, the
+  weights' way from that tier plus so many seconds;
+- ``lockstep``: true where data-parallel ranks step together.
+
+``disaggregation`` is ``{"prefill": {"count", …}, "decode": {"count", …}, "link_bytes_per_s",
+"latency_s", "layerwise", "routing"}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import ClassVar, Self
+
+from kvroom.errors import KvroomError, did_you_mean
+from kvroom.scenario.values import (
+    MAX_GPUS,
+    MAX_REPLICAS,
+    check_keys,
+    number_of,
+    parse_flag,
+    parse_json_object,
+    parse_keys,
+    parse_list,
+    parse_named_object,
+    parse_object,
+    parse_text,
+    parse_word,
+    whole,
+)
+from kvroom.units import check_float, check_int, parse_seconds
+
+ROUTING_POLICIES = ("round-robin", "least-loaded", "prefix", "session")
+"""By name; the first is what is done unless another is asked for."""
+LOADS = ("requests", "tokens")
+_EXAMPLE = 'Write prefix, prefix:stale=50ms, or {"policy": "prefix", "stale_s": 0.05}.'
+COLD_TIERS = ("host", "nvme", "network")
+"""Where the weights of a replica that starts may lie."""
+
+
+def _said(value: object) -> dict[str, object]:
+    """The keys of a part of the question that are not at their usual values."""
+    kept: dict[str, object] = {}
+    for f in fields(value):  # type: ignore[arg-type]
+        own = getattr(value, f.name)
+        if own != f.default:
+            kept[f.name] = _plain(own)
+    return kept
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    told = getattr(value, "to_dict", None)
+    return value if told is None else told()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routing:
+    """A policy and its settings: how old its view may be, what of prompts weighs against load (prefix),
+    what is counted as load (least-loaded)."""
+
+    policy: str = ROUTING_POLICIES[0]
+    stale_s: float = 0.0
+    weight: float = 1.0
+    by: str = LOADS[0]
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The Routing of a name, ``name:key=value…`` or an object; KvroomError names what is wrong."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, str):
+            parse_text(name, value)
+            value = _routing_keys(name, value)
+        if not isinstance(value, Mapping):
+            raise KvroomError(name, value, "is no way to spread requests", _EXAMPLE)
+        known = tuple(f.name for f in fields(cls))
+        for key in value:
+            if key not in known:
+                fix = did_you_mean(str(key), known, _EXAMPLE)
+                raise KvroomError(name, key, "is no known key", fix)
+        what = "is no known way to spread requests"
+        return cls(
+            policy=parse_word(name, value.get("policy"), ROUTING_POLICIES, what),
+            stale_s=check_float(f"{name}.stale_s", value.get("stale_s", 0.0), low=0, high=1e6),
+            weight=check_float(f"{name}.weight", value.get("weight", 1.0), low=0, high=1e6),
+            by=parse_word(f"{name}.by", value.get("by", LOADS[0]), LOADS, what),
+        )
+
+    def to_dict(self) -> str | dict[str, object]:
+        """The name of the policy, or an object where it has settings."""
+        said = {k: v for k, v in _said(self).items() if k != "policy"}
+        return {"policy": self.policy, **said} if said else self.policy
+
+
+def _routing_keys(name: str, text: str) -> dict[str, object]:
+    policy, *pairs = text.split(":")
+    keys: dict[str, object] = {"policy": policy.strip()}
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise KvroomError(name, pair, "is no key=value", _EXAMPLE)
+        if key == "stale":
+            keys["stale_s"] = parse_seconds(f"{name} stale", value) if value != "0" else 0.0
+        elif key == "weight":
+            if (weight := number_of(value)) is None:
+                raise KvroomError(f"{name} {key}", value, "is no number", _EXAMPLE)
+            keys[key] = weight
+        else:
+            keys[key] = value
+    return keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPool:
+    """``count`` equal replicas, and the keys in which the Scenario of one differs (None: in none)."""
+
+    count: int = 1
+    gpu: str | dict[str, object] | None = None
+    gpu_count: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    dp: int | None = None
+    ep: int | None = None
+    dcp: int | None = None
+    weight_dtype: str | None = None
+    kv_dtype: str | None = None
+    engine_args: dict[str, object] | None = None
+
+    PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
+        "count": whole(MAX_REPLICAS),
+        "gpu": parse_named_object,
+        **dict.fromkeys(("gpu_count", "tp", "pp", "dp", "ep", "dcp"), whole(MAX_GPUS)),
+        "weight_dtype": parse_text,
+        "kv_dtype": parse_text,
+        "engine_args": parse_json_object,
+    }
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The pool of an object; KvroomError names the key that is wrong."""
+        return cls(**parse_keys(cls.PARSERS, name, value))  # type: ignore[arg-type]
+
+    @property
+    def differs(self) -> dict[str, object]:
+        """The Scenario keys that it sets."""
+        return {k: v for k, v in _said(self).items() if k != "count"}
+
+    def to_dict(self) -> dict[str, object]:
+        """What it sets, its count in any case."""
+        return {"count": self.count, **self.differs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaling:
+    """When replicas are started and let go, between ``min`` and ``max`` of them (None: as many as there are).
+
+    Every ``every_s``, and ``cool_down_s`` after the last change at the earliest: one more where more than
+    ``queue`` requests wait for each replica, or more than ``high`` of the cache's blocks are held; one fewer
+    where nobody waits and less than ``low`` of them are.
+    """
+
+    min: int | None = None
+    max: int | None = None
+    every_s: float = 15.0
+    cool_down_s: float = 60.0
+    queue: float = 4.0
+    high: float = 0.9
+    low: float = 0.3
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The rule of an object; KvroomError names the key that is wrong."""
+        keys = parse_object(name, value)
+        check_keys(name, keys, tuple(f.name for f in fields(cls)))
+
+        def share(key: str, usual: float) -> float:
+            return check_float(f"{name}.{key}", keys.get(key, usual), low=0, high=1)
+
+        def replicas(key: str) -> int | None:
+            return whole(MAX_REPLICAS)(f"{name}.{key}", keys[key]) if key in keys else None
+
+        rule = cls(
+            min=replicas("min"),
+            max=replicas("max"),
+            every_s=_seconds(name, keys, "every_s", 15.0, low=1e-3),
+            cool_down_s=_seconds(name, keys, "cool_down_s", 60.0),
+            queue=check_float(f"{name}.queue", keys.get("queue", 4.0), low=0, high=1e9),
+            high=share("high", 0.9),
+            low=share("low", 0.3),
+        )
+        if rule.min and rule.max and rule.min > rule.max:
+            raise KvroomError(
+                f"{name}.min", rule.min, f"is more than max, {rule.max}", "Swap them."
+            )
+        if rule.low > rule.high:
+            why = f"is more than high, {rule.high}"
+            raise KvroomError(f"{name}.low", rule.low, why, "Swap them.")
+        return rule
+
+    def to_dict(self) -> dict[str, object]:
+        """The keys that are not as usual."""
+        return _said(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The ``replica`` of that number dies ``s`` seconds after the start."""
+
+    s: float = 0.0
+    replica: int = 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Both keys."""
+        return {"s": self.s, "replica": self.replica}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePlan:
+    """Replicas die ``at`` given times, or on average every ``mtbf_s`` of each one's time; each is down for
+    ``repair_s``."""
+
+    at: tuple[Failure, ...] = ()
+    mtbf_s: float | None = None
+    repair_s: float = 0.0
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The failures of an object; KvroomError names the key that is wrong."""
+        keys = parse_object(name, value)
+        check_keys(name, keys, tuple(f.name for f in fields(cls)))
+        at: list[Failure] = []
+        for n, each in enumerate(parse_list(f"{name}.at", keys["at"]) if "at" in keys else ()):
+            where = f"{name}.at[{n}]"
+            one = parse_object(where, each)
+            check_keys(where, one, ("s", "replica"))
+            replica = check_int(
+                f"{where}.replica", one.get("replica", 0), low=0, high=MAX_REPLICAS * MAX_GPUS
+            )
+            at.append(Failure(s=_seconds(where, one, "s", 0.0), replica=replica))
+        chance = keys.get("mtbf_s")
+        return cls(
+            at=tuple(at),
+            mtbf_s=None if chance is None else _seconds(name, keys, "mtbf_s", 0.0, low=1e-3),
+            repair_s=_seconds(name, keys, "repair_s", 0.0),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """The keys that are not as usual."""
+        return _said(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColdStart:
+    """What a replica that starts waits for: its weights from a tier, and so many ``seconds``."""
+
+    weights_from: str = "nvme"
+    seconds: float = 0.0
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The start of an object; KvroomError names the key that is wrong."""
+        keys = parse_object(name, value)
+        check_keys(name, keys, tuple(f.name for f in fields(cls)))
+        what = "is no tier that holds weights"
+        tier = keys.get("weights_from", "nvme")
+        return cls(
+            weights_from=parse_word(f"{name}.weights_from", tier, COLD_TIERS, what),
+            seconds=check_float(f"{name}.seconds", keys.get("seconds", 0.0), low=0, high=1e6),
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """The keys that are not as usual."""
+        return _said(self)
+
+
+def _pools(name: str, value: object) -> tuple[ReplicaPool, ...]:
+    pools = parse_list(name, value)
+    return tuple(ReplicaPool.parse(f"{name}[{n}]", pool) for n, pool in enumerate(pools))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """Replicas that are not all alike for ever; ``lockstep`` None: it is not asked."""
+
+    pools: tuple[ReplicaPool, ...] | None = None
+    autoscale: Autoscaling | None = None
+    failures: FailurePlan | None = None
+    start: ColdStart | None = None
+    lockstep: bool | None = None
+
+    PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
+        "pools": _pools,
+        "autoscale": Autoscaling.parse,
+        "failures": FailurePlan.parse,
+        "start": ColdStart.parse,
+        "lockstep": parse_flag,
+    }
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The fleet of an object; KvroomError names the key that is wrong."""
+        if isinstance(value, cls):
+            return value
+        fleet = cls(**parse_keys(cls.PARSERS, name, value))  # type: ignore[arg-type]
+        if fleet.lockstep and fleet.failures is not None:
+            why = "is not simulated together with failures of single ranks"
+            raise KvroomError(f"{name}.lockstep", True, why, "Leave one of them out.")
+        if fleet.autoscale is not None and len(fleet.pools or ()) > 1:
+            fix = "Give equal replicas (replicas in place of fleet.pools)."
+            why = "pools cannot be scaled by one rule"
+            raise KvroomError(f"{name}.autoscale", len(fleet.pools or ()), why, fix)
+        return fleet
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Those of its keys that are asked."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
+
+    def to_dict(self) -> dict[str, object]:
+        """The keys that are asked."""
+        return _said(self)
+
+
+def _link_rate(name: str, value: object) -> float:
+    return check_float(name, value, low=1, high=1e18, unit="bytes/s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disaggregation:
+    """Prompts computed in one pool, answers generated in another; ``link_bytes_per_s`` connects a replica's
+    adapters together (None: one network adapter a GPU); ``routing`` spreads over the second pool."""
+
+    prefill: ReplicaPool = ReplicaPool()
+    decode: ReplicaPool = ReplicaPool()
+    link_bytes_per_s: float | None = None
+    latency_s: float = 5e-6
+    layerwise: bool = False
+    routing: Routing = Routing(policy="least-loaded", by="tokens")
+
+    PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
+        "prefill": ReplicaPool.parse,
+        "decode": ReplicaPool.parse,
+        "link_bytes_per_s": _link_rate,
+        "latency_s": lambda name, value: check_float(name, value, low=0, high=1e3),
+        "layerwise": parse_flag,
+        "routing": Routing.parse,
+    }
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The pools of an object; KvroomError names the key that is wrong."""
+        if isinstance(value, cls):
+            return value
+        return cls(**parse_keys(cls.PARSERS, name, value))  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, object]:
+        """Both pools, and the keys that are not as usual."""
+        return {**_said(self), "prefill": self.prefill.to_dict(), "decode": self.decode.to_dict()}
+
+
+def _seconds(
+    name: str, keys: Mapping[str, object], key: str, usual: float, *, low: float = 0.0
+) -> float:
+    return check_float(f"{name}.{key}", keys.get(key, usual), low=low, high=1e9, unit="seconds")

@@ -1,0 +1,46 @@
+"""How a model is laid on cards: the ranks of each kind of parallelism, and how many cards they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvroom.errors import KvroomError
+from kvroom.scenario.values import MAX_GPUS
+from kvroom.units import check_int
+
+LAYOUT_KEYS = ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
+
+
+def filled_layout(keys: Mapping[str, object]) -> dict[str, int]:
+    """``tp`` and ``gpu_count`` of whole numbers some of which are left out.
+
+    ``gpu_count`` is tp × pp × dp and defaults to it; ``tp`` defaults to the cards that the others leave.
+    ``ep`` and ``dcp`` reuse those ranks. KvroomError where they do not agree.
+    """
+
+    def degree(key: str, usual: int = 1) -> int:
+        value = keys.get(key)
+        return value if isinstance(value, int) else usual
+
+    pp, dp = degree("pp"), degree("dp")
+    cards = degree("gpu_count", 0)
+    tp = degree("tp", 0)
+    if not tp:
+        if cards % (pp * dp):
+            why = f"cannot be split by pp {pp} × dp {dp}"
+            raise KvroomError("gpu_count", cards, why, "Change one of them.")
+        tp = cards // (pp * dp) or 1
+    needed = tp * pp * dp
+    if cards and cards != needed:
+        why = f"does not equal tp {tp} × pp {pp} × dp {dp} = {needed}"
+        fix = f"Set gpu_count to {needed}, or leave it out."
+        raise KvroomError("gpu_count", cards, why, fix)
+    check_int("gpu_count", needed, low=1, high=MAX_GPUS)
+    ep, dcp = degree("ep"), degree("dcp")
+    if (tp * dp) % ep:
+        fix = f"Expert ranks reuse those {tp * dp} GPUs."
+        raise KvroomError("ep", ep, f"does not divide tp {tp} × dp {dp}", fix)
+    if tp % dcp:
+        fix = "Decode-context ranks reuse the tensor ranks."
+        raise KvroomError("dcp", dcp, f"does not divide tp {tp}", fix)
+    return {"tp": tp, "gpu_count": needed}

@@ -1,0 +1,142 @@
+"""Who comes: lengths of prompts and answers, how many at once, how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import ClassVar, Self, TypeAlias
+
+from kvroom.errors import KvroomError
+from kvroom.scenario.values import (
+    MAX_REQUESTS,
+    check_keys,
+    parse_flag,
+    parse_json_object,
+    parse_keys,
+    parse_tokens_or_zero,
+    whole,
+)
+from kvroom.units import check_float, parse_tokens
+
+Spec: TypeAlias = str | int | float | None
+"""One value of a SPEC line as it is written: ``1000``, ``lognormal:mean=1000:sigma=0.8``."""
+
+
+def spec_text(name: str, value: object) -> str:
+    """One value of a workload's SPEC as its text: ``1000``, ``fixed:1000``, ``{"fixed": 1000}``.
+
+    An object holds one kind, with its value or an object of its keys.
+    """
+    if isinstance(value, Mapping):
+        if len(value) != 1:
+            fix = 'Write one kind, such as {"lognormal": {"mean": 1000, "sigma": 0.8}}.'
+            raise KvroomError(name, len(value), "kinds are given", fix)
+        kind, inner = next(iter(value.items()))
+        if isinstance(inner, Mapping):
+            return ":".join([str(kind), *(f"{k}={_scalar(name, v)}" for k, v in inner.items())])
+        return f"{kind}:{_scalar(name, inner)}"
+    return _scalar(name, value)
+
+
+def _scalar(name: str, value: object) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise KvroomError(name, value, "is no text or number", "Write it as in a SPEC line.")
+    return repr(value)
+
+
+def _spec(name: str, value: object) -> Spec:
+    text = spec_text(name, value)
+    return value if isinstance(value, int | float) else text
+
+
+def _lengths(name: str, value: object) -> dict[str, object]:
+    """The distributions of prompts and answers: ``{"input": SPEC, "output": SPEC}``."""
+    lengths = parse_json_object(name, value)
+    check_keys(name, lengths, ("input", "output"))
+    for key, spec in lengths.items():
+        spec_text(f"{name}.{key}", spec)
+    return lengths
+
+
+def _rate(name: str, value: object) -> float:
+    return check_float(name, value, low=1e-9, high=1e9, unit="requests per second")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """``static`` is one batch with no arrivals while it runs; otherwise a steady closed loop of
+    ``concurrency`` users (of the whole deployment), or open arrivals at ``requests_per_s``.
+
+    The keys of SPEC_KEYS say the same in the language of ``--workload`` and win; they are written here as
+    they were given, and ``workloads.synthetic`` draws from them. ``lengths`` says ``input`` and
+    ``output`` as one object.
+    """
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    concurrency: int | None = None
+    static: bool = False
+    shared_prefix_tokens: int = 0
+    requests_per_s: float | None = None
+    lengths: dict[str, object] | None = None
+    arrivals: Spec = None
+    input: Spec = None
+    output: Spec = None
+    prefix: Spec = None
+    turns: Spec = None
+    think: Spec = None
+    agent: Spec = None
+    tool: Spec = None
+    result: Spec = None
+    requests: int | None = None
+    seed: int | None = None
+
+    SPEC_KEYS: ClassVar[tuple[str, ...]] = (
+        "arrivals",
+        "input",
+        "output",
+        "prefix",
+        "turns",
+        "think",
+        "agent",
+        "tool",
+        "result",
+        "requests",
+        "seed",
+    )
+    PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
+        "input_tokens": parse_tokens,
+        "output_tokens": parse_tokens,
+        "concurrency": whole(MAX_REQUESTS),
+        "static": parse_flag,
+        "shared_prefix_tokens": parse_tokens_or_zero,
+        "requests_per_s": _rate,
+        "lengths": _lengths,
+        **dict.fromkeys(SPEC_KEYS, _spec),
+        "requests": whole(MAX_REQUESTS),
+        "seed": whole(2**63, low=0),
+    }
+
+    @classmethod
+    def parse(cls, name: str, value: object) -> Self:
+        """The Workload of an object; KvroomError names the key that is wrong."""
+        if isinstance(value, cls):
+            return value
+        keys = parse_keys(cls.PARSERS, name, value)
+        lengths = keys.get("lengths")
+        for key in lengths if isinstance(lengths, dict) else ():
+            if key in keys:
+                why = f"is said twice: {key} and lengths.{key}"
+                raise KvroomError(f"{name}.{key}", keys[key], why, "Leave one of them out.")
+        return cls(**keys)  # type: ignore[arg-type]  # each key has been through its parser
+
+    def to_dict(self) -> dict[str, object]:
+        """Every key, as plain JSON values."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def differences(self) -> dict[str, object]:
+        """Only the keys that differ from the defaults."""
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}

@@ -1,0 +1,308 @@
+"""Engines that are scheduled step by step on a clock of picoseconds: the plain loop.
+
+It serves any ``EngineScheduler``, at the cost of a step a step; ``event_engine.EventEngine`` jumps from event
+to event and gives the same, block for block and picosecond for picosecond.
+
+Data-parallel ranks around shared experts step together: every layer of experts takes tokens of all ranks, so
+no rank is ahead of another, a step lasts as long as its slowest rank takes, and a rank with nothing to do
+runs along. Each rank has requests, blocks and a cache of its own (vLLM and SGLang: data-parallel attention).
+An engine alone is a loop of one rank.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+
+from kvroom.engines.paged.scheduler import Scheduler
+from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput
+from kvroom.kvcache.connector import KVConnector
+from kvroom.kvcache.events import KVEvents
+from kvroom.kvcache.request import PLACE_BITS, PLACES, RequestHashes, ServedRequest
+from kvroom.latency.clock import StepClock
+from kvroom.simulator.decode_run import DecodeRun
+from kvroom.simulator.metrics import Outcome
+from kvroom.simulator.stream import FOREVER, Follow, RequestStream
+
+
+class StepEngine(RequestStream):
+    """One engine or rank, used like ``EventEngine``.
+
+    What has come by the time of a scheduling step is queued before it. Where two steps may be in
+    flight the next is scheduled when the one before starts. ``connector`` and ``events`` (vLLM's scheduler
+    with one group only) as in ``EventEngine``; ``unit`` is how many blocks one name stands for. ``clock`` is
+    that of steps with all their drafts, ``clocks`` those with fewer, by how many. ``loop``: that of the ranks
+    which it steps together with.
+    """
+
+    def __init__(
+        self,
+        scheduler: EngineScheduler,
+        clock: StepClock,
+        outcome: Outcome,
+        *,
+        follow: Follow | None = None,
+        clocks: Mapping[int, StepClock] | None = None,
+        unit: int = 1,
+        connector: KVConnector | None = None,
+        events: KVEvents | None = None,
+        loop: StepLoop | None = None,
+    ) -> None:
+        super().__init__(follow)
+        self.scheduler = scheduler
+        self.clock = clock
+        self.clocks = clocks or {}
+        self.outcome = outcome
+        self.unit = unit
+        self.strict = True
+        self.has_prefills = False
+        self.end = 0
+        self.peak_blocks = 0
+        self.requests: dict[int, ServedRequest] = {}  # by index: those that the scheduler knows
+        self.loading: list[tuple[int, int, ServedRequest]] = []
+        self.loop = loop or StepLoop()
+        self.loop.ranks.append(self)
+        self.decode_runs = False
+        """Whether steps in which all decode are taken as runs."""
+        if isinstance(scheduler, Scheduler):
+            self.loading = scheduler.loading
+            # Where drafts are kept or not, no two steps are alike; what is brought goes step by step.
+            self.decode_runs = scheduler.drafts is None and connector is None and events is None
+            scheduler.connector, scheduler.events = connector, events
+            scheduler.blocks_per_name = unit
+            if events is not None and events.wants_removed:
+                scheduler.cache.pool.on_evicted = self._report_evicted
+
+    def _report_evicted(self, key: int) -> None:
+        """Tell of an evicted block, by its hash among ``RequestHashes``, where a page ends with it."""
+        scheduler = self.scheduler
+        assert isinstance(scheduler, Scheduler)
+        assert scheduler.events is not None
+        if key < 0:
+            scheduler.events.removed((), 1)
+        elif ((key & PLACES) + 1) % self.unit == 0:
+            scheduler.events.removed((key >> PLACE_BITS,), 0)
+
+    @property
+    def wakes_ps(self) -> int:
+        """When it next decides anything; FOREVER where it has nothing to do."""
+        return self.loop.wakes_ps
+
+    @property
+    def running_count(self) -> int:
+        """Requests that hold blocks."""
+        return len(self.requests) - self.scheduler.waiting_count
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests in the queue."""
+        return self.scheduler.waiting_count
+
+    @property
+    def blocks_in_use(self) -> int:
+        """Blocks held by requests."""
+        return self.scheduler.blocks_in_use
+
+    def advance(self, until: int = FOREVER, events: int = FOREVER) -> bool:
+        """Take all scheduling decisions that fall before ``until``, by when later requests may come.
+
+        False where ``events`` steps were not enough.
+        """
+        return self.loop.advance(until, events)
+
+    def enqueue(self, request: ServedRequest) -> None:
+        """Queue ``request``, or drop it."""
+        self.requests[request.index] = request
+        request.hashes = RequestHashes(request, self.unit)
+        if not self.scheduler.add_request(request):
+            self.drop(request)
+
+    def drop(self, request: ServedRequest) -> None:
+        """``request`` can never be served."""
+        del self.requests[request.index]
+        self.outcome.drop(request, self.decide)
+        if self.follow:
+            self.over(request, self.decide)
+
+    def drop_stuck(self) -> None:
+        """Drop whoever keeps the rest waiting though nothing runs."""
+        stuck = self.scheduler.drop_stuck()
+        if stuck is not None:
+            self.drop(stuck)
+
+    # What the loop does with each rank
+
+    def schedule(self) -> SchedulerOutput:
+        """The next step: who is admitted, preempted and dropped in it is reported."""
+        output = self.scheduler.schedule(self.decide)
+        for request, cached, _ in output.admitted:
+            self.outcome.admitted(request, cached)
+        for request in output.preempted:
+            request.num_preemptions += 1
+        self.outcome.preempted += len(output.preempted)
+        for request in output.dropped:
+            self.drop(request)
+        if output.scheduled:
+            self.peak_blocks = max(self.peak_blocks, self.scheduler.blocks_in_use)
+        return output
+
+    def spent_ps(self, output: SchedulerOutput) -> int:
+        """How long a step takes. Whoever decodes costs as much as all that are drafted in it."""
+        drafted = output.drafted
+        clock = self.clock if drafted is None else self.clocks.get(drafted, self.clock)
+        return clock.ps(
+            [
+                (s.request.num_computed_tokens - s.tokens, s.tokens - s.drafts)
+                for s in output.scheduled
+            ]
+        )
+
+    def begin(self, output: SchedulerOutput, start: int, end: int) -> None:
+        """The step runs from ``start`` to ``end``."""
+        self.end = end
+
+    def finish(self, output: SchedulerOutput, end: int) -> None:
+        """Take the output of a step that ended at ``end``."""
+        self.report(output, self.scheduler.update_from_output(output), end)
+
+    def report(self, output: SchedulerOutput, finished: list[ServedRequest], end: int) -> None:
+        """Tell of the tokens of a step, and of the requests that it finished."""
+        gaps: Counter[int] = Counter()
+        for request, _, samples, drafts in output.scheduled:
+            if not samples or request.index not in self.requests:
+                continue
+            if request.first_token_ps < 0:
+                request.first_token_ps = end
+                self.outcome.first(request)
+            else:
+                gaps[end - request.last_token_ps] += 1
+            request.last_token_ps = end
+            if drafts:
+                self.outcome.verified(drafts, request.new_tokens)
+        for gap, count in gaps.items():
+            self.outcome.gaps.add((gap, 0, 1, count, gap))
+        for request in finished:
+            del self.requests[request.index]
+            self.outcome.done(request, end)
+            if self.follow:
+                self.over(request, end)
+
+    def evacuate(self) -> list[ServedRequest]:
+        """As ``EventEngine.evacuate``."""
+        self.loop.land()
+        requests = [*self.requests.values(), *self.take_coming()]
+        for request in requests:
+            request.restart()
+        return requests
+
+
+class StepLoop:
+    """Ranks whose steps begin and end together."""
+
+    def __init__(self) -> None:
+        self.ranks: list[StepEngine] = []
+        self._in_flight: deque[tuple[list[SchedulerOutput], int]] = deque()
+
+    @property
+    def wakes_ps(self) -> int:
+        """When they next decide anything; FOREVER where none has anything to do."""
+        decide = self.ranks[0].decide
+        if self._in_flight or any(rank.requests for rank in self.ranks):
+            return decide
+        return max(decide, min(rank.next_ps for rank in self.ranks))
+
+    def advance(self, until: int, events: int) -> bool:
+        """Take all scheduling decisions that fall before ``until``; False where ``events`` steps were
+        not enough."""
+        ranks, in_flight = self.ranks, self._in_flight
+        first = ranks[0]
+        most = first.scheduler.steps_in_flight
+        while (now := first.decide) < until:
+            if not events:
+                return False
+            events -= 1
+            for rank in ranks:
+                rank.gather(now)
+            if not in_flight and not any(rank.requests for rank in ranks):
+                coming = min(rank.next_ps for rank in ranks)
+                if coming == FOREVER:
+                    return True
+                self._decide(max(first.end, coming))
+                continue
+            if first.decode_runs and len(ranks) == 1 and len(in_flight) == most - 1:
+                events -= self._decode_run(first, until, events)
+                if (now := first.decide) >= until or first.next_ps <= now:
+                    continue
+            outputs = [rank.schedule() for rank in ranks]
+            working = any(output.scheduled for output in outputs)
+            if working:
+                start = max(now, first.end)
+                end = start + max(
+                    rank.spent_ps(output)
+                    for rank, output in zip(ranks, outputs, strict=True)
+                    if output.scheduled
+                )
+                in_flight.append((outputs, end))
+                for rank, output in zip(ranks, outputs, strict=True):
+                    rank.begin(output, start, end)
+            if len(in_flight) == most or (in_flight and not working):
+                self._finish(*in_flight.popleft())
+            elif not working and not any(o.preempted or o.dropped for o in outputs):
+                self._wait_or_drop()
+        return True
+
+    def _finish(self, outputs: list[SchedulerOutput], end: int) -> None:
+        self._decide(max(self.ranks[0].decide, end))
+        for rank, output in zip(self.ranks, outputs, strict=True):
+            rank.finish(output, end)
+
+    def _wait_or_drop(self) -> None:
+        """Nothing runs: what loads is waited for, else whoever keeps the rest waiting is dropped."""
+        for rank in self.ranks:
+            if rank.loading:
+                rank.decide = max(rank.decide, min(rank.loading[0][0], rank.next_ps))
+            else:
+                rank.drop_stuck()
+
+    def _decide(self, time_ps: int) -> None:
+        for rank in self.ranks:
+            rank.decide = time_ps
+
+    def _decode_run(self, engine: StepEngine, until: int, events: int) -> int:
+        """Steps in which all running requests decode, up to the next event; gives how many."""
+        in_flight, scheduler = self._in_flight, engine.scheduler
+        assert isinstance(scheduler, Scheduler)
+        run = DecodeRun.start(scheduler, in_flight[0][0][0] if in_flight else None, engine.clock)
+        if run is None:
+            return 0
+        requests = list(scheduler.running)
+        over = engine.end if in_flight else 0
+        before = requests[0].last_token_ps
+        if any(request.last_token_ps != before for request in requests):
+            return 0
+        most = min(run.most, events)
+        while run.done < most and engine.decide < until and engine.next_ps > engine.decide:
+            spent = run.spent_ps()
+            if not run.step():
+                break
+            engine.end = max(engine.decide, engine.end) + spent
+            if not in_flight:
+                over = engine.end
+            engine.decide = max(engine.decide, over)
+            engine.outcome.gaps.add((over - before, 0, 1, len(requests), over - before))
+            before, over = over, engine.end
+            engine.peak_blocks = max(engine.peak_blocks, scheduler.blocks_in_use)
+        run.settle()
+        if run.done:
+            for request in requests:
+                request.last_token_ps = before
+            if in_flight:
+                in_flight[0] = ([run.last()], engine.end)
+        return run.done
+
+    def land(self) -> None:
+        """Let the steps in flight of one that is alone come to their end."""
+        if len(self.ranks) == 1:
+            while self._in_flight:
+                outputs, end = self._in_flight.popleft()
+                self.ranks[0].finish(outputs[0], end)

@@ -1,0 +1,185 @@
+"""What the page may ask: each path, what its question holds, and the function that answers it.
+
+Nothing here knows HTTP, so that a server and a page without one answer from the same table. A function is
+given the question and a Listener; what it returns is the answer (text is JSON already), and what it says
+through the Listener are lines before it. KvroomError says why there is no answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from kvroom import api
+from kvroom.errors import KvroomError
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec
+from kvroom.units import check_float
+
+MAX_TOGETHER = 16
+MOST_REQUESTS_SAID = 10**9
+
+
+class Gone(Exception):
+    """Raised inside a job whose reader has left."""
+
+
+class Listener(Protocol):
+    """Who reads an answer as it comes."""
+
+    heading: dict[str, Any] | None
+    """Sent before the first line: until then the job may still be refused."""
+
+    def say(self, value: dict[str, Any]) -> None:
+        """Send one line; Gone where nobody reads."""
+
+    def gone(self) -> bool:
+        """Whether nobody reads any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuestion:
+    """One request: its ``body`` (a JSON value, or a file's bytes) and the words of its address."""
+
+    body: Any = None
+    query: Mapping[str, str] = field(default_factory=dict)
+
+    def key(self, path: str) -> str:
+        """The same for the same question, however its keys are ordered."""
+        return json.dumps([path, dict(self.query), self.body], sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyLimit:
+    """What a body may be: its kind, length, the seconds in which it must come; and the words of refusals."""
+
+    bytes: int
+    seconds: float = 10
+    media_type: str = "application/json"
+    what: str = "JSON"
+    field: str = "body"
+    send: str = "Send a Scenario as application/json."
+    shorter: str = "Ask with fewer or smaller questions."
+
+
+QUESTION = BodyLimit(bytes=2**20)
+WITH_TRACE = BodyLimit(bytes=12 * 2**20)
+"""A trace comes in it, in base64."""
+UPLOAD = BodyLimit(
+    bytes=2**25,
+    seconds=60,
+    media_type="application/octet-stream",
+    what="file",
+    field="file",
+    send="Send the file's bytes as application/octet-stream.",
+    shorter="Drop the start of the log, or only the first bytes of a model's file.",
+)
+"""The longest file taken; of a GGUF or safetensors file its first bytes hold the header."""
+
+AnswerFunction = Callable[[PageQuestion, Listener], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """A path and what it answers.
+
+    ``body`` is what comes with it, within ``limit``. ``queue`` says how long it takes: ``none`` (at once),
+    ``quick`` (a Plan), ``long``, ``stream`` (line by line for minutes). ``lines``: its lines are read by
+    ``all``, or by those who ``accept`` them. Of one that is ``kept`` the same question has the same answer;
+    ``ready`` gives what needs no work.
+    """
+
+    path: str
+    answer: AnswerFunction
+    body: Literal["none", "json", "file"] = "json"
+    limit: BodyLimit = QUESTION
+    queue: Literal["none", "quick", "long", "stream"] = "quick"
+    lines: Literal["none", "accept", "all"] = "none"
+    kept: bool = False
+    ready: Callable[[PageQuestion], str | None] = lambda _: None
+
+
+def _tiers(q: PageQuestion, _: Listener) -> Any:
+    """A Scenario's Plan with ``figures.tiers``."""
+    from kvroom.ui.web.sections import tiers
+
+    return tiers.answer(Scenario.from_dict(q.body))
+
+
+def _reality(q: PageQuestion, _: Listener) -> Any:
+    """A Scenario's Plan with ``figures.reality``; ``says`` is what the reader's engine says."""
+    from kvroom.ui.web.sections import reality
+
+    words = q.query.get("says")
+    return reality.answer(Scenario.from_dict(q.body), None if words is None else _requests(words))
+
+
+def _requests(words: str) -> float:
+    try:
+        return check_float("says", float(words), low=0, high=MOST_REQUESTS_SAID)
+    except KvroomError:
+        raise
+    except ValueError:
+        fix = "Write the requests that your engine says it has room for, as 13 or 11.9."
+        raise KvroomError("says", words, "is no number", fix) from None
+
+
+def _levers(q: PageQuestion, listener: Listener) -> Any:
+    """What ``kvroom levers --json`` prints (with ``simulate=1`` what it prints with ``--simulate``), and how
+    many Plans are made until then."""
+    from kvroom.ui.web.sections import levers
+
+    words = q.query.get("together")
+    ids = None if words is None else [x for x in words.split(";") if x]
+    if ids is not None and len(ids) > MAX_TOGETHER:
+        fix = f"Name at most {MAX_TOGETHER}."
+        raise KvroomError("together", len(ids), "is too many levers", fix)
+    if q.query.get("simulate") == "1":
+        return levers.served(q.body, listener=listener)
+    explain = q.query.get("explain") == "1"
+    return levers.answer(q.body, together=ids, listener=listener, explain=explain)
+
+
+def _reconcile(q: PageQuestion, _: Listener) -> Any:
+    """A file beside the question in ``?s=``; what it tells. Nothing of it is kept."""
+    from kvroom.ui.web.sections import dropped
+
+    question = Scenario.from_link(f"#s={q.query.get('s', '')}")
+    return dropped.answer(q.body, question.differences())
+
+
+def _simulate(q: PageQuestion, listener: Listener) -> None:
+    """A simulation, line by line."""
+    from kvroom.ui.web import simulations
+
+    simulations.simulate(q.body, listener)
+
+
+def _reuse(q: PageQuestion, listener: Listener) -> None:
+    """How much of a trace's prefixes could be used again."""
+    from kvroom.ui.web import simulations
+
+    simulations.reuse(q.body, listener)
+
+
+def table() -> tuple[Route, ...]:
+    """Every question that the page may ask; there is no other path."""
+    from kvroom.ui.web.answers import Answers
+
+    plans = Answers()
+    return (
+        Route(path="/api/plan", answer=plans.answer, ready=plans.ready),
+        Route(path="/api/tiers", answer=_tiers, kept=True),
+        Route(path="/api/reality", answer=_reality, kept=True),
+        Route(path="/api/levers", answer=_levers, queue="long", lines="accept", kept=True),
+        Route(path="/api/reconcile", answer=_reconcile, body="file", limit=UPLOAD, queue="long"),
+        Route(
+            path="/api/simulate", answer=_simulate, limit=WITH_TRACE, queue="stream", lines="all"
+        ),
+        Route(path="/api/reuse", answer=_reuse, limit=WITH_TRACE, queue="stream", lines="all"),
+        Route(path="/api/schema", answer=lambda *_: codec.schema(), body="none", queue="none"),
+        Route(path="/api/models", answer=lambda *_: api.models(), body="none", queue="none"),
+        Route(path="/api/gpus", answer=lambda *_: api.gpus(), body="none", queue="none"),
+    )

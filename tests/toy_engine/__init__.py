@@ -1,0 +1,1 @@
+"""A small engine that nobody runs: what it takes to add one."""
