@@ -125,6 +125,10 @@ def section(points: list[Point], lines: dict[Key, Line], of: Callable[[Point], s
     return said
 
 
+def _a(name: str) -> str:
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
 def unseen(points: list[Point], out: dict[str, Residuals]) -> list[str]:
     said = ["| left out | " + " | ".join(METRICS.values()) + " |", "|---|" + "---|" * len(METRICS)]
     for name, residuals in out.items():
@@ -138,7 +142,7 @@ def unseen(points: list[Point], out: dict[str, Residuals]) -> list[str]:
             cells.append(
                 f"{100 * np.median(errors):.1f} %, p90 {100 * np.quantile(errors, 0.9):.0f}"
             )
-        said.append(f"| a {name} | " + " | ".join(cells) + " |")
+        said.append(f"| {_a(name)} | " + " | ".join(cells) + " |")
     return said
 
 

@@ -115,7 +115,8 @@ class Fit:
 
     def linear(self, effects: Any) -> Linear:
         """The residuals and their derivatives by effect, at ``effects``."""
-        keys, r = [], []
+        keys: list[Key] = []
+        r: list[float] = []
         j = np.zeros((len(self.keys), len(self.columns)), np.float32)
         for i, p in enumerate(self.points):
             k, still = self.coefficients(i, effects), p.idle()

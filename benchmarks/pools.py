@@ -108,10 +108,12 @@ def main() -> None:
         for front, burst in product(FRONTS_S, BURSTS):
             logs = []
             for row, w in found:
-                pools, times = w.split.pools, w.split.times  # type: ignore[union-attr]
+                assert w.split is not None and w.split.pools is not None
+                assert w.split.times is not None and w.split.times.ttft_s is not None
+                pools = w.split.pools
                 seen = pools.burst_s(row["concurrency_or_batch"])
                 share = burst / pools.burst if pools.burst else 0.0
-                ttft = times.ttft_s - seen - pools.front_s + front + share * seen
+                ttft = w.split.times.ttft_s - seen - pools.front_s + front + share * seen
                 logs.append(abs(log(ttft * 1e3 / first_ms(row))))
             tried.append((sum(min(x, 2.0) for x in logs) / len(logs), front, burst))
         off_by, front, burst = min(tried)
