@@ -14,6 +14,7 @@ from kvroom.optimize.levers.catalogue import levers_of
 from kvroom.optimize.levers.published import CACHE_QUALITY, LATENCY, WEIGHT_QUALITY
 from kvroom.optimize.levers.rank import changed, levers
 from kvroom.optimize.levers.waterfall import shapley
+from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import work
 from kvroom.planner.verdict import requests_held
 from kvroom.scenario.scenario import Scenario
@@ -53,7 +54,7 @@ def test_the_reference_case(reference):
 
 def test_every_figure_is_that_of_a_plan_of_the_changed_question(reference):
     for p in reference.levers:
-        made = work(Scenario.from_dict({**question().to_dict(), **p.changes}))
+        made = work(Scenario.from_dict({**laid_out(question())[0].to_dict(), **p.changes}))
         held = requests_held(made.deployment, made.answer, made.plan.capacity.ceiling)
         assert p.after.requests == held
         assert p.after.step_s == made.plan.step.seconds
@@ -96,7 +97,7 @@ def test_each_kind_of_lever_is_there():
 def test_experts_and_decode_context_ranks_where_the_model_has_use_for_them():
     dense = {x.id for x in levers_of(work(question()))}
     assert not any(x.startswith(("ep=", "dcp=")) for x in dense)
-    latent = work(Scenario.from_dict({"model": "deepseek-v3", "gpu": "H200-SXM", "gpu_count": 8}))
+    latent = work(Scenario.from_dict({"model": "deepseek-v3", "gpu": "H200-SXM", "tp": 8}))
     assert {"ep=8", "dcp=8"} <= {x.id for x in levers_of(latent)}
 
 

@@ -29,7 +29,8 @@ def refused(**keys):
     ("keys", "layout"),
     [
         ({}, (1, 1, 1, 1)),
-        ({"gpu_count": 8}, (8, 8, 1, 1)),
+        ({"gpu_count": 1}, (1, 1, 1, 1)),
+        ({"gpu_count": 8}, (8, 0, 1, 1)),  # open: the planner chooses
         ({"gpu_count": 8, "pp": 2}, (8, 4, 2, 1)),
         ({"gpu_count": 8, "pp": 2, "dp": 2}, (8, 2, 2, 2)),
         ({"tp": 4, "pp": 2, "dp": 3}, (24, 4, 2, 3)),

@@ -3,7 +3,8 @@
 
 import io
 
-from kvroom.observe.logs.startup import StartupLog, read
+from kvroom.observe.logs.startup import read
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.reconcile import reconcile
 from kvroom.units import GIB, MIB
 

@@ -8,7 +8,8 @@ import random
 
 import pytest
 
-from kvroom.observe.logs.startup import StartupLog, read
+from kvroom.observe.logs.startup import read
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.units import GIB
 
 V0 = """\

@@ -103,59 +103,71 @@ def unknown_notes(engine: str, args: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def layer_numbers(a: Adapters, layer: Layer, layout: Layout) -> int:
+def layer_numbers(adapters: Adapters, layer: Layer, layout: Layout) -> int:
     """Numbers of A and B of one slot for ``layer`` on one tensor rank.
 
     Matrices of one name are one linear layer: one A for each of its slices, B for all rows.
     """
     form = next((k.form for k in layer.stores if isinstance(k, RecurrentState)), "")
     in_slices, conv_slices = SLICES.get(form, (1, 1))
-    made = 0
+    numbers = 0
     seen: set[str] = set()
     for tensor in layer.tensors:
-        if not a.meets(tensor):
+        if not adapters.meets(tensor):
             continue
         rows, columns, count = shape_on_rank(tensor, layout)
         slices = 0 if tensor.name in seen else 1
         if slices and tensor.name.endswith(".in_proj"):
             slices = in_slices
         seen.add(tensor.name)
-        made += count * _numbers(a, tensor.split, slices * columns, rows, layout.tp)
+        numbers += count * _numbers(adapters, tensor.split, slices * columns, rows, layout.tp)
     for kind in layer.stores:
-        if isinstance(kind, ConvState) and form and (a.targets is None or "conv1d" in a.targets):
+        if (
+            isinstance(kind, ConvState)
+            and form
+            and (adapters.targets is None or "conv1d" in adapters.targets)
+        ):
             cut = kind.on_rank(layout.tp)
             width = cut.width if isinstance(cut, ConvState) else kind.width
-            made += _numbers(a, "column", conv_slices * (kind.columns + 1), width, layout.tp)
-    return made
+            numbers += _numbers(
+                adapters, "column", conv_slices * (kind.columns + 1), width, layout.tp
+            )
+    return numbers
 
 
-def _numbers(a: Adapters, split: str, columns: int, rows: int, tp: int) -> int:
+def _numbers(adapters: Adapters, split: str, columns: int, rows: int, tp: int) -> int:
     """A (rank × columns) and B (rows × rank) of one matrix, whole or, ``sharded``, cut."""
-    cut = tp if a.sharded else 1
+    cut = tp if adapters.sharded else 1
     if split in ("column", "kv", "expert"):
-        return ceil_div(a.rank, cut) * columns + rows * a.rank
+        return ceil_div(adapters.rank, cut) * columns + rows * adapters.rank
     if split == "row":
-        return a.rank * columns + ceil_div(rows, cut) * a.rank
-    return a.rank * (columns + rows)
+        return adapters.rank * columns + ceil_div(rows, cut) * adapters.rank
+    return adapters.rank * (columns + rows)
 
 
-def adapters(a: Adapters | None, model: ModelSpec, layout: Layout, ranks: Sequence[Rank]) -> Extras:
+def adapters(
+    adapters: Adapters | None, model: ModelSpec, layout: Layout, ranks: Sequence[Rank]
+) -> Extras:
     """The account of ``a`` on every stage of ``ranks``."""
-    if a is None:
+    if adapters is None:
         return NONE
     layers = list(model.each_layer())
     of_layer = {id(x): 0 for x in layers}
     for layer in {id(x): x for x in layers}.values():
-        of_layer[id(layer)] = layer_numbers(a, layer, layout)
-    made = []
+        of_layer[id(layer)] = layer_numbers(adapters, layer, layout)
+    stages = []
     for rank in ranks:
-        held = sum(of_layer[id(layers[i])] for i in rank.layers)
+        numbers = sum(of_layer[id(layers[i])] for i in rank.layers)
         for place in ("embed_tokens", "lm_head"):
             here = rank.stage == (0 if place == "embed_tokens" else layout.pp - 1)
-            if here and (place in a.targets if a.targets is not None else a.embedding):
-                held += a.rank * (model.vocab_size + model.hidden_size)  # whole on every rank
-        made.append(held * a.slots * a.element_bytes)
-    band = (0.5, 4.0) if a.assumed else (1.0, 1.0)
-    source = "assumed" if a.assumed else "engine rule"
-    part = Extra(name="adapters", stages=tuple(made), source=source, low=band[0], high=band[1])
+            if here and (
+                place in adapters.targets if adapters.targets is not None else adapters.embedding
+            ):
+                numbers += adapters.rank * (
+                    model.vocab_size + model.hidden_size
+                )  # whole on every rank
+        stages.append(numbers * adapters.slots * adapters.element_bytes)
+    band = (0.5, 4.0) if adapters.assumed else (1.0, 1.0)
+    source = "assumed" if adapters.assumed else "engine rule"
+    part = Extra(name="adapters", stages=tuple(stages), source=source, low=band[0], high=band[1])
     return Extras(parts=(part,))

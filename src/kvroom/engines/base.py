@@ -103,6 +103,10 @@ class Engine:
     account_flags: Mapping[str, str] = field(default_factory=dict)
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
+    tensor_parallel: bool = True
+    """Cards share out the matrices of a layer; else each takes layers."""
+    data_parallel_attention: bool = False
+    """Data-parallel ranks share out the experts among them."""
     known_adapters: bool = False
     """What LoRA adapters take beside the weights is known."""
     takes_overrides: bool = False

@@ -19,23 +19,23 @@ def read_dict(text: str) -> dict[str, Any]:
     brace = text.find("{")
     if brace < 0:
         return {}
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for item in _items(text[brace + 1 :], "}"):
         key, colon, value = item.partition(":")
         name = literal(key.strip())
         if colon and isinstance(name, str):
-            found[name] = literal(value.strip())
-    return found
+            entries[name] = literal(value.strip())
+    return entries
 
 
 def read_keywords(text: str) -> dict[str, Any]:
     """The entries of ``key=value, key=value …`` (up to a closing bracket, if there is one)."""
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for item in _items(text, ")"):
         key, equals, value = item.partition("=")
         if equals and key.strip().isidentifier():
-            found[key.strip()] = literal(value.strip())
-    return found
+            entries[key.strip()] = literal(value.strip())
+    return entries
 
 
 def literal(text: str) -> Any:

@@ -93,8 +93,8 @@ def shape(
     read: Callable[[Record, re.Match[str]], None] | None = None,
 ) -> Shape:
     """A Shape from a pattern with ``{names}`` in it (default: the needle itself)."""
-    made = _NAME.sub(lambda m: f"(?P<{m[1]}>{_kind(m[1])[0]})", pattern or re.escape(needle))
-    return Shape(needle, re.compile(made), opens, read)
+    regex = _NAME.sub(lambda m: f"(?P<{m[1]}>{_kind(m[1])[0]})", pattern or re.escape(needle))
+    return Shape(needle, re.compile(regex), opens, read)
 
 
 @dataclass(slots=True)
@@ -143,9 +143,9 @@ class Record:
 
     def part(self, name: str, holder: str, value: int | None) -> None:
         """A figure of one device or pool; said again it replaces the older value."""
-        held = self.parts.setdefault(name, {})
-        if value is not None and (holder in held or len(held) < 1000):
-            held[holder] = value
+        holders = self.parts.setdefault(name, {})
+        if value is not None and (holder in holders or len(holders) < 1000):
+            holders[holder] = value
 
     def refuse(self, text: str) -> None:
         """A sentence with which the engine refused to start."""
@@ -165,14 +165,14 @@ class Record:
         return self.figures[name].last if name in self.figures else None
 
 
-def take(record: Record, found: re.Match[str], of: Shape) -> None:
+def take(record: Record, match: re.Match[str], of: Shape) -> None:
     """Read what a line's match says into ``record``."""
     record.lines += 1
-    for kind, rank in _RANK.findall(found.string[:120]):
+    for kind, rank in _RANK.findall(match.string[:120]):
         record.ranks[kind] = max(record.ranks.get(kind, 0), int(rank[:4]))
     if of.read is not None:
-        of.read(record, found)
+        of.read(record, match)
         return
-    for name, text in found.groupdict().items():
+    for name, text in match.groupdict().items():
         if text is not None:
             record.add(name, _kind(name)[1](text))

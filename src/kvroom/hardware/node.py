@@ -17,6 +17,8 @@ from kvroom.hardware.device import Device, Link, Source, Tier
 from kvroom.units import check_int
 
 MAX_DEVICES = 1_000_000
+CARDS_A_MACHINE = 8
+"""Of one server, as HGX and OAM boards carry them."""
 
 HOST = Tier(
     name="host",

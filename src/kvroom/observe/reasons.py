@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kvroom.answer.plan import Account
 from kvroom.engines.log_reader import PrintedStart
 from kvroom.engines.registry import engine_of
-from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.planner.plan import Workings
 from kvroom.units import MIB, show_gib
 

@@ -19,7 +19,7 @@ from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
 from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
-from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario

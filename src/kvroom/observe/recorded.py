@@ -15,7 +15,7 @@ from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.observe import prometheus
 from kvroom.observe.endpoint import MOST_BYTES
-from kvroom.observe.logs.startup import StartupLog
+from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.recording import FORMAT, KEY, Recording, cache_of, concurrency_of
 
 

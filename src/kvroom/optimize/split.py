@@ -13,6 +13,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.optimize.cliff import figures
+from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import work
 from kvroom.planner.pools import pools_of
 from kvroom.planner.simulate import Objective, serve
@@ -154,6 +155,7 @@ def splits(
     pairs = [pair for pair in pairs if pair[1] >= 1]
     if len(pairs) > MOST:
         pairs = [pairs[i * (len(pairs) - 1) // (MOST - 1)] for i in range(MOST)]
+    scenario, _ = laid_out(scenario)
     hunt = _Hunt(scenario, pools, source, slo, watch)
     together = hunt.together(total)
     tried = [hunt.split(n, m, n * prefill.gpu_count + m * decode.gpu_count) for n, m in pairs]

@@ -14,6 +14,7 @@ from typing import Any
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.latency.traffic import smallest
+from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import check_int, parse_tokens
@@ -112,6 +113,8 @@ def curve(scenario: Scenario, text: str) -> Curve:
 
 def sweep(scenario: Scenario, key: str, values: Sequence[int | str]) -> tuple[CurvePoint, ...]:
     """A Plan for each value of ``key``, and one more at the crossover where it lies between two."""
+    if key not in ("gpu", "tp"):
+        scenario, _ = laid_out(scenario)
     turn = _turn(scenario, key, values)
     if isinstance(turn, int) and turn not in values:
         values = sorted({*(v for v in values if isinstance(v, int)), turn})

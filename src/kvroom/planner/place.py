@@ -14,6 +14,7 @@ from kvroom.engines.flags import fraction
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
+from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
 from kvroom.memo import Kept
 from kvroom.models import quantization as quantisation
@@ -36,13 +37,19 @@ ASSUMED_CONTEXT = 8192
 _WEIGHTS: Kept[WeightMap] = Kept(64)
 
 
-def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
-    """The Deployment that a Scenario describes, and the warnings that came up on the way."""
+def subject(scenario: Scenario, *, paths: bool = True) -> tuple[ModelSpec, Device]:
+    """The model as its engine serves it, and the card."""
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    engine = engine_of(scenario.engine)
+    model = overrides.model_of(scenario.model, engine, scenario.engine_args, paths=paths)
+    return engine.as_served(model), device
+
+
+def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
+    """The Deployment that a Scenario with a layout describes, and the warnings that came up on the way."""
     engine, flags = engine_of(scenario.engine), scenario.engine_args
-    model = overrides.model_of(scenario.model, engine, flags, paths=paths)
-    model = engine.as_served(model)
+    model, device = subject(scenario, paths=paths)
     scenario, notes = engine.prepare(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     on_host = overrides.host_weight_bytes(engine, flags)

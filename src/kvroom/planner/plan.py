@@ -36,6 +36,7 @@ from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
+from kvroom.planner.layout import laid_out
 from kvroom.planner.place import deploy
 from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
@@ -144,6 +145,12 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
 
 def work(scenario: Scenario, *, paths: bool = True) -> Workings:
     """``plan`` with its intermediate objects."""
+    scenario, chosen = laid_out(scenario, paths=paths)
+    made = _work(scenario, paths=paths)
+    return replace(made, plan=replace(made.plan, warnings=(*chosen, *made.plan.warnings)))
+
+
+def _work(scenario: Scenario, *, paths: bool) -> Workings:
     if scenario.disaggregation is not None:
         return _divided(scenario, scenario.disaggregation, paths=paths)
     asked = check_fleet(scenario)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from kvroom.errors import KvroomError
+from kvroom.planner.layout import laid_out
 from kvroom.scenario.cluster import ReplicaPool
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.replicas import Autoscale, Failures, seconds_ps
@@ -37,7 +38,8 @@ def pools_of(scenario: Scenario) -> list[tuple[str, Scenario, int]]:
     pools = []
     for field, pool in named:
         with within(field):
-            pools.append((field, scenario.of_pool(pool), pool.count))
+            own, _ = laid_out(scenario.of_pool(pool))
+            pools.append((field, own, pool.count))
     return pools
 
 

@@ -15,7 +15,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
     # flag, scenario key, what it takes, help
     ("--gpu", "gpu", "NAME[:COUNT]", "Card, machine file, or inline {…}; with how many."),
     ("--gpu-count", "gpu_count", NUMBER, "How many GPUs (must equal tp × pp × dp)."),
-    ("--tp", "tp", NUMBER, "Tensor-parallel ranks (default: all that pp and dp leave)."),
+    (
+        "--tp",
+        "tp",
+        NUMBER,
+        "Tensor-parallel ranks (default: what pp and dp leave; with only a count, chosen).",
+    ),
     ("--pp", "pp", NUMBER, "Pipeline stages."),
     ("--dp", "dp", NUMBER, "Data-parallel replicas."),
     ("--ep", "ep", NUMBER, "Expert-parallel ranks, reusing tp × dp."),
@@ -88,8 +93,8 @@ def command(scenario: Scenario) -> str:
     for key in ("workload", "engine_args", "gpu_count"):
         keys.pop(key, None)
     workload = scenario.workload.differences() if scenario.workload else {}
-    if scenario.tp * scenario.pp * scenario.dp == scenario.gpu_count and keys.get("tp"):
-        del keys["tp"]  # what is left of the count
+    if keys.get("tp") and {"pp", "dp", "ep", "dcp"} & set(keys):
+        del keys["tp"]  # what the others leave of the count
     if workload.get("concurrency") == scenario.concurrency:
         workload.pop("concurrency", None)
         users = bool(workload)

@@ -8,13 +8,17 @@ from kvroom.errors import KvroomError
 from kvroom.scenario.values import MAX_GPUS
 from kvroom.units import check_int
 
-LAYOUT_KEYS = ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
+DEGREES = ("tp", "pp", "dp", "ep", "dcp")
+LAYOUT_KEYS = ("gpu_count", *DEGREES)
+OPEN = 0
+"""Tensor ranks of a question that states only a number of cards: the planner lays the model out."""
 
 
 def filled_layout(keys: Mapping[str, object]) -> dict[str, int]:
     """``tp`` and ``gpu_count`` of whole numbers some of which are left out.
 
-    ``gpu_count`` is tp × pp × dp and defaults to it; ``tp`` defaults to the cards that the others leave.
+    Several cards and no degree leave the layout open. ``gpu_count`` is tp × pp × dp and defaults to it;
+    ``tp`` defaults to the cards that the others leave.
     ``ep`` and ``dcp`` reuse those ranks. KvroomError where they do not agree.
     """
 
@@ -25,6 +29,9 @@ def filled_layout(keys: Mapping[str, object]) -> dict[str, int]:
     pp, dp = degree("pp"), degree("dp")
     cards = degree("gpu_count", 0)
     tp = degree("tp", 0)
+    if cards > 1 and not any(keys.get(k) for k in DEGREES):
+        check_int("gpu_count", cards, low=1, high=MAX_GPUS)
+        return {"tp": OPEN, "gpu_count": cards}
     if not tp:
         if cards % (pp * dp):
             why = f"cannot be split by pp {pp} × dp {dp}"

@@ -15,7 +15,7 @@ from typing import ClassVar
 from kvroom.errors import KvroomError, did_you_mean, shortened
 from kvroom.scenario.cluster import Disaggregation, Fleet, ReplicaPool, Routing
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
-from kvroom.scenario.layout import LAYOUT_KEYS, filled_layout
+from kvroom.scenario.layout import DEGREES, LAYOUT_KEYS, OPEN, filled_layout
 from kvroom.scenario.link import PAGE_ADDRESS, keys_of_link, link_of
 from kvroom.scenario.offload import OffloadTier, parse_tiers
 from kvroom.scenario.speculation import SpeculativeDecoding
@@ -78,8 +78,9 @@ class Scenario:
     """One question: a model on hardware, laid out and served so, at a length, for so many.
 
     Build it with ``Scenario.from_dict`` (``kvroom.plan`` does), which checks and fills in:
-    ``gpu_count`` and the layout must agree; where ``tp`` is left out it takes the cards that pipeline
-    and data parallelism leave.
+    ``gpu_count`` and the layout must agree; where ``tp`` alone is left out it takes the cards that pipeline
+    and data parallelism leave. Where only ``gpu_count`` is said the layout is open (``tp`` is 0 here, null
+    in JSON) until ``planner.layout`` chooses one.
     """
 
     model: str | dict[str, object]
@@ -175,6 +176,11 @@ class Scenario:
             fix = "Say how many replicas each pool has: fleet.pools[0].count."
             raise KvroomError(*many, fix)
 
+    @property
+    def layout_open(self) -> bool:
+        """Whether the layout is still to be chosen."""
+        return self.tp == OPEN
+
     def of_pool(self, pool: ReplicaPool) -> Scenario:
         """The Scenario of one replica of ``pool``."""
         keys = self.to_dict()
@@ -188,7 +194,8 @@ class Scenario:
 
     def to_dict(self) -> dict[str, object]:
         """Every key, as plain JSON values; ``from_dict`` takes it back to an equal Scenario."""
-        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        keys = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        return keys | dict.fromkeys(DEGREES if self.layout_open else ())
 
     def differences(self) -> dict[str, object]:
         """Only the keys that differ from the defaults (``model`` and ``gpu`` always)."""
@@ -200,6 +207,8 @@ class Scenario:
                 keys[f.name] = value.differences()
             elif f.name in ("model", "gpu") or value != getattr(usual, f.name):
                 keys[f.name] = _plain(value)
+        if self.layout_open:
+            del keys["tp"]
         return keys
 
     def link(self, base: str = PAGE_ADDRESS) -> str:

@@ -24,8 +24,6 @@ from kvroom.simulator.tier_store import Store
 from kvroom.simulator.transfer_queue import WRITE, TransferQueue
 from kvroom.units import show_gib, show_rate, show_seconds
 
-GPUS_A_MACHINE = 8
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockBytes:

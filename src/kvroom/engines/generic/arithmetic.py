@@ -9,24 +9,29 @@ from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context, room
 
 
-def ceiling(d: Deployment) -> EngineAnswer:
+def ceiling(deployment: Deployment) -> EngineAnswer:
     """Every byte of the card's catalogue size that is not weights is cache."""
-    gpu = d.known_bytes.get("visible", d.device.catalogue_bytes)
-    rank = binding_rank(d, gpu)
-    weights = d.known_bytes.get("weights", rank.weight_bytes)
-    left = gpu - weights - d.extras.loaded_bytes(rank.stage)
+    gpu = deployment.known_bytes.get("visible", deployment.device.catalogue_bytes)
+    rank = binding_rank(deployment, gpu)
+    weights = deployment.known_bytes.get("weights", rank.weight_bytes)
+    left = gpu - weights - deployment.extras.loaded_bytes(rank.stage)
     cache = max(0, left)
-    exact = room(d, rank, gpu)
-    starts = left >= d.request_bytes(rank)
+    exact = room(deployment, rank, gpu)
+    starts = left >= deployment.request_bytes(rank)
     lengths = longest_context(
-        d.ranks, [max(0, gpu - d.loaded_bytes(r)) for r in d.ranks], d.kv, d.encoder_tokens
+        deployment.ranks,
+        [max(0, gpu - deployment.loaded_bytes(r)) for r in deployment.ranks],
+        deployment.kv,
+        deployment.encoder_tokens,
     )
     return EngineAnswer(
         rank=rank,
         gpu_bytes=gpu,
         accounts=(
-            account("weights", weights, "measured" if "weights" in d.known_bytes else "config"),
-            *d.extras.accounts(rank.stage),
+            account(
+                "weights", weights, "measured" if "weights" in deployment.known_bytes else "config"
+            ),
+            *deployment.extras.accounts(rank.stage),
             account("activations", 0, "assumed"),
             account("runtime", 0, "assumed"),
             account("graphs", 0, "assumed"),
@@ -35,7 +40,7 @@ def ceiling(d: Deployment) -> EngineAnswer:
         ),
         kv_bytes=cache,
         capacity=EngineCapacity(
-            kv_tokens=int(exact * d.context_tokens) if exact is not None else None,
+            kv_tokens=int(exact * deployment.context_tokens) if exact is not None else None,
             max_concurrency=float(exact) if exact is not None else None,
             max_context_tokens=lengths,
         ),
@@ -84,4 +89,10 @@ class Arithmetic(Engine):
         return ceiling(deployment)
 
 
-ARITHMETIC = Arithmetic(name="arithmetic", label="any engine", ceiling=True, support=SUPPORT)
+ARITHMETIC = Arithmetic(
+    name="arithmetic",
+    label="any engine",
+    ceiling=True,
+    support=SUPPORT,
+    data_parallel_attention=True,
+)

@@ -7,14 +7,10 @@ widest layer). Bands cover the compute buffers of public logs with one device.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kvroom.engines.llama_cpp.cells import Context
+from kvroom.engines.llama_cpp.context import Context
+from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.units import MIB
-
-if TYPE_CHECKING:
-    from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 
 Band = tuple[int, int, int]
 """(estimate, low, high) in bytes."""
@@ -24,14 +20,14 @@ DRIVER: Band = (300 * MIB, 150 * MIB, 500 * MIB)
 NONE: Band = (0, 0, 0)
 
 
-def compute_band(s: LlamaCppSetup, model: ModelSpec, c: Context, output: bool) -> Band:
+def compute_band(setup: LlamaCppSetup, model: ModelSpec, context: Context, output: bool) -> Band:
     """The compute buffer of a device that holds layers and, with ``output``, the output projection."""
-    tokens = min(s.flags.ubatch, c.tokens)
+    tokens = min(setup.flags.ubatch, context.tokens)
     hidden = tokens * model.hidden_size * 4
-    mask = c.cells * tokens * (2 if s.flash else 4)
-    scores = 0 if s.flash else c.cells * tokens * model.q_heads * 4
+    mask = context.cells * tokens * (2 if setup.flash else 4)
+    scores = 0 if setup.flash else context.cells * tokens * model.q_heads * 4
     wide = widest(model) * tokens * 4
-    few = tokens if s.rules.outputs == "batch" else min(c.slots, tokens)
+    few = tokens if setup.rules.outputs == "batch" else min(context.slots, tokens)
     row = model.vocab_size * 4 if output else 0
 
     def buffer(rows: int) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.base import EngineAnswer, account
 from kvroom.engines.llama_cpp import ollama
-from kvroom.engines.llama_cpp.cells import Context, is_windowed, padded, state_bytes, window_cells
+from kvroom.engines.llama_cpp.cells import is_windowed, state_bytes, window_cells
+from kvroom.engines.llama_cpp.context import Context, padded
 from kvroom.engines.llama_cpp.flags import ALL, TYPES
 from kvroom.engines.llama_cpp.placement import HOST, DeviceBytes, Placement, ReplicaGpus, most, runs
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup, is_cpu, setup

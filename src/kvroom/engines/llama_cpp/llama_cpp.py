@@ -40,6 +40,7 @@ class LlamaCpp(Engine):
 
 
 LLAMA_CPP = LlamaCpp(
+    tensor_parallel=False,
     name="llama.cpp",
     label="llama.cpp",
     support=SUPPORT,
@@ -56,6 +57,7 @@ LLAMA_CPP = LlamaCpp(
     },
 )
 IK_LLAMA_CPP = LlamaCpp(
+    tensor_parallel=False,
     name="ik_llama.cpp",
     label="ik_llama.cpp",
     support=BUILT_ON,
@@ -64,6 +66,7 @@ IK_LLAMA_CPP = LlamaCpp(
     log=LOG,
 )
 OLLAMA = LlamaCpp(
+    tensor_parallel=False,
     name="ollama",
     label="Ollama",
     support=BUILT_ON,

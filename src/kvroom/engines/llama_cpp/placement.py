@@ -12,7 +12,8 @@ from functools import cached_property
 from itertools import accumulate
 
 from kvroom.engines.llama_cpp.buffers import DRIVER, NONE, Band, compute_band
-from kvroom.engines.llama_cpp.cells import Context, is_windowed, layer_cache_bytes, store_bytes
+from kvroom.engines.llama_cpp.cells import is_windowed, layer_cache_bytes, store_bytes
+from kvroom.engines.llama_cpp.context import Context
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import longest_fit
@@ -101,7 +102,7 @@ class ReplicaGpus:
         """The layers whose experts are asked to stay in host memory."""
         return frozenset(range(min(self.s.flags.host_experts, self.layers)))
 
-    def packed(self, c: Context, host_experts: frozenset[int]) -> Placement:
+    def packed(self, context: Context, host_experts: frozenset[int]) -> Placement:
         """Layers filled in from the back, the last GPU first, each as far as it has room."""
         places = [HOST] * (self.layers + 1)
         at = self.layers
@@ -110,7 +111,7 @@ class ReplicaGpus:
             def holds(n: int, gpu: int = gpu, at: int = at) -> bool:
                 trial = [*places]
                 trial[at + 1 - n : at + 1] = [gpu] * n
-                load = self.loads(Placement(tuple(trial), host_experts), c)[gpu]
+                load = self.loads(Placement(tuple(trial), host_experts), context)[gpu]
                 return self.room(gpu, load) >= 0
 
             n = longest_fit(holds, at + 1)
@@ -124,28 +125,28 @@ class ReplicaGpus:
 
     # What lies there
 
-    def loads(self, p: Placement, c: Context) -> list[DeviceBytes]:
+    def loads(self, p: Placement, context: Context) -> list[DeviceBytes]:
         """What each GPU holds, in order."""
-        pieces, s = self.d.weights.pieces, self.s
-        cache = self.cache(c)
+        pieces, setup = self.d.weights.pieces, self.s
+        cache = self.cache(context)
         weights, stored = [0] * self.gpus, [0] * self.gpus
         for i, gpu in enumerate(p.places[:-1]):
             if gpu != HOST:
                 weights[gpu] += pieces.layers[i] - (pieces.experts[i] if i in p.host_experts else 0)
-                if s.flags.kv_on_gpu:
+                if setup.flags.kv_on_gpu:
                     stored[gpu] += cache[i]
         if p.places[-1] != HOST:
             weights[p.places[-1]] += pieces.head
-        if s.flags.split_mode in ("row", "tensor"):
+        if setup.flags.split_mode in ("row", "tensor"):
             weights = self._shared_out(sum(weights))
-            if s.flags.split_mode == "tensor":
+            if setup.flags.split_mode == "tensor":
                 stored = self._shared_out(sum(stored))
             else:
-                first = min(s.flags.main_gpu, self.gpus - 1)
+                first = min(setup.flags.main_gpu, self.gpus - 1)
                 stored = [sum(stored) if g == first else 0 for g in range(self.gpus)]
-        if s.flags.towers and p.on_gpu:
+        if setup.flags.towers and p.on_gpu:
             weights[self.used_gpus[0]] += pieces.beside
-        if s.cpu:
+        if setup.cpu:
             weights[0] += pieces.table
         known = self.d.known_bytes
         if "weights" in known:
@@ -153,13 +154,15 @@ class ReplicaGpus:
         made: list[DeviceBytes] = []
         for gpu in range(self.gpus):
             busy = bool(weights[gpu] or stored[gpu])
-            compute = compute_band(self.s, self.d.model, c, p.places[-1] == gpu) if busy else NONE
-            driver = NONE if s.cpu or not busy else DRIVER
+            compute = (
+                compute_band(self.s, self.d.model, context, p.places[-1] == gpu) if busy else NONE
+            )
+            driver = NONE if setup.cpu or not busy else DRIVER
             if busy and "activations" in known:
                 compute = (known["activations"],) * 3
             if busy and "runtime" in known:
                 driver = (known["runtime"],) * 3
-            draft = self.draft_bytes(c) if gpu == self.used_gpus[-1] else 0
+            draft = self.draft_bytes(context) if gpu == self.used_gpus[-1] else 0
             made.append(DeviceBytes(weights[gpu], stored[gpu], compute, driver, draft))
         return made
 
@@ -169,15 +172,17 @@ class ReplicaGpus:
             shares = [1.0] * self.gpus
         return [round(size * x / sum(shares)) for x in shares]
 
-    def cache(self, c: Context) -> tuple[int, ...]:
+    def cache(self, context: Context) -> tuple[int, ...]:
         """Cache bytes of every layer."""
-        return layer_cache_bytes(self.s, self.d.model, c)
+        return layer_cache_bytes(self.s, self.d.model, context)
 
-    def draft_bytes(self, c: Context) -> int:
+    def draft_bytes(self, context: Context) -> int:
         """A draft's weights, and its cache in a context like the model's own; on the last GPU."""
         extras = self.d.extras
         stores = (k for layer in extras.draft_layers for k in layer.stores)
-        cache = sum(store_bytes(self.s, k, c, windowed=is_windowed(self.d.model)) for k in stores)
+        cache = sum(
+            store_bytes(self.s, k, context, windowed=is_windowed(self.d.model)) for k in stores
+        )
         return cache + extras.loaded_bytes(self.d.layout.pp - 1)
 
     # Whether it fits
@@ -188,31 +193,31 @@ class ReplicaGpus:
             return self.free_bytes
         return self.free_bytes - self.s.margin(gpu) - load.total(end)
 
-    def fits(self, p: Placement, c: Context, end: int = 0) -> bool:
+    def fits(self, p: Placement, context: Context, end: int = 0) -> bool:
         """Whether every GPU has room for what lies on it."""
-        return all(self.room(g, load, end) >= 0 for g, load in enumerate(self.loads(p, c)))
+        return all(self.room(g, load, end) >= 0 for g, load in enumerate(self.loads(p, context)))
 
     # What --fit does
 
-    def fitted(self, c: Context) -> Placement:
+    def fitted(self, context: Context) -> Placement:
         """Layers and experts moved to host memory until the rest fits: whole layers of a dense model,
         the experts of the last layers first where there are experts."""
         whole = self.split(self.layers + 1)
-        if self.fits(whole, c):
+        if self.fits(whole, context):
             return whole
         pieces = self.d.weights.pieces
         routed = frozenset(i for i, size in enumerate(pieces.experts) if size)
         if not routed:
-            return self.packed(c, frozenset())
-        for dense in (replace(whole, host_experts=routed), self.packed(c, routed)):
-            if dense.on_gpu == self.layers + 1 and self.fits(dense, c):
-                return self._with_experts(dense, c)
-        return self.packed(c, routed)
+            return self.packed(context, frozenset())
+        for dense in (replace(whole, host_experts=routed), self.packed(context, routed)):
+            if dense.on_gpu == self.layers + 1 and self.fits(dense, context):
+                return self._with_experts(dense, context)
+        return self.packed(context, routed)
 
-    def _with_experts(self, dense: Placement, c: Context) -> Placement:
+    def _with_experts(self, dense: Placement, context: Context) -> Placement:
         """Experts brought back, GPU by GPU from the front, as far as there is room."""
         experts = self.d.weights.pieces.experts
-        left = [self.room(g, load) for g, load in enumerate(self.loads(dense, c))]
+        left = [self.room(g, load) for g, load in enumerate(self.loads(dense, context))]
         host = set(dense.host_experts)
         for i, gpu in enumerate(dense.places[:-1]):
             if i in host and experts[i] <= left[gpu]:
@@ -235,9 +240,9 @@ class ReplicaGpus:
         step = 256 * self.s.context(slots, total).streams
         return max(least, (total - cut) // step * step)
 
-    def _short(self, p: Placement, c: Context) -> int:
+    def _short(self, p: Placement, context: Context) -> int:
         """Bytes that the fullest GPU lacks."""
-        return -min(self.room(g, load) for g, load in enumerate(self.loads(p, c)))
+        return -min(self.room(g, load) for g, load in enumerate(self.loads(p, context)))
 
 
 def most(holds: Callable[[int], bool], limit: int) -> int:

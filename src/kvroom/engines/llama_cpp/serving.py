@@ -11,19 +11,19 @@ from kvroom.sharding.deployment import Deployment
 BATCH_TOKENS = 2048
 
 
-def serving_rules(d: Deployment, capacity: EngineCapacity) -> ServingRules:
+def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
     """Its slots and their cells."""
     e, args = (
-        paged_rules(d, capacity).setup,
-        {plain_name(key): value for key, value in d.args.items()},
+        paged_rules(deployment, capacity).setup,
+        {plain_name(key): value for key, value in deployment.args.items()},
     )
     size = e.groups[0].block_size
     longest = capacity.max_context_tokens
-    s = SlotSettings(
+    setup = SlotSettings(
         slots=e.config.max_num_seqs,
         tokens=(e.num_gpu_blocks - 1) * size,
-        context_tokens=min(d.context_tokens, longest or d.context_tokens),
+        context_tokens=min(deployment.context_tokens, longest or deployment.context_tokens),
         batch_tokens=number_flag(args, "batch_size") or BATCH_TOKENS,
         stretch=size,
     )
-    return ServingRules(setup=e, own=lambda drafts: SlotScheduler(s, drafts))
+    return ServingRules(setup=e, own=lambda drafts: SlotScheduler(setup, drafts))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from kvroom.engines.llama_cpp import ollama
-from kvroom.engines.llama_cpp.cells import Context, context_of
+from kvroom.engines.llama_cpp.context import Context, context_of
 from kvroom.engines.llama_cpp.flags import LlamaCppFlags, read_flags
 from kvroom.engines.llama_cpp.versions import IK, BuildRules, parse_build, rules_of
 from kvroom.errors import KvroomError
@@ -169,7 +169,7 @@ def prepare(
     There are no tensor, expert or context ranks: each GPU of a replica takes a share of the layers.
     """
     gpus = scenario.tp * scenario.pp
-    s, _ = setup(
+    settled, _ = setup(
         scenario.engine,
         scenario.engine_version,
         scenario.engine_args,
@@ -193,14 +193,18 @@ def prepare(
     if scenario.ep > 1 or scenario.dcp > 1:
         notes.append(f"{scenario.engine} has no expert or context ranks: ep and dcp are left out")
     tokens = scenario.context_tokens
-    if tokens is None and s.total:
-        tokens = s.context(s.slots or 1, s.total).limit
+    if tokens is None and settled.total:
+        tokens = settled.context(settled.slots or 1, settled.total).limit
     if tokens is None and scenario.engine == "ollama":
         release, _, _ = ollama.release_of(scenario.engine_version)
         overhead = ollama.read_options(scenario.engine_args, model).overhead_bytes
         tokens = ollama.default_context(release, model, device.engine_bytes, gpus, overhead)
         notes.append(f"num_ctx {tokens:,}: Ollama's default for these GPUs")
-    name = s.key.name if s.key == s.value else f"{s.key.name}/{s.value.name}"
+    name = (
+        settled.key.name
+        if settled.key == settled.value
+        else f"{settled.key.name}/{settled.value.name}"
+    )
     changed = replace(
         scenario,
         tp=1,

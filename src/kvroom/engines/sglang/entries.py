@@ -46,29 +46,29 @@ class Entries:
     window_tokens: int = 0
 
 
-def entries_of(s: SglangArgs, layers: Sequence[Layer]) -> Entries:
+def entries_of(args: SglangArgs, layers: Sequence[Layer]) -> Entries:
     """The Entries of ``layers`` on one rank."""
     full = window = full_layers = window_layers = index = reach = 0
-    plain = _plain_attention(s)
+    plain = _plain_attention(args)
     for layer in layers:
         for kind in layer.stores:
             headed = attention_of(kind)
-            if isinstance(headed, SlidingWindow | ChunkedAttention) and s.windows:
-                window += _headed(s, headed)
+            if isinstance(headed, SlidingWindow | ChunkedAttention) and args.windows:
+                window += _headed(args, headed)
                 window_layers += 1
-                reach = max(reach, _reach(s, headed))
+                reach = max(reach, _reach(args, headed))
             elif headed is not None:
                 near = isinstance(headed, SlidingWindow | ChunkedAttention)
-                full += _headed(s, plain if near and plain is not None else headed)
+                full += _headed(args, plain if near and plain is not None else headed)
                 full_layers += 1
             elif isinstance(kind, Latent):
-                full += _latent(s, kind)
+                full += _latent(args, kind)
                 full_layers += 1
             elif isinstance(kind, Indexer):
-                index += _index(s, kind)
-    if s.traits.sparse and s.rules.sparse_index and not s.rules.sparse_shared:
-        index = full_layers * _index_width(s)
-    drafts, window_drafts = _drafts(s, full, full_layers, window, window_layers)
+                index += _index(args, kind)
+    if args.traits.sparse and args.rules.sparse_index and not args.rules.sparse_shared:
+        index = full_layers * _index_width(args)
+    drafts, window_drafts = _drafts(args, full, full_layers, window, window_layers)
     return Entries(
         full=full + index,
         window=window,
@@ -80,49 +80,51 @@ def entries_of(s: SglangArgs, layers: Sequence[Layer]) -> Entries:
     )
 
 
-def _plain_attention(s: SglangArgs) -> FullAttention | None:
+def _plain_attention(args: SglangArgs) -> FullAttention | None:
     """The geometry that one pool for all layers takes for each of them: the full layers'."""
-    return next((k for k, _ in s.d.model.stores if isinstance(k, FullAttention)), None)
+    return next((k for k, _ in args.d.model.stores if isinstance(k, FullAttention)), None)
 
 
-def _headed(s: SglangArgs, kind: HeadedAttention) -> int:
-    heads = max(1, kind.kv_heads // s.attention_tp)
-    values = kind.v_dim if s.rules.value_width else kind.k_dim
-    return s.kv.bytes_for(kind.k_dim, heads) + s.kv.bytes_for(values, heads)
+def _headed(args: SglangArgs, kind: HeadedAttention) -> int:
+    heads = max(1, kind.kv_heads // args.attention_tp)
+    values = kind.v_dim if args.rules.value_width else kind.k_dim
+    return args.kv.bytes_for(kind.k_dim, heads) + args.kv.bytes_for(values, heads)
 
 
-def _reach(s: SglangArgs, kind: SlidingWindow | ChunkedAttention) -> int:
+def _reach(args: SglangArgs, kind: SlidingWindow | ChunkedAttention) -> int:
     """A window's length as SGLang counts it: most models' without the current token."""
     if isinstance(kind, ChunkedAttention):
         return kind.chunk
-    return kind.window - (not s.traits.architecture.startswith(WHOLE_WINDOWS))
+    return kind.window - (not args.traits.architecture.startswith(WHOLE_WINDOWS))
 
 
-def _latent(s: SglangArgs, kind: Latent) -> int:
-    if s.traits.sparse and s.rules.sparse_scales and not s.sparse_raw:
+def _latent(args: SglangArgs, kind: Latent) -> int:
+    if args.traits.sparse and args.rules.sparse_scales and not args.sparse_raw:
         scales = kind.latent_dim // SCALE_GROUP * 4
         return kind.latent_dim + scales + kind.rope_dim * 2  # the rotary part stays 16 bits wide
-    return s.kv.bytes_for(kind.latent_dim + kind.rope_dim)
+    return args.kv.bytes_for(kind.latent_dim + kind.rope_dim)
 
 
-def _index(s: SglangArgs, kind: Indexer) -> int:
-    if s.traits.latent:
-        return kind.entry_bytes(s.kv) if s.rules.sparse_index else 0
+def _index(args: SglangArgs, kind: Indexer) -> int:
+    if args.traits.latent:
+        return kind.entry_bytes(args.kv) if args.rules.sparse_index else 0
     return kind.dim * 2  # MiniMax-M3's index keys are as wide as the model
 
 
-def _index_width(s: SglangArgs) -> int:
-    return next((k.entry_bytes(s.kv) for k, _ in s.d.model.stores if isinstance(k, Indexer)), 0)
+def _index_width(args: SglangArgs) -> int:
+    return next(
+        (k.entry_bytes(args.kv) for k, _ in args.d.model.stores if isinstance(k, Indexer)), 0
+    )
 
 
 def _drafts(
-    s: SglangArgs, full: int, full_layers: int, window: int, window_layers: int
+    args: SglangArgs, full: int, full_layers: int, window: int, window_layers: int
 ) -> tuple[int, int]:
     """What the draft model's layers add to a token of each pool: as much as the target's layers."""
-    draft = s.draft
-    if draft is None or not draft.keeps_cache or not draft.layers or not s.rules.draft_charged:
+    draft = args.draft
+    if draft is None or not draft.keeps_cache or not draft.layers or not args.rules.draft_charged:
         return 0, 0
-    if s.windows and window_layers:
+    if args.windows and window_layers:
         near = 0 if draft.own_checkpoint else min(window_layers, draft.layers)
         far = draft.layers - near
         each = full // full_layers if full_layers else 0
@@ -130,16 +132,16 @@ def _drafts(
     if not full_layers:
         return 0, 0
     own = int(full * draft.layers / full_layers)
-    return own + (_index_width(s) * draft.layers if s.traits.sparse else 0), 0
+    return own + (_index_width(args) * draft.layers if args.traits.sparse else 0), 0
 
 
-def state_bytes(s: SglangArgs, layers: Sequence[Layer]) -> int:
+def state_bytes(args: SglangArgs, layers: Sequence[Layer]) -> int:
     """One slot of recurrent and convolution state of ``layers`` on one rank."""
-    width = state_width(s)
+    width = state_width(args)
     total = 0
     for layer in layers:
         for kind in layer.stores:
-            cut = kind.on_rank(s.attention_tp)
+            cut = kind.on_rank(args.attention_tp)
             if isinstance(cut, RecurrentState):
                 total += cut.heads * cut.head_elements * width
             elif isinstance(cut, ConvState):
@@ -147,13 +149,13 @@ def state_bytes(s: SglangArgs, layers: Sequence[Layer]) -> int:
     return total
 
 
-def state_width(s: SglangArgs) -> int:
+def state_width(args: SglangArgs) -> int:
     """Bytes of one number of recurrent state: FP32 unless a flag or the config says otherwise."""
-    if s.flags.state_bytes is not None:
-        return s.flags.state_bytes
-    if s.traits.architecture in FLOAT_STATE:
+    if args.flags.state_bytes is not None:
+        return args.flags.state_bytes
+    if args.traits.architecture in FLOAT_STATE:
         return 4
-    return STATE_DTYPES.get(s.d.model.state_dtype or "", 4)
+    return STATE_DTYPES.get(args.d.model.state_dtype or "", 4)
 
 
 def has_state(layer: Layer) -> bool:

@@ -15,30 +15,32 @@ from kvroom.engines.sglang.flags import MEMORY_FLAGS
 ENGINE = "sglang"
 
 
-def _arguments(record: Record, found: re.Match[str]) -> None:
-    record.settings.update({k: v for k, v in read_keywords(found["rest"]).items() if v is not None})
+def _arguments(record: Record, match: re.Match[str]) -> None:
+    record.settings.update({k: v for k, v in read_keywords(match["rest"]).items() if v is not None})
 
 
-def _pool(record: Record, found: re.Match[str]) -> None:
+def _pool(record: Record, match: re.Match[str]) -> None:
     """One pool's bytes; a model with windows has two, told apart by their tokens."""
-    tokens = found["tokens"]
-    kept = sum(size(s) or 0 for s in re.findall(r"size: (-?[\d.,]+ ?[KMGT]i?B)", found["rest"]))
-    record.part("kv", f"pool of {tokens or 'all'}", kept)
-    dtype = re.search(r"dtype: torch\.(\w+)", found[0])
+    tokens = match["tokens"]
+    size_bytes = sum(
+        size(s) or 0 for s in re.findall(r"size: (-?[\d.,]+ ?[KMGT]i?B)", match["rest"])
+    )
+    record.part("kv", f"pool of {tokens or 'all'}", size_bytes)
+    dtype = re.search(r"dtype: torch\.(\w+)", match[0])
     if dtype:
         record.settings["stored"] = dtype[1]
     if tokens:
         record.add("pool_tokens", whole(tokens))
 
 
-def _state(record: Record, found: re.Match[str]) -> None:
-    record.add("state_slots", whole(found["slots"]))
-    kept = re.findall(r"size: (-?[\d.,]+ ?[KMGT]i?B)", found["rest"])
-    record.add("state_bytes", sum(size(s) or 0 for s in kept))
+def _state(record: Record, match: re.Match[str]) -> None:
+    record.add("state_slots", whole(match["slots"]))
+    sizes = re.findall(r"size: (-?[\d.,]+ ?[KMGT]i?B)", match["rest"])
+    record.add("state_bytes", sum(size(s) or 0 for s in sizes))
 
 
-def _refusal(record: Record, found: re.Match[str]) -> None:
-    record.refuse(found[0])
+def _refusal(record: Record, match: re.Match[str]) -> None:
+    record.refuse(match[0])
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -72,71 +74,73 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 
-def figures(r: Record) -> Figures:
+def figures(record: Record) -> Figures:
     """The figures under their common names; of several ranks the one with least free memory."""
-    found: Figures = {
-        "weights_bytes": r.high("weights_bytes"),
-        "free_before_load_bytes": r.low("free_before_load_bytes"),
-        "free_after_load_bytes": r.low("free_after_load_bytes"),
-        "cuda_graph_bytes": r.high("cuda_graph_bytes"),
-        "kv_tokens": r.low("kv_tokens"),
-        "window_tokens": r.low("window_tokens"),
-        "state_slots": r.low("state_slots"),
-        "state_bytes": r.high("state_bytes"),
-        "max_model_len": r.last("max_model_len"),
-        "max_running_requests": r.low("max_running_requests"),
-        "free_at_end_bytes": r.low("free_at_end_bytes"),
+    printed: Figures = {
+        "weights_bytes": record.high("weights_bytes"),
+        "free_before_load_bytes": record.low("free_before_load_bytes"),
+        "free_after_load_bytes": record.low("free_after_load_bytes"),
+        "cuda_graph_bytes": record.high("cuda_graph_bytes"),
+        "kv_tokens": record.low("kv_tokens"),
+        "window_tokens": record.low("window_tokens"),
+        "state_slots": record.low("state_slots"),
+        "state_bytes": record.high("state_bytes"),
+        "max_model_len": record.last("max_model_len"),
+        "max_running_requests": record.low("max_running_requests"),
+        "free_at_end_bytes": record.low("free_at_end_bytes"),
     }
-    if found["kv_tokens"] is None:
-        found["kv_tokens"] = r.low("full_tokens") if "full_tokens" in r.figures else None
-    if found["kv_tokens"] is None:
-        found["kv_tokens"] = r.high("pool_tokens")
-    pools = r.parts.get("kv")
+    if printed["kv_tokens"] is None:
+        printed["kv_tokens"] = (
+            record.low("full_tokens") if "full_tokens" in record.figures else None
+        )
+    if printed["kv_tokens"] is None:
+        printed["kv_tokens"] = record.high("pool_tokens")
+    pools = record.parts.get("kv")
     if pools:
         # State has a pool of its own, which is room for cache too.
-        found["kv_available_bytes"] = sum(pools.values()) + (found["state_bytes"] or 0)
-    return {n: v for n, v in found.items() if v is not None}
+        printed["kv_available_bytes"] = sum(pools.values()) + (printed["state_bytes"] or 0)
+    return {n: v for n, v in printed.items() if v is not None}
 
 
-def question(r: Record) -> dict[str, Any]:
+def question(record: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
-    given = r.settings
-    asked: dict[str, Any] = {"engine": ENGINE}
-    model = given.get("model_path")
+    settings = record.settings
+    keys: dict[str, Any] = {"engine": ENGINE}
+    model = settings.get("model_path")
     if isinstance(model, str):
-        asked["model"] = model
-    within = given.get("enable_dp_attention") is True
+        keys["model"] = model
+    within = settings.get("enable_dp_attention") is True
     for names, key in ((("tp_size",), "tp"), (("pp_size",), "pp"), (("dp_size",), "dp")):
-        degree = next((given[n] for n in names if isinstance(given.get(n), int)), 1)
+        degree = next((settings[n] for n in names if isinstance(settings.get(n), int)), 1)
         if degree > 1 and not (key == "dp" and within):
-            asked[key] = degree
-    ep = given.get("ep_size")
+            keys[key] = degree
+    ep = settings.get("ep_size")
     if isinstance(ep, int) and ep > 1:
-        asked["ep"] = ep
-    length = r.last("max_model_len") or given.get("context_length")
+        keys["ep"] = ep
+    length = record.last("max_model_len") or settings.get("context_length")
     if isinstance(length, int) and length > 0:
-        asked["context_tokens"] = length
-    dtype = given.get("kv_cache_dtype")
+        keys["context_tokens"] = length
+    dtype = settings.get("kv_cache_dtype")
     if isinstance(dtype, str) and dtype != "auto":
-        asked["kv_dtype"] = dtype
-    elif str(given.get("stored", "")).startswith("float8"):
-        asked["kv_dtype"] = "fp8"
-    version = r.last("engine_version")
+        keys["kv_dtype"] = dtype
+    elif str(settings.get("stored", "")).startswith("float8"):
+        keys["kv_dtype"] = "fp8"
+    version = record.last("engine_version")
     if version:
-        asked["engine_version"] = version
-    asked["engine_args"] = {
+        keys["engine_version"] = version
+    keys["engine_args"] = {
         k: v
-        for k, v in given.items()
+        for k, v in settings.items()
         if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v is not False and v != "auto"
     }
-    if within and isinstance(given.get("dp_size"), int):
-        asked["engine_args"]["dp_size"] = given["dp_size"]
-    return asked
+    if within and isinstance(settings.get("dp_size"), int):
+        keys["engine_args"]["dp_size"] = settings["dp_size"]
+    return keys
 
 
-def quantization(r: Record) -> str | None:
+def quantization(record: Record) -> str | None:
     """How the log says that the weights are stored, in the engine's word."""
-    word = r.settings.get("quantization")
+    word = record.settings.get("quantization")
     return word if isinstance(word, str) else None
 
 

@@ -84,19 +84,19 @@ class SglangArgs:
         return None if self.requests is None else self.requests // self.flags.attention_dp
 
 
-def settings_of(d: Deployment, rules: SglangRules) -> SglangArgs:
+def settings_of(deployment: Deployment, rules: SglangRules) -> SglangArgs:
     """The SglangArgs of ``d`` in a release with ``rules``."""
-    flags = read_flags(d.args, d.layout)
-    platform = platform_of(d.device)
-    traits = traits_of(d.model, rules, flags)
-    draft = _draft(d, flags, traits)
+    flags = read_flags(deployment.args, deployment.layout)
+    platform = platform_of(deployment.device)
+    traits = traits_of(deployment.model, rules, flags)
+    draft = _draft(deployment, flags, traits)
     requests = flags.requests
     if requests is None and (draft or traits.compressed):
         requests = 256 if traits.compressed else 48
-    chunk, graphs = card_defaults(platform, rules, d.layout.tp)
+    chunk, graphs = card_defaults(platform, rules, deployment.layout.tp)
     if flags.chunk is not None:
         chunk = flags.chunk
-    overlap = flags.overlap and d.layout.pp == 1
+    overlap = flags.overlap and deployment.layout.pp == 1
     radix = _radix(rules, flags, traits, draft)
     buffered = _extra_buffer(rules, flags, traits, overlap=flags.overlap) and radix
     if traits.state and radix and not buffered:
@@ -104,12 +104,12 @@ def settings_of(d: Deployment, rules: SglangRules) -> SglangArgs:
     backends = attention_backends(rules, flags, platform, traits, buffered=buffered, radix=radix)
     if traits.state and not rules.state_tracked and "trtllm_mha" in backends and not buffered:
         radix = False  # these kernels need pages, which that radix cache does not know
-    kv = _cache_dtype(d, rules, platform, traits)
+    kv = _cache_dtype(deployment, rules, platform, traits)
     size = flags.graph_size or graphs
     if flags.graph_size is None and requests is not None and rules.graphs_capped:
         size = min(size, flags.requests or size)
     made = SglangArgs(
-        d=d,
+        d=deployment,
         rules=rules,
         flags=flags,
         platform=platform,
@@ -117,7 +117,7 @@ def settings_of(d: Deployment, rules: SglangRules) -> SglangArgs:
         kv=kv,
         chunk=chunk,
         graph_size=size,
-        prefill_graphs=_prefill_graphs(d, rules, flags, traits, draft),
+        prefill_graphs=_prefill_graphs(deployment, rules, flags, traits, draft),
         page=page_tokens(rules, flags, platform, traits, backends, buffered=buffered),
         backends=backends,
         sparse_raw=scaleless_latents(flags, platform, kv),
@@ -151,18 +151,18 @@ def card_defaults(platform: SglangPlatform, rules: SglangRules, tp: int) -> tupl
     return 16384, 512
 
 
-def hopper_qwen3_vl(s: SglangArgs) -> bool:
+def hopper_qwen3_vl(args: SglangArgs) -> bool:
     """Qwen3-VL on a Hopper card of 60 GiB and more, which has defaults of its own."""
     return (
-        s.rules.hopper_qwen3_vl
-        and s.platform.hopper
-        and s.platform.memory_mib >= 60 * KIB
-        and s.traits.multimodal
-        and s.d.model.model_type in ("qwen3_vl", "qwen3_vl_moe")
+        args.rules.hopper_qwen3_vl
+        and args.platform.hopper
+        and args.platform.memory_mib >= 60 * KIB
+        and args.traits.multimodal
+        and args.d.model.model_type in ("qwen3_vl", "qwen3_vl_moe")
     )
 
 
-def _draft(d: Deployment, flags: SglangFlags, traits: Traits) -> Draft | None:
+def _draft(deployment: Deployment, flags: SglangFlags, traits: Traits) -> Draft | None:
     if flags.speculation is None:
         return None
     steps, topk, tokens = flags.draft_steps, flags.draft_topk, flags.draft_tokens
@@ -173,7 +173,7 @@ def _draft(d: Deployment, flags: SglangFlags, traits: Traits) -> Draft | None:
     topk = topk or 1
     if topk == 1 and flags.speculation in ("EAGLE", "EAGLE3", "STANDALONE"):
         tokens = steps + 1
-    layers = sum(r.count for r in d.model.mtp)
+    layers = sum(r.count for r in deployment.model.mtp)
     if traits.architecture in DRAFTS_UNCOUNTED:
         layers = 0
     return Draft(
@@ -181,7 +181,7 @@ def _draft(d: Deployment, flags: SglangFlags, traits: Traits) -> Draft | None:
         steps=steps,
         topk=topk,
         tokens=tokens or steps + 1,
-        layers=layers or len(d.extras.draft_layers) or int(flags.draft_path),
+        layers=layers or len(deployment.extras.draft_layers) or int(flags.draft_path),
         own_checkpoint=flags.draft_path,
     )
 
@@ -229,20 +229,28 @@ def _slots_each(
 
 
 def _cache_dtype(
-    d: Deployment, rules: SglangRules, platform: SglangPlatform, traits: Traits
+    deployment: Deployment, rules: SglangRules, platform: SglangPlatform, traits: Traits
 ) -> Dtype:
     """The cache's width: as asked, else 16 bits or what the model's own rule makes of ``auto``."""
     if traits.compressed:
-        return BF16 if d.kv.bits == 16 and d.kv_asked != "auto" else CACHE_DTYPES["fp8"]
-    if d.kv_asked != "auto":
-        return d.kv
+        return (
+            BF16
+            if deployment.kv.bits == 16 and deployment.kv_asked != "auto"
+            else CACHE_DTYPES["fp8"]
+        )
+    if deployment.kv_asked != "auto":
+        return deployment.kv
     if traits.sparse and rules.sparse_index:
         return CACHE_DTYPES["fp8"] if platform.blackwell else BF16
-    return d.kv if rules.checkpoint_cache else BF16
+    return deployment.kv if rules.checkpoint_cache else BF16
 
 
 def _prefill_graphs(
-    d: Deployment, rules: SglangRules, flags: SglangFlags, traits: Traits, draft: Draft | None
+    deployment: Deployment,
+    rules: SglangRules,
+    flags: SglangFlags,
+    traits: Traits,
+    draft: Draft | None,
 ) -> bool:
     """Whether prefill runs in CUDA graphs, which then need memory of their own."""
     if rules.prefill_graphs in ("none", "asked"):
@@ -251,13 +259,13 @@ def _prefill_graphs(
         return flags.prefill_graphs != "disabled"
     early = rules.prefill_graphs == "piecewise" or not rules.prefill_graphs_with_latents
     off = (
-        (d.layout.pp > 1 and not rules.prefill_graphs_with_pp)
+        (deployment.layout.pp > 1 and not rules.prefill_graphs_with_pp)
         or (flags.attention_dp > 1 and not rules.prefill_graphs_with_dp)
         or (traits.latent and not traits.sparse and not rules.prefill_graphs_with_latents)
         or (traits.kda and not rules.prefill_graphs_with_kda)
         or traits.architecture in rules.prefill_graphs_off
         or (traits.multimodal and traits.architecture not in rules.prefill_graphs_seeing)
-        or d.layout.dcp > 1
+        or deployment.layout.dcp > 1
         or flags.context_parallel > 1
         or flags.two_batches
         or flags.a2a not in (("none",) if early else ("none", "deepep", "megamoe", "flashinfer"))

@@ -28,30 +28,36 @@ class StaticShare:
     given: bool
 
 
-def static_share(s: SglangArgs) -> StaticShare:
+def static_share(args: SglangArgs) -> StaticShare:
     """The share that ``s`` asks for or that SGLang chooses."""
-    activations, graphs = _activations_mib(s), _graphs_mib(s)
-    given = s.flags.static_share
+    activations, graphs = _activations_mib(args), _graphs_mib(args)
+    given = args.flags.static_share
     if given is not None:
         return StaticShare(given, round(activations * MIB), round(graphs * MIB), given=True)
-    mib = s.platform.memory_mib
-    if s.rules.reserve_from_chunk:
+    mib = args.platform.memory_mib
+    if args.rules.reserve_from_chunk:
         reserve = activations + graphs
-        if s.rules.prefill_graph_divisor:
-            reserve -= _prefill_mib(s)
+        if args.rules.prefill_graph_divisor:
+            reserve -= _prefill_mib(args)
         if mib > 60 * KIB:
             reserve = max(reserve, FLOOR_MIB)
-        if s.rules.prefill_graph_divisor:
-            reserve += _prefill_mib(s)
-        reserve += _draft_mib(s)
-        if s.flags.a2a == "deepep" and (s.flags.decode_graphs or s.rules.graphs_counted_when_off):
-            reserve += s.rules.deepep_mib
+        if args.rules.prefill_graph_divisor:
+            reserve += _prefill_mib(args)
+        reserve += _draft_mib(args)
+        if args.flags.a2a == "deepep" and (
+            args.flags.decode_graphs or args.rules.graphs_counted_when_off
+        ):
+            reserve += args.rules.deepep_mib
     else:
-        reserve = _tier_mib(s)
+        reserve = _tier_mib(args)
     fraction = round((mib - reserve) / mib, 3)
-    if s.traits.multimodal and s.traits.vision is not None:
-        fraction *= vision_factor(s.traits.vision)
-    if s.platform.sm == 0 and s.d.device.vendor.lower() == "amd" and s.d.context_tokens > 8192:
+    if args.traits.multimodal and args.traits.vision is not None:
+        fraction *= vision_factor(args.traits.vision)
+    if (
+        args.platform.sm == 0
+        and args.d.device.vendor.lower() == "amd"
+        and args.d.context_tokens > 8192
+    ):
         fraction *= 0.85
     return StaticShare(fraction, round(activations * MIB), round(graphs * MIB), given=False)
 
@@ -64,60 +70,60 @@ def vision_factor(tower: Vision) -> float:
     return 0.95 * adjusted
 
 
-def image_reserve_mib(s: SglangArgs) -> int:
+def image_reserve_mib(args: SglangArgs) -> int:
     """MiB kept for image features and embeddings, which are allocated after the cache."""
-    if not s.traits.multimodal or not s.rules.image_cache_mib:
+    if not args.traits.multimodal or not args.rules.image_cache_mib:
         return 0
-    transport, cache, pool = s.flags.feature_transport, s.rules.image_cache_mib, KIB
-    if hopper_qwen3_vl(s):
+    transport, cache, pool = args.flags.feature_transport, args.rules.image_cache_mib, KIB
+    if hopper_qwen3_vl(args):
         cache = 0
         transport = transport or "cuda_ipc"
-        if transport == "cuda_ipc" and (s.flags.requests or 0) >= 400:
+        if transport == "cuda_ipc" and (args.flags.requests or 0) >= 400:
             pool = 3 * KIB
     return cache + (pool if transport in ("cuda_ipc", "cuda_vmm") else 0)
 
 
-def _activations_mib(s: SglangArgs) -> float:
+def _activations_mib(args: SglangArgs) -> float:
     """Prefill's working set: 1.5 MiB a token of the chunk, 512 MiB besides, 128 for each GPU."""
-    tokens = s.chunk if s.chunk > 0 else s.flags.prefill_tokens
-    gpus = s.d.layout.tp * s.d.layout.pp
+    tokens = args.chunk if args.chunk > 0 else args.flags.prefill_tokens
+    gpus = args.d.layout.tp * args.d.layout.pp
     return 512 + max(tokens, 2048) * 1.5 + gpus / 8 * 1024
 
 
-def _graphs_mib(s: SglangArgs) -> float:
+def _graphs_mib(args: SglangArgs) -> float:
     """CUDA graphs: 2 MiB a request of the largest decode batch, more under data-parallel attention."""
-    size, groups = s.graph_size, s.flags.attention_dp
+    size, groups = args.graph_size, args.flags.attention_dp
     mib = 0.0
-    if s.flags.decode_graphs or s.rules.graphs_counted_when_off:
+    if args.flags.decode_graphs or args.rules.graphs_counted_when_off:
         mib += size * 2
     if groups > 1:
         mib += size * groups * 3
         if size > 300:
             mib += size * groups * 1.5
-    return mib + _prefill_mib(s)
+    return mib + _prefill_mib(args)
 
 
-def _prefill_mib(s: SglangArgs) -> float:
-    if not s.prefill_graphs:
+def _prefill_mib(args: SglangArgs) -> float:
+    if not args.prefill_graphs:
         return 0.0
-    deepep = s.flags.a2a == "deepep" and s.rules.prefill_graphs == "breakable"
-    extra = KIB if deepep and s.rules.prefill_graphs_with_latents else 0
-    if s.traits.latent and s.rules.prefill_graphs != "asked":
+    deepep = args.flags.a2a == "deepep" and args.rules.prefill_graphs == "breakable"
+    extra = KIB if deepep and args.rules.prefill_graphs_with_latents else 0
+    if args.traits.latent and args.rules.prefill_graphs != "asked":
         return 1.5 * KIB + extra
-    most = s.flags.prefill_graph_size or _prefill_graph_tokens(s)
-    if s.rules.prefill_graph_divisor:
-        return float(most // s.rules.prefill_graph_divisor)
-    sizes = s.flags.prefill_graph_sizes or prefill_graph_sizes(most)
+    most = args.flags.prefill_graph_size or _prefill_graph_tokens(args)
+    if args.rules.prefill_graph_divisor:
+        return float(most // args.rules.prefill_graph_divisor)
+    sizes = args.flags.prefill_graph_sizes or prefill_graph_sizes(most)
     return len(sizes) * 8 + extra
 
 
-def _prefill_graph_tokens(s: SglangArgs) -> int:
-    tokens = s.chunk
-    if s.rules.prefill_graphs == "asked" and s.traits.latent:
+def _prefill_graph_tokens(args: SglangArgs) -> int:
+    tokens = args.chunk
+    if args.rules.prefill_graphs == "asked" and args.traits.latent:
         tokens = 2048
-    if s.flags.max_tokens is not None and s.rules.prefill_graphs == "breakable":
-        tokens = min(tokens, s.flags.max_tokens)
-    return min(tokens, 4096) if "llama-2" in s.d.model.name.lower() else tokens
+    if args.flags.max_tokens is not None and args.rules.prefill_graphs == "breakable":
+        tokens = min(tokens, args.flags.max_tokens)
+    return min(tokens, 4096) if "llama-2" in args.d.model.name.lower() else tokens
 
 
 def prefill_graph_sizes(most: int) -> list[int]:
@@ -133,20 +139,26 @@ def prefill_graph_sizes(most: int) -> list[int]:
     return [n for n in ladder if n <= most]
 
 
-def _draft_mib(s: SglangArgs) -> int:
-    if s.draft is None or s.draft.algorithm == "NGRAM":
+def _draft_mib(args: SglangArgs) -> int:
+    if args.draft is None or args.draft.algorithm == "NGRAM":
         return 0
-    return s.rules.standalone_mib if s.draft.algorithm == "STANDALONE" else s.rules.eagle_mib
+    return (
+        args.rules.standalone_mib if args.draft.algorithm == "STANDALONE" else args.rules.eagle_mib
+    )
 
 
-def _tier_mib(s: SglangArgs) -> float:
+def _tier_mib(args: SglangArgs) -> float:
     """Up to 0.5.2: by the card's size alone, with 4 GiB more for data-parallel attention."""
-    gpus = s.d.layout.tp * s.d.layout.pp
+    gpus = args.d.layout.tp * args.d.layout.pp
     gib = next(
-        (keep + gpus / per for below, keep, per in TIERS if s.platform.memory_mib < below * KIB),
+        (keep + gpus / per for below, keep, per in TIERS if args.platform.memory_mib < below * KIB),
         32.0,
     )
     mib = gib * KIB
-    if s.draft is not None:
-        mib += s.rules.standalone_mib if s.draft.algorithm == "STANDALONE" else s.rules.eagle_mib
-    return mib + (4 * KIB if s.flags.attention_dp > 1 else 0)
+    if args.draft is not None:
+        mib += (
+            args.rules.standalone_mib
+            if args.draft.algorithm == "STANDALONE"
+            else args.rules.eagle_mib
+        )
+    return mib + (4 * KIB if args.flags.attention_dp > 1 else 0)

@@ -13,20 +13,20 @@ from kvroom.units import MIB
 ENGINE = "tensorrt-llm"
 
 
-def _arguments(record: Record, found: re.Match[str]) -> None:
-    record.settings.update(read_dict(found["rest"]))
+def _arguments(record: Record, match: re.Match[str]) -> None:
+    record.settings.update(read_dict(match["rest"]))
 
 
-def _loaded(record: Record, found: re.Match[str]) -> None:
-    value = whole(found["mib"])
+def _loaded(record: Record, match: re.Match[str]) -> None:
+    value = whole(match["mib"])
     record.add("weights_bytes", None if value is None else value * MIB)
 
 
-def _pool(record: Record, found: re.Match[str]) -> None:
+def _pool(record: Record, match: re.Match[str]) -> None:
     """A window's pool; the estimation run's own is printed first, so the latest holds."""
-    window = found["window"] or "all"
-    record.part("blocks", window, whole(found["primary"]))
-    record.add("tokens_per_block", whole(found["per"]))
+    window = match["window"] or "all"
+    record.part("blocks", window, whole(match["primary"]))
+    record.add("tokens_per_block", whole(match["per"]))
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -71,53 +71,53 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 
-def figures(r: Record) -> Figures:
+def figures(record: Record) -> Figures:
     """The figures under their common names; of the two caches that are made the second."""
     latest = (
         "kv_available_bytes", "kv_tokens", "num_blocks", "max_model_len", "max_running_requests",
         "free_gpu_memory_fraction", "tokens_per_block",
     )  # fmt: skip
-    found: Figures = {n: r.last(n) for n in latest}
-    found["block_size"] = found.pop("tokens_per_block")
-    found["weights_bytes"] = r.high("weights_bytes")
-    found["total_gpu_bytes"] = r.low("total_gpu_bytes")
-    found["free_after_load_bytes"] = r.low("free_after_load_bytes")
-    pools = r.parts.get("blocks")
-    if pools and found["num_blocks"] is None:
-        found["num_blocks"] = list(pools.values())[-1]
-    if found["kv_tokens"] is None and found["num_blocks"] and found["block_size"]:
-        found["kv_tokens"] = found["num_blocks"] * found["block_size"]
-    return {n: v for n, v in found.items() if v is not None}
+    printed: Figures = {n: record.last(n) for n in latest}
+    printed["block_size"] = printed.pop("tokens_per_block")
+    printed["weights_bytes"] = record.high("weights_bytes")
+    printed["total_gpu_bytes"] = record.low("total_gpu_bytes")
+    printed["free_after_load_bytes"] = record.low("free_after_load_bytes")
+    pools = record.parts.get("blocks")
+    if pools and printed["num_blocks"] is None:
+        printed["num_blocks"] = list(pools.values())[-1]
+    if printed["kv_tokens"] is None and printed["num_blocks"] and printed["block_size"]:
+        printed["kv_tokens"] = printed["num_blocks"] * printed["block_size"]
+    return {n: v for n, v in printed.items() if v is not None}
 
 
-def question(r: Record) -> dict[str, Any]:
+def question(record: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
-    given = r.settings
-    asked: dict[str, Any] = {"engine": ENGINE}
-    if isinstance(given.get("model"), str):
-        asked["model"] = given["model"]
+    settings = record.settings
+    keys: dict[str, Any] = {"engine": ENGINE}
+    if isinstance(settings.get("model"), str):
+        keys["model"] = settings["model"]
     for name, key in (
         ("tensor_parallel_size", "tp"),
         ("pipeline_parallel_size", "pp"),
         ("moe_expert_parallel_size", "ep"),
     ):
-        if isinstance(given.get(name), int) and given[name] > 1:
-            asked[key] = given[name]
-    length = given.get("max_seq_len") or r.last("max_model_len")
+        if isinstance(settings.get(name), int) and settings[name] > 1:
+            keys[key] = settings[name]
+    length = settings.get("max_seq_len") or record.last("max_model_len")
     if isinstance(length, int) and length > 0:
-        asked["context_tokens"] = length
-    version = r.last("engine_version")
+        keys["context_tokens"] = length
+    version = record.last("engine_version")
     if version:
-        asked["engine_version"] = version
+        keys["engine_version"] = version
     args: dict[str, Any] = {}
     for name in ("max_batch_size", "max_num_tokens"):
-        if isinstance(given.get(name), int):
-            args[name] = given[name]
-    share = r.last("free_gpu_memory_fraction")
+        if isinstance(settings.get(name), int):
+            args[name] = settings[name]
+    share = record.last("free_gpu_memory_fraction")
     if share is not None and 0 < share <= 1:
         args["free_gpu_memory_fraction"] = share
-    asked["engine_args"] = args
-    return asked
+    keys["engine_args"] = args
+    return keys
 
 
 class TensorrtLlmLog(LogReader):

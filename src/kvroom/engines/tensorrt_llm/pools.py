@@ -161,77 +161,81 @@ def state_bytes(rank: Rank) -> int:
     return sum(k.stored_bytes(1, BF16) * n for k, n in rank.stores if k.recurrent)
 
 
-def estimated_token_bytes(s: TensorrtLlmSetup, stage: int) -> Fraction:
+def estimated_token_bytes(setup: TensorrtLlmSetup, stage: int) -> Fraction:
     """Bytes a token as the estimate divides them: heads by ranks, even below one head."""
     total = Fraction(0)
-    for kind, n in s.uncut[stage].stores:
+    for kind, n in setup.uncut[stage].stores:
         if growing(kind):
-            shared = s.attention_tp if isinstance(kind, HeadedAttention) else 1
-            total += Fraction(kind.block_bytes(1, s.d.kv) * n, shared)
+            shared = setup.attention_tp if isinstance(kind, HeadedAttention) else 1
+            total += Fraction(kind.block_bytes(1, setup.d.kv) * n, shared)
     return total
 
 
 def pools_of(
-    s: TensorrtLlmSetup, budgets: Sequence[int], frees: Sequence[int]
+    setup: TensorrtLlmSetup, budgets: Sequence[int], frees: Sequence[int]
 ) -> WindowPools | None:
     """The pools of the rank with least room; None where nothing is stored. ``budgets`` are bytes for
     cache by the estimate, ``frees`` bytes free as the pools are made, rank by rank."""
     made = [
-        _rank_pools(s, i, rank, budgets[i], frees[i])
-        for i, rank in enumerate(s.ranks)
+        _rank_pools(setup, i, rank, budgets[i], frees[i])
+        for i, rank in enumerate(setup.ranks)
         if any(growing(k) for k, _ in rank.stores)
     ]
-    return min(made, key=lambda p: (p.concurrency(s.length), p.stage), default=None)
+    return min(made, key=lambda p: (p.concurrency(setup.length), p.stage), default=None)
 
 
-def _rank_pools(s: TensorrtLlmSetup, stage: int, rank: Rank, budget: int, free: int) -> WindowPools:
+def _rank_pools(
+    setup: TensorrtLlmSetup, stage: int, rank: Rank, budget: int, free: int
+) -> WindowPools:
     state = state_bytes(rank)
     if state:
-        budget -= state * s.flags.requests * s.d.layout.pp
+        budget -= state * setup.flags.requests * setup.d.layout.pp
     groups: dict[int, int] = {}
     for kind, n in rank.stores:
         if growing(kind):
-            window = s.window_of(kind)
-            groups[window] = groups.get(window, 0) + kind.block_bytes(1, s.d.kv) * n
+            window = setup.window_of(kind)
+            groups[window] = groups.get(window, 0) + kind.block_bytes(1, setup.d.kv) * n
     budget = max(0, budget)
     crossed = sum(
-        k.block_bytes(1, s.d.kv) * n for k, n in rank.stores if isinstance(k, CrossAttention)
+        k.block_bytes(1, setup.d.kv) * n for k, n in rank.stores if isinstance(k, CrossAttention)
     )
-    cross = int(Fraction(s.flags.cross_share) * budget) if crossed and s.d.encoder_tokens else 0
+    cross = (
+        int(Fraction(setup.flags.cross_share) * budget) if crossed and setup.d.encoder_tokens else 0
+    )
     budget -= cross
-    if s.second_manager:
-        pools = _coalesced(s, groups, budget)
+    if setup.second_manager:
+        pools = _coalesced(setup, groups, budget)
     elif len(groups) > 1:
         share = Fraction(budget, len(groups))
         pools = [WindowPool(w, Fraction(size), int(share / size)) for w, size in groups.items()]
     else:
         ((window, size),) = groups.items()
-        rate = estimated_token_bytes(s, stage)
-        if state and s.flags.state_interval:
-            rate += state // s.flags.state_interval
-            size += state // s.flags.state_interval
+        rate = estimated_token_bytes(setup, stage)
+        if state and setup.flags.state_interval:
+            rate += state // setup.flags.state_interval
+            size += state // setup.flags.state_interval
         tokens = int(budget / rate) if rate else 0
-        if s.flags.max_tokens is not None:
-            tokens = min(tokens, s.flags.max_tokens)
-        taken = state * s.flags.requests * s.d.layout.pp
-        again = int(Fraction(s.flags.share) * max(0, free - taken) / size)
+        if setup.flags.max_tokens is not None:
+            tokens = min(tokens, setup.flags.max_tokens)
+        taken = state * setup.flags.requests * setup.d.layout.pp
+        again = int(Fraction(setup.flags.share) * max(0, free - taken) / size)
         pools = [WindowPool(window, Fraction(size), min(tokens, again))]
     if cross:
-        pools.append(WindowPool(0, Fraction(crossed), cross // crossed, s.d.encoder_tokens))
-    block = s.block_tokens
+        pools.append(WindowPool(0, Fraction(crossed), cross // crossed, setup.d.encoder_tokens))
+    block = setup.block_tokens
     held = sum(int(p.tokens // block * block * p.token_bytes) for p in pools)
-    return WindowPools(s, stage, tuple(pools), held, state * s.slots if state else 0)
+    return WindowPools(setup, stage, tuple(pools), held, state * setup.slots if state else 0)
 
 
-def _coalesced(s: TensorrtLlmSetup, groups: dict[int, int], budget: int) -> list[WindowPool]:
+def _coalesced(setup: TensorrtLlmSetup, groups: dict[int, int], budget: int) -> list[WindowPool]:
     """V2's pools: sized for each other by what one longest request needs of each."""
-    block = s.block_tokens
+    block = setup.block_tokens
 
     def need(window: int) -> int:
-        return ceil_div(min(s.length, window) if window else s.length, block) * block
+        return ceil_div(min(setup.length, window) if window else setup.length, block) * block
 
     whole = sum(size * need(w) for w, size in groups.items())
     requests = budget * V2_SHARE / whole if whole else Fraction(0)
-    if s.flags.max_tokens is not None:
-        requests = min(requests, Fraction(s.flags.max_tokens, need(0)))
+    if setup.flags.max_tokens is not None:
+        requests = min(requests, Fraction(setup.flags.max_tokens, need(0)))
     return [WindowPool(w, Fraction(size), int(requests * need(w))) for w, size in groups.items()]

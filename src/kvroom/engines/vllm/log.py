@@ -28,24 +28,24 @@ _ENGINE_WORDS = {  # the configuration line's names → the flags that set them
 }
 
 
-def _arguments(record: Record, found: re.Match[str]) -> None:
-    record.settings.update(read_dict(found["rest"]))
+def _arguments(record: Record, match: re.Match[str]) -> None:
+    record.settings.update(read_dict(match["rest"]))
 
 
-def _namespace(record: Record, found: re.Match[str]) -> None:
-    given = {k: v for k, v in read_keywords(found["rest"]).items() if v is not None}
+def _namespace(record: Record, match: re.Match[str]) -> None:
+    given = {k: v for k, v in read_keywords(match["rest"]).items() if v is not None}
     for key, value in given.items():
         record.settings.setdefault(key, value)
 
 
-def _configuration(record: Record, found: re.Match[str]) -> None:
-    record.add("engine_version", found["engine_version"])
-    if found["rest"]:
-        record.settings["config"] = read_keywords(found["rest"])
+def _configuration(record: Record, match: re.Match[str]) -> None:
+    record.add("engine_version", match["engine_version"])
+    if match["rest"]:
+        record.settings["config"] = read_keywords(match["rest"])
 
 
-def _metrics(record: Record, found: re.Match[str]) -> None:
-    labels = dict(re.findall(r'(\w+)="([^"]*)"', found["rest"]))
+def _metrics(record: Record, match: re.Match[str]) -> None:
+    labels = dict(re.findall(r'(\w+)="([^"]*)"', match["rest"]))
     for name in ("num_gpu_blocks", "block_size"):
         if labels.get(name, "").isdecimal():
             record.add({"num_gpu_blocks": "num_blocks"}.get(name, name), int(labels[name][:18]))
@@ -57,30 +57,30 @@ def _metrics(record: Record, found: re.Match[str]) -> None:
         record.settings.setdefault("gpu_memory_utilization", share)
 
 
-def _stored(record: Record, found: re.Match[str]) -> None:
-    record.settings.setdefault("kv_cache_dtype", found["rest"])
+def _stored(record: Record, match: re.Match[str]) -> None:
+    record.settings.setdefault("kv_cache_dtype", match["rest"])
 
 
-def _padding(record: Record, found: re.Match[str]) -> None:
-    record.part("padding", found["layers"] + " " + found["share"], int(found["layers"][:9]))
+def _padding(record: Record, match: re.Match[str]) -> None:
+    record.part("padding", match["layers"] + " " + match["share"], int(match["layers"][:9]))
 
 
-def _refusal(record: Record, found: re.Match[str]) -> None:
-    record.refuse(found[0])
+def _refusal(record: Record, match: re.Match[str]) -> None:
+    record.refuse(match[0])
 
 
-def _free(record: Record, found: re.Match[str]) -> None:
+def _free(record: Record, match: re.Match[str]) -> None:
     """Free and total memory, with the unit behind both: ``(78.66/79.19 GiB)``."""
-    record.add("free_before_load_bytes", size(found["free"] + " GiB"))
-    record.add("total_gpu_bytes", size(found["total"] + " GiB"))
+    record.add("free_before_load_bytes", size(match["free"] + " GiB"))
+    record.add("total_gpu_bytes", size(match["total"] + " GiB"))
 
 
-def _cpu(record: Record, found: re.Match[str]) -> None:
+def _cpu(record: Record, match: re.Match[str]) -> None:
     """The CPU platform's cache and memory, in GiB."""
-    record.add("kv_available_bytes", size(found["cache"] + " GiB"))
-    record.add("total_gpu_bytes", size(found["total"] + " GiB"))
+    record.add("kv_available_bytes", size(match["cache"] + " GiB"))
+    record.add("total_gpu_bytes", size(match["total"] + " GiB"))
     record.settings["cpu"] = True
-    record.settings["cpu_cache_bytes"] = size(found["cache"] + " GiB")
+    record.settings["cpu_cache_bytes"] = size(match["cache"] + " GiB")
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -167,7 +167,7 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 
 
-def figures(r: Record) -> Figures:
+def figures(record: Record) -> Figures:
     """The figures under their common names: of several ranks the one that binds.
 
     Blocks are those of the rank with least; the same holds for what is left for cache. Since 0.20 what
@@ -182,92 +182,100 @@ def figures(r: Record) -> Figures:
         "weights_bytes", "non_torch_bytes", "activation_peak_bytes", "cuda_graph_bytes",
         "cuda_graph_estimate_bytes", "consumed_bytes",
     )  # fmt: skip
-    found: Figures = {n: r.low(n) for n in low} | {n: r.high(n) for n in high}
-    found["max_model_len"] = r.last("max_model_len")
-    weights, consumed = found["weights_bytes"], found["consumed_bytes"]
-    estimate, activation = found["cuda_graph_estimate_bytes"], found["activation_peak_bytes"]
-    if consumed is not None and weights is not None and found["non_torch_bytes"] is None:
-        found["non_torch_bytes"] = max(0, consumed - weights)
+    printed: Figures = {n: record.low(n) for n in low} | {n: record.high(n) for n in high}
+    printed["max_model_len"] = record.last("max_model_len")
+    weights, consumed = printed["weights_bytes"], printed["consumed_bytes"]
+    estimate, activation = printed["cuda_graph_estimate_bytes"], printed["activation_peak_bytes"]
+    if consumed is not None and weights is not None and printed["non_torch_bytes"] is None:
+        printed["non_torch_bytes"] = max(0, consumed - weights)
     if consumed is not None and None not in (estimate, activation) and activation > estimate > 0:
-        found["activation_peak_bytes"] = activation - estimate
-    peak = r.high("peak_torch_bytes")
+        printed["activation_peak_bytes"] = activation - estimate
+    peak = record.high("peak_torch_bytes")
     if activation is None and peak is not None and weights is not None and peak > weights:
-        found["activation_peak_bytes"] = peak - weights
-    return {n: v for n, v in found.items() if v is not None}
+        printed["activation_peak_bytes"] = peak - weights
+    return {n: v for n, v in printed.items() if v is not None}
 
 
-def question(r: Record) -> dict[str, Any]:
+def question(record: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
-    config = r.settings.get("config") or {}
-    given = {k: v for k, v in r.settings.items() if k not in ("config", "cpu", "cpu_cache_bytes")}
-    asked: dict[str, Any] = {"engine": ENGINE}
-    model = config.get("model") or given.get("model_tag") or given.get("model")
+    config = record.settings.get("config") or {}
+    settings = {
+        k: v for k, v in record.settings.items() if k not in ("config", "cpu", "cpu_cache_bytes")
+    }
+    keys: dict[str, Any] = {"engine": ENGINE}
+    model = config.get("model") or settings.get("model_tag") or settings.get("model")
     if isinstance(model, str):
-        asked["model"] = model
-    if r.last("gpu"):
-        asked["gpu"] = r.last("gpu")
+        keys["model"] = model
+    if record.last("gpu"):
+        keys["gpu"] = record.last("gpu")
     for name, key in DEGREES.items():
-        degree = config.get(name, given.get(name))
+        degree = config.get(name, settings.get(name))
         if isinstance(degree, int) and degree > 1:
-            asked[key] = degree
-    if given.get("enable_expert_parallel") is True:
-        asked["ep"] = asked.get("tp", 1) * asked.get("dp", 1)
-    length = r.last("max_model_len") or config.get("max_seq_len") or given.get("max_model_len")
+            keys[key] = degree
+    if settings.get("enable_expert_parallel") is True:
+        keys["ep"] = keys.get("tp", 1) * keys.get("dp", 1)
+    length = (
+        record.last("max_model_len") or config.get("max_seq_len") or settings.get("max_model_len")
+    )
     if isinstance(length, int) and length > 0:
-        asked["context_tokens"] = length
-    dtype = given.get("kv_cache_dtype") or config.get("kv_cache_dtype")
+        keys["context_tokens"] = length
+    dtype = settings.get("kv_cache_dtype") or config.get("kv_cache_dtype")
     if isinstance(dtype, str) and dtype != "auto":
-        asked["kv_dtype"] = dtype
-    version = r.last("engine_version")
+        keys["kv_dtype"] = dtype
+    version = record.last("engine_version")
     if version:
-        asked["engine_version"] = version
-    asked["engine_args"] = _flags(given, config, r)
-    return asked
+        keys["engine_version"] = version
+    keys["engine_args"] = _flags(settings, config, record)
+    return keys
 
 
-def _flags(given: Mapping[str, Any], config: Mapping[str, Any], r: Record) -> dict[str, Any]:
+def _flags(
+    settings: Mapping[str, Any], config: Mapping[str, Any], record: Record
+) -> dict[str, Any]:
     args = {
         k: v
-        for k, v in given.items()
+        for k, v in settings.items()
         if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v not in ("auto", -1)
     }
     for name, flag in _ENGINE_WORDS.items():
         if isinstance(config.get(name), bool) and (config[name] or name == "enable_prefix_caching"):
             args.setdefault(flag, config[name])
-    share = r.low("gpu_memory_utilization")
+    share = record.low("gpu_memory_utilization")
     if share is not None and 0 < share <= 1:
         args.setdefault("gpu_memory_utilization", share)
-    batch = r.last("max_num_batched_tokens")
+    batch = record.last("max_num_batched_tokens")
     if batch:
         args.setdefault("max_num_batched_tokens", batch)
-    speculation = _speculation(given.get("speculative_config"), config.get("speculative_config"))
+    speculation = _speculation(settings.get("speculative_config"), config.get("speculative_config"))
     if speculation:
         args["speculative_config"] = speculation
-    cache = r.settings.get("cpu_cache_bytes")
+    cache = record.settings.get("cpu_cache_bytes")
     if cache:
         args.setdefault("kv_cache_memory_bytes", cache)
     return args
 
 
-def _speculation(given: Any, config: Any) -> dict[str, Any]:
+def _speculation(stated: Any, config: Any) -> dict[str, Any]:
     """How it drafts: as the flags say, else ``SpeculativeConfig(method=…, model=…)`` of the settings."""
-    if isinstance(given, Mapping):
-        return dict(given)
+    if isinstance(stated, Mapping):
+        return dict(stated)
     word, bracket, rest = str(config or "").partition("(")
     if not bracket or not word.endswith("SpeculativeConfig"):
         return {}
-    said = read_keywords(rest)
-    said["num_speculative_tokens"] = said.pop("num_spec_tokens", said.get("num_speculative_tokens"))
-    if str(said.get("method")).endswith("mtp"):
-        said.pop("model", None)  # the model itself
+    words = read_keywords(rest)
+    words["num_speculative_tokens"] = words.pop(
+        "num_spec_tokens", words.get("num_speculative_tokens")
+    )
+    if str(words.get("method")).endswith("mtp"):
+        words.pop("model", None)  # the model itself
     known = ("method", "model", "num_speculative_tokens")
-    return {k: v for k, v in said.items() if k in known and v is not None}
+    return {k: v for k, v in words.items() if k in known and v is not None}
 
 
-def quantization(r: Record) -> str | None:
+def quantization(record: Record) -> str | None:
     """How the log says that the weights are stored, in the engine's word."""
-    config = r.settings.get("config") or {}
-    word = r.settings.get("quantization") or config.get("quantization")
+    config = record.settings.get("config") or {}
+    word = record.settings.get("quantization") or config.get("quantization")
     return word if isinstance(word, str) else None
 
 

@@ -71,6 +71,7 @@ LIMITS = LimitFlags(
     ),
 )
 VLLM = Vllm(
+    data_parallel_attention=True,
     name="vllm",
     label="vLLM",
     newest=shown(NEWEST),

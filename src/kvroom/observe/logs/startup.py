@@ -10,16 +10,17 @@ import io
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_shapes import Figures, Record, Shape, take
 from kvroom.engines.registry import log_reader, log_readers, metric_tables
 from kvroom.errors import KvroomError
+from kvroom.observe import recorded
 from kvroom.observe.logs.lines import Log
+from kvroom.observe.logs.startup_log import StartupLog
 
 CLOSING = ("kv_tokens", "num_blocks", "max_concurrency", "kv_available_bytes")
 """A start has come to its end when one of these was printed."""
@@ -32,39 +33,6 @@ RANK_WORDS = {
     "PP": ("pipeline_parallel_size", "pp_size"),
 }
 """Ranks in lines' prefixes → the settings that state how many there are."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StartupLog:
-    """What a log says of one start.
-
-    ``printed`` are figures under the common names (``weights_bytes``, ``kv_tokens`` …), ``question``
-    the keys of a Scenario that it states, ``spread`` figures that differ from rank to rank,
-    ``refusals`` sentences with which the engine refused. ``notes`` say what else there was.
-    """
-
-    engine: str | None
-    printed: Figures = field(default_factory=dict)
-    question: dict[str, Any] = field(default_factory=dict)
-    quantisation: str | None = None
-    spread: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-    refusals: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    cpu: bool = False
-    padding: tuple[str, ...] = ()
-    devices: tuple[Figures, ...] = ()
-    """What each GPU holds, where an engine prints it by device; ``printed`` is of the fullest."""
-
-    def on_device(self, at: int) -> StartupLog:
-        """The same with the figures of that GPU, where there are several."""
-        if len(self.devices) < 2 or at >= len(self.devices):
-            return self
-        return replace(self, printed={**self.printed, **self.devices[at]})
-
-    @property
-    def version(self) -> str | None:
-        """The engine's version as printed."""
-        return self.question.get("engine_version")
 
 
 @cache
@@ -86,11 +54,9 @@ def read_file(path: str) -> StartupLog:
         if Path(path).is_dir():
             raise KvroomError("file", path, "is a folder", fix)
         with Path(path).open("rb") as stream:
-            if _metrics().search(stream.read(HEAD_BYTES)):
-                from kvroom.observe import recorded
-
-                if (found := recorded.read_file(path)) is not None:
-                    return found
+            is_metrics = _metrics().search(stream.read(HEAD_BYTES)) is not None
+            if is_metrics and (found := recorded.read_file(path)) is not None:
+                return found
             stream.seek(0)
             return read(stream)
     except KvroomError:
@@ -101,11 +67,8 @@ def read_file(path: str) -> StartupLog:
 
 def read_bytes(data: bytes) -> StartupLog:
     """The log, recording or metrics text that ``data`` is."""
-    if _metrics().search(data[:HEAD_BYTES]):
-        from kvroom.observe import recorded
-
-        if (found := recorded.read_bytes(data)) is not None:
-            return found
+    if _metrics().search(data[:HEAD_BYTES]) and (found := recorded.read_bytes(data)) is not None:
+        return found
     return read(io.BytesIO(data))
 
 

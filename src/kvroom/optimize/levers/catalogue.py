@@ -152,13 +152,15 @@ def _enough(s: Scenario) -> int:
 
 def _layouts(s: Scenario, d: Deployment, more: int) -> Iterator[Lever]:
     """Other layouts of the same cards, then of twice (tensor ranks: ``more`` times) as many."""
-    heads = d.model.q_heads or 2**20
+    heads, experts = d.model.q_heads or 2**20, most_experts(d.model)
+    shares = engine_of(s.engine).data_parallel_attention
     others = [cut for cut in _cuts(s.gpu_count) if cut != (s.tp, s.pp, s.dp)]
     wider = [(more * s.tp, s.pp, s.dp), (s.tp, 2 * s.pp, s.dp), (s.tp, s.pp, 2 * s.dp)]
     for tp, pp, dp in (*others, *wider):
         if tp <= max(MOST_TENSOR_RANKS, s.tp) and heads % tp == 0 and pp <= d.model.num_layers:
             yield _layout(s, tp=tp, pp=pp, dp=dp)
-    experts = most_experts(d.model)
+            if dp > 1 and tp * dp <= experts and shares:
+                yield _layout(s, tp=tp, pp=pp, dp=dp, ep=tp * dp)
     if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
         yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
     if s.dcp == 1 and engine_of(s.engine).support.context_ranks:

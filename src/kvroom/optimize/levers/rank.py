@@ -17,6 +17,7 @@ from kvroom.optimize.levers.catalogue import levers_of
 from kvroom.optimize.levers.lever import Lever, Unmodelled
 from kvroom.optimize.levers.served import Served, ServedFigures, each_served, served
 from kvroom.optimize.levers.waterfall import EXACT, shapley
+from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.timeline import Watch
@@ -290,6 +291,7 @@ def levers(
     if by not in ORDERS:
         fix = did_you_mean(by, ORDERS, f"One of: {', '.join(ORDERS)}.")
         raise KvroomError("--by", by, "is nothing that levers are ranked by", fix)
+    scenario, _ = laid_out(scenario, paths=paths)
     bench = Bench(scenario, paths, before_each)
     base = bench.work(())
     before = figures_of(base)

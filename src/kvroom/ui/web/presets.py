@@ -51,6 +51,7 @@ PRESETS = (
             "model": "deepseek-v3",
             "gpu": "H200-SXM",
             "gpu_count": 8,
+            "tp": 8,
             "context_tokens": 65536,
         },
     ),

@@ -14,14 +14,13 @@ from typing import Any
 from kvroom.answer.explanation import Explanation
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Link
-from kvroom.hardware.node import Machine
+from kvroom.hardware.node import CARDS_A_MACHINE, Machine
 from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.transfer import BELOW, ladder, transfer_s
 from kvroom.latency.transfer import cache_bytes as stored
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.tiers import tiers as tiers_of
 from kvroom.scenario.scenario import Scenario
-from kvroom.simulator.offload_tiers import GPUS_A_MACHINE
 from kvroom.ui.web.sections.answers import sectioned
 from kvroom.units import show_seconds, show_tokens
 
@@ -87,7 +86,7 @@ def data(w: Workings) -> dict[str, Any]:
 
 def machine_of(w: Workings) -> Machine:
     """The machine whose tiers the Plan tells."""
-    return resolve_machine(w.own.gpu, min(w.deployment.layout.gpus, GPUS_A_MACHINE))
+    return resolve_machine(w.own.gpu, min(w.deployment.layout.gpus, CARDS_A_MACHINE))
 
 
 def rungs(machine: Machine) -> list[dict[str, Any]]:
