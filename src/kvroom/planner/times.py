@@ -12,7 +12,7 @@ from kvroom.latency import calibration
 from kvroom.latency.disaggregation import Handed, Pools
 from kvroom.latency.estimate import CHUNK_TOKENS, Timing
 from kvroom.latency.load import Load, Times, served
-from kvroom.latency.own_points import drawn_to, points_for
+from kvroom.latency.own_points import drawn_to, place_of, points_for
 from kvroom.latency.power import Draw, draw, parts_of, under_load
 from kvroom.latency.step_time import Rates
 from kvroom.latency.traffic import Traffic, compute_dtype
@@ -42,7 +42,13 @@ def timing_of(d: Deployment, scenario: Scenario) -> Timing | None:
     timing = Timing.of(d, rates)
     if scenario.calibration is None:
         return timing
-    return drawn_to(timing, points_for(scenario.calibration, d, scenario.model))
+    w = scenario.workload
+    users = (w and w.concurrency) or scenario.concurrency or 1
+    tokens = d.context_tokens
+    if w is not None and w.input_tokens is not None:
+        tokens = w.input_tokens + (w.output_tokens or 0) // 2
+    points = points_for(scenario.calibration, d, scenario.model)
+    return drawn_to(timing, points, place_of(users, tokens))
 
 
 def notes_of(
