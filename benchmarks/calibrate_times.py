@@ -21,7 +21,7 @@ from beliefs import BELIEFS
 from fitting import Fit, Linear, Residuals
 from measured import Point, read
 
-from kvroom.latency.calibration import BANDED, NOVEL, SETTING, board_line, kind_of_level
+from kvroom.latency.calibration import BANDED, NOVEL, SETTING, board_line, kind_of_level, shipped
 
 PROVENANCE = (
     "benchmarks/calibrate_times.py, from published measurements: the aiconfigurator silicon sample and"
@@ -166,11 +166,13 @@ def table(fit: Fit, effects: Any) -> dict[str, Any]:
     return {"overall": overall, "effects": {x: e for x, e in rounded.items() if e}}
 
 
-def fitted(points: Sequence[Point]) -> tuple[Fit, Any, Linear, dict[str, Residuals]]:
+def fitted(
+    points: Sequence[Point], *, warm: bool = False
+) -> tuple[Fit, Any, Linear, dict[str, Residuals]]:
     """The fit of all points, the problem linearised there, and the residuals of what is left out."""
     fit = Fit(points, BELIEFS)
     print(f"{len(points)} points, {len(fit.keys)} measurements, {len(fit.columns)} effects")
-    effects = fit.run(ROUNDS)
+    effects = fit.run(ROUNDS, fit.effects_of(shipped()) if warm else None)
     lin = fit.linear(effects)
     names = [[of(p) for p in points] for _, of in LEFT_OUT.values()]
     return fit, effects, lin, dict(zip(LEFT_OUT, fit.left_out(lin, *names), strict=True))
@@ -216,9 +218,10 @@ def main() -> None:
     parse.add_argument("data", type=Path, help="folder of measurements")
     parse.add_argument("out", type=Path, nargs="?")
     parse.add_argument("--configs", type=Path, help="folder of the models' config.json files")
+    parse.add_argument("--warm", action="store_true", help="begin with the package's table")
     args = parse.parse_args()
     points = read(args.data, args.configs or args.data / "model-configs")
-    fit, effects, lin, out = fitted(points)
+    fit, effects, lin, out = fitted(points, warm=args.warm)
     inside: Residuals = dict(zip(lin.keys, map(float, lin.r), strict=True))
     usual = bands(fit, out)
     own = own_bands(fit, out["fifth of a setting"], usual)

@@ -8,6 +8,7 @@ they were, drafting, why a row is suspect. Each of them may be absent.
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from collections import Counter
@@ -31,6 +32,7 @@ METRICS = {"tpot": "tpot_ms", "ttft": "ttft_ms", "whole": "e2e_ms"}
 NO_FIRST = ("lmdeploy",)
 """Engines whose published first tokens are of something else."""
 DISAGGREGATED = "disagg"
+LLAMA_BENCH = Path(__file__).with_name("llama_bench.csv")
 
 
 @dataclass
@@ -188,6 +190,43 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
             row[key] = round(label.get(f"{key}_mean") or 0) or row[key]
         yield row
     yield from _lines(folder / "served.jsonl.gz")
+    yield from llama_bench()
+
+
+def llama_bench() -> Iterator[dict[str, Any]]:
+    """Published llama.cpp benchmarks, gathered in ``llama_bench.csv``: text generation (``tg``) at a number
+    of cached tokens, and prompt processing (``pp``), whose first token comes when all prompts are done.
+
+    Prompts that pass several cards one after another are left out: their parts overlap.
+    """
+    with LLAMA_BENCH.open(newline="") as lines:
+        for i, r in enumerate(csv.DictReader(lines)):
+            gpus, batch, tokens = int(r["gpus"]), int(r["batch"]), int(r["tokens"])
+            row: dict[str, Any] = {
+                "id": f"llamabench-{i:04d}",
+                "family": "llamabench",
+                "engine": "llama.cpp",
+                "engine_version": None,
+                "gpu_count": gpus,
+                "tp": 1, "pp": gpus, "dp": 1, "ep": 1, "kv_dtype": None, "osl": None,
+                "concurrency_or_batch": batch,
+                **{key: r[key] for key in ("gpu", "config", "weight_dtype")},
+            }
+            each_ms = 1e3 / float(r["tokens_per_s"])
+            if r["test"] == "tg":
+                yield row | {
+                    "tier": "batch1" if batch == 1 else "static",
+                    "isl": None,
+                    "context_len_in_kv": int(r["context_tokens"]) or 1,
+                    "measured": {"tpot_ms": batch * each_ms},
+                }
+            elif gpus == 1:
+                yield row | {
+                    "tier": "static",
+                    "isl": tokens,
+                    "context_len_in_kv": tokens,
+                    "measured": {"ttft_ms": batch * tokens * each_ms},
+                }
 
 
 def plain(row: dict[str, Any]) -> bool:
