@@ -15,12 +15,11 @@ START = Coefficients(
     layer_s=45e-6, layer_width=0.25, expert_layer_s=25e-6, latent_layer_s=20e-6, indexer_layer_s=25e-6,
     state_layer_s=15e-6, reduce_s=5e-6, link_eta=0.5, exchange_s=15e-6, stage_s=100e-6,
     request_s=15e-6, token_s=0.5e-6, step_s=0.3e-3, draft_s=0.3e-3, routing=0.85, expert_width=150.0,
-    scale=1.0, first_s=30e-3, first_scale=1.0, alone=0.3, burst=0.15, wait=1.0, intake=0.6, room=1.0,
+    scale=1.0, first_s=30e-3, burst=0.15, wait=1.0, intake=0.6,
 )  # fmt: skip
 OVERALL = dict.fromkeys(NAMES, 0.4) | {
-    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4, "first_scale": 0.4,
-    "wide_mu": 0.15, "narrow_mu": 0.15, "room": 0.1, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
-    "alone": 1.0, "burst": 1.0, "wait": 0.7, "intake": 0.5, "first_s": 0.7, "step_s": 0.7,
+    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4,     "wide_mu": 0.15, "narrow_mu": 0.15, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
+    "burst": 1.0, "wait": 0.7, "intake": 0.5, "first_s": 0.7, "step_s": 0.7,
     "request_s": 0.7, "token_s": 0.7,
 }  # fmt: skip
 # fmt: off
@@ -43,25 +42,22 @@ EFFECTS: dict[str, dict[str, float]] = {
     "served": {
         "layer_s": 0.75, "expert_layer_s": 0.25, "request_s": 0.4, "step_s": 0.4, "token_s": 1.6,
         "cache_eta": 0.075, "wide_mu": 0.09, "narrow_mu": 0.09, "attention_mu": 0.045,
-        "expert_mu": 0.09, "scale": 0.5, "first_scale": 1.2, "first_s": 1.6, "alone": 1.6,
-        "burst": 1.6, "wait": 1.6, "room": 0.6,
-    },
+        "expert_mu": 0.09, "scale": 0.5, "first_s": 1.6,         "burst": 1.6, "wait": 1.6,     },
     "engine": {
         "layer_s": 0.8, "expert_layer_s": 1.2, "request_s": 1.2, "step_s": 1.2, "token_s": 1.0,
         "wide_eta": 0.28, "narrow_eta": 0.4, "cache_eta": 0.4, "wide_mu": 0.48, "narrow_mu": 0.48,
-        "reduce_s": 0.4, "stage_s": 2.0, "first_s": 1.0, "alone": 1.0, "burst": 0.6, "wait": 1.0,
-        "attention_mu": 0.48, "expert_mu": 0.48, "room": 0.6, "scale": 0.24, "first_scale": 0.4,
-    },
+        "reduce_s": 0.4, "stage_s": 2.0, "first_s": 1.0, "burst": 0.6, "wait": 1.0,
+        "attention_mu": 0.48, "expert_mu": 0.48, "scale": 0.24,     },
     "served chip": {"layer_s": 0.2, "scale": 0.025},
     "served gpu": {"layer_s": 0.05, "scale": 0.03},
     "kind": {"burst": 0.1},
     "weights": {"narrow_eta": 0.025, "narrow_mu": 0.05, "expert_eta": 0.025, "expert_mu": 0.05},
-    "weights cache": {"cache_eta": 0.3, "room": 0.3},
+    "weights cache": {"cache_eta": 0.3, },
     "cache": {"cache_eta": 0.1},
     "tp": {"reduce_s": 0.1},
     "link": {"reduce_s": 0.4, "link_eta": 0.15},
-    "model": {"scale": 0.025, "first_scale": 0.1},
-    "engine kind": {"first_scale": 0.2, "burst": 0.5, "scale": 0.025},
+    "model": {"scale": 0.025, },
+    "engine kind": {"burst": 0.5, "scale": 0.025},
     "link tp": {"reduce_s": 0.6, "link_eta": 0.6},
     "chip link tp": {"reduce_s": 0.1, "link_eta": 0.1},
     "engine link": {"reduce_s": 0.8},
@@ -75,55 +71,51 @@ EFFECTS: dict[str, dict[str, float]] = {
     "engine weights kind": {"layer_s": 0.2, "expert_layer_s": 1.0, "expert_mu": 0.4},
     "weights vendor": {"narrow_eta": 0.05, "narrow_mu": 0.15},
     "weights generation": {"narrow_mu": 0.15},
-    "engine model": {"scale": 0.03, "first_scale": 0.1},
+    "engine model": {"scale": 0.03, },
     "model weights": {"scale": 0.05},
-    "engine gpu model weights tp ep": {"scale": 0.02, "first_scale": 0.05},
+    "engine gpu model weights tp ep": {"scale": 0.02, },
     "engine era": {
         "layer_s": 1.0, "step_s": 1.0, "request_s": 1.2, "wide_mu": 0.48, "narrow_mu": 0.36,
         "attention_mu": 0.36, "cache_eta": 0.6, "wide_eta": 0.2, "narrow_eta": 0.4,
         "expert_layer_s": 0.8, "expert_mu": 0.48, "expert_eta": 0.4, "first_s": 0.6, "scale": 0.15,
-        "first_scale": 0.4, "token_s": 0.8, "reduce_s": 0.8,
+        "token_s": 0.8, "reduce_s": 0.8,
     },
     "engine era vendor board": {
         "layer_s": 1.0, "step_s": 1.0, "request_s": 1.2, "wide_mu": 0.48, "narrow_mu": 0.36,
         "attention_mu": 0.36, "cache_eta": 0.6, "wide_eta": 0.2, "narrow_eta": 0.4,
         "expert_layer_s": 0.8, "expert_mu": 0.48, "expert_eta": 0.4, "first_s": 0.6, "scale": 0.12,
-        "first_scale": 0.4, "token_s": 0.8, "reduce_s": 0.8,
+        "token_s": 0.8, "reduce_s": 0.8,
     },
     "engine era generation": {
         "layer_s": 0.15, "wide_mu": 0.12, "narrow_mu": 0.09, "attention_mu": 0.09,
         "cache_eta": 0.09, "expert_mu": 0.12, "expert_layer_s": 0.12, "request_s": 0.18,
-        "reduce_s": 0.12, "scale": 0.045, "first_scale": 0.06,
-    },
+        "reduce_s": 0.12, "scale": 0.045,     },
     "engine era gpu": {"scale": 0.04, "layer_s": 0.05, "request_s": 0.2},
     "engine era kind": {
         "scale": 0.1, "expert_layer_s": 0.3, "expert_mu": 0.3, "expert_eta": 0.2, "request_s": 0.2,
     },
     "engine era model": {"scale": 0.05, "cache_eta": 0.1},
     "engine era tp": {"reduce_s": 1.0},
-    "engine gpu kind weights": {"scale": 0.08, "first_scale": 0.08},
+    "engine gpu kind weights": {"scale": 0.08, },
     "chip weights": {"narrow_mu": 0.1},
     "recipe": {
         "request_s": 0.5, "layer_s": 0.2, "step_s": 0.3, "expert_layer_s": 0.2, "token_s": 0.5,
         "scale": 0.075, "cache_eta": 0.075, "expert_eta": 0.075, "expert_mu": 0.15,
-        "wide_mu": 0.075, "first_s": 0.6, "first_scale": 0.3, "burst": 0.5, "alone": 0.5,
-        "wait": 0.5, "reduce_s": 0.15,
+        "wide_mu": 0.075, "first_s": 0.6, "burst": 0.5,         "wait": 0.5, "reduce_s": 0.15,
     },
     "recipe kind": {
         "request_s": 0.4, "layer_s": 0.16, "step_s": 0.24, "expert_layer_s": 0.16, "token_s": 0.2,
         "scale": 0.06, "cache_eta": 0.06, "expert_eta": 0.06, "expert_mu": 0.12, "wide_mu": 0.06,
-        "first_s": 0.24, "first_scale": 0.12, "burst": 0.2, "alone": 0.2, "wait": 0.2,
+        "first_s": 0.24, "burst": 0.2, "wait": 0.2,
         "reduce_s": 0.12,
     },
     "engine recipe": {
         "request_s": 0.25, "layer_s": 0.1, "step_s": 0.15, "expert_layer_s": 0.1, "token_s": 0.25,
         "scale": 0.075, "cache_eta": 0.037, "expert_eta": 0.037, "expert_mu": 0.075,
-        "wide_mu": 0.037, "first_s": 0.3, "first_scale": 0.15, "burst": 0.25, "alone": 0.25,
-        "wait": 0.25, "reduce_s": 0.075,
+        "wide_mu": 0.037, "first_s": 0.3, "burst": 0.25,         "wait": 0.25, "reduce_s": 0.075,
     },
     "recipe generation": {
-        "request_s": 0.15, "layer_s": 0.06, "scale": 0.022, "first_s": 0.09, "first_scale": 0.045,
-    },
+        "request_s": 0.15, "layer_s": 0.06, "scale": 0.022, "first_s": 0.09,     },
     "engine recipe generation kind": {
         "scale": 0.1, "expert_mu": 0.2, "expert_layer_s": 0.2, "request_s": 0.2,
     },
@@ -138,7 +130,7 @@ a model that is left out loses it. That of single cards most of all: while one c
 what is its own and what is today's servers' cannot be told apart, and a card that is left out gets only
 the latter.
 """
-FP8_CACHE = {"cache_eta": log(1.8), "room": log(1.8)}
+FP8_CACHE = {"cache_eta": log(1.8)}
 KNOWN: dict[str, dict[str, float]] = {
     # From operators.json: floors of small GEMMs, of experts and of decode attention, shares of memory and
     # of (powered) arithmetic rates, each against a Hopper's.
@@ -179,7 +171,7 @@ FLOOR = {"tpot": 0.08, "ttft": 0.15, "whole": 0.08}
 
 HELD = 0.6
 """Spreads of all but the scales are drawn in by this: it lowers the errors on models left out."""
-SCALES = ("scale", "first_scale")
+SCALES = ("scale",)
 SPREADS = {
     kind: tuple((n, sd if n in SCALES else HELD * sd) for n, sd in effects.items())
     for kind, effects in EFFECTS.items()

@@ -22,8 +22,9 @@ from kvroom.latency import calibration
 from kvroom.latency import load as serving
 from kvroom.latency.step_time import Clock, Coefficients, Rates
 from kvroom.latency.work import Work
+from kvroom.planner.load import load_of
 from kvroom.planner.place import deploy
-from kvroom.planner.times import load_of, rates_of
+from kvroom.planner.times import rates_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.occupancy import expected_room
@@ -91,9 +92,9 @@ class Point:
         still: set[str] = {"draft_s"}
         layout, stages = self.work.layout, self.work.stages
         if self.static or not self.load:
-            still |= {"alone", "burst", "wait"} | (set() if self.load else {"room"})
+            still |= {"burst", "wait"}
         if "tpot" in self.measured and len(self.measured) == 1 and (self.static or not self.load):
-            still |= {"first_s", "first_scale", "token_s", "room"}
+            still |= {"first_s", "token_s"}
         if calibration.takes_in_every(self.deployment) in (None, 1):
             still.add("intake")
         if layout.tp == 1:
@@ -127,10 +128,8 @@ class Point:
         if self.load is None or (self.static and "tpot" in self.measured):
             seconds["tpot"] = clock.decode_s(self.requests, self.tokens)
         if self.load is not None:
-            if self.static or self.load.requests_per_s is not None:
-                times = serving.served(clock, self.load)
-            else:
-                times = serving.closed_loop(clock, self.load, self.near)
+            times = serving.served(clock, self.load, self.near)
+            if not self.static and self.load.requests_per_s is None:
                 self.near = times.decoding
             seconds.setdefault("tpot", times.tpot_s)
             if times.ttft_s is not None:
@@ -208,7 +207,12 @@ def llama_bench() -> Iterator[dict[str, Any]]:
                 "engine": "llama.cpp",
                 "engine_version": None,
                 "gpu_count": gpus,
-                "tp": 1, "pp": gpus, "dp": 1, "ep": 1, "kv_dtype": None, "osl": None,
+                "tp": 1,
+                "pp": gpus,
+                "dp": 1,
+                "ep": 1,
+                "kv_dtype": None,
+                "osl": None,
                 "concurrency_or_batch": batch,
                 **{key: r[key] for key in ("gpu", "config", "weight_dtype")},
             }
@@ -268,8 +272,8 @@ def point_of(scenario: Scenario, row: dict[str, Any]) -> Point | None:
         return None
     answer = engines.answer(deployment)
     w = scenario.workload
-    room = expected_room(deployment, answer, w)[0]
-    load = load_of(w, deployment, answer.capacity, room) if w else None
+    room = expected_room(deployment, answer, w)[1]
+    load = load_of(w, deployment, answer, room) if w else None
     measured = {
         m: row["measured"][key] / 1e3 for m, key in METRICS.items() if row["measured"].get(key)
     }

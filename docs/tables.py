@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from kvroom.answer.figures import registry
 from kvroom.hardware import catalogue as cards
 from kvroom.models import hf
 from kvroom.ui import codec
@@ -120,6 +121,16 @@ OTHER_FLAGS = {
 """Flags that ``FLAGS`` does not hold, because they take several values or none."""
 
 
+def figures() -> str:
+    """The keys of a Plan and what each means, as the registry of figures says."""
+    known = [f for f in registry().values() if f.meaning and not f.key.startswith("scenario.")]
+    parts = []
+    for group in dict.fromkeys(f.key.partition(".")[0] for f in known):
+        rows = ((f"`{f.key}`", f.meaning) for f in known if f.key.partition(".")[0] == group)
+        parts.append(f"### {group}\n\n{table(('key', 'meaning'), rows)}")
+    return "\n".join(parts)
+
+
 def _json(value: Any) -> str:
     return f"`{codec.encode(value)}`"
 
@@ -133,5 +144,6 @@ def write(folder: Path) -> None:
         ("families", families()),
         ("scenario", keys("Scenario")),
         ("workload", keys("Workload", "workload.")),
+        ("figures", figures()),
     ):
         (folder / f"{name}.md").write_text(text, "utf-8")

@@ -28,7 +28,7 @@ from kvroom.units import check_int, parse_tokens
 MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
-    from kvroom.answer.explanation import Explanation
+    from kvroom.answer.figures import Explanation
     from kvroom.hardware.device import Device
     from kvroom.kvcache.request import ServedRequest
     from kvroom.launchers.engine_command import EngineCommand
@@ -289,6 +289,7 @@ def simulate(
     slo: str | tuple[Objective, ...] = "",
     seed: int | None = None,
     seeds: int = 1,
+    warmup: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     keep_requests: bool = True,
@@ -308,7 +309,8 @@ def simulate(
     each request that is done (and when, in ps) or dropped (None), ``watch`` of how things stand (and may end
     it), ``on_frame`` of every frame of a picture. The answer has ``figures``, ``line()`` and the shapes that
     ``levers`` has: a row a request. Raises KvroomError where nothing is to be served, a line is wrong or the
-    engine would not start.
+    engine would not start. The first ``warmup`` requests are left out of the times (of a closed loop, which
+    begins with everybody at once, two of each user unless it says otherwise).
 
     >>> found = simulate(
     ...     "llama-3-8b", "H100-SXM", seed=1,
@@ -331,6 +333,7 @@ def simulate(
             seeds=seeds,
             keep_requests=keep_requests,
             on_end=on_end,
+            warmup=None if warmup is None else check_int("warmup", warmup, low=0, high=10**9),
             watch=watch,
             on_frame=on_frame,
         )

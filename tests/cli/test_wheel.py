@@ -35,6 +35,7 @@ def test_what_lies_in_it(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for needed in (
         "py.typed",
+        "answer/figures.toml",
         "models/catalogue.json",
         "hardware/catalogue.json",
         "engines/registry.json",

@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 
+from kvroom.answer.figures import registry
 from kvroom.models import catalogue
 from kvroom.ui import codec
 from kvroom.ui.cli.main import main
@@ -105,18 +106,29 @@ def plan_keys(name: str = "Plan", prefix: str = "") -> list[str]:
     return found
 
 
-def test_every_key_of_a_plan_is_in_the_glossary():
-    glossary = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
-    missing = [key for key in plan_keys() if f"`{key}`" not in glossary]
-    assert not missing
+def test_every_key_of_a_plan_is_a_figure_of_the_registry():
+    known = registry()
+    keys = [key for key in plan_keys() if key != "scenario"]
+    assert not [key for key in keys if key not in known]
+    assert not [key for key in keys if not known[key].meaning]
 
 
-def test_the_glossary_names_no_key_that_is_gone():
-    glossary = (ROOT / "docs/reference/glossary.md").read_text("utf-8")
-    said = re.findall(r"^\| `([\w.\[\]]+)` \|", glossary, re.MULTILINE)
+def test_the_registry_names_no_key_that_is_gone():
     known = plan_keys()
     groups = {k.rpartition(".")[0].removesuffix("[]") for k in known}
-    assert [s for s in said if s not in known and s not in groups] == []
+    keys = [k for k, f in registry().items() if f.meaning and not k.startswith("scenario.")]
+    assert [k for k in keys if k not in known and k not in groups] == []
+
+
+def test_the_schema_and_the_glossary_say_what_the_registry_says(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    text = from_file("docs/tables.py").figures()
+    defs = codec.schema()["$defs"]
+    for key, value in defs["Step"]["properties"].items():
+        if key != "bytes":
+            figure = registry()[f"step.{key}"]
+            assert value["description"].startswith(figure.meaning)
+            assert f"| `step.{key}` | {figure.meaning}" in text
 
 
 def test_every_scenario_key_has_a_meaning(monkeypatch):

@@ -54,15 +54,21 @@ def test_numbers_come_to_the_value_and_the_value_is_the_plans(name):
 def test_what_is_explained():
     w = asked("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K")
     assert [e.figure for e in explain(w)] == [
+        "scenario.context_tokens",
         "weights.params",
         "weights.bytes",
         "kv.bytes_per_token",
         "kv.bytes_per_request",
+        "kv.bytes_per_token_per_gpu",
         "kv.bytes_per_request_per_gpu",
         "memory.gpu_bytes",
         "memory.kv_bytes",
         "capacity.ceiling.exact",
         "capacity.ceiling.requests",
+        "capacity.engine.kv_tokens",
+        "capacity.engine.max_concurrency",
+        "step.batch",
+        "step.request_tokens",
         "step.bytes.weights",
         "step.bytes.kv",
         "step.flops",

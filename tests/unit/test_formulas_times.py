@@ -5,34 +5,26 @@ from math import exp, hypot, log, sqrt
 
 import pytest
 
-from kvroom.engines.tensorrt_llm.engine import Budget as TensorRTBudget
+from kvroom.engines.tensorrt_llm.engine import RankMemory as TensorRTBudget
 from kvroom.engines.vllm.memory import Budget as VLLMBudget
 from kvroom.hardware import find
 from kvroom.hardware.node import Machine
 from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock, step_clock
 from kvroom.latency.disaggregation import adapters_bytes_per_s, occupied_s
 from kvroom.latency.estimate import Timing
-from kvroom.latency.load import Load, served
+from kvroom.latency.load import Load, LoadModel, lengths_of, served
 from kvroom.latency.own_points import drawn_to
 from kvroom.latency.power import draw
-from kvroom.latency.steady import Steady
 from kvroom.latency.transfer import cache_bytes, transfer_s
 from kvroom.planner.times import load_of
 from support import ask, asked
 
-LOAD = Load(
-    input_tokens=1000,
-    output_tokens=100,
-    users=16,
-    cache_slots=1e9,
-    most=1e9,
-    chunk_tokens=8192,
-)
+LOAD = Load(lengths=lengths_of(1000, 100), users=16)
 
 
 def clock(**keys):
     made = asked("llama-3-8b", "H100-SXM", engine="vllm", **keys).timing.clock
-    return replace(made, k=replace(made.k, wait=0.0, burst=1.0, alone=0.0, room=1.0))
+    return replace(made, k=replace(made.k, wait=0.0, burst=0.0))
 
 
 def at_half_load(times_at):
@@ -47,26 +39,16 @@ def at_half_load(times_at):
 
 
 def test_open_arrivals_wait_as_for_one_server_of_equal_services():
-    """M/D/1: ρ / (2·(1 − ρ)) services, half of one at half load (M/M/1 would be a whole one)."""
-    c = clock()
-    t = at_half_load(lambda rate: served(c, replace(LOAD, requests_per_s=rate)))
-    assert t.queued_s == pytest.approx(0.5 * t.prompt_s, rel=1e-3)
-    assert t.tpot_s == pytest.approx(2 * t.step_s, rel=1e-3)  # half of the time is theirs
-    assert t.decoding == pytest.approx(t.requests_per_s * 99 * t.tpot_s, rel=1e-3)  # Little
+    """M/D/1: ρ / (2·(1 − ρ)) services, half of one at half load (M/M/1 would be a whole one), the rest of
+    the service under way in it."""
+    t = at_half_load(MODEL.open_arrivals)
+    assert t.queued_s == pytest.approx(0.5 * t.prompt_s, rel=0.02)
+    assert t.decoding == pytest.approx(t.requests_per_s * 9 * t.tpot_s, rel=1e-3)  # Little
 
 
 def test_a_loops_user_meets_the_prompts_of_all_others_but_not_its_own():
-    c = clock()
-    t = served(c, LOAD)
+    t = served(clock(), LOAD)
     assert t.prompts_a_step == pytest.approx(15 / 16 * t.decoding / 100, rel=1e-3)
-    assert t.queued_s == pytest.approx(15 / 2 * t.prompt_s)  # half of those who come with it
-
-
-def test_users_without_room_wait_for_the_rounds_before_theirs():
-    t = served(clock(), replace(LOAD, users=40, cache_slots=16))
-    cycle = t.own_s + t.queued_s + 99 * t.tpot_s
-    assert t.no_room_s == pytest.approx((40 / 16 - 1) * cycle)
-    assert t.requests_per_s == pytest.approx(16 / cycle)
 
 
 def test_a_static_batch_decodes_with_half_of_its_answers_written():
@@ -75,38 +57,27 @@ def test_a_static_batch_decodes_with_half_of_its_answers_written():
     assert t.step_s == c.decode_s(16, 1050)
     prompts = [a.times(16) for a in c.prefilling(1000)]
     own = c.prefill(16_000, prompts, chunks=2, prompts=16).seconds
-    assert t.ttft_s == pytest.approx(c.k.first_s + c.k.first_scale * own)
+    assert t.ttft_s == pytest.approx(c.k.first_s + own)
 
 
-STEADY = Steady(
+MODEL = LoadModel(
     clock=StepClock(step_ps=10**6, request_ps=0, token_ps=10**6, prompt_ps=0, reaches=()),
-    input_tokens=1000,
-    output_tokens=10,
-    budget_tokens=1000,
-    ahead=0,
-    alike=False,
-    replicas=1,
+    load=Load(lengths=lengths_of(1000, 10), chunk_tokens=1000),
 )
 """A prompt takes a millisecond, a step next to nothing beside it."""
 
 
-def test_prompts_that_fill_a_step_each_wait_their_turn():
-    t = STEADY.open_arrivals(500.0)
-    assert t.prompt_s == pytest.approx(1e-3, rel=0.01)
-    under_way = 0.5 * 1e-3 / 2  # half a step, half of the time one with a prompt
-    assert t.queued_s == pytest.approx(under_way + 0.5 * 1e-3, rel=0.01)
-
-
 def test_who_decodes_looks_back_on_half_of_its_answer():
     reach = Reach(context_ps=1000, pairs_ps=0)
-    steady = replace(STEADY, clock=replace(STEADY.clock, reaches=(reach,)), output_tokens=100)
-    assert steady.step_s(3) * PS_PER_S == pytest.approx(10**6 + 3 * 1000 * 1050)
+    load = replace(MODEL.load, lengths=lengths_of(1000, 100))
+    model = replace(MODEL, clock=replace(MODEL.clock, reaches=(reach,)), load=load)
+    assert model.step_s(3) * PS_PER_S == pytest.approx(10**6 + 3 * 1000 * 1050)
 
 
 def test_drafts_end_answers_in_fewer_steps():
+    load = replace(MODEL.load, lengths=lengths_of(100, 100))
     plain, drafted = (
-        replace(STEADY, clock=replace(STEADY.clock, tokens_a_step=n), output_tokens=100)
-        for n in (1.0, 2.5)
+        replace(MODEL, clock=replace(MODEL.clock, tokens_a_step=n), load=load) for n in (1.0, 2.5)
     )
     a, b = plain.closed_loop(8), drafted.closed_loop(8)
     assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 100)
@@ -130,7 +101,7 @@ def test_experts_are_met_by_chance():
 
 def test_further_stages_take_a_prompt_on():
     reach = Reach(context_ps=0, pairs_ps=2 * PAIRS)
-    two = replace(STEADY.clock, stages=3, reaches=(reach,))
+    two = replace(MODEL.clock, stages=3, reaches=(reach,))
     assert two.passage_ps(10) == 2 * (10 * 10**6 + 2 * 55)
 
 

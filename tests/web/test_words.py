@@ -65,7 +65,7 @@ def test_the_page_says_what_it_rests_on(visit: Any) -> None:
         "() => document.getElementById('takeaway').answer?.scenario.model === 'qwen3-32b'"
     )
     told = v.page.inner_text("[aria-label='What this rests on']")
-    assert "Graphs" in told and "an estimate" in told and "datasheet" in told
+    assert "CUDA graphs" in told and "an estimate" in told and "datasheet" in told
 
 
 def test_sections_come_in_the_order_of_the_story() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvroom.answer.figures import ACCOUNTS
 from kvroom.answer.html import svg, svg_mark
 from kvroom.units import ceil_div, show_gib
 
@@ -19,15 +20,6 @@ MOST_BLOCKS = 100
 """Blocks drawn one a request; beyond, each stands for several."""
 MOST_TILES, SLIM_TILES = 7, 3
 """Waiting requests drawn one a tile; on a narrow screen."""
-NAMES = {
-    "weights": "weights",
-    "adapters": "adapters",
-    "draft": "draft model",
-    "activations": "working space",
-    "runtime": "runtime",
-    "graphs": "graphs",
-    "encoder": "image encoder",
-}
 _NICE = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500)
 
 Mark = dict[str, Any]
@@ -72,7 +64,7 @@ def memory_marks(m: dict[str, Any]) -> list[Mark]:
     """The marks of ``figures.memory``: accounts, requests running, what is left, who waits."""
     bar = _Bar(m)
     for a in m["accounts"]:
-        name, start = NAMES.get(a["name"], a["name"]), bar.x
+        name, start = ACCOUNTS.get(a["name"], a["name"]), bar.x
         says = f"{name} {show_gib(a['bytes'])}"
         width = bar.block(a["name"], a["bytes"], "weights" if name == "weights" else "own", says)
         if name == "weights" and width > 12:
@@ -215,7 +207,7 @@ def memory_height(m: dict[str, Any]) -> int:
 
 def memory_sentence(m: dict[str, Any]) -> str:
     """What the picture shows, for whoever does not see it."""
-    parts = [f"{NAMES.get(a['name'], a['name'])} {show_gib(a['bytes'])}" for a in m["accounts"]]
+    parts = [f"{ACCOUNTS.get(a['name'], a['name'])} {show_gib(a['bytes'])}" for a in m["accounts"]]
     text = (
         f"Memory of {m['gpus']} card{'s' if m['gpus'] > 1 else ''}, {show_gib(m['total_bytes'])}: "
     )

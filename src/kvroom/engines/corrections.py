@@ -31,8 +31,8 @@ def check(value: Any, field: str = "calibration") -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or "kvroom_calibration" not in value:
         raise KvroomError(field, value, "is no calibration", _FIX)
     if value["kvroom_calibration"] != FORMAT:
-        said = value["kvroom_calibration"]
-        raise KvroomError(field, said, f"is a format other than {FORMAT}", _FIX)
+        version = value["kvroom_calibration"]
+        raise KvroomError(field, version, f"is a format other than {FORMAT}", _FIX)
     memory = value.get("memory", {})
     entries = memory.get("entries", []) if isinstance(memory, Mapping) else None
     if not isinstance(entries, list | tuple):
@@ -53,24 +53,24 @@ def memory_entries(value: Any, engine: str, gpu: str) -> list[Mapping[str, Any]]
 
 def visible_bytes(entries: Sequence[Mapping[str, Any]]) -> int | None:
     """The card's bytes as the engine saw them, the least of the entries."""
-    found = [
+    sizes = [
         check_int("calibration.memory.visible_bytes", e["visible_bytes"], low=1, high=MAX_BYTES)
         for e in entries
         if e.get("visible_bytes") is not None
     ]
-    return min(found, default=None)
+    return min(sizes, default=None)
 
 
 def ratio(entries: Sequence[Mapping[str, Any]], account: str) -> float | None:
     """Measured over predicted bytes of ``account``, the geometric mean of the entries."""
     logs = []
     for entry in entries:
-        found = entry.get("accounts", {}).get(account)
-        if not isinstance(found, Mapping):
+        measured = entry.get("accounts", {}).get(account)
+        if not isinstance(measured, Mapping):
             continue
         sizes = [
             check_int(
-                f"calibration.memory.accounts.{account}.{k}", found.get(k), low=0, high=MAX_BYTES
+                f"calibration.memory.accounts.{account}.{k}", measured.get(k), low=0, high=MAX_BYTES
             )
             for k in ("measured_bytes", "predicted_bytes")
         ]
@@ -100,7 +100,7 @@ def corrected(
             if factor is not None:
                 known[account.name] = round(account.bytes * factor)
     known |= d.known_bytes
-    made = replace(d, known_bytes=known)
-    said = ", ".join(n for n in known if n not in d.known_bytes)
-    note = f"corrected by {len(entries)} measured start of {d.engine} on {d.device.name}: {said}"
-    return made, engine_of(made.engine).answer(made), (note,) if said else ()
+    deployment = replace(d, known_bytes=known)
+    names = ", ".join(n for n in known if n not in d.known_bytes)
+    note = f"corrected by {len(entries)} measured start of {d.engine} on {d.device.name}: {names}"
+    return deployment, engine_of(deployment.engine).answer(deployment), (note,) if names else ()

@@ -30,14 +30,14 @@ def nearest_release(
         return newest, f"no {engine} version given: {shown(newest)} assumed (--engine-version)"
     match = _NUMBER.match(text)
     if match is None:
-        said = f"'{text[:40]}' is no {engine} version"
-        return newest, f"{said}: the rules of {shown(newest)} are used"
-    asked = (int(match[1]), int(match[2]), int(match[3] or 0))
-    nearest = min(max(asked, oldest), newest)
-    if nearest != asked:
-        said = f"{engine} {shown(asked)} is not modelled"
-        return nearest, f"{said}: the rules of {shown(nearest)} are used"
-    return asked, ""
+        why = f"'{text[:40]}' is no {engine} version"
+        return newest, f"{why}: the rules of {shown(newest)} are used"
+    release = (int(match[1]), int(match[2]), int(match[3] or 0))
+    nearest = min(max(release, oldest), newest)
+    if nearest != release:
+        why = f"{engine} {shown(release)} is not modelled"
+        return nearest, f"{why}: the rules of {shown(nearest)} are used"
+    return release, ""
 
 
 def rules_at(first: T, changes: Iterable[tuple[Release, Mapping[str, Any]]], release: Release) -> T:
@@ -46,5 +46,5 @@ def rules_at(first: T, changes: Iterable[tuple[Release, Mapping[str, Any]]], rel
     for since, changed in changes:
         if since <= release:
             rules = replace(rules, **changed)
-    found: T = rules
-    return found
+    result: T = rules
+    return result

@@ -77,6 +77,8 @@ class ServedRequest:
     last_token_ps = -1
     pipeline_ps = 0
     """How much later than its steps its tokens are out."""
+    outside_ps = 0
+    """How much later a client sees its tokens than the engine gives them."""
     reported_pages = 0
     """Pages of its blocks that an engine's cache events told of."""
     replica = -1

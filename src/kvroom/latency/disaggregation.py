@@ -18,7 +18,7 @@ from functools import cached_property
 from math import ceil, inf
 
 from kvroom.hardware.node import NETWORK
-from kvroom.latency.load import Load, slots_of
+from kvroom.latency.load import Load
 from kvroom.latency.step_time import Clock
 from kvroom.sharding.deployment import Deployment
 
@@ -54,22 +54,35 @@ def occupied_s(whole_s: float, computing_s: float, layers: int) -> float:
 class Handed:
     """Seconds and rates of a load on two pools.
 
-    ``ttft_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end); ``tpot_s`` = ``token_s`` +
-    ``handover_s`` / (output tokens - 1), where those who wait for room in the second pool count as
-    handed over. ``decoding`` requests decode at once, all engines; ``requests_per_s`` are finished.
-    ``saturated``: more come than that, and no time has queues in it.
+    ``ttft_engine_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end), and ``ttft_s`` that and the
+    front end's part and the start's; ``tpot_s`` = ``token_s`` + ``handover_s`` / (output tokens - 1), where
+    those who wait
+    for room in the second pool count as handed over. ``decoding`` requests decode at once, all engines;
+    ``requests_per_s`` are finished. ``saturated``: more come than that, and no time has queues in it.
     """
 
-    ttft_s: float | None
     tpot_s: float
     own_s: float
     queued_s: float
     no_room_s: float
+    front_end_s: float
     handover_s: float
     token_s: float
     decoding: float
     requests_per_s: float
     saturated: bool = False
+    start_s: float = 0.0
+
+    @property
+    def ttft_engine_s(self) -> float | None:
+        """From a request's arrival at the first pool to its first token; None where it has no end."""
+        return None if self.saturated else self.own_s + self.queued_s + self.no_room_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """What a client sees."""
+        engine = self.ttft_engine_s
+        return None if engine is None else engine + self.front_end_s + self.start_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +135,7 @@ class Pools:
     @cached_property
     def slots(self) -> float:
         """Requests that one engine of the second pool decodes at once."""
-        return slots_of(self.second, self.decode) / self.second.work.layout.dp
+        return max(1.0, self.decode.slots / self.second.work.layout.dp)
 
     def token_s(self, requests: float) -> float:
         """Seconds a token where an engine decodes so many."""
@@ -172,10 +185,10 @@ class Pools:
         if rate is not None:
             if rate < self.most:
                 return self._at(rate)
-            return replace(self._at(self.most, 0.0), ttft_s=None, saturated=True)
+            return replace(self._at(self.most, 0.0), saturated=True)
         return self._loop(self.prefill.users)
 
-    def _loop(self, users: int) -> Handed:
+    def _loop(self, users: float) -> Handed:
         """``users``, each of whom meets all others: the rate at which as many are under way."""
         others = (users - 1) / users
 
@@ -189,13 +202,11 @@ class Pools:
         if rate < most:
             waiting = 0.0
         # Who finds no room waits with a prompt that is computed, as far as the first pool holds those.
-        held = min(waiting, slots_of(self.first, self.prefill) * self.first_engines)
+        held = min(waiting, self.prefill.slots * self.first_engines)
         t = self._at(rate, others, held / rate, (waiting - held) / rate)
-        burst_s = self.burst_s(users)
-        assert t.ttft_s is not None
-        return replace(t, ttft_s=t.ttft_s + burst_s, queued_s=t.queued_s + burst_s)
+        return replace(t, start_s=self.burst_s(users))
 
-    def burst_s(self, users: int) -> float:
+    def burst_s(self, users: float) -> float:
         """What is seen of the queue of ``users`` who begin at once: half of them lie before the mean one."""
         each = max(0.0, users / self.first_engines - 1) / 2
         return self.burst * each * self.full_s
@@ -209,7 +220,6 @@ class Pools:
         alone, full = self.alone_s / stages, self.full_s / stages
         busy = min(NEARLY, each * alone / (1 + each * (alone - full)))
         queued = _queued(busy, busy / each if each else 0.0) / self.first_engines
-        own = k.first_s + self.front_s + self.alone_s
         answer = rate / self.second_engines * max(1, self.steps)
         decoding = _largest(lambda b: b <= answer * self.token_s(b), self.slots)
         token = self.token_s(decoding)
@@ -221,11 +231,11 @@ class Pools:
             fewer = min(self.first_engines, self.second_engines)
             handover += _queued(busy, self.occupied_s) / fewer
         return Handed(
-            ttft_s=own + queued + no_room_s,
             tpot_s=token + handover / max(1, self.steps),
-            own_s=own,
+            own_s=self.alone_s,
             queued_s=queued,
             no_room_s=no_room_s,
+            front_end_s=k.first_s + self.front_s,
             handover_s=handover,
             token_s=token,
             decoding=decoding * self.second_engines,

@@ -1,90 +1,167 @@
-"""TPOT and TTFT under load, in closed form.
+"""TPOT and TTFT under load: the engine's scheduler on the step time, in closed form.
 
-A closed loop: each of ``users`` sends a prompt, reads its answer, sends the next. While one request
-decodes, others' prompts are computed in between, so TPOT is a decode step plus its share of their
-prefill; TTFT is a request's own prefill plus what it waits behind others. When more users come than the
-cache holds, those without room wait a whole answer of somebody else's. Open arrivals below saturation
-hold as many requests at once as come while one is served (Little's law). Where tokens are drafted, a step
-gains each request several (``Clock.tokens_a_step``), so an answer takes so many fewer steps.
+``simulate`` plays the scheduler; here is the steady state that it settles to, on the same ``StepClock``.
+While a request decodes, prompts of others are computed in its steps, so TPOT is the mean step over how
+many of them come. Whoever comes waits for the step under way (with asynchronous scheduling for the one
+scheduled behind it), then for the steps that compute its prompt, which it may share with the prompts of
+others. Answers end at a step's end, so the prompts of a closed loop that begin in one step are about
+Poisson with the mean number that end in one. More requests than the cache or the engine hold wait.
+
+A client sees more than the engine's part (``ttft_engine_s``): the front end (HTTP, tokenising, the way
+to the scheduler), and in benchmarks the start. They let all users begin at once and average over some
+ten requests a user, so their mean holds a share of the queue of the first ones (``start_s``; none where
+users come spread, nor of open arrivals). Where tokens are drafted a step gains each request several.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from functools import cached_property
+from math import ceil, erf, exp, inf, pi, sqrt
 
+from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.step_time import Clock
-from kvroom.latency.work import Attention
 
-ROUNDS = 60
-"""Steps of the fixed point between TPOT and how many decode at once; it settles within a few."""
-CLOSE = 1e-4
+ROUNDS = 80
+"""Rounds of a fixed point; it settles within a few."""
+CLOSE = 1e-5
 SCHEDULES = 4
 """How often drafting is fitted to how many decode: at a threshold of the schedule it may go to and fro."""
+SPREAD = (0.84, 0.92, 1.0, 1.08, 1.16)
+"""Lengths in a closed loop, over their mean: 0.8 to 1.2 evenly, as benchmarks draw them. Lengths that are
+all the same would keep all users in step."""
+CHUNK_TOKENS = 8192
+"""Prompt tokens that an engine computes in one step, unless it is told otherwise."""
+NEARLY = 0.999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Length:
+    """One request: prompt tokens found cached and computed, and tokens of the answer."""
+
+    cached: int = 0
+    computed: int
+    output: int
+
+    @property
+    def context_tokens(self) -> float:
+        """Tokens that its decode steps look back on, on average."""
+        return self.cached + self.computed + self.output / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What comes: lengths in tokens, users at once (whole deployment) or arrivals a second; how many
-    such requests the cache is reckoned to hold and how many the engine runs at most (whole deployment);
-    how many prompt tokens it computes in one step."""
+    """Who comes, and what the engine makes of them.
 
-    input_tokens: int
-    output_tokens: int
-    users: int
-    cache_slots: float
-    most: float
-    chunk_tokens: int
+    ``lengths`` are requests that stand for all. ``users`` are at once in a closed loop (whole deployment),
+    ``think_s`` between an answer and their next prompt; else ``requests_per_s`` come (whole deployment).
+    ``slots`` requests have room at once, give or take ``slots_deviation`` (whole deployment).
+    ``chunk_tokens`` are computed in one step at most; ``steps_ahead`` steps are scheduled before the one
+    that runs is over (1 with asynchronous scheduling). ``spread``: the users do not all begin at once.
+    """
+
+    lengths: tuple[Length, ...]
+    users: float = 1
+    think_s: float = 0.0
     requests_per_s: float | None = None
     static: bool = False
+    spread: bool = False
+    slots: float = inf
+    slots_deviation: float = 0.0
+    chunk_tokens: int = CHUNK_TOKENS
+    steps_ahead: int = 0
+
+    @property
+    def input_tokens(self) -> int:
+        """Tokens of a prompt, on average."""
+        return round(sum(x.cached + x.computed for x in self.lengths) / len(self.lengths))
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens of an answer, on average."""
+        return max(1, round(sum(x.output for x in self.lengths) / len(self.lengths)))
+
+
+def lengths_of(
+    input_tokens: float, output_tokens: float, factors: Sequence[float] = (1.0,)
+) -> tuple[Length, ...]:
+    """Requests of ``input_tokens`` and ``output_tokens`` times each of ``factors``, each drawn for itself:
+    long prompts are as often answered shortly as at length."""
+    return tuple(
+        Length(
+            computed=max(1, round(factor * input_tokens)),
+            output=max(1, round(factors[(2 * i + 1) % len(factors)] * output_tokens)),
+        )
+        for i, factor in enumerate(factors)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Times:
     """Seconds a token after the first (``tpot_s``) and to the first (``ttft_s``), with their parts.
 
-    ``tpot_s`` = (``step_s`` + ``prompts_a_step`` × ``prompt_s``) / ``tokens_a_step``; ``ttft_s`` =
-    ``own_s`` + ``queued_s`` + ``no_room_s``. ``decoding`` requests decode at once; ``requests_per_s`` are
-    finished by the whole deployment; ``saturated`` where more come than it can serve, so that ``ttft_s``
-    has no end.
+    ``tpot_s`` = (``step_s`` + ``prompts_a_step`` × ``prompt_s``) / ``tokens_a_step``; ``ttft_engine_s`` =
+    ``own_s`` + ``queued_s`` + ``no_room_s``, and ``ttft_s`` = ``ttft_engine_s`` + ``front_end_s`` +
+    ``start_s``. ``decoding`` requests decode at once; ``requests_per_s`` are finished by the whole
+    deployment; ``saturated`` where more come than it can serve, so that ``ttft_s`` has no end.
     """
 
     tpot_s: float
-    ttft_s: float | None
     step_s: float
     prompts_a_step: float
     prompt_s: float
     own_s: float
     queued_s: float
     no_room_s: float
+    front_end_s: float
+    start_s: float
     decoding: float
     requests_per_s: float
     tokens_a_step: float
     saturated: bool = False
 
+    @property
+    def ttft_engine_s(self) -> float | None:
+        """From a request's arrival at the engine to its first token; None where it has no end."""
+        return None if self.saturated else self.own_s + self.queued_s + self.no_room_s
 
-def served(clock: Clock, load: Load) -> Times:
+    @property
+    def outside_s(self) -> float:
+        """What a client sees of a first token beside the engine's part."""
+        return self.front_end_s + self.start_s
+
+    @property
+    def ttft_s(self) -> float | None:
+        """What a client sees; None where it has no end."""
+        engine = self.ttft_engine_s
+        return None if engine is None else engine + self.outside_s
+
+
+def served(clock: Clock, load: Load, near: float | None = None) -> Times:
     """The times of ``load``, static, open or closed.
 
     Where fewer tokens are drafted in larger steps, as many as in steps of those who then decode.
+    ``near``: about how many decode at once, where a like question has told (it shortens the search).
     """
     dp = clock.work.layout.dp
-    times = _served(clock, load)
+    times = _served(clock, load, near)
     for _ in range(SCHEDULES if clock.drafting and clock.drafting.schedule else 0):
         here = clock.at(times.decoding / dp)
         if here.tokens_a_step == times.tokens_a_step:
             break
-        times = _served(here, load)
+        times = _served(here, load, times.decoding)
     return times
 
 
-def _served(clock: Clock, load: Load) -> Times:
+def _served(clock: Clock, load: Load, near: float | None) -> Times:
     if load.static:
         return static_batch(clock, load)
-    if load.requests_per_s is not None:
-        return open_arrivals(clock, load, load.requests_per_s)
-    return closed_loop(clock, load)
+    model = LoadModel(clock=step_clock(clock), load=load, dp=clock.work.layout.dp)
+    model = replace(model, first_s=clock.k.first_s, intake_steps=clock.k.wait, start=clock.k.burst)
+    if load.requests_per_s is None:
+        return model.closed_loop(load.users, near)
+    return model.open_arrivals(load.requests_per_s)
 
 
 def static_batch(clock: Clock, load: Load) -> Times:
@@ -93,164 +170,265 @@ def static_batch(clock: Clock, load: Load) -> Times:
     Requests that have no room wait for those before them, so a larger batch runs as several one after
     another, as full as the cache allows.
     """
-    k, layout = clock.k, clock.work.layout
-    together = min(float(load.users), slots_of(clock, load))
+    together = min(float(load.users), max(clock.work.layout.dp, load.slots))
     waves = load.users / together
-    each = together / layout.dp
-    step = clock.decode_s(together, load.input_tokens + load.output_tokens // 2)
+    each = together / clock.work.layout.dp
+    n, steps = load.input_tokens, max(1, load.output_tokens - 1)
+    step = clock.decode_s(together, n + load.output_tokens // 2)
     tpot = step / clock.tokens_a_step
-    tokens = each * load.input_tokens
-    prompt = [a.times(each) for a in clock.prefilling(load.input_tokens)]
-    chunks = ceil(tokens / load.chunk_tokens)
-    own = clock.prefill(tokens, prompt, chunks=chunks, prompts=each).seconds
-    steps = max(1, load.output_tokens - 1)
-    no_room = (waves - 1) * (own * k.first_scale + steps * tpot)
-    ttft = k.first_scale * own + k.first_s
+    prompt = [a.times(each) for a in clock.prefilling(n)]
+    chunks = ceil(each * n / load.chunk_tokens)
+    own = clock.prefill(each * n, prompt, chunks=chunks, prompts=each).seconds
+    no_room = (waves - 1) * (own + steps * tpot)
     return Times(
         tpot_s=tpot,
-        ttft_s=ttft + no_room,
         step_s=step,
         prompts_a_step=0.0,
         prompt_s=0.0,
-        own_s=ttft,
+        own_s=own,
         queued_s=0.0,
         no_room_s=no_room,
+        front_end_s=clock.k.first_s,
+        start_s=0.0,
         decoding=together,
-        requests_per_s=load.users / (ttft + no_room + tpot * steps),
+        requests_per_s=load.users / (own + no_room + clock.k.first_s + tpot * steps),
         tokens_a_step=clock.tokens_a_step,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Replica:
-    """One data-parallel replica's steps under a load: what each costs at a number of requests."""
+@dataclass(frozen=True, kw_only=True)
+class LoadModel:
+    """One data-parallel replica of ``dp`` alike under a load, on the simulator's clock.
 
-    clock: Clock
+    ``first_s`` passes in the front end of each request, and ``intake_steps`` steps before the scheduler
+    hears of it; of the queue of a start at once the share ``start`` is seen in a mean.
+    """
+
+    clock: StepClock
     load: Load
-    each: Sequence[Attention]
-    prompt: Sequence[Attention]
-    own_s: float
-    alone_s: float
+    dp: int = 1
+    first_s: float = 0.0
+    intake_steps: float = 0.0
+    start: float = 0.0
 
-    @classmethod
-    def of(cls, clock: Clock, load: Load) -> _Replica:
-        k = clock.k
-        prompt = clock.prefilling(load.input_tokens)
-        chunks = ceil(load.input_tokens / load.chunk_tokens)
-        own = clock.prefill(load.input_tokens, prompt, chunks=chunks).seconds
-        empty = clock.prefill(0.0, [a.times(0) for a in prompt], chunks=chunks).seconds
-        return cls(
-            clock=clock,
-            load=load,
-            each=clock.decoding(load.input_tokens + load.output_tokens // 2),
-            prompt=prompt,
-            own_s=k.first_s + k.first_scale * own,
-            alone_s=k.alone * empty,
+    @cached_property
+    def computed_tokens(self) -> float:
+        """Prompt tokens that are computed of a request, on average."""
+        return sum(x.computed for x in self.load.lengths) / len(self.load.lengths)
+
+    @cached_property
+    def output_tokens(self) -> float:
+        """Tokens of an answer, on average."""
+        return sum(x.output for x in self.load.lengths) / len(self.load.lengths)
+
+    @cached_property
+    def decode_steps(self) -> float:
+        """Steps in which a request decodes; where drafts are accepted, one gains several tokens."""
+        return max(1.0, (self.output_tokens - 1) / self.clock.tokens_a_step)
+
+    @cached_property
+    def _request_ps(self) -> float:
+        """What a request adds to a step in which it decodes: those of long answers are met more often."""
+        weight = sum(x.output for x in self.load.lengths)
+        looks = sum(
+            x.output * self.clock.context_ps(ceil(x.context_tokens)) for x in self.load.lengths
+        )
+        return self.clock.request_ps + looks / weight
+
+    @cached_property
+    def _prompt_ps(self) -> float:
+        """What a whole prompt adds in one step, experts left out."""
+        c = self.clock
+        pairs = sum(c.chunk_ps(x.cached, x.computed) for x in self.load.lengths)
+        return c.token_ps * self.computed_tokens + c.prompt_ps + pairs / len(self.load.lengths)
+
+    def step_s(self, decoding: float, prompts: float = 0.0) -> float:
+        """A step in which so many requests decode and ``prompts`` whole prompts are computed."""
+        spent = self.clock.step_ps + decoding * self._request_ps + prompts * self._prompt_ps
+        for e in self.clock.experts:
+            spent += e.ps(decoding, prompts * self.computed_tokens)
+        return spent / PS_PER_S
+
+    def prompts_at_most(self, decoding: float) -> float:
+        """Prompts that the token budget of a step computes beside so many that decode."""
+        left = max(1.0, self.load.chunk_tokens - decoding * self.clock.verified)
+        return left / self.computed_tokens
+
+    def mean_step_s(self, decoding: float, prompts: float, own: float = 0.0) -> float:
+        """The mean of steps in each of which ``prompts`` begin on average (Poisson), beside ``own``."""
+        if not self.clock.experts or prompts < 1e-9:
+            return self.step_s(decoding, own + prompts)
+        # A prompt of several chunks is met in as many steps, a part of it in each.
+        parts = max(1.0, 1 / self.prompts_at_most(decoding))
+        mean = prompts * parts
+        last = ceil(mean + 6 * sqrt(mean) + 2)
+        chance, total, seen = exp(-mean), 0.0, 0.0
+        for many in range(last + 1):
+            total += chance * self.step_s(decoding, own + many / parts)
+            seen += chance
+            chance *= mean / (many + 1)
+        return total / seen
+
+    def closed_loop(self, users: float, near: float | None = None) -> Times:
+        """``users`` (whole deployment) who send a prompt, read the answer, think, and send the next."""
+        load, gained = self.load, self.clock.tokens_a_step
+        here, slots = users / self.dp, max(1.0, load.slots / self.dp)
+        deviation = load.slots_deviation / sqrt(self.dp)
+        decoding = running = min(here, slots)
+        if near:
+            decoding = min(running, near / self.dp)
+        for _ in range(ROUNDS):
+            most = self.prompts_at_most(decoding)
+            begun = min(decoding * gained / self.output_tokens, most)
+            others = begun * max(0.0, running - 1) / max(running, 1.0)
+            whole = self.mean_step_s(decoding, others)
+            own, queued = self._first_s(decoding, others, most, running)
+            stay = own + queued + self.decode_steps * whole
+            at_once = here * stay / (stay + load.think_s) if running >= here else here
+            waiting = _beyond(at_once, slots, deviation)
+            now = max(min(1.0, here), at_once - waiting)
+            settled = max(min(1.0, now), now * self.decode_steps * whole / stay)
+            done = abs(settled - decoding) + abs(now - running) <= CLOSE * here
+            decoding, running = (decoding + 2 * settled) / 3, (running + 2 * now) / 3
+            if done:
+                break
+        rate = running / stay
+        no_room = max(0.0, here / rate - stay - load.think_s) if waiting else 0.0
+        queue = max(0.0, running - 1) / 2 * self._prompt_s(decoding)
+        return self._times(
+            decoding,
+            others,
+            own,
+            queued,
+            no_room_s=no_room,
+            start_s=0.0 if load.spread else self.start * queue,
+            requests_per_s=rate * self.dp,
         )
 
-    def step_s(self, requests: float) -> float:
-        """A decode step of ``requests`` of this replica."""
-        return self.clock.decode(requests * self.clock.work.layout.dp, self.each).seconds
+    def open_arrivals(self, requests_per_s: float) -> Times:
+        """Arrivals at ``requests_per_s`` (whole deployment), independent of one another.
 
-    def prompt_s(self, requests: float, step: float) -> float:
-        """What computing one prompt adds to the steps of ``requests`` that decode meanwhile."""
-        here = requests / self.clock.work.layout.pp
-        mixed = self.clock.mixed(here, self.each, self.load.input_tokens, self.prompt).seconds
-        return max(0.0, mixed - step) + self.alone_s
+        Prompts take ρ = rate × ``prompt_s`` of the time, so what a step gains takes a step over 1 − ρ. Who
+        comes waits for the rest of the step under way, longer where steps with prompts follow one another;
+        where prompts fill steps they queue as M/D/1. Where that has no steady state, or not enough room,
+        the deployment is saturated: it runs as a loop that fills it.
+        """
+        rate, slots = requests_per_s / self.dp, max(1.0, self.load.slots / self.dp)
+        decoding = min(1.0, slots)
+        for _ in range(ROUNDS):
+            step, prompt = self.step_s(decoding), self._prompt_s(decoding)
+            if rate * prompt >= NEARLY:
+                return self._full()
+            whole = step / (1 - rate * prompt)
+            settled = rate * self.decode_steps * whole
+            if settled > 2 * slots:
+                return self._full()
+            done = abs(settled - decoding) <= CLOSE * max(decoding, 1.0)
+            decoding = settled
+            if done:
+                break
+        most = self.prompts_at_most(decoding)
+        chunks = ceil(1 / most)
+        long = step + prompt / chunks
+        within = min(1.0, rate * long * chunks)  # the share of time in steps with prompts
+        rest = (within * long + (1 - within) * step) / 2 * min(1.0, decoding + within)
+        ahead = (
+            self.load.steps_ahead
+            * min(1.0, decoding)
+            * (step + min(1.0, rate * whole) * (long - step))
+        )
+        full = min(NEARLY, rate * long * chunks / max(1.0, most))
+        queued = rest + ahead + full / (2 * (1 - full)) * long * chunks
+        together = min(max(1.0, most), 1 + rate * (rest + ahead))
+        own = chunks * step + together * prompt + self._late_s
+        waiting = _beyond(decoding, slots, self.load.slots_deviation / sqrt(self.dp))
+        if decoding >= slots or waiting > decoding / 2:
+            return self._full()
+        return self._times(
+            decoding,
+            rate * whole,
+            own,
+            queued,
+            no_room_s=waiting / rate,
+            start_s=0.0,
+            requests_per_s=requests_per_s,
+            prompt_s=prompt,
+        )
+
+    def _first_s(
+        self, decoding: float, others: float, most: float, running: float
+    ) -> tuple[float, float]:
+        """Seconds of the steps that compute a prompt, and of those that it waits for."""
+        chunks = ceil(1 / most)
+        company = min(others, max(0.0, most - 1))
+        own = self.mean_step_s(decoding, company, 1.0) + (chunks - 1) * (
+            self.step_s(decoding) + self.clock.prompt_ps / PS_PER_S
+        )
+        meets = min(1.0, max(0.0, running - 1))
+        queued = self.load.steps_ahead * meets * self.mean_step_s(decoding, others)
+        # Prompts that find steps full wait their turn, behind all others at most.
+        full = min(NEARLY, others / most)
+        turn = min(full / (2 * (1 - full)), max(0.0, running - 1) / 2)
+        queued += full * turn / max(1.0, most) * chunks * self.step_s(decoding, min(1.0, most))
+        return own + self._late_s, queued
+
+    def _prompt_s(self, decoding: float) -> float:
+        """What one prompt adds to the steps of so many that decode meanwhile."""
+        chunks = ceil(1 / self.prompts_at_most(decoding))
+        more = (chunks - 1) * self.clock.prompt_ps / PS_PER_S
+        return max(0.0, self.step_s(decoding, 1) - self.step_s(decoding)) + more
+
+    @cached_property
+    def _late_s(self) -> float:
+        """The way of a prompt through further stages of a pipeline."""
+        return self.clock.passage_ps(ceil(self.computed_tokens)) / PS_PER_S
+
+    def _times(
+        self,
+        decoding: float,
+        prompts: float,
+        own: float,
+        queued: float,
+        *,
+        no_room_s: float,
+        start_s: float,
+        requests_per_s: float,
+        prompt_s: float | None = None,
+    ) -> Times:
+        step, gained = self.step_s(decoding), self.clock.tokens_a_step
+        whole = (
+            self.mean_step_s(decoding, prompts) if prompt_s is None else step + prompts * prompt_s
+        )
+        if prompt_s is None:
+            prompt_s = (whole - step) / prompts if prompts else self._prompt_s(decoding)
+        return Times(
+            tpot_s=whole / gained,
+            step_s=step,
+            prompts_a_step=prompts,
+            prompt_s=prompt_s,
+            own_s=own,
+            queued_s=queued,
+            no_room_s=no_room_s,
+            front_end_s=self.first_s + self.intake_steps * whole,
+            start_s=start_s,
+            decoding=decoding * self.dp,
+            requests_per_s=requests_per_s,
+            tokens_a_step=gained,
+        )
+
+    def _full(self) -> Times:
+        """As many requests at once as have room, and more waiting for ever."""
+        t = self.closed_loop(max(1, int(self.load.slots)))
+        return replace(t, saturated=True)
 
 
-def slots_of(clock: Clock, load: Load) -> float:
-    """Requests that run at once when enough come (whole deployment), one a replica at least.
-
-    ``room`` of the coefficients is how many times what is reckoned a cache turned out to hold.
-    """
-    return max(clock.work.layout.dp, min(load.cache_slots * clock.k.room, load.most))
-
-
-def closed_loop(clock: Clock, load: Load, near: float | None = None) -> Times:
-    """A steady loop of ``load.users``, of whom ``load.slots`` have room at once.
-
-    ``near``: about how many decode at once, where a like question has told (it shortens the search).
-    """
-    k, dp = clock.k, clock.work.layout.dp
-    users, slots = load.users / dp, slots_of(clock, load) / dp
-    room = min(users, slots)
-    steps = max(1, load.output_tokens - 1)
-    r, gained = _Replica.of(clock, load), clock.tokens_a_step
-    decoding = min(room, near / dp) if near else room
-    for _ in range(ROUNDS):
-        step = r.step_s(decoding)
-        prompt = r.prompt_s(decoding, step)
-        # Others' prompts: a loop of one user never meets one.
-        prompts = max(0.0, users - 1) / users * decoding * gained / load.output_tokens
-        tpot = (step + prompts * prompt) / gained
-        queued = k.wait * step + k.burst * max(0.0, room - 1) / 2 * prompt
-        service = steps * tpot
-        settled = max(min(1.0, room), room * service / (service + r.own_s + queued))
-        if abs(settled - decoding) <= CLOSE * room:
-            break
-        decoding = settled
-    cycle = service + r.own_s + queued
-    no_room = max(0.0, users / slots - 1) * cycle
-    return Times(
-        tpot_s=tpot,
-        ttft_s=r.own_s + queued + no_room,
-        step_s=step,
-        prompts_a_step=prompts,
-        prompt_s=prompt,
-        own_s=r.own_s,
-        queued_s=queued,
-        no_room_s=no_room,
-        decoding=decoding * dp,
-        requests_per_s=room * dp / cycle,
-        tokens_a_step=gained,
-    )
-
-
-def open_arrivals(clock: Clock, load: Load, requests_per_s: float) -> Times:
-    """Arrivals at ``requests_per_s`` (whole deployment), independent of one another.
-
-    Each takes ``prompt_s`` of the steps' time, so ρ = rate × ``prompt_s`` of it goes to prompts, TPOT is
-    a step over 1 − ρ (and over the tokens that it gains), and a prompt waits ρ / (2·(1 − ρ)) of another
-    (M/D/1). Where that has no steady state, or not enough room, the deployment is saturated: it runs as a
-    loop that fills it.
-    """
-    k, dp = clock.k, clock.work.layout.dp
-    rate, slots = requests_per_s / dp, slots_of(clock, load) / dp
-    steps = max(1, load.output_tokens - 1)
-    r, gained = _Replica.of(clock, load), clock.tokens_a_step
-    decoding = 1.0
-    for _ in range(ROUNDS):
-        step = r.step_s(decoding)
-        prompt = r.prompt_s(decoding, step)
-        busy = rate * prompt
-        if busy >= 1:
-            return _full(clock, load)
-        tpot = step / (1 - busy) / gained
-        settled = max(1.0, rate * steps * tpot)
-        if settled > slots:
-            return _full(clock, load)
-        if abs(settled - decoding) <= CLOSE * decoding:
-            break
-        decoding = settled
-    queued = k.wait * step + busy / (2 * (1 - busy)) * prompt
-    return Times(
-        tpot_s=tpot,
-        ttft_s=r.own_s + queued,
-        step_s=step,
-        prompts_a_step=rate * tpot * gained,
-        prompt_s=prompt,
-        own_s=r.own_s,
-        queued_s=queued,
-        no_room_s=0.0,
-        decoding=decoding * dp,
-        requests_per_s=requests_per_s,
-        tokens_a_step=gained,
-    )
-
-
-def _full(clock: Clock, load: Load) -> Times:
-    """As many requests at once as have room, and more waiting for ever."""
-    users = max(1, int(slots_of(clock, load)))
-    t = closed_loop(clock, replace(load, users=users, requests_per_s=None))
-    return replace(t, ttft_s=None, saturated=True)
+def _beyond(requests: float, slots: float, deviation: float) -> float:
+    """Requests that find no room, on average, where room for ``slots`` varies by ``deviation`` (normal)."""
+    if slots == inf:
+        return 0.0
+    over = requests - slots
+    if deviation <= 0:
+        return max(0.0, over)
+    z = over / deviation
+    density = exp(-z * z / 2) / sqrt(2 * pi)
+    return max(0.0, over * (1 + erf(z / sqrt(2))) / 2 + deviation * density)

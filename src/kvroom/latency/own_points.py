@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, hypot, inf, log, sqrt
+from math import exp, hypot, log, sqrt
 from typing import Any
 
 from kvroom.engines.corrections import check
 from kvroom.errors import KvroomError
-from kvroom.latency.estimate import CHUNK_TOKENS, Timing
-from kvroom.latency.load import Load, served
+from kvroom.latency.estimate import Timing
+from kvroom.latency.load import SPREAD, Load, lengths_of, served
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_float, check_int, parse_tokens
 
@@ -62,7 +62,7 @@ def drawn_to(
     if firsts:
         drawn = _Drawn.of([(_place(p), _first(timing, p)) for p in firsts], here)
         k, factor = timing.clock.k, exp(drawn.log)
-        k = replace(k, first_s=k.first_s * factor, first_scale=k.first_scale * factor)
+        k = replace(k, first_s=k.first_s * factor, wait=k.wait * factor, burst=k.burst * factor)
         timing = _with(timing, k, ("ttft",), drawn)
     return timing
 
@@ -180,11 +180,4 @@ def _load(point: Mapping[str, Any]) -> Load:
         for k in ("input_tokens", "output_tokens")
     )
     users = _users(point)
-    return Load(
-        input_tokens=entering,
-        output_tokens=leaving,
-        users=users,
-        cache_slots=inf,
-        most=inf,
-        chunk_tokens=CHUNK_TOKENS,
-    )
+    return Load(lengths=lengths_of(entering, leaving, SPREAD), users=users)

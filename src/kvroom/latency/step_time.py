@@ -59,11 +59,9 @@ class Coefficients:
     routed one. ``expert_width``: the inner width of a rank's share of an expert at which it runs at
     half its rate. ``scale`` multiplies the whole step.
 
-    Of serving: ``first_s`` passes before a prompt is computed, ``first_scale`` multiplies that;
-    ``alone`` is how much of a step's fixed cost a prompt pays for steps of its own; ``burst`` how much
-    of the queue of a simultaneous start is seen; ``wait`` how many steps a prompt waits for,
-    ``intake`` of the steps between two intakes the share that it waits for more; ``room`` how many
-    times the requests that a cache is reckoned to hold it turned out to hold.
+    Of serving (``load.py``): ``first_s`` a request passes in the front end, and ``wait`` steps before the
+    scheduler hears of it, ``intake`` of the steps between two intakes the share that it waits more;
+    ``burst`` is how much of the queue of a start at once a benchmark's mean holds.
     """
 
     wide_eta: float
@@ -92,12 +90,9 @@ class Coefficients:
     expert_width: float
     scale: float
     first_s: float
-    first_scale: float
-    alone: float
     burst: float
     wait: float
     intake: float
-    room: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

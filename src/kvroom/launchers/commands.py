@@ -103,8 +103,8 @@ def _command(
     drafts, args = engine_of(start.command.engine).draft_flags, keys.get("engine_args", {})
     drafting = speculation_of(None, drafts, args) if rest.get("speculation") else None
     if drafting is not None:  # the comment says what these flags are for
-        said = drafts.write(drafting)
-        keys["engine_args"] = {k: v for k, v in args.items() if k not in said}
+        written = drafts.write(drafting)
+        keys["engine_args"] = {k: v for k, v in args.items() if k not in written}
     return Command({**keys, **rest}, tuple(warnings), model)
 
 
@@ -187,8 +187,8 @@ def _version(image: Image | None, command: CommandLine) -> str | None:
     """The release that the image's tag names."""
     if image is None or image[1] is not command:
         return None
-    found = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", image[2])
-    return found[1] if found else None
+    release = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", image[2])
+    return release[1] if release else None
 
 
 def _program(words: list[str]) -> Start | None:

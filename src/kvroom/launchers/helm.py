@@ -18,32 +18,32 @@ HOST_SHARE = 2
 """Host memory asked for over the weights' bytes: the file cache they are read through."""
 
 
-def values(made: Launch, weight_bytes: int) -> str:
+def values(start: Launch, weight_bytes: int) -> str:
     """The chart's values for one deployment; KvroomError where its engine has no chart."""
-    s, chart = made.scenario, made.command.chart
+    scenario, chart = start.scenario, start.command.chart
     if chart is None:
-        raise no_chart(made.command.engine)
+        raise no_chart(start.command.engine)
     config: dict[str, Any] = {}
     extra: list[str] = []
-    for name, text in made.flags:
+    for name, text in start.flags:
         if name in chart.keys and text is not None and text != "-1":
             config[chart.keys[name]] = _scalar(text)
         else:
             extra += [name] if text is None else [name, text]
     config[chart.extra] = extra
-    model = made.program[-1]
+    model = start.program[-1]
     spec = {
         "name": re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:50],
-        "repository": made.command.default_image,
-        "tag": f"v{s.engine_version}" if s.engine_version else "latest",
+        "repository": start.command.default_image,
+        "tag": f"v{scenario.engine_version}" if scenario.engine_version else "latest",
         chart.model: model,
-        "replicaCount": s.replicas,
-        "requestCPU": 4 * s.gpu_count,
+        "replicaCount": scenario.replicas,
+        "requestCPU": 4 * scenario.gpu_count,
         "requestMemory": f"{max(16, ceil_div(HOST_SHARE * weight_bytes, GIB))}Gi",
-        "requestGPU": s.gpu_count,
+        "requestGPU": scenario.gpu_count,
         chart.config: config,
     }
-    head = [*(f"# {note}" for note in made.notes), stated_rest(made)]
+    head = [*(f"# {note}" for note in start.notes), stated_rest(start)]
     body = yaml({"servingEngineSpec": {"modelSpec": [spec]}})
     return "\n".join([*head, body])
 

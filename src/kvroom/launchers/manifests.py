@@ -40,11 +40,13 @@ def _containers(value: Any) -> Iterator[list[str]]:
         if (command := _charted(value)) is not None:
             yield _chart(value, command)
         elif isinstance(value.get("image"), str) and value["image"]:
-            handed = _variables(value)
-            given = dict(pair.split("=", 1) for pair in handed[1::2])
+            environment = _variables(value)
+            variables = dict(pair.split("=", 1) for pair in environment[1::2])
             # Kubernetes puts $(NAME) in itself
-            words = [_REFERENCE.sub(lambda m: given.get(m[1], m[0]), w) for w in _command(value)]
-            yield ["docker", "run", *handed, value["image"], *words]
+            words = [
+                _REFERENCE.sub(lambda m: variables.get(m[1], m[0]), w) for w in _command(value)
+            ]
+            yield ["docker", "run", *environment, value["image"], *words]
         else:
             for key, item in value.items():
                 if not str(key).startswith("x-"):  # compose's fragments, which others merge
@@ -83,8 +85,8 @@ def _command(container: Mapping[str, Any]) -> list[str]:
     """What a container runs: ``entrypoint``/``command``, then ``args``, lists or text."""
     parts: list[str] = []
     for key in ("entrypoint", "command", "args"):
-        given = container.get(key)
-        parts += _words(given) if isinstance(given, str) else [_word(w) for w in _listed(given)]
+        words = container.get(key)
+        parts += _words(words) if isinstance(words, str) else [_word(w) for w in _listed(words)]
     return parts
 
 
@@ -95,13 +97,13 @@ def _words(text: str) -> list[str]:
 
 def _variables(container: Mapping[str, Any]) -> list[str]:
     """Its environment as ``-e NAME=VALUE``."""
-    given = container.get("env") or container.get("environment") or []
-    if isinstance(given, dict):
-        pairs = [f"{k}={_word(v)}" for k, v in given.items()]
+    environment = container.get("env") or container.get("environment") or []
+    if isinstance(environment, dict):
+        pairs = [f"{k}={_word(v)}" for k, v in environment.items()]
     else:
         pairs = [
             f"{e.get('name')}={_word(e.get('value'))}" if isinstance(e, dict) else _word(e)
-            for e in _listed(given)
+            for e in _listed(environment)
         ]
     return [w for pair in pairs for w in ("-e", pair)]
 

@@ -51,17 +51,17 @@ def words_of(text: str) -> list[str]:
     lexer.whitespace_split = True
     lexer.commenters = ""
     try:
-        found = list(lexer)
+        words = list(lexer)
     except ValueError:
         raise KvroomError(
             "--from-command", text.strip(), "has a quote that is not closed", "Close it."
         ) from None
-    return [_HIDDEN.sub(lambda m: inner[int(m[1])], word) for word in found]
+    return [_HIDDEN.sub(lambda m: inner[int(m[1])], word) for word in words]
 
 
 def _uncommented(text: str) -> str:
     """``text`` without its comments: from a # at a word's beginning to the end of the line."""
-    kept: list[str] = []
+    code: list[str] = []
     quote, before, skip = "", "\n", False
     for c in text:
         if skip:
@@ -73,9 +73,9 @@ def _uncommented(text: str) -> str:
         elif c == "#" and before.isspace():
             skip = True
         if not skip:
-            kept.append(c)
+            code.append(c)
         before = "" if before == "\\" else c
-    return "".join(kept)
+    return "".join(code)
 
 
 def simple_commands(words: Iterable[str]) -> Iterable[list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import Explanation, explained
 from kvroom.engines.registry import engine_of
 from kvroom.models.kinds import LayerKind, SharedCache
 from kvroom.planner.explain_times import times
@@ -18,7 +18,16 @@ from kvroom.sharding.ledger import binding_rank
 
 def explain(w: Workings) -> tuple[Explanation, ...]:
     """The explanations of ``w.plan``'s figures, in the order in which one follows from another."""
-    return (*_weights(w), *_cache(w), *_memory(w), *_ceiling(w), *_step(w), *times(w))
+    return (
+        explained("scenario.context_tokens", w.deployment.context_tokens),
+        *_weights(w),
+        *_cache(w),
+        *_memory(w),
+        *_ceiling(w),
+        *_engine(w),
+        *_step(w),
+        *times(w),
+    )
 
 
 def _sum(terms: Iterator[str] | list[str]) -> str:
@@ -38,13 +47,11 @@ def _weights(w: Workings) -> Iterator[Explanation]:
     for t in (*model.embedding, *model.head, *model.beside):
         parts[t.part] = parts.get(t.part, 0) + t.elements
     tied = "; the head shares the embedding" if model.tied else ""
-    yield Explanation(
-        figure="weights.params",
-        label="Parameters",
-        value=plan.weights.params,
-        unit="parameters",
-        formula=" + ".join(p.replace("_", " ") for p in parts) + tied,
+    yield explained(
+        "weights.params",
+        plan.weights.params,
         numbers=_sum([_n(v) for v in parts.values()]),
+        formula=" + ".join(p.replace("_", " ") for p in parts) + tied,
         source=model.source,
     )
     rule = w.deployment.weights.quantisation
@@ -56,14 +63,8 @@ def _weights(w: Workings) -> Iterator[Explanation]:
     else:
         formula = f"every tensor at its width under {rule.name}, scales included"
         numbers = _n(plan.weights.bytes)
-    yield Explanation(
-        figure="weights.bytes",
-        label="Weights",
-        value=plan.weights.bytes,
-        unit="bytes",
-        formula=formula,
-        numbers=numbers,
-        source=model.source,
+    yield explained(
+        "weights.bytes", plan.weights.bytes, numbers=numbers, formula=formula, source=model.source
     )
 
 
@@ -84,47 +85,34 @@ def _cache(w: Workings) -> Iterator[Explanation]:
         ratio = kind.tokens_per_entry
         return f"{n} × {kind.entry_formula(d.kv)}{f' / {ratio}' if ratio > 1 else ''}"
 
-    yield Explanation(
-        figure="kv.bytes_per_token",
-        label="Cache that one more token adds",
-        value=plan.kv.bytes_per_token,
-        unit="bytes",
-        formula="for each kind of growing layer: layers × numbers a token × bytes a number",
+    yield explained(
+        "kv.bytes_per_token",
+        plan.kv.bytes_per_token,
         numbers=_sum([per_token(k, n) for k, n in grows]),
-        source="config",
     )
-    yield Explanation(
-        figure="kv.bytes_per_request",
-        label=f"Cache of one request of {d.context_tokens:,} token{'s' if d.context_tokens != 1 else ''}",
-        value=plan.kv.bytes_per_request,
-        unit="bytes",
-        formula="for each kind of layer: layers × entries held × bytes an entry",
+    yield explained(
+        "kv.bytes_per_request",
+        plan.kv.bytes_per_request,
         numbers=_sum(
             [
                 f"{n} × {_entries(k, d.context_tokens, d.encoder_tokens)} × {k.entry_formula(d.kv)}"
                 for k, n in stores
             ]
         ),
-        source="config",
+        tokens=f"{d.context_tokens:,} token{'s' if d.context_tokens != 1 else ''}",
     )
     fixed = [(k, n) for k, n in stores if k.recurrent]
     if fixed:
-        yield Explanation(
-            figure="kv.state_bytes_per_request",
-            label="State of one request, whatever its length",
-            value=plan.kv.state_bytes_per_request,
-            unit="bytes",
-            formula="for each kind of recurrent layer: layers × numbers × bytes a number",
+        yield explained(
+            "kv.state_bytes_per_request",
+            plan.kv.state_bytes_per_request,
             numbers=_sum([f"{n} × {k.entry_formula(d.kv)}" for k, n in fixed]),
-            source="config",
         )
+    yield explained("kv.bytes_per_token_per_gpu", plan.kv.bytes_per_token_per_gpu)
     held = [(k, n) for k, n in w.answer.rank.stores if not isinstance(k, SharedCache)]
-    yield Explanation(
-        figure="kv.bytes_per_request_per_gpu",
-        label="The same on the GPU that binds",
-        value=plan.kv.bytes_per_request_per_gpu,
-        unit="bytes",
-        formula="what one rank keeps: its heads (at least one a layer), its stage's layers",
+    yield explained(
+        "kv.bytes_per_request_per_gpu",
+        plan.kv.bytes_per_request_per_gpu,
         numbers=_sum(
             [
                 f"{n} × {_entries(k, w.answer.rank.held(k, d.context_tokens), d.encoder_tokens)}"
@@ -132,7 +120,6 @@ def _cache(w: Workings) -> Iterator[Explanation]:
                 for k, n in held
             ]
         ),
-        source="config",
     )
 
 
@@ -142,25 +129,20 @@ def _memory(w: Workings) -> Iterator[Explanation]:
     device = d.device
     source = device.source("sold_bytes") if arithmetic else device.engine_bytes_source
     what = "the size the card is sold by" if arithmetic else "what an engine sees of the card"
-    yield Explanation(
-        figure="memory.gpu_bytes",
-        label=f"Memory of one {device.name}",
-        value=plan.memory.gpu_bytes,
-        unit="bytes",
+    yield explained(
+        "memory.gpu_bytes",
+        plan.memory.gpu_bytes,
+        gpu=device.name,
         formula=what,
-        numbers=_n(plan.memory.gpu_bytes),
         source="measured" if "visible" in d.known_bytes else str(source),
     )
     others = [a for a in plan.memory.accounts if a.name != "kv" and a.bytes]
     if plan.memory.kv_bytes:
-        yield Explanation(
-            figure="memory.kv_bytes",
-            label="Left for cache on one GPU",
-            value=plan.memory.kv_bytes,
-            unit="bytes",
-            formula=" − ".join(["memory", *(a.name for a in others)]),
+        yield explained(
+            "memory.kv_bytes",
+            plan.memory.kv_bytes,
             numbers=" − ".join(_n(v) for v in (plan.memory.gpu_bytes, *(a.bytes for a in others))),
-            source="engine rule",
+            formula=" − ".join(["memory", *(a.name for a in others)]),
         )
 
 
@@ -174,69 +156,65 @@ def _ceiling(w: Workings) -> Iterator[Explanation]:
     need = d.request_bytes(rank)
     times = f" × {d.layout.dp}" if d.layout.dp > 1 else ""
     words = " × replicas" if times else ""
-    yield Explanation(
-        figure="capacity.ceiling.exact",
-        label="Requests, arithmetic ceiling",
-        value=limit.exact,
-        unit="requests",
-        formula=f"(memory − weights) / a request's cache on that GPU{words}",
+    yield explained(
+        "capacity.ceiling.exact",
+        limit.exact,
         numbers=f"{_n(free)} / {_n(need)}{times}",
-        source="engine rule",
+        formula=f"(memory − weights) / a request's cache on that GPU{words}",
     )
-    yield Explanation(
-        figure="capacity.ceiling.requests",
-        label="Whole requests",
-        value=limit.requests,
-        unit="requests",
-        formula=f"the same, rounded down{words}",
+    yield explained(
+        "capacity.ceiling.requests",
+        limit.requests,
         numbers=f"⌊{_n(free)} / {_n(need)}⌋{times}",
-        source="engine rule",
+        formula=f"the same, rounded down{words}",
     )
+
+
+def _engine(w: Workings) -> Iterator[Explanation]:
+    """What the engine counts, from blocks to requests; and what has room at other lengths."""
+    capacity = w.plan.capacity
+    engine = capacity.engine
+    context = w.deployment.context_tokens
+    if engine is not None:
+        tokens = engine.kv_tokens
+        blocks, size = engine.num_blocks, engine.block_tokens
+        if blocks is not None and size is not None:
+            yield explained("capacity.engine.num_blocks", blocks)
+            yield explained("capacity.engine.block_tokens", size)
+        if tokens is not None:
+            whole = blocks is not None and size is not None and blocks * size == tokens
+            numbers = f"{_n(blocks or 0)} × {_n(size or 0)}" if whole else None
+            yield explained("capacity.engine.kv_tokens", tokens, numbers=numbers)
+        most = engine.max_concurrency
+        if most is not None:
+            exact = tokens is not None and tokens / context == most
+            numbers = f"{_n(tokens or 0)} / {_n(context)}" if exact else None
+            yield explained("capacity.engine.max_concurrency", most, numbers=numbers)
+        for key in ("low", "high", "max_running_requests"):
+            value = getattr(engine, key)
+            if value is not None:
+                yield explained(f"capacity.engine.{key}", value)
+    for name in ("expected", "shared"):
+        value = getattr(capacity, name).requests
+        if value is not None:
+            yield explained(f"capacity.{name}.requests", value)
 
 
 def _step(w: Workings) -> Iterator[Explanation]:
     step, t = w.plan.step, w.traffic
     cache, state = t.request_bytes(step.request_tokens)
-    yield Explanation(
-        figure="step.bytes.weights",
-        label="Weights that one decode step reads",
-        value=step.bytes.weights,
-        unit="bytes",
-        formula="all weights but looked-up tables and towers; of experts those a batch touches,"
-        " E·(1 − (1 − k/E)^batch), summed over GPUs",
-        numbers=_n(step.bytes.weights),
-        source="config",
-    )
-    for figure, label, each, total in (
-        ("step.bytes.kv", "Cache that the step reads", cache, step.bytes.kv),
-        ("step.bytes.state", "State that the step reads and writes", state, step.bytes.state),
+    source = "the question" if w.plan.scenario.concurrency else None
+    yield explained("step.batch", step.batch, source=source)
+    yield explained("step.request_tokens", step.request_tokens)
+    yield explained("step.bytes.weights", step.bytes.weights)
+    for key, each, total in (
+        ("step.bytes.kv", cache, step.bytes.kv),
+        ("step.bytes.state", state, step.bytes.state),
     ):
         if total:
-            yield Explanation(
-                figure=figure,
-                label=label,
-                value=total,
-                unit="bytes",
-                formula="requests × what each makes a step move, summed over GPUs",
-                numbers=f"{_n(step.batch)} × {_n(each)}",
-                source="config",
-            )
-    yield Explanation(
-        figure="step.flops",
-        label="Arithmetic of the step",
-        value=step.flops,
-        unit="FLOP",
-        formula="requests × (2 × weights used + attention over what is held)",
-        numbers=f"{_n(step.batch)} × {_n(step.flops // step.batch)}",
-        source="config",
+            yield explained(key, total, numbers=f"{_n(step.batch)} × {_n(each)}")
+    yield explained(
+        "step.flops", step.flops, numbers=f"{_n(step.batch)} × {_n(step.flops // step.batch)}"
     )
     if step.crossover_batch is not None:
-        yield Explanation(
-            figure="step.crossover_batch",
-            label="Batch at which cache outweighs weights",
-            value=step.crossover_batch,
-            unit="requests",
-            formula="the smallest batch whose cache and state reach the weights that its step reads",
-            numbers=_n(step.crossover_batch),
-            source="config",
-        )
+        yield explained("step.crossover_batch", step.crossover_batch)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import Explanation, explained
 from kvroom.answer.plan import Serving
 from kvroom.latency.disaggregation import Handed, Pools
 from kvroom.latency.drafting import at_batch
@@ -24,7 +24,6 @@ TERMS = (
     ("step_s", "the step's own"),
     ("draft_s", "the draft's passes"),
 )
-SOURCE = "calibration: published measurements"
 
 
 def times(w: Workings) -> Iterator[Explanation]:
@@ -34,27 +33,21 @@ def times(w: Workings) -> Iterator[Explanation]:
     step, tokens = w.plan.step, w.plan.step.request_tokens
     terms, _ = w.timing.step(step.batch, tokens)
     if step.seconds is not None:
-        yield Explanation(
-            figure="step.seconds",
-            label="The step",
-            value=step.seconds,
-            unit="s",
-            formula=" + ".join(words for name, words in TERMS if getattr(terms, name)),
+        yield explained(
+            "step.seconds",
+            step.seconds,
             numbers=_terms(terms),
-            source=SOURCE,
+            formula=" + ".join(words for name, words in TERMS if getattr(terms, name)),
         )
     yield from _speculation(w)
     gained = " × tokens that each gains" if w.deployment.speculation else ""
     times_over = f" × {step.tokens_per_request!r}" if gained else ""
     if step.tokens_per_s is not None:
-        yield Explanation(
-            figure="step.tokens_per_s",
-            label="Tokens a second of such steps",
-            value=step.tokens_per_s,
-            unit="tokens/s",
-            formula=f"requests{gained} / the step",
+        yield explained(
+            "step.tokens_per_s",
+            step.tokens_per_s,
             numbers=f"{step.batch}{times_over} / {step.seconds!r}",
-            source=SOURCE,
+            formula=f"requests{gained} / the step",
         )
     if w.split is not None:
         yield from _pools(w, w.split)
@@ -75,13 +68,11 @@ def _speculation(w: Workings) -> Iterator[Explanation]:
             f"1 + a + a² + … + a^{asked.tokens}, each of {asked.tokens} drafts kept with chance a"
         )
         numbers = " + ".join(f"{asked.kept[0]!r}**{i}" for i in range(asked.tokens + 1))
-    yield Explanation(
-        figure="step.tokens_per_request",
-        label="Tokens that a request gains by a step",
-        value=w.plan.step.tokens_per_request,
-        unit="tokens",
-        formula=formula,
+    yield explained(
+        "step.tokens_per_request",
+        w.plan.step.tokens_per_request,
         numbers=numbers,
+        formula=formula,
         source="assumed" if asked.acceptance_assumed else "speculation.acceptance_rate",
     )
 
@@ -96,18 +87,15 @@ def _serving(w: Workings) -> Iterator[Explanation]:
         return
     if serving.tpot_s is not None:
         others = f" + {t.prompts_a_step!r} × {t.prompt_s!r}" if t.prompts_a_step else ""
-        yield Explanation(
-            figure="serving.tpot_s",
-            label="A token after the first",
-            value=serving.tpot_s,
-            unit="s",
-            formula=f"a decode step of {t.decoding:,.1f} requests"
-            + (" + prompts begun in a step × what one adds" if others else "")
-            + (", over the tokens that it gains each" if t.tokens_a_step != 1 else ""),
+        yield explained(
+            "serving.tpot_s",
+            serving.tpot_s,
             numbers=f"{t.step_s!r}{others}"
             if t.tokens_a_step == 1
             else f"({t.step_s!r}{others}) / {t.tokens_a_step!r}",
-            source=SOURCE,
+            formula=f"a decode step of {t.decoding:,.1f} requests"
+            + (" + prompts begun in a step × what one adds" if others else "")
+            + (", over the tokens that it gains each" if t.tokens_a_step != 1 else ""),
         )
     if serving.ttft_s is not None:
         parts = [
@@ -116,24 +104,17 @@ def _serving(w: Workings) -> Iterator[Explanation]:
             ("answers that must end before there is room", t.no_room_s),
         ]
         kept = [(words, s) for words, s in parts if s]
-        yield Explanation(
-            figure="serving.ttft_s",
-            label="The first token",
-            value=serving.ttft_s,
-            unit="s",
-            formula=" + ".join(words for words, _ in kept),
+        yield explained(
+            "serving.ttft_s",
+            serving.ttft_s,
             numbers=" + ".join(repr(s) for _, s in kept),
-            source=SOURCE,
+            formula=" + ".join(words for words, _ in kept),
         )
     if serving.output_tokens_per_s is not None:
-        yield Explanation(
-            figure="serving.output_tokens_per_s",
-            label="Output of all users",
-            value=serving.output_tokens_per_s,
-            unit="tokens/s",
-            formula="requests finished a second × tokens each",
+        yield explained(
+            "serving.output_tokens_per_s",
+            serving.output_tokens_per_s,
             numbers=f"{t.requests_per_s!r} × {load.output_tokens}",
-            source=SOURCE,
         )
 
 
@@ -145,13 +126,11 @@ def _pools(w: Workings, split: Divided) -> Iterator[Explanation]:
     if hour is None or pools is None:
         return
     both = ((split.prefill.deployment, pools.prefill), (split.decode.deployment, pools.decode))
-    yield Explanation(
-        figure="cost.usd_per_hour",
-        label="Price of an hour",
-        value=hour,
-        unit="USD",
-        formula="a GPU's hour × GPUs × replicas, of both pools",
+    yield explained(
+        "cost.usd_per_hour",
+        hour,
         numbers=" + ".join(f"{d.device.usd_per_hour!r} × {p.gpus} × {p.replicas}" for d, p in both),
+        formula="a GPU's hour × GPUs × replicas, of both pools",
         source="; ".join(dict.fromkeys(str(d.device.source("usd_per_hour")) for d, _ in both)),
     )
 
@@ -161,56 +140,41 @@ def _handed(serving: Serving, pools: Pools, t: Handed) -> Iterator[Explanation]:
     waits = [(" + prompts before it", t.queued_s), (" + room in the first pool", t.no_room_s)]
     waits = [(words, s) for words, s in waits if s]
     first = "the prompt's own prefill" + "".join(words for words, _ in waits)
-    rows: list[tuple[str, str, float | None, str, str]] = [
+    rows: list[tuple[str, float | None, str | None, str]] = [
         (
             "serving.tpot_s",
-            "A token after the first",
             serving.tpot_s,
             "a decode step of a replica + the hand-over / tokens after the first",
             f"{t.token_s!r} + {t.handover_s!r} / {steps}",
         ),
         (
             "serving.ttft_s",
-            "The first token",
             serving.ttft_s,
             first,
             " + ".join(repr(s) for s in (t.own_s, *(s for _, s in waits))),
         ),
         (
             "serving.output_tokens_per_s",
-            "Output of all users",
             serving.output_tokens_per_s,
-            "requests finished a second × tokens each",
+            None,
             f"{t.requests_per_s!r} × {pools.decode.output_tokens}",
         ),
         (
             "pools.prefill.requests_per_s",
-            "What the prefill pool keeps up with",
             pools.prefill_rate,
-            "engines × stages / a prompt's part of a full step",
+            None,
             f"{pools.first_engines} × {pools.first.work.layout.pp} / {pools.full_s!r}",
         ),
         (
             "pools.decode.requests_per_s",
-            "What the decode pool keeps up with",
             pools.decode_rate if pools.steps else None,
-            "engines × requests at once / (tokens after the first × the time of one)",
+            None,
             f"{pools.second_engines} × {pools.slots!r} / ({steps} × {pools.token_s(pools.slots)!r})",
         ),
     ]
-    units = {"_s": "s", "tokens_per_s": "tokens/s", "requests_per_s": "requests/s"}
-    for name, label, value, formula, numbers in rows:
+    for key, value, formula, numbers in rows:
         if value is not None:
-            unit = next(units[end] for end in reversed(units) if name.endswith(end))
-            yield Explanation(
-                figure=name,
-                label=label,
-                value=value,
-                unit=unit,
-                formula=formula,
-                numbers=numbers,
-                source=SOURCE,
-            )
+            yield explained(key, value, numbers=numbers, formula=formula)
 
 
 def _cost(w: Workings) -> Iterator[Explanation]:
@@ -219,23 +183,20 @@ def _cost(w: Workings) -> Iterator[Explanation]:
         return
     copies = f" × {plan.scenario.replicas}" if plan.scenario.replicas > 1 else ""
     source = str(d.device.source("usd_per_hour"))
-    yield Explanation(
-        figure="cost.usd_per_hour",
-        label="Price of an hour",
-        value=cost.usd_per_hour,
-        unit="USD",
-        formula="a GPU's hour × GPUs" + (" × replicas" if copies else ""),
+    yield explained(
+        "cost.usd_per_hour",
+        cost.usd_per_hour,
         numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus}{copies}",
+        formula="a GPU's hour × GPUs" + (" × replicas" if copies else ""),
         source=source,
     )
     rate = plan.serving.output_tokens_per_s or plan.step.tokens_per_s
     if cost.usd_per_million_output_tokens is not None and rate:
-        yield Explanation(
-            figure="cost.usd_per_million_output_tokens",
-            label="Price of a million output tokens",
-            value=cost.usd_per_million_output_tokens,
-            unit="USD",
-            formula="one replica's hour / 3,600 s / its output tokens a second × a million",
+        yield explained(
+            "cost.usd_per_million_output_tokens",
+            cost.usd_per_million_output_tokens,
             numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus} / 3600 / {rate!r} × 1000000",
             source=source,
         )
+    if cost.usd_per_user_hour is not None:
+        yield explained("cost.usd_per_user_hour", cost.usd_per_user_hour, source=source)

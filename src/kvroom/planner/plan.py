@@ -37,13 +37,13 @@ from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
 from kvroom.planner.layout import laid_out
+from kvroom.planner.load import load_of
 from kvroom.planner.place import deploy
 from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
     cost_of,
     cost_of_pools,
     handed_serving,
-    load_of,
     notes_of,
     pool_notes,
     serving_of,
@@ -187,7 +187,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     tokens = min(deployment.context_tokens, (w and decoding_tokens(w)) or deployment.context_tokens)
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
-    load = load_of(w, deployment, answer.capacity, alone) if w and loaded else None
+    load = load_of(w, deployment, answer, shared) if w and loaded else None
     serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
@@ -254,13 +254,12 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
     pools, times = None, None
     if w is not None and prefill.timing is not None and decode.timing is not None:
         loads = [
-            load_of(w, x.deployment, x.plan.capacity.engine, x.plan.capacity.expected)
-            for x in (prefill, decode)
+            load_of(w, x.deployment, x.answer, x.plan.capacity.shared) for x in (prefill, decode)
         ]
         if w.static:
             warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
         elif loads[0] is not None and loads[1] is not None:
-            prompt, answer = (replace(load, users=w.concurrency or 1) for load in loads if load)
+            prompt, answer = (replace(x, users=w.concurrency or 1) for x in loads if x)
             pools = HandedPools(
                 first=prefill.timing.clock.plain,
                 second=decode.timing.clock,

@@ -5,6 +5,7 @@ It takes the Plan's own deployment: its blocks, its engine's limits and rules, i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
+from kvroom.latency.load import served
 from kvroom.planner.cluster import (
     fleet_dict,
     fleet_warnings,
@@ -21,6 +23,7 @@ from kvroom.planner.cluster import (
     passage_of,
     with_tiers,
 )
+from kvroom.planner.load import loaded
 from kvroom.planner.offload import told, warnings_of
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
@@ -36,6 +39,8 @@ from kvroom.workloads.requests import Request
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic
 
+WAVES = 2
+"""How many requests of each user of a closed loop are left out."""
 METRICS = ("ttft", "tpot", "itl", "e2e")
 PERCENTS = (50, 90, 95, 99)
 
@@ -91,6 +96,10 @@ class Simulated:
     """Usable ones, all replicas together."""
     duration_s: float
     warnings: tuple[str, ...]
+    front_end_s: float = 0.0
+    """What a client waits for beside the engine, in a mean of all requests."""
+    start_s: float = 0.0
+    """What a start of all users at once adds to a benchmark's mean."""
     plants: tuple[Plant, ...] = ()
 
     @property
@@ -102,14 +111,18 @@ class Simulated:
         """Plain values, as ``kvroom simulate --json`` prints them."""
         out, seconds = self.fleet.outcome, self.duration_s
         times = {
-            "ttft_s": spread_s(out.ttft_ps),
-            "tpot_s": spread_s(out.tpot_ps),
+            "ttft_s": spread_s(out.ttft_ps, out.warm["ttft"], out.outside_ps),
+            "ttft_engine_s": spread_s(out.ttft_ps, out.warm["ttft"]),
+            "tpot_s": spread_s(out.tpot_ps, out.warm["tpot"]),
             "itl_s": _gaps_s(out),
-            "e2e_s": spread_s(out.e2e_ps),
+            "e2e_s": spread_s(out.e2e_ps, out.warm["e2e"], out.outside_ps),
         }
         answer: dict[str, Any] = {
             "requests": dict(self.counts),
             **times,
+            "ttft_front_end_s": self.front_end_s,
+            "ttft_start_s": self.start_s,
+            "warmup_requests": out.warmup,
             "output_tokens_per_s": out.output_tokens / seconds if seconds else 0.0,
             "goodput_requests_per_s": out.good / seconds if seconds else 0.0,
             "prefix_hit_ratio": out.cached_tokens / out.prompt_tokens if out.prompt_tokens else 0.0,
@@ -150,9 +163,20 @@ def _kept(o: Objective, times: Mapping[str, Mapping[str, float | None]]) -> dict
     return {"limit_s": o.limit_s, "value_s": value, "met": met}
 
 
-def spread_s(values_ps: Iterable[float]) -> dict[str, float | None]:
-    """Mean, nearest-rank percentiles and maximum of picoseconds, in seconds; None where there are none."""
-    ordered = sorted(values_ps)
+def spread_s(
+    values_ps: Iterable[float], without: Iterable[float] = (), outside_ps: int = 0
+) -> dict[str, float | None]:
+    """Mean, nearest-rank percentiles and maximum of picoseconds, in seconds; None where there are none.
+
+    Those of ``without`` are left out; to the others ``outside_ps`` is added.
+    """
+    left_out = Counter(without)
+    ordered = []
+    for value in sorted(values_ps):
+        if left_out and left_out[value]:
+            left_out[value] -= 1
+        else:
+            ordered.append(value + outside_ps)
     if not ordered:
         return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTS), "max"))
     found = {f"p{p}": nearest_rank(ordered, p) / PS_PER_S for p in PERCENTS}
@@ -178,6 +202,7 @@ def simulate(
     slo: tuple[Objective, ...] = (),
     on_over: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
+    warmup: int | None = None,
 ) -> Simulated:
     """Serve the requests of ``source`` on the deployment of ``scenario``.
 
@@ -185,7 +210,30 @@ def simulate(
     things stand, and may end it. KvroomError where the engine would not start or no step can be timed.
     """
     workings = work(scenario)
-    return serve(workings, source, slo=slo, on_over=on_over, watch=watch)
+    return serve(workings, source, slo=slo, on_over=on_over, watch=watch, warmup=warmup)
+
+
+def usual_warmup(source: Iterable[Request]) -> int:
+    """The first requests that are left out of the times where nothing is asked: of a closed loop, which
+    begins with everybody at once, two of each user and at most half of all."""
+    if isinstance(source, Synthetic) and source.arrivals.users:
+        return min(WAVES * source.arrivals.users, source.requests // 2)
+    return 0
+
+
+def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, float]:
+    """Seconds that a client waits for a first token beside the engine's part: the front end's, and what a
+    start at once adds. The same as in the plan of the same load; of a trace only the front end's."""
+    timing, d = workings.timing, workings.deployment
+    if timing is None:
+        return 0.0, 0.0
+    if isinstance(source, Synthetic):
+        load = loaded(source, d, workings.answer, workings.plan.capacity.shared)
+        if load is not None:
+            times = served(timing.clock, load)
+            return times.front_end_s, times.start_s
+    k = timing.clock.k
+    return k.first_s + k.wait * timing.clock.decode_s(d.layout.dp, workings.asked_tokens), 0.0
 
 
 def serve(
@@ -196,6 +244,7 @@ def serve(
     on_over: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
     tell: Callable[[Frame], None] | None = None,
+    warmup: int | None = None,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already.
 
@@ -205,6 +254,9 @@ def serve(
     groups = groups_of(workings)
     rules = groups[0].rules
     limits = limits_of(slo)
+    front_end_s, start_s = outside_of(workings, source)
+    outside = round((front_end_s + start_s) * PS_PER_S)
+    warmup = usual_warmup(source) if warmup is None else warmup
     hashed: int | None = getattr(source, "hash_tokens", None)
     naming = None
     if rules.setup.enable_prefix_caching:
@@ -219,10 +271,13 @@ def serve(
             fix = "Leave routing, tiers, fleet and disaggregation out."
             raise KvroomError("frames", None, "show one replica, not a fleet", fix)
         fleet = managed(scenario, groups, feed, limits, on_over=on_over, watch=watch, seed=seed)
+        fleet.outcome.outside_ps, fleet.outcome.warmup = outside, warmup
     else:
         each = [g for g in groups for _ in range(g.replicas)]
         passage = passage_of([g.clock for g in each])
-        outcome = Outcome(limits=limits, on_over=on_over, passage_ps=passage)
+        outcome = Outcome(
+            limits=limits, on_over=on_over, passage_ps=passage, outside_ps=outside, warmup=warmup
+        )
         follow = feed.follow if feed.waits else None
         engines = [
             g.engine(outcome, feed, follow, place=n, tell=None if n else tell)
@@ -257,6 +312,8 @@ def serve(
             *fleet_warnings(fleet, groups, last),
         ),
         plants=tuple(plants),
+        front_end_s=front_end_s,
+        start_s=start_s,
     )
 
 
@@ -301,7 +358,7 @@ def over_seeds(
     answers, counts = [answer], [made.fleet.timeline.at_once]
     while len(answers) < many and not made.fleet.stopped:
         again = replace(source, seed=source.seed + len(answers))
-        made = serve(made.workings, again, slo=slo, watch=watch)
+        made = serve(made.workings, again, slo=slo, watch=watch, warmup=made.fleet.outcome.warmup)
         if not made.fleet.stopped:
             answers.append(made.to_dict())
             counts.append(made.fleet.timeline.at_once)

@@ -26,7 +26,9 @@ OnEnd = Callable[[ServedRequest, int | None], None]
 
 
 def request_row(request: ServedRequest, end_ps: int | None) -> dict[str, Any]:
-    """One request as a row; ``end_ps`` is None where it was dropped. Times are seconds."""
+    """One request as a row; ``end_ps`` is None where it was dropped. Times are seconds, those of a client
+    but for ``ttft_engine_s``."""
+    outside_ps = request.outside_ps
     tokens = request.output_tokens
     first = request.first_token_ps if request.first_token_ps >= 0 else None
     return {
@@ -35,11 +37,12 @@ def request_row(request: ServedRequest, end_ps: int | None) -> dict[str, Any]:
         "input_tokens": request.num_prompt_tokens,
         "output_tokens": 0 if end_ps is None else tokens,
         "cached_tokens": request.num_cached_tokens,
-        "ttft_s": None if first is None else (first - request.arrival) / PS_PER_S,
+        "ttft_s": None if first is None else (first - request.arrival + outside_ps) / PS_PER_S,
+        "ttft_engine_s": None if first is None else (first - request.arrival) / PS_PER_S,
         "tpot_s": (end_ps - first) / (tokens - 1) / PS_PER_S
         if end_ps is not None and first is not None and tokens > 1
         else None,
-        "e2e_s": None if end_ps is None else (end_ps - request.arrival) / PS_PER_S,
+        "e2e_s": None if end_ps is None else (end_ps - request.arrival + outside_ps) / PS_PER_S,
         "preemptions": request.num_preemptions,
         "status": "dropped" if end_ps is None else "completed",
     }
@@ -121,10 +124,14 @@ def simulation(
     seeds: int = 1,
     keep_requests: bool = True,
     on_end: OnEnd | None = None,
+    warmup: int | None = None,
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
 ) -> Simulation:
-    """Serve ``requests``; over several ``seeds`` of a made-up workload the figures have ``bands``."""
+    """Serve ``requests``, the first ``warmup`` of which are left out of the times.
+
+    Over several ``seeds`` of a made-up workload the figures have ``bands``.
+    """
     if seeds > 1 and not isinstance(requests, Synthetic):
         fix = "Give a workload in place of a trace."
         raise KvroomError("--seeds", seeds, "are drawn of made-up workloads only", fix)
@@ -137,7 +144,9 @@ def simulation(
             on_end(request, end_ps)
 
     wanted = ended if keep_requests or on_end is not None else None
-    run = serve(workings, requests, slo=slo, on_over=wanted, watch=watch, tell=on_frame)
+    run = serve(
+        workings, requests, slo=slo, on_over=wanted, watch=watch, tell=on_frame, warmup=warmup
+    )
     figures = run.to_dict()
     figures["warnings"] += _read_notes(requests)
     if seeds > 1 and isinstance(requests, Synthetic):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf
 
-from kvroom.answer.plan import Cost, EngineCapacity, Room, Serving, Step
+from kvroom.answer.plan import Cost, Serving, Step
 from kvroom.engines.registry import engine_of
 from kvroom.latency import calibration
 from kvroom.latency.disaggregation import Handed, Pools
-from kvroom.latency.estimate import CHUNK_TOKENS, Timing
+from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times, served
 from kvroom.latency.own_points import drawn_to, place_of, points_for
 from kvroom.latency.power import Draw, draw, parts_of, under_load
@@ -19,13 +18,10 @@ from kvroom.latency.traffic import Traffic, compute_dtype
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.units import check_int, show_rate
+from kvroom.units import show_rate
 
-MOST_SLOTS = 4096
-"""Requests that run at once where neither cache nor engine sets a limit."""
 NOTED = 0.1
 """What published runs did unsaid is told where it changes the cache's rate by more (a logarithm)."""
-CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
 
 
 def rates_of(d: Deployment) -> Rates | None:
@@ -73,7 +69,7 @@ def notes_of(
             f"times are those of published runs with {width} weights, which mostly kept the cache in 8"
             " bits; say how wide it is for times of that width (--kv-dtype bf16)"
         )
-    if w is not None and (w.input_tokens is None) is not (w.output_tokens is None):
+    if load is None and w is not None and (w.input_tokens is None) is not (w.output_tokens is None):
         missing = "output" if w.output_tokens is None else "input"
         said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
     if load is not None and not load.static and calibration.unsaid_intake(d):
@@ -84,40 +80,6 @@ def notes_of(
             f" (--engine-arg {engine.intake_flag}=1)"
         )
     return tuple(said)
-
-
-def load_of(
-    w: Workload, d: Deployment, capacity: EngineCapacity | None, room: Room | None = None
-) -> Load | None:
-    """What ``w`` asks of the deployment; None where it states no lengths.
-
-    ``room`` is how many such requests the engine is expected to hold at once (``expected_room``); without
-    it they are reckoned from the tokens of its cache, which windows and state are not counted in.
-    """
-    if w.input_tokens is None or w.output_tokens is None:
-        return None
-    users = w.concurrency or d.concurrency or 1
-    cache_slots, most = inf, float(MOST_SLOTS * d.layout.dp)
-    if capacity is not None:
-        if room is not None and room.requests:
-            cache_slots = room.requests
-        elif capacity.kv_tokens:
-            cache_slots = capacity.kv_tokens / (w.input_tokens + w.output_tokens / 2) * d.layout.dp
-        if capacity.max_running_requests:
-            most = capacity.max_running_requests * d.layout.dp
-    chunk = next((d.args[f] for f in CHUNK_FLAGS if isinstance(d.args.get(f), int)), None)
-    return Load(
-        input_tokens=w.input_tokens,
-        output_tokens=w.output_tokens,
-        users=users,
-        cache_slots=cache_slots,
-        most=most,
-        chunk_tokens=check_int("engine_args.chunk", chunk, low=1, high=2**40)
-        if chunk is not None
-        else CHUNK_TOKENS,
-        requests_per_s=w.requests_per_s,
-        static=w.static,
-    )
 
 
 def step_of(
@@ -168,6 +130,9 @@ def _banded(
         ttft_s=ttft.seconds if ttft else None,
         ttft_low_s=ttft.low if ttft else None,
         ttft_high_s=ttft.high if ttft else None,
+        ttft_engine_s=times.ttft_engine_s,
+        ttft_front_end_s=times.front_end_s,
+        ttft_start_s=times.start_s,
         output_tokens_per_s=times.requests_per_s * output_tokens,
         rests_on=second.rests_on("whole" if static else "tpot"),
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from kvroom.answer.figures import registry
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
 from kvroom.scenario.scenario import Scenario
@@ -67,11 +68,31 @@ def _any(kind: type) -> dict[str, Any]:
     raise NotImplementedError(kind)
 
 
+def described(definitions: dict[str, Any], name: str, within: str) -> None:
+    """Put what the registry says of each figure into the schema of ``name``, as deep as it goes.
+
+    A definition that stands at several keys (one pool, one band) is described by the first of them.
+    """
+    known = registry()
+    for key, value in definitions[name].get("properties", {}).items():
+        at = f"{within}{key}"
+        branches = value.get("anyOf", [value])
+        items = [b["items"] for b in branches if "items" in b]
+        entry = known.get(at)
+        if entry is not None and "description" not in value:
+            value["description"] = entry.meaning + (f" ({entry.unit})" if entry.unit else "")
+        for branch in (*branches, *items):
+            inner = branch.get("$ref", "").rpartition("/")[2]
+            if inner and inner != "Scenario":
+                described(definitions, inner, f"{at}{'[]' if items else ''}.")
+
+
 def schema() -> dict[str, Any]:
     """The JSON schema of Scenario and Plan (draft 2020-12, definitions under ``$defs``)."""
     _, definitions = msgspec.json.schema_components(
         [Scenario, Plan], ref_template="#/$defs/{name}", schema_hook=_any
     )
+    described(definitions, "Plan", "")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kvroom: a Scenario is the question, a Plan the answer",

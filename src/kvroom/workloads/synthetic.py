@@ -30,6 +30,8 @@ from kvroom.workloads.requests import PS_PER_S, Request, TokenRuns
 
 MAX_REQUESTS = 10**9
 MAX_TURNS = 10**5
+CLOSED_LOOP_SPREAD = (0.8, 1.2)
+"""Lengths over their mean where only the mean is told."""
 EXAMPLE = "arrivals=poisson:2/s,input=lognormal:mean=1000:sigma=0.8,output=200,requests=1000"
 KEYS = Workload.SPEC_KEYS
 DRAWS = 256
@@ -318,8 +320,8 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
         raise KvroomError("--rate", rate, "is not the only load that is asked for", fix)
     given = {k: getattr(workload, k) for k in KEYS if getattr(workload, k) is not None}
     plain = {
-        "input": workload.input_tokens,
-        "output": workload.output_tokens,
+        "input": _plain_lengths(workload, workload.input_tokens),
+        "output": _plain_lengths(workload, workload.output_tokens),
         "arrivals": _plain_arrivals(workload),
         "prefix": f"shared:{workload.shared_prefix_tokens}"
         if workload.shared_prefix_tokens
@@ -329,6 +331,16 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
     lengths = workload.lengths or {}
     given = {k: v for k, v in (plain | lengths).items() if v is not None} | given
     return parse(given if seed is None else given | {"seed": seed})
+
+
+def _plain_lengths(workload: Workload, tokens: int | None) -> str | int | None:
+    """Lengths of which only the mean is told: in a closed loop from 0.8 to 1.2 of it, as benchmarks draw
+    them, since users of one length would all keep step."""
+    closed = workload.concurrency is not None or str(workload.arrivals).startswith("closed")
+    if tokens is None or workload.static or not closed:
+        return tokens
+    low, high = (max(1, round(factor * tokens)) for factor in CLOSED_LOOP_SPREAD)
+    return f"uniform:{low}-{high}"
 
 
 def decoding_tokens(workload: Workload) -> int | None:

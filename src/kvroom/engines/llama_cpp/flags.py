@@ -56,38 +56,38 @@ class LlamaCppFlags:
 
 def read_flags(args: Mapping[str, Any], engine: str = "llama.cpp") -> LlamaCppFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
-    given = named(args)
-    read.check_known(engine, given, KNOWN_FLAGS)
-    found: dict[str, Any] = {}
+    stated = named(args)
+    read.check_known(engine, stated, KNOWN_FLAGS)
+    fields: dict[str, Any] = {}
     for name, (field, reader) in READERS.items():
-        if given.get(name) is not None:
-            found[field] = reader(f"engine_args.{name}", given[name])
+        if stated.get(name) is not None:
+            fields[field] = reader(f"engine_args.{name}", stated[name])
     for name, field in _NEGATIVES.items():
-        if given.get(name) is not None:
-            found[field] = not read.switch(f"engine_args.{name}", given[name])
-    if "parallel" in given:
-        slots = read.number("engine_args.parallel", given["parallel"], -1, 100_000)
-        found["slots"], found["auto_slots"] = (slots, False) if slots > 0 else (None, True)
-    if read.switch("engine_args.cpu_moe", given.get("cpu_moe", False)):
-        found["host_experts"] = ALL
-    found["overridden"] = bool(given.get("override_tensor"))
-    if given.get("mmproj"):
-        found["towers"] = found.get("towers", True)
+        if stated.get(name) is not None:
+            fields[field] = not read.switch(f"engine_args.{name}", stated[name])
+    if "parallel" in stated:
+        slots = read.number("engine_args.parallel", stated["parallel"], -1, 100_000)
+        fields["slots"], fields["auto_slots"] = (slots, False) if slots > 0 else (None, True)
+    if read.switch("engine_args.cpu_moe", stated.get("cpu_moe", False)):
+        fields["host_experts"] = ALL
+    fields["overridden"] = bool(stated.get("override_tensor"))
+    if stated.get("mmproj"):
+        fields["towers"] = fields.get("towers", True)
     else:
-        found["towers"] = False
-    if "spec_type" in given and _rolls_back(given["spec_type"]):
-        drafted = given.get("spec_draft_n_max", given.get("draft_max", 0))
-        found["drafted"] = read.number("engine_args.spec_draft_n_max", drafted, 0, 1000)
-    return LlamaCppFlags(**found)
+        fields["towers"] = False
+    if "spec_type" in stated and _rolls_back(stated["spec_type"]):
+        drafted = stated.get("spec_draft_n_max", stated.get("draft_max", 0))
+        fields["drafted"] = read.number("engine_args.spec_draft_n_max", drafted, 0, 1000)
+    return LlamaCppFlags(**fields)
 
 
 def named(args: Mapping[str, Any]) -> dict[str, Any]:
     """``args`` by their long names."""
-    made: dict[str, Any] = {}
+    long_names: dict[str, Any] = {}
     for key, value in args.items():
         name = read.plain_name(key)
-        made[NAMES.aliases.get(name, name)] = value
-    return made
+        long_names[NAMES.aliases.get(name, name)] = value
+    return long_names
 
 
 def cache_type(field: str, value: Any) -> str:
@@ -139,10 +139,10 @@ def _shares(field: str, value: Any) -> tuple[float, ...]:
     listed = value.replace("/", ",").split(",") if isinstance(value, str) else value
     if not isinstance(listed, list | tuple):
         listed = [listed]
-    found = tuple(read.fraction(field, v, 1e9) for v in listed)
-    if not any(found):
+    shares = tuple(read.fraction(field, v, 1e9) for v in listed)
+    if not any(shares):
         raise KvroomError(field, value, "gives no GPU a share", "Write proportions, such as 3,1.")
-    return found
+    return shares
 
 
 READERS: dict[str, tuple[str, read.Reader]] = {

@@ -116,15 +116,15 @@ def named(args: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
     """The options of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
-    given = named(args)
-    read.check_known("Ollama", given, (*KNOWN, *OTHERS))
-    value = {k: v for k, v in given.items() if v is not None}
+    options = named(args)
+    read.check_known("Ollama", options, (*KNOWN, *OTHERS))
+    stated = {k: v for k, v in options.items() if v is not None}
 
     def number(name: str, low: int, high: int = 10**9) -> int:
-        return read.number(f"engine_args.{name}", value[name], low, high)
+        return read.number(f"engine_args.{name}", stated[name], low, high)
 
-    found: dict[str, Any] = {}
-    slots = number("num_parallel", 1, 100_000) if "num_parallel" in value else None
+    fields: dict[str, Any] = {}
+    slots = number("num_parallel", 1, 100_000) if "num_parallel" in stated else None
     warnings: tuple[str, ...] = ()
     if model.model_type.startswith(ONE_SLOT):
         if slots not in (None, 1):
@@ -133,25 +133,25 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
                 "request at a time",
             )
         slots = 1
-    length = next((number(n, 1) for n in ("num_ctx", "context_length") if n in value), None)
+    length = next((number(n, 1) for n in ("num_ctx", "context_length") if n in stated), None)
     if length is not None:
         slots = slots or 1
-        found["total"] = length * slots
-    if "num_gpu" in value:
+        fields["total"] = length * slots
+    if "num_gpu" in stated:
         layers = number("num_gpu", -1)
-        found["gpu_layers"] = None if layers < 0 else min(layers, ALL)
-    if "num_batch" in value:
-        found["batch"] = found["ubatch"] = number("num_batch", 1)
-    if "flash_attention" in value:
-        found["flash"] = read.switch("engine_args.flash_attention", value["flash_attention"])
-    if "kv_cache_type" in value:
-        kind = cache_type("engine_args.kv_cache_type", value["kv_cache_type"])
-        found["key"] = found["value"] = kind
+        fields["gpu_layers"] = None if layers < 0 else min(layers, ALL)
+    if "num_batch" in stated:
+        fields["batch"] = fields["ubatch"] = number("num_batch", 1)
+    if "flash_attention" in stated:
+        fields["flash"] = read.switch("engine_args.flash_attention", stated["flash_attention"])
+    if "kv_cache_type" in stated:
+        kind = cache_type("engine_args.kv_cache_type", stated["kv_cache_type"])
+        fields["key"] = fields["value"] = kind
     return Options(
-        flags=LlamaCppFlags(slots=slots, unified=False, **found),
-        batch_asked="num_batch" in value,
-        overhead_bytes=number("gpu_overhead", 0, 10**15) if "gpu_overhead" in value else 0,
-        spread=read.switch("engine_args.sched_spread", value.get("sched_spread", False)),
+        flags=LlamaCppFlags(slots=slots, unified=False, **fields),
+        batch_asked="num_batch" in stated,
+        overhead_bytes=number("gpu_overhead", 0, 10**15) if "gpu_overhead" in stated else 0,
+        spread=read.switch("engine_args.sched_spread", stated.get("sched_spread", False)),
         warnings=warnings,
     )
 

@@ -70,17 +70,17 @@ def read_ollama(
     args: dict[str, Any] = {}
     warnings: list[str] = []
     keys: dict[str, Any] = {"engine": "ollama"}
-    made: dict[str, str] = {}
+    modelfiles: dict[str, str] = {}
     model = ""
     for program, words in starts:
         plain = _positional(words)
         if program[1] == "create" and plain:
-            made[plain[0]] = files.get(_option(words, ("-f", "--file")) or MODELFILE, "")
+            modelfiles[plain[0]] = files.get(_option(words, ("-f", "--file")) or MODELFILE, "")
             model = model or plain[0]
         elif program[1] == "run" and plain:
             model = plain[0]
-    if model in made:
-        model = _modelfile(made[model], args, warnings) or ""
+    if model in modelfiles:
+        model = _modelfile(modelfiles[model], args, warnings) or ""
     for name, value in env.items():
         if name.startswith("OLLAMA_"):
             _take(name, value, args, warnings)
@@ -94,20 +94,20 @@ def read_ollama(
     if unset_variable(model):
         return keys, warnings, model
     if model and "model" not in known:
-        found, said = of_library(model, known)
-        warnings += said
-        keys |= found
+        keys_of_model, notes = of_library(model, known)
+        warnings += notes
+        keys |= keys_of_model
     return keys, warnings, "" if "model" in keys else model
 
 
 def _positional(words: Sequence[str]) -> list[str]:
-    found: list[str] = []
+    plain: list[str] = []
     skip = False
     for word in words:
         if not skip and not word.startswith("-"):
-            found.append(word)
+            plain.append(word)
         skip = not skip and word in _VALUED
-    return found
+    return plain
 
 
 def _option(words: Sequence[str], names: Sequence[str]) -> str | None:
@@ -159,14 +159,16 @@ def of_library(name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], lis
     parts = [p for p in tag.split("-") if p and p != "latest"]
     weights = next((p.lower() for p in parts if _WEIGHTS.fullmatch(p)), None)
     sizes = [p for p in parts if not _WEIGHTS.fullmatch(p)]
-    found = re.sub(r"-gguf$", "", base, flags=re.IGNORECASE) if hub else _in_catalogue(base, sizes)
-    if found is None:
-        said = f"the model {name} of Ollama's library is not in the catalogue (--model)"
-        return {}, [said]
-    keys: dict[str, Any] = {"model": found}
+    catalogue_name = (
+        re.sub(r"-gguf$", "", base, flags=re.IGNORECASE) if hub else _in_catalogue(base, sizes)
+    )
+    if catalogue_name is None:
+        why = f"the model {name} of Ollama's library is not in the catalogue (--model)"
+        return {}, [why]
+    keys: dict[str, Any] = {"model": catalogue_name}
     if not sizes and not hub:
-        warnings.append(f"{name} taken as {found}")
-    if "weight_dtype" in known or _stored(found):
+        warnings.append(f"{name} taken as {catalogue_name}")
+    if "weight_dtype" in known or _stored(catalogue_name):
         return keys, warnings
     if weights is None:
         weights = LIBRARY_WEIGHTS
@@ -184,8 +186,8 @@ def _in_catalogue(base: str, sizes: Sequence[str]) -> str | None:
     if not sizes and base in LATEST:
         return LATEST[base]
     for stem in (base, re.sub(r"(?<=[a-z])(?=\d)", "-", base, count=1)):
-        for kept in range(len(sizes), 0 if sizes else -1, -1):
-            word = "-".join((stem, *sizes[:kept]))
+        for count in range(len(sizes), 0 if sizes else -1, -1):
+            word = "-".join((stem, *sizes[:count]))
             try:
                 return str(catalogue.entry_of(word)["name"])
             except KvroomError:

@@ -151,7 +151,7 @@ class ReplicaGpus:
         known = self.d.known_bytes
         if "weights" in known:
             weights = [known["weights"] if w else 0 for w in weights]
-        made: list[DeviceBytes] = []
+        loads: list[DeviceBytes] = []
         for gpu in range(self.gpus):
             busy = bool(weights[gpu] or stored[gpu])
             compute = (
@@ -163,8 +163,8 @@ class ReplicaGpus:
             if busy and "runtime" in known:
                 driver = (known["runtime"],) * 3
             draft = self.draft_bytes(context) if gpu == self.used_gpus[-1] else 0
-            made.append(DeviceBytes(weights[gpu], stored[gpu], compute, driver, draft))
-        return made
+            loads.append(DeviceBytes(weights[gpu], stored[gpu], compute, driver, draft))
+        return loads
 
     def _shared_out(self, size: int) -> list[int]:
         shares = [*self.s.flags.tensor_split, *[0.0] * self.gpus][: self.gpus]
@@ -255,5 +255,5 @@ def most(holds: Callable[[int], bool], limit: int) -> int:
 
 def runs(values: Sequence[int], of: int) -> range:
     """The indices at which ``values`` holds ``of``: one range, as layers lie."""
-    found = [i for i, v in enumerate(values) if v == of]
-    return range(found[0], found[-1] + 1) if found else range(0)
+    matches = [i for i, v in enumerate(values) if v == of]
+    return range(matches[0], matches[-1] + 1) if matches else range(0)

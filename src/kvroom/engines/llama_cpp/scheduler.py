@@ -126,17 +126,17 @@ class SlotScheduler:
         free = [slot for slot in self.slots if slot.request is None]
         common = {id(slot): _common(slot.names, names) for slot in free}
         best = max(free, key=lambda slot: (common[id(slot)], -slot.used))
-        found = common[id(best)] * s.stretch
-        if found < SIMILARITY * request.num_tokens:
+        cached = common[id(best)] * s.stretch
+        if cached < SIMILARITY * request.num_tokens:
             best = min(free, key=lambda slot: slot.used)
-            found = common[id(best)] * s.stretch
+            cached = common[id(best)] * s.stretch
         best.request, best.used = request, self._now
-        best.names = best.names[: found // s.stretch]
-        best.held = found
+        best.names = best.names[: cached // s.stretch]
+        best.held = cached
         self._of[request] = best
-        request.num_computed_tokens = found
+        request.num_computed_tokens = cached
         request.status = RequestStatus.RUNNING
-        output.admitted.append(Admitted(request, found, False))
+        output.admitted.append(Admitted(request, cached, False))
 
     def _grow(self, slot: Slot, tokens: int) -> bool:
         """Let ``slot`` hold ``tokens``; idle slots give their cells up, the one idle for longest first."""
@@ -158,13 +158,13 @@ class SlotScheduler:
         self._leave(request, 0)
         output.dropped.append(request)
 
-    def _leave(self, request: ServedRequest, kept: int) -> None:
+    def _leave(self, request: ServedRequest, accepted: int) -> None:
         slot = self._of.pop(request)
         self._now += 1
         slot.request, slot.used = None, self._now
-        count = kept // self.settings.stretch
+        count = accepted // self.settings.stretch
         slot.names = request.hashes.first(count)[:count] if self.settings.caching else []
-        slot.held = kept
+        slot.held = accepted
 
     def update_from_output(self, output: SchedulerOutput) -> list[ServedRequest]:
         """Take the output of a batch; a slot keeps what its request computed."""
@@ -172,8 +172,10 @@ class SlotScheduler:
         for request, _, samples, drafts in output.scheduled:
             if not samples or request.status is not RequestStatus.RUNNING:
                 continue
-            kept = self.drafts.kept(request.index, request.num_tokens, drafts) if self.drafts else 0
-            request.new_tokens = 1 + kept
+            accepted = (
+                self.drafts.kept(request.index, request.num_tokens, drafts) if self.drafts else 0
+            )
+            request.new_tokens = 1 + accepted
             request.num_tokens += request.new_tokens
             request.num_computed_tokens = request.num_tokens - 1
             if request.finished:
@@ -192,10 +194,10 @@ class SlotScheduler:
         return request
 
 
-def _common(held: list[int], wanted: list[int]) -> int:
+def _common(names: list[int], wanted: list[int]) -> int:
     """How many names both begin with: a name stands for all before it."""
-    low, high = 0, min(len(held), len(wanted))
+    low, high = 0, min(len(names), len(wanted))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if held[middle - 1] == wanted[middle - 1] else (low, middle - 1)
+        low, high = (middle, high) if names[middle - 1] == wanted[middle - 1] else (low, middle - 1)
     return low

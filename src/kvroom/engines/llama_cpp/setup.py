@@ -112,7 +112,7 @@ def _ollama(
     options = ollama.read_options(args, model)
     flags = options.flags
     reserve = FIT_MARGIN if release.server else ollama.RESERVE_BYTES
-    made = _built(
+    setup = _built(
         "ollama",
         rules,
         flags,
@@ -127,7 +127,7 @@ def _ollama(
     )
     spread: Literal["all", "one or all", "fewest"] = "one or all" if release.server else "fewest"
     return replace(
-        made,
+        setup,
         spread="all" if options.spread else spread,
         auto_batch=release.server and not options.batch_asked,
     ), (*((note,) if note else ()), *options.warnings)

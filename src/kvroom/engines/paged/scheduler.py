@@ -215,8 +215,8 @@ class Scheduler:
         self, request: ServedRequest, now: int, cached_tokens: int, remote: RemoteHit | None
     ) -> None:
         """``request`` has its place: what it found needs no report, and what is remote begins to move."""
-        found = remote.tokens if remote else cached_tokens
-        request.reported_pages = found // self.cache.block_tokens // self.blocks_per_name
+        cached = remote.tokens if remote else cached_tokens
+        request.reported_pages = cached // self.cache.block_tokens // self.blocks_per_name
         if self.connector is not None:
             self.connector.allocated(request, now, cached_tokens, remote)
 
@@ -290,10 +290,10 @@ class Scheduler:
                 continue
             gained = 1
             if self.drafts is not None:
-                kept = self.drafts.kept(request.index, request.num_tokens, drafts)
+                accepted = self.drafts.kept(request.index, request.num_tokens, drafts)
                 if not stale:
-                    request.num_computed_tokens -= drafts - kept
-                gained = min(1 + kept, request.tokens_left)
+                    request.num_computed_tokens -= drafts - accepted
+                gained = min(1 + accepted, request.tokens_left)
                 if not self.config.async_scheduling:
                     self._draft(request)
             request.new_tokens = gained

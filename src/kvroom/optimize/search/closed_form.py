@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any
 
-from kvroom.engines import serving_rules
 from kvroom.errors import KvroomError
-from kvroom.latency.clock import step_clock
 from kvroom.latency.estimate import Timing
-from kvroom.latency.load import Times
-from kvroom.latency.steady import Steady
+from kvroom.latency.load import Load, Times
+from kvroom.latency.load import served as serving_times
 from kvroom.optimize.search.demand import Demand, demand_of
 from kvroom.optimize.search.journal import fingerprint
+from kvroom.planner.load import loaded
 from kvroom.planner.plan import Placed, place
-from kvroom.planner.times import load_of
 from kvroom.planner.verdict import judge
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_GPUS
 from kvroom.scenario.workload import Workload
+from kvroom.simulator.occupancy import expected_room
 
 MOST_USERS = 65_536
 CHUNK = 32
@@ -91,7 +90,7 @@ class Served:
     """The closed form of one deployment under any number of users."""
 
     timing: Timing
-    steady: Steady
+    load: Load
     room: int
     demand: Demand
     seen: dict[float, Times] = field(default_factory=dict, compare=False)
@@ -99,7 +98,8 @@ class Served:
     def times(self, users: float) -> Times:
         """The times with ``users`` at once, all of whom have room."""
         if users not in self.seen:
-            self.seen[users] = self.steady.closed_loop(users)
+            load = replace(self.load, users=users, requests_per_s=None)
+            self.seen[users] = serving_times(self.timing.clock, load)
         return self.seen[users]
 
     def worst(self, times: Times) -> tuple[str, float]:
@@ -130,14 +130,14 @@ class Served:
 
     def at_rate(self, rate: float, most: int) -> tuple[float, Times]:
         """How many are at once where ``rate`` requests a second come, ``most`` at most, and the times."""
-        times = self.steady.open_arrivals(rate)
-        if times is None:
+        times = serving_times(self.timing.clock, replace(self.load, requests_per_s=rate))
+        if times.saturated:
             return float(most), self.times(most)
         users = rate * (first_s(times) + times.tpot_s * max(0, self.demand.output_tokens - 1))
         return (users, times) if users <= most else (float(most), self.times(most))
 
 
-def served_of(scenario: Scenario, made: Placed, demand: Demand) -> Served | str:
+def served_of(scenario: Scenario, made: Placed, demand: Demand, workload: Workload) -> Served | str:
     """The closed form of a deployment, or why it has none."""
     d, answer = made.deployment, made.answer
     if not answer.starts:
@@ -146,33 +146,14 @@ def served_of(scenario: Scenario, made: Placed, demand: Demand) -> Served | str:
         return f"{d.model.name} writes no tokens: there is nothing to time"
     if made.timing is None:
         return f"{d.device.name} has no known arithmetic rate: no times"
-    load = load_of(
-        Workload(
-            input_tokens=demand.input_tokens,
-            output_tokens=demand.output_tokens,
-            concurrency=MOST_USERS,
-        ),
-        d,
-        answer.capacity,
-    )
-    assert load is not None
     longest = demand.input_tokens + demand.output_tokens
     if longest > d.context_tokens:
         return f"requests of {longest:,} tokens are longer than it takes"
-    if answer.capacity is None or not answer.capacity.kv_tokens:
+    room = expected_room(d, answer, workload)[1]
+    load = loaded(demand.requests(1.0, 1), d, answer, room)
+    if load is None or room.requests is None:
         return "its cache has no size in tokens"
-    rules = serving_rules(d, answer)
-    steady = Steady(
-        clock=step_clock(made.timing.clock),
-        input_tokens=demand.input_tokens,
-        output_tokens=demand.output_tokens,
-        budget_tokens=rules.setup.config.max_num_batched_tokens,
-        ahead=rules.steps_in_flight - 1,
-        alike=demand.alike,
-        replicas=d.layout.dp,
-    )
-    room = int(min(load.cache_slots, load.most))
-    return Served(timing=made.timing, steady=steady, room=room, demand=demand)
+    return Served(timing=made.timing, load=load, room=int(room.requests), demand=demand)
 
 
 def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,7 +165,7 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     try:
         scenario = Scenario.from_dict({**question.keys, **keys})
         made = place(scenario)
-        served = served_of(scenario, made, demand)
+        served = served_of(scenario, made, demand, Workload(**question.workload))
     except KvroomError as e:
         return {"refused": f"{e.field} {e.value!r} {e.message}"}
     if isinstance(served, str):

@@ -36,6 +36,7 @@ STOPPED = 130
 @click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
 @click.option("--seed", metavar="NUMBER", help="Draw the workload anew.")
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
+@click.option("--warmup", metavar="COUNT", help="Leave the first requests out of the times.")
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
 @click.option(
@@ -60,6 +61,7 @@ def simulate(
     skip_bad_lines: bool,
     seed: str | None,
     seeds: str | None,
+    warmup: str | None,
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
@@ -114,7 +116,12 @@ def simulate(
         else:
             with RowFile(per_request) as rows:
                 answer = api.simulate(
-                    scenario, seeds=many, on_end=rows.on_over, keep_requests=False, **run
+                    scenario,
+                    seeds=many,
+                    warmup=_warmup(warmup),
+                    on_end=rows.on_over,
+                    keep_requests=False,
+                    **run,
                 )
     if cliff is not None:
         _answer(fallen.to_dict(), lambda _: text.cliff_text(fallen), as_json=as_json)
@@ -124,6 +131,10 @@ def simulate(
         _answer(answer.to_dict(), lambda _: text.show(answer), as_json=as_json)
     if not splits and (fallen if cliff is not None else answer).stopped:
         _stopped()
+
+
+def _warmup(text: str | None) -> int | None:
+    return None if text is None else _whole("--warmup", text, 0, 10**9)
 
 
 def _answer(value: Any, show: Callable[[Any], str], *, as_json: bool) -> None:

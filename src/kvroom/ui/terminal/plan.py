@@ -7,7 +7,7 @@ from textwrap import wrap
 
 import click
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account, Plan
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE
@@ -30,7 +30,6 @@ STYLES = {
     "kv": ("▒", "=", "green"),
     "unused": ("·", ".", None),
 }
-NAMES = {"kv": "cache", "graphs": "CUDA graphs", "draft": "draft model"}
 
 
 def _plain(text: str) -> str:
@@ -95,7 +94,7 @@ def memory(w: Workings) -> str:
 
 def _account(a: Account, gpu: int, w: Workings) -> str:
     glyph = _glyph(a.name)
-    name = NAMES.get(a.name, a.name)
+    name = ACCOUNTS.get(a.name, a.name)
     note = a.source
     if a.name == "kv":
         each = w.plan.kv.bytes_per_request_per_gpu

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
+from kvroom.answer.figures import ACCOUNTS
 from kvroom.observe.reconcile import AccountLine, Reconciliation
-from kvroom.ui.terminal.plan import NAMES, paragraph
+from kvroom.ui.terminal.plan import paragraph
 from kvroom.units import say_tokens, show_gib
 
 FIGURES = (
@@ -57,7 +58,7 @@ def table(r: Reconciliation) -> str:
     lines = [f"  {'one GPU':14}{'predicted':>12}{'printed':>12}{'difference':>13}"]
     for a in r.accounts:
         cells = (_size(a.predicted_bytes), _size(a.printed_bytes), _difference(a))
-        name = NAMES.get(a.name, a.name)
+        name = ACCOUNTS.get(a.name, a.name)
         lines.append(f"  {name:14}{cells[0]:>12}{cells[1]:>12}{cells[2]:>13}")
     return "\n".join(lines)
 
@@ -98,7 +99,7 @@ def reasons(r: Reconciliation) -> str:
         if a.printed_bytes is None or a.predicted_bytes is None:
             continue
         flag = f" ({a.flag})" if a.flag and a.difference_bytes else ""
-        lines.append(paragraph(f"{NAMES.get(a.name, a.name)}: {a.reason}{flag}."))
+        lines.append(paragraph(f"{ACCOUNTS.get(a.name, a.name)}: {a.reason}{flag}."))
     for name, (low, high) in r.spread.items():
         if not name.endswith("_bytes"):
             lines.append(paragraph(f"{name} differs from rank to rank: {low:,} to {high:,}."))

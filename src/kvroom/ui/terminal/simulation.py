@@ -40,6 +40,8 @@ def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
     n, spent = answer["requests"], answer["duration_s"]
     parts = [f"{n['completed']:,} of {n['arrived']:,} requests are answered in {span(spent)}"]
     parts[0] += f", {answer['output_tokens_per_s']:,.0f} tokens a second"
+    if answer["warmup_requests"]:
+        parts.append(f"the times leave out the first {answer['warmup_requests']:,}")
     if n["dropped"]:
         be = "is" if n["dropped"] == 1 else "are"
         parts.append(f"{n['dropped']:,} can never be served and {be} dropped")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kvroom.answer.drawing import NAMES
+from kvroom.answer.figures import ACCOUNTS, title
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.units import show_gib, show_rate, show_seconds, show_usd
@@ -41,7 +41,7 @@ def _all(w: Workings) -> Iterator[tuple[str, str, str]]:
                 f"{show_gib(a.bytes)} a card ({show_gib(a.low_bytes)} to {show_gib(a.high_bytes)})"
             )
             yield (
-                NAMES.get(a.name, a.name).capitalize(),
+                title(ACCOUNTS.get(a.name, a.name)),
                 band,
                 "an estimate, fitted to engines' own logs",
             )

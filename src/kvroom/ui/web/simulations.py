@@ -16,7 +16,7 @@ from time import thread_time
 from typing import Any
 
 from kvroom import api
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import Explanation
 from kvroom.errors import KvroomError
 from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.cliff import CliffPoint, parse_range

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import Explanation
 from kvroom.planner.plan import Workings
 from kvroom.planner.tiers import plan_json
 from kvroom.scenario.command_line import command

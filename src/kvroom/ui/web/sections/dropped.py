@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from kvroom.answer.figures import ACCOUNTS
 from kvroom.errors import KvroomError
 from kvroom.models import gguf, gguf_config, safetensors
 from kvroom.models.files import MAX_JSON_BYTES
@@ -20,7 +21,6 @@ from kvroom.observe.logs.startup import read_bytes
 from kvroom.observe.reconcile import AccountLine, Reconciliation, reconcile
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
-from kvroom.ui.terminal.plan import NAMES
 from kvroom.ui.web.sections import reality
 from kvroom.units import show_gib
 
@@ -164,7 +164,7 @@ def difference(
     )
     if abs(ratio - 1) < SLIGHT:
         told = f"The engine printed {reality.requests(to)}, as predicted."
-    reason = f"{NAMES.get(cause.name, cause.name)}: {cause.reason}" if cause else ""
+    reason = f"{ACCOUNTS.get(cause.name, cause.name)}: {cause.reason}" if cause else ""
     if lent and not 1 / FAR < ratio < FAR:
         what = " or ".join(k for k in ("model", "gpu") if k in lent)
         reason = f"most likely another {what} than the one above, which the file does not tell"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import thread_time
 from typing import Any
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import Explanation
 from kvroom.errors import KvroomError
 from kvroom.optimize.cost import ORDERS, Figures, figures_of
 from kvroom.optimize.levers.rank import Levers, levers

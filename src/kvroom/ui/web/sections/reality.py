@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
@@ -42,12 +42,6 @@ LENGTHS: tuple[dict[str, Any], ...] = (
     },
 )
 """Length distributions that the page offers, as a Scenario's ``workload``."""
-NAMES = {
-    "activations": "activations",
-    "runtime": "runtime",
-    "graphs": "graphs",
-    "encoder": "image encoder",
-}
 SLIGHT = 5e-4
 """A step that moves less of what it stands on is not shown."""
 OUTSIDE = ("weights", "adapters", "draft", "kv")
@@ -236,7 +230,7 @@ def _level(key: str, label: str, requests: float, formula: str, source: str) -> 
 
 def _account(a: Account, at: float, to: float, each: int, copies: int) -> dict[str, Any]:
     kept = a.name == "unused"
-    label = "kept free" if kept else NAMES.get(a.name, a.name)
+    label = "kept free" if kept else ACCOUNTS.get(a.name, a.name)
     rule = "its bytes / one request's, on the GPU that binds"
     step = _step(a.name, label, at, to, formula=rule, source=a.source)
     step |= {"bytes": a.bytes, "numbers": f"-{a.bytes} / {each} × {copies}"}

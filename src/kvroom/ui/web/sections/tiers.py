@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kvroom.answer.explanation import Explanation
+from kvroom.answer.figures import Explanation, explained
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Link
 from kvroom.hardware.node import CARDS_A_MACHINE, Machine
@@ -146,107 +146,38 @@ def explanations(w: Workings, figure: dict[str, Any]) -> Iterator[Explanation]:
     """Each number of the figure with its formula and source."""
     found = tiers_of(w)
     for i, t in enumerate(found["tiers"]):
-        name = NAMES.get(t["name"], t["name"])
-        for key, label, unit in (
-            ("bytes", f"Size of {name}", "bytes"),
-            ("bytes_per_s", f"Rate of {name}", "bytes/s"),
-        ):
+        for key in ("bytes", "bytes_per_s"):
             if t[key] is not None:
-                yield _one(
-                    f"tiers.tiers.{i}.{key}",
-                    label,
-                    t[key],
-                    unit=unit,
-                    formula="stated",
-                    source=t["source"],
-                )
+                at, name = f"tiers.tiers.{i}.{key}", _name(t["name"])
+                yield explained(at, t[key], source=t["source"], tier=name)
     link: Link | None = machine_of(w).device.host_link
     if link is not None:
-        rate, told = link.bytes_per_s, str(link.source)
-        yield _one(
-            "figures.tiers.link.bytes_per_s",
-            link.name,
-            rate,
-            unit="bytes/s",
-            formula="stated",
-            source=told,
-        )
-    way = "the slowest part of the way: the tier's rate, host memory's, the host link's"
+        key, rate = "figures.tiers.link.bytes_per_s", link.bytes_per_s
+        yield explained(key, rate, source=str(link.source), link=link.name)
     if found.get("recompute_s") is not None:
-        asked, rule = found["prompt_tokens"], "the workload's prompt, else the longest request"
-        yield _one(
-            "tiers.prompt_tokens",
-            "Tokens",
-            asked,
-            unit="tokens",
-            formula=rule,
-            source="the question",
-        )
-        yield _recompute("tiers.recompute_s", found["prompt_tokens"], found["recompute_s"])
+        asked = found["prompt_tokens"]
+        yield explained("tiers.prompt_tokens", asked)
+        again = found["recompute_s"]
+        yield explained("tiers.recompute_s", again, numbers=repr(again), tokens=f"{asked:,}")
     for i, c in enumerate(found.get("crossings") or ()):
-        name, at = NAMES.get(c["name"], c["name"]), f"tiers.crossings.{i}."
-        load = c["load_weights_s"]
-        yield _one(
-            f"{at}load_weights_s",
-            f"Weights from {name}",
-            load,
-            unit="s",
-            formula=way,
-            source="the tiers",
-        )
-        back = c["fetch_s"]
-        yield _one(
-            f"{at}fetch_s", f"Cache from {name}", back, unit="s", formula=way, source="the tiers"
-        )
-        if c["crossover_tokens"] is not None:
-            label = f"Length from which {name} beats computing anew"
-            rule = "the shortest length that is fetched no slower than it is computed"
-            least = c["crossover_tokens"]
-            yield _one(
-                f"{at}crossover_tokens",
-                label,
-                least,
-                unit="tokens",
-                formula=rule,
-                source="the tiers and times",
-            )
+        for key in ("load_weights_s", "fetch_s", "crossover_tokens"):
+            if c[key] is not None:
+                at = f"tiers.crossings.{i}.{key}"
+                yield explained(at, c[key], numbers=_written(c[key]), tier=_name(c["name"]))
     for i, p in enumerate(figure["curve"]):
-        at = f"figures.tiers.curve.{i}."
-        size = p["bytes_per_gpu"]
-        rule = "what the GPU that holds most of it stores"
-        label = f"Cache of {p['tokens']:,} tokens on one GPU"
-        yield _one(f"{at}bytes_per_gpu", label, size, unit="bytes", formula=rule, source="config")
-        yield _one(
-            f"{at}tokens",
-            "Tokens",
-            p["tokens"],
-            unit="tokens",
-            formula="as chosen",
-            source="the question",
-        )
-        yield _recompute(f"{at}recompute_s", p["tokens"], p["recompute_s"])
+        at, tokens = f"figures.tiers.curve.{i}.", f"{p['tokens']:,}"
+        yield explained(f"{at}bytes_per_gpu", p["bytes_per_gpu"], tokens=tokens)
+        yield explained(f"{at}tokens", p["tokens"])
+        again = p["recompute_s"]
+        yield explained(f"{at}recompute_s", again, numbers=_written(again), tokens=tokens)
         for tier, s in p["fetch_s"].items():
-            label = f"{p['tokens']:,} tokens from {NAMES.get(tier, tier)}"
-            yield _one(f"{at}fetch_s.{tier}", label, s, unit="s", formula=way, source="the tiers")
+            key = f"{at}fetch_s.{tier}"
+            yield explained(key, s, numbers=_written(s), tokens=tokens, tier=_name(tier))
 
 
-def _recompute(figure: str, tokens: int, seconds: float) -> Explanation:
-    label = f"A prompt of {tokens:,} tokens, computed by itself"
-    rule = "a prefill in the engine's chunks: arithmetic, weights and launches"
-    return _one(
-        figure, label, seconds, unit="s", formula=rule, source="calibration: published measurements"
-    )
+def _name(tier: str) -> str:
+    return NAMES.get(tier, tier)
 
 
-def _one(
-    figure: str, label: str, value: Any, *, unit: str, formula: str, source: str
-) -> Explanation:
-    return Explanation(
-        figure=figure,
-        label=label,
-        value=value,
-        unit=unit,
-        formula=formula,
-        numbers=f"{value:,}" if isinstance(value, int) else repr(value),
-        source=source,
-    )
+def _written(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else repr(value)

@@ -1,0 +1,116 @@
+"""What a workload asks of a deployment: the ``Load`` that the load model answers.
+
+Lengths that differ are stood for by requests drawn from them; what a later turn or a shared prefix finds
+cached is not computed again. How many have room at once is the engine's own paging (``occupancy``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf, sqrt
+
+from kvroom.answer.plan import Room
+from kvroom.engines import serving_rules
+from kvroom.engines.base import EngineAnswer
+from kvroom.errors import KvroomError
+from kvroom.latency.load import CHUNK_TOKENS, Length, Load, lengths_of
+from kvroom.scenario.workload import Workload
+from kvroom.sharding.deployment import Deployment
+from kvroom.simulator.occupancy import OFF, WIDE
+from kvroom.units import check_int
+from kvroom.workloads.distributions import Distribution, Fixed, Uniform
+from kvroom.workloads.requests import PS_PER_S, Request
+from kvroom.workloads.synthetic import ONE, Session, Synthetic, of_workload
+
+SAMPLE = 256
+"""Requests that stand for lengths that differ."""
+EVENLY = (-0.8, -0.4, 0.0, 0.4, 0.8)
+"""The middles of five parts of an even distribution from -1 to 1."""
+CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
+
+
+def load_of(w: Workload, d: Deployment, answer: EngineAnswer, room: Room) -> Load | None:
+    """The load of ``w``, of which ``room`` requests are held at once; None where it states no lengths, or
+    comes all at once."""
+    lengths = (w.input or w.input_tokens, w.output or w.output_tokens)
+    if w.lengths is None and None in lengths:
+        return None
+    users = w.concurrency or d.concurrency or 1
+    if w.static:
+        if w.input_tokens is None or w.output_tokens is None:
+            return None
+        one = lengths_of(w.input_tokens, w.output_tokens)
+        slots = room.requests or inf
+        chunk = chunk_tokens(d)
+        return Load(lengths=one, users=users, static=True, slots=slots, chunk_tokens=chunk)
+    arriving = w.arrivals is not None or w.requests_per_s is not None or w.concurrency is not None
+    source = of_workload(w if arriving else replace(w, concurrency=users))
+    return loaded(source, d, answer, room)
+
+
+def chunk_tokens(d: Deployment) -> int:
+    """Prompt tokens a step by the engine's flags, else what is usual."""
+    said = next((d.args[f] for f in CHUNK_FLAGS if isinstance(d.args.get(f), int)), CHUNK_TOKENS)
+    return check_int("engine_args.chunk", said, low=1, high=2**40)
+
+
+def loaded(source: Synthetic, d: Deployment, answer: EngineAnswer, room: Room) -> Load | None:
+    """The load of requests of ``source``, of which ``room`` are held at once; None where they come all at
+    once."""
+    arrivals, prefix = source.arrivals, source.prefix.tokens
+    if arrivals.kind == "once":
+        return None
+    try:
+        rules = serving_rules(d, answer)
+        setup, ahead = rules.setup, rules.steps_in_flight - 1
+        budget = setup.config.max_num_batched_tokens
+        block = setup.groups[0].block_size if setup.enable_prefix_caching else 0
+    except KvroomError:  # it would not start, and is timed as if it did
+        budget, ahead, block = chunk_tokens(d), 0, 0
+    think = 0.0
+    if source.turns == source.agent == ONE and all(map(_even, (source.input, source.output))):
+        cached = prefix // block * block if block else 0
+        lengths = tuple(
+            replace(x, cached=cached, computed=x.computed + prefix - cached)
+            for x in lengths_of(source.input.mean, source.output.mean, _factors(source))
+        )
+    else:
+        sessions = replace(source, requests=SAMPLE).sessions()
+        sample = [x for session in sessions for x in _cached(session, prefix, block)]
+        lengths = tuple(length for length, _ in sample)
+        think = sum(request.think_ps for _, request in sample) / len(sample) / PS_PER_S
+    load = Load(lengths=lengths, think_s=think, chunk_tokens=budget, steps_ahead=ahead)
+    if room.requests is not None:
+        # What room varies by as requests come and go; its band holds the closed form's own error, too.
+        band = ((room.high or 0.0) - (room.low or 0.0)) / (2 * WIDE)
+        deviation = sqrt(max(0.0, band**2 - (OFF * room.requests) ** 2))
+        load = replace(load, slots=room.requests, slots_deviation=deviation)
+    if arrivals.users:
+        return replace(load, users=arrivals.users)
+    calls = max(1.0, source.turns.mean * source.agent.mean)
+    return replace(load, requests_per_s=arrivals.rate_per_s * calls)
+
+
+def _even(lengths: Distribution) -> bool:
+    return isinstance(lengths, Fixed | Uniform)
+
+
+def _factors(source: Synthetic) -> tuple[float, ...]:
+    """Lengths over their mean that stand for all, where both lengths vary alike."""
+    wide = [x.high / x.mean - 1 for x in (source.input, source.output) if isinstance(x, Uniform)]
+    return tuple(1 + max(wide) * f for f in EVENLY) if wide else (1.0,)
+
+
+def _cached(session: Session, prefix: int, block: int) -> Iterator[tuple[Length, Request]]:
+    said = prefix
+    for request in session:
+        cached = said // block * block if block else 0
+        cached = min(cached, request.input_tokens - 1)
+        length = Length(
+            cached=cached,
+            computed=request.input_tokens - cached,
+            output=max(1, request.output_tokens),
+        )
+        yield length, request
+        said = request.input_tokens + request.output_tokens

@@ -1,0 +1,160 @@
+"""The load model against simulations of the same load, past their first waves, and its own laws."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+import kvroom
+from kvroom.latency.clock import PS_PER_S, ExpertReads, Reach, StepClock
+from kvroom.latency.load import SPREAD, Length, Load, LoadModel, lengths_of
+
+VARIED = {
+    "input": "lognormal:mean=1000:sigma=0.7:min=16:max=6000",
+    "output": "lognormal:mean=200:sigma=0.6:min=4:max=1000",
+}
+
+
+def both(workload, gpu="H100-SXM", model="llama-3-8b", **keys):
+    """The serving times of a plan and the figures of a simulation of the same question."""
+    keys = {"context_tokens": 8192, **keys}
+    made = kvroom.plan(model, gpu, workload=workload, **keys).serving
+    requests = {"requests": max(300, 25 * workload.get("concurrency", 12))}
+    seen = kvroom.simulate(model, gpu, workload=workload | requests, seed=3, **keys).figures
+    return made, seen
+
+
+def agree(made, seen, tpot, ttft):
+    assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=tpot)
+    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=ttft)
+    assert made.tpot_low_s <= seen["tpot_s"]["mean"] <= made.tpot_high_s
+    assert made.ttft_low_s <= seen["ttft_s"]["mean"] <= made.ttft_high_s
+
+
+@pytest.mark.parametrize("gpu", ["H100-SXM", "A100-SXM-80"])
+@pytest.mark.parametrize("tokens", [500, 1500, 6000])
+@pytest.mark.parametrize("users", [1, 8, 24])
+def test_a_closed_loop(gpu, tokens, users):
+    workload = {"input_tokens": tokens, "output_tokens": 200, "concurrency": users}
+    agree(*both(workload, gpu), 0.05, 0.15)
+
+
+@pytest.mark.parametrize(
+    "load",
+    [{"concurrency": 8}, {"concurrency": 32}, {"requests_per_s": 2.0}, {"requests_per_s": 8.0}],
+    ids=str,
+)
+def test_requests_of_many_lengths(load):
+    agree(*both({**VARIED, **load}), 0.1, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "keys"),
+    [
+        ("qwen3-30b-a3b", "H100-SXM", {}),
+        ("gemma-3-27b", "H100-SXM", {"gpu_count": 2, "tp": 2}),
+        ("llama-3-8b", "L4", {}),
+        ("llama-3-8b", "A100-SXM-80", {"gpu_count": 2, "pp": 2, "tp": 1}),
+    ],
+    ids=["experts", "windows", "full", "stages"],
+)
+def test_other_models_and_layouts(model, gpu, keys):
+    workload = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 48}
+    agree(*both(workload, gpu, model, **keys), 0.06, 0.25)
+
+
+def test_turns_find_what_was_said_cached_and_wait_for_their_user():
+    chat = {"input": 500, "output": 100, "turns": 4, "think": "10s", "arrivals": "closed:40"}
+    made, seen = both({**chat, "concurrency": 40}, context_tokens=16384)
+    assert made.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.1)
+    alone = kvroom.plan(
+        "llama-3-8b", "H100-SXM", workload={"input": 500, "output": 100, "arrivals": "closed:40"}
+    )
+    assert made.tpot_s < alone.serving.tpot_s  # who thinks does not decode
+
+
+def test_one_step_at_a_time_waits_less():
+    workload = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 24}
+    ahead, _ = both(workload)
+    made, seen = both(workload, engine_args={"async_scheduling": False})
+    assert made.ttft_engine_s < ahead.ttft_engine_s
+    assert made.ttft_engine_s == pytest.approx(seen["ttft_engine_s"]["mean"], rel=0.15)
+
+
+CLOCK = StepClock(step_ps=10**9, request_ps=10**7, token_ps=10**6, prompt_ps=10**8, reaches=())
+"""A step takes a millisecond, a thousand prompt tokens as much again."""
+MODEL = LoadModel(clock=CLOCK, load=Load(lengths=lengths_of(1000, 100, SPREAD)))
+
+
+def test_one_user_meets_nobody():
+    t = MODEL.closed_loop(1)
+    assert t.tpot_s == pytest.approx(MODEL.step_s(1))
+    assert t.ttft_engine_s == pytest.approx(MODEL.step_s(1, 1))
+
+
+def test_littles_law():
+    for users in (1, 7, 60, 500):
+        t = MODEL.closed_loop(users)
+        assert users == pytest.approx(
+            t.requests_per_s * (t.ttft_engine_s + 99 * t.tpot_s), rel=1e-3
+        )
+
+
+def test_more_users_never_wait_less():
+    times = [MODEL.closed_loop(users) for users in (1, 2, 5, 12, 40, 150, 700)]
+    for a, b in pairwise(times):
+        assert b.tpot_s >= a.tpot_s
+        assert b.ttft_engine_s >= a.ttft_engine_s * (1 - 1e-6)
+        assert b.requests_per_s >= a.requests_per_s * (1 - 1e-6)
+
+
+def test_users_without_room_wait_whole_rounds():
+    full = replace(MODEL, load=replace(MODEL.load, slots=16))
+    t = full.closed_loop(40)
+    stay = t.own_s + t.queued_s + 99 * t.tpot_s
+    assert t.no_room_s == pytest.approx((40 / 16 - 1) * stay, rel=1e-3)
+    assert t.requests_per_s == pytest.approx(16 / stay, rel=1e-3)
+
+
+def test_room_that_varies_keeps_somebody_waiting_before_it_is_full():
+    edge = replace(MODEL, load=replace(MODEL.load, slots=40, slots_deviation=3.0))
+    assert edge.closed_loop(40).no_room_s > 0
+    assert edge.closed_loop(10).no_room_s == pytest.approx(0, abs=1e-6)
+
+
+def test_a_start_at_once_adds_its_share_of_the_queue():
+    together = replace(MODEL, start=0.1)
+    t = together.closed_loop(21)
+    assert t.start_s == pytest.approx(0.1 * 20 / 2 * t.prompt_s, rel=0.05)
+    spread = replace(together, load=replace(MODEL.load, spread=True))
+    assert spread.closed_loop(21).start_s == 0
+    assert together.open_arrivals(5.0).start_s == 0
+
+
+def test_the_front_end_is_told_apart():
+    t = replace(MODEL, first_s=0.02, intake_steps=2.0).closed_loop(8)
+    assert t.front_end_s == pytest.approx(0.02 + 2 * t.tpot_s)
+    assert t.ttft_s == pytest.approx(t.ttft_engine_s + t.front_end_s)
+
+
+def test_cached_tokens_are_read_and_not_computed():
+    load = Load(lengths=(Length(cached=900, computed=100, output=100),))
+    cached = replace(MODEL, load=load).closed_loop(8)
+    assert cached.ttft_engine_s < MODEL.closed_loop(8).ttft_engine_s
+    reach = Reach(context_ps=1000, pairs_ps=0)
+    looks = replace(MODEL, clock=replace(CLOCK, reaches=(reach,)), load=load)
+    assert looks.step_s(3) * PS_PER_S == pytest.approx(10**9 + 3 * (10**7 + 1000 * 1050))
+
+
+def test_experts_that_few_steps_touch_are_no_average():
+    """A step with a prompt reads all experts: the mean step is no step with a part of a prompt."""
+    experts = (ExpertReads(all_ps=1e9, decay=0.01),)
+    few = replace(MODEL, clock=replace(CLOCK, experts=experts))
+    assert few.mean_step_s(2, 0.05) < few.step_s(2, 0.05)
+
+
+def test_more_arrivals_than_it_serves_have_no_steady_state():
+    t = MODEL.open_arrivals(1000.0)
+    assert t.saturated
+    assert t.ttft_s is None
+    assert t.requests_per_s < 1000
