@@ -18,7 +18,8 @@ START = Coefficients(
     scale=1.0, first_s=30e-3, burst=0.15, wait=1.0, intake=0.6,
 )  # fmt: skip
 OVERALL = dict.fromkeys(NAMES, 0.4) | {
-    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4,     "wide_mu": 0.15, "narrow_mu": 0.15, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
+    "reduce_s": 0.15, "wide_eta": 0.07, "narrow_eta": 0.1, "cache_eta": 0.1, "scale": 0.4,
+    "wide_mu": 0.15, "narrow_mu": 0.15, "attention_mu": 0.2, "layer_s": 0.3, "routing": 0.25,
     "burst": 1.0, "wait": 0.7, "intake": 0.5, "first_s": 0.7, "step_s": 0.7,
     "request_s": 0.7, "token_s": 0.7,
 }  # fmt: skip

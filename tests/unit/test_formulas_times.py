@@ -16,7 +16,6 @@ from kvroom.latency.load import Load, LoadModel, lengths_of, served
 from kvroom.latency.own_points import drawn_to
 from kvroom.latency.power import draw
 from kvroom.latency.transfer import cache_bytes, transfer_s
-from kvroom.planner.times import load_of
 from support import ask, asked
 
 LOAD = Load(lengths=lengths_of(1000, 100), users=16)
@@ -242,14 +241,19 @@ def test_a_draw_is_the_sum_of_what_a_step_spends_its_time_on():
     assert high == pytest.approx(drawn.share * exp(hypot(log(drawn.high / drawn.share), 0.4)))
 
 
-def test_requests_hold_half_of_their_answer_on_average():
+def test_as_many_run_at_once_as_the_engine_is_expected_to_hold():
     load = {"input_tokens": 1000, "output_tokens": 400, "concurrency": 4}
     w = asked("llama-3-8b", "H100-SXM", engine="vllm", workload=load)
-    room = w.plan.capacity.expected.requests
-    assert w.load.cache_slots == room
-    assert load_of(w.plan.scenario.workload, w.deployment, w.answer.capacity).cache_slots == (
-        pytest.approx(w.plan.capacity.engine.kv_tokens / 1200)
-    )
+    assert w.load.slots == w.plan.capacity.shared.requests
+
+
+def test_a_batch_without_room_runs_as_several():
+    load = replace(LOAD, users=64, static=True, slots=16)
+    whole, part = served(clock(), load), served(clock(), replace(load, users=16))
+    assert whole.tpot_s == part.tpot_s
+    one_s = part.own_s + 99 * part.tpot_s
+    assert whole.ttft_s == pytest.approx(part.ttft_s + 3 * one_s)
+    assert whole.requests_per_s == pytest.approx(part.requests_per_s, rel=0.02)
 
 
 def test_chunks_are_read_half_full_on_average():
