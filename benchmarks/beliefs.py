@@ -58,7 +58,7 @@ EFFECTS: dict[str, dict[str, float]] = {
     "tp": {"reduce_s": 0.1},
     "link": {"reduce_s": 0.4, "link_eta": 0.15},
     "model": {"scale": 0.025, },
-    "engine kind": {"burst": 0.5, "scale": 0.025},
+    "engine kind": {"burst": 0.5, "scale": 0.025, "wait": 0.5, "first_s": 0.3},
     "link tp": {"reduce_s": 0.6, "link_eta": 0.6},
     "chip link tp": {"reduce_s": 0.1, "link_eta": 0.1},
     "engine link": {"reduce_s": 0.8},
@@ -72,7 +72,7 @@ EFFECTS: dict[str, dict[str, float]] = {
     "engine weights kind": {"layer_s": 0.2, "expert_layer_s": 1.0, "expert_mu": 0.4},
     "weights vendor": {"narrow_eta": 0.05, "narrow_mu": 0.15},
     "weights generation": {"narrow_mu": 0.15},
-    "engine model": {"scale": 0.03, },
+    "engine model": {"scale": 0.03, "first_s": 0.3, "burst": 0.3},
     "model weights": {"scale": 0.05},
     "engine gpu model weights tp ep": {"scale": 0.02, },
     "engine era": {
@@ -97,7 +97,7 @@ EFFECTS: dict[str, dict[str, float]] = {
     },
     "engine era model": {"scale": 0.05, "cache_eta": 0.1},
     "engine era tp": {"reduce_s": 1.0},
-    "engine gpu kind weights": {"scale": 0.08, },
+    "engine gpu kind weights": {"scale": 0.08, "first_s": 0.4, "burst": 0.4, "wait": 0.4},
     "chip weights": {"narrow_mu": 0.1},
     "recipe": {
         "request_s": 0.5, "layer_s": 0.2, "step_s": 0.3, "expert_layer_s": 0.2, "token_s": 0.5,

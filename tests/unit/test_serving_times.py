@@ -90,7 +90,7 @@ def test_sglang_waits_as_long_as_its_flag_says():
         w = asked(
             "llama-3-70b", "H100-SXM", engine="sglang", tp=8, engine_args=args, workload=load()
         )
-        return w.times.queued_s, w.times.step_s, w.plan.warnings
+        return w.times.front_end_s, w.times.tpot_s, w.plan.warnings
 
     plain, step, told = waited(scheduler_recv_interval=1)
     slow, _, _ = waited(scheduler_recv_interval=30)
