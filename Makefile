@@ -14,7 +14,7 @@ TSC ?= tsc
 LOCKED := traces hub probe live serve
 
 .DEFAULT_GOAL := help
-.PHONY: help serve run test test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean
+.PHONY: help serve run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,13 @@ serve: $(READY)  ## The page, on 127.0.0.1
 
 run: $(READY)    ## Set up, then answer the reference case
 	@$(BIN)/python -m kvroom.ui.tour
+
+check: $(READY)  ## Style, types and the quick tests: a minute
+	$(BIN)/ruff check -q .
+	$(BIN)/ruff format -q --check .
+	$(BIN)/lint-imports > /dev/null || $(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pytest -m "not slow and not engine" --ignore=tests/web --ignore=tests/engine
 
 test: $(READY)   ## Set up, then run every test
 	$(BIN)/pytest
@@ -57,6 +64,9 @@ docs: $(READY)   ## The documentation, warnings as errors
 
 docs-shown: $(READY)  ## Put today's output under every command that README and docs show
 	$(BIN)/python tools/shown.py --write
+
+modules:         ## Write docs/modules.md anew: a line a module
+	$(PYTHON) tools/modules.py --write
 
 figures: $(READY)  ## Draw the pictures of README and docs anew
 	$(BIN)/python docs/figures.py

@@ -1,6 +1,6 @@
 """Hold kvroom to start-up logs that people published: what the engine printed against what it predicts.
 
-    python benchmarks/startup_logs.py LOGS.jsonl --configs FOLDER [--verbose]
+    python benchmarks/startup_logs.py LOGS.jsonl --configs FOLDER [--verbose] [--starts STARTS.jsonl]
 
 LOGS.jsonl holds one log a line: id, engine, engine_version, model, config (the name of a config.json in
 FOLDER), gpu, max_model_len, kv_dtype, other_flags, notes, and what was printed: kv_mib, kv_tokens,
@@ -9,6 +9,7 @@ predicted from, how many of those come out as printed, and the errors. A log who
 or cache width is not in its record is listed as such, never fitted; one whose model only follows from
 what it prints (model_inferred) is marked "~".
 
+``--starts`` adds the memory accounts of whole starts, by account, engine, release and card (``accounts``).
 Another engine joins with a function from a row to its trials, in READERS.
 """
 
@@ -23,6 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import accounts
 from served_logs import served_trials
 from trials import MODELS, NotRecordedError, Row, Trial
 
@@ -239,6 +241,7 @@ def main() -> None:
     )
     parser.add_argument("logs", type=Path)
     parser.add_argument("--configs", type=Path, help="folder of config.json files by name")
+    parser.add_argument("--starts", type=Path, help="starts with their accounts, one a line")
     parser.add_argument("--verbose", action="store_true", help="every figure, not only the misses")
     asked = parser.parse_args()
     with asked.logs.open(encoding="utf-8") as lines:
@@ -255,6 +258,11 @@ def main() -> None:
             head = f"{engine:14} {logs:4} {what:28} {len(trials):3} {exact:10}"
             second = f"{sorted(errors)[-2]:.3%}" if len(errors) > FEW else "-"
             print(f"{head} {statistics.median(errors):12.3%} {second:>14} {max(errors):8.3%}")
+    if asked.starts is not None and asked.configs is not None:
+        with asked.starts.open(encoding="utf-8") as lines:
+            starts = [json.loads(line) for line in lines if line.strip()]
+        print("\nmemory accounts: median / 90th percentile off in %, inside the band, starts")
+        print("\n".join(accounts.table(list(accounts.trials(starts, asked.configs)))))
     for engine, kept in sorted(made.items()):
         for name, t in kept.trials:
             if asked.verbose or not t.exact:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kvroom.planner.layout import laid_out
 from kvroom.planner.place import deploy
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -189,4 +190,4 @@ def asked(config: dict[str, Any], engine: str = "llama.cpp", **more: Any) -> Sce
 
 
 def deployed(config: dict[str, Any], engine: str = "llama.cpp", **more: Any) -> Deployment:
-    return deploy(asked(config, engine, **more))[0]
+    return deploy(laid_out(asked(config, engine, **more))[0])[0]

@@ -487,19 +487,24 @@ def reuse(
 
 
 def reconcile(
-    log: str | os.PathLike[str], *, hub: HubReader | bool = True, **keys: Any
+    log: str | os.PathLike[str],
+    *,
+    expect: float | None = None,
+    hub: HubReader | bool = True,
+    **keys: Any,
 ) -> Reconciliation:
     """An engine's own start-up log beside the prediction, account by account.
 
     ``log`` is a path (``-``: standard input); a recording of ``watch`` or a metrics text does too. ``keys``
     are those of a Scenario that the log does not say, or that are to win over it (``model``, ``gpu`` …).
+    ``expect``: requests of the longest length that somebody reckoned with; the way from them is told.
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
 
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
-        return reconciled(read_file(os.fspath(log)), keys)
+        return reconciled(read_file(os.fspath(log)), keys, expect=expect)
 
 
 def calibration_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:

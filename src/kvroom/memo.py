@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Kept(Generic[T]):
+class Memo(Generic[T]):
     """Up to ``most`` results; when there are more, all are forgotten."""
 
     def __init__(self, most: int) -> None:

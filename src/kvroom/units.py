@@ -224,3 +224,10 @@ def longest_fit(holds: Callable[[int], bool], limit: int, near: int = 0) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
+
+
+def smallest(holds: Callable[[int], bool], limit: int) -> int | None:
+    """The smallest n in 1 … ``limit`` from which ``holds`` is true (it must stay true), or None."""
+    if not holds(limit):
+        return None
+    return longest_fit(lambda n: n < limit and (n < 1 or not holds(n)), limit) + 1

@@ -267,14 +267,14 @@ SHORT = """\
 INFO [utils.py:1] non-default args: {'model': 'llama-3.1-8b', 'max_model_len': 8192, 'gpu_memory_utilization': 0.9}
 INFO [core.py:1] Initializing a V1 LLM engine (v0.11.0) with config: model='llama-3.1-8b', max_seq_len=8192, tensor_parallel_size=1, kv_cache_dtype=auto
 INFO [gpu_model_runner.py:1] Model loading took 14.9889 GiB and 2.1 seconds
-INFO [gpu_worker.py:298] Available KV cache memory: 53.17 GiB
-INFO [kv_cache_utils.py:864] GPU KV cache size: 435,568 tokens
+INFO [gpu_worker.py:298] Available KV cache memory: 49.8 GiB
+INFO [kv_cache_utils.py:864] GPU KV cache size: 407,952 tokens
 """
 PLAIN = ("plan", "llama-3.1-8b", "--gpu", "H100-SXM", "--context", "8K", "--engine-version", "0.11.0",
          "--engine-arg", "gpu_memory_utilization=0.9")  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "tokens"), [(LOG, 443_760), (SHORT, 435_568)])
+@pytest.mark.parametrize(("text", "tokens"), [(LOG, 443_760), (SHORT, 407_952)])
 def test_the_printed_cache_calibrates_what_is_not_printed(
     text: str, tokens: int, tmp_path: Path
 ) -> None:
@@ -290,12 +290,12 @@ def test_a_reason_says_how_much_it_leaves(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(SHORT)
     told = answer("reconcile", str(tmp_path / "log"), "--gpu", "H100-SXM")
     kv = next(a for a in told["accounts"] if a["name"] == "kv")
-    assert "weights" not in kv["reason"]  # 33 MiB of 1.5 GiB
-    assert "1.48 GiB of 1.51 GiB stays unexplained" in kv["reason"]
+    assert "weights" not in kv["reason"]  # a few MiB of 1.6 GiB
+    assert "1.58 GiB of 1.58 GiB stays unexplained" in kv["reason"]
     (tmp_path / "log").write_text(SHORT.replace("14.9889", "15.5"))
     told = answer("reconcile", str(tmp_path / "log"), "--gpu", "H100-SXM")
     kv = next(a for a in told["accounts"] if a["name"] == "kv")
-    assert "partly weights, 555.5 MiB more than predicted" in kv["reason"]
+    assert "partly weights, 523.5 MiB more than predicted" in kv["reason"]
     assert "stays unexplained" in kv["reason"]
 
 
@@ -326,7 +326,7 @@ def test_refusals_name_what_was_typed(args: tuple[str, ...], told: tuple[str, ..
 
 def test_a_path_of_another_machine_is_taken_by_its_name() -> None:
     back = answer("plan", "--from-command", "vllm serve /models/Llama-3-8B", "--gpu", "L40S")
-    assert back["scenario"]["model"].lower() == "llama-3-8b"
+    assert any("taken for llama-3-8b" in w for w in back["warnings"])
     assert any("/models/Llama-3-8B is not here" in w for w in back["warnings"])
 
 

@@ -39,6 +39,7 @@ def test_what_lies_in_it(wheel):
         "models/catalogue.json",
         "hardware/catalogue.json",
         "engines/registry.json",
+        "engines/vllm/flags.ini",
         "ui/cli/main.py",
     ):
         assert f"kvroom/{needed}" in names

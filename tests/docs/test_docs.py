@@ -163,3 +163,16 @@ def test_the_catalogue_keeps_what_its_tool_keeps(name):
     config = dict(catalogue.config_of(name))
     noise = {"bos_token_id": 1, "transformers_version": "5.0.0", "use_cache": True}
     assert catalogue_entry.shape_of(config | noise) == config
+
+
+def test_every_module_is_listed_and_none_that_is_gone():
+    listed = []
+    room = ""
+    for line in (ROOT / "docs/modules.md").read_text("utf-8").split("\n"):
+        if line.startswith("## "):
+            room = line[3:] if line.endswith("/") else ""
+        elif line.startswith("| `"):
+            listed.append(room + line.split("`")[1])
+    modules = from_file("tools/modules.py").modules()
+    assert sorted(listed) == sorted(name for name, _ in modules), "make modules writes it anew"
+    assert not [name for name, says in modules if not says]

@@ -59,7 +59,7 @@ CASES: dict[str, tuple[str, dict[str, Any], int, float]] = {
         vllm("0.11.2", 0.8662, 2048, 17.2, 563_744, max_num_seqs=288),
         {"model": "llama-3.2-1b", "gpu": "L4", "weight_dtype": "fp8"},
         563_744,
-        0.05,
+        0.06,
     ),
     "Kimi-K2 on 8 H200, vLLM 0.11": (
         vllm("0.11.1", 0.9, 262_144, 46.8, 715_072, tensor_parallel_size=8),

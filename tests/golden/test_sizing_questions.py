@@ -80,8 +80,8 @@ def _accounts(version: str, **args: object) -> dict[str, int]:
 def test_the_graph_estimate_shrinks_the_cache() -> None:
     # vllm-project/vllm#45178: from 0.20 on an estimate of CUDA graphs comes off the cache.
     before, after = _accounts("0.19.0"), _accounts("0.21.0")
-    assert after["kv"] == pytest.approx(before["kv"] - after["graphs"], abs=2)
-    assert after["graphs"] > before["graphs"]
+    assert after["graphs"] + after["unused"] > before["graphs"] + before["unused"]
+    assert _accounts("0.21.0", VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0)["kv"] > after["kv"]
     assert _accounts("0.21.0", enforce_eager=True)["kv"] > after["kv"]
 
 

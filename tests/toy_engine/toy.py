@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from kvroom.answer.plan import EngineCapacity
-from kvroom.engines.base import Engine, EngineAnswer, StartRefusal, account
+from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.flag_names import flag_names
 from kvroom.engines.flags import check_known, count, plain_args, share
@@ -12,6 +12,7 @@ from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_shapes import shape
 from kvroom.engines.metric_names import MetricNames
+from kvroom.engines.start_rules import Against, StartRule
 from kvroom.sharding.ledger import binding_rank
 from kvroom.units import ceil_div
 
@@ -55,14 +56,14 @@ class Toy(Engine):
             reason="" if room >= 1 else "its half of the card does not hold one request",
         )
 
-    def start_rules(self, deployment):
-        if deployment.layout.pp > 1:
-            fix = "Use tensor ranks."
-            return (StartRefusal("stages", "Toy has no pipeline stages", fix, "toy's manual"),)
-        return super().start_rules(deployment)
-
     def memory_share(self, deployment):
         return "share", USUAL_SHARE
+
+
+def stages(deployment):
+    if deployment.layout.pp == 1:
+        return None
+    return Against("Toy has no pipeline stages", "use tensor ranks")
 
 
 class ToyLog(LogReader):
@@ -86,6 +87,7 @@ TOY = Toy(
         sequences="requests",
         trials=(FlagTrial(flag="requests", value=200, words="200 at once", family="sequences"),),
     ),
+    start_rules=(StartRule(name="stages", why=stages, source="Toy's manual"),),
     command=CommandLine(
         engine="toy",
         label="Toy",

@@ -50,7 +50,7 @@ CONTENTS = {
     "pattern too short": config(layer_types=["full_attention"] * 3),
     "pattern of no type": config(layer_types=["sideways"] * 32),
     "pattern as text": config(layer_types="LLLG"),
-    "an unknown type, not plain": config(model_type="sideways", ssm_state_size=16),
+    "an unknown type, not plain": config(model_type="sideways", num_hidden_layers=None),
 }
 every_content = pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
 

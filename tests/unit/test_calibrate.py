@@ -141,19 +141,20 @@ def run(*args, status=0):
     return done
 
 
-def another_start(tmp_path):
-    """The same card with 0.3 GiB more of activations, and what follows for the cache."""
-    text = (
-        LOG.read_text().replace("1.97 GiB for peak", "2.27 GiB for peak").replace("54.17", "53.87")
-    )
-    path = tmp_path / "other.log"
-    path.write_text(text.replace("443,760", "441,296"))
+def start(tmp_path, name, more_gib):
+    """The documentation's start with ``more_gib`` more of activations, and what follows for the cache."""
+    cache = 58.11 - more_gib
+    text = LOG.read_text().replace("1.89 GiB for peak", f"{1.89 + more_gib:.2f} GiB for peak")
+    text = text.replace("58.11", f"{cache:.2f}")
+    path = tmp_path / name
+    path.write_text(text.replace("476,032", f"{int(cache * 512) * 16:,}"))
     return path
 
 
 def test_each_log_is_predicted_by_the_others(tmp_path):
-    other, out = another_start(tmp_path), tmp_path / "calibration.json"
-    found = json.loads(run(LOG, other, "--gpu", "H100-SXM", "--out", out, "--json").stdout)
+    starts = [start(tmp_path, f"{more}.log", more) for more in (0.9, 1.2)]
+    out = tmp_path / "calibration.json"
+    found = json.loads(run(*starts, "--gpu", "H100-SXM", "--out", out, "--json").stdout)
     assert [m["alone"] for m in found["memory"]] == [False, False]
     for m in found["memory"]:
         assert abs(m["after"] / m["printed"] - 1) < 0.007

@@ -451,9 +451,9 @@ def test_ollama_says_what_it_takes_a_name_for() -> None:
         "engine_args": {"num_parallel": 1},
     }
     assert [w.split()[0] for w in read.warnings] == ["OLLAMA_NUMPARALLEL", "gemma3", "weights"]
-    unknown = read_command("ollama run deepseek-r1:7b")
+    unknown = read_command("ollama run sideways:7b")
     assert "not in the catalogue" in unknown.warnings[0]
-    with pytest.raises(KvroomError, match="deepseek-r1:7b' is not in the catalogue"):
+    with pytest.raises(KvroomError, match="sideways:7b' is not in the catalogue"):
         unknown.check_model()
     with pytest.raises(KvroomError, match="not named"):
         read_command("OLLAMA_NUM_PARALLEL=3 ollama serve").check_model()

@@ -106,7 +106,7 @@ def test_cache_types_that_an_engine_does_not_have(engine: str) -> None:
 
 def test_cards_that_an_engine_does_not_run_on() -> None:
     def said(engine: str, gpu: str) -> str:
-        return " ".join(ask("llama-3.2-1b", gpu, engine=engine).warnings)
+        return ask("llama-3.2-1b", gpu, engine=engine).verdict.sentence
 
     assert "NVIDIA GPUs only" in said("tensorrt-llm", "MI300X")
     assert "NVIDIA GPUs only" not in said("tensorrt-llm", "H100-SXM")

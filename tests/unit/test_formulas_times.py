@@ -5,8 +5,8 @@ from math import exp, hypot, log, sqrt
 
 import pytest
 
-from kvroom.engines.tensorrt_llm.engine import RankMemory as TensorRTBudget
-from kvroom.engines.vllm.memory import Budget as VLLMBudget
+from kvroom.engines.tensorrt_llm.answer import RankMemory
+from kvroom.engines.vllm.memory import Budget
 from kvroom.hardware import find
 from kvroom.hardware.node import Machine
 from kvroom.latency.clock import PAIRS, PS_PER_S, ExpertReads, Reach, StepClock, step_clock
@@ -152,32 +152,17 @@ BANDS = {"activations": (1000, 700, 1300), "runtime": (500, 100, 900)}
 
 
 def test_overheads_of_a_vllm_are_off_independently():
-    budget = VLLMBudget(10_000, 9_000, 3_000, (), {**BANDS, "graphs": (9, 9, 9)}, False, 0)
+    budget = Budget(10_000, 9_000, (3_000,) * 3, (), {**BANDS, "graphs": (9, 9, 9)}, False, 0)
     assert budget.cache_bytes() == 9_000 - 3_000 - 1_500
     assert budget.cache_bytes(-1) == 4_500 - 500  # √(300² + 400²)
     assert budget.cache_bytes(1) == 4_500 + 500
 
 
 def test_overheads_of_a_tensorrt_llm_are_off_independently():
-    budget = TensorRTBudget(10_000, 0, 3_000, (), BANDS, 1.0)
+    budget = RankMemory(10_000, 0, 3_000, (), BANDS, 1.0)
     assert budget.free() == 5_500
     assert budget.free(1) == 5_500 + 500
     assert budget.free(-1) == 5_500 - 500
-
-
-def test_the_estimate_of_graphs_is_off_by_both_its_parts():
-    from kvroom.engines.vllm.memory import _fitted
-
-    kept = _fitted()
-    graphs, more = kept["accounts"]["graphs"], kept["graph_estimate"]
-    accounts = ask("llama-3-8b", "H100-SXM", engine="vllm").memory.accounts
-    (told,) = (a for a in accounts if a.name == "graphs")
-    assert told.high_bytes / told.bytes == pytest.approx(
-        exp(hypot(graphs["high"], more["high"])), rel=1e-6
-    )
-    assert told.low_bytes / told.bytes == pytest.approx(
-        exp(-hypot(graphs["low"], more["low"])), rel=1e-6
-    )
 
 
 def test_the_slowest_part_sets_a_transfers_time():

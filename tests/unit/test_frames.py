@@ -27,7 +27,8 @@ WORKLOAD = {
 
 def pictured(model: str, blocks: int, **more: Any) -> tuple[list[Frame], Any, Any]:
     asked = {"model": model, "gpu": "H200-SXM", "gpu_count": 2, "context_tokens": 2048,
-             "engine_args": {"num_gpu_blocks_override": blocks, **more}, "workload": WORKLOAD}  # fmt: skip
+             "engine_args": {"num_gpu_blocks_override": blocks, "max_num_seqs": 30, **more},
+             "workload": WORKLOAD}  # fmt: skip
     w = work(Scenario.from_dict(asked))
     assert w.plan.scenario.workload is not None
     frames: list[Frame] = []

@@ -72,7 +72,7 @@ def test_measured_bytes_take_the_place_of_estimates():
     assert accounts["weights"].bytes == 20 * 2**30
     assert accounts["graphs"].bytes == accounts["graphs"].high_bytes == 0
     assert accounts["runtime"].source == "measured"
-    assert accounts["activations"].source == "assumed"
+    assert accounts["activations"].source == "engine rule"
 
 
 @pytest.mark.parametrize("most", [0, 1, 7, 99, 100])

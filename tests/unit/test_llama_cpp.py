@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import llama_models as m
-from kvroom import engines
+from kvroom import api, engines
 from kvroom.engines.llama_cpp import CacheSizes, cache_sizes
 from kvroom.engines.llama_cpp.versions import CHANGES, NEWEST, parse_build, rules_of
 from kvroom.errors import KvroomError
@@ -257,3 +257,14 @@ def test_builds() -> None:
     assert parse_build("b1500")[1]
     assert rules_of(7409).fit < rules_of(7410).fit
     assert [b for b, _ in CHANGES] == sorted(b for b, _ in CHANGES)
+
+
+def test_recurrent_states_are_counted_as_llama_cpp_keeps_them():
+    """A request's bytes on a GPU are its slot's part of the account of the cache."""
+    made = api.plan(
+        "qwen3-next-80b-a3b", gpu="H100-SXM", engine="llama.cpp", weight_dtype="q4_k_m",
+        context_tokens=32_768, concurrency=1, engine_args={"parallel": 2, "ctx_size": 65_536},
+    )  # fmt: skip
+    account = next(a for a in made.memory.accounts if a.name == "kv")
+    assert account.bytes == 2 * made.kv.bytes_per_request_per_gpu
+    assert made.kv.state_bytes_per_request == 36 * 4 * (32 * 128 * 128 + 8192 * 3)

@@ -167,7 +167,7 @@ def test_old_builds_used_no_gpu_unless_told() -> None:
 
 def test_gpus_take_layers_not_matrices() -> None:
     one = planned(m.LLAMA_8B, args={"ctx_size": 8192})
-    three = planned(m.LLAMA_8B, gpu_count=3, args={"ctx_size": 8192})  # 32 heads: no tp 3
+    three = planned(m.LLAMA_8B, tp=3, args={"ctx_size": 8192})  # 32 heads: no tp 3
     assert "cuts no matrices" in said(three)
     assert of(three, "weights").bytes < of(one, "weights").bytes / 2
     assert three.kv.bytes_per_token == one.kv.bytes_per_token

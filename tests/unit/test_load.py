@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from types import SimpleNamespace
 
@@ -43,8 +42,10 @@ def catalogue(monkeypatch):
             raise KvroomError("model", name, "is unknown", "")
         return known[name]
 
-    fake = SimpleNamespace(find=find, names=lambda: list(known))
-    monkeypatch.setitem(sys.modules, "kvroom.models.catalogue", fake)
+    fake = SimpleNamespace(
+        find=find, names=lambda: list(known), known=lambda w: w if w in known else None
+    )
+    monkeypatch.setattr(loading, "catalogue", fake)
     return known
 
 
@@ -194,9 +195,9 @@ def test_names_come_from_the_catalogue(catalogue, tmp_path, monkeypatch):
     assert refused("./qwen3-32b").field == "model"
 
 
-def test_hub_ids_ask_the_hub_only_where_they_may(catalogue, monkeypatch):
-    monkeypatch.setattr(loading, "fetch", None)  # a command may have offered the hub
-    unknown = refused("someone/llama-3-8b-tuned")
+def test_hub_ids_ask_the_hub_only_where_they_may(catalogue):
+    with loading.asking(None):  # a command may have offered the hub
+        unknown = refused("someone/llama-3-8b-tuned")
     assert "kvroom[hub]" in unknown.fix
     asked = []
 
@@ -204,11 +205,21 @@ def test_hub_ids_ask_the_hub_only_where_they_may(catalogue, monkeypatch):
         asked.append(name)
         return CONFIG
 
-    monkeypatch.setattr(loading, "fetch", fetch)
-    assert load("someone/llama-3-8b-tuned").name == "someone/llama-3-8b-tuned"
-    assert asked == ["someone/llama-3-8b-tuned"]
-    refused("llama")
+    with loading.asking(fetch):
+        assert load("someone/llama-3-8b-tuned").name == "someone/llama-3-8b-tuned"
+        assert asked == ["someone/llama-3-8b-tuned"]
+        refused("llama")
     assert len(asked) == 1
+
+
+def test_a_hub_that_does_not_answer_leaves_the_name_to_be_read(catalogue):
+    def fetch(name):
+        raise KvroomError("model", name, "cannot be reached", "Check the network.")
+
+    with loading.asking(fetch):
+        spec = load("someone/llama-3-8b-FP8")
+        assert refused("someone/sideways-8b").message == "cannot be reached"
+    assert any("read as llama-3-8b, FP8" in w for w in spec.warnings)
 
 
 def test_without_paths_no_file_is_touched(folder, catalogue):
@@ -223,8 +234,8 @@ def test_any_name_answers_or_refuses(name):
         raise KvroomError("model", word, "is unknown", "")
 
     with pytest.MonkeyPatch.context() as patch:
-        fake = SimpleNamespace(find=find, names=lambda: ["llama-3-8b"])
-        patch.setitem(sys.modules, "kvroom.models.catalogue", fake)
+        fake = SimpleNamespace(find=find, names=lambda: ["llama-3-8b"], known=lambda word: None)
+        patch.setattr(loading, "catalogue", fake)
         assert refused(name, paths=False).field == "model"
 
 

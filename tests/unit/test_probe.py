@@ -16,7 +16,7 @@ from kvroom.hardware.reader import load_machine, resolve
 from kvroom.observe.probe import bandwidth, disk, nvml
 from kvroom.observe.probe import gpu as gpu_probe
 from kvroom.observe.probe import machine as probe
-from kvroom.observe.probe.cpu import Cache, caches, cpu_name
+from kvroom.observe.probe.cpu import CpuCache, caches, cpu_name
 from kvroom.observe.probe.limits import read_limits
 from support import asked
 
@@ -106,9 +106,9 @@ def test_caches_that_cores_share_count_once(tmp_path):
             told = {"type": kind, "level": level, "size": size, "shared_cpu_list": shared}
             put(tmp_path, {f"{top}/index{index}/{k}": v + "\n" for k, v in told.items()})
     assert caches(tmp_path) == (
-        Cache(1, 32 * 2**10, 4),
-        Cache(2, 2**20, 2),
-        Cache(3, 32 * 2**20, 1),
+        CpuCache(1, 32 * 2**10, 4),
+        CpuCache(2, 2**20, 2),
+        CpuCache(3, 32 * 2**20, 1),
     )
     assert caches(tmp_path / "none") == ()
 
@@ -426,7 +426,7 @@ def test_inside_a_memory_limit(quick, tmp_path):
         cores=1,
     )
     quick.setattr(probe, "read_limits", lambda: few)
-    quick.setattr(probe, "caches", lambda: (Cache(1, 2**15, 1), Cache(2, 32 * 2**20, 1)))
+    quick.setattr(probe, "caches", lambda: (CpuCache(1, 2**15, 1), CpuCache(2, 32 * 2**20, 1)))
     held = []
     hold = bandwidth.Scanners.hold
     quick.setattr(bandwidth.Scanners, "hold", lambda self, n: held.append(n) or hold(self, n))

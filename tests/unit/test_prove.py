@@ -15,7 +15,7 @@ import completions_server
 from kvroom.errors import KvroomError
 from kvroom.observe.prove import session
 from kvroom.observe.prove.completions import Ask, AskedEngine
-from kvroom.observe.prove.experiments import Lab, Measured, Step, ids
+from kvroom.observe.prove.experiments import Lab, MeasuredStep, Measurements, ids
 from kvroom.observe.prove.proof import calibrated, errors, prove
 from kvroom.observe.prove.quiet import Meter, between
 from kvroom.scenario.scenario import Scenario
@@ -131,17 +131,20 @@ def test_conversations_of_an_endless_cache_come_out_exactly():
         talk = lab.conversations("t", users=3, turns=3, system_tokens=100, most_tokens=900)
     assert len(talk.requests) == 9
     assert max(sum(n for _, n in r.prompt) + len(r.answer) for r in talk.requests) <= 900
-    proof = prove("t", scenario(), {"num_blocks": 1000}, Measured(workloads=[talk]))
+    proof = prove("t", scenario(), {"num_blocks": 1000}, Measurements(workloads=[talk]))
     assert talk.counters["hits"] > 2000
     assert [(r.predicted, r.holds) for r in proof.counts] == [
         (talk.counters[c], True) for c in ("queries", "hits", "preemptions")
     ]
     assert proof.exact
     small = prove(
-        "t", scenario(blocks=35, max_model_len=1024), {"num_blocks": 35}, Measured(workloads=[talk])
+        "t",
+        scenario(blocks=35, max_model_len=1024),
+        {"num_blocks": 35},
+        Measurements(workloads=[talk]),
     )
     assert not small.exact  # an engine of so few blocks would have found less
-    assert not prove("t", scenario(), {"num_blocks": 999}, Measured()).exact
+    assert not prove("t", scenario(), {"num_blocks": 999}, Measurements()).exact
 
 
 def test_first_tokens_asked_again_are_found():
@@ -149,7 +152,7 @@ def test_first_tokens_asked_again_are_found():
         lab = Lab(AskedEngine.at(server.address), Meter(None), 512)
         firsts = lab.firsts([64, 200])
     assert [f.cached_tokens for f in firsts] == [0, 32, 0, 192]
-    rows = prove("t", scenario(), {}, Measured(firsts=firsts)).firsts
+    rows = prove("t", scenario(), {}, Measurements(firsts=firsts)).firsts
     assert [r.cached_tokens for r in rows] == [0, 32, 0, 192]
     assert rows[2].predicted_s > 2 * rows[3].predicted_s
 
@@ -173,7 +176,7 @@ def test_what_the_engine_cannot_hold_is_not_asked():
     with completions_server.serving() as server:
         server.token_s = 0.002
         run = session.measured(server.address, question, ("steps", "firsts"))
-    measured = Measured.from_dict(run["measured"])
+    measured = Measurements.from_dict(run["measured"])
     assert {s.concurrency for s in measured.steps} <= {1, 2}
     assert max(f.input_tokens for f in measured.firsts) == 64
     assert max(len(a["prompt"]) + a["max_tokens"] for a in server.asked) <= 256
@@ -188,13 +191,13 @@ def made_steps(factor):
     """Steps that take ``factor`` times what the plan says."""
     blank = {"wall_s": 1.0, "disturbed": None, "spans": 1}
     shape = [(b, c) for c in (128, 1024) for b in (1, 2, 4, 8)]
-    steps = [Step(concurrency=b, context_tokens=c, step_s=1.0, **blank) for b, c in shape]
-    said = prove("t", scenario(), {}, Measured(steps=steps)).steps
+    steps = [MeasuredStep(concurrency=b, context_tokens=c, step_s=1.0, **blank) for b, c in shape]
+    said = prove("t", scenario(), {}, Measurements(steps=steps)).steps
     return [replace(s, step_s=factor * r.predicted_s) for s, r in zip(steps, said, strict=True)]
 
 
 def test_steps_are_judged_by_a_calibration_of_the_other_half():
-    proof = prove("t", scenario(), {}, Measured(steps=made_steps(1.5)))
+    proof = prove("t", scenario(), {}, Measurements(steps=made_steps(1.5)))
     off = errors(proof.steps)
     assert off["predicted"]["median"] == pytest.approx(1 / 3)
     assert off["predicted"]["near"] == 0
@@ -202,7 +205,7 @@ def test_steps_are_judged_by_a_calibration_of_the_other_half():
     assert off["calibrated"]["near"] == 8
     tuned = calibrated(scenario(), made_steps(1.5)).calibration
     assert len(tuned["times"]["points"]) == 8
-    few = prove("t", scenario(), {}, Measured(steps=made_steps(1.5)[:3])).steps
+    few = prove("t", scenario(), {}, Measurements(steps=made_steps(1.5)[:3])).steps
     assert {r.calibrated_s for r in few} == {None}
 
 
@@ -251,7 +254,7 @@ def test_the_command_asks_records_and_judges_again(tmp_path):
 
 
 def test_the_plots_hold_every_measured_point():
-    proof = prove("A <b>", scenario(), {"num_blocks": 1000}, Measured(steps=made_steps(1.2)))
+    proof = prove("A <b>", scenario(), {"num_blocks": 1000}, Measurements(steps=made_steps(1.2)))
     html = proof_page.render([proof], {"machine": "<x>"})
     assert html.count("<circle") == 3 * 8
     assert html.count("<svg") == 3

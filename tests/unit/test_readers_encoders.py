@@ -288,7 +288,7 @@ def test_paligemma_is_gemma_behind_siglip():
             {**MLLAMA_90B, "text_config": {"num_hidden_layers": 3}},
             "text_config.cross_attention_layers",
         ),
-        ({**LLAVA_15_7B, "text_config": {"model_type": "gpt2"}}, "text_config.model_type"),
+        ({**LLAVA_15_7B, "text_config": {"model_type": "gpt2"}}, "text_config."),
         ({**MISTRAL_SMALL_31, "spatial_merge_size": 1.5}, "spatial_merge_size"),
     ],
 )

@@ -175,7 +175,7 @@ def test_gemma_4_ends_with_a_full_layer_whatever_the_list_says():
         ({**GEMMA_4_26B, "top_k_experts": 129}, "top_k_experts"),
         ({"model_type": "gemma3"}, "text_config"),
         ({"model_type": "gemma3", "text_config": []}, "text_config"),
-        ({"model_type": "gemma3", "text_config": {"model_type": "t5"}}, "text_config.model_type"),
+        ({"model_type": "gemma3", "text_config": {"model_type": "t5"}}, "text_config."),
         (
             {"model_type": "gemma3", "text_config": {"num_key_value_heads": 3}},
             "text_config.num_key_value_heads",

@@ -154,7 +154,8 @@ def test_weights_that_fill_the_static_part_are_refused() -> None:
 def outside(**more: Any) -> tuple[bool, str, str]:
     """(starts, the verdict's sentence, the warnings) of an 8B model on an H100."""
     made = plan(scenario("llama-3-8b", "H100-SXM", context_tokens=8192, **more))
-    return made.verdict.fits, made.verdict.sentence, " ".join(made.warnings)
+    starts = made.verdict.status in ("fits", "full", "unlikely")
+    return starts, made.verdict.sentence, " ".join(made.warnings)
 
 
 @pytest.mark.parametrize(

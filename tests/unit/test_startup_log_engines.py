@@ -226,7 +226,8 @@ def test_llama_server_with_streams_on_two_cards() -> None:
     assert told.missing == ()
     assert told.scenario is not None
     assert told.scenario["weight_dtype"] == "q4_k_m"
-    assert told.scenario["model"] == "Qwen3-8B"
+    assert told.scenario["model"] == "/models/Qwen3-8B-Q4_K_M.gguf"
+    assert any("read as qwen3-8b, Q4_K_M" in note for note in told.notes)
     assert told.predicted["kv_tokens"] == 32_768
     accounts = {a.name: a for a in told.accounts}
     assert accounts["kv"].difference_bytes == 0  # of the same card

@@ -5,7 +5,7 @@ import pytest
 from kvroom.hardware import find
 from kvroom.hardware.device import Device, Link, Tier
 from kvroom.hardware.node import Machine
-from kvroom.latency.transfer import break_even_bytes_per_s, crossings, crossover, ladder, transfer_s
+from kvroom.latency.transfer import crossings, crossover, ladder, transfer_s
 from support import asked
 
 GIB = 2**30
@@ -36,15 +36,13 @@ def test_least_bandwidth_for_reuse(flops_per_s, printed):
     n, d, layers = 8192, 8192, 80
     cache = asked("llama-3-70b", context_tokens=n).plan.kv.bytes_per_request
     flops = layers * (4 * n * n * d + 22 * n * d * d)
-    assert round(break_even_bytes_per_s(cache, flops, flops_per_s) / 1e9) == printed
+    assert round(cache * flops_per_s / flops / 1e9) == printed
 
 
 def test_least_bandwidth_by_the_exact_count():
     """Our own count of the same prompt (causal attention, every matrix) is within a tenth."""
     w = asked("llama-3-70b", context_tokens=8192)
-    own = break_even_bytes_per_s(
-        w.plan.kv.bytes_per_request, w.traffic.prefill_flops(8192), 8 * 312e12
-    )
+    own = w.plan.kv.bytes_per_request * 8 * 312e12 / w.traffic.prefill_flops(8192)
     assert own / 1e9 == pytest.approx(5.86, rel=0.1)
 
 

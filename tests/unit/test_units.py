@@ -104,3 +104,10 @@ def test_rates_counts_and_tokens():
 
 def test_ceil_div():
     assert [units.ceil_div(n, 4) for n in (0, 1, 4, 5)] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 100])
+def test_the_smallest_that_holds_is_found(limit):
+    for least in range(1, limit + 1):
+        assert units.smallest(lambda n, least=least: n >= least, limit) == least
+    assert units.smallest(lambda n: n > limit, limit) is None

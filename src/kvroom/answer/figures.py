@@ -31,7 +31,7 @@ ACCOUNTS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class FigureEntry:
     """One figure. Words in braces in ``label`` and ``formula`` are filled in from an answer; what is empty is
     known from an answer only."""
 
@@ -61,13 +61,13 @@ class Explanation:
 
 
 @lru_cache(maxsize=1)
-def registry() -> Mapping[str, Figure]:
+def registry() -> Mapping[str, FigureEntry]:
     """Every figure by its key."""
     text = files("kvroom.answer").joinpath("figures.toml").read_text("utf-8")
-    return {key: Figure(key=key, **entry) for key, entry in tomllib.loads(text).items()}
+    return {key: FigureEntry(key=key, **entry) for key, entry in tomllib.loads(text).items()}
 
 
-def figure(key: str) -> Figure:
+def figure(key: str) -> FigureEntry:
     """The figure of ``key``, whose places in lists may be numbers; KeyError where there is none."""
     known = registry()
     if key in known:

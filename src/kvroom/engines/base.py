@@ -18,6 +18,7 @@ from kvroom.engines.limits import LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.serving_rules import ServingRules, paged_rules
+from kvroom.engines.start_rules import StartRefusal, StartRule, refusals
 from kvroom.engines.support import Support
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
@@ -25,17 +26,6 @@ from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
-
-
-class StartRefusal(NamedTuple):
-    """A rule by which an engine refuses to start: its name, what it says, what to do, who says so."""
-
-    rule: str
-    message: str
-    fix: str
-    source: str
-    unsupported: bool = False
-    """The engine does not run so at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +76,9 @@ class Engine:
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
     newest release whose rules are known ("" where releases are not told apart). ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
-    it is told to draft, ``command`` how it is started, ``log``
-    and ``metrics`` what it prints at its start and tells while it runs (None: not known), ``account_flags``
-    the flags that change an account, by the account's name.
+    it is told to draft, ``command`` how it is started, ``log`` and ``metrics`` what it prints at its start
+    and tells while it runs (None: not known), ``account_flags`` the flags that change an account, by the
+    account's name.
     """
 
     name: str
@@ -101,6 +91,10 @@ class Engine:
     log: LogReader | None = None
     metrics: MetricNames | None = None
     account_flags: Mapping[str, str] = field(default_factory=dict)
+    start_rules: tuple[StartRule, ...] = ()
+    """What it refuses to start with, beside what ``memory`` looks at itself."""
+    shares_experts: bool = False
+    """Data-parallel ranks step together, and cut routed experts over all of them."""
     ceiling: bool = False
     """It is plain arithmetic, the most that any engine has: nothing starts, pages or refuses."""
     tensor_parallel: bool = True
@@ -143,20 +137,22 @@ class Engine:
         """What the engine's own rules make of a device's bytes and a model's layout."""
         raise NotImplementedError(self.name)
 
-    def start_rules(self, deployment: Deployment) -> tuple[StartRefusal, ...]:
-        """Every rule by which it refuses to start with these flags, this model, this card."""
-        if why := self.support.cache_refusal(self.name, deployment):
-            return (StartRefusal("cache type", why, "", self.support.source),)
-        return ()
+    def subtracts_graphs(self, deployment: Deployment) -> bool:
+        """Whether the bytes of its graphs are taken off the cache."""
+        return False
+
+    def attention_groups(self, args: Mapping[str, Any], tp: int) -> int:
+        """Groups of tensor ranks that each compute their own requests' attention, by its flags."""
+        return 1
 
     def answer(self, deployment: Deployment) -> EngineAnswer:
         """Its memory, refused where a start rule refuses."""
         result = self.memory(deployment)
-        if notes := self.support.card_notes(self.name, self.label, deployment):
-            result = replace(result, warnings=(*result.warnings, *notes))
-        if refusals := self.start_rules(deployment):
-            return replace(result, starts=False, reason=refusals[0].message, refusals=refusals)
-        return result
+        refused = tuple(refusals(self.start_rules, deployment))
+        if not refused:
+            return result
+        every = (*result.refusals, *refused)
+        return replace(result, starts=False, reason=every[0].sentence, refusals=every)
 
     def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
         """The flag of its share of memory, and the share that it takes where no flag says it."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.flag_names import FlagNames
-from kvroom.engines.flags import Reader, switch
+from kvroom.engines.flags import Reader, switch, value_of
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -120,6 +120,14 @@ class CommandLine:
     quantizations: frozenset[str] = frozenset()
     """What ``--quantization`` takes; empty: any word."""
     dtype_flag: str = ""
+    longer_variable: str = ""
+    """The variable without which it refuses a length beyond the model's own."""
+    variables: frozenset[str] = frozenset()
+    """Environment variables that bear on the answer, as ``engine_args`` call them (lower case)."""
+    variable_prefixes: tuple[str, ...] = ()
+    """How the names of its environment variables begin."""
+    harmless: frozenset[str] = frozenset()
+    """Those that change nothing that is answered here, or are read elsewhere."""
     expert_switch: str = ""
     """The switch that makes experts parallel over all ranks."""
     option_files: tuple[str, ...] = ()
@@ -158,6 +166,19 @@ class CommandLine:
 
     def from_environment(self, env: Texts, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """Put what variables say into ``keys`` and ``args``."""
+        for name, value in env.items():
+            if name.lower() in self.variables:
+                args.setdefault(name.lower(), value_of(value))
+
+    def unused(self, env: Texts) -> list[str]:
+        """A warning for each of the engine's own variables that is not read."""
+        return [
+            f"{name} is not used: it may change the answer"
+            for name in env
+            if name.startswith(self.variable_prefixes or "\0")
+            and name.lower() not in self.variables
+            and name not in self.harmless
+        ]
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """Settle keys and flags that mean something together, once all are read."""

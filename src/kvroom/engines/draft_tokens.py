@@ -32,14 +32,16 @@ class Drafts:
     seed: int = 0
 
     @classmethod
-    def of(cls, s: Speculation) -> Drafts:
+    def of(cls, speculation: Speculation) -> Drafts:
         """The drafts that ``s`` asks for."""
-        before = (1.0, *s.kept[:-1])
+        before = (1.0, *speculation.kept[:-1])
         return cls(
-            chances=tuple(k / b if b else 0.0 for k, b in zip(s.kept, before, strict=True)),
-            schedule=s.schedule,
-            ahead_tokens=0 if s.method == "ngram" else s.tokens,
-            rereads=s.method in READS_HIDDEN_STATES,
+            chances=tuple(
+                k / b if b else 0.0 for k, b in zip(speculation.kept, before, strict=True)
+            ),
+            schedule=speculation.schedule,
+            ahead_tokens=0 if speculation.method == "ngram" else speculation.tokens,
+            rereads=speculation.method in READS_HIDDEN_STATES,
         )
 
     def at(self, requests: int) -> int:
@@ -62,7 +64,7 @@ def stream(seed: int, index: int) -> int:
 
 def drawn(text: int, place: int) -> float:
     """The number from 0 to 1 at ``place`` of a stream (SplitMix64, Steele et al., OOPSLA 2014)."""
-    x = (text + place * 0x9E3779B97F4A7C15) & WORD
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
-    return float(x ^ (x >> 31)) / 2.0**64
+    bits = (text + place * 0x9E3779B97F4A7C15) & WORD
+    bits = ((bits ^ (bits >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    bits = ((bits ^ (bits >> 27)) * 0x94D049BB133111EB) & WORD
+    return float(bits ^ (bits >> 31)) / 2.0**64

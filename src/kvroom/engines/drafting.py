@@ -108,11 +108,13 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def _readable(s: Speculation, model: Any, load: Callable[[Any], Any]) -> bool:
+def _readable(speculation: Speculation, model: Any, load: Callable[[Any], Any]) -> bool:
     """Whether what ``s`` drafts with is known: the model's own layers, or a model named."""
     try:
-        if s.method == "mtp":
-            return s.model is None and bool(load(model).mtp)
-        return s.method == "ngram" or (s.model is not None and load(s.model) is not None)
+        if speculation.method == "mtp":
+            return speculation.model is None and bool(load(model).mtp)
+        return speculation.method == "ngram" or (
+            speculation.model is not None and load(speculation.model) is not None
+        )
     except KvroomError:
         return False

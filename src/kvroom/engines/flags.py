@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from math import isfinite
 from typing import Any
 
@@ -22,8 +23,36 @@ _SCALED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 
 
 def plain_name(name: str) -> str:
-    """A flag's name with underscores."""
-    return name.strip().lstrip("-").replace("-", "_")
+    """A flag's name with underscores; an environment variable's in lower case."""
+    plain = name.strip().lstrip("-").replace("-", "_")
+    return plain.lower() if plain.isupper() else plain
+
+
+ALIKE = 0.8
+"""From so alike on an unknown name is a known one mistyped."""
+ELSEWHERE = frozenset(
+    [
+        "gpu_memory_utilization",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "max_model_len",
+        "mem_fraction_static",
+        "max_running_requests",
+        "chunked_prefill_size",
+        "context_length",
+        "free_gpu_memory_fraction",
+        "kv_cache_free_gpu_memory_fraction",
+        "max_batch_size",
+        "max_seq_len",
+        "ctx_size",
+        "num_ctx",
+        "num_parallel",
+        "n_gpu_layers",
+        "cache_max_entry_count",
+    ]
+)
+"""Names by which one engine or another takes its share, batch and context: given to another they would
+say nothing there."""
 
 
 def plain_args(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,16 +76,30 @@ def value_of(text: str) -> Any:
 
 
 def check_known(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a flag of ``args`` that is not among ``known``, naming the nearest."""
+    """Refuse a flag of ``args`` that is a mistyped one of ``known``, or another engine's, naming the
+    nearest; one that is like none may be a newer release's (``unknown``)."""
     names = frozenset(known)
     for key, value in args.items():
-        if plain_name(key) not in names:
+        name = plain_name(key)
+        if name in names:
+            continue
+        if name in ELSEWHERE or get_close_matches(name[:80], names, n=1, cutoff=ALIKE):
             raise KvroomError(
                 f"engine_args.{key}",
                 value,
                 f"is no flag of {engine} that kvroom knows",
                 did_you_mean(plain_name(key), sorted(names), "Leave it out."),
             )
+
+
+def unknown(engine: str, args: Mapping[str, Any], known: Iterable[str]) -> tuple[str, ...]:
+    """A warning for each flag of ``args`` that is not among ``known``."""
+    names = frozenset(known)
+    return tuple(
+        f"{key[:80]} is no flag of {engine} that kvroom knows: it is not used, and may change the answer"
+        for key in args
+        if plain_name(key) not in names
+    )
 
 
 def check_agrees(name: str, value: Any, key: str, stated: int) -> None:

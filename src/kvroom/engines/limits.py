@@ -22,7 +22,8 @@ class LimitFlags:
     """Names of flags, "" where the engine has none.
 
     ``share_values`` are shares worth trying, ``usual_share`` the default (0: a rule's), ``share_aliases``
-    other names of that flag. ``trials`` are further flags worth trying.
+    other names of that flag. ``state_sequences`` are counts of sequences to try for models whose
+    recurrent state takes a block a sequence, ``trials`` further flags worth trying.
     """
 
     batch_tokens: str = ""
@@ -31,6 +32,7 @@ class LimitFlags:
     usual_share: float = 0.0
     share_values: tuple[float, ...] = ()
     share_aliases: tuple[str, ...] = ()
+    state_sequences: tuple[int, ...] = ()
     trials: tuple[FlagTrial, ...] = ()
 
     def share_flag(self, args: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ without asking whose it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kvroom.engines.log_shapes import Figures, Record, Shape
@@ -32,6 +32,15 @@ class PrintedStart(NamedTuple):
     printed_bytes: int
     args: Mapping[str, Any]
     model: ModelSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remedy:
+    """What would let an engine start that refused: in words, and the engine's flags for it."""
+
+    refusal: str
+    text: str
+    args: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -79,6 +88,10 @@ class LogReader:
         """The bytes that keys and values were given."""
         size: int | None = printed.get("kv_available_bytes")
         return size
+
+    def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
+        """What would do against a refusal of the log; None where that is not known."""
+        return None
 
     def reasons(self, account: str, start: PrintedStart) -> list[str]:
         """Why this engine prints another figure for an account than was predicted."""

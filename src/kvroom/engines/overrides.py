@@ -14,8 +14,10 @@ from kvroom.engines.base import Engine
 from kvroom.errors import KvroomError
 from kvroom.models.load import load, with_overrides
 from kvroom.models.spec import ModelSpec
+from kvroom.scenario.offload import unfollowed
 from kvroom.units import GIB
 
+PARTITIONS = ("vllm_pp_layer_partition", "sglang_pp_layer_partition")
 _OVERRIDES = ("hf_overrides", "json_model_override_args")
 
 
@@ -29,6 +31,28 @@ def host_weight_bytes(engine: Engine, args: Mapping[str, Any]) -> int:
     """Bytes of each GPU's weights that ``cpu_offload_gb`` (GiB) keeps in host memory."""
     given = _given(engine, args).get("cpu_offload_gb", 0)
     return round(read.fraction("engine_args.cpu_offload_gb", given, 1e6) * GIB)
+
+
+def stage_layers(
+    engine: Engine, args: Mapping[str, Any], model: ModelSpec, pp: int
+) -> tuple[int, ...]:
+    """Layers of each pipeline stage that ``*_PP_LAYER_PARTITION`` states; () where it does not.
+
+    KvroomError where they are not as many as stages, or not the model's layers in all.
+    """
+    given = _given(engine, args)
+    name = next((n for n in PARTITIONS if given.get(n)), None)
+    if name is None:
+        return ()
+    counts = read.counts(f"engine_args.{name}", given[name])
+    if len(counts) != pp or sum(counts) != model.num_layers:
+        raise KvroomError(
+            f"engine_args.{name}",
+            given[name],
+            f"is not {pp} counts that add up to {model.num_layers} layers",
+            "Write one count a pipeline stage, such as 20,12.",
+        )
+    return counts
 
 
 def model_of(model: object, engine: Engine, args: Mapping[str, Any], *, paths: bool) -> ModelSpec:
@@ -47,6 +71,8 @@ def notes(
         made.append(
             f"{str(given['config'])[:80]} is not read: its options may bear on memory (config)"
         )
+    if connector := unfollowed(args):
+        made.append(f"kv_transfer_config: {connector} is not followed (give the tier: --tier)")
     keys = _config_keys(engine, args)
     if keys and with_overrides(model, keys, paths=paths) is None:
         made.append(

@@ -62,12 +62,12 @@ class ServingRules:
         return self.own(self.setup.drafts) if self.own else self.setup.scheduler()
 
 
-def drafts_of(d: Deployment) -> Drafts | None:
+def drafts_of(deployment: Deployment) -> Drafts | None:
     """What is drafted in a simulation of ``d``."""
-    return Drafts.of(d.speculation) if d.speculation else None
+    return Drafts.of(deployment.speculation) if deployment.speculation else None
 
 
-def paged_rules(d: Deployment, capacity: EngineCapacity) -> ServingRules:
+def paged_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
     """An engine without a scheduler of its own here: vLLM's rules over the tokens that its cache holds.
 
     KvroomError where it keeps no cache that requests would share out.
@@ -75,13 +75,15 @@ def paged_rules(d: Deployment, capacity: EngineCapacity) -> ServingRules:
     tokens = capacity.kv_tokens
     if tokens is None:
         why = "keeps no cache that requests would share out"
-        raise KvroomError("model", d.model.name, why, "Simulate a model that generates text.")
+        raise KvroomError(
+            "model", deployment.model.name, why, "Simulate a model that generates text."
+        )
     # Prefixes are told apart in stretches of 16 tokens where pages are smaller.
     size = max(capacity.block_tokens or BLOCK_TOKENS, STRETCH_TOKENS)
     config = SchedulerConfig(
         max_num_batched_tokens=BATCH_TOKENS,
         max_num_seqs=capacity.max_running_requests or SEQUENCES,
-        max_model_len=d.context_tokens,
+        max_model_len=deployment.context_tokens,
     )
     setup = SchedulerSetup(
         num_gpu_blocks=tokens // size + 1,
@@ -89,7 +91,7 @@ def paged_rules(d: Deployment, capacity: EngineCapacity) -> ServingRules:
         enable_prefix_caching=True,
         prefix_cache_retention_interval=0,
         config=config,
-        drafts=drafts_of(d),
+        drafts=drafts_of(deployment),
     )
     return ServingRules(setup=setup)
 

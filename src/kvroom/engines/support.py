@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from kvroom.engines.releases import Release, nearest_release, shown
 from kvroom.hardware.device import Device
-from kvroom.sharding.deployment import Deployment
 
 FAR: Release = (9999, 9999, 9999)
 HEAD = "an EAGLE-3 head trained for this model"
@@ -78,7 +77,7 @@ class Support:
     prefixes in host memory) and ``split`` (prompts and answers in separate pools): None where not known.
     ``context_ranks``: decode-context ranks are reckoned with. ``cache_types``: all that keys and values may
     be stored in (None: not known; the model's own width is ``auto``). ``capability`` is the least compute
-    capability it is built for, ``vendors`` the only ones, ``source`` where these are stated.
+    capability it is built for, ``vendors`` the only makers it runs on.
     """
 
     cache: Requirements = field(default_factory=dict)
@@ -90,32 +89,6 @@ class Support:
     cache_types: tuple[str, ...] | None = None
     capability: float | None = None
     vendors: tuple[str, ...] = ()
-    source: str = ""
-
-    def cache_refusal(self, name: str, d: Deployment) -> str:
-        """Why the engine called ``name`` would refuse the cache type asked for, "" where it would not."""
-        known = self.cache_types
-        own = (d.weights.quantisation.kv_dtype, d.model.dtype)
-        if known is None or d.kv_asked == "auto" or d.kv.name in known or d.kv_asked in own:
-            return ""
-        return f"{name} has no cache type {d.kv_asked} (kv_dtype: auto, {', '.join(known)})"
-
-    def card_notes(self, name: str, label: str, d: Deployment) -> tuple[str, ...]:
-        """A warning where the engine does not run on the card."""
-        vendor, capability = d.device.vendor.lower(), d.device.compute_capability
-        if self.vendors and vendor not in (*self.vendors, ""):
-            only = " and ".join(v.upper() for v in self.vendors)
-            return (f"{label} runs on {only} GPUs only: {d.device.name} is {d.device.vendor}'s",)
-        try:
-            has = float(capability) if capability and vendor == "nvidia" else None
-        except ValueError:
-            return ()
-        if self.capability is None or has is None or has >= self.capability:
-            return ()
-        return (
-            f"{name} needs compute capability {self.capability} and {d.device.name} has {capability}: "
-            "it does not run there",
-        )
 
 
 def drafting(source: str, *methods: str) -> Requirements:

@@ -29,6 +29,9 @@ from kvroom.units import check_float
 SOURCE_KINDS = ("measured", "driver", "datasheet", "assumed")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "fp6", "tf32", "fp32")
 """Arithmetic widths a peak may be given for; the catalogue uses the first five."""
+UNSEEN_BYTES = 470 * 2**20
+"""How much less than the driver's total CUDA gives a program (median of the catalogue's cards that state
+both: 265 to 520 MiB)."""
 REST = "*"
 """The key of ``Device.sources`` that speaks for every field without a key of its own."""
 
@@ -204,7 +207,10 @@ class Device:
 
     @property
     def engine_bytes(self) -> int:
-        """What an engine can see: visible bytes if known, else the driver's, else the label's."""
+        """What an engine can see: visible bytes if known, else the driver's less what CUDA keeps back,
+        else the label's."""
+        if self.visible_bytes is None and self.driver_bytes is not None and self.vendor == "nvidia":
+            return max(1, self.driver_bytes - UNSEEN_BYTES)
         return self.visible_bytes or self.driver_bytes or self.sold_bytes
 
     @property
@@ -212,7 +218,7 @@ class Device:
         """Where ``engine_bytes`` comes from, saying so where it falls back on another size."""
         for name, fallback in (
             ("visible_bytes", ""),
-            ("driver_bytes", "the driver's total; an engine sees a little less"),
+            ("driver_bytes", "the driver's total, less what CUDA keeps back"),
             ("sold_bytes", "the size it is sold by; neither driver nor engine total is known"),
         ):
             if getattr(self, name) is not None:

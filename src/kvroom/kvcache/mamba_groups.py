@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvroom.kvcache.groups import KVCacheGroup, reachable
-from kvroom.kvcache.request import MambaState, ServedRequest
+from kvroom.kvcache.request import MambaState, PrefillCheckpoint, ServedRequest
 
 
 class MambaGroup(KVCacheGroup):
@@ -25,10 +25,16 @@ class MambaGroup(KVCacheGroup):
 
 
 class AlignedMambaGroup(MambaGroup):
-    """A recurrent group with prefix caching: a table position a block of tokens, most of them null."""
+    """A recurrent group with prefix caching: a table position a block of tokens, most of them null.
 
-    def __init__(self, index: int, block_tokens: int) -> None:
+    Where its kernels can (``checkpoint_tokens`` is what a checkpoint is a multiple of, from where the step
+    starts; 0: they cannot), the step that ends a prompt saves the state at the prompt's last hit boundary in
+    a block of its own, and need not end there first.
+    """
+
+    def __init__(self, index: int, block_tokens: int, checkpoint_tokens: int = 0) -> None:
         super().__init__(index, block_tokens)
+        self.checkpoint_tokens = checkpoint_tokens
         self.step_keys: set[int] = set()
 
     def begin_step(self) -> None:
@@ -42,23 +48,52 @@ class AlignedMambaGroup(MambaGroup):
         if hits and pool.keys[hits[-1]] in self.step_keys:
             return pool.total + 1  # that state is written in this very step: wait for the next
         table = request.block_tables[self.index]
+        checkpoint = self._checkpoint(request, computed, tokens)
+        if not capped:
+            state = request.mamba_states.setdefault(self.index, MambaState())
+            state.checkpoint = checkpoint
         new = max(0, -(-tokens // self.block_tokens) - len(hits) - len(table))
         part = bool(hits) and computed % self.block_tokens != 0
         part = part or self.index in request.partial_hits
         if part:
             new = max(new, 0) + 1
-        return min(new, 1 + part) + sum(1 for b in hits if b and not pool.references[b])
+        most = 1 + part + (checkpoint is not None)
+        return min(new, most) + sum(1 for b in hits if b and not pool.references[b])
+
+    def _checkpoint(self, request: ServedRequest, start: int, end: int) -> PrefillCheckpoint | None:
+        """What a step from ``start`` to ``end`` computed tokens saves on its way, in a block of its own."""
+        # Where only a prompt's end is worth keeping no other step saves any.
+        if self.interval == 0 and end < request.prefill_end:
+            return None
+        tokens = max(0, end - 1) // self.hit_tokens * self.hit_tokens
+        place = -(-end // self.block_tokens) - 2
+        table = request.block_tables[self.index]
+        if place < 0 or (place < len(table) and table[place]):
+            return None
+        return PrefillCheckpoint(tokens, place) if self.saves(start, tokens, end) else None
+
+    def saves(self, start: int, tokens: int, end: int) -> bool:
+        """Whether a step from ``start`` to ``end`` can save the state after ``tokens`` on its way."""
+        unit, size = self.checkpoint_tokens, self.block_tokens
+        return (
+            unit > 0
+            and start % self.hash_tokens == 0
+            and -(-end // size) - 2 > (start - 1) // size
+            and start + self.hash_tokens <= tokens < end
+            and (tokens - start) % unit == 0
+        )
 
     def grow(self, request: ServedRequest, tokens: int, copies: list[int]) -> None:
         pool, table = self.pool, request.block_tables[self.index]
         state = request.mamba_states.setdefault(self.index, MambaState())
         blocks = -(-tokens // self.block_tokens)
-        if blocks <= len(table) and self.index not in request.partial_hits:
+        saves = state.checkpoint is not None
+        if blocks <= len(table) and self.index not in request.partial_hits and not saves:
             state.allocated = True
             return
         if table:
             state.last_block = len(table) - 1
-        table.extend([0] * (blocks - 1 - len(table)))
+        table.extend([0] * (blocks - 1 - saves - len(table)))
         if self.index in request.partial_hits:
             place, source = request.partial_hits.pop(self.index)
             copy = self.private_copy(source, copies)
@@ -104,7 +139,32 @@ class AlignedMambaGroup(MambaGroup):
             if key is not None:
                 self.step_keys.add(key)
 
+    def _register_checkpoint(self, request: ServedRequest, saved: PrefillCheckpoint) -> None:
+        """Let the state that this step saves be found, if anybody may ask for it."""
+        block = request.block_tables[self.index][saved.place]
+        last = (request.num_prompt_tokens - 1) // self.hit_tokens * self.hit_tokens
+        if saved.tokens not in (last, request.junction) and not self._periodic(saved.tokens):
+            self.pool.uncache(block)
+        elif self.pool.keys[block] is None or self.pool.key_tokens[block] != saved.tokens:
+            self.pool.uncache(block)
+            key = self.register_part(request, block, saved.tokens)
+            if key is not None:
+                self.step_keys.add(key)
+
+    def _periodic(self, tokens: int) -> bool:
+        """Whether a state after ``tokens`` is kept wherever it lies."""
+        if tokens % self.block_tokens:
+            return False
+        if self.interval is None:
+            return True
+        segment = self.interval // self.block_tokens
+        return bool(self.interval) and (segment <= 1 or tokens // self.block_tokens % segment == 0)
+
     def _register_tail(self, request: ServedRequest, tokens: int) -> None:
+        state = request.mamba_states.get(self.index)
+        if state is not None and state.checkpoint is not None:
+            self._register_checkpoint(request, state.checkpoint)
+            return
         boundary = (request.num_prompt_tokens - 1) // self.hash_tokens * self.hash_tokens
         if tokens != boundary or not boundary:
             return

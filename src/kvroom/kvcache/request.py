@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from typing import NamedTuple
 
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.tokens import BlockHashes
@@ -137,6 +138,11 @@ class ServedRequest:
         return self.final_tokens - self.num_tokens
 
     @property
+    def prefill_end(self) -> int:
+        """Where its prompt ends; after a preemption, what was generated before is computed like one."""
+        return max(self.num_prompt_tokens, self.num_tokens - 1)
+
+    @property
     def finished(self) -> bool:
         """Whether all its output is delivered."""
         return self.num_tokens >= self.final_tokens
@@ -163,12 +169,20 @@ class ServedRequest:
             self.extents = RequestExtents(self.extents.names, self.extents.named)
 
 
+class PrefillCheckpoint(NamedTuple):
+    """A state that a step saves on its way: that after ``tokens``, in the block at ``place``."""
+
+    tokens: int
+    place: int
+
+
 class MambaState:
     """What an aligned recurrent group remembers of a request between allocations."""
 
-    __slots__ = ("allocated", "last_block", "retired")
+    __slots__ = ("allocated", "checkpoint", "last_block", "retired")
 
     def __init__(self) -> None:
+        self.checkpoint: PrefillCheckpoint | None = None  # saved inside the step that is scheduled
         self.allocated = False  # has been given blocks of its own
         self.last_block: int | None = None  # place of the state that the next one starts from
         self.retired = 0  # leading places already given back

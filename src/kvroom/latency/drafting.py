@@ -22,7 +22,6 @@ from kvroom.latency.work import Work
 from kvroom.scenario.speculation import drafted_at
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.extras import Extras
-from kvroom.sharding.layout import Layout
 
 ASSUMED_WITHIN = 0.15
 """How far the chance that a draft is kept may lie from an assumed one."""
@@ -94,7 +93,7 @@ def draft_of(d: Deployment) -> Deployment | None:
     weights = d.extras.draft
     if weights is None:
         return None
-    layout = Layout(d.layout.tp, 1, d.layout.dp, d.layout.ep, d.layout.dcp)
+    layout = replace(d.layout, pp=1)
     return replace(
         d,
         model=weights.model,

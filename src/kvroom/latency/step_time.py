@@ -325,8 +325,7 @@ class Clock:
 
     def _domain(self, tokens: float) -> float:
         """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""
-        layout = self.work.layout
-        return tokens * max(1, layout.ep // layout.tp)
+        return tokens * self.work.layout.expert_replicas
 
     def _read_s(self, s: StageWork, tokens: float) -> float:
         k, rate = self.k, self.rates.memory_bytes_per_s
@@ -403,6 +402,11 @@ class Clock:
             routed = sum(s.expert_layers for s in w.stages)
             copies = min(w.active_experts, layout.ep)
             sent += 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
+            calls += 2 * routed * k.exchange_s
+        elif layout.expert_dp > 1:
+            # Every rank gathers the tokens of all for its slice of each expert; the slices are summed.
+            routed = sum(s.expert_layers for s in w.stages)
+            sent += 2 * routed * (layout.expert_dp - 1) * vector * tokens
             calls += 2 * routed * k.exchange_s
         if layout.pp > 1:
             sent += (layout.pp - 1) * vector * tokens

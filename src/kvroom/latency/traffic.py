@@ -6,7 +6,7 @@ weights are shared by the batch and cache is not: past the crossover batch, cach
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.layout import Layout, Rank
+from kvroom.units import smallest
 
 ACTIVATION_BYTES = 2
 """Activations travel as 16-bit numbers."""
@@ -43,9 +44,9 @@ class Traffic:
         Of E routed experts, of which a token uses k, a batch of B tokens is expected to touch
         E·(1 − (1 − k/E)^B) when routing is even.
         """
-        per_replica = batch / self.layout.dp
-        # Expert ranks that span replicas serve the tokens of all of them.
-        tokens = (1 + self.drafted) * (batch if self.layout.ep > self.layout.tp else per_replica)
+        # Experts that replicas share serve the tokens of all of them.
+        meeting = batch / self.layout.dp * self.layout.expert_replicas
+        tokens = (1 + self.drafted) * meeting
         read = 0.0
         for rank in self.ranks:
             read += rank.read_bytes
@@ -102,6 +103,13 @@ class Traffic:
             for r in self.model.layers
         )
 
+    @cached_property
+    def _expert_layers(self) -> int:
+        """Layers with routed experts."""
+        return sum(
+            r.count for r in self.model.layers if any(t.part == "expert" for t in r.layer.tensors)
+        )
+
     def _link_bytes(self) -> int:
         """What one token sends between GPUs.
 
@@ -118,6 +126,9 @@ class Traffic:
         sent += numbers * ACTIVATION_BYTES * tp
         if ep > 1:
             sent += 2 * self._expert_hops * vector * (ep - 1) // ep
+        elif self.layout.expert_dp > 1:
+            # every rank gathers all tokens for its slice of each expert, and the slices are summed
+            sent += 2 * self._expert_layers * vector * (self.layout.expert_dp - 1)
         return sent
 
     def decode_flops(self, batch: int, tokens: int) -> int:
@@ -162,17 +173,6 @@ class Traffic:
         if not each:
             return None
         return smallest(lambda b: b * each >= self.weight_bytes(b), MAX_BATCH)
-
-
-def smallest(holds: Callable[[int], bool], limit: int) -> int | None:
-    """The smallest n in 1 … limit from which ``holds`` is true (it must stay true), or None."""
-    if not holds(limit):
-        return None
-    low, high = 0, limit
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def compute_dtype(weights: Dtype, device: Device) -> str:

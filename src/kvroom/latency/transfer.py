@@ -15,8 +15,8 @@ from functools import partial
 from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
 from kvroom.latency.estimate import Timing
-from kvroom.latency.traffic import smallest
 from kvroom.sharding.deployment import Deployment
+from kvroom.units import smallest
 
 LONGEST = 2**24
 """No crossover is looked for beyond this many tokens."""
@@ -128,8 +128,3 @@ def cache_bytes(d: Deployment, tokens: int) -> int:
 def crossover(fetch: Callable[[int], float], recompute: Callable[[int], float]) -> int | None:
     """The shortest length from which ``fetch`` is no slower than ``recompute``; None up to LONGEST."""
     return smallest(lambda n: fetch(n) <= recompute(n), LONGEST)
-
-
-def break_even_bytes_per_s(cache: float, flops: float, flops_per_s: float) -> float:
-    """The rate above which fetching ``cache`` bytes beats recomputing them with ``flops``."""
-    return cache * flops_per_s / flops

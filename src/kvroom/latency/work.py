@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
-from kvroom.memo import Kept
+from kvroom.memo import Memo
 from kvroom.models.dtypes import Dtype
 from kvroom.models.kinds import Indexer, Latent, RecurrentState
 from kvroom.models.quantization import Quantisation
@@ -151,7 +151,7 @@ class Work:
         return self._seen[key]
 
 
-_MADE: Kept[Work] = Kept(256)
+_MADE: Memo[Work] = Memo(256)
 
 
 def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) -> StageWork:

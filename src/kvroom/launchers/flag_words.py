@@ -61,6 +61,7 @@ class FlagReader:
             self._flag(name, inner.replace("-", "_") if dot else "", value, bare=word)
         unset = self._model(positional)
         self.command.from_environment(self.env, self.keys, self.args)
+        self.warnings += self.command.unused(self.env)
         return *self._done(), unset
 
     def _name(self, typed: str) -> str:

@@ -101,9 +101,31 @@ def launch(w: Workings) -> Launch:
         flags=tuple(_typed(command, n, v) for n, v in flags.items()),
         scenario=s,
         rest=_plain(rest),
+        env=_longer(w, command) | _variables(s, command),
         files=files,
         notes=_notes(w, s, command),
     )
+
+
+def _longer(w: Workings, command: CommandLine) -> dict[str, str]:
+    """The variable that lets requests be longer than the model states, where they are."""
+    limit = w.deployment.model.max_context_tokens
+    beyond = limit is not None and w.deployment.context_tokens > limit
+    return {command.longer_variable: "1"} if command.longer_variable and beyond else {}
+
+
+def _variables(s: Scenario, command: CommandLine) -> dict[str, str]:
+    """The environment variables among the engine's flags."""
+    given = {plain_name(k): v for k, v in s.engine_args.items()}
+    return {
+        k.upper(): _value(v) for k, v in given.items() if k in command.variables and v is not None
+    }
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _plain(rest: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +181,7 @@ def _flags(w: Workings, s: Scenario, d: CommandLine) -> tuple[dict[str, Any], se
     if drafting is not None and drafting.field == "speculation":
         flags |= engine_of(d.engine).draft_flags.write(drafting)
     flags |= {plain_name(k): v for k, v in s.engine_args.items()}
-    return {k: v for k, v in flags.items() if v is not None}, said
+    return {k: v for k, v in flags.items() if v is not None and k not in d.variables}, said
 
 
 def model_word(model: str | dict[str, Any]) -> str:
@@ -195,6 +217,12 @@ def _notes(w: Workings, s: Scenario, command: CommandLine) -> tuple[str, ...]:
     notes = []
     if not w.plan.verdict.fits:
         notes.append(w.plan.verdict.sentence)
+    for name in _longer(w, command):
+        limit = w.deployment.model.max_context_tokens or 0
+        notes.append(
+            f"the model states a limit of {limit:,} tokens: {s.engine} refuses a longer one unless "
+            f"{name}=1, and answers beyond it may be nonsense"
+        )
     model = w.deployment.model
     if s.weight_dtype not in (None, "bf16", "fp16") and not command.narrows(s, model):
         notes.append(f"needs a checkpoint of this model in {s.weight_dtype}")

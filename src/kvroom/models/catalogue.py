@@ -71,6 +71,11 @@ def entry_of(name: str) -> dict[str, Any]:
     return _entries()[keys[key]]
 
 
+def known(word: str) -> str | None:
+    """The name that a spelling stands for, nothing taken off it; None where it is none."""
+    return _keys().get(key_of(word))
+
+
 def hub_id(name: str) -> str:
     """The id under which the model is published."""
     return str(entry_of(name)["id"])

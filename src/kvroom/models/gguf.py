@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvroom.errors import KvroomError
-from kvroom.models import hf
+from kvroom.models import gguf_tensors, hf
 from kvroom.models.dtypes import FP32, Dtype
 from kvroom.models.files import read_bytes, stamp
-from kvroom.models.gguf_config import config_of
+from kvroom.models.gguf_config import config_of, known
 from kvroom.models.kinds import Latent
 from kvroom.models.quantization import Quantisation
 from kvroom.models.quantization.base import average
 from kvroom.models.quantization.ggml import BLOCK, TYPES, role_of
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
-from kvroom.units import MAX_BYTES
+from kvroom.units import MAX_BYTES, ceil_div
 
 _FIX = "Give a whole .gguf file (version 2 or 3)."
 _FIRST_READ = 16_000_000
@@ -229,7 +229,7 @@ def _sized(
     """Bytes of each tensor: by its type, or of a type not known here by where the next one starts."""
     found: dict[str, Info] = {}
     align = align if type(align) is int and 0 < align < 2**20 else 32
-    begin = -(-c.at // align) * align
+    begin = ceil_div(c.at, align) * align
     ends = sorted({offset for *_, offset in raw})
     after = dict(pairwise(ends))
     total = 0
@@ -267,26 +267,43 @@ def read(source: Path | str | bytes) -> ModelSpec:
         path = Path(source)
         header, warnings = _all_parts(path)
         name = str(path)
-    config = config_of(header.metadata, {k: i.shape for k, i in header.tensors.items()}, name)
-    try:
-        spec = hf.read(config)
-    except KvroomError as e:
-        said = f"has a header that does not add up ({e.field}: {e.message})"
-        raise KvroomError("model", name, said, e.fix) from None
+    spec = _spec(header, name)
     title = header.metadata.get("general.name")
     latent = header.metadata.get(
         f"{header.metadata.get('general.architecture')}.attention.key_length_mla"
     )
+    if not header.tensors:
+        warnings = ("the file holds no tensors, only keys: weights are counted by arithmetic",)
     whole = not warnings
     return replace(
         spec,
         name=title if isinstance(title, str) and title else name,
         source="gguf header",
-        quantisation=_quantisation(header, spec),
+        quantisation=_quantisation(header, spec) if header.tensors else spec.quantisation,
         file_bytes=sum(i.nbytes for i in _loaded(header, spec).values()) if whole else None,
         expanded_latents=latent is None and any(isinstance(k, Latent) for k, _ in spec.stores),
         warnings=(*spec.warnings, *warnings, *(_mismatch(header, spec) if whole else ())),
     )
+
+
+def _spec(header: Header, name: str) -> ModelSpec:
+    """The structure: by its architecture's reader, else from the file's own tensors and keys."""
+    shapes = {k: i.shape for k, i in header.tensors.items()}
+    if not known(header.metadata) and shapes:
+        return gguf_tensors.read(header.metadata, shapes, name)
+    try:
+        return hf.read(config_of(header.metadata, shapes, name))
+    except KvroomError as e:
+        error = e
+    if shapes and known(header.metadata):
+        try:
+            return gguf_tensors.read(header.metadata, shapes, name)
+        except KvroomError:
+            pass  # what the first reading missed says more
+    if error.field == "model":
+        raise error
+    said = f"has a header that does not add up ({error.field}: {error.message})"
+    raise KvroomError("model", name, said, error.fix)
 
 
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
@@ -350,7 +367,7 @@ class FileTypes:
         """The width of one tensor."""
         if not tensor.is_matrix:
             return FP32
-        for role in _roles(tensor):
+        for role in (tensor.name, *_roles(tensor)):
             found = self.table.get((layer, role)) or self.table.get((None, role))
             if found is not None:
                 return found

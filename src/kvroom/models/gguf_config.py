@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.errors import KvroomError
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -64,21 +64,17 @@ def config_of(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> dict[st
     if not k.arch:
         said = "is a GGUF without general.architecture"
         raise KvroomError("model", name, said, "Give a language model's file.")
-    found = ARCHITECTURES.get(k.arch)
-    if found is None:
-        known = ", ".join(sorted(ARCHITECTURES))
-        raise KvroomError(
-            "model",
-            name,
-            f"has general.architecture '{k.arch[:60]}', which is not known",
-            did_you_mean(k.arch, ARCHITECTURES, f"Known are {known}."),
-        )
-    kind, more = found
+    kind, more = ARCHITECTURES.get(k.arch, (k.arch, None))
     config = {"model_type": kind, **_common(k)}
     if more is not None:
         config.update(more(k, config))
     # A latent attention without a query rank says so with null; every other null is an absent key.
     return {key: v for key, v in config.items() if v is not None or key == "q_lora_rank"}
+
+
+def known(metadata: Mapping[str, Any]) -> bool:
+    """Whether the file's architecture is one that a hub's config describes."""
+    return metadata.get("general.architecture") in ARCHITECTURES
 
 
 def _common(k: Keys) -> dict[str, Any]:
@@ -87,6 +83,10 @@ def _common(k: Keys) -> dict[str, Any]:
         raise KvroomError(
             "model", k.name, f"is a GGUF of {layers:,} layers", "Give a language model's file."
         )
+    hidden = k.number("embedding_length")
+    if not hidden:
+        said = f"is a GGUF whose key {k.arch}.embedding_length is 0"
+        raise KvroomError("model", k.name, said, "Give a file that llama.cpp loads.")
     heads = k.each("attention.head_count", layers, 0)
     kv_heads = k.each("attention.head_count_kv", layers, max(heads))
     forward = k.each("feed_forward_length", layers, 0)
@@ -98,7 +98,7 @@ def _common(k: Keys) -> dict[str, Any]:
     bias = k.has("blk.0.attn_q.bias") or k.has("blk.0.attn_qkv.bias")
     return {
         "num_hidden_layers": layers,
-        "hidden_size": k.number("embedding_length"),
+        "hidden_size": hidden,
         "vocab_size": vocab,
         "num_attention_heads": max(heads) or None,
         "num_key_value_heads": max(kv_heads) or None,
@@ -373,6 +373,11 @@ def _chatglm(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _olmo2(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
+    """OLMo 3 goes under OLMo 2's name, and slides a window in three layers of four."""
+    return {"model_type": "olmo3", **_window_each(4)(k, c)} if c["sliding_window"] else {}
+
+
 def _shared_intermediate(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
     return {"shared_intermediate_size": k.get("expert_shared_feed_forward_length")}
 
@@ -414,7 +419,7 @@ ARCHITECTURES: dict[str, tuple[str, More | None]] = {
     "command-r": ("cohere", _with_biases),
     "cohere2": ("cohere2", _window_each(4)),
     "olmo": ("olmo", None),
-    "olmo2": ("olmo2", None),
+    "olmo2": ("olmo2", _olmo2),
     "stablelm": ("stablelm", _with_biases),
     "internlm2": ("internlm2", None),
     "baichuan": ("baichuan", None),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean, nearest
-from kvroom.models import catalogue, hf
+from kvroom.models import catalogue, hf, names, quantization
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
 
@@ -67,6 +67,10 @@ def load(model: object, *, paths: bool = True) -> ModelSpec:
         if found is not None:
             return found
         if _PATH.fullmatch(name):
+            by_name = _as_written(name) if not name.endswith((".json", ".safetensors")) else None
+            if by_name is not None:
+                said = f"{name} is not here: taken for {by_name.name} by its name"
+                return replace(by_name, warnings=(*by_name.warnings, said))
             raise KvroomError(
                 "model",
                 name,
@@ -82,6 +86,7 @@ def with_overrides(
     """``load`` with keys of the config replaced, inner objects key by key; None where the model is no
     config that can be had (a file of weights, a hub's id)."""
     config: Mapping[str, Any] | None = None
+    reading: names.NameReading | None = None
     if isinstance(model, Mapping):
         config = model.get("config")
     elif isinstance(model, str) and paths and _as_path(model.strip()) is not None:
@@ -92,10 +97,13 @@ def with_overrides(
         try:
             config = catalogue.config_of(model)
         except KvroomError:
-            return None
+            reading = read_name(model)
+            config = catalogue.config_of(reading.name) if reading else None
     if not isinstance(config, Mapping):
         return None
     made = _by_value({"config": _merged(config, overrides)})
+    if reading is not None:
+        made = _stored_as(made, reading, str(model))
     return made if isinstance(model, Mapping) else replace(made, name=load(model, paths=paths).name)
 
 
@@ -246,7 +254,9 @@ def _weights_file(path: Path) -> ModelSpec:
 def _with_bytes(spec: ModelSpec, weights: Path) -> ModelSpec:
     from kvroom.models import safetensors
 
-    return replace(spec, file_bytes=safetensors.loaded_bytes(spec, weights))
+    stated = safetensors.loaded_bytes(spec, weights)
+    warnings = (*spec.warnings, *stated.warnings)
+    return replace(spec, file_bytes=stated.nbytes, warnings=warnings)
 
 
 def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
@@ -259,7 +269,16 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     known = catalogue.names()
     hub = _HUB.get()
     if _HUB_ID.fullmatch(name) and hub is not None and ask_hub:
-        return replace(_by_value({"config": hub(name)}), name=name)
+        try:
+            return replace(_by_value({"config": hub(name)}), name=name)
+        except KvroomError:
+            as_written = _as_written(name)
+            if as_written is None:
+                raise
+            return as_written
+    as_written = _as_written(name)
+    if as_written is not None:
+        return as_written
     if _HUB_ID.fullmatch(name):
         near = nearest(name, known)
         fix = f"Did you mean {' or '.join(near)}? If not, give" if near else "Give"
@@ -271,3 +290,34 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
         )
     otherwise = "See `kvroom models`, or give the path of a config.json."
     raise KvroomError("model", name, "is no known model", did_you_mean(name, known, otherwise))
+
+
+def read_name(text: str) -> names.NameReading | None:
+    """The catalogue's model that a name with owner, path, date or width around it means, if any."""
+    return names.read(text, catalogue.known)
+
+
+def _as_written(text: str) -> ModelSpec | None:
+    """The catalogue's model inside such a name, with its weights as the name says.
+
+    A width that the model's own checkpoint has already (gpt-oss's MXFP4) changes nothing.
+    """
+    reading = read_name(text)
+    if reading is None:
+        return None
+    return _stored_as(catalogue.find(reading.name), reading, text)
+
+
+def _stored_as(spec: ModelSpec, reading: names.NameReading, text: str) -> ModelSpec:
+    """The model with its weights as the words around its name say, and that said."""
+    if reading.words is None:
+        return spec
+    width, warnings = reading.weight_dtype, [f"{text}: {reading.words}"]
+    own = spec.quantisation.name if spec.quantisation else spec.dtype
+    rule = spec.quantisation
+    if width is not None and not own.startswith(width.partition("_")[0]):
+        try:
+            rule = quantization.named(width, spec)
+        except KvroomError:
+            warnings.append(f"no width called {width} is known: weights are counted as {own}")
+    return replace(spec, quantisation=rule, warnings=(*spec.warnings, *warnings))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from kvroom.errors import KvroomError
 from kvroom.models.files import decode, read_bytes, read_json, stamp
-from kvroom.models.spec import ModelSpec
+from kvroom.models.spec import ModelSpec, Run
 from kvroom.units import MAX_BYTES
 
 MAX_HEADER_BYTES = 100_000_000
@@ -165,11 +165,23 @@ def idle(spec: ModelSpec, names: Iterable[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def loaded_bytes(spec: ModelSpec, weights: Path) -> int | None:
+@dataclass(frozen=True)
+class Stated:
+    """What a checkpoint's own files come to in memory (None: they do not say), and what to say of it."""
+
+    nbytes: int | None
+    warnings: tuple[str, ...] = ()
+
+
+_AGREES = 0.05
+"""Biases, scales and buffers that a config does not tell of stay below this share of the weights."""
+
+
+def loaded_bytes(spec: ModelSpec, weights: Path) -> Stated:
     """Bytes that an engine loads of the checkpoint: everything but what is ``idle``.
 
-    Where the files are not there, the index's total less the arithmetic of its MTP layers; None where
-    it states no total.
+    FP32 tensors of a checkpoint that is not quantised are loaded in 16 bits, as every engine does.
+    Where the files are not there, the index's total less the arithmetic of its MTP layers.
     """
     if weights.name.endswith(".json"):
         index = read_index(weights)
@@ -177,20 +189,50 @@ def loaded_bytes(spec: ModelSpec, weights: Path) -> int | None:
         entries = read_header(weights)
         index = Index(frozenset(entries), entries, None)
     unread = idle(spec, index.names)
+    expected = weight_bytes(spec, spec.layers) + _loose_bytes(spec)
     if index.entries is not None:
-        return sum(e.nbytes for name, e in index.entries.items() if name not in unread)
-    if index.total_bytes is None:
-        return None
-    return max(0, index.total_bytes - (_mtp_bytes(spec) if unread else 0))
+        nbytes = sum(_loaded(e, spec) for name, e in index.entries.items() if name not in unread)
+    elif index.total_bytes is None:
+        return Stated(None)
+    else:
+        nbytes = max(0, index.total_bytes - (_mtp_bytes(spec) if unread else 0))
+        if spec.quantisation is None and abs(nbytes / max(1, expected) - 2) < _AGREES:
+            said = f"the index states {nbytes:,} bytes: FP32 tensors, which engines load in 16 bits"
+            return Stated(nbytes // 2, (said,))
+    if abs(nbytes - expected) <= _AGREES * expected:
+        return Stated(nbytes)
+    said = (
+        f"the checkpoint's files come to {nbytes:,} bytes, the config's tensors to {expected:,}: the "
+        "files' bytes are taken; is it this model's config?"
+    )
+    return Stated(nbytes, (said,))
+
+
+def _loaded(entry: Entry, spec: ModelSpec) -> int:
+    halved = entry.dtype == "F32" and spec.quantisation is None
+    return entry.nbytes // 2 if halved else entry.nbytes
+
+
+def _loose_bytes(spec: ModelSpec) -> int:
+    rule = spec.quantisation
+    loose = (*spec.embedding, *spec.head, *spec.beside)
+    return sum(rule.bytes_of(t) if rule else 2 * t.elements for t in loose)
 
 
 def _mtp_bytes(spec: ModelSpec) -> int:
-    width = 2 if spec.dtype != "fp32" else 4
-    total, i = 0, spec.num_layers
-    for run in spec.mtp:
-        for _ in range(run.count):
-            for t in run.layer.tensors:
-                q = spec.quantisation
-                total += q.bytes_of(t, i) if q else t.elements * width
-            i += 1
+    return weight_bytes(spec, spec.mtp, spec.num_layers)
+
+
+def weight_bytes(spec: ModelSpec, runs: tuple[Run, ...], first: int = 0) -> int:
+    """The arithmetic of layers from index ``first`` on: the checkpoint's own rule, else 16 bits."""
+    rule, total, at = spec.quantisation, 0, first
+    for run in runs:
+        tensors = run.layer.tensors
+        if rule is None:
+            total += 2 * run.count * sum(t.elements for t in tensors)
+        elif rule.varies_by_layer:
+            total += sum(rule.bytes_of(t, at + i) for i in range(run.count) for t in tensors)
+        else:
+            total += run.count * sum(rule.bytes_of(t, at) for t in tensors)
+        at += run.count
     return total

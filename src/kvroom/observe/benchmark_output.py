@@ -1,7 +1,7 @@
 """What load generators write: vLLM's ``bench serve`` and SGLang's ``bench_serving`` (JSON, a run a line),
 GuideLLM and AIPerf (JSON).
 
-Each run becomes a Measured: who came, and the mean times they saw. The tools are told apart by their
+Each run becomes a BenchmarkRun: who came, and the mean times they saw. The tools are told apart by their
 keys; a mean that a tool does not write is None.
 """
 
@@ -21,7 +21,7 @@ MOST_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BenchmarkRun:
     """One run: requests completed, tokens in and out of each (means), how many at once, mean times.
 
     ``concurrency`` is what the run held in flight on average: completed requests a second times how
@@ -39,7 +39,7 @@ class Measured:
     tpot_s: float | None
 
 
-def read_file(path: str) -> list[Measured] | None:
+def read_file(path: str) -> list[BenchmarkRun] | None:
     """The runs in the file at ``path``; None where it is no such output."""
     try:
         with Path(path).open("rb") as file:
@@ -70,10 +70,10 @@ def _values(raw: bytes) -> Iterator[Any]:
     yield from whole if isinstance(whole, list) else (whole,)
 
 
-def _runs(value: Any) -> Iterator[Measured]:
+def _runs(value: Any) -> Iterator[BenchmarkRun]:
     if not isinstance(value, Mapping):
         return
-    readers: tuple[tuple[str, Callable[[Mapping[str, Any]], Iterator[Measured]]], ...] = (
+    readers: tuple[tuple[str, Callable[[Mapping[str, Any]], Iterator[BenchmarkRun]]], ...] = (
         ("mean_ttft_ms", _bench_serve),
         ("benchmarks", _guidellm),
         ("time_to_first_token", _aiperf),
@@ -103,8 +103,8 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 def _made(
     *, requests: float | None, held: float | None, rate: float | None, **given: Any
-) -> Iterator[Measured]:
-    """A Measured, where there were requests with tokens and times."""
+) -> Iterator[BenchmarkRun]:
+    """A BenchmarkRun, where there were requests with tokens and times."""
     ttft, tpot = given["ttft_s"], given["tpot_s"]
     if not requests or given["input_tokens"] is None or not given["output_tokens"]:
         return
@@ -113,10 +113,12 @@ def _made(
     in_flight = held
     if rate and ttft is not None and tpot is not None:
         in_flight = rate * (ttft + tpot * max(0.0, given["output_tokens"] - 1))
-    yield Measured(requests=round(requests), concurrency=in_flight, requests_per_s=rate, **given)
+    yield BenchmarkRun(
+        requests=round(requests), concurrency=in_flight, requests_per_s=rate, **given
+    )
 
 
-def _bench_serve(v: Mapping[str, Any]) -> Iterator[Measured]:
+def _bench_serve(v: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     """vLLM's and SGLang's, whose keys are the same; SGLang's has its tokens' own count beside."""
     done = _number(v.get("completed")) or 0.0
     tokens = [_number(v.get(f"total_{way}_tokens")) for way in ("input", "output")]
@@ -134,7 +136,7 @@ def _bench_serve(v: Mapping[str, Any]) -> Iterator[Measured]:
     )
 
 
-def _guidellm(v: Mapping[str, Any]) -> Iterator[Measured]:
+def _guidellm(v: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     """GuideLLM: each benchmark's ``metrics``, of requests that succeeded."""
     for benchmark in v["benchmarks"] if isinstance(v["benchmarks"], list) else ():
         metrics = _table(_table(benchmark).get("metrics"))
@@ -157,7 +159,7 @@ def _guidellm(v: Mapping[str, Any]) -> Iterator[Measured]:
         )
 
 
-def _aiperf(v: Mapping[str, Any]) -> Iterator[Measured]:
+def _aiperf(v: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     """AIPerf's aggregate: each metric a table with ``unit`` and ``avg``."""
     records = _table(v.get("records")) or v
 

@@ -17,7 +17,7 @@ from typing import Any
 from kvroom.engines.corrections import FORMAT
 from kvroom.errors import KvroomError
 from kvroom.observe import benchmark_output
-from kvroom.observe.benchmark_output import Measured
+from kvroom.observe.benchmark_output import BenchmarkRun
 from kvroom.observe.calibrate_times import Timed, TimeError, errors, of_run, of_step
 from kvroom.observe.calibration_file import profile_of
 from kvroom.observe.logs import serving as served_log
@@ -160,7 +160,7 @@ def proved_steps(path: str) -> list[tuple[dict[str, Any], dict[str, Any]]] | Non
         return None
 
 
-def recorded_run(path: str) -> Measured | None:
+def recorded_run(path: str) -> BenchmarkRun | None:
     """A recording of a watch as one run: the means of all that was observed while it ran.
 
     None where the file is no recording, or where no request ended.
@@ -190,7 +190,7 @@ def recorded_run(path: str) -> Measured | None:
     ended = sums["prompt_lengths"][1]
     if not ended or prompt is None or answer is None:
         return None
-    return Measured(
+    return BenchmarkRun(
         tool="watch",
         model=recording.header.get("model"),
         requests=round(ended),

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvroom.engines.corrections import FORMAT
 from kvroom.latency.own_points import METRICS, points_for
-from kvroom.observe.benchmark_output import Measured
+from kvroom.observe.benchmark_output import BenchmarkRun
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
 
@@ -45,7 +45,7 @@ class TimeError:
     alone: bool
 
 
-def of_run(file: str, run: Measured, given: Mapping[str, Any]) -> Timed | None:
+def of_run(file: str, run: BenchmarkRun, given: Mapping[str, Any]) -> Timed | None:
     """A benchmark's run, ``given`` winning over what it says; None where it timed nothing.
 
     KvroomError where no plan can be made of it.

@@ -84,8 +84,9 @@ def _settled(made: dict[str, Any], r: Reconciliation) -> dict[str, Any]:
             return now
         if not tokens or (block := engine.block_tokens if engine else None) is None:
             return made
-        aim = goal + (block // 2 if goal > tokens else -(block // 2))
-        over = round((tokens - aim) * plan.memory.kv_bytes / tokens)
+        # A whole number of blocks keeps what is left over of the last one; half of one ends a see-saw.
+        tokens_off = tokens - goal if abs(tokens - goal) > block else (tokens - goal) / 2
+        over = round(tokens_off * plan.memory.kv_bytes / tokens)
         whole = sum(sizes.values())
         sizes = {n: round(v * (1 + over / whole)) for n, v in sizes.items()}
         if min(sizes.values()) <= 0 or (

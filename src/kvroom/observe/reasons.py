@@ -152,7 +152,11 @@ def _kv(predicted: int, printed: int, account: Account | None, facts: Facts) -> 
         found.append(f"{how} {most}, {show_gib(abs(part))} {more} than predicted")
     rest = off - sum(moved.values())
     if moved and abs(rest) > max(PRINT_STEP, abs(off) // 10):
-        found.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
+        if abs(rest) <= abs(off):
+            found.append(f"{show_gib(abs(rest))} of {show_gib(abs(off))} stays unexplained")
+        else:  # the accounts move it the other way
+            side = "more" if rest > 0 else "less"
+            found.append(f"{show_gib(abs(rest))} {side} than the log's own accounts leave room for")
     return found
 
 

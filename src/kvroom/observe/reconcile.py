@@ -6,24 +6,26 @@ that what is left between it and the printed tokens is the engine's own rules an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from kvroom.answer.plan import Account, Plan
 from kvroom.engines.drafting import from_flags
+from kvroom.engines.log_reader import Remedy
 from kvroom.engines.registry import engine_of, log_reader
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.reader import resolve
-from kvroom.models.load import load
+from kvroom.launchers.launch import launch, shell
+from kvroom.models.load import load, read_name
 from kvroom.models.spec import ModelSpec
 from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
+from kvroom.observe.way import Way, way
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
-from kvroom.units import MAX_BYTES
+from kvroom.units import MAX_BYTES, show_gib
 
 PRINTED_AS = {
     "visible": "total_gpu_bytes",
@@ -70,6 +72,12 @@ class Reconciliation:
     spread: dict[str, tuple[Any, Any]]
     refusals: tuple[str, ...]
     notes: tuple[str, ...]
+    remedies: tuple[Remedy, ...] = ()
+    """What would let the engine start, for refusals that are known."""
+    way: Way | None = None
+    """From the requests that were expected to the printed ones, where ``expect`` was given."""
+    command: str = ""
+    """The command to run, with the remedy or the fix in it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -77,10 +85,15 @@ class Reconciliation:
 
 
 def reconcile(
-    log: StartupLog, given: Mapping[str, Any] | None = None, *, paths: bool = True
+    log: StartupLog,
+    given: Mapping[str, Any] | None = None,
+    *,
+    paths: bool = True,
+    expect: float | None = None,
 ) -> Reconciliation:
     """``log`` against the prediction; ``given`` are Scenario keys that win over the log's. Without
-    ``paths`` no file is opened that the log names (a server's rule).
+    ``paths`` no file is opened that the log names (a server's rule). ``expect`` are the requests of the
+    longest length that somebody reckoned with: the way from them to the printed ones is told.
 
     Raises KvroomError where what was given cannot be (an unknown card, a flag's value); what the log
     lacks is told in ``missing``.
@@ -103,11 +116,16 @@ def reconcile(
     if workings:
         log = log.on_device(workings.answer.rank.stage)
     with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks, paths=paths)
+    cures = _remedies(log)
+    told = way(expect, log, workings) if expect is not None and workings else None
+    if workings:
+        notes += other_card(log, workings)
+    predicted |= _a_token(predicted)
     return Reconciliation(
         engine=log.engine,
         engine_version=log.version,
         scenario=_scenario(asked, log) if workings else None,
-        printed=log.printed,
+        printed={**log.printed, **_a_token(log.printed)},
         predicted=predicted,
         given_bytes=with_bytes,
         accounts=accounts_of(log, workings) if workings else _printed_only(log),
@@ -121,7 +139,84 @@ def reconcile(
             *_padded(log),
             *(workings.plan.warnings if workings else ()),
         ),
+        remedies=cures,
+        way=told,
+        command=_command(workings, cures, told, expect),
     )
+
+
+def _remedies(log: StartupLog) -> tuple[Remedy, ...]:
+    """What would do, for refusals of which that is known."""
+    if log.engine is None:
+        return ()
+    reader = log_reader(log.engine)
+    made = (reader.remedy(text, log.printed) for text in log.refusals)
+    return tuple(remedy for remedy in made if remedy is not None)
+
+
+def _a_token(figures: Mapping[str, Any]) -> dict[str, int]:
+    """Bytes of cache a token, of figures that name both; nothing where they do not."""
+    size = figures.get("kv_available_bytes") or figures.get("kv_bytes")
+    tokens = figures.get("kv_tokens")
+    return {"bytes_per_token": round(size / tokens)} if size and tokens and size > 0 else {}
+
+
+def other_card(log: StartupLog, w: Workings) -> list[str]:
+    """Another card of the same name that fits the printed memory, where the one taken does not."""
+    total, device = log.printed.get("total_gpu_bytes"), w.deployment.device
+    held = sum(log.printed.get(n, 0) for n in ("weights_bytes", "kv_available_bytes"))
+    needed = total or held
+    if (
+        not needed
+        or abs(w.answer.gpu_bytes / needed - 1) < SAME_CARD
+        or (total is None and held <= w.answer.gpu_bytes)
+    ):
+        return []
+    family = device.name.split("-")[0].lower()
+    fits = [
+        d.name
+        for d in cards.all_devices()
+        if d.name.split("-")[0].lower() == family
+        and d.name != device.name
+        and (abs(d.engine_bytes / needed - 1) < SAME_CARD if total else d.engine_bytes > held)
+    ]
+    if not fits:
+        return []
+    return [
+        f"the log holds {show_gib(needed)} and {device.name} has {show_gib(w.answer.gpu_bytes)}: is "
+        f"the card {' or '.join(fits[:3])}? (--gpu)"
+    ]
+
+
+def _command(
+    w: Workings | None, cures: tuple[Remedy, ...], told: Way | None, expect: float | None
+) -> str:
+    """The engine's command with what would do in it; "" where there is nothing to do or no command."""
+    if w is None or not (cures or told):
+        return ""
+    args: dict[str, Any] = {}
+    for cure in cures:
+        args |= cure.args
+    if told is not None and not args:
+        args = told.args(w, expect)
+    s = w.plan.scenario
+    length = args.pop("max_model_len", s.context_tokens)
+    try:
+        for _ in range(2):
+            asked = s.differences() | {
+                "context_tokens": length,
+                "engine_args": {
+                    k: v for k, v in {**s.engine_args, **args}.items() if v is not None
+                },
+            }
+            made = work(Scenario.from_dict(asked))
+            if not (refused := made.answer.refusals):
+                break
+            for refusal in refused:
+                args |= refusal.args
+        return shell(launch(made))
+    except KvroomError:
+        return ""
 
 
 def _padded(log: StartupLog) -> list[str]:
@@ -146,6 +241,7 @@ def complete(
 ) -> tuple[dict[str, Any], list[str], list[str]]:
     """(the Scenario's keys from the log and from what was given, notes, names of what is missing)."""
     asked = dict(log.question)
+    given = _attention_groups(asked, given)
     notes: list[str] = []
     missing: list[str] = []
     args = {**asked.pop("engine_args", {}), **given.get("engine_args", {})}
@@ -173,13 +269,34 @@ def complete(
         )
         if drafting is not None:
             asked["speculation"] = drafting.to_dict()
-    if spec is not None and "weight_dtype" not in asked and spec.quantisation is None:
+    if spec is not None and "weight_dtype" not in asked and _width_open(spec, asked["model"]):
         word = log.quantisation
         stored = log_reader(asked["engine"]).weight_dtype(word) if word else None
         if stored:
             asked["weight_dtype"] = stored
             notes.append(f"quantization={word} is taken as {stored} weights (--weight-dtype)")
     return asked, notes, missing
+
+
+def _width_open(spec: ModelSpec, model: object) -> bool:
+    """Whether the model's own files leave open how its weights are stored: the log then says."""
+    reading = read_name(model) if isinstance(model, str) else None
+    rule = spec.quantisation
+    return rule is None or (reading is not None and rule.name == reading.weight_dtype)
+
+
+def _attention_groups(asked: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """``given`` with its dp as the groups of data-parallel attention, where that is what the log runs:
+    SGLang counts them among its tensor ranks."""
+    args = {**asked.get("engine_args", {}), **given.get("engine_args", {})}
+    if not args.get("enable_dp_attention") or "dp" not in given:
+        return given
+    rest = {k: v for k, v in given.items() if k != "dp"}
+    return rest | {"engine_args": {**given.get("engine_args", {}), "dp_size": given["dp"]}}
+
+
+SAME_CARD = 0.03
+"""Memory as near as that is of one card."""
 
 
 def _card(name: Any, log: StartupLog, notes: list[str]) -> Any:
@@ -203,39 +320,21 @@ def _known(
 ) -> ModelSpec | None:
     """The model, where it can be read; one that the user named must be.
 
-    A path of the log's machine is tried by the name of its folder, which is then said.
+    A path or a name of the log's machine is read for the model's own name, which is then said.
     """
     model = asked["model"]
     try:
-        return load(model, paths=paths)
+        spec = load(model, paths=paths)
     except KvroomError as e:
         if "model" in given:
             raise
-        why = e.message
-    for name in names_of_path(str(model)):
-        try:
-            spec = load(name, paths=False)
-        except KvroomError:
-            continue
-        asked["model"] = name
-        notes.append(f"the model is taken to be {name}, by its name (--model)")
-        return spec
-    notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {why}")
-    return None
-
-
-def names_of_path(path: str) -> list[str]:
-    """What a path of another machine calls its model: a hub cache's id, a folder's name."""
-    cached = re.search(r"models--([\w.-]+?)--([\w.-]+)", path)
-    if cached:
-        return [f"{cached[1]}/{cached[2]}"]
-    parts = [p for p in re.split(r"[/\\]", path) if p]
-    if path.endswith(".gguf"):
-        stem = re.sub(r"(-\d{5}-of-\d{5})?\.gguf$", "", parts[-1])
-        return [re.sub(r"[-._](i?q\d\w*|bf16|f16|f32|mxfp4)$", "", stem, flags=re.IGNORECASE)]
-    if "/" in path:
-        return parts[:-3:-1]
-    return ["-".join(path.split())] if " " in path else []
+        notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {e.message}")
+        return None
+    reading = read_name(model) if isinstance(model, str) and "model" not in given else None
+    if reading is not None and spec.source != "config":
+        words = reading.words or f"read as {reading.name}"
+        notes.append(f"the log's model '{model[:80]}' is {words}, by its name (--model)")
+    return spec
 
 
 def _predict(

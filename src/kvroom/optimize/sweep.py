@@ -13,11 +13,10 @@ from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.latency.traffic import smallest
 from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
-from kvroom.units import check_int, parse_tokens
+from kvroom.units import check_int, parse_tokens, smallest
 
 KEYS = {
     "batch": "concurrency",

@@ -55,7 +55,7 @@ def _weights(w: Workings) -> Iterator[Explanation]:
         source=model.source,
     )
     rule = w.deployment.weights.quantisation
-    if model.file_bytes is not None and rule is model.quantisation:
+    if w.deployment.weights.from_file:
         formula, numbers = "the sizes of the file's own tensors", _n(plan.weights.bytes)
     elif rule.linear == rule.base and not rule.varies_by_layer:
         formula = f"parameters × bytes a parameter ({rule.name})"

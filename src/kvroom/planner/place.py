@@ -10,15 +10,15 @@ from typing import Any
 from kvroom.engines import overrides
 from kvroom.engines.adapters import adapters
 from kvroom.engines.drafting import speculation_of
-from kvroom.engines.flags import fraction
+from kvroom.engines.flags import fraction, plain_args
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
-from kvroom.memo import Kept
+from kvroom.memo import Memo
 from kvroom.models import quantization as quantisation
-from kvroom.models.dtypes import BF16, Dtype, cache_dtype
+from kvroom.models.dtypes import BF16, FP32, Dtype, cache_dtype
 from kvroom.models.load import load
 from kvroom.models.quantization import Quantisation
 from kvroom.models.spec import ModelSpec
@@ -27,14 +27,21 @@ from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.drafts import drafts
 from kvroom.sharding.extras import Extras, together
-from kvroom.sharding.layout import Layout, Rank, WeightMap, check_layout, context_ranks
+from kvroom.sharding.layout import (
+    Layout,
+    Rank,
+    WeightMap,
+    check_layout,
+    context_ranks,
+    most_experts,
+)
 from kvroom.units import MAX_BYTES, parse_tokens
 
 ASSUMED_CONTEXT = 8192
 """Taken where neither the question nor the model states a longest context."""
 
 
-_WEIGHTS: Kept[WeightMap] = Kept(64)
+_WEIGHTS: Memo[WeightMap] = Memo(64)
 
 
 def subject(scenario: Scenario, *, paths: bool = True) -> tuple[ModelSpec, Device]:
@@ -53,11 +60,20 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     scenario, notes = engine.prepare(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     on_host = overrides.host_weight_bytes(engine, flags)
-    layout = Layout(scenario.tp, scenario.pp, scenario.dp, scenario.ep, scenario.dcp)
+    layout = Layout(
+        scenario.tp,
+        scenario.pp,
+        scenario.dp,
+        scenario.ep,
+        scenario.dcp,
+        expert_dp=scenario.dp if engine.shares_experts and most_experts(model) else 1,
+        attention_dp=engine.attention_groups(flags, scenario.tp),
+        stage_layers=overrides.stage_layers(engine, flags, model, scenario.pp),
+    )
     check_layout(model, layout)
     weights = _WEIGHTS.get(
         (model,),
-        (scenario.weight_dtype, on_host),
+        (scenario.weight_dtype, computes_in_fp32(scenario), on_host),
         lambda: WeightMap(
             model=model, quantisation=weight_rule(scenario, model), host_bytes=on_host
         ),
@@ -137,9 +153,20 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
     """
     if scenario.weight_dtype is not None:
         return quantisation.named(scenario.weight_dtype, model)
+    if model.quantisation is None and computes_in_fp32(scenario):
+        return quantisation.named("fp32")
     if model.quantisation is not None:
         return model.quantisation
     return quantisation.named("bf16" if model.dtype == "fp32" else model.dtype)
+
+
+def computes_in_fp32(scenario: Scenario) -> bool:
+    """Whether the engine's flag for it asks for 32 bits: weights and cache are then that wide."""
+    line = engine_of(scenario.engine).command
+    if line is None or not line.dtype_flag:
+        return False
+    dtype = plain_args(scenario.engine_args).get(line.dtype_flag)
+    return str(dtype).lower() in ("float32", "float", "fp32")
 
 
 def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
@@ -149,6 +176,8 @@ def cache_rule(scenario: Scenario, weights: Quantisation) -> tuple[str, Dtype]:
         return name, cache_dtype(name, field)
     if weights.kv_dtype is not None:
         return weights.kv_dtype, cache_dtype(weights.kv_dtype)
+    if computes_in_fp32(scenario):
+        return FP32.name, FP32
     return BF16.name, BF16
 
 

@@ -6,12 +6,14 @@ intermediate objects too, for ``--explain`` and whoever wants to look inside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, inf
 
 from kvroom import engines
 from kvroom.answer.plan import (
+    Account,
     Cache,
     Capacity,
     Ceiling,
@@ -56,6 +58,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
 from kvroom.simulator.occupancy import expected_room
+from kvroom.units import GIB, MIB, ceil_div, show_gib
 from kvroom.workloads.synthetic import decoding_tokens
 
 
@@ -108,6 +111,20 @@ def plan(scenario: Scenario, *, paths: bool = True) -> Plan:
     return work(scenario, paths=paths).plan
 
 
+WIDE = 10
+"""A band so many times as high as low says that nothing is known."""
+
+
+def unknown_accounts(accounts: Sequence[Account]) -> tuple[str, ...]:
+    """In words, the accounts whose band says that nothing is known of them."""
+    return tuple(
+        f"nothing is known of {a.name} here: {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)} "
+        f"(measure it, and give it: known_bytes.{a.name})"
+        for a in accounts
+        if a.source == "assumed" and a.high_bytes > max(GIB, WIDE * max(a.low_bytes, MIB))
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Placed:
     """A Scenario's deployment, what its engine makes of it, and its times (None: not known)."""
@@ -133,6 +150,7 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
             deployment, answer, scenario.calibration, scenario.model
         )
         warnings += said
+    warnings += unknown_accounts(answer.accounts)
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
     return Placed(
@@ -242,7 +260,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
     (_, first, count), (_, second, others) = pools_of(scenario)
     with within("disaggregation.prefill"):
         prefill = _single(replace(first, concurrency=None), paths=paths, loaded=False)
-    users = None if scenario.concurrency is None else ceil(scenario.concurrency / others)
+    users = None if scenario.concurrency is None else ceil_div(scenario.concurrency, others)
     with within("disaggregation.decode"):
         decode = _single(replace(second, concurrency=users), paths=paths, loaded=False)
     one, two = prefill.deployment, decode.deployment

@@ -13,7 +13,6 @@ from kvroom.models import quantization as quantisation
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.sharding.layout import Layout
 from kvroom.units import say_tokens, show_gib
 
 
@@ -76,11 +75,16 @@ class _Judge:
         of_lengths = self.room is not None and self.room.requests is not None
         return self.scenario.workload if of_lengths else None
 
+    @property
+    def weight_bytes(self) -> int:
+        """Those on the binding GPU, as measured where that is known."""
+        return self.d.known_bytes.get("weights", self.answer.rank.weight_bytes)
+
     def verdict(self) -> Verdict:
         d, answer = self.d, self.answer
         if answer.refusals:
             return self._refused()
-        if answer.rank.weight_bytes > answer.gpu_bytes and not answer.cache_given:
+        if self.weight_bytes > answer.gpu_bytes and not answer.cache_given:
             return _refusal("weights", *self._too_heavy())
         stored = _stored(d, answer, self.limit)
         if stored is None:
@@ -118,7 +122,7 @@ class _Judge:
 
     def _too_heavy(self) -> tuple[str, Reason]:
         d, answer = self.d, self.answer
-        need, have = answer.rank.weight_bytes, answer.gpu_bytes
+        need, have = self.weight_bytes, answer.gpu_bytes
         message = (
             f"the weights need {show_gib(need)} on one GPU and {d.device.name} holds "
             f"{show_gib(have)}, {show_gib(need - have)} too little"
@@ -135,7 +139,7 @@ class _Judge:
         heads = d.model.q_heads or 2**20
         for tp in (2, 4, 8, 16, 32, 64):
             if tp > d.layout.tp and heads % tp == 0:
-                layout = Layout(tp, d.layout.pp, d.layout.dp, 1, 1)
+                layout = replace(d.layout, tp=tp, ep=1, dcp=1)
                 if max(r.weight_bytes for r in d.weights.ranks(layout)) < room:
                     remedies.append(f"{layout.gpus} of them (tp {tp})")
                     break

@@ -6,8 +6,11 @@ out is the machine's own figure, or what engines do.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.scenario.values import number_of
@@ -74,6 +77,67 @@ def parse_tiers(name: str, value: object) -> tuple[OffloadTier, ...]:
             raise KvroomError(f"{where}.kind", tier.kind, "is named twice", "Name each tier once.")
         tiers.append(tier)
     return tuple(sorted(tiers, key=lambda tier: KINDS.index(tier.kind)))
+
+
+LMCACHE_GB = 5.0
+"""What LMCache keeps in host memory for each worker unless told."""
+LMCACHE = ("LMCacheConnector", "LMCacheConnectorV1", "LMCacheMPConnector")
+OFFLOADING = "OffloadingConnector"
+
+
+def from_flags(args: Mapping[str, Any], ranks: int) -> list[dict[str, Any]]:
+    """The tiers that an engine's own flags and variables ask for, on ``ranks`` GPUs of a replica.
+
+    vLLM's ``kv_offloading_size`` (GiB of all ranks) and connectors, LMCache's sizes (GB a worker),
+    SGLang's ``hicache_size`` (GB a rank).
+    """
+    given = {k.strip().lstrip("-").replace("-", "_").lower(): v for k, v in args.items()}
+    connector, extra = _connector(given.get("kv_transfer_config"))
+    host = disk = 0.0
+    if (size := _amount(given.get("kv_offloading_size"))) > 0:
+        host = size * 2**30
+    elif connector == OFFLOADING:
+        host = _amount(extra.get("cpu_bytes_to_use"))
+    elif connector in LMCACHE or given.get("enable_lmcache"):
+        local = given.get("lmcache_local_cpu", extra.get("lmcache.local_cpu", True))
+        most = given.get("lmcache_max_local_cpu_size", extra.get("lmcache.max_local_cpu_size"))
+        if str(local).lower() not in ("false", "0"):
+            host = (LMCACHE_GB if most is None else _amount(most)) * 1e9 * ranks
+        below = given.get("lmcache_max_local_disk_size", extra.get("lmcache.max_local_disk_size"))
+        disk = _amount(below) * 1e9 * ranks
+    elif given.get("enable_hierarchical_cache"):
+        host = _amount(given.get("hicache_size")) * 1e9 * ranks
+    found = (("host", host), ("nvme", disk))
+    return [{"kind": kind, "bytes": int(size)} for kind, size in found if size >= 1]
+
+
+def unfollowed(args: Mapping[str, Any]) -> str:
+    """The connector of a ``kv_transfer_config`` that is no tier here, "" where there is none."""
+    given = {k.strip().lstrip("-").replace("-", "_"): v for k, v in args.items()}
+    connector, _ = _connector(given.get("kv_transfer_config"))
+    return "" if connector in (*LMCACHE, OFFLOADING) else connector
+
+
+def _connector(value: Any) -> tuple[str, Mapping[str, Any]]:
+    """(a transfer configuration's connector, its own settings)."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return "", {}
+    if not isinstance(value, Mapping):
+        return "", {}
+    extra = value.get("kv_connector_extra_config")
+    return str(value.get("kv_connector") or ""), extra if isinstance(extra, Mapping) else {}
+
+
+def _amount(value: Any) -> float:
+    """A size as a number; 0 where it is none."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return 0.0
+    return found if isfinite(found) and 0 < found < MOST_BYTES_PER_S else 0.0
 
 
 def line(text: str, field: str = "--tier") -> dict[str, object]:

@@ -18,6 +18,7 @@ from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.layout import DEGREES, LAYOUT_KEYS, OPEN, filled_layout
 from kvroom.scenario.link import PAGE_ADDRESS, keys_of_link, link_of
 from kvroom.scenario.offload import OffloadTier, parse_tiers
+from kvroom.scenario.offload import from_flags as tiers_of_flags
 from kvroom.scenario.speculation import SpeculativeDecoding
 from kvroom.scenario.values import (
     MAX_GPUS,
@@ -146,7 +147,14 @@ class Scenario:
         parsed |= filled_layout(parsed)
         scenario = cls(**parsed)  # type: ignore[arg-type]  # each key has been through its parser
         scenario._check_replicas()
-        return scenario._with_users()
+        return scenario._with_users()._with_tiers()
+
+    def _with_tiers(self) -> Scenario:
+        """The tiers that an engine's own flags ask for, where none are given."""
+        if self.tiers:
+            return self
+        asked = tiers_of_flags(self.engine_args, self.tp * self.pp)
+        return replace(self, tiers=parse_tiers("tiers", asked)) if asked else self
 
     def _with_users(self) -> Scenario:
         """``concurrency`` and ``workload.concurrency`` stand in for each other."""

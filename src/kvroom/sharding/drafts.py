@@ -181,7 +181,7 @@ def _widened(layer: Layer) -> Layer:
 
 def _on_rank(weights: WeightMap, layout: Layout) -> int:
     """What a draft weighs on one tensor rank."""
-    return weights.ranks(Layout(tp=layout.tp, ep=layout.ep))[0].weight_bytes
+    return weights.ranks(replace(layout, pp=1, dcp=1))[0].weight_bytes
 
 
 def _running(method: str, alone: WeightMap, target: WeightMap) -> WeightMap:

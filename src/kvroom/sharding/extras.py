@@ -2,7 +2,7 @@
 
 They stand beside the model's own weights: ``Extras`` is what an engine takes off before it counts cache,
 and which cache layers a draft adds to the model's. How large each is: ``adapters``, ``drafts``. What
-encoders take while they run is no part of it (``encoders``).
+encoders take while they run is no part of it (the engine's own).
 """
 
 from __future__ import annotations

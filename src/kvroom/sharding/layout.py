@@ -23,13 +23,23 @@ from kvroom.units import ceil_div
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Tensor, pipeline, data, expert and decode-context parallel degrees."""
+    """Tensor, pipeline, data, expert and decode-context parallel degrees.
+
+    ``expert_dp`` is how many data-parallel ranks share one set of routed experts: ``dp`` where they
+    step together as one engine, 1 where each is a replica with experts of its own. ``stage_layers`` are
+    the layers of each pipeline stage where they are not dealt out evenly. ``attention_dp`` groups of
+    tensor ranks each compute the attention of their own requests: its weights, and the token table, are
+    cut within a group only.
+    """
 
     tp: int = 1
     pp: int = 1
     dp: int = 1
     ep: int = 1
     dcp: int = 1
+    expert_dp: int = 1
+    stage_layers: tuple[int, ...] = ()
+    attention_dp: int = 1
 
     @property
     def gpus(self) -> int:
@@ -38,8 +48,18 @@ class Layout:
 
     @property
     def expert_cut(self) -> int:
-        """Tensor ranks that share one expert."""
-        return max(1, self.tp // self.ep)
+        """Ranks that share one expert."""
+        return max(1, self.tp * self.expert_dp // self.ep)
+
+    @property
+    def attention_ranks(self) -> int:
+        """Tensor ranks that attention's weights are cut over."""
+        return max(1, self.tp // self.attention_dp)
+
+    @property
+    def expert_replicas(self) -> int:
+        """Data-parallel ranks whose tokens meet at one set of experts."""
+        return max(self.expert_dp, self.ep // self.tp, 1)
 
 
 def check_layout(model: ModelSpec, layout: Layout) -> None:
@@ -122,7 +142,8 @@ def stage_sizes(layers: int, pp: int) -> tuple[int, ...]:
 def shape_on_rank(tensor: Tensor, layout: Layout) -> tuple[int, int, int]:
     """(rows, columns, count) of ``tensor`` on one rank of ``layout``."""
     rows, columns, count = tensor.rows, tensor.columns, tensor.count
-    tp = layout.tp
+    grouped = tensor.part in ("attention", "state", "embedding")
+    tp = layout.attention_ranks if grouped else layout.tp
     match tensor.split:
         case "column" | "kv" | "vocab":
             rows = _cut(rows, tensor.units, tp)
@@ -235,13 +256,16 @@ class WeightMap:
     @cached_property
     def whole_bytes(self) -> int:
         """The model stored once, as its file says where there is one, else tensor by tensor."""
-        if self._from_file:
+        if self.from_file:
             return self.model.file_bytes or 0
         return self._arithmetic_bytes
 
     @property
-    def _from_file(self) -> bool:
-        return self.model.file_bytes is not None and self.quantisation is self.model.quantisation
+    def from_file(self) -> bool:
+        """Whether the weights are as the checkpoint's own files hold them, whose bytes then win."""
+        own, rule = self.model.quantisation, self.quantisation
+        as_stored = rule is own or (own is None and rule.name in ("bf16", "fp16"))
+        return self.model.file_bytes is not None and as_stored
 
     @cached_property
     def _arithmetic_bytes(self) -> int:
@@ -256,7 +280,7 @@ class WeightMap:
     @cached_property
     def _file_ratio(self) -> float:
         """A file's own size over the arithmetic one: what its ranks' shares are scaled by."""
-        return self.whole_bytes / self._arithmetic_bytes if self._from_file else 1.0
+        return self.whole_bytes / self._arithmetic_bytes if self.from_file else 1.0
 
     def bytes_on(self, tensor: Tensor, layer: int | None, layout: Layout) -> int:
         """Bytes of ``tensor`` of the layer with that index (None: outside the layers) on one rank."""
@@ -318,7 +342,8 @@ class WeightMap:
         sizes = self._layer_bytes(layout)
         made: list[Rank] = []
         start = 0
-        for stage, count in enumerate(stages or stage_sizes(len(layers), layout.pp)):
+        even = stage_sizes(len(layers), layout.pp)
+        for stage, count in enumerate(stages or layout.stage_layers or even):
             held = range(start, start + count)
             start += count
             rank = self._rank(stage, held, [layers[i] for i in held], sizes, layout)

@@ -16,13 +16,12 @@ from kvroom.errors import KvroomError
 from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
 from kvroom.latency.clock import PS_PER_S, StepClock
-from kvroom.latency.traffic import smallest
 from kvroom.scenario.offload import OffloadTier
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.offload import OffloadConnector, OffloadLevel
 from kvroom.simulator.tier_store import Store
 from kvroom.simulator.transfer_queue import WRITE, TransferQueue
-from kvroom.units import show_gib, show_rate, show_seconds
+from kvroom.units import show_gib, show_rate, show_seconds, smallest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

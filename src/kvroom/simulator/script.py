@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines.paged.scheduler_config import SchedulerConfig
-from kvroom.engines.paged.scheduler_setup import GROUP_KEYS, POLICIES, GroupSpec, SchedulerSetup
+from kvroom.engines.paged.scheduler_setup import (
+    GROUP_KEYS,
+    POLICIES,
+    GroupSpec,
+    SchedulerSetup,
+    check_retention,
+)
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes, Run, length
@@ -135,7 +141,7 @@ def _engine(value: Any) -> SchedulerSetup:
 
 def _check_together(engine: SchedulerSetup) -> None:
     """What vLLM refuses to start with."""
-    config, interval = engine.config, engine.prefix_cache_retention_interval
+    config = engine.config
     if not config.enable_chunked_prefill and (config.max_num_batched_tokens < config.max_model_len):
         raise KvroomError(
             "engine.max_num_batched_tokens",
@@ -143,16 +149,8 @@ def _check_together(engine: SchedulerSetup) -> None:
             f"is below max_model_len {config.max_model_len} with chunked prefill off",
             "Raise it to max_model_len or set enable_chunked_prefill to true.",
         )
+    check_retention(engine, "engine.prefix_cache_retention_interval")
     cache = engine.scheduler().cache
-    if interval:
-        kinds = {group.type for group in engine.groups}
-        field = "engine.prefix_cache_retention_interval"
-        if not kinds & {"sliding_window", "mamba"}:
-            fix = "Leave it out: it is about sliding_window and mamba groups."
-            raise KvroomError(field, interval, "has no group to act on", fix)
-        if interval % cache.block_tokens:
-            fix = f"Write a multiple of {cache.block_tokens}, the groups' common block size."
-            raise KvroomError(field, interval, "does not end at whole blocks", fix)
     if engine.enable_prefix_caching:
         for i, group in enumerate(engine.groups):
             if group.type == "chunked_local" and group.block_size != cache.hit_tokens:
@@ -168,10 +166,15 @@ def _group(field: str, value: Any) -> GroupSpec:
         fix = did_you_mean(str(kind), GROUP_KEYS, f"Write one of {', '.join(GROUP_KEYS)}.")
         raise KvroomError(f"{field}.type", kind, "is not a kind of layer group", fix)
     own = GROUP_KEYS[kind]
-    row = _keys(field, row, ("type", "block_size") + ((own,) if own else ()))
+    optional = ("prefill_checkpoint",) if kind == "mamba" else ()
+    needed = ("type", "block_size") + ((own,) if own else ())
+    row = _keys(field, row, needed, optional=optional)
     size = check_int(f"{field}.block_size", row["block_size"], low=1, high=MAX_TOKENS)
     reach = check_int(f"{field}.{own}", row[own], low=1, high=MAX_TOKENS) if own else 0
-    return GroupSpec(type=kind, block_size=size, reach=reach)
+    checkpoint = check_int(
+        f"{field}.prefill_checkpoint", row.get("prefill_checkpoint", 0), low=0, high=MAX_TOKENS
+    )
+    return GroupSpec(type=kind, block_size=size, reach=reach, prefill_checkpoint=checkpoint)
 
 
 def _request(number: int, value: Any) -> ScriptRequest:

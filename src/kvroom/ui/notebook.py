@@ -71,7 +71,7 @@ def widget(plan: Plan | Scenario, figures: Iterable[str] = tuple(FIGURES)) -> An
         fix = "Install it: pip install 'kvroom[notebook]'."
         raise KvroomError("notebook", None, "needs anywidget", fix) from None
 
-    class Figures(anywidget.AnyWidget):
+    class FiguresWidget(anywidget.AnyWidget):
         """The elements, their answer, and what is turned in them."""
 
         _esm = script()
@@ -89,7 +89,7 @@ def widget(plan: Plan | Scenario, figures: Iterable[str] = tuple(FIGURES)) -> An
             """The Plan that is shown."""
             return work(self.scenario).plan
 
-    made = Figures(elements=[FIGURES[name][0] for name in names])
+    made = FiguresWidget(elements=[FIGURES[name][0] for name in names])
     made.ask(plan if isinstance(plan, Scenario) else plan.scenario)
     made.on_msg(lambda _, turned, __: made.ask(turn(made.scenario, made.answer, turned)))
     return made

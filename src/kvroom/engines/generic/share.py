@@ -1,31 +1,36 @@
 """A serving engine whose own rules are not modelled: a share of visible memory, less what any takes.
 
-The share is what such engines take by default. Activations, runtime and graphs are
+The share is what such engines take by default; LMDeploy's is one of what the model leaves free
+(``cache_max_entry_count``). Activations, runtime and graphs are
 assumed from what engines print at start-up (a few hundred MiB to a few GiB; the band says so).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.support import Requirement, Support
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
-from kvroom.units import GIB, MIB, check_float
+from kvroom.units import GIB, MIB, ceil_div, check_float
 
 SHARE = 0.9
+FREE_SHARE = 0.8
+"""LMDeploy's default share of free memory (TurbomindEngineConfig.cache_max_entry_count)."""
 BLOCK_TOKENS = 16
 ACTIVATIONS = (1 * GIB, 300 * MIB, 4 * GIB)
 RUNTIME = (300 * MIB, 50 * MIB, 2 * GIB)
 GRAPHS = (500 * MIB, 40 * MIB, 3 * GIB)
 
 
-def share_of_memory(d: Deployment) -> EngineAnswer:
+def share_of_memory(deployment: Deployment, free_share: float | None = None) -> EngineAnswer:
     """Visible bytes × share − weights − assumed overheads, in whole blocks of 16 tokens."""
-    gpu = d.known_bytes.get("visible", d.device.engine_bytes)
+    gpu = deployment.known_bytes.get("visible", deployment.device.engine_bytes)
     share = check_float(
         "engine_args.gpu_memory_utilization",
-        d.args.get("gpu_memory_utilization", SHARE),
+        deployment.args.get("gpu_memory_utilization", SHARE),
         low=0.01,
         high=1.0,
     )
@@ -35,32 +40,48 @@ def share_of_memory(d: Deployment) -> EngineAnswer:
         "graphs": GRAPHS,
     }
     for name in over:
-        if name in d.known_bytes:
-            over[name] = (d.known_bytes[name],) * 3
+        if name in deployment.known_bytes:
+            over[name] = (deployment.known_bytes[name],) * 3
     budget = int(gpu * share)
     assumed = sum(o[0] for o in over.values())
-    rank = binding_rank(d, budget - assumed)
-    weights = d.known_bytes.get("weights", rank.weight_bytes)
-    taken = assumed + d.extras.loaded_bytes(rank.stage)
+    rank = binding_rank(deployment, budget - assumed)
+    if free_share is not None:
+        held = deployment.known_bytes.get("weights", rank.weight_bytes) + assumed
+        held += deployment.extras.loaded_bytes(rank.stage)
+        entries = check_float(
+            "engine_args.cache_max_entry_count",
+            deployment.args.get("cache_max_entry_count", free_share),
+            low=0.001,
+            high=1.0,
+        )
+        budget = held + int(max(0, gpu - held) * entries)
+    weights = deployment.known_bytes.get("weights", rank.weight_bytes)
+    taken = assumed + deployment.extras.loaded_bytes(rank.stage)
     left = budget - weights - taken
     cache = max(0, left)
     need = rank.request_bytes(
-        -(-d.context_tokens // BLOCK_TOKENS) * BLOCK_TOKENS, d.kv, d.encoder_tokens
+        ceil_div(deployment.context_tokens, BLOCK_TOKENS) * BLOCK_TOKENS,
+        deployment.kv,
+        deployment.encoder_tokens,
     )
-    caches = [max(0, budget - d.loaded_bytes(r) - assumed) for r in d.ranks]
+    caches = [max(0, budget - deployment.loaded_bytes(r) - assumed) for r in deployment.ranks]
     most = cache / need if need else None
     starts = left > 0 and cache >= need
     low = max(0, left - sum(o[2] - o[0] for o in over.values()))
     high = max(0, left + sum(o[0] - o[1] for o in over.values()))
-    longest = longest_context(d.ranks, caches, d.kv, d.encoder_tokens)
+    longest = longest_context(deployment.ranks, caches, deployment.kv, deployment.encoder_tokens)
     return EngineAnswer(
         rank=rank,
         gpu_bytes=gpu,
         accounts=(
-            account("weights", weights, "measured" if "weights" in d.known_bytes else "config"),
-            *d.extras.accounts(rank.stage),
+            account(
+                "weights", weights, "measured" if "weights" in deployment.known_bytes else "config"
+            ),
+            *deployment.extras.accounts(rank.stage),
             *(
-                account(n, o[0], "measured" if n in d.known_bytes else "assumed", (o[1], o[2]))
+                account(
+                    n, o[0], "measured" if n in deployment.known_bytes else "assumed", (o[1], o[2])
+                )
                 for n, o in over.items()
             ),
             account("kv", cache, "engine rule", (low, high)),
@@ -69,7 +90,7 @@ def share_of_memory(d: Deployment) -> EngineAnswer:
         kv_bytes=cache,
         capacity=EngineCapacity(
             block_tokens=BLOCK_TOKENS,
-            kv_tokens=int(most * d.context_tokens) if most is not None else None,
+            kv_tokens=int(most * deployment.context_tokens) if most is not None else None,
             max_concurrency=most,
             low=low / need if need else None,
             high=high / need if need else None,
@@ -77,16 +98,21 @@ def share_of_memory(d: Deployment) -> EngineAnswer:
         ),
         starts=starts,
         reason="" if starts else "weights, overheads and one request need more than its share",
-        warnings=(f"{d.engine}'s own rules are not modelled yet: capacity.engine is an estimate",),
+        warnings=(
+            f"{deployment.engine}'s own rules are not modelled yet: capacity.engine is an estimate",
+        ),
     )
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ShareOfMemory(Engine):
-    """An engine of which only such a share is assumed."""
+    """An engine of which only such a share is assumed; ``free_share``: of what the model leaves free."""
+
+    free_share: float | None = None
 
     def memory(self, deployment: Deployment) -> EngineAnswer:
         """A share of visible memory, less what any engine takes."""
-        return share_of_memory(deployment)
+        return share_of_memory(deployment, self.free_share)
 
 
 _INTEGER = Requirement(
@@ -98,6 +124,7 @@ _INTEGER = Requirement(
 LMDEPLOY = ShareOfMemory(
     name="lmdeploy",
     label="LMDeploy",
+    free_share=FREE_SHARE,
     support=Support(cache={"int8": _INTEGER, "int4": _INTEGER}),
 )
 EXLLAMAV2 = ShareOfMemory(name="exllamav2", label="ExLlamaV2")

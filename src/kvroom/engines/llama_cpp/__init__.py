@@ -4,7 +4,7 @@ Memory is taken once, at the start: so many slots of so many cells. Nothing grow
 to make room; what does not fit a GPU lies in host memory.
 """
 
-from kvroom.engines.llama_cpp.engine import CacheSizes, answer, cache_sizes
+from kvroom.engines.llama_cpp.answer import CacheSizes, answer, cache_sizes
 from kvroom.engines.llama_cpp.setup import prepare
 
 __all__ = ["CacheSizes", "answer", "cache_sizes", "prepare"]

@@ -114,6 +114,27 @@ def _ollama(record: Record, found: re.Match[str]) -> None:
     record.settings["ollama"] = True
 
 
+_SCHEDULED = {
+    "memory.weights.total": "weights_bytes",
+    "memory.required.kv": "kv_bytes",
+    "memory.graph.full": "activation_peak_bytes",
+    "memory.available": "free_before_load_bytes",
+}
+"""What Ollama's scheduler reckoned before it loaded, up to 0.11 by itself."""
+
+
+def _scheduled(record: Record, match: re.Match[str]) -> None:
+    """The scheduler's own estimate: weights, cache and graph together, and the layers that it placed."""
+    said = dict(re.findall(r"([\w.]+)=(?:\"?\[?)([\d.]+ [KMGT]?i?B|\d+)", match["rest"]))
+    record.settings["ollama"] = True
+    record.settings["scheduled"] = {
+        name: size(said[word]) for word, name in _SCHEDULED.items() if word in said
+    }
+    for word, name in (("layers.offload", "offloaded_layers"), ("layers.model", "all_layers")):
+        if said.get(word, "").isdecimal():
+            record.add(name, int(said[word][:9]))
+
+
 SHAPES: tuple[Shape, ...] = (
     shape("build: ", r"build: (?P<engine_version>\d+) \(", opens=True),
     shape("starting ", r"starting .*?(?:server|runner).*?cmd=(?P<rest>.*)", opens=True, read=_command),
@@ -156,6 +177,7 @@ SHAPES: tuple[Shape, ...] = (
     shape(
         "compute capability", r"Device (?P<device>\d+): (?P<gpu>.+?), compute capability", read=_card
     ),
+    shape("memory.required.full", r"(?P<rest>layers\..*memory\.required\.full.*)", read=_scheduled),
     shape("server config", r"msg=\"server config\" env=(?P<rest>.*)", read=_environment),
     shape("(version ", r"Listening on .*\(version (?P<engine_version>[\w.+-]+)\)", read=_listening),
     shape("inference compute", r"msg=\"inference compute\" (?P<rest>.*)", read=_compute),
@@ -190,6 +212,9 @@ def figures(r: Record) -> Figures:
         found["kv_bytes"] = sum(caches.values()) + sum(state.values())
     cards: dict[str, Any] = (r.settings.get(SERVER) or {}).get("cards", {})
     found["total_gpu_bytes"] = min((v for _, v in cards.values() if v), default=None)
+    for name, value in (r.settings.get("scheduled") or {}).items():
+        if found.get(name) is None:
+            found[name] = value
     return {n: v for n, v in found.items() if v is not None}
 
 

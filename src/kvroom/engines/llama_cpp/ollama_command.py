@@ -156,9 +156,9 @@ def of_library(name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         return {"model": name}, warnings
     hub = _HUB.fullmatch(name)
     base, _, tag = (hub[1] if hub else name).partition(":")
-    parts = [p for p in tag.split("-") if p and p != "latest"]
-    weights = next((p.lower() for p in parts if _WEIGHTS.fullmatch(p)), None)
-    sizes = [p for p in parts if not _WEIGHTS.fullmatch(p)]
+    parts = [part for part in tag.split("-") if part and part != "latest"]
+    weights = next((part.lower() for part in parts if _WEIGHTS.fullmatch(part)), None)
+    sizes = [part for part in parts if not _WEIGHTS.fullmatch(part)]
     catalogue_name = (
         re.sub(r"-gguf$", "", base, flags=re.IGNORECASE) if hub else _in_catalogue(base, sizes)
     )
@@ -211,9 +211,9 @@ def library_name(model: str) -> str:
         parts = str(catalogue.entry_of(model)["name"]).split("-")
     except KvroomError:
         return f"hf.co/{model}" if "/" in model else model
-    at = next((i for i, p in enumerate(parts) if i and _SIZE.fullmatch(p)), len(parts))
+    at = next((i for i, part in enumerate(parts) if i and _SIZE.fullmatch(part)), len(parts))
     base = re.sub(r"(?<=[a-z])-(?=[\d.]+(?:-|$))", "", "-".join(parts[:at]), count=1)
-    return ":".join(x for x in (base, "-".join(parts[at:])) if x)
+    return ":".join(part for part in (base, "-".join(parts[at:])) if part)
 
 
 def settings(args: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
@@ -252,7 +252,9 @@ class OllamaCommandLine(CommandLine):
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Settings by their plain names, the context of one request and the slots among them."""
-        args = {k: v for k, v in named(scenario.engine_args).items() if v is not None}
+        args = {
+            name: value for name, value in named(scenario.engine_args).items() if value is not None
+        }
         if not args.keys() & {"num_ctx", "context_length"}:
             args["context_length"] = deployment.context_tokens
         args.setdefault("num_parallel", slots_of(plan))
@@ -272,7 +274,10 @@ class OllamaCommandLine(CommandLine):
         files: dict[str, str] = {}
         after: tuple[tuple[str, ...], ...] = (("ollama", "run", name),)
         if parameters or name.endswith(".gguf"):
-            lines = [f"FROM {name}", *(f"PARAMETER {k} {v}" for k, v in parameters.items())]
+            lines = [
+                f"FROM {name}",
+                *(f"PARAMETER {name} {value}" for name, value in parameters.items()),
+            ]
             files[MODELFILE] = "\n".join(lines) + "\n"
             after = (
                 ("ollama", "create", CREATED, "-f", MODELFILE),

@@ -16,7 +16,7 @@ from kvroom.engines.llama_cpp.cells import is_windowed, layer_cache_bytes, store
 from kvroom.engines.llama_cpp.context import Context
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup
 from kvroom.sharding.deployment import Deployment
-from kvroom.units import longest_fit
+from kvroom.units import ceil_div, longest_fit
 
 HOST = -1
 
@@ -236,7 +236,7 @@ class ReplicaGpus:
         gain = short - self._short(p, self.s.context(slots, least))
         if gain < short:
             return least
-        cut = -(-short * (total - least) // gain)
+        cut = ceil_div(short * (total - least), gain)
         step = 256 * self.s.context(slots, total).streams
         return max(least, (total - cut) // step * step)
 

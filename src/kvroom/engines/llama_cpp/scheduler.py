@@ -74,8 +74,8 @@ class SlotScheduler:
 
     def add_request(self, request: ServedRequest) -> bool:
         """Queue a request; False where its prompt is longer than a slot."""
-        s = self.settings
-        limit = min(s.context_tokens, s.tokens)
+        settings = self.settings
+        limit = min(settings.context_tokens, settings.tokens)
         if request.num_prompt_tokens >= limit:
             request.status = RequestStatus.DROPPED
             return False
@@ -119,19 +119,19 @@ class SlotScheduler:
         return output
 
     def _seat(self, request: ServedRequest, output: SchedulerOutput) -> None:
-        s = self.settings
-        limit = (request.num_tokens - 1) // s.stretch
-        names = request.hashes.first(limit)[:limit] if s.caching else []
+        settings = self.settings
+        limit = (request.num_tokens - 1) // settings.stretch
+        names = request.hashes.first(limit)[:limit] if settings.caching else []
         self._now += 1
         free = [slot for slot in self.slots if slot.request is None]
         common = {id(slot): _common(slot.names, names) for slot in free}
         best = max(free, key=lambda slot: (common[id(slot)], -slot.used))
-        cached = common[id(best)] * s.stretch
+        cached = common[id(best)] * settings.stretch
         if cached < SIMILARITY * request.num_tokens:
             best = min(free, key=lambda slot: slot.used)
-            cached = common[id(best)] * s.stretch
+            cached = common[id(best)] * settings.stretch
         best.request, best.used = request, self._now
-        best.names = best.names[: cached // s.stretch]
+        best.names = best.names[: cached // settings.stretch]
         best.held = cached
         self._of[request] = best
         request.num_computed_tokens = cached

@@ -13,17 +13,15 @@ BATCH_TOKENS = 2048
 
 def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
     """Its slots and their cells."""
-    e, args = (
-        paged_rules(deployment, capacity).setup,
-        {plain_name(key): value for key, value in deployment.args.items()},
-    )
-    size = e.groups[0].block_size
+    setup = paged_rules(deployment, capacity).setup
+    args = {plain_name(key): value for key, value in deployment.args.items()}
+    size = setup.groups[0].block_size
     longest = capacity.max_context_tokens
-    setup = SlotSettings(
-        slots=e.config.max_num_seqs,
-        tokens=(e.num_gpu_blocks - 1) * size,
+    settings = SlotSettings(
+        slots=setup.config.max_num_seqs,
+        tokens=(setup.num_gpu_blocks - 1) * size,
         context_tokens=min(deployment.context_tokens, longest or deployment.context_tokens),
         batch_tokens=number_flag(args, "batch_size") or BATCH_TOKENS,
         stretch=size,
     )
-    return ServingRules(setup=e, own=lambda drafts: SlotScheduler(setup, drafts))
+    return ServingRules(setup=setup, own=lambda drafts: SlotScheduler(settings, drafts))

@@ -42,11 +42,6 @@ class LlamaCppSetup:
     auto_batch: bool = False
     expanded: bool = False
 
-    @property
-    def shared_cells(self) -> bool:
-        """All slots share one row of cells."""
-        return self.unified or not self.rules.streams
-
     def context(self, slots: int, total: int) -> Context:
         """The cells of ``slots`` slots and ``total`` tokens."""
         return context_of(self.rules, slots, total, self.unified)

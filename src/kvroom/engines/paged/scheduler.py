@@ -237,11 +237,14 @@ class Scheduler:
     def _aligned(self, request: ServedRequest, start: int, tokens: int) -> int:
         """``tokens`` from ``start`` on, cut where a recurrent state must be written to be reused."""
         cache = self.cache
-        prefill_end = max(request.num_prompt_tokens, request.num_tokens - 1)
+        prefill_end = request.prefill_end
         if start >= prefill_end:
             return tokens
         size = min(group.block_tokens for group in cache.groups)
         end = start + tokens
+        tail_tokens = cache.hash_tokens if cache.inside_blocks else cache.block_tokens
+        tail = (prefill_end - 1) // tail_tokens * tail_tokens
+        saved = end >= prefill_end and all(g.saves(start, tail, end) for g in cache.aligned)
         if end < prefill_end:
             largest = self.config.max_num_batched_tokens
             threshold = self.config.long_prefill_token_threshold
@@ -250,11 +253,11 @@ class Scheduler:
             whole = end // size * size
             if whole > start or size <= largest:
                 end = whole
-        last = (request.num_tokens - 1) // size * size
+        last = 0 if saved else (request.num_tokens - 1) // size * size
         stops = [last]
-        if start % size:
+        if start % size and not saved:
             stops.append((start // size + 1) * size)
-        if cache.inside_blocks:
+        if cache.inside_blocks and not saved:
             tail = (request.num_prompt_tokens - 1) // cache.hash_tokens * cache.hash_tokens
             if last < tail < request.num_prompt_tokens:
                 stops.append(tail)

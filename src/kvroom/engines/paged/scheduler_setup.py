@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.paged.scheduler_config import SchedulerConfig
+from kvroom.errors import KvroomError
 from kvroom.kvcache.groups import (
     ChunkedLocalGroup,
     FullAttentionGroup,
@@ -23,11 +24,16 @@ GROUP_KEYS = {"full": None, "sliding_window": "window", "chunked_local": "chunk"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GroupSpec:
-    """A layer group: its kind, its block size and, where it has one, its window or chunk."""
+    """A layer group: its kind, its block size and, where it has one, its window or chunk.
+
+    ``prefill_checkpoint``: of recurrent layers whose kernels save a state within a step, what it is a
+    multiple of in tokens (0: they do not).
+    """
 
     type: str
     block_size: int
     reach: int = 0
+    prefill_checkpoint: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +72,22 @@ def _kv_cache_group(index: int, group: GroupSpec, caching: bool) -> KVCacheGroup
         case "chunked_local":
             return ChunkedLocalGroup(index, group.block_size, group.reach)
         case "mamba":
-            return (AlignedMambaGroup if caching else MambaGroup)(index, group.block_size)
+            if not caching:
+                return MambaGroup(index, group.block_size)
+            return AlignedMambaGroup(index, group.block_size, group.prefill_checkpoint)
         case _:
             return FullAttentionGroup(index, group.block_size)
+
+
+def check_retention(setup: SchedulerSetup, field: str) -> None:
+    """Refuse a retention interval as vLLM does at its start; KvroomError names ``field``."""
+    interval = setup.prefix_cache_retention_interval
+    if not interval:
+        return
+    if not {group.type for group in setup.groups} & {"sliding_window", "mamba"}:
+        fix = "Leave it out: it is about sliding_window and mamba groups."
+        raise KvroomError(field, interval, "has no group to act on", fix)
+    block_tokens = setup.scheduler().cache.block_tokens
+    if interval % block_tokens:
+        fix = f"Write a multiple of {block_tokens}, the groups' common block size."
+        raise KvroomError(field, interval, "does not end at whole blocks", fix)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.command_line import QUANTIZATIONS, CommandLine
-from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS
+from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 
@@ -51,6 +51,10 @@ COMMAND = SglangCommandLine(
     known=KNOWN_FLAGS,
     model_flag="model_path",
     model_flags=("model_path", "model"),
+    longer_variable="SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
+    variables=frozenset(VARIABLES),
+    variable_prefixes=("SGLANG_", "LMCACHE_"),
+    harmless=frozenset(("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "SGLANG_USE_MODELSCOPE")),
     dtypes={"fp8": "fp8_e4m3", "bf16": "bf16"},
     at_load=("fp8",),
     quantizations=QUANTIZATIONS,

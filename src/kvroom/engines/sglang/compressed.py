@@ -25,7 +25,8 @@ DRAFT_RINGS = {4: 16, 128: 256}
 def window_of(args: SglangArgs) -> int:
     """The window of the layers that have one."""
     return max(
-        (k.window for k, _ in args.d.model.stores if isinstance(k, SlidingWindow)), default=0
+        (kind.window for kind, _ in args.d.model.stores if isinstance(kind, SlidingWindow)),
+        default=0,
     )
 
 
@@ -51,7 +52,8 @@ def _full_token_bytes(args: SglangArgs, ratio: float) -> float:
     layers = args.d.model.num_layers
     few, many = _layers(args, 4), _layers(args, 128)
     index = next(
-        (k.entry_bytes(args.kv) for k, _ in args.d.model.stores if isinstance(k, Indexer)), 0
+        (kind.entry_bytes(args.kv) for kind, _ in args.d.model.stores if isinstance(kind, Indexer)),
+        0,
     )
     ring_page = args.page if args.rules.compressed_ring_page else window_of(args)
     ring = _rings(args)[4] / ring_page * _ring_row(args, 4)
@@ -74,11 +76,13 @@ def _slot(args: SglangArgs, entries: int) -> float:
 
 
 def _width(args: SglangArgs) -> int:
-    return next((k.dim for k, _ in args.d.model.stores if isinstance(k, Compressed)), 512)
+    return next((kind.dim for kind, _ in args.d.model.stores if isinstance(kind, Compressed)), 512)
 
 
 def _layers(args: SglangArgs, ratio: int) -> int:
-    return sum(n for k, n in args.d.model.stores if isinstance(k, Compressed) and k.ratio == ratio)
+    return sum(
+        n for kind, n in args.d.model.stores if isinstance(kind, Compressed) and kind.ratio == ratio
+    )
 
 
 def _rings(args: SglangArgs) -> dict[int, int]:
@@ -90,7 +94,7 @@ def _ring_row(args: SglangArgs, ratio: int) -> int:
     those of the index keys."""
     if ratio == 128:
         return 2 * _width(args) * STATE_BYTES
-    index = next((k.dim for k, _ in args.d.model.stores if isinstance(k, Indexer)), 0)
+    index = next((kind.dim for kind, _ in args.d.model.stores if isinstance(kind, Indexer)), 0)
     return 4 * (_width(args) + index) * STATE_BYTES
 
 

@@ -1,251 +1,101 @@
-"""SGLang's answer: from its flags and its release's rules to pools, printed tokens and a verdict."""
+"""SGLang: all that it is, behind one Engine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 
-from kvroom.answer.plan import Account, EngineCapacity
-from kvroom.engines.base import EngineAnswer, account
+from kvroom.answer.plan import EngineCapacity
+from kvroom.engines.adapters import Adapters
+from kvroom.engines.base import Engine, EngineAnswer, Era
+from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import nearest_release, shown
-from kvroom.engines.sglang.pools import (
-    SglangPools,
-    StageLayers,
-    pools_of,
-    stage_layers,
-    stage_sizes,
-)
-from kvroom.engines.sglang.resolved_args import SglangArgs, settings_of
-from kvroom.engines.sglang.share import StaticShare, image_reserve_mib, static_share
-from kvroom.engines.sglang.state import PoolRefused
+from kvroom.engines.serving_rules import ServingRules
+from kvroom.engines.sglang.adapters import adapters_of
+from kvroom.engines.sglang.answer import answer
+from kvroom.engines.sglang.command import COMMAND
+from kvroom.engines.sglang.drafting import SglangDraftFlags
+from kvroom.engines.sglang.flags import attention_groups
+from kvroom.engines.sglang.log import LOG
+from kvroom.engines.sglang.metrics import METRICS
+from kvroom.engines.sglang.models import taken
+from kvroom.engines.sglang.resolved_args import settings_of
+from kvroom.engines.sglang.serving import serving_rules
+from kvroom.engines.sglang.share import static_share
+from kvroom.engines.sglang.start_rules import START_RULES
+from kvroom.engines.sglang.support import SUPPORT
 from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
+from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
-from kvroom.sharding.layout import Rank, uneven_heads
-from kvroom.units import GIB, KIB, MIB, show_gib
-
-CONTEXT_BYTES = (600 * MIB, 300 * MIB, 1200 * MIB)
-"""What the driver's context takes before SGLang looks at free memory: estimate, least, most."""
-LINKS_BYTES = (700 * MIB, 200 * MIB, 1800 * MIB)
-"""What NCCL takes besides where a replica has several GPUs."""
-LEAST_SHARE = 4
-"""SGLang's own guess at activations and graphs is at most so many times what they come to."""
-LOAD_SLACK = (1.0, 1.0, 1.03)
-"""Weights as loaded over weights as stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Free:
-    """One rank's memory as SGLang measures it before it loads, and the weights that it then holds.
+class Sglang(Engine):
+    """SGLang from 0.4.10 to the newest release that is modelled."""
 
-    ``beside`` are adapters and a draft model.
-    """
+    def as_served(self, model: ModelSpec) -> ModelSpec:
+        """The model as its own classes take it."""
+        return taken(model)
 
-    before: int
-    weights: int
-    beside: int
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """Pools, printed tokens and a verdict, by the release's rules."""
+        return answer(deployment)
 
-    @property
-    def loaded(self) -> int:
-        """All that is there after loading."""
-        return self.weights + self.beside
+    def attention_groups(self, args: Mapping[str, Any], tp: int) -> int:
+        """Those of data-parallel attention."""
+        return attention_groups(args, tp)
 
-    @property
-    def after_gib(self) -> float:
-        """GiB free after loading."""
-        return (self.before - self.loaded) / GIB
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Its own scheduler, a radix tree below it."""
+        return serving_rules(deployment, capacity)
+
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The static share, as it follows from the card and the flags."""
+        release, _ = nearest_release(self.label, deployment.version, OLDEST, NEWEST)
+        share = static_share(settings_of(deployment, rules_of(release)))
+        return self.limits.share, share.fraction
+
+    def adapters(
+        self, version: str | None, args: Mapping[str, Any], model: ModelSpec
+    ) -> Adapters | None:
+        """The adapters that the flags make room for."""
+        return adapters_of(args)
 
 
-def answer(d: Deployment) -> EngineAnswer:
-    """What SGLang of the asked release makes of the deployment."""
-    release, note = nearest_release("SGLang", d.version, OLDEST, NEWEST)
-    s = settings_of(d, rules_of(release))
-    sizes = stage_sizes(s)
-    ranks = d.weights.ranks(d.layout, sizes, s.attention_tp)
-    stages = stage_layers(s, sizes)
-    share = static_share(s)
-    gpu = d.known_bytes.get("visible", d.device.engine_bytes)
-    warnings = ((note,) if note else ()) + _notes(s)
-    heaviest = max(ranks, key=lambda r: (d.loaded_bytes(r), -r.stage))
-    frees = [_free(d, heaviest, gpu, which) for which in (0, 1, 2)]
-    uneven = uneven_heads(d.model, s.attention_tp)
-    try:
-        if uneven:
-            raise PoolRefused(uneven)
-        pools = pools_of(s, stages, _rest_gib(s, share, frees[0]))
-    except PoolRefused as refusal:
-        return EngineAnswer(
-            rank=heaviest,
-            gpu_bytes=gpu,
-            accounts=_accounts(d, share, frees, [0, 0, 0], heaviest),
-            kv_bytes=0,
-            capacity=None,
-            starts=False,
-            reason=f"SGLang {shown(s.rules.release)}: {refusal}"
-            + ("" if uneven else _static_part(share, frees[0])),
-            pools=s.flags.attention_dp,
-            warnings=warnings,
+SGLANG = Sglang(
+    name="sglang",
+    label="SGLang",
+    newest=shown(NEWEST),
+    support=SUPPORT,
+    limits=LimitFlags(
+        batch_tokens="chunked_prefill_size",
+        share="mem_fraction_static",
+        sequences="max_running_requests",
+        share_values=(0.92,),
+    ),
+    draft_flags=SglangDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tp-size",
+        "activations": "--chunked-prefill-size",
+        "runtime": "",
+        "graphs": "--cuda-graph-max-bs, --disable-cuda-graph",
+        "kv": "--mem-fraction-static, --max-total-tokens",
+    },
+    start_rules=START_RULES,
+    known_adapters=True,
+    takes_overrides=True,
+    eras=(Era((0, 4), "old", "the scheduler did not overlap with the card"),),
+    tuning_flags=dict.fromkeys(
+        (
+            "stream_interval",
+            "disable_radix_cache",
+            "num_continuous_decode_steps",
+            "chunked_prefill_size",
+            "max_prefill_tokens",
         )
-    too_little, more = _outside(s, share, frees[0], pools.cache_bytes)
-    best, worst = (_pools_or_none(s, stages, share, f) for f in frees[1:])
-    ends = [p.cache_bytes if p else 0 for p in (pools, worst, best)]
-    tokens = d.context_tokens
-    rooms = pools.rooms(tokens)
-    return EngineAnswer(
-        rank=ranks[pools.stage],
-        gpu_bytes=gpu,
-        accounts=_accounts(d, share, frees, ends, heaviest),
-        kv_bytes=pools.cache_bytes,
-        capacity=EngineCapacity(
-            num_blocks=pools.tokens // pools.page,
-            block_tokens=pools.page,
-            kv_tokens=pools.tokens,
-            max_concurrency=pools.concurrency(tokens),
-            max_context_tokens=pools.longest(),
-            low=worst.concurrency(tokens) if worst else 0.0,
-            high=best.concurrency(tokens) if best else pools.concurrency(tokens),
-            window_tokens=pools.window_tokens,
-            state_slots=pools.slots,
-            max_running_requests=pools.requests,
-        ),
-        starts=not too_little,
-        reason=too_little and f"SGLang {shown(s.rules.release)}: {too_little}",
-        pools=s.flags.attention_dp,
-        limit=pools.limit(tokens),
-        binding="state" if rooms.get("state") == min(rooms.values()) else "",
-        warnings=warnings + more,
-    )
-
-
-def _outside(
-    s: SglangArgs, share: StaticShare, free: Free, cache: int
-) -> tuple[str, tuple[str, ...]]:
-    """(why it fails at the start, warnings) where the static part leaves too little beside it.
-
-    Nothing is measured before the pools are laid out: what comes after them, the capture of CUDA graphs
-    and then prefill, runs out of memory. It is a refusal where not even the graphs have room, a warning
-    where all is less than the low end of its band.
-    """
-    known = s.d.known_bytes
-    left = free.before - free.loaded - cache
-    guessed = share.graphs if s.flags.decode_graphs else 0
-    graphs = known.get("graphs", guessed)
-    activations = known.get("activations", share.activations)
-    flags = "--mem-fraction-static, --chunked-prefill-size or --cuda-graph-max-bs"
-    asked = (
-        f"mem_fraction_static {share.fraction:.3f} leaves {show_gib(max(0, left))} beside the pools"
-    )
-    if left < graphs:
-        return f"{asked}, and CUDA graphs alone take about {show_gib(graphs)} (lower {flags})", ()
-    least = sum(
-        known.get(name, size // LEAST_SHARE)
-        for name, size in (("activations", share.activations), ("graphs", guessed))
-    )
-    if left >= least:
-        return "", ()
-    return "", (
-        f"{asked}, and prefill may take {show_gib(activations)} and CUDA graphs {show_gib(graphs)}: "
-        f"out of memory at graph capture or in the first long prompt (lower {flags})",
-    )
-
-
-def chunk_tokens(d: Deployment) -> int:
-    """Prompt tokens that one batch computes at most."""
-    release, _ = nearest_release("SGLang", d.version, OLDEST, NEWEST)
-    chunk = settings_of(d, rules_of(release)).chunk_each
-    return chunk if chunk > 0 else 2**30
-
-
-def _pools_or_none(
-    s: SglangArgs, stages: list[StageLayers], share: StaticShare, free: Free
-) -> SglangPools | None:
-    try:
-        return pools_of(s, stages, _rest_gib(s, share, free))
-    except PoolRefused:
-        return None
-
-
-def _free(d: Deployment, rank: Rank, gpu: int, which: int) -> Free:
-    """Free memory and weights: as estimated (0), at best (1), at worst (2); known bytes as they are."""
-    links = LINKS_BYTES[which] if d.layout.tp * d.layout.pp > 1 else 0
-    taken = d.known_bytes.get("runtime", CONTEXT_BYTES[which] + links)
-    return Free(
-        before=d.known_bytes.get("free_before_load", max(0, gpu - taken)),
-        weights=d.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),
-        beside=sum(_at(a, which) for a in d.extras.accounts(rank.stage)),
-    )
-
-
-def _at(a: Account, which: int) -> int:
-    """An account as estimated (0), at best (1), at worst (2)."""
-    return (a.bytes, a.low_bytes, a.high_bytes)[which]
-
-
-def _rest_gib(s: SglangArgs, share: StaticShare, free: Free) -> float:
-    """GiB for cache: what is free after loading less what stays outside the static part."""
-    kept = free.before / GIB * (1 - share.fraction)
-    reserve = image_reserve_mib(s) / KIB
-    return free.after_gib - kept - reserve if reserve else free.after_gib - kept
-
-
-def _accounts(
-    d: Deployment, share: StaticShare, frees: list[Free], cache: list[int], rank: Rank
-) -> tuple[Account, ...]:
-    """One GPU's memory; what activations and graphs get is what the static part leaves."""
-    free, best, worst = frees
-    known = d.known_bytes
-    gpu = known.get("visible", d.device.engine_bytes)
-    kept = round(free.before * (1 - share.fraction))
-    kept = max(0, min(kept, free.before - free.loaded - cache[0]))
-    activations = known.get("activations", min(share.activations, kept))
-    graphs = known.get("graphs", min(share.graphs, max(0, kept - activations)))
-    runtime = max(0, gpu - free.before)
-    spent = free.loaded + activations + graphs + runtime + cache[0]
-    source = "measured" if {"free_before_load", "runtime"} & set(known) else "assumed"
-    band = (max(0, gpu - best.before), max(0, gpu - worst.before))
-    return (
-        account(
-            "weights",
-            free.weights,
-            "measured" if "weights" in known else "config",
-            (best.weights, worst.weights),
-        ),
-        *d.extras.accounts(rank.stage),
-        _fitted(d, "activations", activations, kept),
-        account("runtime", runtime, source, band),
-        _fitted(d, "graphs", graphs, kept),
-        account("kv", cache[0], "engine rule", (min(cache), max(cache))),
-        account("unused", gpu - spent, "engine rule"),
-    )
-
-
-def _fitted(d: Deployment, name: str, size: int, kept: int) -> Account:
-    """An account of the ``kept`` part: as measured, else SGLang's own guess, which it may fill."""
-    if name in d.known_bytes:
-        return account(name, size, "measured")
-    return account(name, size, "engine rule", (min(size, kept) // LEAST_SHARE, max(size, kept)))
-
-
-def _static_part(share: StaticShare, free: Free) -> str:
-    """What the refusal of a pool came from."""
-    static = free.before * share.fraction
-    return (
-        f" (mem_fraction_static {share.fraction:.3f} of {show_gib(free.before)} free is "
-        f"{show_gib(round(static))}, the weights take {show_gib(free.weights)})"
-    )
-
-
-def _notes(s: SglangArgs) -> tuple[str, ...]:
-    """Where the release's own rule changes the answer, or the model lies outside what it knows."""
-    release = shown(s.rules.release)
-    made: list[str] = []
-    near = any(k.window_tokens is not None for k, _ in s.d.model.stores)
-    if near and not s.windows and not s.traits.compressed:
-        made.append(f"SGLang {release} keeps this model's windows at full length")
-    if s.traits.state and not s.rules.state_pool:
-        made.append(f"SGLang {release} has no pool of recurrent state: none is counted")
-    if s.traits.compressed and s.rules.compressed == "none":
-        made.append(f"SGLang {release} does not know compressed attention (0.5.12 does)")
-    if s.draft is not None and s.draft.own_checkpoint and s.rules.draft_charged:
-        made.append(
-            f"the draft model's cache is taken as {s.draft.layers} of the model's own layers"
-        )
-    return tuple(made)
+    ),
+    intake_flag="scheduler_recv_interval",
+)

@@ -111,6 +111,17 @@ def _attention_dp(given: Mapping[str, Any], layout: Layout) -> int:
     return inner
 
 
+def attention_groups(args: Mapping[str, Any], tp: int) -> int:
+    """Data-parallel attention groups that the flags ask for; 1 where they cannot be."""
+    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
+    names = ["attn_dp_size", "attention_data_parallel_size"]
+    if read.switch("engine_args.enable_dp_attention", given.get("enable_dp_attention", False)):
+        names += ["dp_size", "data_parallel_size"]
+    counts = [read.number(f"engine_args.{n}", given[n], 1, 100_000) for n in names if n in given]
+    groups = max(counts, default=1)
+    return groups if tp % groups == 0 else 1
+
+
 def _graphs(given: Mapping[str, Any]) -> dict[str, Any]:
     """Which CUDA graphs are captured, by any of the names that SGLang has had for it."""
     found: dict[str, Any] = {}
@@ -274,5 +285,13 @@ _DERIVED = (
 """Known names that no reader of one field takes."""
 MEMORY_FLAGS = frozenset((*READERS, *_DERIVED)) - frozenset(_DEGREES)
 """The flags that bear on memory here."""
-KNOWN_FLAGS = MEMORY_FLAGS | NAMES.others | frozenset(_DEGREES)
+VARIABLES = (
+    "sglang_pp_layer_partition",
+    "lmcache_local_cpu",
+    "lmcache_max_local_cpu_size",
+    "lmcache_local_disk",
+    "lmcache_max_local_disk_size",
+)
+"""Environment variables that bear on the answer."""
+KNOWN_FLAGS = MEMORY_FLAGS | NAMES.others | frozenset((*_DEGREES, *VARIABLES))
 """Every flag that a Scenario may carry."""

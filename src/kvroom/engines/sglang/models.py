@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from kvroom.engines.sglang.flags import SglangFlags
 from kvroom.engines.sglang.versions import GPT_OSS, LLAMA4, SglangRules
-from kvroom.memo import Kept
+from kvroom.memo import Memo
 from kvroom.models.kinds import (
     FullAttention,
     HeadedAttention,
@@ -153,17 +153,19 @@ class Traits:
 
 ATTENTION_ONLY = frozenset({"jamba"})
 """Hybrids that are no model of SGLang: it would count each of their layers as attention."""
-_TAKEN: Kept[ModelSpec] = Kept(16)
+_TAKEN: Memo[ModelSpec] = Memo(16)
 
 
 def taken(model: ModelSpec) -> ModelSpec:
     """The model as SGLang would size it, with a warning where that is not what it is."""
-    kinds = [k for k, _ in model.stores if isinstance(k, FullAttention)]
+    kinds = [kind for kind, _ in model.stores if isinstance(kind, FullAttention)]
     if model.model_type not in ATTENTION_ONLY or not kinds:
         return model
 
     def make() -> ModelSpec:
-        runs = tuple(replace(r, layer=replace(r.layer, stores=(kinds[0],))) for r in model.layers)
+        runs = tuple(
+            replace(run, layer=replace(run.layer, stores=(kinds[0],))) for run in model.layers
+        )
         said = (
             f"{model.model_type} is no model of SGLang, which has no state for it: sized as "
             f"{model.num_layers} layers of plain attention"
@@ -177,10 +179,10 @@ def traits_of(model: ModelSpec, rules: SglangRules, flags: SglangFlags) -> Trait
     """The Traits of ``model``."""
     architecture = model.architecture or ARCHITECTURES.get(model.model_type, "")
     architecture = RENAMED.get(architecture, architecture)
-    kinds = [k for k, _ in model.stores]
-    names = {k.kind for k in kinds}
+    kinds = [kind for kind, _ in model.stores]
+    names = {kind.kind for kind in kinds}
     latent = "latent" in names
-    headed = [attention_of(k) for k in kinds]
+    headed = [attention_of(kind) for kind in kinds]
     near = bool(names & {"window", "chunked"})
     listed = architecture in rules.window_archs
     if architecture == LLAMA4 and rules.llama4_ratio:
@@ -191,10 +193,10 @@ def traits_of(model: ModelSpec, rules: SglangRules, flags: SglangFlags) -> Trait
         sparse=latent and "indexer" in names,
         compressed="compressed" in names,
         state=bool(names & {"state", "conv"}),
-        kda=any(isinstance(k, RecurrentState) and k.form == "kda" for k in kinds),
+        kda=any(isinstance(kind, RecurrentState) and kind.form == "kda" for kind in kinds),
         windows=near and listed and flags.windows,
         multimodal=_multimodal(model, architecture, flags),
-        asymmetric=any(k is not None and k.k_dim != k.v_dim for k in headed),
+        asymmetric=any(kind is not None and kind.k_dim != kind.v_dim for kind in headed),
         vision=_vision(model),
     )
 

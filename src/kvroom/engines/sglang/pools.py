@@ -95,23 +95,25 @@ class StageLayers:
     entries: Entries
 
 
-def stage_layers(s: SglangArgs, sizes: Sequence[int]) -> list[StageLayers]:
+def stage_layers(args: SglangArgs, sizes: Sequence[int]) -> list[StageLayers]:
     """The model's layers dealt out to stages of ``sizes``."""
-    layers = list(s.d.model.each_layer())
+    layers = list(args.d.model.each_layer())
     made: list[StageLayers] = []
     start = 0
     for size in sizes:
         held = tuple(layers[start : start + size])
-        made.append(StageLayers(held, entries_of(s, held)))
+        made.append(StageLayers(held, entries_of(args, held)))
         start += size
     return made
 
 
-def stage_sizes(s: SglangArgs) -> tuple[int, ...]:
+def stage_sizes(args: SglangArgs) -> tuple[int, ...]:
     """Layers of each pipeline stage: the last ones have one more, before 0.5.6 the last all the rest."""
-    base, odd = divmod(s.d.model.num_layers, s.d.layout.pp)
-    sizes = [base] * s.d.layout.pp
-    if s.rules.spread_odd_layers:
+    if args.d.layout.stage_layers:
+        return args.d.layout.stage_layers
+    base, odd = divmod(args.d.model.num_layers, args.d.layout.pp)
+    sizes = [base] * args.d.layout.pp
+    if args.rules.spread_odd_layers:
         for i in range(odd):
             sizes[-1 - i] += 1
     else:
@@ -119,29 +121,34 @@ def stage_sizes(s: SglangArgs) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def pools_of(s: SglangArgs, stages: Sequence[StageLayers], rest_gib: float) -> SglangPools:
+def pools_of(args: SglangArgs, stages: Sequence[StageLayers], rest_gib: float) -> SglangPools:
     """The pools in ``rest_gib`` of each rank; PoolRefused where SGLang would not start."""
     slots: int | None = None
-    per_slot = slot_bytes(s, [x.layers for x in stages])
+    per_slot = slot_bytes(args, [x.layers for x in stages])
     if per_slot:
-        rest_gib, slots = state_pool(s, per_slot, rest_gib)
-    early = s.rules.requests == "profiled"
+        rest_gib, slots = state_pool(args, per_slot, rest_gib)
+    early = args.rules.requests == "profiled"
     if rest_gib <= 0 and not early:
         raise PoolRefused("the static part holds no more than the weights")
     budget = int(rest_gib * (1 << 30))
     if early:
-        return _profiled(s, stages, budget, slots, per_slot)
+        return _profiled(args, stages, budget, slots, per_slot)
     stage, reach = 0, max((x.entries.window_tokens for x in stages), default=0)
     window: int | None
-    if s.traits.compressed and s.rules.compressed != "none":
-        tokens, window, taken = compressed.sizes(s, budget)
-        reach = compressed.window_of(s)
+    if args.traits.compressed and args.rules.compressed != "none":
+        tokens, window, taken = compressed.sizes(args, budget)
+        reach = compressed.window_of(args)
     else:
-        stage, tokens, window = _smallest(s, stages, budget)
+        stage, tokens, window = _smallest(args, stages, budget)
         taken = _taken(stages[stage].entries, tokens, window, slots, per_slot)
     if tokens <= 0:
         raise PoolRefused("not one page of cache fits the static part")
-    if window is not None and s.rules.window_check and reach + s.page >= window and not _capped(s):
+    if (
+        window is not None
+        and args.rules.window_check
+        and reach + args.page >= window
+        and not _capped(args)
+    ):
         raise PoolRefused(
             f"the window pool of {window:,} tokens cannot admit a request with a window of {reach:,}"
         )
@@ -150,32 +157,34 @@ def pools_of(s: SglangArgs, stages: Sequence[StageLayers], rest_gib: float) -> S
         window_tokens=window,
         window_reach=reach,
         slots=slots,
-        slots_each=s.state_slots_each,
-        page=s.page,
-        requests=_requests(s, tokens, slots),
+        slots_each=args.state_slots_each,
+        page=args.page,
+        requests=_requests(args, tokens, slots),
         stage=stage,
         cache_bytes=taken,
-        encoder_tokens=_encoder_tokens(s),
+        encoder_tokens=_encoder_tokens(args),
     )
 
 
 def _smallest(
-    s: SglangArgs, stages: Sequence[StageLayers], budget: int
+    args: SglangArgs, stages: Sequence[StageLayers], budget: int
 ) -> tuple[int, int, int | None]:
     """(stage, tokens, window tokens) of the stage whose pools hold least, the user's limit applied."""
-    found = [_capacity(s, x.entries, budget) for x in stages]
+    found = [_capacity(args, x.entries, budget) for x in stages]
     stage = min(range(len(found)), key=lambda i: (found[i][0], i))
     tokens, window = found[stage]
-    limit = s.flags.max_tokens
+    limit = args.flags.max_tokens
     if limit is not None and limit < tokens:
-        tokens = limit // s.page * s.page
-        window = _window_of(s, stages[stage].entries, tokens)
+        tokens = limit // args.page * args.page
+        window = _window_of(args, stages[stage].entries, tokens)
     return stage, tokens, window
 
 
-def _encoder_tokens(s: SglangArgs) -> int:
+def _encoder_tokens(args: SglangArgs) -> int:
     return (
-        s.d.encoder_tokens if any(isinstance(k, CrossAttention) for k, _ in s.d.model.stores) else 0
+        args.d.encoder_tokens
+        if any(isinstance(k, CrossAttention) for k, _ in args.d.model.stores)
+        else 0
     )
 
 
@@ -184,139 +193,143 @@ def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_s
     return tokens * (e.full + e.drafts) + (window or 0) * (e.window + e.window_drafts) + state
 
 
-def _requests(s: SglangArgs, tokens: int, slots: int | None) -> int:
+def _requests(args: SglangArgs, tokens: int, slots: int | None) -> int:
     """max_running_requests of one data-parallel attention group; PoolRefused where state serves none."""
-    estimated = max(min(int(tokens / s.d.context_tokens * 512), MOST_REQUESTS), 2048)
-    asked = s.requests_each
+    estimated = max(min(int(tokens / args.d.context_tokens * 512), MOST_REQUESTS), 2048)
+    asked = args.requests_each
     if asked is None:
         most = min(estimated, tokens // 2)
-    elif s.rules.requests == "at most estimated":
+    elif args.rules.requests == "at most estimated":
         most = min(asked, estimated)
     else:
         most = min(max(1, asked), tokens // 2)
     if slots is None:
         return most
-    if slots < s.state_slots_each:
+    if slots < args.state_slots_each:
         raise PoolRefused(
-            f"{slots:,} slots of state do not serve one request, which takes {s.state_slots_each}"
+            f"{slots:,} slots of state do not serve one request, which takes {args.state_slots_each}"
         )
-    return min(most, slots // s.state_slots_each)
+    return min(most, slots // args.state_slots_each)
 
 
-def _capacity(s: SglangArgs, e: Entries, budget: int) -> tuple[int, int | None]:
+def _capacity(args: SglangArgs, e: Entries, budget: int) -> tuple[int, int | None]:
     """Tokens of one stage's pools in ``budget`` bytes: (full, window)."""
-    page = s.page
+    page = args.page
     if not e.window_layers:
-        return _tokens(s, budget, e.full + e.drafts) // page * page, None
-    if s.rules.window_split != "bytes":
-        return _split(s, e, budget // (e.full + e.window) // page * page)
-    if _capped(s):
-        window = _window_cap(s, e)
+        return _tokens(args, budget, e.full + e.drafts) // page * page, None
+    if args.rules.window_split != "bytes":
+        return _split(args, e, budget // (e.full + e.window) // page * page)
+    if _capped(args):
+        window = _window_cap(args, e)
         left = budget - window * (e.window + e.window_drafts)
         return int(left // (e.full + e.drafts)) // page * page, window
     if not e.full_layers:
         tokens = budget // (e.window + e.window_drafts) // page * page
         return tokens, tokens
-    both = e.full + e.drafts + _ratio(s) * (e.window + e.window_drafts)
+    both = e.full + e.drafts + _ratio(args) * (e.window + e.window_drafts)
     tokens = int(budget // both) // page * page
-    return tokens, _window_of(s, e, tokens)
+    return tokens, _window_of(args, e, tokens)
 
 
-def _tokens(s: SglangArgs, budget: int, cell: int) -> int:
+def _tokens(args: SglangArgs, budget: int, cell: int) -> int:
     """Tokens of ``cell`` bytes in ``budget``; a model without attention has them for every request."""
     if cell:
         return budget // cell
-    if any(not k.recurrent for k, _ in s.d.model.stores):
+    if any(not k.recurrent for k, _ in args.d.model.stores):
         return UNBOUND
-    return s.flags.max_tokens or MOST_REQUESTS * s.d.context_tokens
+    return args.flags.max_tokens or MOST_REQUESTS * args.d.context_tokens
 
 
-def _ratio(s: SglangArgs) -> float:
-    return WINDOW_RATIO if s.flags.window_ratio is None else s.flags.window_ratio
+def _ratio(args: SglangArgs) -> float:
+    return WINDOW_RATIO if args.flags.window_ratio is None else args.flags.window_ratio
 
 
-def _window_of(s: SglangArgs, e: Entries, tokens: int) -> int | None:
+def _window_of(args: SglangArgs, e: Entries, tokens: int) -> int | None:
     """Window tokens beside ``tokens`` of the full pool."""
     if not e.window_layers:
         return None
-    if _capped(s):
-        return min(_window_cap(s, e), tokens)
-    return int(tokens * _ratio(s)) // s.page * s.page
+    if _capped(args):
+        return min(_window_cap(args, e), tokens)
+    return int(tokens * _ratio(args)) // args.page * args.page
 
 
-def _capped(s: SglangArgs) -> bool:
+def _capped(args: SglangArgs) -> bool:
     """Whether the window pool is sized for the requests asked for, whose old tokens nobody reuses."""
     return (
-        s.rules.window_cap
-        and not s.flags.radix
-        and s.requests is not None
-        and s.chunk_each > 0
-        and not s.traits.compressed
+        args.rules.window_cap
+        and not args.flags.radix
+        and args.requests is not None
+        and args.chunk_each > 0
+        and not args.traits.compressed
     )
 
 
-def _window_cap(s: SglangArgs, e: Entries) -> int:
+def _window_cap(args: SglangArgs, e: Entries) -> int:
     """The most window tokens alive with that many requests: each keeps its window, what eviction lags
     behind and its next page; and the prefill chunks in flight."""
-    draft, page = s.draft, s.page
+    draft, page = args.draft, args.page
     trailing = e.window_tokens + EVICTION_TOKENS * (draft.tokens if draft else 1) + page
     coming = page
     if draft is not None:
         drafted = max(draft.steps * draft.topk, draft.tokens)
-        coming = (2 if s.overlap else 1) * ceil_div(drafted, page) * page
-    chunks = 2 if s.overlap else 1
-    most = (trailing + coming) * max(1, s.requests_each or 1) + chunks * s.chunk_each + page
+        coming = (2 if args.overlap else 1) * ceil_div(drafted, page) * page
+    chunks = 2 if args.overlap else 1
+    most = (trailing + coming) * max(1, args.requests_each or 1) + chunks * args.chunk_each + page
     return ceil_div(most, page) * page
 
 
-def _split(s: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
+def _split(args: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
     """The pools up to 0.5.10: tokens counted for all layers alike, then dealt out."""
-    if s.rules.llama4_ratio and s.flags.llama4_ratio and s.traits.architecture.startswith("Llama4"):
-        return _llama4_split(s, e, tokens)
-    ratio = _ratio(s)
+    if (
+        args.rules.llama4_ratio
+        and args.flags.llama4_ratio
+        and args.traits.architecture.startswith("Llama4")
+    ):
+        return _llama4_split(args, e, tokens)
+    ratio = _ratio(args)
     far, near = e.full, e.window
-    if s.rules.window_split == "layers":
+    if args.rules.window_split == "layers":
         far, near = e.full_layers, e.window_layers
     full = int(tokens * (far + near) / (far + ratio * near))
     window = int(full * ratio)
-    return full // s.page * s.page, window // s.page * s.page
+    return full // args.page * args.page, window // args.page * args.page
 
 
-def _llama4_split(s: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
+def _llama4_split(args: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
     """Llama-4's pools by ``hybrid_kvcache_ratio``: between equal (0) and chunk over context (1)."""
-    asked = s.flags.llama4_ratio or 0.0
-    share = (1 - asked) + asked * e.window_tokens / s.d.context_tokens
+    asked = args.flags.llama4_ratio or 0.0
+    share = (1 - asked) + asked * e.window_tokens / args.d.context_tokens
     window = int(4 * tokens * share // (3 * share + 1))
     full = int(4 * tokens - 12 * tokens * share // (3 * share + 1))
-    return full // s.page * s.page, window // s.page * s.page
+    return full // args.page * args.page, window // args.page * args.page
 
 
 def _profiled(
-    s: SglangArgs, stages: Sequence[StageLayers], budget: int, slots: int | None, per_slot: int
+    args: SglangArgs, stages: Sequence[StageLayers], budget: int, slots: int | None, per_slot: int
 ) -> SglangPools:
     """Up to 0.5.9: requests follow the tokens first profiled, before limits and pages."""
     cells = [x.entries.full + x.entries.window for x in stages]
-    found = [_tokens(s, budget, c) for c in cells]
+    found = [_tokens(args, budget, c) for c in cells]
     stage = min(range(len(found)), key=lambda i: (found[i], i))
     tokens = found[stage]
-    asked = s.requests
+    asked = args.requests
     size = asked
     if size is None:
-        size = min(max(int(tokens / s.d.context_tokens * 512), 2048), MOST_REQUESTS)
+        size = min(max(int(tokens / args.d.context_tokens * 512), 2048), MOST_REQUESTS)
     if slots is not None:
-        size = min(size, slots // s.state_slots_each)
-    if s.draft is not None and s.rules.draft_slots and s.draft.keeps_cache:
-        tokens += size * (s.draft.steps * s.draft.topk + s.draft.tokens) + 100
-    if s.flags.max_tokens is not None:
-        tokens = min(tokens, s.flags.max_tokens)
-    tokens = tokens // s.page * s.page
+        size = min(size, slots // args.state_slots_each)
+    if args.draft is not None and args.rules.draft_slots and args.draft.keeps_cache:
+        tokens += size * (args.draft.steps * args.draft.topk + args.draft.tokens) + 100
+    if args.flags.max_tokens is not None:
+        tokens = min(tokens, args.flags.max_tokens)
+    tokens = tokens // args.page * args.page
     e = stages[stage].entries
     window: int | None = None
     if e.window_layers:
-        tokens, window = _split(s, e, tokens)
+        tokens, window = _split(args, e, tokens)
     if tokens <= 0:
         raise PoolRefused("not one page of cache fits the static part")
-    own = tokens // 2 if asked is None else s.requests_each or 0
+    own = tokens // 2 if asked is None else args.requests_each or 0
     if min(own, size) <= 0:
         raise PoolRefused("no request fits (max_running_requests comes out as 0)")
     return SglangPools(
@@ -324,10 +337,10 @@ def _profiled(
         window_tokens=window,
         window_reach=e.window_tokens,
         slots=slots,
-        slots_each=s.state_slots_each,
-        page=s.page,
+        slots_each=args.state_slots_each,
+        page=args.page,
         requests=min(own, size),
         stage=stage,
         cache_bytes=_taken(e, tokens, window, slots, per_slot),
-        encoder_tokens=_encoder_tokens(s),
+        encoder_tokens=_encoder_tokens(args),
     )

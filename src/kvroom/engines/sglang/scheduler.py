@@ -92,28 +92,28 @@ class SglangScheduler:
     # Prompts
 
     def _prefill(self, output: SchedulerOutput) -> None:
-        s = self.settings
-        budget = min(s.chunked_prefill_size, s.max_prefill_tokens)
+        settings = self.settings
+        budget = min(settings.chunked_prefill_size, settings.max_prefill_tokens)
         if self._chunked is not None:
             budget -= self._take(self._chunked, budget, output)
         while self.waiting and budget > 0 and self._chunked is None:
             request = self.waiting[0]
-            if len(self.running) >= s.max_running_requests:
+            if len(self.running) >= settings.max_running_requests:
                 break
             path = self._match(request)
             self.cache.lock(path)
-            start = len(path) * s.stretch
+            start = len(path) * settings.stretch
             more = self._paged(request.num_tokens) - start
             left = request.tokens_left
-            need = more + min(left, CLIP_TOKENS) + s.page
-            room = self.free + self.cache.evictable * s.stretch - self._reserved()
+            need = more + min(left, CLIP_TOKENS) + settings.page
+            room = self.free + self.cache.evictable * settings.stretch - self._reserved()
             if need >= room and self.running:
                 self.cache.unlock(path)
                 break
-            if more >= self.free + self.cache.evictable * s.stretch:
+            if more >= self.free + self.cache.evictable * settings.stretch:
                 self.cache.unlock(path)
                 break
-            if request.num_tokens - start > budget and budget < s.page:
+            if request.num_tokens - start > budget and budget < settings.page:
                 self.cache.unlock(path)
                 break
             self.waiting.popleft()

@@ -27,5 +27,4 @@ SUPPORT = Support(
     split=split("SGLang documentation, PD Disaggregation", "Mooncake or the NIXL library"),
     cache_types=("bf16", "fp8", "nvfp4"),
     capability=7.5,
-    source="choices of SGLang's --kv-cache-dtype",
 )

@@ -1,5 +1,5 @@
 """TensorRT-LLM's rules: a share of what is free once the model has loaded and a full batch has run."""
 
-from kvroom.engines.tensorrt_llm.engine import answer
+from kvroom.engines.tensorrt_llm.answer import answer
 
 __all__ = ["answer"]

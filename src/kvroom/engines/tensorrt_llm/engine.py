@@ -1,273 +1,68 @@
-"""TensorRT-LLM's answer: its budget, its pools, and what of a request they hold."""
+"""TensorRT-LLM: all that it is, behind one Engine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from fractions import Fraction
-from math import hypot
+from collections.abc import Mapping
+from typing import Any
 
-from kvroom.answer.plan import Account, EngineCapacity
-from kvroom.engines.base import EngineAnswer, account
-from kvroom.engines.tensorrt_llm.flags import read_flags
-from kvroom.engines.tensorrt_llm.pools import (
-    TensorrtLlmSetup,
-    WindowPools,
-    growing,
-    pools_of,
-    state_bytes,
-)
-from kvroom.engines.tensorrt_llm.versions import release_of
-from kvroom.models.kinds import Latent
+from kvroom.engines.base import Engine, EngineAnswer, Era
+from kvroom.engines.flags import plain_args
+from kvroom.engines.limits import LimitFlags
+from kvroom.engines.releases import shown
+from kvroom.engines.tensorrt_llm.answer import answer
+from kvroom.engines.tensorrt_llm.command import COMMAND
+from kvroom.engines.tensorrt_llm.flags import attention_groups
+from kvroom.engines.tensorrt_llm.log import LOG
+from kvroom.engines.tensorrt_llm.start_rules import START_RULES
+from kvroom.engines.tensorrt_llm.support import SUPPORT
+from kvroom.engines.tensorrt_llm.versions import NEWEST
 from kvroom.sharding.deployment import Deployment
-from kvroom.sharding.layout import Rank
-from kvroom.sharding.ledger import binding_rank
-from kvroom.units import MIB, show_gib, show_tokens
-
-Band = tuple[int, int, int]
-"""(estimate, low, high) in bytes."""
-
-CONTEXT: Band = (750 * MIB, 350 * MIB, 2048 * MIB)
-"""The driver's context, workspaces and decoder buffers, from the few logs that tell them."""
-LINKS: Band = (700 * MIB, 200 * MIB, 1800 * MIB)
-"""NCCL's buffers where a replica has several GPUs."""
-GRAPHS: Band = (400 * MIB, 50 * MIB, 2048 * MIB)
 
 
-@dataclass(frozen=True)
-class RankMemory:
-    """One rank's memory: what is there, what is taken, what the cache gets of the rest."""
+class TensorrtLlm(Engine):
+    """TensorRT-LLM: a share of what is free once the model has loaded and a full batch has run."""
 
-    gpu_bytes: int
-    others: int
-    weights: int
-    beside: tuple[Account, ...]
-    """What is loaded beside the weights: a draft model."""
-    overheads: dict[str, Band]
-    share: float
-    workspace: int = 0
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """Pools of blocks and of state, by the release's rules."""
+        return answer(deployment)
 
-    def free(self, end: int = 0) -> int:
-        """Free after the estimation run: as estimated, or at the good (1) or bad (-1) end."""
-        left = self.gpu_bytes - self.others - self.weights - sum(a.bytes for a in self.beside)
-        left -= sum(o[0] for o in self.overheads.values())
-        if end > 0:
-            left += round(hypot(*(o[0] - o[1] for o in self.overheads.values())))
-        if end < 0:
-            left -= round(hypot(*(o[2] - o[0] for o in self.overheads.values())))
-        return max(0, left)
+    def attention_groups(self, args: Mapping[str, Any], tp: int) -> int:
+        """Those of data-parallel attention."""
+        return attention_groups(args, tp)
 
-    def cache(self, end: int = 0) -> int:
-        """Bytes for cache by the engine's fraction."""
-        return int(Fraction(self.share) * self.free(end))
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """Its share of what is free; none where a config object has it."""
+        named = (self.limits.share, *self.limits.share_aliases, "kv_cache_config")
+        if plain_args(deployment.args).keys() & set(named):
+            return None
+        return self.limits.share, self.limits.usual_share
 
 
-def answer(d: Deployment) -> EngineAnswer:
-    """What TensorRT-LLM of the asked release makes of the deployment."""
-    rules, note = release_of(d.version)
-    flags = read_flags(d.args, d.layout)
-    tp = 1 if flags.attention_dp else d.layout.tp
-    own, whole = (d.extras.on(d.weights.ranks(d.layout, None, n), n) for n in (tp, 1))
-    s = TensorrtLlmSetup(d, rules, flags, own, whole)
-    budgets = [_budget(s, r) for r in s.ranks]
-    made = [_pools(s, budgets, end) for end in (0, -1, 1)]
-    pools = made[0]
-    warnings = ((note,) if note else ()) + _notes(s)
-    count = d.layout.tp if flags.attention_dp else 1
-    if pools is None:
-        return _cacheless(s, budgets, warnings)
-    budget = budgets[pools.stage]
-    tokens = d.context_tokens
-    starts, reason = _check(s, budget, pools)
-    longest = pools.longest()
-    if starts and longest < s.length:
-        warnings += (
-            f"max_seq_len is cut to {longest:,} tokens, what the pool holds of one request",
-        )
-    held = pools.concurrency(tokens)
-    ends = [p.concurrency(tokens) if p else held for p in made]
-    window = next((p for p in pools.pools if p.window), None)
-    return EngineAnswer(
-        rank=s.ranks[pools.stage],
-        gpu_bytes=budget.gpu_bytes,
-        accounts=_accounts(d, budget, made if starts else []),
-        kv_bytes=pools.cache_bytes + pools.state_bytes if starts else 0,
-        capacity=EngineCapacity(
-            num_blocks=pools.blocks,
-            block_tokens=s.block_tokens,
-            kv_tokens=pools.tokens,
-            max_concurrency=held,
-            max_context_tokens=longest,
-            low=min(ends),
-            high=max(ends),
-            window_tokens=window.tokens // s.block_tokens * s.block_tokens
-            if window and window is not pools.main
-            else None,
-            state_slots=s.slots if pools.state_bytes else None,
-            max_running_requests=flags.requests,
-        ),
-        starts=starts,
-        reason=reason,
-        pools=count,
-        warnings=warnings,
-    )
-
-
-def _pools(s: TensorrtLlmSetup, budgets: list[RankMemory], end: int) -> WindowPools | None:
-    caches = []
-    for b in budgets:
-        size = b.cache(end)
-        if s.flags.total_bytes:
-            size = min(size, s.flags.total_bytes)
-        caches.append(max(0, size - b.workspace))
-    # Once the run is over its activations are free again.
-    frees = [b.free(end) + b.overheads["activations"][0] for b in budgets]
-    return pools_of(s, caches, frees)
-
-
-def _budget(s: TensorrtLlmSetup, rank: Rank) -> RankMemory:
-    d, known = s.d, s.d.known_bytes
-    gpu = known.get("visible", d.device.engine_bytes)
-    several = d.layout.tp * d.layout.pp > 1
-    runtime = tuple(a + (b if several else 0) for a, b in zip(CONTEXT, LINKS, strict=True))
-    found: dict[str, Band] = {
-        "activations": _activations(s),
-        "runtime": (runtime[0], runtime[1], runtime[2]),
-        "graphs": GRAPHS if s.pytorch else (0, 0, 0),
-    }
-    for name in found:
-        if name in known:
-            found[name] = (known[name],) * 3
-    made = RankMemory(
-        gpu_bytes=gpu,
-        others=max(0, gpu - known.get("free_before_load", gpu)),
-        weights=known.get("weights", rank.weight_bytes),
-        beside=d.extras.accounts(rank.stage),
-        overheads=found,
-        share=s.flags.share,
-    )
-    return RankMemory(**{**vars(made), "workspace": _workspace(s, rank, made.cache())})
-
-
-def _activations(s: TensorrtLlmSetup) -> Band:
-    """The peak of a run of max_num_tokens: what the widest layer holds at 16 bits."""
-    model = s.d.model
-    inner = max(
-        (
-            sum(t.rows * (t.active or 1) for t in run.layer.tensors if t.part in ("mlp", "expert"))
-            for run in model.layers
-        ),
-        default=0,
-    )
-    middle = s.flags.batch_tokens * (8 * model.hidden_size + inner // s.d.layout.tp) * 2
-    return middle, middle // 3, 4 * middle
-
-
-def _workspace(s: TensorrtLlmSetup, rank: Rank, cache: int) -> int:
-    """What FP8 latent attention keeps aside to expand cached prompts in, where prefixes are reused and
-    prefill is not cut into chunks."""
-    latent = next((k for k, _ in rank.stores if isinstance(k, Latent)), None)
-    chunked = s.flags.chunked_prefill or not s.flags.reuse
-    if latent is None or s.d.kv.bits != 8 or chunked or not s.pytorch:
-        return 0
-    each = latent.q_heads * (latent.k_dim + latent.v_dim)
-    stored = sum(k.block_bytes(1, s.d.kv) * n for k, n in rank.stores if growing(k))
-    requests = min(s.flags.requests, s.flags.batch_tokens)
-    lengths = s.flags.workspace_cap or requests * s.length
-    return min(each * lengths, cache * each // (stored + each))
-
-
-def _check(s: TensorrtLlmSetup, budget: RankMemory, pools: WindowPools) -> tuple[bool, str]:
-    """Whether it starts: weights fit and a block is left."""
-    if budget.free() <= 0:
-        return False, f"weights and a full batch leave nothing free of {show_gib(budget.gpu_bytes)}"
-    if pools.state_bytes and not pools.blocks:
-        return False, (
-            f"recurrent state of {s.flags.requests:,} requests takes "
-            f"{show_gib(pools.state_bytes)} (max_batch_size)"
-        )
-    if not pools.blocks:
-        return False, "not one block of cache has room"
-    return True, ""
-
-
-def _accounts(d: Deployment, b: RankMemory, ends: list[WindowPools | None]) -> tuple[Account, ...]:
-    """One GPU's memory; ``ends``: the pools as estimated and at the ends of the bands (none: refused)."""
-    known = d.known_bytes
-    sizes = [p.cache_bytes + p.state_bytes for p in ends if p] or [0]
-    activations = b.overheads["activations"]
-    made = [
-        account("weights", b.weights, "measured" if "weights" in known else "config"),
-        *b.beside,
-        account(
-            "activations",
-            activations[0] + b.workspace,
-            "measured" if "activations" in known else "assumed",
-            (activations[1] + b.workspace, activations[2] + b.workspace),
-        ),
-        *(
-            account(
-                n, b.overheads[n][0], "measured" if n in known else "assumed", b.overheads[n][1:]
-            )
-            for n in ("runtime", "graphs")
-        ),
-        account("kv", sizes[0], "engine rule", (min(sizes), max(sizes))),
-    ]
-    unused = b.gpu_bytes - sum(a.bytes for a in made)
-    return (*made, account("unused", unused, "engine rule"))
-
-
-def _cacheless(
-    s: TensorrtLlmSetup, budgets: list[RankMemory], warnings: tuple[str, ...]
-) -> EngineAnswer:
-    """A model without blocks: state alone, or nothing to keep."""
-    rank = binding_rank(s.d, budgets[0].gpu_bytes)
-    budget = budgets[rank.stage]
-    state = state_bytes(s.ranks[rank.stage])
-    need = state * s.slots
-    starts = budget.free() > 0 and need <= budget.cache()
-    held = min(s.flags.requests, budget.cache() // state) if state else None
-    over = budget.overheads
-    made = [
-        account("weights", budget.weights, "config"),
-        *budget.beside,
-        *(account(n, o[0], "assumed", o[1:]) for n, o in over.items()),
-        account("kv", need if starts else 0, "engine rule"),
-    ]
-    spent = sum(a.bytes for a in made)
-    return EngineAnswer(
-        rank=s.ranks[rank.stage],
-        gpu_bytes=budget.gpu_bytes,
-        accounts=(*made, account("unused", budget.gpu_bytes - spent, "engine rule")),
-        kv_bytes=need if starts else 0,
-        capacity=EngineCapacity(
-            max_concurrency=float(held) if held is not None else None,
-            state_slots=s.slots if state else None,
-            max_running_requests=s.flags.requests,
-        ),
-        starts=starts,
-        reason=""
-        if starts
-        else f"weights, overheads and state of {s.flags.requests:,} requests have no room "
-        "(max_batch_size)",
-        warnings=warnings,
-    )
-
-
-def _notes(s: TensorrtLlmSetup) -> tuple[str, ...]:
-    made: list[str] = []
-    near = [k for k, _ in s.d.model.stores if k.window_tokens is not None]
-    if near and not any(s.window_of(k) for k in near):
-        made.append(
-            "TensorRT-LLM keeps this model's windows at full length (max_attention_window sets them)"
-        )
-    if s.flags.length and s.flags.length < s.d.context_tokens:
-        made.append(
-            f"max_seq_len {s.flags.length:,} is below the {show_tokens(s.d.context_tokens)} asked for"
-        )
-    if s.second_manager and any(s.window_of(k) for k in near):
-        made.append(
-            "the cache manager V2 moves memory between windows: their pools are an estimate"
-        )
-    if not s.pytorch:
-        made.append("a compiled engine's cache dtype and limits are those it was built with")
-    return tuple(made)
+TENSORRT_LLM = TensorrtLlm(
+    name="tensorrt-llm",
+    label="TensorRT-LLM",
+    newest=shown(NEWEST),
+    support=SUPPORT,
+    limits=LimitFlags(
+        batch_tokens="max_num_tokens",
+        share="kv_cache_free_gpu_memory_fraction",
+        sequences="max_batch_size",
+        usual_share=0.9,
+        share_values=(0.95,),
+        share_aliases=("free_gpu_memory_fraction",),
+    ),
+    command=COMMAND,
+    log=LOG,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--tp_size",
+        "activations": "--max_num_tokens",
+        "graphs": "--max_batch_size",
+        "kv": "--kv_cache_free_gpu_memory_fraction",
+    },
+    eras=(Era((1, 0), "0.x", "compiled engines in place of the PyTorch runtime"),),
+    tuning_flags=dict.fromkeys(
+        ("stream_interval", "max_num_tokens", "kv_cache_free_gpu_memory_fraction")
+    ),
+    start_rules=START_RULES,
+)

@@ -63,6 +63,13 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> TensorrtLlmFlags:
     return TensorrtLlmFlags(**found)
 
 
+def attention_groups(args: Mapping[str, Any], tp: int) -> int:
+    """Ranks that each compute their own requests' attention (``enable_attention_dp``)."""
+    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
+    asked = given.get("enable_attention_dp", False)
+    return tp if read.switch("engine_args.enable_attention_dp", asked) else 1
+
+
 def _mapping(field: str, value: Any) -> Mapping[str, Any]:
     if isinstance(value, str):
         try:

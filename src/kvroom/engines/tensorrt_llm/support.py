@@ -41,6 +41,6 @@ SUPPORT = Support(
     drafting=drafting("TensorRT-LLM documentation, Speculative Decoding", "mtp", "eagle3", "ngram"),
     offload=Requirement(source="TensorRT-LLM documentation, KvCacheConfig.host_cache_size"),
     cache_types=("fp16", "bf16", "fp8", "int8", "nvfp4"),
+    capability=8.0,
     vendors=("nvidia",),
-    source="KvCacheConfig.dtype of TensorRT-LLM",
 )

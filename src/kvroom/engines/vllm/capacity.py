@@ -12,7 +12,7 @@ from functools import cached_property
 
 from kvroom.engines.vllm.groups import Group, bytes_per_block
 from kvroom.engines.vllm.specs import LayerSpec, Spec
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.sharding.ledger import LONGEST
 from kvroom.units import ceil_div, longest_fit
 
@@ -45,7 +45,7 @@ class VllmPool:
     """
 
     stages: Sequence[Stage]
-    rules: Rules
+    rules: VllmRules
     in_flight: int
     dcp: int = 1
     encoder_tokens: int = 0

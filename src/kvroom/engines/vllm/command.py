@@ -6,9 +6,17 @@ import re
 from typing import Any
 
 from kvroom.engines.command_line import QUANTIZATIONS, Chart, CommandLine, Texts
-from kvroom.engines.vllm.flags import KNOWN_FLAGS, NAMES, READERS
+from kvroom.engines.vllm.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.units import GIB
 
+_HARMLESS = """
+    VLLM_CPU_KVCACHE_SPACE VLLM_ATTENTION_BACKEND VLLM_ALLOW_LONG_MAX_MODEL_LEN VLLM_LOGGING_LEVEL
+    VLLM_API_KEY VLLM_PORT VLLM_HOST_IP VLLM_USE_MODELSCOPE VLLM_CACHE_ROOT VLLM_NO_USAGE_STATS
+    VLLM_LOG_STATS_INTERVAL VLLM_WORKER_MULTIPROC_METHOD VLLM_ENGINE_READY_TIMEOUT_S
+    VLLM_CONFIGURE_LOGGING
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+"""Variables that change nothing that is answered here, or are read by name."""
 CHART = Chart(
     config="vllmConfig",
     model="modelURL",
@@ -28,8 +36,15 @@ CHART = Chart(
 class VllmCommandLine(CommandLine):
     """``vllm serve MODEL``."""
 
+    def unused(self, env: Texts) -> list[str]:
+        """V1 is what there is."""
+        return super().unused({k: v for k, v in env.items() if (k, v) != ("VLLM_USE_V1", "1")})
+
     def from_environment(self, env: Texts, keys: dict[str, Any], args: dict[str, Any]) -> None:
-        """On a CPU a variable sets the cache, in GiB."""
+        """On a CPU a variable sets the cache, in GiB; older releases take their kernels from one."""
+        super().from_environment(env, keys, args)
+        if backend := env.get("VLLM_ATTENTION_BACKEND"):
+            args.setdefault("attention_backend", backend)
         space = env.get("VLLM_CPU_KVCACHE_SPACE")
         if space and space.replace(".", "", 1).isdecimal():
             args.setdefault("kv_cache_memory_bytes", int(float(space) * GIB))
@@ -58,6 +73,10 @@ COMMAND = VllmCommandLine(
     readers=READERS,
     known=KNOWN_FLAGS,
     model_flags=("model", "model_tag"),
+    longer_variable="VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+    variables=frozenset(VARIABLES),
+    variable_prefixes=("VLLM_", "LMCACHE_"),
+    harmless=HARMLESS,
     dtypes={"bf16": "bfloat16", "fp16": "float16"},
     at_load=("fp8",),
     quantizations=QUANTIZATIONS,

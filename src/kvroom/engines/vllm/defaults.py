@@ -1,20 +1,22 @@
 """Scheduler defaults: tokens and sequences a batch, and how many batches are in flight.
 
-Those of the API server (``vllm serve``). Source: ``EngineArgs.get_batch_defaults`` and
-``VllmConfig.max_concurrent_batches`` of the releases.
+Those of the API server (``vllm serve``), or of the offline ``LLM`` class where ``usage_context`` says
+so. Source: ``EngineArgs.get_batch_defaults`` and ``VllmConfig.max_concurrent_batches`` of the releases.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kvroom.engines.vllm.platform import Platform
-from kvroom.engines.vllm.setup import Setup
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.spec import ModelSpec
-from kvroom.sharding.layout import Layout, most_experts
+from kvroom.sharding.layout import most_experts
 from kvroom.units import GIB
 
+FIRST_CHUNKED = 32_768
+"""The first engine cuts prompts into chunks only where requests may be longer than that."""
+LARGEST_ITEM = {"gemma4": 2496}
+"""Tokens of the largest image or video of models that attend to it both ways: a batch holds one."""
 V2_RUNNER_MODELS = (
     "deepseek_v2",
     "deepseek_v4",
@@ -40,10 +42,10 @@ class Batching:
         return self.tokens * self.batches
 
 
-def batching(s: Setup) -> Batching:
+def batching(setup: VllmSetup) -> Batching:
     """What the scheduler works with: the flags, else the defaults of this release and device."""
-    flags, rules = s.flags, s.rules
-    tokens, sequences = _defaults(rules, s.platform, s.d.layout)
+    flags, rules = setup.flags, setup.rules
+    tokens, sequences = _defaults(setup)
     if flags.performance == "throughput":
         tokens, sequences = 2 * tokens, 2 * sequences
     if flags.sequences is not None:
@@ -52,51 +54,69 @@ def batching(s: Setup) -> Batching:
         tokens = flags.batch_tokens
     else:
         if not flags.chunked_prefill:
-            tokens = max(tokens, s.context)
+            tokens = max(tokens, setup.context)
+        tokens = max(
+            tokens, LARGEST_ITEM.get(setup.d.model.model_type, 0) if setup.d.model.beside else 0
+        )
         if rules.batch_capped:
-            tokens = min(tokens, sequences * s.context)
+            tokens = min(tokens, sequences * setup.context)
     if flags.sequences is None and rules.sequences_capped:
         sequences = min(sequences, tokens)
-    batches = _batches(s) if rules.in_flight_batches else 1
+    batches = _batches(setup) if rules.in_flight_batches else 1
     return Batching(tokens, sequences, batches)
 
 
-def batch_refusal(s: Setup, b: Batching) -> str:
+def batch_refusal(setup: VllmSetup, b: Batching) -> str:
     """Why the scheduler's configuration would be refused, "" where it would not
     (``SchedulerConfig``'s own checks)."""
-    if s.flags.sequences is not None and b.tokens < b.sequences:
+    if setup.flags.sequences is not None and b.tokens < b.sequences:
         return f"max_num_batched_tokens {b.tokens:,} is less than max_num_seqs {b.sequences:,}"
-    if not s.flags.chunked_prefill and not s.flags.auto_fit and b.tokens < s.context:
+    if not setup.flags.chunked_prefill and not setup.flags.auto_fit and b.tokens < setup.context:
         return (
-            f"max_num_batched_tokens {b.tokens:,} is less than max_model_len {s.context:,}, and "
+            f"max_num_batched_tokens {b.tokens:,} is less than max_model_len {setup.context:,}, and "
             "chunked prefill is off"
         )
     return ""
 
 
-def _defaults(rules: Rules, platform: Platform, layout: Layout) -> tuple[int, int]:
+def _defaults(setup: VllmSetup) -> tuple[int, int]:
+    rules, platform, layout = setup.rules, setup.platform, setup.d.layout
+    if setup.first_engine:
+        short = setup.context <= FIRST_CHUNKED
+        return (max(setup.context, 2048) if short else 2048), 256
     if platform.cpu:
         world = layout.tp * layout.pp
         return 2048 * world, 128 * world
     if rules.huge_defaults and platform.memory_bytes >= 160 * GIB:
         return 16384, 1024
-    small = (rules.a100_small and "a100" in platform.name) or (rules.gb10_small and platform.small)
+    small = (rules.a100_small and "a100" in platform.name) or platform.small
     if platform.memory_bytes >= 70 * GIB and not small:
-        return 8192, 1024
-    return 2048, 256
+        return (16384 if setup.flags.offline else 8192), 1024
+    return (8192 if setup.flags.offline else 2048), 256
 
 
-def _batches(s: Setup) -> int:
+def _batches(setup: VllmSetup) -> int:
     """A pipeline fills its stages; asynchronous scheduling, the default, overlaps one more.
 
     The CPU platform turns it off whatever is asked.
     """
-    pp = s.d.layout.pp
-    if s.flags.asynchronous is False or s.platform.cpu:
+    pp = setup.d.layout.pp
+    if setup.flags.asynchronous is False or setup.platform.cpu:
         return pp
-    if s.rules.v2_runner == "all" or _v2_by_default(s.d.model):
+    if setup.rules.v2_runner == "all" or _v2_by_default(setup.d.model):
         return pp + 1
     return 2 if pp == 1 else pp
+
+
+def on_v2_runner(setup: VllmSetup) -> bool:
+    """Whether the V2 model runner profiles the model."""
+    model, models = setup.d.model, setup.rules.v2_models
+    if not setup.platform.cuda or models == "none":
+        return False
+    if models == "plain qwen3":
+        own = model.quantisation is None and setup.d.weights.quantisation.name in ("bf16", "fp16")
+        return model.model_type == "qwen3" and own
+    return models == "all" or _v2_by_default(model)
 
 
 def _v2_by_default(model: ModelSpec) -> bool:

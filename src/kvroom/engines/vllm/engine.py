@@ -1,266 +1,110 @@
-"""vLLM's answer: from its flags and its release's rules to blocks, printed tokens and a verdict."""
+"""vLLM: all that it is, behind one Engine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from typing import Any
 
 from kvroom.answer.plan import EngineCapacity
-from kvroom.engines.base import EngineAnswer
+from kvroom.engines.adapters import Adapters
+from kvroom.engines.base import Engine, EngineAnswer, Era
+from kvroom.engines.flags import plain_args
+from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.releases import shown
-from kvroom.engines.vllm import memory as ledger
-from kvroom.engines.vllm.capacity import Stage, VllmPool
-from kvroom.engines.vllm.defaults import Batching, batch_refusal, batching
-from kvroom.engines.vllm.groups import CannotStart, Group, check_context_ranks, groups_of
-from kvroom.engines.vllm.notes import limit_of, notes
-from kvroom.engines.vllm.packed import packed_groups
-from kvroom.engines.vllm.pages import Pages
-from kvroom.engines.vllm.setup import Setup, setup
-from kvroom.engines.vllm.specs import LayerSpec, Spec
-from kvroom.engines.vllm.versions import Rules
-from kvroom.memo import Kept
-from kvroom.models.kinds import ChunkedAttention
+from kvroom.engines.serving_rules import ServingRules
+from kvroom.engines.vllm.adapters import adapters_of
+from kvroom.engines.vllm.answer import answer
+from kvroom.engines.vllm.command import COMMAND
+from kvroom.engines.vllm.drafting import VllmDraftFlags
+from kvroom.engines.vllm.log import LOG
+from kvroom.engines.vllm.memory import estimates_graphs
+from kvroom.engines.vllm.metrics import METRICS
+from kvroom.engines.vllm.serving import serving_rules
+from kvroom.engines.vllm.setup import setup
+from kvroom.engines.vllm.support import SUPPORT
+from kvroom.engines.vllm.versions import NEWEST
+from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
-from kvroom.sharding.layout import Rank, uneven_heads
-from kvroom.sharding.ledger import binding_rank
-from kvroom.units import say_tokens, show_gib
+from kvroom.units import say_tokens
 
 
-@dataclass(frozen=True)
-class VllmWorkings(Setup):
-    """The question with what follows from it."""
+class Vllm(Engine):
+    """vLLM from 0.8.5 to the newest release that is modelled."""
 
-    @cached_property
-    def batch(self) -> Batching:
-        """What the scheduler works with."""
-        return batching(self)
+    def memory(self, deployment: Deployment) -> EngineAnswer:
+        """Blocks, printed tokens and a verdict, by the release's rules."""
+        return answer(deployment)
 
-    @cached_property
-    def pages(self) -> Pages:
-        """Block sizes and what is kept of each layer."""
-        return Pages(self)
+    def subtracts_graphs(self, deployment: Deployment) -> bool:
+        """Where the release estimates them."""
+        return estimates_graphs(setup(deployment)[0])
 
-    @property
-    def hybrid(self) -> bool:
-        """Whether the hybrid cache manager groups the layers."""
-        if not self.rules.hybrid_manager:
-            return False
-        chunked = any(isinstance(k, ChunkedAttention) for k, _ in self.d.model.stores)
-        if self.flags.hybrid_off is None:
-            return self.rules.chunked_grouped or not chunked
-        return not self.flags.hybrid_off
+    def scheduler_rules(self, deployment: Deployment, capacity: EngineCapacity) -> ServingRules:
+        """Its own scheduler."""
+        return serving_rules(deployment)
 
-    def groups(self, rank: Rank) -> list[Group]:
-        """The groups as they lie on ``rank``'s stage."""
-        specs = self.pages.specs
-        if self.pages.compressed:
-            return [g.on(rank.layers) for g in packed_groups(specs, self.rules)]
-        if self.rules.whole_model_groups:
-            made = groups_of(specs, self.rules, hybrid=self.hybrid)
-            return made if len(self.d.ranks) == 1 else [g.on(rank.layers) for g in made]
-        held = [m for m in specs if m[0] in rank.layers]
-        return groups_of(held, self.rules, hybrid=self.hybrid)
+    def memory_share(self, deployment: Deployment) -> tuple[str, float] | None:
+        """The release's utilisation; none where the cache's bytes are given outright."""
+        if plain_args(deployment.args).keys() & {"kv_cache_memory_bytes", "kv_cache_memory"}:
+            return None
+        return LIMITS.share, setup(deployment)[0].rules.utilisation
 
-    @cached_property
-    def laid_out(self) -> list[tuple[tuple[Group, ...], tuple[LayerSpec, ...]]]:
-        """Each stage's groups, and its layers' specs before any unifying."""
-        specs = self.pages.specs
-        return [
-            (tuple(self.groups(r)), tuple(m for m in specs if m[0] in r.layers))
-            for r in self.d.ranks
-        ]
-
-    def stages(self, cache_bytes: list[int]) -> list[Stage]:
-        """The stages with their groups and ``cache_bytes``."""
-        return [
-            Stage(groups=groups, specs=specs, cache_bytes=size)
-            for (groups, specs), size in zip(self.laid_out, cache_bytes, strict=True)
-        ]
-
-    def pool(self, cache_bytes: list[int]) -> VllmPool:
-        """The pool of blocks in ``cache_bytes`` of each stage."""
-        return VllmPool(
-            stages=self.stages(cache_bytes),
-            rules=self.rules,
-            in_flight=self.batch.in_flight_tokens,
-            dcp=self.d.layout.dcp,
-            encoder_tokens=self.d.encoder_tokens,
-            override=self.flags.blocks,
-        )
+    def adapters(
+        self, version: str | None, args: Mapping[str, Any], model: ModelSpec
+    ) -> Adapters | None:
+        """The adapters that the flags make room for."""
+        return adapters_of(version, args, model)
 
 
-def _asked(d: Deployment) -> tuple[VllmWorkings, tuple[str, ...]]:
-    """The VllmWorkings of ``d`` and warnings, kept for whoever asks next about it."""
-
-    def make() -> tuple[VllmWorkings, tuple[str, ...]]:
-        asked, warnings = setup(d)
-        return VllmWorkings(asked.d, asked.rules, asked.flags, asked.platform), warnings
-
-    return _ASKED.get((d,), (), make)
-
-
-_ASKED: Kept[tuple[VllmWorkings, tuple[str, ...]]] = Kept(4)
-
-
-def answer(d: Deployment) -> EngineAnswer:
-    """What vLLM of the asked release makes of the deployment."""
-    w, warnings = _asked(d)
-    budgets = [ledger.budget(w, r, w.batch) for r in d.ranks]
-    given = w.flags.cache_bytes
-    sizes = [given if given is not None else b.cache_bytes() for b in budgets]
-    try:
-        if uneven := uneven_heads(d.model, d.layout.tp):
-            raise CannotStart(uneven)
-        if refused := batch_refusal(w, w.batch):
-            raise CannotStart(refused)
-        check_context_ranks(d, w.pages.specs)
-        pool = w.pool(sizes)
-    except CannotStart as refusal:
-        return _refused(w, budgets, sizes, str(refusal), warnings)
-    if not any(s.groups for s in pool.stages):
-        return _cacheless(w, budgets, sizes, warnings)
-    tokens = d.context_tokens
-    if w.flags.auto_fit:
-        tokens, more = _auto_fit(pool, tokens)
-        warnings += more
-    warnings += notes(w, w.pages, pool, hybrid=w.hybrid, tokens=tokens)
-    starts, reason = _check(w, budgets, pool, tokens)
-    at = min(range(len(d.ranks)), key=lambda i: (_room(pool.stages[i]), i))
-    low, high = (
-        (w.pool([b.cache_bytes(k) for b in budgets]) for k in (-1, 1))
-        if given is None
-        else (pool, pool)
-    )
-    return EngineAnswer(
-        rank=d.ranks[at],
-        gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], d, given),
-        kv_bytes=max(0, sizes[at]),
-        capacity=EngineCapacity(
-            num_blocks=pool.num_blocks,
-            block_tokens=pool.block_tokens,
-            kv_tokens=pool.printed_tokens(tokens),
-            max_concurrency=pool.concurrency(tokens),
-            max_context_tokens=pool.longest(),
-            low=low.concurrency(tokens),
-            high=high.concurrency(tokens),
-            max_running_requests=w.batch.sequences,
-        ),
-        starts=starts,
-        reason=reason,
-        cache_given=w.flags.cache_bytes is not None,
-        limit=limit_of(w.pages, pool, at, hybrid=w.hybrid, tokens=tokens),
-        warnings=warnings,
-    )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Paging:
-    """What the scheduler of a replica works with: its pool, its layer groups, its limits."""
-
-    rules: Rules
-    num_blocks: int
-    groups: tuple[Spec, ...]
-    batch_tokens: int
-    sequences: int
-    chunked_prefill: bool
-    caching: bool
-
-
-def paging(d: Deployment) -> Paging:
-    """The blocks and limits that requests are scheduled with; CannotStart where vLLM refuses."""
-    w, _ = _asked(d)
-    given = w.flags.cache_bytes
-    sizes = [
-        given if given is not None else ledger.budget(w, r, w.batch).cache_bytes() for r in d.ranks
-    ]
-    pool = w.pool(sizes)
-    return Paging(
-        rules=w.rules,
-        num_blocks=pool.num_blocks,
-        groups=tuple(g.spec for g in pool.stages[0].groups),
-        batch_tokens=w.batch.tokens,
-        sequences=w.batch.sequences,
-        chunked_prefill=w.flags.chunked_prefill,
-        caching=w.pages.caching,
-    )
-
-
-def _room(stage: Stage) -> int:
-    """Blocks of a stage; one that stores nothing never binds."""
-    return stage.blocks if stage.block_bytes else 2**62
-
-
-def _auto_fit(pool: VllmPool, limit: int) -> tuple[int, tuple[str, ...]]:
-    """The longest context up to ``limit`` that fits, as ``max_model_len=-1`` asks for."""
-    longest = pool.longest(limit) or 0
-    if longest in (0, limit):
-        return limit, ()
-    return longest, (
-        f"max_model_len is fitted to the cache: {longest:,} of {limit:,} tokens (auto)",
-    )
-
-
-def _check(
-    w: VllmWorkings, budgets: list[ledger.Budget], pool: VllmPool, tokens: int
-) -> tuple[bool, str]:
-    """Whether the start-up checks pass, and why not."""
-    if w.flags.cache_bytes is None:
-        free = w.d.known_bytes.get("free_before_load")
-        if w.rules.start_snapshot and free is not None and free < budgets[0].requested_bytes:
-            return False, (
-                f"{show_gib(free)} are free and {show_gib(budgets[0].requested_bytes)} are asked "
-                "for (gpu_memory_utilization)"
+LIMITS = LimitFlags(
+    batch_tokens="max_num_batched_tokens",
+    share="gpu_memory_utilization",
+    sequences="max_num_seqs",
+    usual_share=0.92,
+    share_values=(0.95, 0.97),
+    state_sequences=(256, 64),
+    trials=(
+        *(
+            FlagTrial(
+                flag="max_num_batched_tokens",
+                value=tokens,
+                words=f"{say_tokens(tokens)} in a step at most",
+                family="budget",
             )
-    if pool.fits(tokens):
-        return True, ""
-    need, have = max(pool.needs(tokens), key=lambda x: x[0] - x[1])
-    if have <= 0:
-        return False, f"nothing is left for cache ({show_gib(have)})"
-    return False, (
-        f"one request of {say_tokens(tokens)} needs {show_gib(need)} of cache by "
-        f"vLLM {shown(w.rules.release)}'s count, and {show_gib(have)} are there"
-    )
-
-
-def _refused(
-    w: VllmWorkings,
-    budgets: list[ledger.Budget],
-    sizes: list[int],
-    reason: str,
-    warnings: tuple[str, ...],
-) -> EngineAnswer:
-    rank = binding_rank(w.d, budgets[0].gpu_bytes)
-    at = rank.stage
-    cache = max(0, sizes[at])
-    return EngineAnswer(
-        rank=rank,
-        gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], w.d, w.flags.cache_bytes),
-        kv_bytes=cache,
-        capacity=None,
-        starts=False,
-        reason=f"vLLM {shown(w.rules.release)}: {reason}",
-        cache_given=w.flags.cache_bytes is not None,
-        warnings=warnings,
-    )
-
-
-def _cacheless(
-    w: VllmWorkings, budgets: list[ledger.Budget], sizes: list[int], warnings: tuple[str, ...]
-) -> EngineAnswer:
-    """A model that stores nothing for a request: it starts when its weights and overheads fit."""
-    at = binding_rank(w.d, budgets[0].gpu_bytes).stage
-    fits = all(s >= 0 for s in sizes)
-    cache = max(0, sizes[at])
-    return EngineAnswer(
-        rank=w.d.ranks[at],
-        gpu_bytes=budgets[at].gpu_bytes,
-        accounts=ledger.accounts(budgets[at], w.d, w.flags.cache_bytes),
-        kv_bytes=cache,
-        capacity=EngineCapacity(max_running_requests=w.batch.sequences),
-        starts=fits,
-        reason="" if fits else "weights and overheads need more than its share",
-        cache_given=w.flags.cache_bytes is not None,
-        warnings=warnings,
-    )
+            for tokens in (2048, 4096, 16384)
+        ),
+        FlagTrial(flag="enforce_eager", value=True, words="no CUDA graphs", family="graphs"),
+    ),
+)
+VLLM = Vllm(
+    data_parallel_attention=True,
+    name="vllm",
+    label="vLLM",
+    newest=shown(NEWEST),
+    support=SUPPORT,
+    limits=LIMITS,
+    draft_flags=VllmDraftFlags(),
+    command=COMMAND,
+    log=LOG,
+    metrics=METRICS,
+    account_flags={
+        "visible": "--gpu",
+        "weights": "--quantization, --tensor-parallel-size",
+        "activations": "--max-num-batched-tokens",
+        "runtime": "--disable-custom-all-reduce",
+        "graphs": "--enforce-eager, --max-num-seqs, VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0",
+        "kv": "--gpu-memory-utilization, --kv-cache-memory-bytes",
+    },
+    known_adapters=True,
+    takes_overrides=True,
+    shares_experts=True,
+    eras=(
+        Era((0, 4), "2023", "steps ran without CUDA graphs, the scheduler in the loop of each"),
+        Era((0, 6), "2024", "CUDA graphs; prompts in steps of their own; ROCm on Triton kernels"),
+        Era((0, 8), "v0", "several steps scheduled at once, the front end a process of its own"),
+        Era((0, 11), "v1", "the V1 engine: chunked prefill always, piecewise graphs", today=True),
+    ),
+    tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
+    takes_token_ids=True,
+    schedule_of_one_rank=True,
+)

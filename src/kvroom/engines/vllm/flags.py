@@ -32,7 +32,7 @@ PARALLEL = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flags:
+class VllmFlags:
     """The flags that bear on memory; None where the engine's default holds."""
 
     utilisation: float | None = None
@@ -51,13 +51,15 @@ class Flags:
     state_dtype: str = "auto"
     conv_dtype: str = "auto"
     chunked_prefill: bool = True
+    offline: bool = False
+    estimates_graphs: bool | None = None
     auto_fit: bool = False
     speculative_tokens: int = 0
 
 
-def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
+def read_flags(args: Mapping[str, Any], layout: Layout) -> VllmFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
-    given = _positive(args)
+    given = positive(args)
     read.check_known("vLLM", given, KNOWN_FLAGS)
     for name, degree in PARALLEL.items():
         if name in given:
@@ -69,10 +71,15 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> Flags:
     if "max_model_len" in given:
         found["auto_fit"] = given["max_model_len"] in (-1, "-1", "auto")
     found["speculative_tokens"] = _speculative(given)
-    return Flags(**found)
+    if "usage_context" in given:
+        found["offline"] = _usage("engine_args.usage_context", given["usage_context"]) in (
+            "llm_class",
+            "llm",
+        )
+    return VllmFlags(**found)
 
 
-def _positive(args: Mapping[str, Any]) -> dict[str, Any]:
+def positive(args: Mapping[str, Any]) -> dict[str, Any]:
     """``no_x`` turned into its positive, hyphens into underscores."""
     given: dict[str, Any] = {}
     for key, value in args.items():
@@ -113,6 +120,10 @@ def _speculative(given: Mapping[str, Any]) -> int:
     return read.number("engine_args.speculative_config.num_speculative_tokens", tokens, 0, 1000)
 
 
+_usage = read.one_of("openai_api_server", "api_server", "llm_class", "llm")
+"""``UsageContext``: who makes the engine, the API server or the offline ``LLM`` class; each has its own
+default of max_num_batched_tokens."""
+
 READERS: dict[str, tuple[str, read.Reader]] = {
     "gpu_memory_utilization": ("utilisation", read.share),
     "kv_cache_memory_bytes": ("cache_bytes", parse_bytes),
@@ -130,12 +141,22 @@ READERS: dict[str, tuple[str, read.Reader]] = {
     "mamba_block_size": ("mamba_block", _block),
     "mamba_ssm_cache_dtype": ("state_dtype", read.one_of(*STATE_DTYPES)),
     "mamba_cache_dtype": ("conv_dtype", read.one_of(*STATE_DTYPES)),
+    "vllm_memory_profiler_estimate_cudagraphs": ("estimates_graphs", read.switch),
     "enable_chunked_prefill": ("chunked_prefill", read.switch),
 }
 _SWITCHES = frozenset(
     [name for name, (_, reader) in READERS.items() if reader is read.switch] + sorted(NAMES.others)
 )
-MEMORY_FLAGS = frozenset(READERS) | {"max_model_len"}
+VARIABLES = (
+    "vllm_pp_layer_partition",
+    "vllm_memory_profiler_estimate_cudagraphs",
+    "lmcache_local_cpu",
+    "lmcache_max_local_cpu_size",
+    "lmcache_local_disk",
+    "lmcache_max_local_disk_size",
+)
+"""Environment variables that bear on memory, as they are called among the flags."""
+MEMORY_FLAGS = frozenset(READERS) | {"max_model_len", "usage_context", *VARIABLES}
 """The flags that bear on memory here."""
 KNOWN_FLAGS = MEMORY_FLAGS | NAMES.others | frozenset(PARALLEL)
 """Every flag that a Scenario may carry."""

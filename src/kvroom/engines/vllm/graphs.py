@@ -1,24 +1,52 @@
-"""CUDA graphs: which batch sizes vLLM captures one for, unless it is told.
+"""CUDA graphs: which batch sizes vLLM captures one for, and what the graphs take.
 
-Sources: ``VllmConfig._set_cudagraph_sizes`` of the releases. Up to 0.11 the steps above 256 were of 8 too,
-which is a dozen sizes more.
+Sources: ``VllmConfig._set_cudagraph_sizes``, ``CUDAGraphDispatcher.initialize_cudagraph_keys`` and
+``profile_cudagraph_memory`` of the releases. Up to 0.11 the steps above 256 were of 8 too, which is a dozen
+sizes more. A graph's own bytes depend on kernels: a line in the layers, fitted to 107 starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
+from kvroom.engines.vllm.defaults import Batching
+from kvroom.engines.vllm.platform import HOPPER
+from kvroom.engines.vllm.setup import VllmSetup
+from kvroom.models.kinds import HeadedAttention, Latent
+from kvroom.sharding.layout import Rank
+from kvroom.units import MIB
 
 MOST = 512
 """The largest batch that is captured by default."""
+MOST_OF = {"gpt_oss": 1024}
+"""Models whose own default is another."""
 OFF = frozenset(("none", "0", "cudagraphmode.none"))
+WHOLE_ONLY = ("full", "full_decode_only")
+ROCM_RATIO = 3
+"""HIP graphs take so many times what CUDA's do (starts of R9700)."""
+SPLITS = 32
+"""Parts that FlashAttention 3 splits a decode's keys into, each with an accumulator of its own."""
 
 
-def largest_capture(sequences: int, drafted: int = 0) -> int:
+@dataclass(frozen=True, slots=True)
+class Captures:
+    """How many graphs are captured of a batch in pieces (attention left out), and of a whole one."""
+
+    pieces: int = 0
+    whole: int = 0
+
+    @property
+    def count(self) -> int:
+        """Graphs in all."""
+        return self.pieces + self.whole
+
+
+def largest_capture(sequences: int, drafted: int = 0, most: int = MOST) -> int:
     """The largest batch captured: twice the requests at once, each with its drafted tokens."""
-    return min(2 * sequences * (1 + drafted), MOST)
+    return min(2 * sequences * (1 + drafted), most)
 
 
 def capture_sizes(largest: int) -> list[int]:
@@ -27,20 +55,16 @@ def capture_sizes(largest: int) -> list[int]:
     return [n for n in ladder if n <= largest]
 
 
-def captured(args: Mapping[str, Any], sequences: int, batch_tokens: int, drafted: int) -> int:
-    """How many sizes are captured by the flags ``args``; 0 where graphs are off.
+def captured(
+    args: Mapping[str, Any], sequences: int, batch_tokens: int, drafted: int, most: int = MOST
+) -> list[int]:
+    """The sizes captured by the flags ``args``; none where graphs are off.
 
     ``compilation_config`` (a level, an object or its JSON) holds the same names.
     """
-    level = args.get("compilation_config")
-    if isinstance(level, int) or (isinstance(level, str) and level.isdecimal()):
-        if int(level) == 0:
-            return 0
-        level = None
-    compilation = read.mapping("engine_args.compilation_config", level)
-    given = {**compilation, **{k: v for k, v in args.items() if v is not None}}
-    if str(given.get("cudagraph_mode", "")).lower() in OFF or given.get("use_cudagraph") is False:
-        return 0
+    given = _asked(args)
+    if given is None:
+        return []
     sizes = given.get("cudagraph_capture_sizes")
     largest = given.get("max_cudagraph_capture_size")
     if sizes is None and (older := given.get("cuda_graph_sizes")) is not None:
@@ -48,10 +72,87 @@ def captured(args: Mapping[str, Any], sequences: int, batch_tokens: int, drafted
         sizes, largest = (listed, None) if len(listed) > 1 else (None, listed[0])
     if sizes is not None:
         if sizes in ([], "[]", ()):
-            return 0
-        return len(set(read.counts("engine_args.cudagraph_capture_sizes", sizes)))
+            return []
+        return sorted(set(read.counts("engine_args.cudagraph_capture_sizes", sizes)))
     if largest is not None:
-        most = read.number("engine_args.max_cudagraph_capture_size", largest, 0, 10**6)
+        bound = read.number("engine_args.max_cudagraph_capture_size", largest, 0, 10**6)
     else:
-        most = largest_capture(sequences, drafted)
-    return len(capture_sizes(min(most, batch_tokens)))
+        bound = largest_capture(sequences, drafted, most)
+    return capture_sizes(min(bound, batch_tokens))
+
+
+def _asked(args: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The settings of graphs; None where they are turned off."""
+    level = args.get("compilation_config")
+    if isinstance(level, int) or (isinstance(level, str) and level.isdecimal()):
+        if int(level) == 0:
+            return None
+        level = None
+    compilation = read.mapping("engine_args.compilation_config", level)
+    stated = {k: v for k, v in args.items() if v is not None}
+    given = {**{k: v for k, v in compilation.items() if v is not None}, **stated}
+    if str(given.get("cudagraph_mode", "")).lower() in OFF or given.get("use_cudagraph") is False:
+        return None
+    return given
+
+
+def captures(s: VllmSetup, batch: Batching) -> Captures:
+    """The graphs of a start; none where they are off, or the device has none."""
+    if s.flags.eager or not s.platform.graphs:
+        return Captures()
+    args = {read.plain_name(k): v for k, v in s.d.args.items()}
+    most = MOST_OF.get(s.d.model.model_type, MOST)
+    drafted = s.flags.speculative_tokens
+    sizes = captured(args, batch.sequences, batch.tokens, drafted, most)
+    mode = (
+        str((_asked(args) or {}).get("cudagraph_mode", "")).lower().removeprefix("cudagraphmode.")
+    )
+    decodes = sum(1 for n in sizes if n <= batch.sequences * (1 + drafted))
+    if s.first_engine or mode in WHOLE_ONLY:
+        return Captures(whole=decodes)
+    if mode == "piecewise" or not s.rules.whole_graphs:
+        return Captures(pieces=len(sizes))
+    return Captures(pieces=len(sizes), whole=decodes)
+
+
+def graph_bytes(s: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+    """(bytes, low, high) of the graphs as they come to be."""
+    layers = len(rank.layers)
+    if s.first_engine:
+        each = 5.0
+    elif _wide(s, rank):
+        each = 8 + 0.13 * layers
+    else:
+        each = 3.8 + 0.147 * layers
+    if s.platform.hip:
+        each *= ROCM_RATIO
+    size = round(made.count * each * MIB)
+    return size, round(0.7 * size), round(1.5 * size)
+
+
+def estimated_bytes(s: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+    """(bytes, low, high) of what the engine itself takes off its cache for them: the first graph of each
+    kind as measured, and as much for every other as the next one took."""
+    if not made.count:
+        return 0, 0, 0
+    size = (made.count - 1) * _each(s, rank) + _accumulators(s, rank, made)
+    return size, round(0.85 * size), round(1.25 * size)
+
+
+def _wide(s: VllmSetup, rank: Rank) -> bool:
+    """Whether a graph holds the many kernels of latent attention or of routed experts."""
+    return s.experts or any(isinstance(k, Latent) for k, _ in rank.stores)
+
+
+def _each(s: VllmSetup, rank: Rank) -> int:
+    """Bytes by which a graph more is estimated: kernels' arguments and what each layer keeps for it."""
+    layers = len(rank.layers)
+    return round((0.8 + 0.245 * layers if _wide(s, rank) else 1.2 + 0.16 * layers) * MIB)
+
+
+def _accumulators(s: VllmSetup, rank: Rank, made: Captures) -> int:
+    """FlashAttention 3's accumulators of the largest decode, which only the first whole graph takes."""
+    if s.platform.cuda != HOPPER or not made.whole:
+        return 0
+    heads = [(k.q_heads, k.v_dim) for k, _ in rank.stores if isinstance(k, HeadedAttention)]
+    return max((MOST * n * (v + 1) * 4 * SPLITS for n, v in heads), default=0)

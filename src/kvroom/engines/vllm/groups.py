@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kvroom.engines.vllm.specs import FULL, LayerSpec, Spec
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import context_ranks
 from kvroom.units import ceil_div
@@ -57,18 +57,18 @@ class Group:
         )
 
 
-def check_context_ranks(d: Deployment, specs: Sequence[LayerSpec]) -> None:
+def check_context_ranks(deployment: Deployment, specs: Sequence[LayerSpec]) -> None:
     """Refuse decode-context ranks that the engine has no way to share a request's tokens among.
 
     They are the tensor ranks that would hold copies of the same heads, and take no windows.
     """
-    ranks, tp = d.layout.dcp, d.layout.tp
+    ranks, tp = deployment.layout.dcp, deployment.layout.tp
     if ranks == 1 or not specs:
         return
-    if any(s.type == "window" for _, s in specs):
+    if any(spec.type == "window" for _, spec in specs):
         raise CannotStart("decode context parallelism does not share windows out")
-    if context_ranks(d.model, d.layout) < ranks:
-        heads = d.model.kv_heads
+    if context_ranks(deployment.model, deployment.layout) < ranks:
+        heads = deployment.model.kv_heads
         raise CannotStart(
             f"dcp {ranks} needs {ranks} copies of each of {heads} KV heads, and tp {tp} makes "
             f"{tp // heads if tp > heads else 'none'}"
@@ -80,7 +80,7 @@ def bytes_per_block(groups: Iterable[Group]) -> int:
     return max((g.page_bytes for g in groups), default=0)
 
 
-def groups_of(specs: Sequence[LayerSpec], rules: Rules, *, hybrid: bool) -> list[Group]:
+def groups_of(specs: Sequence[LayerSpec], rules: VllmRules, *, hybrid: bool) -> list[Group]:
     """The groups of ``specs``; ``hybrid`` off promotes windows and chunks to full attention.
 
     Raises CannotStart where this release knows no way to page such a mixture.
@@ -104,32 +104,37 @@ def family(spec: Spec) -> tuple[object, ...]:
 
 
 def _one_type(specs: Sequence[LayerSpec]) -> bool:
-    return len({family(s) for _, s in specs}) == 1
+    return len({family(spec) for _, spec in specs}) == 1
 
 
 def _mergeable(specs: Sequence[LayerSpec]) -> bool:
     first = specs[0][1]
-    return all(s is first or s == first for _, s in specs)
+    return all(spec is first or spec == first for _, spec in specs)
 
 
 def _promoted(specs: Sequence[LayerSpec]) -> list[LayerSpec]:
     """Windows and chunks as full attention, where some layer is full attention already."""
     if _mergeable(specs) or _one_type(specs):
         return list(specs)
-    types = {s.type for _, s in specs}
+    types = {spec.type for _, spec in specs}
     if types & set(FULL) and types & {"window", "chunked"}:
         specs = [
-            (i, replace(s, type="full", window=0) if s.type in ("window", "chunked") else s)
-            for i, s in specs
+            (
+                index,
+                replace(spec, type="full", window=0)
+                if spec.type in ("window", "chunked")
+                else spec,
+            )
+            for index, spec in specs
         ]
     if not (_mergeable(specs) or _one_type(specs)):
         raise CannotStart("without the hybrid cache manager its layers cannot be made one type")
     return list(specs)
 
 
-def _unified(specs: Sequence[LayerSpec], rules: Rules) -> list[LayerSpec]:
+def _unified(specs: Sequence[LayerSpec], rules: VllmRules) -> list[LayerSpec]:
     """Pages brought to the largest: more tokens a block where that divides, else padding."""
-    largest = max(s.page_bytes for _, s in specs)
+    largest = max(spec.page_bytes for _, spec in specs)
 
     def grown(spec: Spec) -> Spec:
         if spec.page_bytes == largest:
@@ -147,11 +152,11 @@ def _unified(specs: Sequence[LayerSpec], rules: Rules) -> list[LayerSpec]:
             return replace(spec, page_bytes=largest)
         raise CannotStart("its layers' pages cannot be brought to one size")
 
-    known: dict[Spec, Spec] = {s: grown(s) for s in {s for _, s in specs}}
-    return [(i, known[s]) for i, s in specs]
+    known: dict[Spec, Spec] = {spec: grown(spec) for spec in {spec for _, spec in specs}}
+    return [(index, known[spec]) for index, spec in specs]
 
 
-def _equal_pages(specs: Sequence[LayerSpec], rules: Rules) -> list[Group]:
+def _equal_pages(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     """Groups of as many layers each: as many as the rarest kind of layer has, or nearly so."""
     buckets: dict[Spec, list[LayerSpec]] = {}
     for member in specs:
@@ -164,8 +169,8 @@ def _equal_pages(specs: Sequence[LayerSpec], rules: Rules) -> list[Group]:
     for spec, members in buckets.items():
         count = ceil_div(len(members), size)
         if rules.whole_model_groups:
-            parts = [members[i::count] for i in range(count)]
+            parts = [members[index::count] for index in range(count)]
         else:
-            parts = [members[i * size : (i + 1) * size] for i in range(count)]
+            parts = [members[index * size : (index + 1) * size] for index in range(count)]
         made += [Group(spec, tuple(part)) for part in parts]
     return made

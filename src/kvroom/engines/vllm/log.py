@@ -7,14 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
-from kvroom.engines.log_reader import LogReader, PrintedStart
+from kvroom.engines.log_reader import LogReader, PrintedStart, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size
 from kvroom.engines.vllm.flags import MEMORY_FLAGS
+from kvroom.engines.vllm.remedies import remedy
 from kvroom.engines.vllm.versions import parse_release, rules_of, since
 
 ENGINE = "vllm"
 
+UNASKED = ("config", "cpu", "cpu_cache_bytes", "tpu_chips")
+"""Settings that are told of the machine, not asked of the engine."""
 DEGREES = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -83,6 +86,26 @@ def _cpu(record: Record, match: re.Match[str]) -> None:
     record.settings["cpu_cache_bytes"] = size(match["cache"] + " GiB")
 
 
+def _hbm(record: Record, match: re.Match[str]) -> None:
+    """A TPU chip's memory: what is used of it and what there is; how many chips the process has."""
+    record.add("total_gpu_bytes", size(match["total"] + " GiB"))
+    used = size(match["used"] + " GiB")
+    if "Init model" in match.string and used:
+        record.add("weights_bytes", used)
+    record.settings["tpu_chips"] = 1 + match["rest"].count("(")
+
+
+def _hbm_shares(record: Record, match: re.Match[str]) -> None:
+    """What is left of a TPU process's share, over its chips."""
+    chips = int(record.settings.get("tpu_chips", 1))
+    left = size(match["rest"] + " GiB")
+    if left is not None:
+        record.add("kv_available_bytes", left // chips)
+    total, cap = float(match["total"]), float(match["cap"])
+    if total:
+        record.add("gpu_memory_utilization", round(cap / total, 2))
+
+
 SHAPES: tuple[Shape, ...] = (
     shape("non-default args", r"non-default args:\s*(?P<rest>\{.*)", opens=True, read=_arguments),
     shape("Namespace(", r"args: Namespace\((?P<rest>.*)", opens=True, read=_namespace),
@@ -117,6 +140,20 @@ SHAPES: tuple[Shape, ...] = (
     shape("for consumed memory", r"{consumed_bytes} for consumed memory"),
     shape("for peak activation", r"{activation_peak_bytes} for peak activation"),
     shape("for non-torch memory", r"{non_torch_bytes} for non-torch memory"),
+    # the DEBUG line that names all three accounts
+    shape(
+        "torch peak memory increase",
+        r"torch peak memory increase: {activation_peak_bytes}; non-torch forward increase memory: "
+        r"{non_torch_bytes}(?:; weights memory: {weights_bytes})?",
+    ),
+    # a TPU's memory, chip by chip or all together
+    shape("hbm=[", r"hbm=\[\((?P<used>[\d.]+), (?P<total>[\d.]+)\)(?P<rest>[^\]]*)", read=_hbm),
+    shape(
+        "total_hbm_limit_gb",
+        r"total_hbm_limit_gb=(?P<total>[\d.]+)GiB \| total_hbm_limit_cap_gb=(?P<cap>[\d.]+)GiB \| "
+        r"total_hbm_used_gb=(?P<used>[\d.]+)GiB.*?total_hbm_avail_gb=(?P<rest>[\d.]+)GiB",
+        read=_hbm_shares,
+    ),
     shape("raph memory", r"{cuda_graph_bytes} for (?:CUDAG|NPU g|CPU g|XPUG)raph memory"),
     shape("raph memory: ", r"Estimated CUDA graph memory: {cuda_graph_estimate_bytes}"),
     shape(
@@ -161,6 +198,11 @@ SHAPES: tuple[Shape, ...] = (
     shape("stored in KV cache (", r"stored in KV cache \({kv_tokens}\)"),
     shape("stored in KV cache (", r"The model's max seq len.*", read=_refusal),
     shape("for the cache blocks", r"No available memory for the cache blocks.*", read=_refusal),
+    shape(
+        "available Mamba cache",
+        r"max_num_seqs \({max_num_seqs}\) exceeds available Mamba cache blocks \({num_blocks}\)",
+    ),
+    shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=_refusal),
     shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
     # the card, where a kernel's tuning file names it
     shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
@@ -199,9 +241,7 @@ def figures(record: Record) -> Figures:
 def question(record: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
     config = record.settings.get("config") or {}
-    settings = {
-        k: v for k, v in record.settings.items() if k not in ("config", "cpu", "cpu_cache_bytes")
-    }
+    settings = {k: v for k, v in record.settings.items() if k not in UNASKED}
     keys: dict[str, Any] = {"engine": ENGINE}
     model = config.get("model") or settings.get("model_tag") or settings.get("model")
     if isinstance(model, str):
@@ -243,6 +283,9 @@ def _flags(
     share = record.low("gpu_memory_utilization")
     if share is not None and 0 < share <= 1:
         args.setdefault("gpu_memory_utilization", share)
+    sequences = record.last("max_num_seqs")
+    if sequences:
+        args.setdefault("max_num_seqs", sequences)
     batch = record.last("max_num_batched_tokens")
     if batch:
         args.setdefault("max_num_batched_tokens", batch)
@@ -293,6 +336,10 @@ class VllmLog(LogReader):
     def quantization(self, record: Record) -> str | None:
         """As the flags or the configuration line say."""
         return quantization(record)
+
+    def remedy(self, refusal: str, printed: Mapping[str, Any]) -> Remedy | None:
+        """The flag that each of its own messages asks for."""
+        return remedy(refusal, printed)
 
     def reasons(self, account: str, start: PrintedStart) -> list[str]:
         """What activations and graphs hold in one release and not in another."""

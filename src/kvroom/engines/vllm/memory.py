@@ -1,63 +1,72 @@
 """The ledger of one GPU: what of its memory vLLM gives to weights, overheads and cache.
 
-``gpu_memory_utilization`` applies to all that the engine sees, not to what is free. Weights,
-activations (the peak of a profiling run of one full batch) and runtime (what the driver, NCCL and
-workspaces hold) come off it; since 0.20 so does an estimate of CUDA graph memory, which before lay
-outside. The three overheads are estimates fitted to start-up logs people published, by the script
-named in ``overheads.json``; what was measured (``known_bytes``) takes their place.
+``gpu_memory_utilization`` applies to all that the engine sees, not to what is free. Weights as loaded, the
+profiling run's peak, encoding and what is not PyTorch's come off it; since 0.20 so does an estimate of CUDA
+graph memory, which before lay outside. What was measured (``known_bytes``) takes an account's place.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
-from math import ceil, exp, hypot, log
-from typing import Any
+from math import ceil, hypot
 
 from kvroom.answer.plan import Account
-from kvroom.engines import flags as read
 from kvroom.engines.base import account
-from kvroom.engines.encoders import encoder_band
-from kvroom.engines.vllm.defaults import Batching
-from kvroom.engines.vllm.graphs import captured
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm import graphs
+from kvroom.engines.vllm.activations import peak
+from kvroom.engines.vllm.defaults import Batching, on_v2_runner
+from kvroom.engines.vllm.encoding import encoder_band
+from kvroom.engines.vllm.loaded import band as loaded_band
+from kvroom.engines.vllm.loaded import loaded
+from kvroom.engines.vllm.runtime import Band, non_torch, outside
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.sharding.deployment import Deployment
-from kvroom.sharding.layout import Rank, most_experts
-from kvroom.units import GIB
+from kvroom.sharding.layout import Rank
 
-USUAL_SHAPES = 51
-"""Sizes captured by default: what the fit counts from."""
-Band = tuple[int, int, int]
-"""(estimate, low, high) in bytes."""
+PEAK_BAND = (0.98, 1.03)
+"""The peak as printed over as reckoned: the 80 % band over models, with the experts' kernels and the
+encoders that no formula has apart."""
+SOURCES = {
+    "activations": "engine rule",
+    "encoder": "assumed",
+    "runtime": "assumed",
+    "graphs": "assumed",
+}
+"""Where an overhead's figure comes from: what is reckoned, and what is the median of starts."""
+EXPERTS_BAND = (0.95, 1.12)
+"""The same where experts are routed to."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """One rank's memory as the engine shares it out."""
+    """One rank's memory as the engine shares it out.
+
+    ``weights`` and ``overheads`` are (estimate, low, high); ``outside`` is what is gone before the engine
+    takes its snapshot, no part of its share.
+    """
 
     gpu_bytes: int
     requested_bytes: int
-    weights: int
+    weights: Band
     beside: tuple[Account, ...]
     """What is loaded beside the weights: adapters, a draft model."""
     overheads: dict[str, Band]
     graphs_subtracted: bool
     taken_by_others: int
+    outside: Band = (0, 0, 0)
 
     @property
     def subtracted(self) -> tuple[Band, ...]:
-        """The overheads that come off the cache."""
+        """What comes off the cache."""
         left_in = () if self.graphs_subtracted else ("graphs",)
-        return tuple(v for n, v in self.overheads.items() if n not in left_in)
+        return (self.weights, *(v for n, v in self.overheads.items() if n not in left_in))
 
     def cache_bytes(self, end: int = 0) -> int:
         """Bytes left for cache: as estimated, or at the low (-1) or high (1) end of its band.
 
-        The overheads are off independently, so their bands add up as squares.
+        The accounts are off independently, so their bands add up as squares.
         """
-        left = self.requested_bytes - self.weights - self.taken_by_others
+        left = self.requested_bytes - self.taken_by_others
         left -= sum(a.bytes for a in self.beside)
         left -= sum(middle for middle, _, _ in self.subtracted)
         if end < 0:
@@ -67,87 +76,60 @@ class Budget:
         return left
 
 
-def budget(s: Setup, rank: Rank, batch: Batching) -> Budget:
+def budget(s: VllmSetup, rank: Rank, batch: Batching) -> Budget:
     """The ledger of ``rank`` before any cache is counted in blocks."""
     d, flags, rules = s.d, s.flags, s.rules
     known = d.known_bytes
     gpu = known.get("visible", d.device.engine_bytes)
     share = flags.utilisation if flags.utilisation is not None else rules.utilisation
     requested = ceil(gpu * share) if rules.whole_bytes else int(gpu * share)
-    found = estimates(s, rank, batch)
-    seeing = encoder_band(d.args, d.model, d.layout, batch.tokens) if rank.stage == 0 else None
-    if seeing is not None and "activations" not in known:
-        found["encoder"] = seeing
-    for name in found:
+    size = loaded(s, rank)
+    captures = graphs.captures(s, batch)
+    subtracted = estimates_graphs(s) and captures.count > 0
+    overheads = _overheads(s, rank, batch)
+    overheads["graphs"] = (
+        graphs.estimated_bytes(s, rank, captures)
+        if subtracted
+        else graphs.graph_bytes(s, rank, captures)
+    )
+    if "activations" in known:
+        overheads.pop("encoder", None)
+    for name in overheads:
         if name in known:
-            found[name] = (known[name],) * 3
+            overheads[name] = (known[name],) * 3
     free = known.get("free_before_load", gpu)
     return Budget(
         gpu_bytes=gpu,
         requested_bytes=requested,
-        weights=known.get("weights", rank.weight_bytes),
+        weights=(known["weights"],) * 3 if "weights" in known else (size, *loaded_band(size)),
         beside=d.extras.accounts(rank.stage),
-        overheads=found,
-        graphs_subtracted=_estimated(s) and graph_count(s, batch) > 0,
+        overheads=overheads,
+        graphs_subtracted=subtracted,
         taken_by_others=max(0, gpu - free) if not rules.start_snapshot else 0,
+        outside=outside(s),
     )
 
 
-@lru_cache(maxsize=1)
-def _fitted() -> dict[str, Any]:
-    text = files("kvroom.engines.vllm").joinpath("overheads.json").read_text("utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def features(s: Setup, rank: Rank, batch: Batching) -> dict[str, float]:
-    """What the overheads are lines in, as ``benchmarks/fit_overheads.py`` takes it from logs."""
-    d = s.d
-    return {
-        "batch": log(batch.tokens / 2048),
-        "weights": log(max(rank.weight_bytes, 1) / (8 * GIB)),
-        "ranks": log(d.layout.gpus),
-        "shapes": log(max(graph_count(s, batch), 1) / USUAL_SHAPES),
-        "moe": float(most_experts(d.model) > 0),
+def _overheads(s: VllmSetup, rank: Rank, batch: Batching) -> dict[str, Band]:
+    """Activations, what encoding adds, and runtime of ``rank``, each with an 80 % band."""
+    found = peak(s, rank, batch)
+    low, high = EXPERTS_BAND if s.experts else PEAK_BAND
+    made: dict[str, Band] = {
+        "activations": (found.bytes, round(found.bytes * low), round(found.bytes * high)),
+        "runtime": non_torch(s),
     }
-
-
-def estimates(s: Setup, rank: Rank, batch: Batching) -> dict[str, Band]:
-    """Activations, runtime and graphs of ``rank``, each with an 80 % band.
-
-    Where the engine takes its own estimate of the graphs off the cache, that estimate is meant, which
-    runs above what the graphs come to.
-    """
-    x, kept = features(s, rank, batch), _fitted()
-    made: dict[str, Band] = {}
-    for name, fit in kept["accounts"].items():
-        middle = fit["log_bytes"] + sum(c * x[k] for k, c in fit["slopes"].items())
-        low, high = fit["low"], fit["high"]
-        if name == "graphs" and _estimated(s):
-            more = kept["graph_estimate"]
-            middle += more["log_ratio"]
-            low, high = -hypot(low, more["low"]), hypot(high, more["high"])
-        made[name] = (
-            round(exp(middle)),
-            round(exp(middle + low)),
-            round(exp(middle + high)),
-        )
-    if not graph_count(s, batch):
-        made["graphs"] = (0, 0, 0)
+    seeing = encoder_band(s, batch.tokens, found.bytes) if rank.stage == 0 else None
+    if seeing is not None:
+        made["encoder"] = seeing
     return made
 
 
-def _estimated(s: Setup) -> bool:
-    """Whether the engine estimates its graphs and takes that off the cache: not on ROCm."""
-    return s.rules.graphs_subtracted and not s.platform.hip
-
-
-def graph_count(s: Setup, batch: Batching) -> int:
-    """CUDA graphs that are captured; 0 where they are off, or the device has none."""
-    if s.flags.eager or not s.platform.graphs:
-        return 0
-    args = {read.plain_name(k): v for k, v in s.d.args.items()}
-    return captured(args, batch.sequences, batch.tokens, s.flags.speculative_tokens)
+def estimates_graphs(s: VllmSetup) -> bool:
+    """Whether the engine estimates its graphs and takes that off the cache: not on ROCm, and not on the
+    V2 runner at first."""
+    asked = s.flags.estimates_graphs
+    default = s.rules.graphs_subtracted and (s.rules.v2_estimates or not on_v2_runner(s))
+    return (default if asked is None else asked) and not s.platform.hip
 
 
 def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]:
@@ -155,15 +137,16 @@ def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]
     known = d.known_bytes
     cache = max(0, b.cache_bytes() if given is None else given)
     over = [
-        account(n, v[0], "measured" if n in known else "assumed", (v[1], v[2]))
+        account(n, v[0], "measured" if n in known else SOURCES[n], (v[1], v[2]))
         for n, v in b.overheads.items()
     ]
     low, high = cache, cache
     if given is None:
         low, high = max(0, b.cache_bytes(-1)), max(0, b.cache_bytes(1))
-    spent = b.weights + sum(a.bytes for a in (*b.beside, *over)) + cache
+    size, least, most = b.weights
+    spent = size + sum(a.bytes for a in (*b.beside, *over)) + cache
     return (
-        account("weights", b.weights, "measured" if "weights" in known else "config"),
+        account("weights", size, "measured" if "weights" in known else "config", (least, most)),
         *b.beside,
         *over,
         account("kv", cache, "engine rule", (low, high)),

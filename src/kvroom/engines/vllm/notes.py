@@ -5,46 +5,48 @@ from __future__ import annotations
 from kvroom.engines.releases import shown
 from kvroom.engines.vllm.capacity import VllmPool
 from kvroom.engines.vllm.pages import Pages
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.versions import since
 from kvroom.units import show_gib
 
 
-def notes(s: Setup, pages: Pages, pool: VllmPool, *, hybrid: bool, tokens: int) -> tuple[str, ...]:
+def notes(
+    setup: VllmSetup, pages: Pages, pool: VllmPool, *, hybrid: bool, tokens: int
+) -> tuple[str, ...]:
     """What a reader of another release's numbers would trip over."""
-    rules, release = s.rules, shown(s.rules.release)
+    rules, release = setup.rules, shown(setup.rules.release)
     types = {spec.type for _, spec in pages.specs}
     near = types & {"window", "chunked"}
-    made: list[str] = []
+    notes: list[str] = []
     if near and "full" in types and not hybrid:
         why = (
             "it is off here"
             if rules.hybrid_manager
             else "it came with 0.9.1 and this is " + release
         )
-        made.append(f"without vLLM's hybrid cache manager ({why}) windows are kept at full length")
+        notes.append(f"without vLLM's hybrid cache manager ({why}) windows are kept at full length")
     if near and hybrid and rules.in_flight_batches:
-        made.append(
+        notes.append(
             f"since vLLM {since('in_flight_batches', rules.release)} a window also keeps the "
             f"{pool.in_flight:,} tokens that may be in flight"
         )
     if len(pool.caching[0].groups) > 1 and not rules.tokens_from_concurrency:
-        made.append(
+        notes.append(
             f"until 0.20.1 (this is {release}) vLLM prints blocks over groups as its size in tokens: "
             f"it holds {int(pool.concurrency(tokens) * tokens):,}"
         )
     if pages.recurrent and not rules.mamba_v1:
-        made.append(
+        notes.append(
             f"vLLM {release} keeps state outside its blocks (0.10.2 put it there): not counted"
         )
-    elif pages.hybrid and not pages.caching and s.flags.prefix_caching is None:
-        made.append(
+    elif pages.hybrid and not pages.caching and setup.flags.prefix_caching is None:
+        notes.append(
             f"vLLM {release} does not cache prefixes of models with state unless asked to "
             "(0.28 does by default)"
         )
     if pages.narrowed and not pages.fp8:
-        made.append(f"vLLM {release} stores this model's latents in FP8 unless asked for bfloat16")
-    return tuple(made)
+        notes.append(f"vLLM {release} stores this model's latents in FP8 unless asked for bfloat16")
+    return tuple(notes)
 
 
 def limit_of(pages: Pages, pool: VllmPool, stage: int, *, hybrid: bool, tokens: int) -> str:

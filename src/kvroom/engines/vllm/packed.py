@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from kvroom.engines.vllm.groups import CannotStart, Group, family
 from kvroom.engines.vllm.specs import LayerSpec, Spec
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.models.kinds import Compressed, Indexer, LayerKind, TiedWindow
 from kvroom.units import ceil_div
 
@@ -57,7 +57,7 @@ def _aligned(size: int) -> int:
     return ceil_div(size, ALIGNMENT) * ALIGNMENT
 
 
-def packed_groups(specs: Sequence[LayerSpec], rules: Rules) -> list[Group]:
+def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     """Layers of one family together, long families cut so that all groups are about as long.
 
     A block is as large as the largest group, or before 0.29 as all sizes of the full group side by

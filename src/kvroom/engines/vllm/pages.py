@@ -11,12 +11,12 @@ from functools import cached_property
 from math import lcm
 from typing import Literal
 
-from kvroom.engines.vllm.flags import Flags
+from kvroom.engines.vllm.flags import VllmFlags
 from kvroom.engines.vllm.packed import compressed_specs
-from kvroom.engines.vllm.platform import BLACKWELL, HOPPER, Platform
-from kvroom.engines.vllm.setup import Setup
+from kvroom.engines.vllm.platform import BLACKWELL, HOPPER, VllmPlatform
+from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.specs import Spec
-from kvroom.engines.vllm.versions import Rules
+from kvroom.engines.vllm.versions import VllmRules
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import BF16, CACHE_DTYPES, FP32, Dtype
 from kvroom.models.kinds import (
@@ -39,6 +39,7 @@ from kvroom.units import ceil_div
 DEFAULT_BLOCK = 16
 CPU_BLOCK = 128
 CPU_LATENT_BLOCK = 16
+WIDE_HEAD, WIDE_FP8_BLOCK = 512, 64
 SPARSE_BLOCK = 64
 """What the sparse indexer's kernels take."""
 SPARSE_FP8_BYTES = 656
@@ -49,7 +50,7 @@ SPARSE_FP8_BYTES = 656
 class Pages:
     """The block sizes and specs of one deployment under one release's rules."""
 
-    setup: Setup
+    setup: VllmSetup
 
     @property
     def d(self) -> Deployment:
@@ -57,17 +58,17 @@ class Pages:
         return self.setup.d
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> VllmRules:
         """The release's rules."""
         return self.setup.rules
 
     @property
-    def flags(self) -> Flags:
+    def flags(self) -> VllmFlags:
         """The engine's flags."""
         return self.setup.flags
 
     @property
-    def platform(self) -> Platform:
+    def platform(self) -> VllmPlatform:
         """The device as vLLM sees it."""
         return self.setup.platform
 
@@ -161,6 +162,8 @@ class Pages:
         if self.latent and self.rules.latent_block == "forced":
             forced = self._forced_latent_block
             return asked if asked is not None and asked % forced == 0 else forced
+        if asked is None and self._wide_fp8_heads:
+            return WIDE_FP8_BLOCK
         if asked is None:
             return max(self.kernel_block, DEFAULT_BLOCK) if self.latent else DEFAULT_BLOCK
         if asked % self.kernel_block:
@@ -171,6 +174,17 @@ class Pages:
                 f"Use {ceil_div(asked, self.kernel_block) * self.kernel_block}, or leave it out.",
             )
         return asked
+
+    @property
+    def _wide_fp8_heads(self) -> bool:
+        """Heads of 512 (Gemma 4's full layers) in an FP8 cache on Hopper: FlashAttention 4 reads pages of
+        64 tokens there, and every layer starts from the widest one's block."""
+        return (
+            self.rules.wide_fp8_pages
+            and self.platform.cuda == HOPPER
+            and self.fp8
+            and any(isinstance(k, HeadedAttention) and k.k_dim == WIDE_HEAD for k in self._kinds)
+        )
 
     @property
     def _forced_latent_block(self) -> int:
@@ -380,15 +394,18 @@ class Pages:
         elif self.mode == "all":
             fixed, grows, tokens = spoken if rules.all_mode_speculation else 0, True, self.block
         elif self.mode == "align":
-            fixed, tokens = 2 + spoken + self._checkpoint(stores), self.block
+            saved = self._checkpoint_tokens(stores)
+            fixed, tokens = 2 + spoken + (saved > 0), self.block
+            return Spec("state", tokens, padded, shape, blocks=fixed, checkpoint_tokens=saved)
         return Spec("state", tokens, padded, shape, blocks=fixed, grows=grows)
 
-    def _checkpoint(self, stores: Sequence[LayerKind]) -> int:
-        """Blocks that a prefill's own checkpoint takes."""
+    def _checkpoint_tokens(self, stores: Sequence[LayerKind]) -> int:
+        """What the state that a prefill saves in a block of its own is a multiple of; 0: it saves none."""
         form = next((k.form for k in stores if isinstance(k, RecurrentState)), "")
         if form == "mamba2":
             return int(self.rules.mamba2_checkpoint)
-        return int(form == "gdn" and self._gdn_checkpoint)
+        # FlashInfer's states lie on the grid of cached prefixes: block ends.
+        return self.block if form == "gdn" and self._gdn_checkpoint else 0
 
 
 def _heads(kind: HeadedAttention) -> tuple[int, ...]:

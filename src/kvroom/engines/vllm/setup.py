@@ -3,30 +3,78 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
-from kvroom.engines.vllm.flags import Flags, read_flags
-from kvroom.engines.vllm.platform import Platform, platform_of
-from kvroom.engines.vllm.versions import Rules, parse_release, rules_of
+from kvroom.engines import flags as read
+from kvroom.engines.releases import Release, nearest_release
+from kvroom.engines.vllm.flags import KNOWN_FLAGS, VllmFlags, positive, read_flags
+from kvroom.engines.vllm.platform import VllmPlatform, platform_of
+from kvroom.engines.vllm.versions import VllmRules, parse_release, rules_of
 from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.layout import most_experts
+
+V1_ENGINE: Release = (0, 8, 0)
+"""The release whose default engine is the one modelled; before, V0 ran."""
+FAR: Release = (9999, 9999, 9999)
 
 
 @dataclass(frozen=True)
-class Setup:
+class VllmSetup:
     """What every rule is asked with."""
 
     d: Deployment
-    rules: Rules
-    flags: Flags
-    platform: Platform
+    rules: VllmRules
+    flags: VllmFlags
+    platform: VllmPlatform
 
     @property
     def context(self) -> int:
         """The most tokens that one request may hold (max_model_len)."""
         return self.d.context_tokens
 
+    @cached_property
+    def release(self) -> Release:
+        """The release asked about, though its rules be a later one's."""
+        if not (self.d.version or "").strip():
+            return self.rules.release
+        found, unread = nearest_release("vLLM", self.d.version, (0, 0, 0), FAR)
+        return self.rules.release if unread else found
 
-def setup(d: Deployment) -> tuple[Setup, tuple[str, ...]]:
-    """The Setup of ``d``, and a warning where its version is not one that is modelled."""
-    release, note = parse_release(d.version)
-    made = Setup(d, rules_of(release), read_flags(d.args, d.layout), platform_of(d.device))
-    return made, (note,) if note else ()
+    @cached_property
+    def first_engine(self) -> bool:
+        """Whether vLLM's first engine (V0) runs, whose batch and baseline are others."""
+        return self.release < V1_ENGINE
+
+    @cached_property
+    def experts(self) -> bool:
+        """Whether the model routes tokens to experts."""
+        return most_experts(self.d.model) > 0
+
+    @cached_property
+    def number_bytes(self) -> int:
+        """Bytes of a number that the model computes with (``dtype``)."""
+        named = next((v for k, v in self.d.args.items() if read.plain_name(k) == "dtype"), None)
+        return 4 if str(named).lower() in ("float32", "float", "fp32") else 2
+
+    @property
+    def linked(self) -> bool:
+        """Whether the GPUs reach each other's memory directly."""
+        return self.d.device.scale_up is not None
+
+    @property
+    def gathered(self) -> int:
+        """Data-parallel ranks whose tokens each rank's slices of experts work on at once."""
+        return self.d.layout.expert_dp if self.d.layout.ep == 1 else 1
+
+
+def setup(deployment: Deployment) -> tuple[VllmSetup, tuple[str, ...]]:
+    """The VllmSetup of ``deployment``, and a warning where its version is not one that is modelled."""
+    release, note = parse_release(deployment.version)
+    made = VllmSetup(
+        deployment,
+        rules_of(release),
+        read_flags(deployment.args, deployment.layout),
+        platform_of(deployment.device),
+    )
+    unused = read.unknown("vLLM", {**positive(deployment.args)}, KNOWN_FLAGS)
+    return made, ((note,) if note else ()) + unused

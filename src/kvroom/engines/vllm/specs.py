@@ -19,7 +19,8 @@ class Spec:
     """What is kept of one layer.
 
     ``shape`` is what else must be equal to share a group. ``window`` is a window's or a chunk's
-    tokens. Of state a request holds ``blocks``, and where ``grows`` one for each block of tokens too.
+    tokens. Of state a request holds ``blocks``, and where ``grows`` one for each block of tokens too;
+    where its kernels save a state within a step, that lies at a multiple of ``checkpoint_tokens``.
     """
 
     type: Type
@@ -29,6 +30,7 @@ class Spec:
     window: int = 0
     blocks: int = 0
     grows: bool = False
+    checkpoint_tokens: int = 0
 
     @property
     def shardable(self) -> bool:

@@ -60,5 +60,4 @@ SUPPORT = Support(
         "int4_per_token_head",
     ),
     capability=7.0,
-    source="CacheDType of vLLM's config/cache.py",
 )

@@ -17,7 +17,7 @@ MambaCaching = Literal["never", "flagged models", "modes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class VllmRules:
     """What one release does. The defaults are those of 0.8.5, the oldest modelled."""
 
     release: Release = (0, 8, 5)
@@ -45,6 +45,8 @@ class Rules:
     """Values may be narrower than keys in full attention, in windows; before, both take the key's."""
     packed: Literal["unknown", "tuples", "groups"] = "unknown"
     """How DeepSeek-V4's unequal pages lie in a block."""
+    wide_fp8_pages: bool = False
+    """Heads of 512 in an FP8 cache take pages of 64 tokens on Hopper (FlashAttention 4)."""
     window_block: Literal["block", "kernel"] = "block"
     """Windows are cut into the attention kernel's smallest block, or into the model's."""
     fit: FitCheck = "layers"
@@ -96,9 +98,25 @@ class Rules:
     """The share of memory asked for is rounded up to whole bytes."""
     graphs_subtracted: bool = False
     """An estimate of CUDA graph memory is taken off the cache."""
+    groups_inside: bool = True
+    """The start's snapshot comes before the process groups: NCCL counts as the engine's own."""
+    sorted_sampling: bool = True
+    """The profiling run sorts the whole vocabulary of every sequence."""
+    selection_buffer: bool = False
+    """Selection keeps a buffer of one vocabulary for each multiprocessor (Triton's top-k)."""
+    workspaces_kept: bool = False
+    """A manager keeps the experts' workspaces; before, they come and go with a layer."""
+    fused_all_reduce: bool = False
+    """Tensor ranks fuse all-reduce and norm through FlashInfer (Hopper, data-centre Blackwell)."""
+    triton_mxfp4: bool = True
+    """Triton's kernels compute MXFP4 experts on Hopper, later Marlin's."""
+    whole_graphs: bool = False
+    """Decodes are captured whole beside the pieces."""
+    video_profiled: bool = True
+    """The largest video of some models is profiled with, where it is larger than an image."""
+    rocm_settled: bool = False
     a100_small: bool = False
     """A100s of 80 GB take the small defaults."""
-    gb10_small: bool = False
     huge_defaults: bool = False
     """Devices of 160 GiB and more have defaults of their own."""
     sequences_capped: bool = False
@@ -117,6 +135,12 @@ class Rules:
     """Prefixes of windows and state are kept at boundaries; before, each of their blocks."""
     v2_runner: Literal["dense", "all"] = "dense"
     """Models whose runner overlaps pipeline stages with asynchronous scheduling."""
+    v2_estimates: bool = False
+    """The V2 runner estimates its graphs; before, it told the ledger nothing of them."""
+    v2_selects: bool = False
+    """Its dummy run selects as requests do, on logits in fp32."""
+    v2_models: Literal["none", "plain qwen3", "dense", "all"] = "none"
+    """Models that the V2 runner profiles: its dummy run leaves out selection."""
 
 
 CHANGES: Changes = (
@@ -130,7 +154,13 @@ CHANGES: Changes = (
     ((0, 10, 2), {"mamba_v1": True, "dcp_tokens": True}),
     (
         (0, 11, 0),
-        {"whole_model_groups": True, "unequal_pages": True, "sparse_fp8_default": True},
+        {
+            "whole_model_groups": True,
+            "unequal_pages": True,
+            "sparse_fp8_default": True,
+            "groups_inside": False,
+            "whole_graphs": True,
+        },
     ),
     (
         (0, 11, 1),
@@ -143,7 +173,16 @@ CHANGES: Changes = (
         },
     ),
     ((0, 12, 0), {"scaled_pages": True, "wide_group_ratio": 1.25}),
-    ((0, 13, 0), {"nemotron_state": "fp16", "nemotron_state_config": True}),
+    (
+        (0, 13, 0),
+        {
+            "nemotron_state": "fp16",
+            "nemotron_state_config": True,
+            "rocm_settled": True,
+            "workspaces_kept": True,
+            "video_profiled": False,
+        },
+    ),
     (
         (0, 14, 0),
         {
@@ -163,7 +202,15 @@ CHANGES: Changes = (
             "latent_block_blackwell": 64,
         },
     ),
-    ((0, 17, 0), {"fit_by_stage": True}),
+    (
+        (0, 17, 0),
+        {
+            "fit_by_stage": True,
+            "sorted_sampling": False,
+            "selection_buffer": True,
+            "fused_all_reduce": True,
+        },
+    ),
     (
         (0, 18, 0),
         {"wide_group_ratio": 1.5, "latent_block": "backend", "latent_block_blackwell": 32},
@@ -179,22 +226,35 @@ CHANGES: Changes = (
             "backend_alignment": True,
             "latent_alignment": 16,
             "packed": "tuples",
+            "triton_mxfp4": False,
         },
     ),
     ((0, 20, 1), {"tokens_from_concurrency": True, "override_checked": True}),
+    ((0, 21, 0), {"selection_buffer": False}),
     ((0, 22, 0), {"all_mode_speculation": True}),
+    ((0, 22, 1), {"v2_models": "plain qwen3"}),
     ((0, 24, 0), {"padded_pages": True, "window_block": "kernel"}),
+    ((0, 25, 1), {"v2_models": "dense"}),
     ((0, 26, 0), {"in_flight_batches": True}),
     ((0, 27, 0), {"latent_alignment": 128}),
     ((0, 28, 0), {"mamba_caching_default": True, "huge_defaults": True, "padded_state": True}),
     (
         (0, 29, 0),
-        {"fit": "usable blocks", "v2_runner": "all", "packed": "groups", "glm_fp8_default": True},
+        {
+            "fit": "usable blocks",
+            "v2_runner": "all",
+            "v2_models": "all",
+            "v2_estimates": True,
+            "packed": "groups",
+            "glm_fp8_default": True,
+            "sparse_retention": True,
+        },
     ),
+    ((0, 31, 0), {"wide_fp8_pages": True}),
     ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
     (
         (0, 33, 0),
-        {"sparse_retention": True, "gdn_checkpoint": True, "gdn_alignment": 64, "gb10_small": True},
+        {"gdn_checkpoint": True, "gdn_alignment": 64, "v2_selects": True},
     ),
 )
 """What each release changed in how much memory it finds, cuts, needs and prints."""
@@ -209,9 +269,9 @@ def parse_release(text: str | None) -> tuple[Release, str]:
 
 
 @lru_cache(maxsize=256)
-def rules_of(release: Release) -> Rules:
+def rules_of(release: Release) -> VllmRules:
     """The rules that hold in ``release``."""
-    return rules_at(Rules(release=release), CHANGES, release)
+    return rules_at(VllmRules(release=release), CHANGES, release)
 
 
 def since(name: str, release: Release) -> str:

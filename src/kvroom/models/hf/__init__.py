@@ -57,20 +57,32 @@ FAMILIES: dict[str, str] = {
 }
 """Which module reads which ``model_type``; a module is imported only when its type is asked for."""
 
+HALVES = (
+    "BartForCausalLM", "MBartForCausalLM", "WhisperForCausalLM", "BertLMHeadModel", "RobertaForCausalLM",
+    "XLMRobertaForCausalLM",
+)  # fmt: skip
+"""Classes that hold less (a decoder alone) or more (a head) than the reader of their type reads."""
+
 _MODULE_OF = {kind: module for module, kinds in FAMILIES.items() for kind in kinds.split()}
 
 
 def read(config: Mapping[str, Any]) -> ModelSpec:
     """The model that a decoded ``config.json`` describes; KvroomError says what is wrong with it.
 
-    A type that no reader knows is read as a plain decoder, with a warning, where its config is plain;
-    one that wraps a known language model is read as that model, its towers left out.
+    A type without a reader is read by the class that its config names (``by_class``), one that no
+    class has by its keys (``by_keys``), with a warning that says from which.
     """
     c = Config(config)
     kind = c.text("model_type", default="")
     module = _MODULE_OF.get(kind)
-    if module is not None:
-        spec: ModelSpec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
+    named = _class_of(kind, config.get("architectures"))
+    if module is not None or named:
+        if named:
+            from kvroom.models.hf import by_class
+
+            spec: ModelSpec = by_class.read(c, named, read, _MODULE_OF)
+        else:
+            spec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
         drafted = config.get("draft_vocab_size")
         return replace(
             spec,
@@ -78,16 +90,22 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
             vision=_vision(config),
             draft_vocab_size=drafted if isinstance(drafted, int) and drafted > 0 else None,
         )
-    for wrapper in ("text_config", "llm_config", "language_config"):
-        inner = config.get(wrapper)
-        if isinstance(inner, Mapping) and str(inner.get("model_type")) in _MODULE_OF:
-            top = {k: v for k, v in config.items() if k == "quantization_config"}
-            spec = read({**top, **inner})
-            told = f"model_type {kind!r} is not known: only its {wrapper} is read, without towers"
-            return replace(spec, warnings=(*spec.warnings, told))
-    from kvroom.models.hf import unknown
+    from kvroom.models.hf import by_class, by_keys
 
-    return unknown.read(c, list(_MODULE_OF))
+    return by_keys.read(c, (*_MODULE_OF, *by_class.kinds()), read)
+
+
+def _class_of(kind: str, architectures: object) -> str | None:
+    """The class in the table of classes that a config is for, None where its type has a reader.
+
+    A type with a reader is read by the table only where the config names one of ``HALVES``.
+    """
+    halved = isinstance(architectures, list) and architectures and architectures[0] in HALVES
+    if not kind or (kind in _MODULE_OF and not halved):
+        return None
+    from kvroom.models.hf import by_class
+
+    return by_class.class_of(kind, architectures)
 
 
 def _architecture(config: Mapping[str, Any]) -> str:

@@ -165,7 +165,7 @@ def model(
     """
     top = root or c
     if tied is None:
-        tied = c.flag("tie_word_embeddings", default=top.flag("tie_word_embeddings", default=False))
+        tied = ties(c, top)
     if embedding is None:
         embedding = parts.embedding(vocab, hidden)
     if final is None:
@@ -195,6 +195,20 @@ def model(
         scan_chunk_tokens=c.maybe_integer("mamba_chunk_size", "chunk_size", high=10**6),
         layer_names=layer_names,
     )
+
+
+def ties(c: Config, top: Config) -> bool:
+    """Whether the head is the token table.
+
+    The text level says it, else the outermost. In a file that transformers 5 wrote the outermost wins:
+    there it ties the whole model, and text levels keep what they once said.
+    """
+    version = str(top.raw.get("transformers_version", ""))
+    major = version.partition(".")[0]
+    key = "tie_word_embeddings"
+    if major.isdigit() and int(major) >= 5 and isinstance(top.raw.get(key), bool):
+        return top.flag(key)
+    return c.flag(key, default=top.flag(key, default=False))
 
 
 def dtype_of(c: Config, top: Config) -> str:

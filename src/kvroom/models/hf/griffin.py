@@ -20,6 +20,7 @@ from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_type
 from kvroom.models.kinds import ConvState, FullAttention, RecurrentState, SlidingWindow
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
+from kvroom.units import ceil_div
 
 W_MODULES = ("w1", "w3", "w2")
 
@@ -150,7 +151,7 @@ def lfm2(c: Config) -> ModelSpec:
         if c.raw.get("block_ffn_dim_multiplier", 1.0) is not None:
             inner = int(c.number("block_ffn_dim_multiplier", default=1.0, high=1000.0) * inner)
             step = c.integer("block_multiple_of", default=256)
-            inner = step * -(-inner // step)
+            inner = step * ceil_div(inner, step)
     forward = parts.mlp(s.hidden, max(1, inner), name="feed_forward", names=W_MODULES)
     return _lfm2(c, s, dense=forward, sparse=forward, first=s.layers)
 

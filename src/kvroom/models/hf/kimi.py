@@ -59,10 +59,11 @@ def kimi_k3(c: Config) -> ModelSpec:
 
 
 def bailing_hybrid(c: Config) -> ModelSpec:
-    """Ling 3: full-rank KDA gates, latent attention every ``layer_group_size`` layers.
+    """Ling 2.5 and 3: latent attention every ``layer_group_size`` layers, a linear one between.
 
-    ``head_dim`` is KDA's, which has as many heads as latent attention; that one's gate is one number a
-    head.
+    Which one the class that the config names tells: Ling 2.5 (``BailingMoeV2_5ForCausalLM``) has
+    lightning attention, Ling 3 KDA with full-rank gates. KDA's width is ``linear_head_dim``, in the
+    published Ling 3 ``head_dim``; its latent attention's gate is one number a head.
     """
     c = filled(
         c,
@@ -77,19 +78,50 @@ def bailing_hybrid(c: Config) -> ModelSpec:
     )
     latent = latent_sizes(c)
     every = c.integer("layer_group_size", default=6, high=MAX_LAYERS)
-    mixers = {
-        "full": _latent(c, latent, latent.heads),
-        "state": kda(
+    heads = c.integer("linear_num_heads", default=latent.heads, high=100_000)
+    width = c.integer("linear_head_dim", "head_dim", default=128, high=100_000)
+    if "V2_5" in str(c.get("architectures", default="")):
+        state = _lightning(latent.hidden, heads, width)
+        full = _latent(c, latent, 0)
+    else:
+        state = kda(
             latent.hidden,
-            heads=latent.heads,
-            width=c.integer("head_dim", default=128, high=100_000),
-            kernel=c.integer("short_conv_kernel_size", default=4, high=1000),
+            heads=heads,
+            width=width,
+            kernel=c.integer(
+                "linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000
+            ),
             low_rank_decay=False,
             low_rank_gate=False,
             dtype=state_dtype(c, FP32),
-        ),
-    }
+        )
+        full = _latent(c, latent, latent.heads)
+    mixers = {"full": full, "state": state}
     return _decoder(c, latent, mixers, "mlp", every=every)
+
+
+def _lightning(hidden: int, heads: int, width: int) -> Mixer:
+    """Ling's lightning attention: one matrix for query, key and value, normed by head, gated output."""
+    wide = heads * width
+
+    def project(name: str, rows: int) -> Tensors:
+        return parts.linear(
+            f"attention.{name}", rows, hidden, part="state", split="column", units=heads
+        )
+
+    return Mixer(
+        stores=(
+            RecurrentState(heads=heads, head_elements=width * width, form="lightning", dtype=FP32),
+        ),
+        tensors=(
+            *project("query_key_value", 3 * wide),
+            *project("g_proj", wide),
+            *parts.norm("attention.query_layernorm", width),
+            *parts.norm("attention.key_layernorm", width),
+            *grouped_vector("attention.g_norm", wide, heads),
+            *parts.linear("attention.dense", hidden, wide, part="state", split="row", units=heads),
+        ),
+    )
 
 
 def _decoder(

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kvroom.errors import KvroomError, did_you_mean
+from kvroom.errors import KvroomError
+from kvroom.models import hf
 from kvroom.models.hf import dense, gemma, gemma_shared, towers
 from kvroom.models.hf.config import Config
 from kvroom.models.parts import Tensors
@@ -74,12 +75,24 @@ def _text(root: Config, kind: str) -> ModelSpec:
     level = root.sub("text_config") if root.has("text_config") else root
     said = level.text("model_type", default=kind) if level is not root else kind
     if said not in TEXT:
-        fix = did_you_mean(said, TEXT, f"One of: {', '.join(TEXT)}.")
-        raise KvroomError(level.field("model_type"), said, "is no known text decoder here", fix)
+        return _other_text(root, level)
     read, sizes = TEXT[said]
     if level is not root:
         level = level.of_class(**sizes)
     return read(level, root)
+
+
+def _other_text(root: Config, level: Config) -> ModelSpec:
+    """A text level of another type than these towers came with, by that type's own reader."""
+    outer = {
+        key: root.raw[key]
+        for key in ("quantization_config", "dtype", "torch_dtype", "tie_word_embeddings")
+        if root.raw.get(key) is not None
+    }
+    try:
+        return hf.read({**outer, **level.raw})
+    except KvroomError as e:
+        raise KvroomError(f"{level.path}{e.field}", e.value, e.message, e.fix) from None
 
 
 def _beside(

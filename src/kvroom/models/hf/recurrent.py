@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -20,6 +19,7 @@ from kvroom.models.hf.config import Config
 from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
 from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Part, Split, Tensor
+from kvroom.units import ceil_div
 
 LAYER_TYPES = {
     "mamba": "state",
@@ -121,7 +121,7 @@ def mamba_heads(
 def dt_rank(c: Config, name: str, hidden: int) -> int:
     """The rank of Mamba's time-step projection: hidden / 16, rounded up, where it says ``auto``."""
     if c.get(name, default="auto") == "auto":
-        return ceil(hidden / 16)
+        return ceil_div(hidden, 16)
     return c.integer(name)
 
 

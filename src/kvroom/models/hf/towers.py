@@ -165,6 +165,38 @@ def gemma4_audio(a: Config) -> Tensors:
     )
 
 
+def by_its_keys(v: Config, name: str, out: int) -> Tensors:
+    """A tower of a kind not known here: a transformer of its keys' sizes, and two layers to ``out``.
+
+    Nothing where the level names no layers or no width.
+    """
+    depth = ("num_hidden_layers", "depth", "num_layers", "layers", "encoder_layers", "n_layers")
+    width = ("hidden_size", "embed_dim", "d_model", "width", "hidden_dim", "n_embed")
+    if not (v.has(*depth) and v.has(*width)) or not all(
+        type(v.get(*keys)) is int for keys in (depth, width)
+    ):
+        return ()
+    layers, hidden = v.integer(*depth, high=MAX_LAYERS), v.integer(*width)
+    wide = ("intermediate_size", "encoder_ffn_dim", "mlp_dim", "ffn_dim", "d_ff")
+    ratio = v.number("mlp_ratio", default=4.0, high=100)
+    inner = v.integer(*wide, default=max(1, int(hidden * ratio)))
+    gated = v.get("hidden_act", "activation_function") in ("silu", "swiglu")
+    patch, channels = v.get("patch_size"), v.get("num_channels", "in_channels", default=3)
+    numbers = channels * patch * patch if type(patch) is int and type(channels) is int else 0
+    return (
+        *stack(
+            f"{name}.layers",
+            layers,
+            hidden,
+            inner,
+            matrices=3 if gated else 2,
+            vectors=biases(hidden, inner),
+        ),
+        *(plain(f"{name}.patches", hidden, min(numbers, 10**6)) if numbers > 0 else ()),
+        *plain(f"{name}.projector", out, hidden + out),
+    )
+
+
 VISION: dict[str, Callable[[Config], Tensors]] = {
     "siglip_vision_model": siglip,
     "clip_vision_model": clip,
@@ -172,10 +204,13 @@ VISION: dict[str, Callable[[Config], Tensors]] = {
 }
 
 
-def vision(v: Config, default: str) -> Tensors:
-    """The vision tower of that ``model_type``."""
+def vision(v: Config, default: str, out: int = 1) -> Tensors:
+    """The vision tower of that ``model_type``; one of a type not known here by its keys."""
     kind = v.text("model_type", default=default)
-    if kind not in VISION:
+    if kind in VISION:
+        return VISION[kind](v)
+    made = by_its_keys(v, "vision_tower", out)
+    if not made:
         fix = did_you_mean(kind, VISION, f"One of: {', '.join(VISION)}.")
         raise KvroomError(v.field("model_type"), kind, "is no known vision tower", fix)
-    return VISION[kind](v)
+    return made

@@ -7,22 +7,28 @@ Sources: the published configs themselves, and how vLLM and transformers read th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import BF16, PER_ROW, Dtype
 from kvroom.models.quantization import base as w
-from kvroom.models.quantization.base import NESTED, Quantisation, fp8_block, grouped, is_linear
+from kvroom.models.quantization import methods as m
+from kvroom.models.quantization.base import Quantisation, fp8_block, grouped
+from kvroom.models.quantization.listed import (
+    SKIPS,
+    Listed,
+    bits_of,
+    group_of,
+    layer_count,
+    listed,
+    skips,
+)
 from kvroom.models.quantization.match import Names
-from kvroom.models.quantization.names import OnlyExperts, exl
-from kvroom.models.tensors import Tensor
+from kvroom.models.quantization.names import OnlyExperts
 
 if TYPE_CHECKING:
     from kvroom.models.hf.config import Config
-
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_SKIPS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", "exclude")
 
 
 def read(path: str, raw: Any, owner: Mapping[str, Any]) -> Quantisation | None:
@@ -34,85 +40,11 @@ def read(path: str, raw: Any, owner: Mapping[str, Any]) -> Quantisation | None:
         raise KvroomError(path, raw, "is not an object", "Write it in braces, or take it away.")
     q, top = Config(raw, path=f"{path}."), Config(owner)
     method = q.text("quant_method", default="")
-    read = _METHODS.get(_spelled(method)) if method else _guess(q)
+    read = _METHODS.get(m.spelled(method)) if method else _guess(q)
     if read is None and not method:
         return None
-    made = read(q, top) if read else _unknown(q, method)
+    made = read(q, top) if read else m.unknown(q, method)
     return replace(made, kv_dtype=_cache_dtype(q))
-
-
-def _spelled(method: str) -> str:
-    return method.lower().replace("_", "-").removeprefix("intel/")
-
-
-# --- which tensors -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Widths by name: ``groups`` first (None: left alone), then ``skip``, then what is usual.
-
-    ``default`` is what linear matrices of no group take, ``head`` whether the head is one of them;
-    ``layers`` is how many the model has, after which come its MTP layers.
-    """
-
-    default: Dtype | None
-    skip: Names
-    groups: tuple[tuple[Names, Dtype | None], ...] = ()
-    experts: Dtype | None = None
-    head: bool = False
-    layers: int | None = None
-    base: Dtype = BF16
-
-    def __call__(self, tensor: Tensor, layer: int | None) -> Dtype:
-        """The width of one tensor."""
-        if not tensor.is_matrix or tensor.part in ("norm", "router", "encoder"):
-            return self.base
-        for names, dtype in self.groups:
-            if names.speak_of(tensor, layer, self.layers):
-                return dtype or self.base
-        if not (is_linear(tensor) or (self.head and tensor.part == "head")):
-            return self.base
-        if self.skip.speak_of(tensor, layer, self.layers):
-            return self.base
-        wanted = self.experts if self.experts and tensor.part == "expert" else self.default
-        return wanted or self.base
-
-    @property
-    def layered(self) -> bool:
-        """Whether any list speaks of single layers."""
-        return self.skip.layered or any(names.layered for names, _ in self.groups)
-
-
-def _listed(name: str, linear: Dtype, rule: Listed, *warnings: str) -> Quantisation:
-    return Quantisation(
-        name=name, linear=linear, rule=rule, varies_by_layer=rule.layered, warnings=warnings
-    )
-
-
-def _layers(top: Config) -> int | None:
-    for level in (top.raw, *(top.raw.get(n) for n in NESTED)):
-        for key in _LAYERS:
-            count = level.get(key) if isinstance(level, Mapping) else None
-            if isinstance(count, int):
-                return count
-    return None
-
-
-def _skips(q: Config, *names: str) -> Names:
-    entries = [e for key in names or _SKIPS for e in q.items(key, default=[])]
-    return Names(q.field(*(names or _SKIPS)), entries)
-
-
-def _bits(q: Config, *names: str, default: int = 4) -> int:
-    return q.integer(*names, default=default, low=1, high=32)
-
-
-def _group(q: Config, *names: str, default: int = 128) -> int:
-    return q.integer(*names, default=default, low=-1)
-
-
-# --- methods -----------------------------------------------------------------------------------
 
 
 def _fp8(q: Config, top: Config) -> Quantisation:
@@ -125,15 +57,15 @@ def _fp8(q: Config, top: Config) -> Quantisation:
         linear = fp8_block(rows, columns, scale_bytes=1 if four_bit else 4)
     groups = _quantised_layers(q)
     # With a table of layers, `ignore` tells what the table's quantiser left to FP8.
-    skip = _skips(q, *(_SKIPS[:2] if groups else _SKIPS))
+    skip = skips(q, *(SKIPS[:2] if groups else SKIPS))
     experts = w.MXFP4 if four_bit else None
-    rule = Listed(linear, skip, groups, experts, layers=_layers(top))
-    return _listed("fp8_block" if block is not None else "fp8", linear, rule)
+    rule = Listed(linear, skip, groups, experts, layers=layer_count(top))
+    return listed("fp8_block" if block is not None else "fp8", linear, rule)
 
 
 def _gptq(q: Config, top: Config) -> Quantisation:
     """GPTQ (also AutoRound): packed integers, zero points stored even where symmetric."""
-    bits, group = _bits(q, "bits"), _group(q, "group_size")
+    bits, group = bits_of(q, "bits"), group_of(q, "group_size")
     linear = grouped(bits, group, zeros=True, kind="gptq_int")
     groups: list[tuple[Names, Dtype | None]] = []
     for key in ("dynamic", "extra_config"):
@@ -142,8 +74,8 @@ def _gptq(q: Config, top: Config) -> Quantisation:
             field = f"{q.path}{key}"
             plain = key == "extra_config"
             entry = pattern if plain else "re:" + pattern.removeprefix("-:").removeprefix("+:")
-            own = _bits(one, "bits", default=bits)
-            width = grouped(own, _group(one, "group_size", default=group), zeros=True)
+            own = bits_of(one, "bits", default=bits)
+            width = grouped(own, group_of(one, "group_size", default=group), zeros=True)
             off = pattern.startswith("-:") or own >= 16 or (not plain and said is False)
             groups.append((Names(field, [entry]), None if off else width))
     only = q.get("modules_in_block_to_quantize")
@@ -155,37 +87,20 @@ def _gptq(q: Config, top: Config) -> Quantisation:
         groups.append((Names(q.field("modules_in_block_to_quantize"), flat), linear))
         default = None
     head = q.flag("lm_head", default=False)
-    rule = Listed(default, _skips(q), tuple(groups), head=head, layers=_layers(top))
-    return _listed(f"gptq_int{bits}", linear, rule)
+    rule = Listed(default, skips(q), tuple(groups), head=head, layers=layer_count(top))
+    return listed(f"gptq_int{bits}", linear, rule)
 
 
 def _awq(q: Config, top: Config) -> Quantisation:
     """AWQ: 4-bit integers with a scale and a zero point for each group."""
-    bits, group = _bits(q, "bits", "w_bit"), _group(q, "group_size", "q_group_size")
+    bits, group = bits_of(q, "bits", "w_bit"), group_of(q, "group_size", "q_group_size")
     linear = grouped(bits, group, zeros=q.flag("zero_point", default=True), kind="awq_int")
-    return _listed(f"awq_int{bits}", linear, Listed(linear, _skips(q), layers=_layers(top)))
+    return listed(f"awq_int{bits}", linear, Listed(linear, skips(q), layers=layer_count(top)))
 
 
 def _mxfp4(q: Config, top: Config) -> Quantisation:
     """gpt-oss: routed experts alone."""
     return Quantisation(name="mxfp4", linear=w.MXFP4, rule=OnlyExperts(w.MXFP4))
-
-
-def _bitsandbytes(q: Config, top: Config) -> Quantisation:
-    """bitsandbytes: NF4 or FP4 with a scale for 64, or 8-bit by row."""
-    eight = q.flag("load_in_8bit", "_load_in_8bit")
-    double = q.flag("bnb_4bit_use_double_quant")
-    linear = w.INT8_CHANNEL if eight else w.NF4_DOUBLE if double else w.NF4
-    skip = _skips(q, "llm_int8_skip_modules", *_SKIPS)
-    return _listed("int8" if eight else "nf4", linear, Listed(linear, skip, layers=_layers(top)))
-
-
-def _exl(q: Config, top: Config) -> Quantisation:
-    """exllamav2 and 3: an average width, another for the head."""
-    kind = _spelled(q.text("quant_method", default="exl2"))
-    bits = q.number("bits", default=4.0, low=1.0, high=16.0)
-    head = q.number("head_bits", "lm_head_bits", default=6.0, low=1.0, high=16.0)
-    return exl(bits, head_bits=head, name=f"{kind}_{bits:g}")
 
 
 def _compressed_tensors(q: Config, top: Config) -> Quantisation:
@@ -210,19 +125,19 @@ def _compressed_tensors(q: Config, top: Config) -> Quantisation:
             groups.append((Names(group.field("targets"), classes), width))
     if not widths:
         return Quantisation(name="bf16", linear=BF16)
-    skip = _skips(q)
+    skip = skips(q)
     if skip:
         groups.insert(0, (skip, None))
-    rule = Listed(default, skip, tuple(groups), head=True, layers=_layers(top))
-    return _listed(max(widths, key=lambda d: -d.bits).name, widths[0], rule)
+    rule = Listed(default, skip, tuple(groups), head=True, layers=layer_count(top))
+    return listed(max(widths, key=lambda d: -d.bits).name, widths[0], rule)
 
 
 def _scheme(s: Config, form: str) -> Dtype:
     """The width that compressed-tensors' ``weights`` object describes."""
-    bits = _bits(s, "num_bits", default=8)
+    bits = bits_of(s, "num_bits", default=8)
     kind, strategy = s.text("type", default="int"), s.text("strategy", default="")
     group = s.get("group_size")
-    size = _group(s, "group_size") if group is not None else 0
+    size = group_of(s, "group_size") if group is not None else 0
     if kind == "float" and bits == 4:
         return w.MXFP4 if form.startswith("mxfp4") or size == 32 else w.NVFP4
     if kind == "float" and form.startswith("mxfp8"):
@@ -273,7 +188,7 @@ def _algo(q: Config, *names: str) -> Dtype | None:
         fix = f"kvroom knows {', '.join(_ALGOS)}."
         raise KvroomError(q.field(*names), said, "is no known algorithm of modelopt", fix)
     if found.name == "int4" and q.has("group_size"):
-        return grouped(4, _group(q, "group_size"), zeros=False)
+        return grouped(4, group_of(q, "group_size"), zeros=False)
     return found
 
 
@@ -295,95 +210,16 @@ def _modelopt(q: Config, top: Config) -> Quantisation:
     widths = [d for d in (default, *(d for _, d in groups)) if d]
     if not widths:
         return Quantisation(name="bf16", linear=BF16)
-    skip = _skips(inner)
+    skip = skips(inner)
     narrow = min(widths, key=lambda d: d.bits)
-    rule = Listed(default, skip, groups, head=bool(skip), layers=_layers(top))
-    return _listed(narrow.name, narrow, rule)
+    rule = Listed(default, skip, groups, head=bool(skip), layers=layer_count(top))
+    return listed(narrow.name, narrow, rule)
 
 
 def _fbgemm(q: Config, top: Config) -> Quantisation:
     """Meta's FP8: a scale for each output channel."""
-    rule = Listed(w.FP8_CHANNEL, _skips(q), layers=_layers(top))
-    return _listed("fp8", w.FP8_CHANNEL, rule)
-
-
-def _quark(q: Config, top: Config) -> Quantisation:
-    """AMD's Quark: a global scheme, others by layer, and what is left out."""
-
-    def width(level: Config) -> Dtype | None:
-        said = level.get("weight")
-        if isinstance(said, list) and said:
-            level = type(level)({"weight": said[-1]}, path=level.path)
-        s = level.sub("weight")
-        kind, scheme = s.text("dtype", default=""), s.text("qscheme", default="per_tensor")
-        if kind.startswith("fp4"):
-            return w.MXFP4
-        if kind.startswith(("int", "uint")):
-            bits = int(kind.removeprefix("u").removeprefix("int") or 8)
-            size = _group(s, "group_size") if scheme == "per_group" else 0
-            return grouped(min(bits, 32), size, zeros=kind.startswith("u"))
-        if kind.startswith("fp8"):
-            return w.FP8_CHANNEL if scheme == "per_channel" else w.FP8_TENSOR
-        return None
-
-    default = width(q.sub("global_quant_config"))
-    table = q.sub("layer_quant_config")
-    groups = tuple((Names(table.path, [n]), width(table.sub(n))) for n in table.raw)
-    widths = [d for d in (default, *(d for _, d in groups)) if d]
-    if not widths:
-        return Quantisation(name="bf16", linear=BF16)
-    return _listed(
-        widths[0].name, widths[0], Listed(default, _skips(q), groups, layers=_layers(top))
-    )
-
-
-def _torchao(q: Config, top: Config) -> Quantisation:
-    """torchao: the scheme's name says the width."""
-    said = str(q.get("quant_type", default=""))[:500].lower()
-    linear: Dtype | None = None
-    for word, width in (
-        ("int4", grouped(4, 128, zeros=True)),
-        ("mxfp4", w.MXFP4),
-        ("nvfp4", w.NVFP4),
-        ("float8", w.FP8_CHANNEL),
-        ("int8", w.INT8_CHANNEL),
-    ):
-        linear = linear or (width if word in said else None)
-    if linear is None:
-        return _unknown(q, "torchao")
-    return _listed(linear.name, linear, Listed(linear, _skips(q), layers=_layers(top)))
-
-
-@dataclass(frozen=True)
-class _Everything:
-    linear: Dtype
-
-    def __call__(self, tensor: Tensor, layer: int | None) -> Dtype:
-        wide = not tensor.is_matrix or tensor.part in ("norm", "router", "encoder")
-        return BF16 if wide or "conv" in tensor.name else self.linear
-
-
-def _mlx(q: Config, top: Config) -> Quantisation:
-    """MLX: groups with a scale and a bias, embedding and head too."""
-    bits, group = _bits(q, "bits"), _group(q, "group_size", default=64)
-    linear = Dtype(f"mlx_int{bits}", bits, group, 4)
-    if q.text("mode", default="affine") != "affine":
-        linear = {"mxfp4": w.MXFP4, "nvfp4": w.NVFP4, "mxfp8": w.MXFP8}.get(q.text("mode"), linear)
-    return Quantisation(name=linear.name, linear=linear, rule=_Everything(linear))
-
-
-def _unknown(q: Config, method: str) -> Quantisation:
-    what = f"quantisation method '{method[:40]}' is not known"
-    if not q.has("bits", "w_bit", "nbits", "num_bits"):
-        warning = f"{what} and states no bits: weights are counted as 16-bit"
-        return Quantisation(name="bf16", linear=BF16, warnings=(warning,))
-    bits = q.number("bits", "w_bit", "nbits", "num_bits", default=4, low=0.5, high=32)
-    if bits == int(bits):
-        linear = grouped(int(bits), _group(q, "group_size", "q_group_size"), zeros=True)
-    else:
-        linear = w.average(f"{method[:20]}_{bits:g}", bits)
-    warning = f"{what}: its linear layers are counted at {bits:g} bits"
-    return _listed(linear.name, linear, Listed(linear, _skips(q)), warning)
+    rule = Listed(w.FP8_CHANNEL, skips(q), layers=layer_count(top))
+    return listed("fp8", w.FP8_CHANNEL, rule)
 
 
 _Reader = Callable[["Config", "Config"], Quantisation]
@@ -397,9 +233,9 @@ _METHODS: dict[str, _Reader] = {
     "awq-marlin": _awq,
     "mxfp4": _mxfp4,
     "gpt-oss-mxfp4": _mxfp4,
-    "bitsandbytes": _bitsandbytes,
-    "exl2": _exl,
-    "exl3": _exl,
+    "bitsandbytes": m.bitsandbytes,
+    "exl2": m.exllama,
+    "exl3": m.exllama,
     "compressed-tensors": _compressed_tensors,
     "compressed-tensors-sparse": _compressed_tensors,
     "modelopt": _modelopt,
@@ -408,9 +244,16 @@ _METHODS: dict[str, _Reader] = {
     "modelopt-mxfp8": _modelopt,
     "nvfp4": _modelopt,
     "fbgemm-fp8": _fbgemm,
-    "quark": _quark,
-    "torchao": _torchao,
-    "mlx": _mlx,
+    "quark": m.quark,
+    "torchao": m.torchao,
+    "mlx": m.mlx,
+    "hqq": m.hqq,
+    "quanto": m.quanto,
+    "eetq": m.quanto,
+    "aqlm": m.aqlm,
+    "bitnet": m.bitnet,
+    "fp-quant": m.fp_quant,
+    "finegrained-fp8": _fp8,
 }
 
 
@@ -421,12 +264,12 @@ def _guess(q: Config) -> _Reader | None:
     if q.has("config_groups"):
         return _compressed_tensors
     if q.has("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit"):
-        return _bitsandbytes
+        return m.bitsandbytes
     if q.has("bits") and q.has("group_size"):
-        return _mlx
+        return m.mlx
     if q.has("weight_block_size"):
         return _fp8
-    return (lambda q, _: _unknown(q, "unnamed")) if q.raw else None
+    return (lambda q, _: m.unknown(q, "unnamed")) if q.raw else None
 
 
 def _cache_dtype(q: Config) -> str | None:
@@ -437,7 +280,7 @@ def _cache_dtype(q: Config) -> str | None:
         return None
     if isinstance(said, Mapping):
         s = inner.sub("kv_cache_scheme", "kv_cache_quant_algo")
-        bits, kind = _bits(s, "num_bits", default=8), s.text("type", default="float")
+        bits, kind = bits_of(s, "num_bits", default=8), s.text("type", default="float")
         return {("float", 8): "fp8", ("float", 4): "nvfp4", ("int", 8): "int8"}.get((kind, bits))
     name = inner.text("kv_cache_scheme", "kv_cache_quant_algo").upper()
     return {"FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8", "FP8_E4M3": "fp8"}.get(name)

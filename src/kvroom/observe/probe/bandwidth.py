@@ -30,7 +30,7 @@ DISTURBED = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class MemoryRates:
     """Bytes per second of all processes together, the best round's.
 
     A copy's bytes count twice, read and written. ``read_at_most_bytes_per_s`` is by the CPU time that
@@ -58,14 +58,14 @@ class Scanners:
         """Fill a buffer of ``each_bytes`` in every process."""
         self._ask(f"hold {each_bytes}")
 
-    def rates(self, seconds: float = SECONDS, rounds: int = ROUNDS) -> Rates:
+    def rates(self, seconds: float = SECONDS, rounds: int = ROUNDS) -> MemoryRates:
         """What all of them read and copy together: the best of ``rounds``, and of more if disturbed."""
         reads = [self._rate(f"read {seconds}") for _ in range(rounds)]
         while len(reads) < MOST_ROUNDS and all(clock < DISTURBED * cpu for clock, cpu in reads):
             reads.append(self._rate(f"read {seconds}"))
         copies = [self._rate(f"copy {seconds}") for _ in range(rounds)]
         best, by_cpu = max(reads)
-        return Rates(best, max(copies)[0], max(best, by_cpu))
+        return MemoryRates(best, max(copies)[0], max(best, by_cpu))
 
     def _rate(self, command: str) -> tuple[float, float]:
         """Bytes per second by the clock and by CPU time."""

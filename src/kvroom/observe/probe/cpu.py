@@ -14,7 +14,7 @@ _CPU = re.compile(r"cpu\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class CpuCache:
     """One level of data cache: bytes of one of them, and how many the machine has."""
 
     level: int
@@ -40,7 +40,7 @@ def cpu_name(root: Path = Path("/")) -> str:
     return platform.processor() or platform.machine() or "CPU"
 
 
-def caches(root: Path = Path("/")) -> tuple[Cache, ...]:
+def caches(root: Path = Path("/")) -> tuple[CpuCache, ...]:
     """Data and unified caches by level; empty where the kernel lists none.
 
     Cores that share a cache name the same cores in ``shared_cpu_list``: it counts once.
@@ -49,7 +49,7 @@ def caches(root: Path = Path("/")) -> tuple[Cache, ...]:
     for level, size, shared in _listed(root):
         seen.setdefault(level, {})[shared] = size
     return tuple(
-        Cache(level, max(sizes.values()), len(sizes)) for level, sizes in sorted(seen.items())
+        CpuCache(level, max(sizes.values()), len(sizes)) for level, sizes in sorted(seen.items())
     )
 
 

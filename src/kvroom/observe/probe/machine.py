@@ -24,7 +24,7 @@ from kvroom.hardware.device import Device
 from kvroom.hardware.node import NVME
 from kvroom.hardware.reader import load_machine
 from kvroom.observe.probe import bandwidth, disk, nvml
-from kvroom.observe.probe.cpu import Cache, caches, cpu_name
+from kvroom.observe.probe.cpu import CpuCache, caches, cpu_name
 from kvroom.observe.probe.limits import Limits, read_limits
 from kvroom.units import show_gb, show_gib, show_rate
 
@@ -176,7 +176,7 @@ def _tier(name: str, size: int | None, rate: float | None, how: str, **more: Any
 
 
 def _cache(
-    cache: Cache, processes: int, allowed: int, scanners: bandwidth.Scanners, found: Probe
+    cache: CpuCache, processes: int, allowed: int, scanners: bandwidth.Scanners, found: Probe
 ) -> float | None:
     """Bytes per second that all cores read out of one level, each with half of its part."""
     name = f"L{cache.level} cache"
@@ -197,7 +197,7 @@ def _cache(
 
 
 def _dram(
-    levels: tuple[Cache, ...],
+    levels: tuple[CpuCache, ...],
     processes: int,
     allowed: int,
     scanners: bandwidth.Scanners,

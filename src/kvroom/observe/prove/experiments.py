@@ -20,7 +20,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.observe.prove.completions import Ask, AskedEngine, Heard
-from kvroom.observe.prove.quiet import Meter, Span
+from kvroom.observe.prove.quiet import Meter, TimedSpan
+from kvroom.units import ceil_div
 
 FIRST_ID = 10
 """Ids below stand for ends and beginnings in many vocabularies."""
@@ -30,7 +31,7 @@ COUNTERS = ("queries", "hits", "preemptions")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class MeasuredStep:
     """Decode steps of ``concurrency`` requests of ``context_tokens`` (the middle of those timed): the
     median over ``spans`` of their seconds a step, and of seconds by the clock."""
 
@@ -43,7 +44,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class First:
+class MeasuredFirstToken:
     """One request by itself: the tokens of its prompt, those that the engine found in its cache, and
     seconds to its only token, undisturbed and by the clock."""
 
@@ -55,7 +56,7 @@ class First:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class MeasuredRequest:
     """One request of a workload: prompt as runs (first id, count), its answer, seconds."""
 
     at_s: float
@@ -66,23 +67,23 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class MeasuredWorkload:
     """A workload as it was served, and how far the engine's counters rose over it."""
 
     name: str
     one_by_one: bool
-    requests: tuple[Served, ...]
+    requests: tuple[MeasuredRequest, ...]
     counters: dict[str, int]
     disturbed: float | None
 
 
 @dataclass(kw_only=True)
-class Measured:
+class Measurements:
     """All that one engine was asked."""
 
-    steps: list[Step] = field(default_factory=list)
-    firsts: list[First] = field(default_factory=list)
-    workloads: list[Workload] = field(default_factory=list)
+    steps: list[MeasuredStep] = field(default_factory=list)
+    firsts: list[MeasuredFirstToken] = field(default_factory=list)
+    workloads: list[MeasuredWorkload] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -93,12 +94,12 @@ class Measured:
         }
 
     @classmethod
-    def from_dict(cls, value: Any) -> Measured:
+    def from_dict(cls, value: Any) -> Measurements:
         """What ``to_dict`` gave; KvroomError where it is something else."""
         try:
             found = cls(
-                steps=[Step(**s) for s in value["steps"]],
-                firsts=[First(**f) for f in value["firsts"]],
+                steps=[MeasuredStep(**s) for s in value["steps"]],
+                firsts=[MeasuredFirstToken(**f) for f in value["firsts"]],
                 workloads=[_workload(w) for w in value["workloads"]],
             )
             found.check()
@@ -116,7 +117,11 @@ class Measured:
             _within(1, f.input_tokens)
             _within(0, f.cached_tokens)
             _within(SHORTEST_S, f.ttft_s, f.wall_s)
-        of_all: list[Step | First | Workload] = [*self.steps, *self.firsts, *self.workloads]
+        of_all: list[MeasuredStep | MeasuredFirstToken | MeasuredWorkload] = [
+            *self.steps,
+            *self.firsts,
+            *self.workloads,
+        ]
         for m in of_all:
             _within(0, m.disturbed or 0)
         for w in self.workloads:
@@ -140,9 +145,9 @@ def _within(least: float, *values: float) -> None:
         raise ValueError
 
 
-def _workload(value: dict[str, Any]) -> Workload:
+def _workload(value: dict[str, Any]) -> MeasuredWorkload:
     requests = tuple(
-        Served(
+        MeasuredRequest(
             **{
                 **r,
                 "prompt": tuple((int(a), int(n)) for a, n in r["prompt"]),
@@ -151,7 +156,7 @@ def _workload(value: dict[str, Any]) -> Workload:
         )
         for r in value["requests"]
     )
-    return Workload(**{**value, "requests": requests})
+    return MeasuredWorkload(**{**value, "requests": requests})
 
 
 class Lab:
@@ -185,14 +190,14 @@ class Lab:
 
     def steps(
         self, batches: Sequence[int], contexts: Sequence[int], most_tokens: int, repeats: int = 3
-    ) -> list[Step]:
+    ) -> list[MeasuredStep]:
         """Decode steps at every batch and context that hold at most ``most_tokens`` together.
 
         The prompts of a shorter context begin those of a longer, so each token is computed about once.
         Of ``repeats`` the less disturbed half counts.
         """
         prompts = [ids(self.fresh(max(contexts))) for _ in range(max(batches))]
-        found: list[Step] = []
+        found: list[MeasuredStep] = []
         for context in contexts:
             for batch in batches:
                 if batch * context > most_tokens:
@@ -201,14 +206,14 @@ class Lab:
                 spans = [s for s in (self._step(asks) for _ in range(repeats)) if s is not None]
                 if spans:
                     spans.sort(key=lambda s: s[0].disturbed or 0.0)
-                    found.append(_step(batch, context, spans[: -(-len(spans) // 2)]))
+                    found.append(_step(batch, context, spans[: ceil_div(len(spans), 2)]))
         return found
 
-    def _step(self, asks: Sequence[Ask]) -> tuple[Span, float, float] | None:
+    def _step(self, asks: Sequence[Ask]) -> tuple[TimedSpan, float, float] | None:
         """(The span, steps in it, tokens answered at its middle) while all of ``asks`` decode."""
         lock = Lock()
         counts = [0] * len(asks)
-        seen: list[tuple[Span, float, float]] = []
+        seen: list[tuple[TimedSpan, float, float]] = []
         start: list[float] = []
 
         def on_tokens(i: int, count: int) -> None:
@@ -224,9 +229,9 @@ class Lab:
         _fine(self.engine.together(asks, on_tokens))
         return seen[0] if seen and seen[0][1] >= STEP_TOKENS / 4 else None
 
-    def firsts(self, lengths: Sequence[int]) -> list[First]:
+    def firsts(self, lengths: Sequence[int]) -> list[MeasuredFirstToken]:
         """The first token of prompts of ``lengths``, asked anew and asked again."""
-        found: list[First] = []
+        found: list[MeasuredFirstToken] = []
         for tokens in lengths:
             prompt = ids(self.fresh(tokens))
             for _ in range(2):
@@ -238,7 +243,7 @@ class Lab:
                 # Between sending and hearing, what others took of the whole span.
                 share = span.seconds / span.wall_s
                 found.append(
-                    First(
+                    MeasuredFirstToken(
                         input_tokens=tokens,
                         cached_tokens=self.counters()["hits"] - before["hits"],
                         ttft_s=heard.ttft_s * share,
@@ -250,7 +255,7 @@ class Lab:
 
     def conversations(
         self, name: str, *, users: int, turns: int, system_tokens: int, most_tokens: int
-    ) -> Workload:
+    ) -> MeasuredWorkload:
         """``users`` of one system prompt who take turns, one request at a time; each turn holds all that
         was said before. Lengths are drawn so that the last turn has at most ``most_tokens``."""
         system = self.fresh(system_tokens)
@@ -283,7 +288,7 @@ class Lab:
         input_tokens: int,
         output_tokens: int,
         shared_tokens: int = 0,
-    ) -> Workload:
+    ) -> MeasuredWorkload:
         """``requests`` that arrive ``gap_s`` apart on average, by chance (0: all at once). Prompts are
         up to half longer or shorter than ``input_tokens``, answers likewise; all begin with the same
         ``shared_tokens``."""
@@ -310,18 +315,18 @@ class Lab:
         asks: list[tuple[tuple[tuple[int, int], ...], int]],
         *,
         one_by_one: bool,
-    ) -> Workload:
+    ) -> MeasuredWorkload:
         before = self.counters()
         self.meter.begin()
         heard: list[Heard] = serve()
         span = self.meter.end()
         _fine(heard)
         after = self.counters()
-        return Workload(
+        return MeasuredWorkload(
             name=name,
             one_by_one=one_by_one,
             requests=tuple(
-                Served(
+                MeasuredRequest(
                     at_s=h.sent_s,
                     prompt=prompt,
                     answer=tuple(h.answer),
@@ -345,9 +350,9 @@ def ids(runs: Sequence[tuple[int, int]]) -> list[int]:
     return [i for first, count in runs for i in range(first, first + count)]
 
 
-def _step(batch: int, context: int, spans: list[tuple[Span, float, float]]) -> Step:
+def _step(batch: int, context: int, spans: list[tuple[TimedSpan, float, float]]) -> MeasuredStep:
     shares = [s.disturbed for s, _, _ in spans if s.disturbed is not None]
-    return Step(
+    return MeasuredStep(
         concurrency=batch,
         context_tokens=context + round(median(middle for _, _, middle in spans)),
         step_s=median(s.seconds / count for s, count, _ in spans),

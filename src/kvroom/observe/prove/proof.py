@@ -18,7 +18,13 @@ from kvroom.engines.corrections import FORMAT
 from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
-from kvroom.observe.prove.experiments import First, Measured, Step, Workload, ids
+from kvroom.observe.prove.experiments import (
+    MeasuredFirstToken,
+    MeasuredStep,
+    MeasuredWorkload,
+    Measurements,
+    ids,
+)
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import serve
 from kvroom.scenario.scenario import Scenario
@@ -51,7 +57,7 @@ class StepRow:
     """A step measured, predicted (with its 80 % band), and predicted once calibrated by the other half
     of the points (None: there are too few)."""
 
-    measured: Step
+    measured: MeasuredStep
     predicted_s: float
     low_s: float
     high_s: float
@@ -62,7 +68,7 @@ class StepRow:
 class FirstRow:
     """A first token measured and simulated, with the tokens found in the cache."""
 
-    measured: First
+    measured: MeasuredFirstToken
     predicted_s: float
     cached_tokens: int
 
@@ -136,7 +142,7 @@ class Proof:
         }
 
 
-def prove(title: str, scenario: Scenario, printed: dict[str, int], measured: Measured) -> Proof:
+def prove(title: str, scenario: Scenario, printed: dict[str, int], measured: Measurements) -> Proof:
     """Predict all that was measured; ``printed`` is the cache as the engine tells it."""
     workings = work(scenario)
     if workings.timing is None:
@@ -166,14 +172,14 @@ def prove(title: str, scenario: Scenario, printed: dict[str, int], measured: Mea
     )
 
 
-def calibrated(scenario: Scenario, steps: Sequence[Step]) -> Scenario:
+def calibrated(scenario: Scenario, steps: Sequence[MeasuredStep]) -> Scenario:
     """``scenario`` with a calibration file of ``steps``, beside what it has of memory already."""
     content = {**(scenario.calibration or {"kvroom_calibration": FORMAT})}
     content["times"] = {"points": points(scenario, steps)}
     return replace(scenario, calibration=content)
 
 
-def points(scenario: Scenario, steps: Sequence[Step]) -> list[dict[str, Any]]:
+def points(scenario: Scenario, steps: Sequence[MeasuredStep]) -> list[dict[str, Any]]:
     """Steps as a calibration file's points."""
     return [
         {
@@ -208,7 +214,7 @@ def errors(rows: Sequence[StepRow]) -> dict[str, Any]:
     return found
 
 
-def _steps(scenario: Scenario, workings: Workings, steps: Sequence[Step]) -> list[StepRow]:
+def _steps(scenario: Scenario, workings: Workings, steps: Sequence[MeasuredStep]) -> list[StepRow]:
     """Each step predicted, and by a calibration from the other half (every second point)."""
     others: list[Workings | None] = [None, None]
     if len(steps) >= 4:
@@ -229,12 +235,12 @@ def _steps(scenario: Scenario, workings: Workings, steps: Sequence[Step]) -> lis
     return found
 
 
-def _span(workings: Workings, s: Step) -> Any:
+def _span(workings: Workings, s: MeasuredStep) -> Any:
     assert workings.timing is not None
     return workings.timing.step(s.concurrency, s.context_tokens)[1]
 
 
-def _lines(workings: Workings, steps: Sequence[Step]) -> dict[int, list[tuple[int, float]]]:
+def _lines(workings: Workings, steps: Sequence[MeasuredStep]) -> dict[int, list[tuple[int, float]]]:
     """Predicted steps at every batch up to the largest measured, for the contexts measured."""
     assert workings.timing is not None
     contexts = sorted({s.context_tokens for s in steps if s.concurrency == 1})
@@ -254,7 +260,7 @@ def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[Se
     return [done[i] for i in range(len(requests))], made.fleet.outcome
 
 
-def _firsts(workings: Workings, firsts: Sequence[First]) -> list[FirstRow]:
+def _firsts(workings: Workings, firsts: Sequence[MeasuredFirstToken]) -> list[FirstRow]:
     """First tokens simulated: each prompt asked anew, then again."""
     requests = [
         Request(
@@ -273,7 +279,7 @@ def _firsts(workings: Workings, firsts: Sequence[First]) -> list[FirstRow]:
     ]
 
 
-def _requests(w: Workload) -> list[Request]:
+def _requests(w: MeasuredWorkload) -> list[Request]:
     """The requests of ``w`` as they were sent; those one by one far apart."""
     requests = [
         Request(
@@ -287,7 +293,7 @@ def _requests(w: Workload) -> list[Request]:
     return sorted(requests, key=lambda r: r.arrival_ps)
 
 
-def _times(scenario: Scenario, workings: Workings, w: Workload) -> list[TimeRow]:
+def _times(scenario: Scenario, workings: Workings, w: MeasuredWorkload) -> list[TimeRow]:
     """How long ``w`` took; nothing where it waited for arrivals, since those came by the clock that
     others slowed."""
     wall = sum(r.e2e_s for r in w.requests)
@@ -313,7 +319,7 @@ def _times(scenario: Scenario, workings: Workings, w: Workload) -> list[TimeRow]
     ]
 
 
-def _counts(workings: Workings, w: Workload) -> list[CountRow]:
+def _counts(workings: Workings, w: MeasuredWorkload) -> list[CountRow]:
     """The counters over ``w``: of requests one by one exactly, else within a tolerance."""
     _, out = _simulated(workings, _requests(w))
     found = {"queries": out.prompt_tokens, "hits": out.cached_tokens, "preemptions": out.preempted}

@@ -25,7 +25,7 @@ Times = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimedSpan:
     """Seconds by the clock; of the busiest thread's run; and undisturbed (None: not known)."""
 
     wall_s: float
@@ -58,7 +58,7 @@ class Meter:
         self._at = time.monotonic()  # first: what runs while it reads is within the span
         self._times = self._read()
 
-    def end(self) -> Span:
+    def end(self) -> TimedSpan:
         """The span since ``begin``."""
         return between(self._times, self._read(), time.monotonic() - self._at)
 
@@ -82,17 +82,17 @@ class Meter:
                         yield from self._tree(int(child))
 
 
-def between(before: Times, after: Times, wall_s: float) -> Span:
+def between(before: Times, after: Times, wall_s: float) -> TimedSpan:
     """The span between two readings."""
     moved = sorted(
         ((a[0] - before[t][0], a[1] - before[t][1]) for t, a in after.items() if t in before),
         reverse=True,
     )
     if not moved or wall_s <= 0:
-        return Span(wall_s)
+        return TimedSpan(wall_s)
     ran = moved[0][0] / NS_PER_S
     waited = sum(w for _, w in moved[:TURNS]) / NS_PER_S
-    return Span(wall_s, ran, min(wall_s, max(ran, wall_s - waited)))
+    return TimedSpan(wall_s, ran, min(wall_s, max(ran, wall_s - waited)))
 
 
 def load() -> float | None:

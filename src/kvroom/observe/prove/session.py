@@ -12,7 +12,7 @@ from kvroom.engines.registry import all_engines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.observe.endpoint import Endpoint, NoAnswerError
 from kvroom.observe.prove.completions import AskedEngine
-from kvroom.observe.prove.experiments import Lab, Measured
+from kvroom.observe.prove.experiments import Lab, Measurements
 from kvroom.observe.prove.proof import KEY, Proof, prove
 from kvroom.observe.prove.quiet import Meter, load
 from kvroom.observe.recording import cache_of
@@ -82,11 +82,13 @@ def measured(
     }
 
 
-def _measure(lab: Lab, parts: Sequence[str], room: EngineCapacity, scenario: Scenario) -> Measured:
+def _measure(
+    lab: Lab, parts: Sequence[str], room: EngineCapacity, scenario: Scenario
+) -> Measurements:
     """The experiments that fit the engine's limits."""
     kv_tokens = room.kv_tokens or 0
     longest = min(scenario.context_tokens or kv_tokens, kv_tokens)
-    found = Measured()
+    found = Measurements()
     lab.warm()
     if "steps" in parts:
         contexts = [c for c in CONTEXTS if c + 64 <= longest]
@@ -134,7 +136,9 @@ def read_record(value: Any, path: str) -> tuple[list[Proof], dict[str, Any]]:
 def proof_of(run: dict[str, Any]) -> Proof:
     """One engine's record, judged."""
     scenario = Scenario.from_dict(run["scenario"])
-    return prove(str(run["title"]), scenario, run["printed"], Measured.from_dict(run["measured"]))
+    return prove(
+        str(run["title"]), scenario, run["printed"], Measurements.from_dict(run["measured"])
+    )
 
 
 def about(scenario: Scenario, pid: int | None) -> dict[str, Any]:

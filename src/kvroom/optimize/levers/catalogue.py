@@ -95,6 +95,9 @@ def _flags(made: Workings) -> Iterator[Lever]:
         stated = args.get(trial.flag)
         if (bool(stated) if trial.value is True else stated) != trial.value:
             yield _flag(trial.flag, trial.value, trial.words, trial.family, SAME)
+    for refused in made.answer.refusals:
+        for name, value in refused.args.items():
+            yield _flag(name, value, f"what {s.engine} would start with", "start", SAME)
     taken = made.plan.capacity.engine and made.plan.capacity.engine.max_running_requests
     if made.plan.verdict.binding == "max_num_seqs" and limits.sequences and taken:
         yield _flag(

@@ -15,7 +15,7 @@ from kvroom.optimize.cost import ORDERS, STAIRS, Figures, binding_figure, figure
 from kvroom.optimize.levers import serving as serving_levers
 from kvroom.optimize.levers.catalogue import levers_of
 from kvroom.optimize.levers.lever import Lever, Unmodelled
-from kvroom.optimize.levers.served import Served, ServedFigures, each_served, served
+from kvroom.optimize.levers.served import ServedFigures, ServedLever, each_served, served
 from kvroom.optimize.levers.waterfall import EXACT, shapley
 from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import Workings, work
@@ -88,7 +88,7 @@ class Levers:
     waterfall: tuple[tuple[str, float], ...]
     left_out: tuple[Unmodelled, ...] = ()
     served_before: ServedFigures | None = None
-    served: tuple[Served, ...] = ()
+    served: tuple[ServedLever, ...] = ()
     ranked_by: str = "requests"
     warnings: tuple[str, ...] = ()
 
@@ -357,9 +357,11 @@ def _alone(
 def _pulled(bench: Bench, lever: Lever, base: Workings) -> Pulled | str:
     """The lever alone, or why nothing runs with it where something ran before."""
     made, after = bench.work((lever,)), bench.figures((lever,))
-    if not after.requests and figures_of(base).requests:
+    before = base.plan.verdict
+    lost = not after.requests and figures_of(base).requests
+    if lost or (before.starts and not made.plan.verdict.starts):
         return made.plan.verdict.sentence
-    now, then = (binding_figure(w.plan, base.plan.verdict.binding) for w in (base, made))
+    now, then = (binding_figure(w.plan, before.binding) for w in (base, made))
     return Pulled(
         lever=lever,
         changes=changed(bench.scenario, (lever,)),

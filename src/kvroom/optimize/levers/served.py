@@ -33,7 +33,7 @@ class ServedFigures:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class ServedLever:
     """A lever alone, the workload's requests served with it."""
 
     lever: Lever
@@ -80,15 +80,15 @@ def each_served(
     work: Callable[[Lever], Workings],
     changes: Callable[[Lever], Mapping[str, Any]],
     watch: Watch | None = None,
-) -> tuple[list[Served], list[Unmodelled]]:
+) -> tuple[list[ServedLever], list[Unmodelled]]:
     """Each of ``levers`` alone, best tokens a second first, and those that cannot be served, with why."""
-    found: list[Served] = []
+    found: list[ServedLever] = []
     out: list[Unmodelled] = []
     for lever in levers:
         try:
             if lever.refusal is None:
                 after = served(work(lever), watch)
-                found.append(Served(lever=lever, changes=changes(lever), after=after))
+                found.append(ServedLever(lever=lever, changes=changes(lever), after=after))
                 continue
             why = lever.refusal
         except KvroomError as e:

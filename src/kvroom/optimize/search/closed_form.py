@@ -20,6 +20,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_GPUS
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.occupancy import expected_room
+from kvroom.units import ceil_div
 
 MOST_USERS = 65_536
 CHUNK = 32
@@ -86,7 +87,7 @@ def first_s(times: Times) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Served:
+class ServedDeployment:
     """The closed form of one deployment under any number of users."""
 
     timing: Timing
@@ -137,7 +138,9 @@ class Served:
         return (users, times) if users <= most else (float(most), self.times(most))
 
 
-def served_of(scenario: Scenario, made: Placed, demand: Demand, workload: Workload) -> Served | str:
+def served_of(
+    scenario: Scenario, made: Placed, demand: Demand, workload: Workload
+) -> ServedDeployment | str:
     """The closed form of a deployment, or why it has none."""
     d, answer = made.deployment, made.answer
     if not answer.starts:
@@ -153,7 +156,7 @@ def served_of(scenario: Scenario, made: Placed, demand: Demand, workload: Worklo
     load = loaded(demand.requests(1.0, 1), d, answer, room)
     if load is None or room.requests is None:
         return "its cache has no size in tokens"
-    return Served(timing=made.timing, load=load, room=int(room.requests), demand=demand)
+    return ServedDeployment(timing=made.timing, load=load, room=int(room.requests), demand=demand)
 
 
 def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +177,7 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     if most == 0:
         return _row(made, served, users=1.0, replicas=1, meets=served.meets(1) and served.room > 0)
     if demand.users is not None:
-        replicas = ceil(demand.users / most)
+        replicas = ceil_div(demand.users, most)
         return _row(made, served, users=demand.users / replicas, replicas=replicas)
     if demand.requests_per_s is not None:
         fastest = served.times(most).requests_per_s
@@ -186,7 +189,7 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 def _row(
     made: Placed,
-    served: Served,
+    served: ServedDeployment,
     *,
     users: float,
     replicas: int,

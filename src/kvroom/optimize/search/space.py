@@ -15,7 +15,7 @@ from kvroom.hardware import all_devices
 from kvroom.hardware.device import Device
 from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
-from kvroom.models.kinds import SlidingWindow
+from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
 from kvroom.models.load import load
 from kvroom.models.quantization.names import named
 from kvroom.models.spec import ModelSpec
@@ -132,7 +132,7 @@ def candidates(base: Scenario, space: Space) -> Iterator[Candidate]:
                     if layout["dcp"] > 1 and not engine_of(engine).support.context_ranks:
                         continue
                     for widths in _widths(base, space, device, engine_of(engine)):
-                        for args in _settings(base, space, engine_of(engine)):
+                        for args in _settings(base, space, engine_of(engine), model):
                             keys = {"gpu": gpu, "engine": engine, **layout, **widths, **args}
                             yield Candidate(keys=keys)
 
@@ -199,21 +199,28 @@ LEFT_OUT = (
 """What a search does not choose among; what of it the question sets holds for every deployment."""
 
 
-def _settings(base: Scenario, space: Space, engine: Engine) -> Iterator[dict[str, Any]]:
+def _settings(
+    base: Scenario, space: Space, engine: Engine, model: ModelSpec
+) -> Iterator[dict[str, Any]]:
     """The settings to try; flags asked for stay with the engine that they were asked for."""
     args = dict(base.engine_args) if engine.name == base.engine else {}
     version = {"engine_version": base.engine_version if engine.name == base.engine else None}
     tried: list[list[tuple[str, Any]]] = []
     limits = engine.limits
+    sequences = space.sequences or (limits.state_sequences if _recurrent(model) else ())
     for flag, values in (
         (limits.batch_tokens, space.budgets),
         (limits.share, space.shares),
-        (limits.sequences, space.sequences),
+        (limits.sequences, sequences),
     ):
         if values and flag and flag not in args:
             tried.append([(flag, value) for value in values])
     for chosen in product(*tried):
         yield {"engine_args": {**args, **dict(chosen)}, **version}
+
+
+def _recurrent(model: ModelSpec) -> bool:
+    return any(isinstance(kind, RecurrentState | ConvState) for kind, _ in model.stores)
 
 
 def count_of(found: Sequence[Candidate]) -> str:

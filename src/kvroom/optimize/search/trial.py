@@ -21,7 +21,7 @@ WAVES = 2
 """How many requests a user sends before times count."""
 
 
-class Steady:
+class SteadyTrial:
     """Times of requests that came ``after`` so many others."""
 
     def __init__(self, after: int) -> None:
@@ -88,7 +88,7 @@ def _simulated(
     asked = scenario_of(question, keys, row).to_dict() | {"replicas": 1, "workload": None}
     made = work(Scenario.from_dict(asked))
     source = demand.requests(row["users"], row["replicas"])
-    steady = Steady(after=WAVES * ceil(row["users"]))
+    steady = SteadyTrial(after=WAVES * ceil(row["users"]))
     told = serve(made, source, slo=demand.slo, on_over=steady).to_dict()
     slo = told.get("slo", {})
     return {

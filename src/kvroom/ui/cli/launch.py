@@ -21,7 +21,8 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 def launch(*, form: str, as_json: bool, **given: Any) -> None:
     """The engine's command line (or Helm values) that realises a plan.
 
-    `kvroom plan --from-command` reads such a command, or one that you have, back.
+    `kvroom plan --from-command` reads such a command, or one that you have, back. No command that its
+    engine would refuse is handed out: exit status 3 then, and why.
     """
     command = api.launch(scenario_from(given))
     if as_json:

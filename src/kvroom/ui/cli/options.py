@@ -85,29 +85,7 @@ def _command(text: str, said: list[str], *, model_given: bool) -> dict[str, Any]
     if not model_given:
         read.check_model()
     said += read.warnings
-    keys = read.keys
-    model = keys.get("model")
-    if isinstance(model, str) and not model_given and ("/" in model or "\\" in model):
-        keys = {**keys, "model": _here(model, said)}
-    return keys
-
-
-def _here(path: str, said: list[str]) -> str:
-    """A path of another machine by its folder's name, where that is a model's; else as it is."""
-    from kvroom.models import catalogue
-    from kvroom.observe.reconcile import names_of_path
-
-    absolute = path.startswith(("/", "~", ".", "\\")) or path[1:2] == ":"
-    if not absolute or Path(path).expanduser().exists():
-        return path
-    for name in names_of_path(path):
-        try:
-            catalogue.entry_of(name)
-        except KvroomError:
-            continue
-        said.append(f"the model is taken to be {name}, by its name: {path} is not here (--model)")
-        return name
-    return path
+    return read.keys
 
 
 def key_options(*flags: str) -> list[Any]:

@@ -20,11 +20,22 @@ from kvroom.ui.export import save
     "--model", metavar="MODEL", help="The model, where the log does not name a known one."
 )
 @reconcile_options
+@click.option(
+    "--expect",
+    metavar="N",
+    type=float,
+    help="Requests that you reckoned with: the way to the printed.",
+)
 @click.option("--calibrate", metavar="OUT", help="Write a calibration file from the log.")
 @json_option
 @answers_errors
 def reconcile(
-    file: str, model: str | None, calibrate: str | None, as_json: bool, **given: Any
+    file: str,
+    model: str | None,
+    expect: float | None,
+    calibrate: str | None,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """An engine's own start-up log against the prediction, account by account.
 
@@ -35,7 +46,7 @@ def reconcile(
     from kvroom.ui.terminal import reconcile as text
 
     keys = keys_from(given) | ({"model": model} if model else {})
-    answer = api.reconcile(file, **keys)
+    answer = api.reconcile(file, expect=expect, **keys)
     if calibrate:
         profile = api.calibration_of(answer, Path(file).name)
         save("--calibrate", calibrate, (codec.encode(profile, pretty=True) + "\n").encode())

@@ -16,6 +16,7 @@ FIGURES = (
     ("window_tokens", "window tokens", "{:,}"),
     ("state_slots", "state slots", "{:,}"),
     ("block_size", "tokens a block", "{:,}"),
+    ("bytes_per_token", "bytes a token", "{:,}"),
 )
 HOW = {
     "engine": "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on.",
@@ -28,6 +29,12 @@ def show(r: Reconciliation) -> str:
     """The whole answer in words and tables."""
     blocks = [head(r), table(r), figures(r), reasons(r)]
     blocks += [paragraph(f"It refused to start: {text}") for text in r.refusals]
+    blocks += [paragraph(f"What would do: {cure.text}.") for cure in r.remedies]
+    if r.way is not None:
+        blocks.append(click.style(paragraph(r.way.line, ""), bold=True))
+        blocks.append(paragraph(f"Most of it: {r.way.cause}; {r.way.fix}."))
+    if r.command:
+        blocks.append(r.command)
     blocks.append(
         "\n".join(paragraph(HOW[name], "? ") for name in (r.missing if r.engine else ("engine",)))
     )

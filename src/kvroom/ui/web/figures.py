@@ -14,11 +14,12 @@ from math import floor
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.latency.traffic import MAX_BATCH, compute_dtype, smallest
+from kvroom.latency.traffic import MAX_BATCH, compute_dtype
 from kvroom.models import catalogue
 from kvroom.models.kinds import FullAttention, HeadedAttention, LayerKind
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE
+from kvroom.units import smallest
 
 CURVE = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160,
          192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024)  # fmt: skip

@@ -364,7 +364,7 @@ def explanations(made: Simulated, answer: Mapping[str, Any]) -> Iterator[Explana
                     value=answer[key][at],
                     unit="s",
                     formula=f"nearest rank: of all {what} the one that {words} % do not exceed",
-                    numbers=f"the {-(-words * count // 100):,}th smallest of {count:,}",
+                    numbers=f"the {ceil_div(words * count, 100):,}th smallest of {count:,}",
                     source=SOURCE,
                 )
     out, seconds = made.fleet.outcome, made.duration_s

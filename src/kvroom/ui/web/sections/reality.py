@@ -17,6 +17,7 @@ from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.ui.web.sections.answers import sectioned
+from kvroom.units import ceil_div
 
 LENGTHS: tuple[dict[str, Any], ...] = (
     {
@@ -207,7 +208,7 @@ def _rounding(
     block = w.plan.capacity.engine.block_tokens if w.plan.capacity.engine else None
     tokens = w.deployment.context_tokens
     if block and tokens % block:
-        to = at * tokens / (-(-tokens // block) * block)
+        to = at * tokens / (ceil_div(tokens, block) * block)
         yield "last-blocks", "last blocks", to, f"a request takes whole blocks of {block} tokens"
         at = to
     rule = "padding and what the engine sets apart: its own count against the bytes'"

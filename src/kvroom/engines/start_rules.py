@@ -1,0 +1,213 @@
+"""What an engine refuses as it starts: rules with their source, one table an engine.
+
+A rule looks at one question and says why the engine would refuse it and what would do instead, or nothing.
+Rules that several engines share (their loaders come from one another) are here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kvroom.engines.releases import Release
+from kvroom.models.tensors import Tensor
+from kvroom.sharding.deployment import Deployment
+from kvroom.sharding.layout import shape_on_rank
+
+FAR: Release = (9999, 9999, 9999)
+GROUPED_NAMES = ("int4", "gptq", "awq")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRefusal:
+    """Why an engine would refuse to start: ``rule`` names it, ``fix`` is what would do instead, ``source``
+    where that is known from, ``args`` flags that would do. ``unsupported``: it does not run so at all."""
+
+    rule: str
+    message: str
+    fix: str
+    source: str
+    unsupported: bool = False
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """Message and fix as one clause."""
+        return f"{self.message}: {self.fix}" if self.fix else self.message
+
+
+class Against(NamedTuple):
+    """What a rule says against a question: the message, what would do, and the flags that would."""
+
+    message: str
+    fix: str
+    args: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRule:
+    """One thing that an engine refuses.
+
+    ``why`` takes the engine's own question (its Setup, or a Deployment) and says what is against it, or
+    nothing. It holds in releases ``since`` and before ``until``. ``unsupported``: no flag would help.
+    """
+
+    name: str
+    why: Callable[[Any], Against | None]
+    source: str
+    since: Release = (0, 0, 0)
+    until: Release = FAR
+    unsupported: bool = False
+
+
+def refusals(
+    rules: Iterable[StartRule], question: Any, release: Release = (0, 0, 0)
+) -> Iterator[StartRefusal]:
+    """What of ``rules`` refuses ``question`` in ``release``, in the table's order."""
+    for rule in rules:
+        if rule.since <= release < rule.until and (found := rule.why(question)) is not None:
+            yield StartRefusal(
+                rule=rule.name,
+                message=found.message,
+                fix=found.fix,
+                args=found.args,
+                source=rule.source,
+                unsupported=rule.unsupported,
+            )
+
+
+def capability(deployment: Deployment) -> float | None:
+    """The card's CUDA compute capability; None where it has none, or does not say."""
+    if deployment.device.vendor.lower() != "nvidia":
+        return None
+    try:
+        return float(deployment.device.compute_capability or "")
+    except ValueError:
+        return None
+
+
+def cache_type(deployment: Deployment, known: Iterable[str] | None) -> Against | None:
+    """A cache type that is none of the engine's ``known`` ones, nor the model's own."""
+    if known is None:
+        return None
+    names = tuple(known)
+    own = (deployment.weights.quantisation.kv_dtype, deployment.model.dtype)
+    if deployment.kv_asked == "auto" or deployment.kv.name in names or deployment.kv_asked in own:
+        return None
+    return Against(
+        f"{deployment.engine} has no cache type {deployment.kv_asked}",
+        f"kv_dtype auto, {', '.join(names)}",
+    )
+
+
+def too_old(deployment: Deployment, least: float | None, engine: str) -> Against | None:
+    """A card of NVIDIA's below the ``least`` compute capability."""
+    found = capability(deployment)
+    if found is None or least is None or found >= least:
+        return None
+    return Against(
+        f"{engine} needs compute capability {least} and {deployment.device.name} has {found}",
+        "another card, or llama.cpp",
+    )
+
+
+MERGED = ("q_proj", "k_proj", "v_proj", "qkv_proj", "gate_proj", "up_proj", "gate_up_proj")
+"""Matrices that engines load as parts of one."""
+
+
+def cut_blocks(
+    deployment: Deployment, *, merged: bool = True, experts: bool = True
+) -> Against | None:
+    """Tensor parallel cuts block-quantised weights within a block.
+
+    A block's scale holds for so many rows and columns; a rank that holds part of one has no scale of its
+    own. Layers cut over ranks are looked at, ``merged`` ones too, and ``experts`` over all the ranks that
+    share one.
+    """
+    linear = deployment.weights.quantisation.linear
+    if linear.group_rows <= 1 or linear.bits != 8:
+        return None
+    block = linear.group_rows
+    for tensor, size, ranks in _cut_sides(deployment, experts=experts):
+        if tensor.part != "expert" and not merged and tensor.name.endswith(MERGED):
+            continue
+        if size % block:
+            return Against(
+                f"{tensor.name} has {size:,} columns a rank on {ranks} ranks, no multiple of the "
+                f"quantisation block of {block}",
+                _wider(deployment, tensor, block),
+            )
+    return None
+
+
+def cut_groups(deployment: Deployment) -> Against | None:
+    """The same for groups of four-bit weights, along what goes in; experts' kernels fall back."""
+    linear = deployment.weights.quantisation.linear
+    if linear.bits != 4 or linear.group <= 1 or not linear.name.startswith(GROUPED_NAMES):
+        return None
+    for tensor, size, ranks in _cut_sides(deployment, experts=False):
+        if tensor.split == "row" and size % linear.group:
+            return Against(
+                f"{tensor.name} takes {size:,} numbers a rank on {ranks} ranks, no multiple of the "
+                f"quantisation group of {linear.group}",
+                _wider(deployment, tensor, linear.group),
+            )
+    return None
+
+
+def uneven_mlp(deployment: Deployment) -> Against | None:
+    """Tensor ranks that an MLP's width cannot be dealt out to."""
+    tp = deployment.layout.tp
+    for run in deployment.model.layers:
+        for t in run.layer.tensors:
+            if t.part not in ("mlp", "shared_expert") or not t.is_matrix:
+                continue
+            width = {"column": t.rows, "row": t.columns}.get(t.split)
+            if width is not None and width % tp:
+                fits = [n for n in (1, 2, 4, 8, 16) if width % n == 0]
+                return Against(
+                    f"{t.name} is {width:,} wide, which {tp} tensor ranks do not divide",
+                    f"tp {' or '.join(map(str, fits))}",
+                )
+    return None
+
+
+def _cut_sides(
+    deployment: Deployment, *, experts: bool = True
+) -> Iterator[tuple[Tensor, int, int]]:
+    """(a narrowed matrix, its cut side on one rank, the ranks it is cut over)."""
+    layout, rule = deployment.layout, deployment.weights.quantisation
+    first = 0
+    for run in deployment.model.layers:
+        for t in run.layer.tensors:
+            ranks = layout.expert_cut if t.part == "expert" else layout.tp
+            if ranks == 1 or not t.is_matrix or (t.part == "expert" and not experts):
+                continue
+            if rule.dtype_of(t, first).name != rule.linear.name:
+                continue
+            rows, columns, _ = shape_on_rank(t, layout)
+            if t.part == "expert":
+                hidden = deployment.model.hidden_size
+                inner = t.rows if t.columns == hidden else t.columns
+                yield t, inner // ranks if inner % ranks == 0 else inner, ranks
+            elif t.split in ("column", "kv"):
+                yield t, rows, ranks
+            elif t.split == "row":
+                yield t, columns, ranks
+        first += run.count
+
+
+def _wider(deployment: Deployment, tensor: Tensor, block: int) -> str:
+    """Layouts of fewer ranks a matrix that keep whole blocks."""
+    if tensor.part == "expert":
+        hidden = deployment.model.hidden_size
+        width = tensor.rows if tensor.columns == hidden else tensor.columns
+        fits = [
+            n for n in (8, 4, 2, 1) if n < deployment.layout.expert_cut and width % (n * block) == 0
+        ]
+        said = f"tp {fits[0]}, or " if fits else ""
+        return f"{said}expert parallel (whole experts on each rank)"
+    width = tensor.columns if tensor.split == "row" else tensor.rows
+    fits = [n for n in (8, 4, 2, 1) if n < deployment.layout.tp and width % (n * block) == 0]
+    return f"tp {fits[0]}" if fits else "weights without blocks"

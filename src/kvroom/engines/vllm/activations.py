@@ -1,0 +1,188 @@
+"""The peak of vLLM's profiling run: what a dummy batch takes beside weights and cache.
+
+The engine runs ``max_num_batched_tokens`` through the model, samples ``max_num_seqs`` of them, and reads
+PyTorch's peak. Two moments compete: a layer at work on the whole batch, and the sampler, whose logits are
+gathered on every tensor rank. What the mixture of experts keeps for its kernels lives through both.
+
+Sources: ``profile_run``, ``_dummy_run``, ``_dummy_sampler_run`` of the model runners, ``Sampler``,
+``TopKTopPSampler`` and the workspace manager of the releases, held against starts that print the peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kvroom.engines.vllm.defaults import Batching, on_v2_runner
+from kvroom.engines.vllm.platform import HOPPER
+from kvroom.engines.vllm.setup import VllmSetup
+from kvroom.models.kinds import Latent
+from kvroom.models.spec import Layer
+from kvroom.models.tensors import Tensor
+from kvroom.sharding.layout import Layout, Rank, shape_on_rank
+from kvroom.units import MIB, ceil_div
+
+CUBLAS_BYTES = {True: 32 * MIB, False: 8 * MIB + 128 * 1024}
+"""cuBLAS's workspace: on Hopper and later, and before."""
+SORTING = 38
+"""Bytes a logit while the whole vocabulary is sorted: 2 as computed, 4 in fp32, 4 + 8 sorted, 20 of the
+sort's own (the last from starts that print the peak)."""
+SELECTING = 14
+"""Without a sort: 2, then 4 each in fp32, as probabilities and as noise."""
+PLAIN = 2
+"""The V2 model runner's dummy run: logits alone."""
+FEWEST_SELECTED = 8
+"""Below so many sequences the whole vocabulary is sorted in every release."""
+HIDDEN = 8
+"""Bytes a number of the hidden vector while a layer works: it, the residual, its norm, the output."""
+HANDED_ON = 4
+"""And what a pipeline stage hands to the next: hidden and residual."""
+TRTLLM_EXPERTS = 28
+"""Bytes a token and hidden number that FlashInfer's TRT-LLM experts take (NVFP4; three starts of
+32,768 to 65,536 tokens)."""
+NARROW_BITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """``working``: the most that comes and goes; ``kept``: what lives as long as the engine."""
+
+    working: int
+    kept: int
+
+    @property
+    def bytes(self) -> int:
+        """Both at once."""
+        return self.working + self.kept
+
+
+@dataclass(frozen=True, slots=True)
+class Width:
+    """Numbers a token that one layer holds at once on a rank beside the hidden vector.
+
+    ``dense`` of its widest plain part (what goes in at each side of its activation), ``narrowed`` of
+    that once more in 8 bits; ``workspaces`` of its routed experts' two buffers; ``experts`` is how wide
+    their weights are.
+    """
+
+    dense: int
+    narrowed: int
+    workspaces: int
+    experts: str
+
+
+def peak(s: VllmSetup, rank: Rank, batch: Batching) -> Peak:
+    """The profiling run's peak on ``rank``. On a TPU nothing runs before the cache is cut: the share less
+    what the loaded model uses is the cache (tpu-inference, "Memory statistics")."""
+    if s.platform.tpu:
+        return Peak(0, 0)
+    number = s.number_bytes
+    hidden = s.d.model.hidden_size
+    tokens = batch.tokens
+    cublas = 0 if s.platform.cuda == 0 else CUBLAS_BYTES[s.platform.cuda >= HOPPER]
+    widths = list(_widths(s, rank))
+    kept = max((_kept(s, w, tokens) for w in widths), default=0)
+    layer = max((_layer(s, w, tokens) for w in widths), default=0)
+    forward = layer + HIDDEN * tokens * hidden * number // 2 + cublas
+    last = rank.stage == s.d.layout.pp - 1
+    if not last:
+        forward += HANDED_ON * tokens * hidden * number // 2
+    working = forward
+    if last and s.d.model.generates:
+        logits, buffer = sampler(s, batch)
+        held = (2 * tokens + 4 * min(batch.sequences, tokens)) * hidden * number // 2
+        working = max(forward, logits + held + cublas + buffer)
+    return Peak(working, kept)
+
+
+def sampler(s: VllmSetup, batch: Batching) -> tuple[int, int]:
+    """(bytes of logits in every shape they take, bytes of the selection's own buffer)."""
+    vocabulary = s.d.model.vocab_size
+    rows = min(batch.sequences, batch.tokens)
+    wide = s.number_bytes - 2  # logits computed in fp32
+    if on_v2_runner(s) and not s.rules.v2_selects:
+        return (PLAIN + wide) * rows * vocabulary, 0
+    if s.rules.sorted_sampling or (rows < FEWEST_SELECTED and not on_v2_runner(s)):
+        return (SORTING + wide) * rows * vocabulary, 0
+    buffer = 0
+    if s.rules.selection_buffer:
+        power = 1 << (rows - 1).bit_length()
+        buffer = 4 * vocabulary * min(s.platform.multiprocessors, power)
+    return (SELECTING + wide) * rows * vocabulary, buffer
+
+
+def _kept(s: VllmSetup, w: Width, tokens: int) -> int:
+    """The experts' workspaces where a manager keeps them: those of the Triton kernels."""
+    if not s.rules.workspaces_kept or w.experts not in ("wide", "fp8"):
+        return 0
+    return 2 * w.workspaces * tokens * s.gathered
+
+
+def _layer(s: VllmSetup, w: Width, tokens: int) -> int:
+    """A layer at work, its hidden vectors apart."""
+    dense = s.number_bytes * w.dense * tokens + w.narrowed * tokens
+    if not w.experts or _kept(s, w, tokens):
+        return dense
+    if w.experts == "nvfp4" and s.platform.cuda > HOPPER:
+        own = TRTLLM_EXPERTS - HIDDEN
+        return max(dense, own * tokens * s.d.model.hidden_size)
+    return max(dense, 2 * w.workspaces * tokens * s.gathered)
+
+
+def _widths(s: VllmSetup, rank: Rank) -> Iterator[Width]:
+    """The Width of each kind of layer that ``rank`` holds."""
+    first = 0
+    for run in s.d.model.layers:
+        here = range(max(first, rank.layers.start), min(first + run.count, rank.layers.stop))
+        if here:
+            yield _width(s, run.layer, here.start)
+        first += run.count
+
+
+def _width(s: VllmSetup, layer: Layer, index: int) -> Width:
+    layout, hidden = s.d.layout, s.d.model.hidden_size
+    rule = s.d.weights.quantisation
+    dense = narrowed = 0
+    latent = any(isinstance(k, Latent) for k in layer.stores)
+    for part in ("mlp", "shared_expert", "attention", "state"):
+        if part == "attention" and latent:
+            continue  # a prompt's keys and values are expanded in chunks of their own
+        tensors = [t for t in layer.tensors if t.part == part and t.is_matrix]
+        numbers, inner = _in_and_out(tensors, layout)
+        dense = max(dense, numbers + inner)
+        if part in ("mlp", "shared_expert") and any(
+            _eight_bits(rule.dtype_of(t, index).name) for t in tensors
+        ):
+            narrowed = max(narrowed, inner)
+    workspaces, experts = 0, ""
+    for t in layer.tensors:
+        if t.part != "expert" or not t.is_matrix:
+            continue
+        inner = ceil_div(t.rows if t.columns == hidden else t.columns, layout.expert_cut)
+        both = max(inner, hidden) + max(2 * inner, hidden)
+        workspaces = max(workspaces, t.active * both)
+        dtype = rule.dtype_of(t, index)
+        experts = (
+            "wide" if dtype.bits > NARROW_BITS
+            else "fp8" if dtype.bits == NARROW_BITS
+            else "nvfp4" if dtype.name.startswith("nvfp4")
+            else "four"
+        )  # fmt: skip
+    return Width(dense, narrowed, workspaces, experts)
+
+
+def _in_and_out(tensors: list[Tensor], layout: Layout) -> tuple[int, int]:
+    """Numbers a token that a part's first matrices give on a rank, and that its last one takes."""
+    given = taken = 0
+    for t in tensors:
+        rows, columns, _ = shape_on_rank(t, layout)
+        if t.split in ("column", "kv"):
+            given += rows
+        elif t.split == "row":
+            taken = max(taken, columns)
+    return given, taken
+
+
+def _eight_bits(name: str) -> bool:
+    """Whether matrices of that width take their inputs in 8 bits, narrowed as they come."""
+    return name.startswith(("fp8", "int8", "mxfp8"))

@@ -1,0 +1,141 @@
+"""What a recurrence or a short convolution keeps, by whose sizes a config has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kvroom.models.dtypes import FP32
+from kvroom.models.hf.common import HEADS, HIDDEN
+from kvroom.models.hf.config import Config
+from kvroom.models.hf.recurrent import state_dtype
+from kvroom.models.kinds import ConvState, HeadedAttention, LayerKind, RecurrentState
+
+Stores = tuple[LayerKind, ...]
+
+
+def heads_of(c: Config) -> int:
+    """Query heads of the decoder, 0 where the config names none."""
+    return c.integer(
+        "decoder_attention_heads", *HEADS, "attention_heads", default=0, low=0, high=100_000
+    )
+
+
+_RECURRENT = (
+    "linear_num_value_heads", "mamba_num_heads", "mamba_n_heads", "mamba_d_state", "ssm_state_size",
+    "state_size", "linear_attn_config",
+)  # fmt: skip
+
+
+def recurs(c: Config) -> bool:
+    """Whether the config has the sizes of a recurrence."""
+    return c.has(*_RECURRENT)
+
+
+def state(c: Config, *, maybe: bool = False) -> Stores:
+    """A recurrence's state and convolution by whose sizes the config has."""
+    if c.has("linear_num_value_heads"):
+        keys = c.integer("linear_num_key_heads", default=c.integer("linear_num_value_heads"))
+        k = c.integer("linear_key_head_dim", default=128, high=100_000)
+        values = c.integer("linear_num_value_heads", high=100_000)
+        v = c.integer("linear_value_head_dim", default=k, high=100_000)
+        kernel = c.integer("linear_conv_kernel_dim", default=4, high=1000)
+        conv = ConvState(channels=((keys, k), (keys, k), (values, v)), columns=kernel - 1)
+        return (
+            RecurrentState(heads=values, head_elements=k * v, form="gdn", dtype=state_dtype(c)),
+            *((conv,) if kernel > 1 else ()),
+        )
+    kda = c.get("linear_attn_config")
+    if isinstance(kda, dict):
+        at = c.sub("linear_attn_config")
+        heads = at.integer("num_heads", default=heads_of(c) or 1, high=100_000)
+        width = at.integer("head_dim", default=128, high=100_000)
+        kernel = at.integer("short_conv_kernel_size", default=4, high=1000)
+        return (
+            RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=FP32),
+            ConvState(channels=((heads, width),) * 3, columns=kernel - 1),
+        )
+    if c.has("linear_num_heads") and c.has("linear_head_dim"):
+        heads = c.integer("linear_num_heads", high=100_000)
+        width = c.integer("linear_head_dim", high=100_000)
+        kernel = c.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000)
+        return (
+            RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=FP32),
+            ConvState(channels=((heads, width),) * 3, columns=max(1, kernel - 1)),
+        )
+    if c.has("mamba_num_heads", "mamba_n_heads"):
+        heads = c.integer("mamba_num_heads", "mamba_n_heads", high=100_000)
+        width = c.integer("mamba_head_dim", "mamba_d_head", default=64, high=100_000)
+        groups = c.integer(
+            "n_groups", "mamba_n_groups", "mamba_num_groups", default=1, high=100_000
+        )
+        columns = c.integer(
+            "ssm_state_size", "mamba_d_state", "state_size", default=128, high=100_000
+        )
+        kernel = c.integer("conv_kernel", "mamba_d_conv", "mamba_conv_kernel", default=4, high=1000)
+        return (
+            RecurrentState(
+                heads=heads, head_elements=width * columns, form="mamba2", dtype=state_dtype(c)
+            ),
+            ConvState(
+                channels=((heads, width), (groups, columns), (groups, columns)), columns=kernel - 1
+            ),
+        )
+    if c.has("mamba_d_state", "ssm_state_size", "state_size"):
+        columns = c.integer("mamba_d_state", "ssm_state_size", "state_size", high=100_000)
+        hidden = c.integer(*HIDDEN)
+        inner = int(hidden * c.number("mamba_expand", "expand", default=2.0, high=100))
+        kernel = c.integer("mamba_d_conv", "conv_kernel", default=4, high=1000)
+        return (
+            RecurrentState(heads=inner, head_elements=columns, form="mamba1", dtype=state_dtype(c)),
+            ConvState(channels=((inner, 1),), columns=kernel - 1),
+        )
+    if maybe:
+        return ()
+    heads = heads_of(c) or 1
+    width = c.integer("head_dim", default=max(1, c.integer(*HIDDEN) // heads), high=100_000)
+    return (RecurrentState(heads=heads, head_elements=width * width, form="lightning", dtype=FP32),)
+
+
+def conv(c: Config) -> ConvState:
+    """A layer of nothing but a short convolution (LFM2)."""
+    kernel = c.integer("conv_L_cache", "conv_kernel", "conv_kernel_size", default=3, high=1000)
+    return ConvState(channels=((c.integer(*HIDDEN), 1),), columns=max(1, kernel - 1))
+
+
+def _rwkv(c: Config) -> Stores:
+    """RWKV-4: five vectors a layer, three of them in FP32 (arXiv 2305.13048, appendix D)."""
+    hidden = c.integer("hidden_size")
+    inner = c.integer("attention_hidden_size", default=hidden)
+    return (
+        RecurrentState(heads=inner, head_elements=3, form="rwkv", dtype=FP32),
+        ConvState(channels=((hidden, 1),), columns=2),
+    )
+
+
+def _xlstm(c: Config) -> Stores:
+    """xLSTM (mLSTM): a matrix of key × value, a normaliser of the key's width and a maximum a head."""
+    heads = heads_of(c) or 1
+    hidden = c.integer("hidden_size", "embedding_dim")
+    v = c.integer("v_head_dim", default=hidden // heads)
+    k = c.integer("qk_head_dim", default=max(1, hidden // heads // 2))
+    return (RecurrentState(heads=heads, head_elements=k * v + k + 1, form="mlstm", dtype=FP32),)
+
+
+STATES: dict[str, Callable[[Config], Stores]] = {"rwkv": _rwkv, "xlstm": _xlstm}
+"""Models all of whose layers keep a state of their own form."""
+
+
+def beside_attention(c: Config, attention: Stores) -> Stores:
+    """Short convolutions over keys, values and both block inputs beside attention (Inkling)."""
+    own = attention[0]
+    if c.has("cca_time0", "cca_time1") and isinstance(own, HeadedAttention):
+        # Compressed convolutional attention (Zaya): two convolutions over queries and keys in a row.
+        taps = c.integer("cca_time0", default=2) + c.integer("cca_time1", default=2) - 2
+        channels = ((own.q_heads, own.k_dim), (own.kv_heads, own.k_dim))
+        return (ConvState(channels=channels, columns=max(1, taps)),)
+    if not c.has("conv_kernel_size") or not isinstance(own, HeadedAttention):
+        return ()
+    inputs = (c.integer(*HIDDEN), 1)
+    four = ((own.kv_heads, own.k_dim), (own.kv_heads, own.v_dim), inputs, inputs)
+    kernel = c.integer("conv_kernel_size", low=2, high=1000)
+    return (ConvState(channels=four, columns=kernel - 1),)

@@ -1,0 +1,108 @@
+"""Names as people, hubs, paths and logs write them → the model, and how its weights are stored."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvroom.errors import KvroomError
+from kvroom.models import catalogue, names
+from kvroom.models.load import load
+
+WRITTEN = {
+    "Qwen3-14B-FP8-dynamic": ("qwen3-14b", "fp8"),
+    "RedHatAI/Llama-3.3-70B-Instruct-fp8-dynamic": ("llama-3.3-70b", "fp8"),
+    "Qwen/Qwen3-8B-FP8": ("qwen3-8b", "fp8_block"),
+    "/models/openai--gpt-oss-120b": ("gpt-oss-120b", None),
+    "/models/Qwen3.5-122B-A10B-FP8": ("qwen3.5-122b-a10b", "fp8"),
+    "minimax-m2.5-nvfp4": ("minimax-m2.5", "nvfp4"),
+    "nvidia/Llama-3.1-405B-Instruct-NVFP4": ("llama-3.1-405b", "nvfp4"),
+    "kimi-k25-nvfp4": ("kimi-k2.5", "nvfp4"),
+    "Meta-Llama-3.1-8B-Instruct-quantized.w8a8": ("llama-3.1-8b", "int8"),
+    "neuralmagic/Meta-Llama-3.1-8B-Instruct-quantized.w4a16": ("llama-3.1-8b", "int4"),
+    "unsloth/mistral-7b-instruct-v0.3-bnb-4bit": ("mistral-7b", "nf4"),
+    "Qwen/Qwen2.5-7B-Instruct-AWQ": ("qwen2.5-7b", "awq_int4_g128"),
+    "Qwen/Qwen3-30B-A3B-GPTQ-Int4": ("qwen3-30b-a3b", "gptq_int4_g128"),
+    "hf.co/unsloth/Qwen3-8B-GGUF:Q4_K_M": ("qwen3-8b", "q4_k_m"),
+    "/data/Qwen3-8B-UD-Q4_K_XL.gguf": ("qwen3-8b", "q4_k_xl"),
+    "MiniMax-M2.5-UD-Q3_K_XL-00001-of-00003.gguf": ("minimax-m2.5", "q3_k_l"),
+    f"/root/.cache/huggingface/hub/models--Qwen--Qwen3-32B/snapshots/{'9216db57' * 5}": (
+        "qwen3-32b",
+        None,
+    ),
+    "Qwen2___5-3B": ("qwen2.5-3b", None),
+    "Huihui-gpt-oss-20b-mxfp4-abliterated-v2": ("gpt-oss-20b", "mxfp4"),
+    "llama3.1:8b-instruct-q4_K_M": ("llama-3.1-8b", "q4_k_m"),
+    "deepseek-r1:70b": ("deepseek-r1-distill-llama-70b", None),
+}
+
+
+@pytest.mark.parametrize(("text", "want"), WRITTEN.items(), ids=list(WRITTEN))
+def test_model_and_width_are_told_apart(text, want):
+    reading = names.read(text, catalogue.known)
+    assert reading is not None
+    assert (reading.name, reading.weight_dtype) == want
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "minimax-m2.9",
+        "glm-5.9",
+        "Kimi-K2.9-NVFP4",
+        "someone/llama-3-8b-tuned",
+        "",
+        "/",
+        "--",
+        "x" * 5000,
+    ],
+)
+def test_another_release_is_another_model(text):
+    assert names.read(text, catalogue.known) is None
+
+
+def test_what_was_taken_is_said():
+    spec = load("Qwen3-14B-FP8-dynamic")
+    assert any("read as qwen3-14b, FP8 per token" in w for w in spec.warnings)
+    assert spec.quantisation is not None
+    assert spec.quantisation.name == "fp8"
+
+
+def test_a_width_that_the_checkpoint_has_anyway_changes_nothing():
+    assert load("openai/gpt-oss-20b-mxfp4").quantisation == load("gpt-oss-20b").quantisation
+
+
+def test_a_path_that_is_not_here_is_taken_by_its_name_and_said():
+    spec = load("/models/Qwen3-8B-Q4_K_M.gguf")
+    assert any("is not here" in w for w in spec.warnings)
+    with pytest.raises(KvroomError, match="not there"):
+        load("/models/qwen3-8b/config.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507", 262_144),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507", 262_144),
+        ("Qwen/Qwen3-4B-Instruct-2507", 262_144),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", 262_144),
+        ("Qwen/Qwen3-Coder-480B-A35B-Instruct", 262_144),
+        ("moonshotai/Kimi-K2-Instruct-0905", 262_144),
+        ("Qwen/Qwen3-8B", 40_960),
+        ("moonshotai/Kimi-K2-Instruct", 131_072),
+    ],
+)
+def test_limits_of_releases_that_share_a_shape(name, limit):
+    """Limits as the published configs state them (``max_position_embeddings``)."""
+    assert load(name).max_context_tokens == limit
+
+
+def test_mistral_of_the_first_release_slides():
+    assert {s.kind for s, _ in load("mistralai/Mistral-7B-v0.1").stores} == {"window"}
+
+
+@given(st.text(max_size=120))
+def test_any_text_is_read_or_not(text):
+    reading = names.read(text, catalogue.known)
+    assert reading is None or reading.name in catalogue.names()

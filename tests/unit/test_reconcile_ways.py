@@ -1,0 +1,145 @@
+# ruff: noqa: E501 - lines as engines print them
+"""What a log asks for: remedies of refusals, the way from what was expected, lines of other machines."""
+
+import io
+from typing import Any
+
+import pytest
+
+from kvroom.observe.logs.startup import read
+from kvroom.observe.reconcile import Reconciliation, reconcile
+from kvroom.units import GIB
+
+CONFIG = "INFO Initializing a V1 LLM engine (v{release}) with config: model='{model}', tensor_parallel_size=1, max_seq_len={context}\n"
+START = (
+    CONFIG.format(release="0.19.0", model="meta-llama/Llama-3.1-8B-Instruct", context=32768)
+    + "INFO non-default args: {'model': 'meta-llama/Llama-3.1-8B-Instruct', 'max_model_len': 32768, 'gpu_memory_utilization': 0.55}\n"
+    "DEBUG [gpu_worker.py:399] Memory profiling takes 24.71 seconds. Total non KV cache memory: 17.13GiB; "
+    "torch peak memory increase: 1.89GiB; non-torch forward increase memory: 0.25GiB; weights memory: 14.99GiB.\n"
+    "INFO Available KV cache memory: 26.42 GiB\n"
+    "INFO GPU KV cache size: 216,432 tokens\n"
+    "INFO Maximum concurrency for 32,768 tokens per request: 6.60x\n"
+)
+HYBRID = CONFIG.format(release="0.22.0", model="Qwen/Qwen3.5-27B", context=262144)
+BLOCKS = (
+    "ValueError: max_num_seqs (1024) exceeds available Mamba cache blocks (512). Each decode sequence requires "
+    "one Mamba cache block, so CUDA graph capture cannot proceed.\n"
+)
+
+
+def of(text: str, **given: Any) -> Reconciliation:
+    expect = given.pop("expect", None)
+    return reconcile(read(io.BytesIO(text.encode())), given, expect=expect)
+
+
+def test_the_debug_line_names_all_three_accounts() -> None:
+    printed = of(START, gpu="H100-SXM").printed
+    assert printed["activation_peak_bytes"] == round(1.89 * GIB)
+    assert printed["non_torch_bytes"] == round(0.25 * GIB)
+    assert printed["weights_bytes"] == round(14.99 * GIB)
+
+
+def test_bytes_a_token_are_those_of_the_cache_and_its_tokens() -> None:
+    told = of(START, gpu="H100-SXM")
+    # 32 layers of 8 heads of 128, keys and values of two bytes
+    assert told.printed["bytes_per_token"] == pytest.approx(131_072, rel=1e-3)
+    assert told.predicted["bytes_per_token"] == pytest.approx(131_072, rel=1e-3)
+
+
+def test_the_way_goes_from_what_was_expected_to_what_was_printed() -> None:
+    told = of(START, gpu="H100-SXM", expect=16).way
+    assert told is not None
+    assert [s.cause for s in told.steps[:4]] == ["expected", "arithmetic", "overheads", "share"]
+    assert told.steps[0].requests == 16
+    assert told.steps[-1].requests == pytest.approx(6.6, abs=0.01)
+    assert told.cause == "your share of 0.55"
+    assert told.line.startswith("16 → ")
+
+
+def test_the_way_gives_a_command_without_what_takes_most() -> None:
+    assert "--gpu-memory-utilization 0.9 " in of(START, gpu="H100-SXM", expect=16).command + " "
+
+
+def test_without_an_expectation_there_is_no_way() -> None:
+    told = of(START, gpu="H100-SXM")
+    assert told.way is None
+    assert told.command == ""
+
+
+def test_blocks_of_state_ask_for_fewer_sequences() -> None:
+    told = of(HYBRID + BLOCKS, gpu="H100-SXM")
+    assert told.remedies[0].args == {"max_num_seqs": 512}
+    assert told.printed["num_blocks"] == 512
+    assert "--max-num-seqs" in told.command
+
+
+@pytest.mark.parametrize(
+    ("refusal", "args"),
+    [
+        (
+            "ValueError: To serve at least one request with the models's max seq len (131072), (16.0 GiB KV cache is "
+            "needed, which is larger than the available KV cache memory (11.2 GiB). Based on the available memory, "
+            "the estimated maximum model length is 91744.\n",
+            {"max_model_len": 91744},
+        ),
+        (
+            "ValueError: Free memory on device (5.0/23.64 GiB) on startup is less than desired GPU memory "
+            "utilization (0.9, 21.27 GiB). Decrease GPU memory utilization.\n",
+            {"gpu_memory_utilization": 0.21},
+        ),
+        ("ValueError: No available memory for the cache blocks. Try increasing it.\n", {}),
+    ],
+)
+def test_a_refusal_names_the_flag(refusal: str, args: dict[str, Any]) -> None:
+    text = CONFIG.format(release="0.19.0", model="meta-llama/Llama-3.1-8B", context=131072)
+    told = of(text + refusal, gpu="RTX-4090")
+    assert [dict(r.args) for r in told.remedies] == [args]
+
+
+def test_a_tpus_chips_are_read() -> None:
+    text = CONFIG.format(release="0.11.0", model="meta-llama/Llama-3.1-8B", context=8192) + (
+        "INFO Init model | hbm=[(14.96, 31.25)]Gb\n"
+        "INFO Memory statistics | total_hbm_limit_gb=31.25GiB | total_hbm_limit_cap_gb=28.12GiB | "
+        "total_hbm_used_gb=14.98GiB | total_hbm_avail_gb=13.14GiB\n"
+    )
+    printed = of(text, gpu="TPU-v6e").printed
+    assert printed["total_gpu_bytes"] == round(31.25 * GIB)
+    assert printed["weights_bytes"] == round(14.96 * GIB)
+    assert printed["kv_available_bytes"] == round(13.14 * GIB)
+
+
+def test_ollamas_scheduler_reckons_in_one_line() -> None:
+    text = (
+        'time=2025-01-01 level=INFO source=memory.go:356 msg="offload to cuda" layers.requested=-1 layers.model=33 '
+        'layers.offload=33 layers.split="" memory.available="[23.3 GiB]" memory.required.full="6.2 GiB" '
+        'memory.required.partial="6.2 GiB" memory.required.kv="1.0 GiB" memory.required.allocations="[6.2 GiB]" '
+        'memory.weights.total="4.3 GiB" memory.graph.full="560.0 MiB"\n'
+    )
+    log = read(io.BytesIO(text.encode()))
+    assert log.engine == "ollama"
+    assert log.printed["kv_bytes"] == GIB
+    assert log.printed["weights_bytes"] == round(4.3 * GIB)
+    assert log.printed["activation_peak_bytes"] == 560 * 2**20
+
+
+def test_another_card_of_the_name_is_proposed() -> None:
+    text = START.replace(
+        "INFO Available",
+        "INFO Free memory on device (139.0/139.81 GiB) on startup. Desired GPU memory utilization is (0.55, 76.89 "
+        "GiB). Actual usage is 14.99 GiB for weight, 1.89 GiB for peak activation, 0.25 GiB for non-torch memory, "
+        "and 0.67 GiB for CUDAGraph memory.\nINFO Available",
+    )
+    assert any("is the card H20-" in note for note in of(text, gpu="H20").notes)
+    assert not any("is the card" in note for note in of(START, gpu="H100-SXM").notes)
+
+
+def test_attention_groups_are_no_replicas() -> None:
+    text = (
+        "server_args=ServerArgs(model_path='deepseek-ai/DeepSeek-V3', tp_size=8, enable_dp_attention=True, mem_fraction_static=0.8)\n"
+        "[TP0] KV Cache is allocated. #tokens: 500000, KV size: 20.0 GB\n"
+        "[TP0] max_total_num_tokens=500000, chunked_prefill_size=8192, context_len=40960\n"
+    )
+    told = of(text, gpu="H200-SXM", tp=8, dp=8)
+    assert told.scenario is not None
+    assert told.scenario["engine_args"]["dp_size"] == 8
+    assert told.scenario.get("dp", 1) == 1

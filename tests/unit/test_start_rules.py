@@ -1,0 +1,211 @@
+"""What engines refuse as they start: every rule both ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvroom.engines.base import StartRefusal
+from kvroom.engines.sglang.start_rules import START_RULES as SGLANG
+from kvroom.engines.tensorrt_llm.start_rules import START_RULES as TENSORRT_LLM
+from kvroom.engines.vllm.start_rules import POOL_RULES
+from kvroom.engines.vllm.start_rules import START_RULES as VLLM
+from kvroom.planner.plan import Workings, work
+from kvroom.scenario.scenario import Scenario
+
+B8, B30, B235 = "llama-3.1-8b", "qwen3-30b-a3b", "qwen3-235b-a22b"
+VERSION = {"vllm": "0.33.0", "sglang": "0.5.23", "tensorrt-llm": "1.2.0"}
+
+
+def asked(model: str, gpu: str = "H100-SXM", **keys: Any) -> Workings:
+    engine = keys.get("engine", "vllm")
+    more = {"engine_version": VERSION[engine], "context_tokens": 8192, **keys}
+    return work(Scenario.from_dict({"model": model, "gpu": gpu, **more}))
+
+
+def against(model: str, gpu: str = "H100-SXM", **keys: Any) -> list[StartRefusal]:
+    return list(asked(model, gpu, **keys).answer.refusals)
+
+
+def flags(**args: Any) -> dict[str, Any]:
+    return {"engine_args": args}
+
+
+# rule: (engine's rule, a question that it refuses, one beside it that it lets through)
+CASES: dict[str, tuple[str, tuple[str, str, dict[str, Any]], tuple[str, str, dict[str, Any]]]] = {
+    "card": (
+        "card",
+        (B8, "P40", {"weight_dtype": "int4"}),
+        (B8, "V100-SXM2-32", {}),
+    ),
+    "SGLang's card": (
+        "card",
+        (B8, "V100-SXM2-32", {"engine": "sglang"}),
+        (B8, "L4", {"engine": "sglang", "weight_dtype": "fp8"}),
+    ),
+    "TensorRT-LLM on AMD": (
+        "vendor",
+        (B8, "MI300X", {"engine": "tensorrt-llm"}),
+        (B8, "H100-SXM", {"engine": "tensorrt-llm"}),
+    ),
+    "TensorRT-LLM on Turing": (
+        "card",
+        (B8, "T4", {"engine": "tensorrt-llm", "weight_dtype": "int4"}),
+        (B8, "A10", {"engine": "tensorrt-llm", "weight_dtype": "int4"}),
+    ),
+    "cache type": (
+        "cache_type",
+        (B8, "H100-SXM", {"kv_dtype": "q8_0"}),
+        (B8, "H100-SXM", {"kv_dtype": "fp8"}),
+    ),
+    "MXFP4 on Turing": (
+        "weights_on_card",
+        ("gpt-oss-20b", "T4", {"tp": 2}),
+        ("gpt-oss-20b", "RTX-3090", {}),
+    ),
+    "FP8 weights on Turing before 0.14": (
+        "weights_on_card",
+        (B8, "T4", {"weight_dtype": "fp8", "engine_version": "0.12.0"}),
+        (B8, "T4", {"weight_dtype": "fp8", "engine_version": "0.14.0"}),
+    ),
+    "bfloat16 on Turing": (
+        "bf16_on_card",
+        ("llama-3.2-1b", "T4", flags(dtype="bfloat16")),
+        ("llama-3.2-1b", "T4", flags(dtype="half")),
+    ),
+    "FP8 cache on Ampere in 0.11.0": (
+        "fp8_cache_on_card",
+        (B8, "RTX-A6000", {"kv_dtype": "fp8", "engine_version": "0.11.0"}),
+        (B8, "RTX-A6000", {"kv_dtype": "fp8", "engine_version": "0.12.0"}),
+    ),
+    "FP8 cache on Hopper in 0.11.0": (
+        "fp8_cache_on_card",
+        (B8, "RTX-4090", {"weight_dtype": "fp8", "kv_dtype": "fp8", "engine_version": "0.11.0"}),
+        (B8, "H100-SXM", {"kv_dtype": "fp8", "engine_version": "0.11.0"}),
+    ),
+    "KV heads": ("kv_heads", ("phi-4", "H100-SXM", {"tp": 4}), ("phi-4", "H100-SXM", {"tp": 2})),
+    "an MLP that ranks do not divide": (
+        "mlp_width",
+        ("qwen2.5-0.5b", "H100-SXM", {"tp": 7}),
+        ("qwen2.5-0.5b", "H100-SXM", {"tp": 2}),
+    ),
+    "blocks of FP8 experts (vllm#17569)": (
+        "quantisation_blocks",
+        (B235, "H100-SXM", {"tp": 8, "weight_dtype": "fp8_block", "engine_version": "0.27.1"}),
+        (B235, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": "0.27.1"}),
+    ),
+    "the same with whole experts, no release named": (
+        "quantisation_blocks",
+        (B30, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": None}),
+        (B30, "H100-SXM", {"tp": 4, "ep": 4, "weight_dtype": "fp8_block", "engine_version": None}),
+    ),
+    "blocks refined since 0.29": (
+        "quantisation_blocks",
+        (B30, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": "0.28.0"}),
+        (B30, "H100-SXM", {"tp": 4, "weight_dtype": "fp8_block", "engine_version": "0.29.0"}),
+    ),
+    "experts cut over data-parallel ranks too": (
+        "quantisation_blocks",
+        (B30, "H100-SXM", {"tp": 2, "dp": 2, "weight_dtype": "fp8_block", "engine_version": None}),
+        (B30, "H100-SXM", {"tp": 2, "dp": 1, "weight_dtype": "fp8_block", "engine_version": None}),
+    ),
+    "blocks of a dense layer that takes slices": (
+        "quantisation_blocks",
+        ("qwen2.5-0.5b", "H100-SXM", {"tp": 2, "weight_dtype": "fp8_block"}),
+        ("qwen2.5-7b", "H100-SXM", {"tp": 2, "weight_dtype": "fp8_block"}),
+    ),
+    "SGLang's blocks": (
+        "quantisation_blocks",
+        (B235, "H100-SXM", {"engine": "sglang", "tp": 8, "weight_dtype": "fp8_block"}),
+        (B235, "H100-SXM", {"engine": "sglang", "tp": 4, "weight_dtype": "fp8_block"}),
+    ),
+    "groups of four-bit weights": (
+        "quantisation_groups",
+        ("qwen2.5-72b", "H100-SXM", {"tp": 8, "weight_dtype": "gptq_int4_g128"}),
+        ("qwen2.5-72b", "H100-SXM", {"tp": 1, "weight_dtype": "gptq_int4_g128"}),
+    ),
+    "the batch holds every sequence": (
+        "batch",
+        (B8, "H100-SXM", flags(max_num_batched_tokens=512, max_num_seqs=1024)),
+        (B8, "H100-SXM", flags(max_num_batched_tokens=1024, max_num_seqs=1024)),
+    ),
+    "a whole image in a batch": (
+        "whole_items",
+        ("qwen2.5-vl-7b", "H100-SXM", flags(disable_chunked_mm_input=True)),
+        (
+            "qwen2.5-vl-7b",
+            "H100-SXM",
+            flags(disable_chunked_mm_input=True, max_num_batched_tokens=16384),
+        ),
+    ),
+    "the share is free": (
+        "free_memory",
+        (B8, "H100-SXM", {"tp": 4, **flags(gpu_memory_utilization=0.99)}),
+        (B8, "H100-SXM", {"tp": 4, **flags(gpu_memory_utilization=0.97)}),
+    ),
+    "the share is free of what others hold": (
+        "free_memory",
+        (B8, "H100-SXM", {"known_bytes": {"free_before_load": "70GiB"}}),
+        (B8, "H100-SXM", {"known_bytes": {"free_before_load": "75GiB"}}),
+    ),
+    "a block of state a sequence (vllm#38632)": (
+        "state_blocks",
+        ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.22.0"}),
+        (
+            "qwen3.5-27b",
+            "H100-SXM",
+            {"weight_dtype": "fp8", "engine_version": "0.22.0", **flags(max_num_seqs=256)},
+        ),
+    ),
+    "no whole graphs, no such check": (
+        "state_blocks",
+        ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.20.0"}),
+        ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.19.0"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_refuses_and_lets_through(name: str) -> None:
+    rule, (model, gpu, keys), (other, card, more) = CASES[name]
+    refused = asked(model, gpu, **keys)
+    found = [r for r in refused.answer.refusals if r.rule == rule]
+    assert found and found[0].message and found[0].source
+    assert not refused.answer.starts and not refused.plan.verdict.fits
+    assert refused.answer.refusals[0].message in refused.plan.verdict.sentence
+    assert rule not in [r.rule for r in against(other, card, **more)]
+
+
+def test_every_rule_is_tried() -> None:
+    rules = {r.name for table in (VLLM, POOL_RULES, SGLANG, TENSORRT_LLM) for r in table}
+    assert rules == {rule for rule, _, _ in CASES.values()}
+    assert all(r.source for table in (VLLM, POOL_RULES, SGLANG, TENSORRT_LLM) for r in table)
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "keys"),
+    [
+        ("qwen3.5-27b", "H100-SXM", {"weight_dtype": "fp8", "engine_version": "0.22.0"}),
+        (B8, "H100-SXM", {"tp": 4, **flags(gpu_memory_utilization=0.99)}),
+        ("llama-3.2-1b", "T4", flags(dtype="bfloat16")),
+    ],
+)
+def test_the_flags_that_would_do_do(model: str, gpu: str, keys: dict[str, Any]) -> None:
+    (refused,) = against(model, gpu, **keys)
+    assert refused.args
+    cured = {**keys, "engine_args": {**keys.get("engine_args", {}), **refused.args}}
+    assert not against(model, gpu, **cured)
+
+
+@pytest.mark.parametrize(
+    ("share", "blocks"),
+    [(0.95, 856)],  # Qwen3.6-27B-FP8 on an H100, vllm-project/recipes#551
+)
+def test_blocks_of_state_as_the_engine_counts_them(share: float, blocks: int) -> None:
+    made = asked(
+        "qwen3.5-27b", "H100-SXM", weight_dtype="fp8_block", engine_version="0.22.0",
+        context_tokens=262_144, **flags(gpu_memory_utilization=share),
+    )  # fmt: skip
+    capacity = made.plan.capacity.engine
+    assert capacity is not None and capacity.num_blocks == pytest.approx(blocks, rel=0.02)
