@@ -34,6 +34,8 @@ all the same would keep all users in step."""
 CHUNK_TOKENS = 8192
 """Prompt tokens that an engine computes in one step, unless it is told otherwise."""
 NEARLY = 0.999
+MOST_AT_ONCE = 4096
+"""Requests that run at once where neither cache nor engine sets a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,7 +420,7 @@ class LoadModel:
 
     def _full(self) -> Times:
         """As many requests at once as have room, and more waiting for ever."""
-        t = self.closed_loop(max(1, int(self.load.slots)))
+        t = self.closed_loop(max(1, int(min(self.load.slots, MOST_AT_ONCE))))
         return replace(t, saturated=True)
 
 
