@@ -21,7 +21,15 @@ from beliefs import BELIEFS
 from fitting import Fit, Linear, Residuals
 from measured import Point, read
 
-from kvroom.latency.calibration import BANDED, NOVEL, SETTING, board_line, kind_of_level, shipped
+from kvroom.latency.calibration import (
+    BANDED,
+    CELL,
+    NOVEL,
+    SETTING,
+    board_line,
+    kind_of_level,
+    shipped,
+)
 
 PROVENANCE = (
     "benchmarks/calibrate_times.py, from published measurements: the aiconfigurator silicon sample and"
@@ -59,7 +67,7 @@ def fifth(p: Point) -> str:
 LEFT_OUT: dict[str, tuple[str | None, Callable[[Point], str]]] = {
     "fifth of a setting": (None, fifth),
     "setting": (SETTING, lambda p: p.setting),
-    "cell": (None, lambda p: p.cell),
+    "cell": (CELL, lambda p: p.cell),
     "model": ("model", lambda p: p.model),
     "card": ("gpu", lambda p: p.gpu),
     "generation": ("generation", lambda p: p.deployment.device.generation),
@@ -167,12 +175,12 @@ def table(fit: Fit, effects: Any) -> dict[str, Any]:
 
 
 def fitted(
-    points: Sequence[Point], *, warm: bool = False
+    points: Sequence[Point], *, rounds: int = ROUNDS, warm: bool = False
 ) -> tuple[Fit, Any, Linear, dict[str, Residuals]]:
     """The fit of all points, the problem linearised there, and the residuals of what is left out."""
     fit = Fit(points, BELIEFS)
     print(f"{len(points)} points, {len(fit.keys)} measurements, {len(fit.columns)} effects")
-    effects = fit.run(ROUNDS, fit.effects_of(shipped()) if warm else None)
+    effects = fit.run(rounds, fit.effects_of(shipped()) if warm else None)
     lin = fit.linear(effects)
     names = [[of(p) for p in points] for _, of in LEFT_OUT.values()]
     return fit, effects, lin, dict(zip(LEFT_OUT, fit.left_out(lin, *names), strict=True))
@@ -219,9 +227,10 @@ def main() -> None:
     parse.add_argument("out", type=Path, nargs="?")
     parse.add_argument("--configs", type=Path, help="folder of the models' config.json files")
     parse.add_argument("--warm", action="store_true", help="begin with the package's table")
+    parse.add_argument("--rounds", type=int, default=ROUNDS, help="at most so many (0: bands only)")
     args = parse.parse_args()
     points = read(args.data, args.configs or args.data / "model-configs")
-    fit, effects, lin, out = fitted(points, warm=args.warm)
+    fit, effects, lin, out = fitted(points, rounds=args.rounds, warm=args.warm)
     inside: Residuals = dict(zip(lin.keys, map(float, lin.r), strict=True))
     usual = bands(fit, out)
     own = own_bands(fit, out["fifth of a setting"], usual)

@@ -28,9 +28,12 @@ from kvroom.units import check_int
 _FILE = Path(__file__).with_name("calibration.json")
 SETTING = "engine gpu model weights tp ep"
 """The kind of level that says all: what was measured so is known best."""
-NOVEL = ("generation", "gpu", "model", "engine", SETTING)
+CELL = "engine gpu kind weights"
+"""The kind of level that tells a card under an engine with such models: where each was measured, but not
+together."""
+NOVEL = ("generation", "gpu", "model", "engine", CELL, SETTING)
 """Kinds of level that a band is widened for where no measurement had them."""
-BANDED = ("engine era vendor board", "engine gpu kind weights", SETTING)
+BANDED = ("engine era vendor board", CELL, SETTING)
 """Kinds of level that have bands of their own, the most general first."""
 SOURCE = "source"
 UNKNOWN_RECIPE = "setup=unknown"

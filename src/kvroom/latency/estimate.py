@@ -63,8 +63,8 @@ class Timing:
 
     def unseen(self, metric: str) -> tuple[str, ...]:
         """Kinds of level that no measurement of ``metric`` in the calibration had: of card, model and
-        engine those that are new, else the setting where it is new as a whole. A generation of which no
-        metric at all was measured stands for its card."""
+        engine those that are new, else the cell where they are new together, else the setting. A generation
+        of which no metric at all was measured stands for its card."""
         known: Mapping[str, Mapping[str, int]] = self.table["measured"]
         parts = []
         for level in self.levels:
@@ -73,7 +73,8 @@ class Timing:
                 parts.append(kind)
         if "generation" in parts:
             parts = [p for p in parts if p != "gpu"]
-        new = tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
+        together = (calibration.CELL, calibration.SETTING)
+        new = tuple(p for p in parts if p not in together) or tuple(parts[:1])
         return (*new, calibration.SOURCE) if calibration.UNKNOWN_RECIPE in self.levels else new
 
     def _own_width(self, metric: str) -> float:
