@@ -3,14 +3,13 @@
 DATA is a folder of measurements (``measured.py``), of which this takes the rows of tier ``disagg`` without
 drafts. Printed by card and engine: by what factor the first token is off in the median, its bias, and the
 same of the tokens after it; published first tokens are means where the source has them, else medians.
-``--fit`` prints the two constants that fit the first tokens best (``pools`` of the package's table).
+``--fit`` prints the constant that fits the first tokens best (``pools`` of the package's table).
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import product
 from math import exp, log
 from pathlib import Path
 from statistics import median
@@ -22,7 +21,6 @@ from kvroom.errors import KvroomError
 from kvroom.planner.plan import Workings, work
 from kvroom.scenario.scenario import Scenario
 
-FRONTS_S = (0.0, 0.025, 0.05, 0.1, 0.2)
 BURSTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
 
 
@@ -105,7 +103,7 @@ def main() -> None:
         )
     if args.fit:
         tried = []
-        for front, burst in product(FRONTS_S, BURSTS):
+        for burst in BURSTS:
             logs = []
             for row, w in found:
                 assert w.split is not None and w.split.pools is not None
@@ -113,11 +111,11 @@ def main() -> None:
                 pools = w.split.pools
                 seen = pools.burst_s(row["concurrency_or_batch"])
                 share = burst / pools.burst if pools.burst else 0.0
-                ttft = w.split.times.ttft_s - seen - pools.front_s + front + share * seen
+                ttft = w.split.times.ttft_s - seen + share * seen
                 logs.append(abs(log(ttft * 1e3 / first_ms(row))))
-            tried.append((sum(min(x, 2.0) for x in logs) / len(logs), front, burst))
-        off_by, front, burst = min(tried)
-        print(f'  "pools": {{"front_s": {front}, "burst": {burst}}}  mean logarithm {off_by:.3f}')
+            tried.append((sum(min(x, 2.0) for x in logs) / len(logs), burst))
+        off_by, burst = min(tried)
+        print(f'  "pools": {{"burst": {burst}}}  mean logarithm {off_by:.3f}')
 
 
 if __name__ == "__main__":

@@ -24,8 +24,9 @@ WIDTHS = st.sampled_from(["bf16", "fp8"])
 
 
 def seconds(name, card, engine, batch, tokens, **keys):
-    w = asked(name, card, engine=engine, concurrency=batch, context_tokens=tokens, **keys)
-    return w.plan.step.seconds
+    """A step's, whether the deployment fits or not."""
+    keys = {"concurrency": batch, "context_tokens": tokens, "allow_overcommit": True, **keys}
+    return asked(name, card, engine=engine, **keys).plan.step.seconds
 
 
 @given(NAMES, CARDS, ENGINES, USERS, USERS, LENGTHS, WIDTHS)
@@ -54,7 +55,8 @@ def test_more_bandwidth_never_gives_less(name, rate, times, batch, tokens):
             "memory_bytes_per_s": bytes_per_s,
             "flops_per_s": {"bf16": 1e15},
         }
-        return ask(name, card, concurrency=batch, context_tokens=tokens).step.tokens_per_s
+        keys = {"concurrency": batch, "context_tokens": tokens, "allow_overcommit": True}
+        return ask(name, card, **keys).step.tokens_per_s
 
     assert tokens_per_s(rate) <= tokens_per_s(rate * times) * (1 + 1e-12)
 
@@ -105,7 +107,7 @@ def test_more_users_never_get_less_together(name, card, one, other, tokens):
 
     def output(users):
         load = {"input_tokens": tokens, "output_tokens": 256, "concurrency": users}
-        return ask(name, card, workload=load).serving
+        return ask(name, card, workload=load, allow_overcommit=True).serving
 
     a, b = output(few), output(many)
     assert a.tpot_s <= b.tpot_s * 1.001
@@ -135,8 +137,8 @@ KEPT = st.floats(0.0, 1.0)
 def test_more_drafts_kept_never_give_fewer_tokens(name, card, batch, tokens, drafted, one, other):
     def tokens_per_s(rate):
         asked_so = {"method": "ngram", "num_speculative_tokens": drafted, "acceptance_rate": rate}
-        keys = {"concurrency": batch, "context_tokens": tokens, "speculation": asked_so}
-        return ask(name, card, **keys).step.tokens_per_s
+        keys = {"concurrency": batch, "context_tokens": tokens, "allow_overcommit": True}
+        return ask(name, card, speculation=asked_so, **keys).step.tokens_per_s
 
     few, many = sorted((one, other))
     assert tokens_per_s(few) <= tokens_per_s(many) * (1 + 1e-12)

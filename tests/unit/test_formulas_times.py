@@ -79,8 +79,9 @@ def test_drafts_end_answers_in_fewer_steps():
         replace(MODEL, clock=replace(MODEL.clock, tokens_a_step=n), load=load) for n in (1.0, 2.5)
     )
     a, b = plain.closed_loop(8), drafted.closed_loop(8)
-    assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 100)
-    assert b.prompts_a_step == pytest.approx(7 / 8 * b.decoding * 2.5 / 100)
+    # The fixed point settles to one in 10,000 of the users.
+    assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 100, rel=1e-4)
+    assert b.prompts_a_step == pytest.approx(7 / 8 * b.decoding * 2.5 / 100, rel=1e-4)
 
 
 def test_reach_counts_every_pair():

@@ -51,9 +51,10 @@ def test_the_closed_form_is_near_the_simulation(rate, split, lengths):
     )
     w = work(asked)
     told = simulate(asked, parse(line, "--workload")).to_dict()
-    first = w.split.times.ttft_engine_s
     calm = rate < 0.8 * w.split.pools.most
+    first = w.plan.serving.ttft_engine_s
     assert first == pytest.approx(told["ttft_engine_s"]["mean"], rel=0.15 if calm else 0.25)
+    assert w.plan.serving.ttft_front_end_s == told["ttft_front_end_s"]
     assert w.plan.serving.tpot_s == pytest.approx(told["tpot_s"]["mean"], rel=0.06)
     crossed = told["fleet"]["transfers"]["mean_s"]
     # In full steps prompts end together, and their caches cross one after the other.
@@ -71,7 +72,7 @@ def test_a_loop_of_users_is_near_the_simulation(users, binds):
     assert w.split.times.requests_per_s == pytest.approx(made, rel=0.06)
     assert w.plan.serving.tpot_s == pytest.approx(told["tpot_s"]["mean"], rel=0.06)
     # Little's law, once the queue of the start is over: whoever is under way is a user.
-    cycle = w.split.times.ttft_engine_s + w.split.times.front_end_s + 79 * w.plan.serving.tpot_s
+    cycle = w.plan.serving.ttft_engine_s + w.split.times.front_end_s + 79 * w.plan.serving.tpot_s
     assert w.split.times.requests_per_s * cycle == pytest.approx(users, rel=1e-6)
 
 

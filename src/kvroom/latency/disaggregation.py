@@ -54,11 +54,11 @@ def occupied_s(whole_s: float, computing_s: float, layers: int) -> float:
 class Handed:
     """Seconds and rates of a load on two pools.
 
-    ``ttft_engine_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end), and ``ttft_s`` that and the
+    ``ttft_engine_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end), and ``ttft_s`` that, the
     front end's part and the start's; ``tpot_s`` = ``token_s`` + ``handover_s`` / (output tokens - 1), where
-    those who wait
-    for room in the second pool count as handed over. ``decoding`` requests decode at once, all engines;
-    ``requests_per_s`` are finished. ``saturated``: more come than that, and no time has queues in it.
+    those who wait for room in the second pool count as handed over. ``decoding`` requests decode at once,
+    all engines; ``requests_per_s`` are finished. ``saturated``: more come than that, and no time has queues
+    in it.
     """
 
     tpot_s: float
@@ -101,8 +101,6 @@ class Pools:
     link_bytes_per_s: float
     latency_s: float
     layers: int = 1
-    front_s: float = 0.0
-    """What a router and the set-up of a hand-over take before the first token."""
     burst: float = 0.0
     """How much of the queue of a simultaneous start is seen in the mean."""
 
@@ -194,7 +192,8 @@ class Pools:
 
         def under_way(rate: float) -> float:
             t = self._at(rate, others)
-            return rate * ((t.ttft_s or 0.0) + t.tpot_s * max(1, self.steps))
+            stay = (t.ttft_engine_s or 0.0) + t.tpot_s * max(1, self.steps)
+            return rate * (stay + self.prefill.think_s)
 
         most = self.most * NEARLY
         rate = _largest(lambda r: under_way(r) <= users, most)
@@ -203,8 +202,10 @@ class Pools:
             waiting = 0.0
         # Who finds no room waits with a prompt that is computed, as far as the first pool holds those.
         held = min(waiting, self.prefill.slots * self.first_engines)
-        t = self._at(rate, others, held / rate, (waiting - held) / rate)
-        return replace(t, start_s=self.burst_s(users))
+        times = self._at(rate, others, held / rate, (waiting - held) / rate)
+        if self.prefill.spread:
+            return times
+        return replace(times, start_s=self.burst_s(users))
 
     def burst_s(self, users: float) -> float:
         """What is seen of the queue of ``users`` who begin at once: half of them lie before the mean one."""
@@ -235,7 +236,7 @@ class Pools:
             own_s=self.alone_s,
             queued_s=queued,
             no_room_s=no_room_s,
-            front_end_s=k.first_s + self.front_s,
+            front_end_s=k.first_s,
             handover_s=handover,
             token_s=token,
             decoding=decoding * self.second_engines,

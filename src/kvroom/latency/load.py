@@ -34,8 +34,6 @@ all the same would keep all users in step."""
 CHUNK_TOKENS = 8192
 """Prompt tokens that an engine computes in one step, unless it is told otherwise."""
 NEARLY = 0.999
-MOST_AT_ONCE = 4096
-"""Requests that run at once where neither cache nor engine sets a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +284,7 @@ class LoadModel:
             whole = self.mean_step_s(decoding, others)
             own, queued = self._first_s(decoding, others, most, running)
             stay = own + queued + self.decode_steps * whole
-            at_once = here * stay / (stay + load.think_s) if running >= here else here
+            at_once = here * stay / (stay + load.think_s)
             waiting = _beyond(at_once, slots, deviation)
             now = max(min(1.0, here), at_once - waiting)
             settled = max(min(1.0, now), now * self.decode_steps * whole / stay)
@@ -331,16 +329,18 @@ class LoadModel:
                 break
         most = self.prompts_at_most(decoding)
         chunks = ceil(1 / most)
-        long = step + prompt / chunks
-        within = min(1.0, rate * long * chunks)  # the share of time in steps with prompts
-        rest = (within * long + (1 - within) * step) / 2 * min(1.0, decoding + within)
+        long = self.step_s(decoding, min(1.0, most))
+        within = min(
+            1.0, rate * (chunks * step + prompt)
+        )  # the share of time in steps with prompts
+        rest = (within * long + (1 - within) * min(1.0, decoding) * step) / 2
         ahead = (
             self.load.steps_ahead
             * min(1.0, decoding)
             * (step + min(1.0, rate * whole) * (long - step))
         )
-        full = min(NEARLY, rate * long * chunks / max(1.0, most))
-        queued = rest + ahead + full / (2 * (1 - full)) * long * chunks
+        full = min(NEARLY, rate * self._full_step_s(decoding) / most)
+        queued = rest + ahead + _backlog(full, most) * self._full_step_s(decoding)
         together = min(max(1.0, most), 1 + rate * (rest + ahead))
         own = chunks * step + together * prompt + self._late_s
         waiting = _beyond(decoding, slots, self.load.slots_deviation / sqrt(self.dp))
@@ -368,11 +368,18 @@ class LoadModel:
         )
         meets = min(1.0, max(0.0, running - 1))
         queued = self.load.steps_ahead * meets * self.mean_step_s(decoding, others)
-        # Prompts that find steps full wait their turn, behind all others at most.
+        # Prompts that find steps full wait their turn, behind all others at most; of those that begin in
+        # one step half go first.
         full = min(NEARLY, others / most)
-        turn = min(full / (2 * (1 - full)), max(0.0, running - 1) / 2)
-        queued += full * turn / max(1.0, most) * chunks * self.step_s(decoding, min(1.0, most))
-        return own + self._late_s, queued
+        before = _backlog(full, most) + (full / 2 if most < 1 else 0.0)
+        before = min(before, max(0.0, running - 1) / 2 / most)
+        return own + self._late_s, queued + before * self._full_step_s(decoding)
+
+    def _full_step_s(self, decoding: float) -> float:
+        """A step whose token budget is used up."""
+        most = self.prompts_at_most(decoding)
+        again = max(0.0, 1 - most) * self.clock.prompt_ps / PS_PER_S
+        return self.step_s(decoding, most) + again
 
     def _prompt_s(self, decoding: float) -> float:
         """What one prompt adds to the steps of so many that decode meanwhile."""
@@ -420,8 +427,18 @@ class LoadModel:
 
     def _full(self) -> Times:
         """As many requests at once as have room, and more waiting for ever."""
-        t = self.closed_loop(max(1, int(min(self.load.slots, MOST_AT_ONCE))))
+        most = (
+            self.load.chunk_tokens // self.clock.verified * self.dp
+        )  # one decodes a token at least
+        t = self.closed_loop(max(1, int(min(self.load.slots, most))))
         return replace(t, saturated=True)
+
+
+def _backlog(full: float, most: float) -> float:
+    """Steps that who comes in a step finds taken by earlier prompts, where a step computes ``most`` and the
+    share ``full`` of that is used: what M/D/1, ρ / (2·(1 − ρ)) services, has beyond the step under way."""
+    service = 1 / most
+    return full / (2 * (1 - full)) * (max(0.0, service - 1) + min(1.0, service) * full)
 
 
 def _beyond(requests: float, slots: float, deviation: float) -> float:

@@ -37,17 +37,17 @@ class EngineCommand:
         return self.values
 
 
-def engine_command(w: Workings) -> EngineCommand:
+def engine_command(workings: Workings) -> EngineCommand:
     """The command that realises a plan; StartRefused where its engine would refuse it."""
-    verdict = w.plan.verdict
+    verdict = workings.plan.verdict
     if not verdict.starts:
         fix = next((r.fix for r in verdict.reasons if r.fix), "kvroom plan says more")
         message = verdict.reasons[0].message if verdict.reasons else verdict.sentence
         fix = f"{fix[0].upper()}{fix[1:]}."
-        raise StartRefused(f"{w.plan.scenario.engine} would not start", None, message, fix)
-    launched = launch(w)
+        raise StartRefused(f"{workings.plan.scenario.engine} would not start", None, message, fix)
+    launched = launch(workings)
     command = launched.command
-    chart = helm.values(launched, w.plan.weights.bytes) if command.chart else None
+    chart = helm.values(launched, workings.plan.weights.bytes) if command.chart else None
     return EngineCommand(
         engine=command.engine,
         argv=launched.argv,

@@ -58,65 +58,69 @@ class Launch:
         return words
 
 
-def launch(w: Workings) -> Launch:
+def launch(workings: Workings) -> Launch:
     """The command for a plan; KvroomError where the engine has no command, or the model no name."""
-    s = w.plan.scenario
-    command = engine_of(s.engine).command
+    scenario = workings.plan.scenario
+    command = engine_of(scenario.engine).command
     if command is None:
         known = [line.engine for line in command_lines()]
         raise KvroomError(
-            "engine", s.engine, "has no command that kvroom writes",
-            did_you_mean(s.engine, known, f"One of: {', '.join(known)}."),
+            "engine", scenario.engine, "has no command that kvroom writes",
+            did_you_mean(scenario.engine, known, f"One of: {', '.join(known)}."),
         )  # fmt: skip
-    s = stated(w)
-    parts = command.parts(s, s.model if isinstance(s.model, str) else "")
+    scenario = stated(workings)
+    parts = command.parts(scenario, scenario.model if isinstance(scenario.model, str) else "")
     if parts is not None:
-        rest = {k: v for k, v in s.differences().items() if k not in parts.keys}
+        rest = {k: v for k, v in scenario.differences().items() if k not in parts.keys}
         return Launch(
             command=command,
             program=command.programs[0],
             flags=(),
-            scenario=s,
+            scenario=scenario,
             rest=_plain({**rest, **parts.rest}),
             env=parts.env,
             files=parts.files,
             after=parts.after,
-            notes=_notes(w, s, command),
+            notes=_notes(workings, scenario, command),
         )
-    flags, stated_keys = _flags(w, s, command)
-    model = model_word(s.model)
-    flags, files = command.split(flags, s)
+    flags, stated_keys = _flags(workings, scenario, command)
+    model = model_word(scenario.model)
+    flags, files = command.split(flags, scenario)
     program = command.programs[0]
     if command.model_flag is None:
         program = (*program, model)
     else:
-        by_hub = command.hub_flag and isinstance(s.model, str) and not s.model.endswith(".gguf")
+        by_hub = (
+            command.hub_flag
+            and isinstance(scenario.model, str)
+            and not scenario.model.endswith(".gguf")
+        )
         flags = {command.hub_flag if by_hub else command.model_flag: model, **flags}
-    rest = {k: v for k, v in s.differences().items() if k not in stated_keys}
-    if s.model != model:
-        rest["model"] = s.model
+    rest = {k: v for k, v in scenario.differences().items() if k not in stated_keys}
+    if scenario.model != model:
+        rest["model"] = scenario.model
     return Launch(
         command=command,
         program=program,
         flags=tuple(_typed(command, n, v) for n, v in flags.items()),
-        scenario=s,
+        scenario=scenario,
         rest=_plain(rest),
-        env=_longer(w, command) | _variables(s, command),
+        env=_longer(workings, command) | _variables(scenario, command),
         files=files,
-        notes=_notes(w, s, command),
+        notes=_notes(workings, scenario, command),
     )
 
 
-def _longer(w: Workings, command: CommandLine) -> dict[str, str]:
+def _longer(workings: Workings, command: CommandLine) -> dict[str, str]:
     """The variable that lets requests be longer than the model states, where they are."""
-    limit = w.deployment.model.max_context_tokens
-    beyond = limit is not None and w.deployment.context_tokens > limit
+    limit = workings.deployment.model.max_context_tokens
+    beyond = limit is not None and workings.deployment.context_tokens > limit
     return {command.longer_variable: "1"} if command.longer_variable and beyond else {}
 
 
-def _variables(s: Scenario, command: CommandLine) -> dict[str, str]:
+def _variables(scenario: Scenario, command: CommandLine) -> dict[str, str]:
     """The environment variables among the engine's flags."""
-    given = {plain_name(k): v for k, v in s.engine_args.items()}
+    given = {plain_name(k): v for k, v in scenario.engine_args.items()}
     return {
         k.upper(): _value(v) for k, v in given.items() if k in command.variables and v is not None
     }
@@ -132,56 +136,66 @@ def _plain(rest: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.to_dict() if hasattr(v, "to_dict") else v for k, v in rest.items()}
 
 
-def stated(w: Workings) -> Scenario:
+def stated(workings: Workings) -> Scenario:
     """The plan's Scenario with what the engine would decide by itself written out: length and share."""
-    s = w.plan.scenario
-    args = dict(s.engine_args)
+    scenario = workings.plan.scenario
+    args = dict(scenario.engine_args)
     for name in ("max_model_len", "context_length", "max_seq_len"):
         if args.get(name) not in (None, -1, "-1", "auto"):
             args.pop(name)
-    engine = engine_of(s.engine)
-    share = engine.memory_share(w.deployment)
+    engine = engine_of(scenario.engine)
+    share = engine.memory_share(workings.deployment)
     if share is not None:
         args.setdefault(*share)
-    drafting, args = from_flags(engine.draft_flags, args, s.model, load)
+    drafting, args = from_flags(engine.draft_flags, args, scenario.model, load)
     if drafting is not None:
-        s = replace(s, speculation=drafting)
-    s = replace(s, engine_args=args)
-    return s if engine.command is None else engine.command.settled(s, w.deployment, w.plan)
+        scenario = replace(scenario, speculation=drafting)
+    scenario = replace(scenario, engine_args=args)
+    return (
+        scenario
+        if engine.command is None
+        else engine.command.settled(scenario, workings.deployment, workings.plan)
+    )
 
 
-def _flags(w: Workings, s: Scenario, d: CommandLine) -> tuple[dict[str, Any], set[str]]:
+def _flags(
+    workings: Workings, scenario: Scenario, line: CommandLine
+) -> tuple[dict[str, Any], set[str]]:
     """(flags by name, the Scenario's keys that they say)."""
     flags: dict[str, Any] = {}
-    said = {"engine", "engine_args", "model", "gpu_count"}
-    for key, names in d.keys.items():
-        value = getattr(s, key)
+    stated_keys = {"engine", "engine_args", "model", "gpu_count"}
+    for key, names in line.keys.items():
+        value = getattr(scenario, key)
         if key == "kv_dtype":
-            value = None if value == "auto" else d.dtypes.get(value, value)
-            said.add(key)
+            value = None if value == "auto" else line.dtypes.get(value, value)
+            stated_keys.add(key)
         elif key == "context_tokens" or value > 1:
-            said.add(key)
-            if key == "context_tokens" and s.engine_args.get(names[0]) is not None:
+            stated_keys.add(key)
+            if key == "context_tokens" and scenario.engine_args.get(names[0]) is not None:
                 value = None  # max_model_len=-1 asks the engine itself
         else:
             value = None
         if value is not None:
             flags[names[0]] = value
-    if d.expert_switch and s.ep > 1 and s.ep == s.tp * s.dp:
-        flags[d.expert_switch] = True
-        said.add("ep")
-    if s.kv_dtype != "auto":
-        flags |= d.cache_flags(s.kv_dtype)
-    if d.narrows(s, w.deployment.model):
-        flags["quantization"] = s.weight_dtype
-    if d.dtype_flag:
-        own = w.deployment.model.dtype
-        flags[d.dtype_flag] = WIDTHS.get(s.weight_dtype or own, WIDTHS.get(own, "auto"))
-    drafting = speculation_of(s.speculation, engine_of(s.engine).draft_flags, s.engine_args)
+    if line.expert_switch and scenario.ep > 1 and scenario.ep == scenario.tp * scenario.dp:
+        flags[line.expert_switch] = True
+        stated_keys.add("ep")
+    if scenario.kv_dtype != "auto":
+        flags |= line.cache_flags(scenario.kv_dtype)
+    if line.narrows(scenario, workings.deployment.model):
+        flags["quantization"] = scenario.weight_dtype
+    if line.dtype_flag:
+        own = workings.deployment.model.dtype
+        flags[line.dtype_flag] = WIDTHS.get(scenario.weight_dtype or own, WIDTHS.get(own, "auto"))
+    drafting = speculation_of(
+        scenario.speculation, engine_of(scenario.engine).draft_flags, scenario.engine_args
+    )
     if drafting is not None and drafting.field == "speculation":
-        flags |= engine_of(d.engine).draft_flags.write(drafting)
-    flags |= {plain_name(k): v for k, v in s.engine_args.items()}
-    return {k: v for k, v in flags.items() if v is not None and k not in d.variables}, said
+        flags |= engine_of(line.engine).draft_flags.write(drafting)
+    flags |= {plain_name(k): v for k, v in scenario.engine_args.items()}
+    return {
+        k: v for k, v in flags.items() if v is not None and k not in line.variables
+    }, stated_keys
 
 
 def model_word(model: str | dict[str, Any]) -> str:
@@ -199,68 +213,72 @@ def model_word(model: str | dict[str, Any]) -> str:
         return model
 
 
-def _typed(d: CommandLine, name: str, value: Any) -> tuple[str, str | None]:
+def _typed(line: CommandLine, name: str, value: Any) -> tuple[str, str | None]:
     """A flag as it is typed, and its value; None for a switch."""
-    if isinstance(value, bool) and not d.switch_values:
-        return d.typed(name if value else f"no_{name}"), None
+    if isinstance(value, bool) and not line.switch_values:
+        return line.typed(name if value else f"no_{name}"), None
     if isinstance(value, bool | dict | list | tuple):
-        return d.typed(name), json.dumps(value, separators=(",", ":"))
-    return d.typed(name), str(value) if isinstance(value, str | int) else repr(value)
+        return line.typed(name), json.dumps(value, separators=(",", ":"))
+    return line.typed(name), str(value) if isinstance(value, str | int) else repr(value)
 
 
-def _times(s: Scenario, command: CommandLine) -> int:
+def _times(scenario: Scenario, command: CommandLine) -> int:
     """How many of the commands make the deployment: data-parallel ranks where no flag starts them."""
-    return s.replicas * (1 if "dp" in command.keys else s.dp)
+    return scenario.replicas * (1 if "dp" in command.keys else scenario.dp)
 
 
-def _notes(w: Workings, s: Scenario, command: CommandLine) -> tuple[str, ...]:
+def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tuple[str, ...]:
     notes = []
-    if not w.plan.verdict.fits:
-        notes.append(w.plan.verdict.sentence)
-    for name in _longer(w, command):
-        limit = w.deployment.model.max_context_tokens or 0
+    if not workings.plan.verdict.fits:
+        notes.append(workings.plan.verdict.sentence)
+    for name in _longer(workings, command):
+        limit = workings.deployment.model.max_context_tokens or 0
         notes.append(
-            f"the model states a limit of {limit:,} tokens: {s.engine} refuses a longer one unless "
+            f"the model states a limit of {limit:,} tokens: {scenario.engine} refuses a longer one unless "
             f"{name}=1, and answers beyond it may be nonsense"
         )
-    model = w.deployment.model
-    if s.weight_dtype not in (None, "bf16", "fp16") and not command.narrows(s, model):
-        notes.append(f"needs a checkpoint of this model in {s.weight_dtype}")
-    notes += command.notes(s, model)
-    if s.speculation and s.speculation.max_concurrency is not None:
+    model = workings.deployment.model
+    if scenario.weight_dtype not in (None, "bf16", "fp16") and not command.narrows(scenario, model):
+        notes.append(f"needs a checkpoint of this model in {scenario.weight_dtype}")
+    notes += command.notes(scenario, model)
+    if scenario.speculation and scenario.speculation.max_concurrency is not None:
         notes.append("no flag here says speculation's max_concurrency: set the engine's own")
-    if (times := _times(s, command)) > 1:
-        each = s.gpu_count * s.replicas // times
-        by = "" if s.replicas > 1 else f": {s.engine} has no data-parallel flag"
+    if (times := _times(scenario, command)) > 1:
+        each = scenario.gpu_count * scenario.replicas // times
+        by = "" if scenario.replicas > 1 else f": {scenario.engine} has no data-parallel flag"
         notes.append(f"start {times} of these, each on {each} GPU{'s' if each > 1 else ''}{by}")
     for key in ("disaggregation", "fleet"):
-        if getattr(s, key) is not None:
+        if getattr(scenario, key) is not None:
             notes.append(f"{key} is not written: this starts one copy of the deployment")
     return tuple(notes)
 
 
-def shell(made: Launch) -> str:
+def shell(start: Launch) -> str:
     """The command for a POSIX shell, a flag a line, with what it is for in comments."""
-    s = made.scenario
-    cards = s.gpu if isinstance(s.gpu, str) else str(s.gpu.get("name", "the card given"))
-    version = s.engine_version or ""
-    count = s.gpu_count * s.replicas // _times(s, made.command)
-    lines = [f"# {count} × {cards}, {made.command.label} {version}".rstrip()]
-    lines += [f"# {note}" for note in made.notes]
-    lines.append(stated_rest(made))
-    for name, text in made.files.items():
+    scenario = start.scenario
+    cards = (
+        scenario.gpu
+        if isinstance(scenario.gpu, str)
+        else str(scenario.gpu.get("name", "the card given"))
+    )
+    version = scenario.engine_version or ""
+    count = scenario.gpu_count * scenario.replicas // _times(scenario, start.command)
+    lines = [f"# {count} × {cards}, {start.command.label} {version}".rstrip()]
+    lines += [f"# {note}" for note in start.notes]
+    lines.append(stated_rest(start))
+    for name, text in start.files.items():
         lines += [f"cat > {shlex.quote(name)} <<'EOF'", text.rstrip("\n"), "EOF"]
-    parts = [f"{name}={shlex.quote(value)}" for name, value in made.env.items()]
-    parts.append(shlex.join(made.program) + (" &" if made.after else ""))
-    for name, value in made.flags:
+    parts = [f"{name}={shlex.quote(value)}" for name, value in start.env.items()]
+    parts.append(shlex.join(start.program) + (" &" if start.after else ""))
+    for name, value in start.flags:
         parts.append(name if value is None else f"{name} {shlex.quote(value)}")
     lines.append(" \\\n  ".join(parts))
-    return "\n".join([*lines, *map(shlex.join, made.after)])
+    return "\n".join([*lines, *map(shlex.join, start.after)])
 
 
-def stated_rest(made: Launch) -> str:
+def stated_rest(start: Launch) -> str:
     """The comment that holds what the command does not say."""
-    return REST + json.dumps(made.rest, separators=(",", ":"), sort_keys=True)
+    return REST + json.dumps(start.rest, separators=(",", ":"), sort_keys=True)
 
 
 __all__ = ["Launch", "launch", "shell"]

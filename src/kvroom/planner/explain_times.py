@@ -11,6 +11,7 @@ from kvroom.answer.figures import Explanation, explained
 from kvroom.answer.plan import Serving
 from kvroom.latency.disaggregation import Handed, Pools
 from kvroom.latency.drafting import at_batch
+from kvroom.latency.load import Times
 from kvroom.latency.step_time import Terms
 from kvroom.planner.plan import Divided, Workings
 
@@ -102,6 +103,7 @@ def _serving(w: Workings) -> Iterator[Explanation]:
             ("the prompt's own prefill", t.own_s),
             ("the step under way and prompts before it", t.queued_s),
             ("answers that must end before there is room", t.no_room_s),
+            *_outside(t),
         ]
         kept = [(words, s) for words, s in parts if s]
         yield explained(
@@ -116,6 +118,14 @@ def _serving(w: Workings) -> Iterator[Explanation]:
             serving.output_tokens_per_s,
             numbers=f"{t.requests_per_s!r} × {load.output_tokens}",
         )
+
+
+def _outside(t: Times | Handed) -> tuple[tuple[str, float], ...]:
+    """What a client waits for beside the engine."""
+    return (
+        ("the front end", t.front_end_s),
+        ("a benchmark's start of all users at once", t.start_s),
+    )
 
 
 def _pools(w: Workings, split: Divided) -> Iterator[Explanation]:
@@ -137,9 +147,13 @@ def _pools(w: Workings, split: Divided) -> Iterator[Explanation]:
 
 def _handed(serving: Serving, pools: Pools, t: Handed) -> Iterator[Explanation]:
     steps = max(1, pools.steps)
-    waits = [(" + prompts before it", t.queued_s), (" + room in the first pool", t.no_room_s)]
+    waits = [
+        ("prompts before it", t.queued_s),
+        ("room in the first pool", t.no_room_s),
+        *_outside(t),
+    ]
     waits = [(words, s) for words, s in waits if s]
-    first = "the prompt's own prefill" + "".join(words for words, _ in waits)
+    first = " + ".join(["the prompt's own prefill", *(words for words, _ in waits)])
     rows: list[tuple[str, float | None, str | None, str]] = [
         (
             "serving.tpot_s",

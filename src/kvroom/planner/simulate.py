@@ -227,6 +227,8 @@ def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, fl
     timing, d = workings.timing, workings.deployment
     if timing is None:
         return 0.0, 0.0
+    if workings.split and workings.split.times:
+        return workings.split.times.front_end_s, workings.split.times.start_s
     if isinstance(source, Synthetic):
         load = loaded(source, d, workings.answer, workings.plan.capacity.shared)
         if load is not None:

@@ -153,7 +153,9 @@ class Scenario:
         """The tiers that an engine's own flags ask for, where none are given."""
         if self.tiers:
             return self
-        asked = tiers_of_flags(self.engine_args, self.tp * self.pp)
+        # without a layout every card is taken for one replica's
+        ranks = self.tp * self.pp or self.gpu_count
+        asked = tiers_of_flags(self.engine_args, ranks)
         return replace(self, tiers=parse_tiers("tiers", asked)) if asked else self
 
     def _with_users(self) -> Scenario:
