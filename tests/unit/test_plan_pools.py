@@ -15,7 +15,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.main import main
 from kvroom.workloads.synthetic import parse
 
-CHAT = {"input_tokens": 2000, "output_tokens": 80}
+CHAT = {"input_tokens": 2000, "output_tokens": 150}
 TWO = {"prefill": {"count": 2}, "decode": {"count": 2}}
 
 
@@ -65,14 +65,14 @@ def test_the_closed_form_is_near_the_simulation(rate, split, lengths):
 def test_a_loop_of_users_is_near_the_simulation(users, binds):
     asked = scenario(concurrency=users)
     w = work(asked)
-    line = f"arrivals=closed:{users},input=2000,output=80,requests=2000"
+    line = f"arrivals=closed:{users},input=2000,output=150,requests=2000"
     told = simulate(asked, parse(line, "--workload")).to_dict()
     assert w.plan.pools.binding == binds
     made = told["requests"]["completed"] / told["duration_s"]
     assert w.split.times.requests_per_s == pytest.approx(made, rel=0.06)
     assert w.plan.serving.tpot_s == pytest.approx(told["tpot_s"]["mean"], rel=0.06)
     # Little's law, once the queue of the start is over: whoever is under way is a user.
-    cycle = w.plan.serving.ttft_engine_s + w.split.times.front_end_s + 79 * w.plan.serving.tpot_s
+    cycle = w.plan.serving.ttft_engine_s + 149 * w.plan.serving.tpot_s
     assert w.split.times.requests_per_s * cycle == pytest.approx(users, rel=1e-6)
 
 
@@ -98,7 +98,7 @@ def test_more_than_the_pools_serve_is_told_with_the_number():
     assert open_plan(most * 0.99).serving.ttft_s is not None
     over = open_plan(most * 1.01)
     assert over.serving.ttft_s is None
-    assert over.serving.output_tokens_per_s == pytest.approx(most * 80)
+    assert over.serving.output_tokens_per_s == pytest.approx(most * 150)
     assert f"{most:,.3g} requests a second (the prefill pool)" in over.warnings[0]
     (warned,) = open_plan(1, TWO | {"link_bytes_per_s": 1e9}).warnings
     assert "links of 1 GB/s a replica hold up both pools" in warned
@@ -109,7 +109,7 @@ def test_a_faster_pool_serves_no_later(key):
     times = []
     for count in (1, 2, 3):
         s = open_plan(18, TWO | {key: {"count": count}}).serving
-        times.append((s.ttft_s or math.inf) + 79 * s.tpot_s)
+        times.append((s.ttft_s or math.inf) + 149 * s.tpot_s)
     assert times == sorted(times, reverse=True)
 
 
