@@ -163,7 +163,8 @@ class Serving:
     """Times under load, with 80 % bands.
 
     ``ttft_s``, what a client sees, is the engine's part (``ttft_engine_s``), the front end's and, of loops
-    that begin all at once, the start's.
+    that begin all at once, the start's. ``rests_on`` is the line of the board of accuracy
+    (``docs/accuracy.md``) that says how well such times were predicted.
     """
 
     tpot_s: float | None = None
@@ -176,6 +177,7 @@ class Serving:
     ttft_front_end_s: float | None = None
     ttft_start_s: float | None = None
     output_tokens_per_s: float | None = None
+    rests_on: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

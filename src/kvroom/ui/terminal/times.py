@@ -109,6 +109,7 @@ def _serving(workings: Workings) -> list[str]:
         f"{_band(serving.tpot_low_s, serving.tpot_high_s)}",
         f"  {'output':14}{serving.output_tokens_per_s or 0:>12,.0f}  tokens a second",
         f"  {'decoding':14}{t.decoding:>12,.1f}  at once",
+        f"  {'measured':14}  {serving.rests_on}",
     ]
 
 
