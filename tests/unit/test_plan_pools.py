@@ -190,7 +190,7 @@ def test_a_plan_refuses_what_a_simulation_would(keys, field):
 def test_what_a_plan_leaves_out_is_told_and_a_simulation_does_not_say_so():
     asked = scenario(
         None,
-        workload={"requests_per_s": 90},
+        workload={"requests_per_s": 9000},
         replicas=8,
         routing="least-loaded",
         fleet={"start": {"seconds": 1}},

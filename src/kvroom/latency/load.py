@@ -192,7 +192,7 @@ def static_batch(clock: Clock, load: Load) -> Times:
         no_room_s=no_room,
         front_end_s=clock.k.first_s,
         start_s=0.0,
-        decoding=together,
+        decoding=together * load.replicas,
         requests_per_s=load.users / (own + no_room + clock.k.first_s + tpot * steps),
         tokens_a_step=clock.tokens_a_step,
     )

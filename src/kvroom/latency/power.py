@@ -52,9 +52,10 @@ def draw(parts: tuple[float, float, float], table: Mapping[str, Any]) -> Draw:
 
 
 def under_load(clock: Clock, load: Load, times: Times) -> tuple[float, float, float]:
-    """Those parts where ``times`` are those of ``load``."""
+    """Those parts where ``times`` are those of ``load``, of one replica."""
     tokens = load.input_tokens + load.output_tokens // 2
-    step = clock.at(times.decoding / clock.work.layout.dp)
+    decoding = times.decoding / load.replicas
+    step = clock.at(decoding / clock.work.layout.dp)
     return parts_of(
-        step.decode(times.decoding, step.decoding(tokens)), times.prompts_a_step * times.prompt_s
+        step.decode(decoding, step.decoding(tokens)), times.prompts_a_step * times.prompt_s
     )
