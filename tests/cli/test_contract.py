@@ -234,6 +234,7 @@ def test_three_hundred_questions_over_every_command() -> None:
     assert set(main.commands) - asked == set()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", NAMES)
 def test_every_end_is_a_status(command: str) -> None:
     """0 an answer, 1 a line that failed, 2 a bad question, 3 an engine that would not start."""

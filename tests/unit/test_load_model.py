@@ -53,6 +53,7 @@ def test_requests_of_many_lengths(load):
     agree(*both({**VARIED, **load}), 0.1, 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "gpu", "keys"),
     [

@@ -20,6 +20,8 @@ from kvroom.observe.probe.cpu import CpuCache, caches, cpu_name
 from kvroom.observe.probe.limits import read_limits
 from support import asked
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 
 
@@ -398,7 +400,6 @@ def quick(monkeypatch):
 NO_GPU = probe.Wishes(0.1, None, None)
 
 
-@pytest.mark.slow
 def test_a_machine_without_gpus(quick, tmp_path):
     found = probe.probe(NO_GPU)
     path = tmp_path / "machine.json"
@@ -452,7 +453,6 @@ def gpu_answer(**more):
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_known_gpus(quick, tmp_path):
     quick.setattr(probe.nvml, "read", lambda: nvml.Driver("580", H100))
     quick.setattr(probe, "_gpu_probe", lambda *_: gpu_answer())
@@ -476,7 +476,6 @@ def test_known_gpus(quick, tmp_path):
     assert rows["GPU memory, an engine's"].expected == card.visible_bytes
 
 
-@pytest.mark.slow
 def test_an_unknown_gpu_has_what_was_measured(quick, tmp_path):
     quick.setattr(probe, "_gpu_probe", lambda *_: gpu_answer(name="Zebra 9000"))
     found = probe.probe(NO_GPU)
