@@ -127,7 +127,8 @@ def question_of(row: Row, configs: Path | None) -> Row:
     asked: Row = {"model": model_of(row, configs), "gpu": card_of(row)}
     if row.get("tp") is None or row["tp"] * (row.get("pp") or 1) < (row.get("gpu_count") or 1):
         raise NotRecordedError("the layout is not recorded")
-    drafts = re.search(r"MTP|DSpark|EAGLE", str(row.get("other_flags") or ""))
+    said = f"{row.get('other_flags') or ''} {row.get('source') or ''}"
+    drafts = re.search(r"MTP|DSpark|EAGLE|/mtp\.yml", said)
     if drafts and row["engine"] != "sglang":
         raise NotRecordedError("its draft model is not recorded")
     if row["engine"] == "vllm" and OLD.search(str(row.get("engine_version") or "")):
@@ -165,6 +166,8 @@ def question_of(row: Row, configs: Path | None) -> Row:
     for name in FLAGS[row["engine"]]:
         if found := re.search(rf"{name}[ =:]+([\d.]+)", text):
             args[name] = json.loads(found[1].rstrip("."))
+    if row["engine"] == "vllm" and re.search(r"(?<!no )\bprefix caching\b", text):
+        args["enable_prefix_caching"] = True
     if row["engine"] == "vllm" and (found := re.search(r"\bchunk (\d+)", text)):
         args["max_num_batched_tokens"] = int(found[1])
     asked["engine_args"] = args

@@ -31,6 +31,7 @@ from trials import MODELS, NotRecordedError, Row, Trial
 from kvroom import engines
 from kvroom.engines.llama_cpp import cache_sizes
 from kvroom.errors import KvroomError
+from kvroom.planner.layout import laid_out
 from kvroom.planner.place import deploy
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -154,7 +155,7 @@ def deployment(
         "model": {"config": config}, "gpu": HUGE, "gpu_count": row.get("gpu_count") or 1,
         "engine": engine, "engine_version": version, "engine_args": args, **more,
     }  # fmt: skip
-    return deploy(Scenario.from_dict(scenario))[0]
+    return deploy(laid_out(Scenario.from_dict(scenario))[0])[0]
 
 
 # TensorRT-LLM

@@ -98,6 +98,7 @@ def keys(name: str, within: str = "") -> str:
 OTHER_FLAGS = {
     "engine_args": ("--engine-arg", "The engine's own flags, with underscores."),
     "known_bytes": ("--known-bytes", "Measured on one GPU, in place of an estimate."),
+    "prices": ("--price", "Dollars an hour of a card, by its name, in place of the catalogue's."),
     "allow_overcommit": ("--allow-overcommit", "Answer times even where it does not fit."),
     "workload": ("", "Who comes: see below. `--users` sets both concurrencies."),
     "workload.concurrency": ("--users", "Users of the closed loop, whole deployment."),
@@ -114,6 +115,7 @@ OTHER_FLAGS = {
         "agent": "Model calls of a turn.",
         "tool": "How long a tool runs between two calls.",
         "result": "Tokens that a tool's result adds.",
+        "start": "How users of a closed loop begin: `together` (as benchmarks do) or `spread`.",
         "requests": "How many calls in all.",
         "seed": "Which of all such workloads.",
     }.items()

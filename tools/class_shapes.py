@@ -67,6 +67,11 @@ def tidy(config: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+def _sizes(value: Any) -> bool:
+    """Whether a value is a short list of sizes, each of which may be changed."""
+    return isinstance(value, list) and 0 < len(value) <= 6 and all(type(n) is int for n in value)
+
+
 class Class:
     """One class, its default config, and what instances of it weigh."""
 
@@ -102,6 +107,8 @@ class Class:
                     walk(value, f"{path}{key}.")
                 elif want(key, value):
                     found.append(path + key)
+                elif _sizes(value):
+                    found.extend(f"{path}{key}.{i}" for i, n in enumerate(value) if want(key, n))
 
         walk(self.config, "")
         return found
@@ -110,7 +117,7 @@ class Class:
         """The default at a path."""
         value: Any = self.config
         for key in path.split("."):
-            value = value[key]
+            value = value[int(key)] if isinstance(value, list) else value[key]
         return value
 
     def build(self, changes: dict[str, Any]) -> Any:
@@ -127,9 +134,12 @@ class Class:
         config = copy.deepcopy(self.config)
         for path, value in changes.items():
             *above, last = path.split(".")
-            level = config
+            level: Any = config
             for part in above:
                 level = level[part]
+            if isinstance(level, list):
+                level[int(last)] = value
+                continue
             old = level[last]
             level[last] = value
             if re.search(r"layers?$|depth$", last) and isinstance(value, int) and value > old > 1:

@@ -408,6 +408,8 @@ class _Values:
         for key, value in level.items():
             if isinstance(value, dict):
                 self._walk(value, f"{path}{key}.")
+            elif isinstance(value, list):
+                self._walk({str(i): n for i, n in enumerate(value)}, f"{path}{key}.")
             elif isinstance(value, int | float):
                 self.numbers[path + key] = value
 

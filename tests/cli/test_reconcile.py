@@ -226,9 +226,13 @@ def test_a_command_that_lacks_its_model() -> None:
     ("command", "gpu", "layout"),
     [
         ("vllm serve deepseek-ai/DeepSeek-V3 -tp 16", "H200-SXM:8", None),
-        ("vllm serve llama-3-8b -tp 4", "L40S:8", None),
-        ("vllm serve llama-3-8b", "L40S:4", None),
-        ("python -m sglang.launch_server --model-path llama-3-8b --tp 1", "L40S:8", None),
+        ("vllm serve llama-3-8b -tp 4", "L40S:8", {"tp": 4, "gpu_count": 4}),
+        ("vllm serve llama-3-8b", "L40S:4", {"gpu_count": 1}),
+        (
+            "python -m sglang.launch_server --model-path llama-3-8b --tp 1",
+            "L40S:8",
+            {"tp": 1, "gpu_count": 1},
+        ),
         ("vllm serve deepseek-v3 -tp 8 -dcp 8", "H200-SXM:8", {"tp": 8, "dcp": 8}),
         ("vllm serve llama-3-70b -tp 4 -pp 2", "H100-SXM:8", {"tp": 4, "pp": 2}),
         (

@@ -37,6 +37,7 @@ def test_what_lies_in_it(wheel):
         "py.typed",
         "answer/figures.toml",
         "models/catalogue.json",
+        "models/hf/classes.json",
         "hardware/catalogue.json",
         "engines/registry.json",
         "engines/vllm/flags.ini",

@@ -113,3 +113,47 @@ def test_a_dense_model_is_copied() -> None:
         for n in (1, 2)
     )
     assert one.answer.rank.weight_bytes == two.answer.rank.weight_bytes
+
+
+CLUB = "github noonghunna/club-3090"
+HYBRIDS: list[tuple[str, dict[str, Any], float, int, float]] = [
+    # model, keys, printed GiB of cache, printed tokens, printed concurrency
+    # dual/nvfp4/mtp.yml: three drafted tokens widen each convolution's state, and with it every page
+    ("qwen3.6-27b",
+     {"engine_version": "0.25.1", "gpu": "RTX-5090", "gpu_count": 2, "tp": 2,
+      "context_tokens": 262144, "kv_dtype": "fp8", "speculation": {"method": "mtp", "tokens": 3}},
+     14.68, 841_541, 3.21),
+    # issue 612: no drafts, prefixes cached
+    ("qwen3.6-35b-a3b",
+     {"engine_version": "0.24.0", "gpu": "RTX-5090", "context_tokens": 131072, "kv_dtype": "fp8",
+      "engine_args": {"enable_prefix_caching": True, "max_num_seqs": 1,
+                      "max_num_batched_tokens": 8192}},
+     5.98, 567_978, 4.33),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "keys", "gib", "tokens", "times"), HYBRIDS)
+def test_tokens_of_hybrids_in_printed_bytes(
+    model: str, keys: dict[str, Any], gib: float, tokens: int, times: float
+) -> None:
+    args = {**keys.get("engine_args", {}), "kv_cache_memory_bytes": round(gib * GIB)}
+    engine = work(
+        Scenario.from_dict({"model": model, **keys, "engine_args": args})
+    ).plan.capacity.engine
+    assert engine is not None
+    assert engine.kv_tokens == tokens
+    assert engine.max_concurrency == pytest.approx(times, abs=0.005)
+
+
+def test_a_draft_widens_the_page_of_what_can_step_back() -> None:
+    def page(model: str, version: str, drafts: int) -> int | None:
+        keys = {"model": model, "gpu": "H100-SXM", "gpu_count": 1, "engine_version": version}
+        speculation = {"speculation": {"method": "ngram", "tokens": drafts}} if drafts else {}
+        made = work(Scenario.from_dict({**keys, "context_tokens": 8192, **speculation}))
+        engine = made.plan.capacity.engine
+        return engine.block_tokens if engine else None
+
+    # MambaStateShapeCalculator: gated delta nets in every release, Mamba-2 since 0.17.
+    assert page("qwen3.5-9b", "0.19.0", 4) > page("qwen3.5-9b", "0.19.0", 0)  # type: ignore[operator]
+    assert page("nemotron-nano-9b-v2", "0.16.0", 8) == page("nemotron-nano-9b-v2", "0.16.0", 0)
+    assert page("nemotron-nano-9b-v2", "0.19.0", 8) > page("nemotron-nano-9b-v2", "0.19.0", 0)  # type: ignore[operator]

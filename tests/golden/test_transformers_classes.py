@@ -38,6 +38,7 @@ ELSEWHERE = {
     "DeepseekV2ForCausalLM": "its default routes a token to no number of experts",
     "Glm4MoeForCausalLM": "its default's 96 heads do not divide 4,096",
     "Glm4vMoeForConditionalGeneration": "its default's 96 heads do not divide 4,096",
+    "LongcatFlashForCausalLM": "it allocates weights for experts that compute nothing",
     "MllamaForCausalLM": "the decoder alone: its config is that of the whole",
 }
 """Classes whose default config is refused or counted otherwise, and why."""

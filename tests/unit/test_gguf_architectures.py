@@ -8,7 +8,7 @@ import pytest
 
 from kvroom.errors import KvroomError
 from kvroom.models import gguf_tensors
-from kvroom.models.gguf import Header, Info, _spec
+from kvroom.models.gguf import Header, Info, spec_of
 from kvroom.models.kinds import ConvState, FullAttention, Latent, RecurrentState, SlidingWindow
 
 constants = pytest.importorskip("gguf.constants")
@@ -65,9 +65,9 @@ def test_every_architecture_is_read(arch, name):
     made = header(arch, name)
     if name in PROJECTORS:
         with pytest.raises(KvroomError, match="projector"):
-            _spec(made, "m.gguf")
+            spec_of(made, "m.gguf")
         return
-    spec = _spec(made, "m.gguf")
+    spec = spec_of(made, "m.gguf")
     assert spec.num_layers == 4
     by_tensors = gguf_tensors.read(
         made.metadata, {n: i.shape for n, i in made.tensors.items()}, "m"

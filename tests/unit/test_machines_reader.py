@@ -132,7 +132,7 @@ tiers = [{name = "host", bytes = "512GiB", bytes_per_s = 200e9, source = "measur
     )
     machine = resolve_machine(path)
     assert (machine.name, machine.count) == ("node", 4)
-    assert [t.name for t in machine.tiers] == ["sram", "hbm", "host"]
+    assert [t.name for t in machine.tiers] == ["sram", "l2", "hbm", "host"]
     assert machine.links[0].name == "PCIe 4.0 x16"
     assert resolve_machine("l40s", 2).count == 2
 

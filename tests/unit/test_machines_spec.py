@@ -79,7 +79,7 @@ def test_source_kinds():
 
 def test_standard_machine_has_tiers_from_fast_to_far():
     machine = Machine.standard(find("H100-SXM"), 8)
-    assert [t.name for t in machine.tiers] == ["sram", "hbm", "host", "nvme", "network"]
+    assert [t.name for t in machine.tiers] == ["sram", "l2", "hbm", "host", "nvme", "network"]
     assert machine.tier("hbm").bytes == find("H100-SXM").engine_bytes
     for name in ("host", "nvme", "network"):
         assert machine.tier(name).source.kind == "assumed"

@@ -82,6 +82,13 @@ def test_a_scenario_takes_the_tiers_of_its_flags() -> None:
     assert Scenario.from_dict(scenario.to_dict()) == scenario
 
 
+def test_tiers_of_a_rank_count_the_cards_where_no_layout_is_stated() -> None:
+    keys = {"model": "llama-3-8b", "gpu": "H100-SXM", "gpu_count": 4, "engine": "vllm"}
+    args = {"kv_transfer_config": {"kv_connector": "LMCacheConnectorV1"}}
+    scenario = Scenario.from_dict({**keys, "engine_args": args})
+    assert [t.bytes for t in scenario.tiers] == [4 * 5 * 10**9]
+
+
 def test_stated_tiers_win_over_flags() -> None:
     scenario = Scenario.from_dict(
         {

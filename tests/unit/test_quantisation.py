@@ -579,3 +579,64 @@ def test_long_lists_are_quick():
     for _ in range(20):
         weight_bytes(spec, q)
     assert (time.process_time() - start) / 20 < 0.005
+
+
+def test_mlx_modules_of_their_own_width():
+    """MLX writes what differs from the whole beside it, by the module's path."""
+    q = read(
+        bits=4,
+        group_size=64,
+        **{
+            "model.layers.0.self_attn.q_proj": {"bits": 8, "group_size": 32},
+            "model.layers.1.mlp.down_proj": False,
+        },
+    )
+    assert q.dtype_of(LINEAR, 0).bits == 8
+    assert q.dtype_of(LINEAR, 1).bits == 4
+    assert q.dtype_of(DOWN, 1) is BF16
+    assert q.dtype_of(TABLE).bits == 4
+    assert q.bytes_of(LINEAR, 0) == 4096 * 4096 + 4096 * (4096 // 32) * 4
+    assert (
+        read(bits=4, group_size=64, **{"model.layers.0.mlp.gate": {"bits": 8}})
+        .dtype_of(ROUTER, 0)
+        .bits
+        == 8
+    )
+
+
+def test_hqq_nests_its_bits():
+    scheme = {"weight_quant_params": {"nbits": 4, "group_size": 64}, "scale_quant_params": None}
+    q = read(quant_method="hqq", quant_config=scheme, skip_modules=["lm_head"])
+    assert q.bytes_of(LINEAR, 0) == 4096 * 4096 * 9 // 16
+    assert q.dtype_of(TABLE) is BF16
+    by_module = read(
+        quant_method="hqq",
+        quant_config={"self_attn.q_proj": {"nbits": 2, "group_size": 64}, "mlp.up_proj": scheme},
+    )
+    assert by_module.dtype_of(LINEAR, 3).bits == 2
+    assert by_module.dtype_of(DOWN, 3) is BF16
+
+
+@pytest.mark.parametrize(
+    ("said", "bits"),
+    [
+        ({"quant_method": "quanto", "weights": "int4"}, 4),
+        ({"quant_method": "quanto", "weights": "float8"}, 8),
+        ({"quant_method": "eetq", "weights": "int8"}, 8),
+        ({"quant_method": "bitnet"}, 2),
+        ({"quant_method": "fp_quant", "forward_dtype": "mxfp4"}, 4),
+        (
+            {
+                "quant_method": "aqlm",
+                "nbits_per_codebook": 16,
+                "num_codebooks": 1,
+                "in_group_size": 8,
+            },
+            2,
+        ),
+    ],
+)
+def test_the_words_of_single_tools(said, bits):
+    q = read(**said)
+    assert q.dtype_of(LINEAR, 0).bits == bits
+    assert q.warnings == ()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.models import safetensors
 from kvroom.models.load import load
@@ -163,3 +164,56 @@ def test_a_file_alone_asks_for_its_config(tmp_path):
     path.write_bytes(written())
     with pytest.raises(KvroomError, match=r"config\.json"):
         load(str(path))
+
+
+PLAIN = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 320,
+}
+
+
+def beside(folder, total=None, tensors=None, **config):
+    """A folder with a config and an index of ``total`` bytes, or one file of ``tensors``."""
+    (folder / "config.json").write_text(json.dumps({**PLAIN, **config}))
+    if total is not None:
+        index = {
+            "metadata": {"total_size": total},
+            "weight_map": {"model.norm.weight": "a.safetensors"},
+        }
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    if tensors is not None:
+        (folder / "model.safetensors").write_bytes(written(tensors))
+    return load(str(folder))
+
+
+def test_an_index_wins_over_arithmetic_at_16_bits_too(tmp_path):
+    expected = 2 * beside(tmp_path).params
+    near = beside(tmp_path, total=expected + 128)
+    assert (near.file_bytes, near.warnings) == (expected + 128, ())
+    far = beside(tmp_path, total=expected // 2)
+    assert far.file_bytes == expected // 2
+    assert "is it this model's config?" in far.warnings[0]
+    plan = api.plan(str(tmp_path), gpu="H100-SXM", engine="arithmetic", context_tokens=128)
+    assert plan.weights.bytes == expected // 2
+    assert any("is it this model's config?" in w for w in plan.warnings)
+
+
+def test_fp32_files_are_counted_as_they_are_loaded(tmp_path):
+    params = beside(tmp_path).params
+    spec = beside(tmp_path, total=4 * params)
+    assert spec.file_bytes == 2 * params
+    assert "16 bits" in spec.warnings[0]
+
+
+def test_another_width_than_the_files_is_arithmetic(tmp_path):
+    params = beside(tmp_path).params
+    beside(tmp_path, total=2 * params + 64)
+    plan = api.plan(
+        str(tmp_path), gpu="H100-SXM", engine="arithmetic", weight_dtype="fp8", context_tokens=128
+    )
+    assert plan.weights.bytes < 2 * params

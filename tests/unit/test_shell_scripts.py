@@ -147,3 +147,12 @@ def test_nothing_is_run(tmp_path: Path) -> None:
     text = f"touch {mark}; X=$(touch {mark}); eval 'touch {mark}'; `touch {mark}`\n{SERVE} 2"
     read_command(text)
     assert not mark.exists()
+
+
+def test_a_container_may_take_its_variables_from_the_host() -> None:
+    text = (
+        "services:\n  a:\n    image: vllm/vllm-openai\n    environment: [HF_TOKEN, TP]\n"
+        "    command: --model m -tp ${TP:-2}\n"
+    )
+    assert read_command(text).keys["tp"] == 2
+    assert read_command(text, {"TP": "4"}).keys["tp"] == 4

@@ -87,3 +87,12 @@ def test_unified_memory_has_no_link_to_cross():
         name="one", device=device, tiers=(Tier(name="nvme", bytes=10**12, bytes_per_s=5e9),)
     )
     assert transfer_s(machine, "nvme", 5e9) == pytest.approx(1.0)
+
+
+def test_memory_is_set_against_sram_and_not_against_its_cache():
+    """FlashAttention (arXiv 2205.14135), figure 1: 20 MB at 19 TB/s over 40 GB at 1.5 TB/s."""
+    rungs = {r.tier.name: r for r in ladder(Machine.standard(find("A100-SXM-40")))}
+    assert list(rungs)[:3] == ["sram", "l2", "hbm"]
+    assert rungs["hbm"].times_larger == pytest.approx(2000, rel=0.05)
+    assert rungs["hbm"].times_slower == pytest.approx(12.5, rel=0.05)
+    assert rungs["l2"].tier.bytes == 40 * 2**20

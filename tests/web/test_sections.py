@@ -119,7 +119,11 @@ def test_a_card_without_stated_arithmetic_has_a_stand_in() -> None:
 def test_a_model_without_cache_has_tiers_and_no_times() -> None:
     got = tiers.answer(Scenario.from_dict({"model": "bert-base", "gpu": "H100-SXM"}))
     figure = got["figures"]["tiers"]
-    assert figure["curve"] == [] and [r["name"] for r in figure["rungs"]][:2] == ["sram", "hbm"]
+    assert figure["curve"] == [] and [r["name"] for r in figure["rungs"]][:3] == [
+        "sram",
+        "l2",
+        "hbm",
+    ]
     assert "takes" not in figure["sentence"]
 
 

@@ -29,6 +29,8 @@ from kvroom.units import check_float
 SOURCE_KINDS = ("measured", "driver", "datasheet", "assumed")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "fp6", "tf32", "fp32")
 """Arithmetic widths a peak may be given for; the catalogue uses the first five."""
+HOSTS = ("server", "workstation", "desktop")
+"""The kinds of machine that a card is sold for: what host memory it is taken to have (``node.HOSTS``)."""
 UNSEEN_BYTES = 470 * 2**20
 """How much less than the driver's total CUDA gives a program (median of the catalogue's cards that state
 both: 265 to 520 MiB)."""
@@ -101,7 +103,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """One level of memory: ``sram``, ``hbm``, ``dram``, ``host``, ``nvme``, ``network`` …
+    """One level of memory: ``sram``, ``l2``, ``hbm``, ``dram``, ``host``, ``nvme``, ``network`` …
 
     ``bytes`` and ``bytes_per_s`` (reading, one direction) are None where unbounded or unknown.
     """
@@ -152,10 +154,13 @@ class Device:
     visible_bytes: int | None = None
     sram_bytes: int | None = None
     sram_bytes_per_s: float | None = None
+    l2_bytes: int | None = None
+    l2_bytes_per_s: float | None = None
     flops_per_s: Mapping[str, float] = field(default_factory=dict, hash=False)
     scale_up: Link | None = None
     host_link: Link | None = None
     unified_memory: bool = False
+    host: str = "server"
     tdp_w: float | None = None
     usd_per_hour: float | None = None
     compute_capability: str | None = None
@@ -168,11 +173,11 @@ class Device:
             check_text(f"gpu.{name}", getattr(self, name))
         if not self.name.strip():
             raise KvroomError("gpu.name", self.name, "is empty", "Give the device a name.")
-        for name in ("sold_bytes", "driver_bytes", "visible_bytes", "sram_bytes"):
+        for name in ("sold_bytes", "driver_bytes", "visible_bytes", "sram_bytes", "l2_bytes"):
             value = getattr(self, name)
             if value is not None or name == "sold_bytes":
                 assign(self, **{name: check_size(f"gpu.{name}", value)})
-        for name in ("memory_bytes_per_s", "sram_bytes_per_s"):
+        for name in ("memory_bytes_per_s", "sram_bytes_per_s", "l2_bytes_per_s"):
             value = getattr(self, name)
             if value is not None or name == "memory_bytes_per_s":
                 assign(self, **{name: check_rate(f"gpu.{name}", value)})
@@ -182,6 +187,9 @@ class Device:
                 assign(self, **{name: check_float(f"gpu.{name}", value, low=0.0, high=high)})
         if self.compute_capability is not None:
             check_text("gpu.compute_capability", self.compute_capability)
+        if self.host not in HOSTS:
+            fix = f"Write one of {', '.join(HOSTS)}."
+            raise KvroomError("gpu.host", self.host, "is no kind of machine", fix)
         if not isinstance(self.unified_memory, bool):
             fix = "Write true or false."
             raise KvroomError("gpu.unified_memory", self.unified_memory, "is not a yes or no", fix)

@@ -3,12 +3,12 @@
 Tiers run from the chip's own SRAM down to the network. What the device tells (SRAM, its memory) is
 taken from it; host memory, NVMe and network are defaults marked ``assumed``, each with its reason,
 until a machine file or ``kvroom probe`` says better. Bytes are those of the whole machine for
-shared tiers, of one device for ``sram`` and ``hbm``. Out of range raises KvroomError.
+shared tiers, of one device for ``sram``, ``l2`` and ``hbm``. Out of range raises KvroomError.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -20,13 +20,32 @@ MAX_DEVICES = 1_000_000
 CARDS_A_MACHINE = 8
 """Of one server, as HGX and OAM boards carry them."""
 
-HOST = Tier(
-    name="host",
-    bytes=2 * 2**40,
-    bytes_per_s=300e9,
-    latency_s=1e-6,
-    source=Source("assumed", "a two-socket server with 2 TiB; half of 16 channels of DDR5-4800"),
-)
+HOST_MEMORY = {
+    "server": Tier(
+        name="host",
+        bytes=2 * 2**40,
+        bytes_per_s=300e9,
+        latency_s=1e-6,
+        source=Source(
+            "assumed", "a two-socket server with 2 TiB; half of 16 channels of DDR5-4800"
+        ),
+    ),
+    "workstation": Tier(
+        name="host",
+        bytes=256 * 2**30,
+        bytes_per_s=160e9,
+        latency_s=1e-6,
+        source=Source("assumed", "a workstation with 256 GiB; four channels of DDR5-5600"),
+    ),
+    "desktop": Tier(
+        name="host",
+        bytes=64 * 2**30,
+        bytes_per_s=80e9,
+        latency_s=1e-6,
+        source=Source("assumed", "a desktop with 64 GiB; two channels of DDR5-5600"),
+    ),
+}
+"""Host memory by the kind of machine that a card is sold for."""
 NVME = Tier(
     name="nvme",
     bytes=30 * 10**12,
@@ -68,7 +87,8 @@ class Machine:
     @classmethod
     def standard(cls, device: Device, count: int = 1) -> Machine:
         """``count`` of ``device`` with the default host, NVMe and network tiers below them."""
-        below = (NVME, NETWORK) if device.unified_memory else (HOST, NVME, NETWORK)
+        host = () if device.unified_memory else (HOST_MEMORY[device.host],)
+        below = (*host, NVME, NETWORK)
         links = tuple(link for link in (device.scale_up, device.host_link) if link is not None)
         return cls(
             name=device.name if count == 1 else f"{count} x {device.name}",
@@ -77,6 +97,16 @@ class Machine:
             tiers=(*device_tiers(device), *below),
             links=links,
         )
+
+    def with_host_memory(self, size: int | None) -> Machine:
+        """The machine with so many bytes of host memory; as it is where None is said or memory is one."""
+        if size is None or self.device.unified_memory:
+            return self
+        own = self.tier("host") or HOST_MEMORY[self.device.host]
+        said = replace(own, bytes=size, source=Source("measured", "--host-memory"))
+        others = tuple(t for t in self.tiers if t.name != "host")
+        at = sum(t.name in ("sram", "l2", "hbm", "dram", "vram") for t in others)
+        return replace(self, tiers=(*others[:at], said, *others[at:]))
 
     def tier(self, name: str) -> Tier | None:
         """The tier of that name, or None."""
@@ -110,7 +140,8 @@ def parse_items(kind: type[Tier] | type[Link], value: Any, name: str) -> tuple[A
 
 
 def device_tiers(device: Device) -> tuple[Tier, ...]:
-    """What the device itself holds: its SRAM where known, and its memory as an engine sees it."""
+    """What the device itself holds: its SRAM (the shared memory of all multiprocessors) and L2 cache where
+    known, and its memory as an engine sees it."""
     tiers = [
         Tier(
             name="dram" if device.unified_memory else "hbm",
@@ -119,12 +150,9 @@ def device_tiers(device: Device) -> tuple[Tier, ...]:
             source=device.source("memory_bytes_per_s"),
         )
     ]
-    if device.sram_bytes is not None:
-        sram = Tier(
-            name="sram",
-            bytes=device.sram_bytes,
-            bytes_per_s=device.sram_bytes_per_s,
-            source=device.source("sram_bytes"),
-        )
-        tiers.insert(0, sram)
+    for name in ("l2", "sram"):
+        size = getattr(device, f"{name}_bytes")
+        if size is not None:
+            rate, source = getattr(device, f"{name}_bytes_per_s"), device.source(f"{name}_bytes")
+            tiers.insert(0, Tier(name=name, bytes=size, bytes_per_s=rate, source=source))
     return tuple(tiers)

@@ -216,11 +216,11 @@ class ExtentPool:
         names, unit, index = request.names, self.unit, self._index
         place, end = 0, min(limit, request.named)
         while place < end:
-            found = index.get(names[place // unit])
+            entry = index.get(names[place // unit])
             upto = end
-            if isinstance(found, list):
+            if isinstance(entry, list):
                 upto = min(end, (place // unit + 1) * unit)
-                for extent in found:
+                for extent in entry:
                     if extent.low <= place < extent.high:
                         break
                     if extent.low > place:
@@ -229,8 +229,8 @@ class ExtentPool:
                         )  # it was cached before the one that is looked for
                 else:
                     break
-            elif found is not None and found.low <= place < found.high:
-                extent = found
+            elif entry is not None and entry.low <= place < entry.high:
+                extent = entry
                 upto = self._agrees(extent, names, place, min(end, extent.high))
             else:
                 break
@@ -269,8 +269,8 @@ class ExtentPool:
 
     def adopt(self, request: RequestExtents, hits: Hits) -> None:
         """Share what a lookup found."""
-        for found, start, end in hits:
-            extent = found
+        for entry, start, end in hits:
+            extent = entry
             while extent.high <= start:
                 assert extent.following is not None
                 extent = extent.following
@@ -313,15 +313,15 @@ class ExtentPool:
         index, names, unit = self._index, extent.names, self.unit
         for place in range(first, last + 1):
             name = names[place]
-            found = index.get(name)
-            if found is None:
+            entry = index.get(name)
+            if entry is None:
                 # A cached block has all before it cached, so nothing is under the further names.
                 for further in names[place : last + 1]:
                     index[further] = extent
                 return
-            if found is extent:
+            if entry is extent:
                 continue
-            others = found if isinstance(found, list) else [found]
+            others = entry if isinstance(entry, list) else [entry]
             if extent in others:
                 continue
             low, high = max(extent.low, place * unit), min(extent.high, (place + 1) * unit)
@@ -340,15 +340,15 @@ class ExtentPool:
         start = high // unit if high == extent.low else -(-high // unit)
         index = self._index
         for name in names[start : (before - 1) // unit + 1]:
-            found = index.pop(name, None)
-            if found is extent or found is None:
+            entry = index.pop(name, None)
+            if entry is extent or entry is None:
                 continue
-            if isinstance(found, list) and extent in found:
-                found.remove(extent)
-                if len(found) == 1:
-                    found = found[0]
+            if isinstance(entry, list) and extent in entry:
+                entry.remove(extent)
+                if len(entry) == 1:
+                    entry = entry[0]
                     self._overlapping.discard(name)
-            index[name] = found
+            index[name] = entry
         if self.events is not None:
             self._note_gone(names, high, before)
 
@@ -362,8 +362,8 @@ class ExtentPool:
             last = (page + 1) * unit - 1
             if last < low:
                 break
-            found = self._index.get(names[page])
-            others = found if isinstance(found, list) else [found] if found is not None else []
+            entry = self._index.get(names[page])
+            others = entry if isinstance(entry, list) else [entry] if entry is not None else []
             if not any(other.low <= last < other.high for other in others):
                 gone.append(names[page])
         if gone:
@@ -382,12 +382,12 @@ class ExtentPool:
         first, last = at // unit, (extent.high - 1) // unit
         extent.high = at
         for place, name in enumerate(extent.names[first : last + 1], first):
-            found = index.get(name)
+            entry = index.get(name)
             both = place * unit < at  # the cut is inside what this name stands for
             parts = [extent, rest] if both else [rest]
-            if found is extent:
+            if entry is extent:
                 index[name] = parts if both else rest
-            elif isinstance(found, list) and extent in found:
-                where = found.index(extent)
-                found[where : where + 1] = parts
+            elif isinstance(entry, list) and extent in entry:
+                where = entry.index(extent)
+                entry[where : where + 1] = parts
         return rest

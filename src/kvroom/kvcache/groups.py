@@ -82,13 +82,13 @@ class KVCacheGroup:
         blocks = -(-tokens // self.block_tokens)
         if capped and self.most_blocks is not None:
             blocks = min(blocks, self.most_blocks)
-        held = len(request.block_tables[self.index])
+        num_blocks = len(request.block_tables[self.index])
         skipped = self.skipped_tokens(computed) // self.block_tokens
-        new = max(blocks - max(skipped, held + len(hits)), 0)
+        new = max(blocks - max(skipped, num_blocks + len(hits)), 0)
         if not hits:
             return new
         references = self.pool.references
-        new += sum(1 for b in hits[max(0, skipped - held) :] if b and not references[b])
+        new += sum(1 for b in hits[max(0, skipped - num_blocks) :] if b and not references[b])
         return new + (1 if computed % self.block_tokens else 0)
 
     def adopt(self, request: ServedRequest, hits: Sequence[int], computed: int) -> None:
@@ -119,7 +119,7 @@ class KVCacheGroup:
         table.extend(self.pool.get_new_blocks(-(-tokens // self.block_tokens) - len(table)))
 
     def private_copy(self, source: int, copies: list[int]) -> int:
-        """A block of its own with what ``source`` stores, held twice until the copy is output."""
+        """A block of its own with what ``source`` stores, held twice until it is copied."""
         (copy,) = self.pool.get_new_blocks(1)
         self.pool.touch(copy)
         copies += (source, copy)
@@ -150,8 +150,8 @@ class KVCacheGroup:
         if start < end:
             table, pool = request.block_tables[self.index], self.pool
             hashes = request.hashes.first(end * self.hashes_per_block)
-            kept = self.cacheable(request, start, end)
-            for place in range(start, end) if kept is None else kept:
+            places = self.cacheable(request, start, end)
+            for place in range(start, end) if places is None else places:
                 block = table[place]
                 if block:
                     if pool.keys[block] is not None:
@@ -182,8 +182,10 @@ class KVCacheGroup:
 
     def cached(self, hash_: int, members: Sequence[int]) -> list[int] | None:
         """The blocks that hold the prefix of ``hash_``, one for each of the groups, or None."""
-        found = [self.pool.get_cached_block(hash_ * self.groups + member) for member in members]
-        return found if all(found) else None
+        cached_blocks = [
+            self.pool.get_cached_block(hash_ * self.groups + member) for member in members
+        ]
+        return cached_blocks if all(cached_blocks) else None
 
     def longest_hit(
         self, hashes: list[int], limit: int, members: Sequence[int]
@@ -216,19 +218,19 @@ class FullAttentionGroup(KVCacheGroup):
         blocks: list[list[int]] = [[] for _ in members]
         size, step = self.block_tokens, self.hashes_per_block
         for place in range(limit // size):
-            found = self.cached(hashes[(place + 1) * step - 1], members)
-            if found is None:
+            cached_blocks = self.cached(hashes[(place + 1) * step - 1], members)
+            if cached_blocks is None:
                 break
-            for column, block in zip(blocks, found, strict=True):
+            for column, block in zip(blocks, cached_blocks, strict=True):
                 column.append(block)
         tokens = len(blocks[0]) * size
         if self.hit_tokens < size and size % self.hit_tokens == 0:
             first = len(blocks[0]) * step
             last = min(first + step - 1, limit // self.hit_tokens)
             for part in range(last - 1, first - 1, -1):
-                found = self.cached(hashes[part], members)
-                if found is not None:
-                    for column, block in zip(blocks, found, strict=True):
+                cached_blocks = self.cached(hashes[part], members)
+                if cached_blocks is not None:
+                    for column, block in zip(blocks, cached_blocks, strict=True):
                         column.append(block)
                     tokens = (part + 1) * self.hit_tokens
                     break
@@ -267,17 +269,17 @@ class SlidingWindowGroup(KVCacheGroup):
     def cacheable(self, request: ServedRequest, start: int, end: int) -> Sequence[int] | None:
         if self.hit_tokens % self.block_tokens:
             return None
-        need, kept = self.needed_blocks, set[int]()
+        need, places = self.needed_blocks, set[int]()
         if self.interval != 0:
             segment = (self.interval or self.hit_tokens) // self.block_tokens
             if need >= segment:
                 return None
-            kept.update(i for i in range(start, end) if i % segment >= segment - need)
+            places.update(i for i in range(start, end) if i % segment >= segment - need)
         if self.interval is not None:
             for boundary in reachable(request):
                 last = boundary // self.hit_tokens * self.hit_tokens // self.block_tokens
-                kept.update(range(max(start, last - need), min(end, last)))
-        return sorted(kept)
+                places.update(range(max(start, last - need), min(end, last)))
+        return sorted(places)
 
     def longest_hit(
         self, hashes: list[int], limit: int, members: Sequence[int]
@@ -287,15 +289,15 @@ class SlidingWindowGroup(KVCacheGroup):
         blocks = [[0] * (limit // size) for _ in members]
         run, end = 0, 0
         for place in range(limit // size - 1, -1, -1):
-            found = self.cached(hashes[(place + 1) * step - 1], members)
-            if found is None:
+            cached_blocks = self.cached(hashes[(place + 1) * step - 1], members)
+            if cached_blocks is None:
                 run = 0
                 continue
             if run == 0:
                 if (place + 1) * size % self.hit_tokens:
                     continue
                 end = place + 1
-            for column, block in zip(blocks, found, strict=True):
+            for column, block in zip(blocks, cached_blocks, strict=True):
                 column[place] = block
             run += 1
             if run >= self.needed_blocks:
@@ -341,10 +343,10 @@ class ChunkedLocalGroup(KVCacheGroup):
         place = limit // self.chunk * self.chunk // size
         blocks = [[0] * place for _ in members]
         while place < limit // size:
-            found = self.cached(hashes[(place + 1) * step - 1], members)
-            if found is None:
+            cached_blocks = self.cached(hashes[(place + 1) * step - 1], members)
+            if cached_blocks is None:
                 break
-            for column, block in zip(blocks, found, strict=True):
+            for column, block in zip(blocks, cached_blocks, strict=True):
                 column.append(block)
             place += 1
         return blocks, place * size

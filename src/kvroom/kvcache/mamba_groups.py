@@ -185,17 +185,17 @@ class AlignedMambaGroup(MambaGroup):
     def cacheable(self, request: ServedRequest, start: int, end: int) -> Sequence[int] | None:
         if self.interval is None:
             return None
-        kept = set[int]()
+        places = set[int]()
         if self.interval:
             segment = self.interval // self.block_tokens
             if segment <= 1:
                 return None
-            kept.update(i for i in range(start, end) if (i + 1) % segment == 0)
+            places.update(i for i in range(start, end) if (i + 1) % segment == 0)
         for boundary in reachable(request):
             place = boundary // self.hit_tokens * self.hit_tokens // self.block_tokens - 1
             if start <= place < end:
-                kept.add(place)
-        return sorted(kept)
+                places.add(place)
+        return sorted(places)
 
     def longest_hit(
         self, hashes: list[int], limit: int, members: Sequence[int]
@@ -205,8 +205,8 @@ class AlignedMambaGroup(MambaGroup):
         inside = self.hit_tokens < size and size % self.hit_tokens == 0
         step = self.hit_tokens if inside else size
         for tokens in range(limit // step * step, 0, -step):
-            found = self.cached(hashes[tokens // self.hash_tokens - 1], members)
-            if found is not None and (inside or tokens % self.hit_tokens == 0):
+            cached_blocks = self.cached(hashes[tokens // self.hash_tokens - 1], members)
+            if cached_blocks is not None and (inside or tokens % self.hit_tokens == 0):
                 place = -(-tokens // size) - 1
-                return [[0] * place + [block] for block in found], tokens
+                return [[0] * place + [block] for block in cached_blocks], tokens
         return [[] for _ in members], 0

@@ -117,7 +117,7 @@ class PrefixCache:
 
     def _common_hit(self, hashes: list[int], limit: int) -> CacheHit:
         kinds = self._kinds
-        found: dict[int, list[int]] = {}
+        blocks_of: dict[int, list[int]] = {}
         full_tokens: dict[int, int] = {}
         tokens, longest = limit, 0
         while True:
@@ -128,7 +128,7 @@ class PrefixCache:
                     candidate = min(candidate, full_tokens[group.index])
                     continue
                 blocks, candidate = group.longest_hit(hashes, candidate, members)
-                found.update(zip(members, blocks, strict=True))
+                blocks_of.update(zip(members, blocks, strict=True))
                 if isinstance(group, FullAttentionGroup):
                     full_tokens[group.index] = candidate
                 longest = max(longest, candidate)
@@ -139,9 +139,9 @@ class PrefixCache:
         for group, members in kinds:
             if isinstance(group, FullAttentionGroup):
                 for member in members:
-                    del found[member][-(-tokens // group.block_tokens) :]
+                    del blocks_of[member][-(-tokens // group.block_tokens) :]
         junction = longest if longest > tokens else 0
-        return CacheHit(tuple(found[g.index] for g in self.groups), tokens, junction)
+        return CacheHit(tuple(blocks_of[g.index] for g in self.groups), tokens, junction)
 
     def allocate(
         self,

@@ -37,16 +37,16 @@ class RadixCache:
     def match(self, keys: Sequence[int]) -> list[Node]:
         """The nodes of the longest cached prefix of ``keys``, each used now."""
         self._now += 1
-        found: list[Node] = []
+        path: list[Node] = []
         for key in keys:
             node = self._nodes.get(key)
             if node is None:
                 break
             node.used = self._now
-            found.append(node)
-        if found and not found[-1].children:
-            self._offer(found[-1])
-        return found
+            path.append(node)
+        if path and not path[-1].children:
+            self._offer(path[-1])
+        return path
 
     def insert(self, keys: Sequence[int]) -> tuple[list[Node], int]:
         """All of ``keys`` as nodes, and how many of them are new."""

@@ -204,11 +204,11 @@ class RequestHashes(BlockHashes):
 
     def first(self, count: int) -> list[int]:
         """The first ``count`` of them at least."""
-        made, extents, unit = self._made, self._request.extents, self._unit
+        hashes, extents, unit = self._hashes, self._request.extents, self._unit
         named = extents.named if extents is not None else 0
-        for place in range(len(made), count):
+        for place in range(len(hashes), count):
             if extents is not None and place < named:
-                made.append(extents.names[place // unit] << PLACE_BITS | place)
+                hashes.append(extents.names[place // unit] << PLACE_BITS | place)
             else:
-                made.append(-((self._request.index + 1) << PLACE_BITS | place))
-        return made
+                hashes.append(-((self._request.index + 1) << PLACE_BITS | place))
+        return hashes

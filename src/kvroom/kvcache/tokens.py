@@ -31,18 +31,18 @@ class BlockHashes:
     They are made when first asked for: a request that is never served costs nothing.
     """
 
-    __slots__ = ("_made", "_source")
+    __slots__ = ("_hashes", "_source")
 
     def __init__(self, runs: Iterable[Run], block_tokens: int) -> None:
-        self._made: list[int] = []
+        self._hashes: list[int] = []
         self._source = _chained(runs, block_tokens)
 
     def first(self, count: int) -> list[int]:
         """At least the first ``count`` hashes, as far as there are tokens (not to be changed)."""
-        made = self._made
-        if len(made) < count:
-            made.extend(islice(self._source, count - len(made)))
-        return made
+        hashes = self._hashes
+        if len(hashes) < count:
+            hashes.extend(islice(self._source, count - len(hashes)))
+        return hashes
 
 
 def _chained(runs: Iterable[Run], block_tokens: int) -> Iterator[int]:

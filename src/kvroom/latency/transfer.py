@@ -20,6 +20,7 @@ from kvroom.units import smallest
 
 LONGEST = 2**24
 """No crossover is looked for beyond this many tokens."""
+CACHE = "l2"
 BELOW = ("host", "nvme", "network")
 """Tiers that hold what does not fit the device, from near to far."""
 
@@ -46,7 +47,8 @@ class Crossing:
 
 
 def ladder(machine: Machine) -> tuple[Rung, ...]:
-    """The machine's tiers from fast to far, each against the one above it."""
+    """The machine's tiers from fast to far, each against the one above it; the L2 cache holds what is in the
+    device's memory anyway, so nothing is set against it."""
     made: list[Rung] = []
     above: Tier | None = None
     for tier in machine.tiers:
@@ -59,7 +61,8 @@ def ladder(machine: Machine) -> tuple[Rung, ...]:
                 ),
             )
         )
-        above = tier
+        if tier.name != CACHE or above is None:
+            above = tier
     return tuple(made)
 
 

@@ -41,7 +41,7 @@ def _containers(value: Any) -> Iterator[list[str]]:
             yield _chart(value, command)
         elif isinstance(value.get("image"), str) and value["image"]:
             environment = _variables(value)
-            variables = dict(pair.split("=", 1) for pair in environment[1::2])
+            variables = dict(p.split("=", 1) for p in environment[1::2] if "=" in p)
             # Kubernetes puts $(NAME) in itself
             words = [
                 _REFERENCE.sub(lambda m: variables.get(m[1], m[0]), w) for w in _command(value)

@@ -17,9 +17,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models import hf
+from kvroom.models.names import read as names_read
 from kvroom.models.spec import ModelSpec
-
-_TAIL = re.compile(r"-(instruct|it|chat|hf|base|pt|thinking|instruct-hf|chat-hf|v0\.1|\d{4})$")
 
 
 @lru_cache(maxsize=1)
@@ -54,21 +53,13 @@ def entry_of(name: str) -> dict[str, Any]:
 
     An ending such as ``-instruct`` that changes no shape may be left out or added.
     """
-    keys = _keys()
-    key = key_of(name)
-    while key not in keys:
-        shorter = _TAIL.sub("", key)
-        if shorter == key:
-            break
-        key = shorter
-    if key not in keys and "/" in key:
-        key = key.rpartition("/")[2]
-    if key not in keys:
-        hint = did_you_mean(key, names(), "`kvroom models` lists them.")
+    reading = names_read(name, known)
+    if reading is None or reading.words is not None:
+        hint = did_you_mean(key_of(name), names(), "`kvroom models` lists them.")
         raise KvroomError(
             "model", name, "is no model of the catalogue", f"{hint} Or give its config.json."
         )
-    return _entries()[keys[key]]
+    return _entries()[reading.name]
 
 
 def known(word: str) -> str | None:

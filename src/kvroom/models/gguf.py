@@ -267,7 +267,7 @@ def read(source: Path | str | bytes) -> ModelSpec:
         path = Path(source)
         header, warnings = _all_parts(path)
         name = str(path)
-    spec = _spec(header, name)
+    spec = spec_of(header, name)
     title = header.metadata.get("general.name")
     latent = header.metadata.get(
         f"{header.metadata.get('general.architecture')}.attention.key_length_mla"
@@ -286,7 +286,7 @@ def read(source: Path | str | bytes) -> ModelSpec:
     )
 
 
-def _spec(header: Header, name: str) -> ModelSpec:
+def spec_of(header: Header, name: str) -> ModelSpec:
     """The structure: by its architecture's reader, else from the file's own tensors and keys."""
     shapes = {k: i.shape for k, i in header.tensors.items()}
     if not known(header.metadata) and shapes:

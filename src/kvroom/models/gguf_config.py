@@ -143,6 +143,11 @@ def _qwen2(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
     return {"use_sliding_window": False, "sliding_window": None}
 
 
+def _no_window(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
+    """llama.cpp switches Phi's windows off as it loads, and says so."""
+    return {"sliding_window": None}
+
+
 def _qwen_moe(k: Keys, c: dict[str, Any]) -> dict[str, Any]:
     return {
         **_qwen2(k, c),
@@ -411,8 +416,8 @@ ARCHITECTURES: dict[str, tuple[str, More | None]] = {
     "minimax-m2": ("minimax_m2", _leading_dense),
     "olmoe": ("olmoe", None),
     "phi2": ("phi", None),
-    "phi3": ("phi3", None),
-    "phimoe": ("phimoe", None),
+    "phi3": ("phi3", _no_window),
+    "phimoe": ("phimoe", _no_window),
     "falcon": ("falcon", _falcon),
     "starcoder": ("gpt_bigcode", _starcoder),
     "starcoder2": ("starcoder2", _with_biases),

@@ -36,10 +36,11 @@ _VARIANT = re.compile(
 _PREFIX = re.compile(
     r"meta|nvidia|unsloth|huihui|openai|google|deepseek-ai|mistralai|zai-org|community|microsoft|ibm|model|models"
 )
-_SAME_MODEL = frozenset(
-    {"instruct", "it", "chat", "base", "hf", "pt", "latest", "text", "original"}
-)
+_SAME_MODEL = re.compile(r"instruct|it|chat|base|hf|pt|thinking|latest|text|original|v0\.1|\d{4}")
 """Words that change neither the shape nor what is worth saying."""
+
+_SCHEMES = frozenset({"dynamic", "block", "static", "tensor", "channel"})
+"""How a width's scales are taken, which tells one FP8 checkpoint from another."""
 
 _BLOCK_SCALED = (
     "qwen",
@@ -71,6 +72,9 @@ def read(text: str, is_known: Callable[[str], str | None]) -> NameReading | None
     """
     if len(text) > 1000:
         return None
+    exactly = is_known(text)
+    if exactly is not None:
+        return NameReading(exactly, None, None)
     for owner, name in _candidates(text):
         found = _strip(name, is_known)
         if found is None and owner:
@@ -78,7 +82,7 @@ def read(text: str, is_known: Callable[[str], str | None]) -> NameReading | None
         if found is not None:
             known, dropped = found
             width = _width(dropped, owner, known)
-            if set(dropped) <= _SAME_MODEL:
+            if all(_SAME_MODEL.fullmatch(word) for word in dropped):
                 return NameReading(known, None, None)
             return NameReading(known, width, f"read as {known}{_shown(width, dropped)}")
     return None
@@ -114,10 +118,11 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _spelled(name: str) -> str:
-    """Lower case, one separator, what stands in brackets after the rest."""
+    """Lower case, one separator; of what stands in brackets only widths, after the rest."""
     name = name.replace("___", ".").lower()
-    asides = " ".join(re.findall(r"\(([^()]*)\)", name))
-    name = re.sub(r"\([^()]*\)", " ", name) + " " + asides
+    inside = re.sub(r"[,;-]", " ", " ".join(re.findall(r"\(([^()]*)\)", name))).split()
+    asides = [w for w in inside if _WIDTH.fullmatch(w) or _ABOUT_WIDTH.fullmatch(w)]
+    name = " ".join([re.sub(r"\([^()]*\)", " ", name).strip(), *asides])
     name = name.replace("quantized.", "quantized-").replace(":", "-")
     return re.sub(r"[\s/]+", "-", name.strip()).strip("-")
 
@@ -133,7 +138,8 @@ def _strip(name: str, is_known: Callable[[str], str | None]) -> tuple[str, list[
             re.sub(r"(?<=\d)_(?=\d)", ".", key).replace("_", "-"),
         ):
             known = is_known(spelling)
-            if known:
+            narrowed = _WIDTH.fullmatch(spelling.rpartition("-")[2]) and set(dropped) & _SCHEMES
+            if known and not narrowed:  # "…-fp8" of "…-fp8-dynamic" is not the model's own FP8
                 return known, dropped
         cut = _last(key)
         if cut is not None:
@@ -185,8 +191,6 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
     """The ``weight_dtype`` that words say."""
     said = set(words)
     mix = next((w.removeprefix("ud-") for w in words if re.fullmatch(_GGUF, w)), None)
-    if mix:
-        return _mix(mix)
     for word in words:
         if word.startswith(("nvfp4", "fp4")):
             return "nvfp4"
@@ -194,6 +198,8 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
             return "mxfp4"
         if word.startswith("mxfp8"):
             return "mxfp8"
+    if mix:
+        return _mix(mix)
     eight = bool(said & {"int8", "w8a8", "8bit", "8-bit", "w8a16", "8bits"})
     four = bool(
         said & {"int4", "w4a16", "4bit", "4-bit", "4bits", "w4a8", "awq", "gptq", "autoround"}

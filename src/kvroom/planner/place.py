@@ -3,7 +3,7 @@ beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from kvroom.engines.flags import fraction, plain_args
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
-from kvroom.hardware.device import Device
-from kvroom.hardware.reader import resolve
+from kvroom.hardware.device import Device, Source
+from kvroom.hardware.node import CARDS_A_MACHINE, Machine
+from kvroom.hardware.reader import resolve, resolve_machine
 from kvroom.memo import Memo
 from kvroom.models import quantization as quantisation
 from kvroom.models.dtypes import BF16, FP32, Dtype, cache_dtype
@@ -48,9 +49,36 @@ def subject(scenario: Scenario, *, paths: bool = True) -> tuple[ModelSpec, Devic
     """The model as its engine serves it, and the card."""
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
+    device = priced(device, scenario.prices or {})
     engine = engine_of(scenario.engine)
     model = overrides.model_of(scenario.model, engine, scenario.engine_args, paths=paths)
     return engine.as_served(model), device
+
+
+def machine_of(scenario: Scenario, gpus: int) -> Machine:
+    """The machine that holds ``gpus`` of a replica's cards, or as many as one has."""
+    machine = resolve_machine(scenario.gpu, min(gpus, CARDS_A_MACHINE))
+    return machine.with_host_memory(scenario.host_memory_bytes)
+
+
+def priced(device: Device, prices: Mapping[str, float]) -> Device:
+    """``device`` at the price that ``prices`` give its name, or one of its other names."""
+    for name, price in prices.items():
+        if name.lower() in map(str.lower, (device.name, *device.aliases)):
+            sources = {
+                **device.sources,
+                "usd_per_hour": Source("measured", f"told: --price {name}={price:g}"),
+            }
+            return replace(device, usd_per_hour=price, sources=sources)
+    return device
+
+
+def unpriced(device: Device, prices: Mapping[str, float]) -> Iterator[str]:
+    """Prices of other cards than ``device``, which are not used."""
+    names = set(map(str.lower, (device.name, *device.aliases)))
+    for name, price in prices.items():
+        if name.lower() not in names:
+            yield f"the price of {name} (${price:g} an hour) is not used: the cards are {device.name}"
 
 
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
@@ -59,6 +87,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     model, device = subject(scenario, paths=paths)
     scenario, notes = engine.prepare(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
+    notes += tuple(unpriced(device, scenario.prices or {}))
     on_host = overrides.host_weight_bytes(engine, flags)
     layout = Layout(
         scenario.tp,
@@ -99,6 +128,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         ranks=extras.on(ranks, layout.tp),
         layout=layout,
         device=device,
+        host=machine_of(scenario, layout.gpus).tier("host") if paths else None,
         kv=kv,
         kv_name=kv_name,
         kv_asked=asked_cache(scenario)[1],
@@ -107,9 +137,10 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
         version=scenario.engine_version,
+        recipe=scenario.recipe,
         args=args,
         known_bytes=scenario.known_bytes or {},
-        concurrency=scenario.concurrency,
+        concurrency=scenario.replica_concurrency,
         extras=extras,
         speculation=drafting,
     ), (*model.warnings, *weights.quantisation.warnings, *warnings, *notes, *extras.warnings)

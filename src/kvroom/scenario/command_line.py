@@ -47,6 +47,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "VERSION",
         "Its version (default: the newest modelled).",
     ),
+    (
+        "--recipe",
+        "recipe",
+        "NAME",
+        "How the server is set up, for its times: tuned, default, unknown (default: by its flags).",
+    ),
     ("--replicas", "replicas", NUMBER, "Copies of the whole deployment."),
     (
         "--routing",
@@ -55,6 +61,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
     ),
     ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
+    (
+        "--host-memory",
+        "host_memory_bytes",
+        "SIZE",
+        "Host memory beside the cards: 64GB (default: what machines with such cards have).",
+    ),
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
     ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
@@ -71,6 +83,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "workload.shared_prefix_tokens",
         TOKENS,
         "Prefix all requests share.",
+    ),
+    (
+        "--start",
+        "workload.start",
+        "together|spread",
+        "How users of a closed loop begin (default: together, as benchmarks do).",
     ),
     ("--rate", "workload.requests_per_s", NUMBER, "Open arrivals, requests per second."),
     ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),

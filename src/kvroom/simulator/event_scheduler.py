@@ -259,20 +259,20 @@ class EventScheduler(RequestStream):
             for name in extents.names[first : extents.named]:
                 self._answers.pop(name, None)
 
-    def _generating(self, wanted: RequestExtents, place: int) -> ServedRequest | None:
+    def _generating(self, asker: RequestExtents, place: int) -> ServedRequest | None:
         """Who is generating the block of ``wanted`` at ``place``."""
-        if place >= wanted.named:
+        if place >= asker.named:
             return None
-        return self._answers.get(wanted.names[place // self.pool.unit])
+        return self._answers.get(asker.names[place // self.pool.unit])
 
     def _catch_up(
-        self, wanted: RequestExtents, place: int, ahead: int = 1, admission: int = -1
+        self, asker: RequestExtents, place: int, ahead: int = 1, admission: int = -1
     ) -> bool:
         """Let what a decoding request has generated so far be found, if it gets to what ``wanted`` misses at
         ``place``; whether there is more to find now. ``ahead`` is 0 before the next step, 1 in its midst.
         ``admission``: the place of the one that asks among those who run, of whom only those before it got
         their token of this step by now."""
-        request = self._generating(wanted, place)
+        request = self._generating(asker, place)
         if request is None or request.extents is None:
             return False
         before = request.extents.covered

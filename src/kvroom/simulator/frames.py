@@ -29,8 +29,8 @@ class Frame:
 
     ``blocks``: runs of changed blocks as first block, how many, their owner. Requests are told by number:
     ``came`` to the queue, ``admitted`` from it, ``preempted`` back to it, ``done``, ``dropped`` (they can
-    never be served). ``first``: (request, wait for its first token); ``gaps``: (time between two tokens
-    of a request, how many such). Times in picoseconds.
+    never be served). ``first``: (request, its client's wait for the first token); ``gaps``: (time between
+    two tokens of a request, how many such). Times in picoseconds.
     """
 
     start_ps: int = 0
@@ -150,7 +150,7 @@ class FrameRecorder(StepEngine):
         frame.done += [request.index + 1 for request in finished]
         self._again.difference_update(request.index for request in finished)
         super().report(output, finished, end)
-        frame.first += [(r.index + 1, r.first_token_ps - r.arrival) for r in first]
+        frame.first += [(r.index + 1, r.first_token_ps - r.arrival + r.outside_ps) for r in first]
 
     def _tell(self) -> None:
         frame, scheduler = self._frame, self._scheduler

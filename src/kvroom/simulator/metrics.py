@@ -74,17 +74,17 @@ class Gaps:
             bins[place] += gaps
         upto = list(accumulate(bins))
         reach = most // width + 1
-        wanted = [bisect_left(upto, rank) for rank in ranks]
-        around = {p for place in wanted for p in range(place - reach, place + reach + 1)}
+        places_of = [bisect_left(upto, rank) for rank in ranks]
+        around = {p for place in places_of for p in range(place - reach, place + reach + 1)}
         near = [i for i, place in enumerate(places) if place in around]
-        found: list[int] = []
-        for rank, place in zip(ranks, wanted, strict=True):
+        ranked: list[int] = []
+        for rank, place in zip(ranks, places_of, strict=True):
             start = place - reach
             within = [i for i in near if start <= places[i] <= place + reach]
             below = upto[start - 1] if start > 0 else 0
             least = low + place * width
-            found.append(self._ranked(rank - below, within, least, least + width - 1 + most))
-        return found
+            ranked.append(self._ranked(rank - below, within, least, least + width - 1 + most))
+        return ranked
 
     def _ranked(self, rank: int, near: Sequence[int], low: int, high: int) -> int:
         """The ``rank``-th smallest gap of the runs ``near``, known to lie from ``low`` to ``high``."""

@@ -155,16 +155,16 @@ class OffloadConnector:
             for place, end in ends.items():
                 self.levels[place].waits_ps.append(end - now)
 
-    def _runs(self, request: ServedRequest, found: int, limit: int) -> list[PageRun]:
-        held, size = request.extents, self.unit * self.block_tokens
-        if held is None:
+    def _runs(self, request: ServedRequest, cached_tokens: int, limit: int) -> list[PageRun]:
+        extents, size = request.extents, self.unit * self.block_tokens
+        if extents is None:
             return []
-        last = min(-(-limit // size), held.named // self.unit)
+        last = min(-(-limit // size), extents.named // self.unit)
         runs: list[PageRun] = []
-        place = found // size
-        tokens, blocks = found, self.block_tokens
+        place = cached_tokens // size
+        tokens, blocks = cached_tokens, self.block_tokens
         while place < last and tokens < limit:
-            name = held.names[place]
+            name = extents.names[place]
             at, written = self._nearest(name)
             if at < 0:
                 break

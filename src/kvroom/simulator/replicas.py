@@ -176,8 +176,8 @@ class Autoscale:
             r.engine for r in replicas if r.state is ReplicaState.UP and r.engine is not None
         ]
         waiting = sum(e.waiting_count for e in engines)
-        held = sum(e.blocks_in_use for e in engines)
-        share = held / max(1, sum(r.blocks for r in replicas if r.state is ReplicaState.UP))
+        blocks = sum(e.blocks_in_use for e in engines)
+        share = blocks / max(1, sum(r.blocks for r in replicas if r.state is ReplicaState.UP))
         if waiting > self.queue * len(there) or share > self.high:
             return 1 if len(there) < self.most else 0
         starting = len(there) > len(engines)

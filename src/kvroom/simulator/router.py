@@ -125,15 +125,15 @@ class CachedNames:
         """A prompt of these names goes to the replica."""
         if self._pool is not None:
             return
-        kept: OrderedDict[int, None] = OrderedDict()
+        latest: OrderedDict[int, None] = OrderedDict()
         if isinstance(self.names, OrderedDict):
-            kept = self.names
-        self.names = kept
+            latest = self.names
+        self.names = latest
         for name in reversed(names):  # its end goes first
-            kept[name] = None
-            kept.move_to_end(name)
-        while len(kept) > self.most:
-            kept.popitem(last=False)
+            latest[name] = None
+            latest.move_to_end(name)
+        while len(latest) > self.most:
+            latest.popitem(last=False)
 
     def clear(self) -> None:
         """The replica is gone, and its cache with it."""
@@ -220,8 +220,8 @@ class Router:
 
     def _cheapest(self, request: ServedRequest, up: Sequence[int]) -> int:
         loads, views, weight, size = self.loads, self.views, self.routing.weight, self.name_tokens
-        owed, tokens, held = loads.owed, loads.tokens, request.extents
-        names = held.names[: request.num_tokens // size] if held is not None else ()
+        owed, tokens, extents = loads.owed, loads.tokens, request.extents
+        names = extents.names[: request.num_tokens // size] if extents is not None else ()
         first, second = (*names[:2], None, None)[:2]
         turn = request.index % len(up)
         place, most, least = up[turn], 0, inf

@@ -106,7 +106,7 @@ class Timeline:
         self._seen = 0
         self._glances = 0
         self._last = (0, 0, False)  # time, running, whether any wait
-        self._spent = self._held = self._spent_full = self._held_full = 0
+        self._spent_ps = self._running_ps = self._spent_full_ps = self._running_full_ps = 0
 
     def go(self, engines: Sequence[ServingEngine], until: int) -> bool:
         """Let all go on to ``until``, each by itself; False where the watcher has had enough."""
@@ -132,12 +132,12 @@ class Timeline:
         before, ran, waited = self._last
         full = waiting > 0
         if self._glances and now > before:
-            held = (now - before) * (ran + running)
-            self._spent += now - before
-            self._held += held
+            running_ps = (now - before) * (ran + running)
+            self._spent_ps += now - before
+            self._running_ps += running_ps
             if full and waited:
-                self._spent_full += now - before
-                self._held_full += held
+                self._spent_full_ps += now - before
+                self._running_full_ps += running_ps
         self._glances += 1
         self._last = (max(now, before), running, full)
 
@@ -147,10 +147,10 @@ class Timeline:
         the time between counts that both found others waiting. None where nothing was counted, or fewer
         than ``GLANCES`` times."""
         enough = self._glances >= GLANCES
-        full = enough and self._spent_full
+        full = enough and self._spent_full_ps
         return {
-            "mean": self._held / (2 * self._spent) if enough and self._spent else None,
-            "while_waiting": self._held_full / (2 * self._spent_full) if full else None,
+            "mean": self._running_ps / (2 * self._spent_ps) if enough and self._spent_ps else None,
+            "while_waiting": self._running_full_ps / (2 * self._spent_full_ps) if full else None,
         }
 
     def stops(self, engines: Sequence[ServingEngine]) -> bool:

@@ -283,17 +283,27 @@ class Pages:
 
     def state_page(self, stores: Sequence[LayerKind]) -> int:
         """What one request's state takes in a layer with these ``stores``, before padding."""
+        more = self._drafted_columns(stores)
         return sum(
-            self._state_dtyped(k).on_rank(self.d.layout.tp).entry_bytes(self.d.kv)
+            self._state_dtyped(k, more).on_rank(self.d.layout.tp).entry_bytes(self.d.kv)
             for k in stores
             if isinstance(k, RecurrentState | ConvState)
         )
 
-    def _state_dtyped(self, kind: RecurrentState | ConvState) -> RecurrentState | ConvState:
-        """``kind`` at the width that this release stores it in."""
+    def _drafted_columns(self, stores: Sequence[LayerKind]) -> int:
+        """Columns that a convolution keeps beside its own: one a drafted token, to step back by
+        (``num_spec`` of MambaStateShapeCalculator)."""
+        form = next((k.form for k in stores if isinstance(k, RecurrentState)), "")
+        name = self.d.model.model_type if form == "mamba2" else form
+        return self.flags.speculative_tokens if name in self.rules.drafted_conv else 0
+
+    def _state_dtyped(
+        self, kind: RecurrentState | ConvState, more: int
+    ) -> RecurrentState | ConvState:
+        """``kind`` at the width that this release stores it in, a convolution with ``more`` columns."""
         conv, state = _state_width(self.flags.conv_dtype), _state_width(self.flags.state_dtype)
         if isinstance(kind, ConvState):
-            return replace(kind, dtype=conv or BF16)
+            return replace(kind, dtype=conv or BF16, columns=kind.columns + more)
         asked = {"lightning": conv, "kda": state}.get(kind.form, state or conv)
         if self.platform.state_fp32 and not (asked and kind.form == "gdn"):
             return replace(kind, dtype=FP32)

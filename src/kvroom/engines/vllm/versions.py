@@ -71,6 +71,16 @@ class VllmRules:
     mamba_all_mode: bool = False
     """State may be kept at every block boundary (``all``)."""
     all_mode_speculation: bool = False
+    drafted_captures: Literal["none", "ceiling", "by request"] = "none"
+    """Sizes of graphs with drafts: as without, up to twice the drafted tokens, or a ladder of requests."""
+    blackwell_captures: bool = False
+    """On data-centre Blackwell batches up to 1,024 are captured."""
+    batch_captured: bool = False
+    """A whole batch of tokens is captured where the ladder reaches as far, a step of it or not."""
+    sequences_captured: bool = False
+    """A decode of all sequences is captured although it is no step of the ladder."""
+    drafted_conv: frozenset[str] = frozenset({"gdn"})
+    """Recurrences, or types of Mamba-2 models, whose convolution keeps a column for each drafted token."""
     mamba2_checkpoint: bool = False
     gdn_checkpoint: bool = False
     """A prefill keeps one more block of state while it runs."""
@@ -143,6 +153,8 @@ class VllmRules:
     """Models that the V2 runner profiles: its dummy run leaves out selection."""
 
 
+DRAFTED_0_17 = frozenset({"gdn", "mamba2", "nemotron_h"})
+DRAFTED_0_27 = DRAFTED_0_17 | {"kda"}
 CHANGES: Changes = (
     ((0, 9, 0), {"a100_small": True, "whole_prompts": False}),
     ((0, 9, 1), {"hybrid_manager": True, "request_blocks": True, "start_snapshot": True}),
@@ -177,6 +189,7 @@ CHANGES: Changes = (
         (0, 13, 0),
         {
             "nemotron_state": "fp16",
+            "drafted_captures": "ceiling",
             "nemotron_state_config": True,
             "rocm_settled": True,
             "workspaces_kept": True,
@@ -206,6 +219,7 @@ CHANGES: Changes = (
         (0, 17, 0),
         {
             "fit_by_stage": True,
+            "drafted_conv": DRAFTED_0_17,
             "sorted_sampling": False,
             "selection_buffer": True,
             "fused_all_reduce": True,
@@ -230,18 +244,27 @@ CHANGES: Changes = (
         },
     ),
     ((0, 20, 1), {"tokens_from_concurrency": True, "override_checked": True}),
-    ((0, 21, 0), {"selection_buffer": False}),
+    ((0, 21, 0), {"selection_buffer": False, "batch_captured": True}),
     ((0, 22, 0), {"all_mode_speculation": True}),
     ((0, 22, 1), {"v2_models": "plain qwen3"}),
     ((0, 24, 0), {"padded_pages": True, "window_block": "kernel"}),
     ((0, 25, 1), {"v2_models": "dense"}),
     ((0, 26, 0), {"in_flight_batches": True}),
-    ((0, 27, 0), {"latent_alignment": 128}),
-    ((0, 28, 0), {"mamba_caching_default": True, "huge_defaults": True, "padded_state": True}),
+    ((0, 27, 0), {"latent_alignment": 128, "drafted_conv": DRAFTED_0_27}),
+    (
+        (0, 28, 0),
+        {
+            "mamba_caching_default": True,
+            "huge_defaults": True,
+            "padded_state": True,
+            "blackwell_captures": True,
+        },
+    ),
     (
         (0, 29, 0),
         {
             "fit": "usable blocks",
+            "drafted_captures": "by request",
             "v2_runner": "all",
             "v2_models": "all",
             "v2_estimates": True,
@@ -250,8 +273,16 @@ CHANGES: Changes = (
             "sparse_retention": True,
         },
     ),
-    ((0, 31, 0), {"wide_fp8_pages": True}),
-    ((0, 32, 0), {"mamba_all_mode": False, "mamba2_checkpoint": True, "window_block": "block"}),
+    ((0, 31, 0), {"wide_fp8_pages": True, "sequences_captured": True}),
+    (
+        (0, 32, 0),
+        {
+            "mamba_all_mode": False,
+            "mamba2_checkpoint": True,
+            "window_block": "block",
+            "drafted_conv": DRAFTED_0_27 | {"falcon_h1", "granitemoehybrid", "zamba2"},
+        },
+    ),
     (
         (0, 33, 0),
         {"gdn_checkpoint": True, "gdn_alignment": 64, "v2_selects": True},

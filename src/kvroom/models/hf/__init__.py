@@ -38,6 +38,7 @@ FAMILIES: dict[str, str] = {
         "olmo olmo2 olmo3 exaone4 cohere cohere2 starcoder2 stablelm stablelm_epoch nemotron"
     ),
     "lightning": "minimax minimax_text_01 minimax_m1",
+    "longcat": "longcat_flash",
     "mamba": "mamba falcon_mamba mamba2",
     "mllama": "mllama",
     "moe": "mixtral phimoe minimax_m2 olmoe granitemoe granitemoeshared dbrx qwen2_moe qwen3_moe",

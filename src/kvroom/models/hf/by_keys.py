@@ -37,6 +37,19 @@ WRAPPERS = (
 )
 TOWERS = re.compile(r"(?:.*_)?(vision|visual|audio|vit|speech|image)\w*|.*encoder_config|encoder")
 
+SYNONYMS = {
+    "attention_kv_lora_dim": "kv_lora_rank",
+    "attention_q_lora_dim": "q_lora_rank",
+    "attention_qk_dim": "qk_nope_head_dim",
+    "attention_qk_rope_dim": "qk_rope_head_dim",
+    "attention_v_dim": "v_head_dim",
+    "num_routed_experts": "n_routed_experts",
+    "hidden_size_per_head": "head_dim",
+    "moe_layer_frequency": "decoder_sparse_step",
+    "full_attention_idx": "full_attn_idxs",
+}
+"""What some authors call the keys that others share."""
+
 MOE_INNER = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "expert_dim")
 SHARED_INNER = ("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size")
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts", "num_shared_expert")
@@ -131,21 +144,22 @@ def _with_towers(root: Config, spec: ModelSpec, said: str, name: str) -> ModelSp
 
 def _decoder(c: Config, said: str) -> ModelSpec:
     """A decoder by its keys."""
+    c = Config({SYNONYMS.get(k, k): v for k, v in c.raw.items()}, c.defaults, c.path)
     count = c.integer(*LAYERS, high=MAX_LAYERS)
     hidden = c.integer(*HIDDEN)
     own = caches.by_layer(c, count)
     notes: list[str] = list(own.words)
     sparse = _sparse(c, count, notes)
     gated = _gated(c, notes)
-    mixture = _mixture(c, hidden, notes, gated=gated) if any(sparse) else None
+    mixtures = _mixtures(c, hidden, notes, gated=gated) if any(sparse) else ()
     bias = any(c.get(k) is True for k in BIASES)
     mlp_bias = c.get("mlp_bias") is True or c.get("use_bias") is True
 
     def build(kind: tuple[int, bool]) -> Layer:
         stores = own.kinds[kind[0]]
         mixers = tuple(t for s in stores for t in _mixer(c, hidden, s, bias=bias))
-        if kind[1] and mixture:
-            feed = mixture.tensors(hidden)
+        if kind[1] and mixtures:
+            feed = tuple(t for m in mixtures for t in m.tensors(hidden))
         elif c.has(*INNER):
             inner = c.get(*INNER)
             width = (
@@ -217,7 +231,7 @@ def _gated(c: Config, notes: list[str]) -> bool:
 
 def _sparse(c: Config, count: int, notes: list[str]) -> list[bool]:
     """Which layers have routed experts."""
-    experts = next((k for k in EXPERTS if type(c.get(k)) is int and c.get(k) > 1), None)
+    experts = next((k for k in EXPERTS if c.has(k) and max(_listed(c, k)) > 1), None)
     if experts is None:
         return [False] * count
     listed = c.get("mlp_layer_types")
@@ -228,9 +242,10 @@ def _sparse(c: Config, count: int, notes: list[str]) -> list[bool]:
     return sparse
 
 
-def _mixture(c: Config, hidden: int, notes: list[str], *, gated: bool) -> Mixture:
-    count = c.integer(*EXPERTS, high=100_000)
-    inner = c.integer(*MOE_INNER, *INNER)
+def _mixtures(c: Config, hidden: int, notes: list[str], *, gated: bool) -> tuple[Mixture, ...]:
+    """The routed experts; lists give one set for each modality (ERNIE VL), a token using the first."""
+    counts, inners = _listed(c, *EXPERTS), _listed(c, *MOE_INNER, *INNER)
+    inner = inners[0]
     if c.has(*SHARED_INNER):
         shared = c.integer(*SHARED_INNER, low=0)
     else:
@@ -239,14 +254,24 @@ def _mixture(c: Config, hidden: int, notes: list[str], *, gated: bool) -> Mixtur
         notes.append(f"a shared expert of width {shared:,}")
     modules = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
     active = c.integer(*ACTIVE, "moe_topk", "num_selected_experts", default=1, high=100_000)
-    return Mixture(
-        count=count,
-        active=min(active, count),
-        inner=inner,
-        shared=shared,
-        modules=modules,
-        shared_modules=modules,
+    return tuple(
+        Mixture(
+            count=count,
+            active=0 if i else min(active, count),
+            inner=inners[min(i, len(inners) - 1)],
+            shared=0 if i else shared,
+            modules=modules,
+            shared_modules=modules,
+        )
+        for i, count in enumerate(counts)
     )
+
+
+def _listed(c: Config, *names: str) -> list[int]:
+    """A number, or several in a list."""
+    if isinstance(c.get(*names), list):
+        return c.integers(*names, low=1)[:8] or [1]
+    return [c.integer(*names)]
 
 
 def _mixer(c: Config, hidden: int, kind: object, *, bias: bool) -> Tensors:

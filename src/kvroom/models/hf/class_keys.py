@@ -29,7 +29,10 @@ class ClassKeys:
         """What stands at a path; None where there is nothing."""
         level: Any = self.c.raw
         for key in path.split("."):
-            level = level.get(key) if isinstance(level, Mapping) else None
+            if isinstance(level, list) and key.isdigit():
+                level = level[int(key)] if int(key) < len(level) else None
+            else:
+                level = level.get(key) if isinstance(level, Mapping) else None
         return level
 
     @cached_property

@@ -198,7 +198,12 @@ def _decoder(c: Config, indexed: list[bool] | None = None, **outer: Any) -> Mode
 
 
 def deepseek_v2(c: Config, **outer: Any) -> ModelSpec:
-    """DeepSeek-V2 and V2-Lite (arXiv 2405.04434)."""
+    """DeepSeek-V2 and V2-Lite (arXiv 2405.04434); with ``use_mla`` false, as DeepSeek-OCR's decoder is, the
+    first DeepSeek MoE's attention."""
+    if c.get("use_mla") is False:
+        from kvroom.models.hf.moe_shared import deepseek
+
+        return deepseek(c)
     return _decoder(
         filled(
             c,

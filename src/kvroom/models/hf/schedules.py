@@ -41,6 +41,7 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
     "mlp_layer_types": (
         "first_k_dense_replace", "moe_layer_freq", "num_dense_layers", "decoder_sparse_step",
         "mlp_only_layers", "interleave_moe_layer_step", "n_dense_first_layers",
+        "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval",
     ),
 }  # fmt: skip
 """A list that newer configs have → the keys from which older ones have it follow."""
@@ -117,6 +118,15 @@ def _feeds(c: Config, count: int) -> list[Any] | None:
     if c.has("interleave_moe_layer_step"):
         step = c.integer("interleave_moe_layer_step")
         return ["dense" if (i + 1) % step else "sparse" for i in range(count)]
+    if c.has("moe_layer_start_index"):
+        starts = c.get("moe_layer_start_index")
+        first = (
+            min(c.integers("moe_layer_start_index"), default=0)
+            if isinstance(starts, list)
+            else (c.integer("moe_layer_start_index", low=0))
+        )
+        step = c.integer("moe_layer_interval", default=1)
+        return ["sparse" if i >= first and (i + 1) % step == 0 else "dense" for i in range(count)]
     if c.has("first_k_dense_replace", "moe_layer_freq"):
         return ["sparse" if s else "dense" for s in sparse_layers(c, count)]
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kvroom.scenario.command_line import FLAGS, NUMBER
 from kvroom.scenario.offload import line as tier_line
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
+from kvroom.units import number
 
 _JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
 _NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == NUMBER)
@@ -60,6 +62,12 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="KEY=SIZE",
             help="Measured on one GPU: visible, free_before_load, weights, activations, runtime, graphs.",
+        ),
+        click.option(
+            "--price",
+            multiple=True,
+            metavar="CARD=USD",
+            help="What a card costs an hour (repeatable).",
         ),
         click.option(
             "--allow-overcommit", is_flag=True, help="Answer times even where it does not fit."
@@ -184,12 +192,27 @@ def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
     anew = {"gpu_count", "tp", "pp", "dp"} & set(flags)
     if given.get("from_command"):
         base = _laid_out(base, flags)
+        flags = _cards_used(base, flags, said)
     elif anew or "gpu" in flags:
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
             k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
         }
     return Scenario.from_dict(base | flags)
+
+
+def _cards_used(base: dict[str, Any], flags: dict[str, Any], said: list[str]) -> dict[str, Any]:
+    """``flags`` with the cards that a command's own ranks take, where the machine has more."""
+    if {"tp", "pp", "dp"} & set(flags) or type(flags.get("gpu_count")) is not int:
+        return flags
+    ranks = [base.get(key, 1) for key in ("tp", "pp", "dp")]
+    if "tp" not in base or not all(type(n) is int for n in ranks):
+        return flags
+    taken = prod(ranks)
+    if taken >= flags["gpu_count"]:
+        return flags
+    said.append(f"the command takes {taken} of the {flags['gpu_count']} cards: its ranks say so")
+    return {**flags, "gpu_count": taken}
 
 
 def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
@@ -226,7 +249,7 @@ def _named(
         return {"model": model}
     keys, warnings = line.model_keys(model, flags)
     said += warnings
-    return {**keys, **{k: flags[k] for k in keys if k in flags}}
+    return {**keys, **{key: flags[key] for key in keys if key in flags}}
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:
@@ -255,6 +278,8 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
         found["tiers"] = [*(found.get("tiers") or []), *more]
     if given.get("known_bytes"):
         found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
+    if given.get("price"):
+        found["prices"] = dict(map(_price, given["price"]))
     if given.get("allow_overcommit"):
         found["allow_overcommit"] = True
     if workload:
@@ -297,6 +322,14 @@ def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
     return {"gpu": name, "gpu_count": said}
+
+
+def _price(text: str) -> tuple[str, float]:
+    card, equals, usd = text.partition("=")
+    fix = "Write a card and dollars an hour: H100-SXM=2.10."
+    if not equals or not card.strip():
+        raise KvroomError("--price", text, "is no CARD=USD", fix)
+    return card.strip(), number("--price", usd.strip().removeprefix("$"), fix)
 
 
 def _pair(flag: str, text: str) -> tuple[str, Any]:
