@@ -52,11 +52,18 @@ class Expander:
 
     ``missing`` gathers the names without a value that were read, ``notes`` what to know of those that have
     one, ``opaque`` is whether a program's output was. With ``empty`` a name without a value is empty, as
-    it is in a shell, and does not stay as typed.
+    it is in a shell, and does not stay as typed; with ``literal`` every ``$`` does.
     """
 
-    def __init__(self, variables: Variables, *, empty: bool = False, depth: int = 0) -> None:
-        self.variables, self.empty, self.depth = variables, empty, depth
+    def __init__(
+        self,
+        variables: Variables,
+        *,
+        empty: bool = False,
+        literal: bool = False,
+        depth: int = 0,
+    ) -> None:
+        self.variables, self.empty, self.literal, self.depth = variables, empty, literal, depth
         self.missing: list[str] = []
         self.notes: list[str] = []
         self.opaque = False
@@ -180,6 +187,9 @@ class Expander:
 
     def _dollar(self, text: str, at: int, *, split: bool) -> tuple[list[str], int]:
         """(the words that the ``$`` or backtick at ``at`` becomes, past it)."""
+        if self.literal:
+            end = past(text, at) if text[at : at + 2] in ("${", "$(") else at + 1
+            return [text[at:end]], end
         if text[at] == "`":
             try:
                 end = past(text, at)

@@ -32,7 +32,7 @@ def words_of(text: str) -> list[str]:
             i += 1
         else:
             end = max(word_end(text, i), i + 1)
-            words += Expander(Variables()).fields([text[i:end]])
+            words += Expander(Variables(), literal=True).fields([text[i:end]])
             i = end
     return words
 
