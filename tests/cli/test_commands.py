@@ -367,6 +367,7 @@ def test_version():
     assert run("--version").stdout == f"kvroom, version {__version__}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_answer_fits_80_columns(name):
     for more in (["--engine", "arithmetic"], ["--gpu", "80GB:8", "--kv-dtype", "q4_0"]):

@@ -137,6 +137,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,
         engine=scenario.engine,
         version=scenario.engine_version,
+        recipe=scenario.recipe,
         args=args,
         known_bytes=scenario.known_bytes or {},
         concurrency=scenario.replica_concurrency,

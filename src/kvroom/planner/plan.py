@@ -240,7 +240,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         ),
         step=step,
         serving=serving,
-        cost=cost_of(deployment, scenario.replicas, step, load, times),
+        cost=cost_of(deployment, scenario.replicas, step, load, times, timing=timing),
         verdict=with_speed(verdict, deployment, answer, step),
         warnings=warnings,
     )
@@ -291,6 +291,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
                 link_bytes_per_s=link,
                 latency_s=split.latency_s,
                 layers=crossing_layers(two) if split.layerwise else 1,
+                **prefill.timing.table["pools"],
             )
             times = pools.served()
     made = decode.plan

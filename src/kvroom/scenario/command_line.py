@@ -47,6 +47,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "VERSION",
         "Its version (default: the newest modelled).",
     ),
+    (
+        "--recipe",
+        "recipe",
+        "NAME",
+        "How the server is set up, for its times: tuned, default, unknown (default: by its flags).",
+    ),
     ("--replicas", "replicas", NUMBER, "Copies of the whole deployment."),
     (
         "--routing",

@@ -224,7 +224,7 @@ def _named(
         return {"model": model}
     keys, warnings = line.model_keys(model, flags)
     said += warnings
-    return {**keys, **{k: flags[k] for k in keys if k in flags}}
+    return {**keys, **{key: flags[key] for key in keys if key in flags}}
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:

@@ -101,19 +101,21 @@ class Route:
     ready: Callable[[PageQuestion], str | None] = lambda _: None
 
 
-def _tiers(q: PageQuestion, _: Listener) -> Any:
+def _tiers(question: PageQuestion, _: Listener) -> Any:
     """A Scenario's Plan with ``figures.tiers``."""
     from kvroom.ui.web.sections import tiers
 
-    return tiers.answer(Scenario.from_dict(q.body))
+    return tiers.answer(Scenario.from_dict(question.body))
 
 
-def _reality(q: PageQuestion, _: Listener) -> Any:
+def _reality(question: PageQuestion, _: Listener) -> Any:
     """A Scenario's Plan with ``figures.reality``; ``says`` is what the reader's engine says."""
     from kvroom.ui.web.sections import reality
 
-    words = q.query.get("says")
-    return reality.answer(Scenario.from_dict(q.body), None if words is None else _requests(words))
+    words = question.query.get("says")
+    return reality.answer(
+        Scenario.from_dict(question.body), None if words is None else _requests(words)
+    )
 
 
 def _requests(words: str) -> float:
@@ -126,20 +128,20 @@ def _requests(words: str) -> float:
         raise KvroomError("says", words, "is no number", fix) from None
 
 
-def _levers(q: PageQuestion, listener: Listener) -> Any:
+def _levers(question: PageQuestion, listener: Listener) -> Any:
     """What ``kvroom levers --json`` prints (with ``simulate=1`` what it prints with ``--simulate``), and how
     many Plans are made until then."""
     from kvroom.ui.web.sections import levers
 
-    words = q.query.get("together")
+    words = question.query.get("together")
     ids = None if words is None else [x for x in words.split(";") if x]
     if ids is not None and len(ids) > MAX_TOGETHER:
         fix = f"Name at most {MAX_TOGETHER}."
         raise KvroomError("together", len(ids), "is too many levers", fix)
-    if q.query.get("simulate") == "1":
-        return levers.served(q.body, listener=listener)
-    explain = q.query.get("explain") == "1"
-    return levers.answer(q.body, together=ids, listener=listener, explain=explain)
+    if question.query.get("simulate") == "1":
+        return levers.served(question.body, listener=listener)
+    explain = question.query.get("explain") == "1"
+    return levers.answer(question.body, together=ids, listener=listener, explain=explain)
 
 
 def _reconcile(q: PageQuestion, _: Listener) -> Any:
@@ -150,18 +152,18 @@ def _reconcile(q: PageQuestion, _: Listener) -> Any:
     return dropped.answer(q.body, question.differences())
 
 
-def _simulate(q: PageQuestion, listener: Listener) -> None:
+def _simulate(question: PageQuestion, listener: Listener) -> None:
     """A simulation, line by line."""
     from kvroom.ui.web import simulations
 
-    simulations.simulate(q.body, listener)
+    simulations.simulate(question.body, listener)
 
 
-def _reuse(q: PageQuestion, listener: Listener) -> None:
+def _reuse(question: PageQuestion, listener: Listener) -> None:
     """How much of a trace's prefixes could be used again."""
     from kvroom.ui.web import simulations
 
-    simulations.reuse(q.body, listener)
+    simulations.reuse(question.body, listener)
 
 
 def table() -> tuple[Route, ...]:

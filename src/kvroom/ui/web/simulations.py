@@ -333,7 +333,7 @@ def reuse(given: Any, listener: Listener) -> None:
         trace=None if given.get("trace") is None else _held(given["trace"]),
         workload=None if spec is None else str(spec),
         block_tokens=size,
-        policies=[str(p) for p in policies],
+        policies=[str(policy) for policy in policies],
         capacities=capacities_of(_text(given, "capacity")),
         model=_text(given, "model"),
         kv_dtype=_text(given, "kv_dtype") or "auto",
