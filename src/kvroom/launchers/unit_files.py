@@ -81,8 +81,7 @@ def _systemd(text: str) -> Iterator[Launched]:
             command = value
     known = dict(v.split("=", 1) for v in variables if "=" in v)
     for number, value in starts:
-        value = substituted(value, known)
-        yield Launched(["env", *variables, *words_of(value)], number)
+        yield Launched(["env", *variables, *words_of(substituted(value, known))], number)
     if image:
         environment = [w for v in variables for w in ("-e", v)]
         yield Launched(["docker", "run", *environment, image, *words_of(command)], at)

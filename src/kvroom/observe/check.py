@@ -21,6 +21,7 @@ from kvroom.launchers.commands import (
 )
 from kvroom.launchers.starts import Start
 from kvroom.models.load import load
+from kvroom.observe.check_remedy import remedy
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import Objective, parse_slo
 from kvroom.scenario.scenario import Scenario
@@ -55,6 +56,8 @@ class Checked:
     reasons: tuple[Reason, ...] = ()
     promises: tuple[Promise, ...] = ()
     warnings: tuple[str, ...] = ()
+    flags: dict[str, Any] | None = None
+    """With these, by the engine's own names, it starts; None where it does, or none are known."""
     scenario: dict[str, Any] | None = None
 
     @property
@@ -78,6 +81,8 @@ class Checked:
     @property
     def fix(self) -> str:
         """What would do instead; "" where nothing is known."""
+        if self.flags:
+            return " ".join(f"{flag} {value}" for flag, value in self.flags.items())
         return next((r.fix for r in self.reasons if r.fix), "")
 
 
@@ -243,6 +248,7 @@ class Checker:
             status, sentence = "would_not_start", f"Does not start: {message}."
         elif cards is not None and needed < cards and start.command.default_tp:
             warnings = (*warnings, f"{cards - needed} of the {cards} GPUs given are not used")
+        flags = None if verdict.starts else remedy(scenario, workings, start.command)
         starts = status not in ("would_not_start", "unsupported")
         return Checked(
             file=name,
@@ -254,6 +260,7 @@ class Checker:
             reasons=reasons,
             promises=tuple(self.promises(workings, start.replicas)) if starts else (),
             warnings=tuple(dict.fromkeys(warnings)),
+            flags={start.command.typed(k): v for k, v in flags.items()} if flags else None,
             scenario=scenario.differences(),
         )
 

@@ -5,21 +5,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_start, starts_of, stated_rest
 from kvroom.launchers.starts import Start
 from kvroom.observe.check import Checker
-from kvroom.planner.plan import Workings, work
-from kvroom.scenario.scenario import Scenario
-
-SHARES = (0.92, 0.95)
-SEQUENCES = (512, 256, 128, 64, 32, 16, 8)
-LEAST_TOKENS = 1024
-"""A shorter limit than this is no remedy."""
-Flags = dict[str, Any]
+from kvroom.observe.check_remedy import Flags, remedy
+from kvroom.planner.plan import work
 
 
 def patch(checker: Checker, name: str, text: str) -> str:
@@ -43,7 +35,7 @@ def _mended(checker: Checker, text: str, at: int, start: Start) -> str | None:
         return None
     if workings.plan.verdict.starts:
         return None
-    flags = remedy(scenario, workings, start)
+    flags = remedy(scenario, workings, start.command)
     for edited in _edits(text, at, start, flags) if flags else ():
         if _starts(checker, edited, at):
             return edited
@@ -58,48 +50,6 @@ def _starts(checker: Checker, text: str, at: int) -> bool:
         return work(checker.scenario(start, command)[0]).plan.verdict.starts
     except (KvroomError, IndexError):
         return False
-
-
-def remedy(scenario: Scenario, workings: Workings, start: Start) -> Flags | None:
-    """Flags (by the engine's name) with which the engine starts, the fewest first; None where none do."""
-    for flags in _candidates(workings, start):
-        try:
-            if work(_with(scenario, flags, start)).plan.verdict.starts:
-                return flags
-        except KvroomError:
-            continue
-    return None
-
-
-def _with(scenario: Scenario, flags: Flags, start: Start) -> Scenario:
-    args = {**scenario.engine_args, **flags}
-    length = start.command.keys.get("context_tokens", ("",))[0]
-    if length in flags:
-        return replace(scenario, engine_args={k: v for k, v in args.items() if k != length},
-                       context_tokens=flags[length])  # fmt: skip
-    return replace(scenario, engine_args=args)
-
-
-def _candidates(workings: Workings, start: Start) -> Iterator[Flags]:
-    command = start.command
-    capacity = workings.plan.capacity.engine
-    longest = capacity.max_context_tokens if capacity else None
-    length = command.keys.get("context_tokens", ("",))[0]
-    shorter: list[Flags] = []
-    if longest and longest >= LEAST_TOKENS and length:
-        shorter = [{length: longest // LEAST_TOKENS * LEAST_TOKENS}]
-    sequences = [{"max_num_seqs": n} for n in SEQUENCES] if "max_num_seqs" in command.known else []
-    shares = (
-        [{"gpu_memory_utilization": s} for s in SHARES]
-        if "gpu_memory_utilization" in command.known
-        else []
-    )
-    yield from (*shorter, *sequences, *shares)
-    if length:
-        for share in (*shares, {}):
-            for few in ({}, {"max_num_seqs": 16}) if sequences else ({},):
-                for tokens in (32_768, 16_384, 8_192, 4_096):
-                    yield {**share, **few, length: tokens}
 
 
 def _edits(text: str, at: int, start: Start, flags: Flags) -> Iterator[str]:
