@@ -17,8 +17,8 @@ from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
 from kvroom.models.load import load
-from kvroom.models.quantization.names import named
 from kvroom.models.spec import ModelSpec
+from kvroom.models.weight_dtypes import named
 from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.scenario import Scenario
