@@ -28,7 +28,7 @@ from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
 from kvroom.simulator.timeline import Moment
 from kvroom.ui.web import replays
-from kvroom.ui.web.routes import Gone, Listener
+from kvroom.ui.web.questions import Gone, Listener
 from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import HashIds, Request

@@ -34,8 +34,6 @@ PEEK_LINES = 1_000
 _SKIP = "Mend the line, or pass over such lines with --skip-bad-lines."
 _KNOWN = "Known are Mooncake, Qwen-Bailian and token-id JSONL, Azure and BurstGPT CSV."
 
-Parse = Callable[[bytes], Mapping[str, Any]]
-
 
 @dataclass(slots=True)
 class Counts:
