@@ -88,6 +88,7 @@ class ScenarioKeys(TypedDict, total=False):
     speculation: str | Mapping[str, Any] | None
     calibration: str | os.PathLike[str] | Mapping[str, Any] | None
     known_bytes: Mapping[str, Any] | None
+    recipe: str | None
     prices: Mapping[str, float] | None
     allow_overcommit: bool
 

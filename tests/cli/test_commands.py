@@ -167,7 +167,8 @@ def test_explain():
     said = run(*PLAN, "--explain").stdout
     assert "80 × 8 × 2 × 128 × 2" in said
     plan = answer(*PLAN, "--explain")
-    assert plan.pop("explanations")[0]["figure"] == "weights.params"
+    told = plan.pop("explanations")
+    assert [e["figure"] for e in told[:2]] == ["scenario.context_tokens", "weights.params"]
     hold(plan, "Plan")
 
 

@@ -150,6 +150,8 @@ class Engine:
     def answer(self, deployment: Deployment) -> EngineAnswer:
         """Its memory, refused where a start rule refuses."""
         result = self.memory(deployment)
+        if self.command is not None and (notes := self.command.names.unused(deployment.args)):
+            result = replace(result, warnings=(*result.warnings, *notes))
         refused = tuple(refusals(self.start_rules, deployment))
         if not refused:
             return result

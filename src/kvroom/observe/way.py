@@ -33,7 +33,7 @@ FIXES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class WayStep:
     """One cause, and the requests that are left after it."""
 
     cause: str
@@ -45,7 +45,7 @@ class Step:
 class Way:
     """The steps in order, the largest loss among them, what would do, and the command to run."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[WayStep, ...]
     cause: str
     fix: str
     command: str = ""
@@ -83,15 +83,15 @@ def way(expected: float, log: StartupLog, workings: Workings) -> Way | None:
         if n not in ("kv", "unused", "weights") and (n != "graphs" or graphs)
     )
     steps = [
-        Step(cause="expected", label="expected", requests=expected),
-        Step(cause="arithmetic", label="arithmetic", requests=float(whole)),
-        Step(cause="overheads", label="overheads", requests=float(whole) - spent / need),
-        Step(cause="share", label=_share_label(workings), requests=answer.kv_bytes / need),
+        WayStep(cause="expected", label="expected", requests=expected),
+        WayStep(cause="arithmetic", label="arithmetic", requests=float(whole)),
+        WayStep(cause="overheads", label="overheads", requests=float(whole) - spent / need),
+        WayStep(cause="share", label=_share_label(workings), requests=answer.kv_bytes / need),
     ]
     capacity = answer.capacity
     counted = capacity.max_concurrency if capacity is not None else None
     if counted is not None:
-        steps.append(Step(cause="counting", label="the engine's counting", requests=counted))
+        steps.append(WayStep(cause="counting", label="the engine's counting", requests=counted))
     per_request = answer.kv_bytes / counted if counted else need
     now = steps[-1].requests
     for name, key, label in MEASURED:
@@ -99,8 +99,8 @@ def way(expected: float, log: StartupLog, workings: Workings) -> Way | None:
             moved = (accounts[name].bytes - log.printed[key]) / per_request
             if abs(moved) >= 0.05:
                 now += moved
-                steps.append(Step(cause=name, label=label, requests=now))
-    steps.append(Step(cause="unexplained", label="unexplained", requests=printed))
+                steps.append(WayStep(cause=name, label=label, requests=now))
+    steps.append(WayStep(cause="unexplained", label="unexplained", requests=printed))
     kept = [steps[0]]
     for step in steps[1:]:
         if step.cause == "unexplained" or abs(step.requests - kept[-1].requests) >= 0.05:

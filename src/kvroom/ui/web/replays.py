@@ -93,7 +93,7 @@ STORIES = (
         calls=4,
         workload={
             "turns": "4",
-            "think": "3",
+            "think": "3s",
             "input": "lognormal:mean=120:sigma=0.5",
             "output": "lognormal:mean=90:sigma=0.4",
             "requests": 96,
