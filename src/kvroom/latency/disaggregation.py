@@ -56,9 +56,9 @@ class Handed:
 
     ``ttft_engine_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end), and ``ttft_s`` that, the
     front end's part and the start's; ``tpot_s`` = ``token_s`` + ``handover_s`` / (output tokens - 1), where
-    those who wait for a link or for room in the second pool count as handed over. ``decoding`` requests decode at once,
-    all engines; ``requests_per_s`` are finished. ``saturated``: more come than that, and no time has queues
-    in it.
+    those who wait for a link or for room in the second pool count as handed over. ``decoding`` requests
+    decode at once, all engines; ``requests_per_s`` are finished. ``saturated``: more come than that, and
+    no time has queues in it.
     """
 
     tpot_s: float
