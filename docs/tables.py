@@ -115,6 +115,7 @@ OTHER_FLAGS = {
         "agent": "Model calls of a turn.",
         "tool": "How long a tool runs between two calls.",
         "result": "Tokens that a tool's result adds.",
+        "start": "How users of a closed loop begin: `together` (as benchmarks do) or `spread`.",
         "requests": "How many calls in all.",
         "seed": "Which of all such workloads.",
     }.items()

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kvroom.launchers.engine_command import EngineCommand
     from kvroom.models.spec import ModelSpec
     from kvroom.observe.calibrate import Calibrated
+    from kvroom.observe.logs.startup_log import StartupLog
     from kvroom.observe.probe.machine import Probe
     from kvroom.observe.prove.proof import Proof
     from kvroom.observe.reconcile import Reconciliation
@@ -68,6 +69,7 @@ class ScenarioKeys(TypedDict, total=False):
     """The other keys of a Scenario, as Python and JSON write them."""
 
     gpu_count: int
+    host_memory_bytes: int | str | None
     tp: int
     pp: int
     dp: int
@@ -90,6 +92,7 @@ class ScenarioKeys(TypedDict, total=False):
     speculation: str | Mapping[str, Any] | None
     calibration: str | os.PathLike[str] | Mapping[str, Any] | None
     known_bytes: Mapping[str, Any] | None
+    recipe: str | None
     prices: Mapping[str, float] | None
     allow_overcommit: bool
 
@@ -206,15 +209,19 @@ def levers(
     by: str = "requests",
     together: Sequence[str] | None = None,
     simulate: bool = False,
+    before_each: Callable[[], None] | None = None,
+    watch: Watch | None = None,
     hub: HubReader | bool = True,
+    paths: bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> Levers:
     """Every lever of a question, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names levers to combine, ``simulate`` serves the workload with those that only serving shows
-    (``served``). The answer has ``before``, ``levers``, ``together``, ``waterfall`` and ``first``;
-    ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into other shapes.
-    Raises KvroomError as ``plan`` does.
+    (``served``). ``before_each`` is called before each Plan, ``watch`` is told how a simulation stands;
+    either may end it by an exception. The answer has ``before``, ``levers``, ``together``, ``waterfall`` and
+    ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into
+    other shapes. Raises KvroomError as ``plan`` does.
 
     >>> found = levers("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K", engine="arithmetic")
     >>> found.before.requests, found.first.lever.id, found.first.after.requests
@@ -227,7 +234,15 @@ def levers(
     together = [together] if isinstance(together, str) else together
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        return ranked(question, by=by, together=together, simulate=simulate)
+        return ranked(
+            question,
+            by=by,
+            together=together,
+            simulate=simulate,
+            paths=paths,
+            before_each=before_each,
+            watch=watch,
+        )
 
 
 def search(
@@ -513,24 +528,27 @@ def reuse(
 
 
 def reconcile(
-    log: str | os.PathLike[str],
+    log: str | os.PathLike[str] | StartupLog,
     *,
     expect: float | None = None,
     hub: HubReader | bool = True,
+    paths: bool = True,
     **keys: Any,
 ) -> Reconciliation:
     """An engine's own start-up log beside the prediction, account by account.
 
-    ``log`` is a path (``-``: standard input); a recording of ``watch`` or a metrics text does too. ``keys``
-    are those of a Scenario that the log does not say, or that are to win over it (``model``, ``gpu`` …).
-    ``expect``: requests of the longest length that somebody reckoned with; the way from them is told.
+    ``log`` is a path (``-``: standard input), or a log that is read already; a recording of ``watch`` or a
+    metrics text does too. ``keys`` are those of a Scenario that the log does not say, or that are to win over
+    it (``model``, ``gpu`` …). ``expect``: requests of the longest length that somebody reckoned with; the way
+    from them is told.
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
 
+    read = read_file(os.fspath(log)) if isinstance(log, str | os.PathLike) else log
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
-        return reconciled(read_file(os.fspath(log)), keys, expect=expect)
+        return reconciled(read, keys, paths=paths, expect=expect)
 
 
 def calibration_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:

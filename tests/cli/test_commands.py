@@ -75,6 +75,7 @@ VALUES = {
     "--input-tokens": ("1K", "workload.input_tokens", 1024),
     "--output-tokens": ("256", "workload.output_tokens", 256),
     "--shared-prefix-tokens": ("0", "workload.shared_prefix_tokens", 0),
+    "--start": ("spread", "workload.start", "spread"),
     "--rate": ("2.5", "workload.requests_per_s", 2.5),
     "--lengths": ('{"input": 9}', "workload.lengths", {"input": 9}),
     "--users": ("7", "workload.concurrency", 7),
@@ -85,6 +86,7 @@ VALUES = {
         "poisson:2/s",
     ),
     "--engine-arg": ("gpu_memory_utilization=0.8", "engine_args", {"gpu_memory_utilization": 0.8}),
+    "--host-memory": ("64GB", "host_memory_bytes", 64 * 10**9),
     "--known-bytes": ("weights=10GiB", "known_bytes", {"weights": 10 * 2**30}),
     "--allow-overcommit": (None, "allow_overcommit", True),
 }
@@ -165,7 +167,8 @@ def test_explain():
     said = run(*PLAN, "--explain").stdout
     assert "80 × 8 × 2 × 128 × 2" in said
     plan = answer(*PLAN, "--explain")
-    assert plan.pop("explanations")[0]["figure"] == "weights.params"
+    told = plan.pop("explanations")
+    assert [e["figure"] for e in told[:2]] == ["scenario.context_tokens", "weights.params"]
     hold(plan, "Plan")
 
 
@@ -365,6 +368,7 @@ def test_version():
     assert run("--version").stdout == f"kvroom, version {__version__}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_answer_fits_80_columns(name):
     for more in (["--engine", "arithmetic"], ["--gpu", "80GB:8", "--kv-dtype", "q4_0"]):

@@ -95,7 +95,8 @@ def test_sglang_waits_as_long_as_its_flag_says():
     plain, step, told = waited(scheduler_recv_interval=1)
     slow, _, _ = waited(scheduler_recv_interval=30)
     published, _, warned = waited()
-    assert slow - plain == pytest.approx(29 * step, rel=0.1)
+    # From the middle of the others, to nearly all of them for those who come as a step ends.
+    assert 0.5 * 29 * step < slow - plain < 29 * step
     assert plain < published / 3
     assert any("scheduler_recv_interval" in w for w in warned)
     assert not any("scheduler_recv_interval" in w for w in told)
@@ -145,13 +146,42 @@ def test_price_of_a_token_follows_from_the_rate():
         plan.cost.joules_per_output_token_high,
     )
     assert low < usual < high
-    assert high == pytest.approx(8 * 700 / rate)
+    assert usual < 8 * 700 / rate  # no card draws more than its limit
 
 
-def test_replicas_cost_more_an_hour_and_the_same_a_token():
-    one, two = (times(replicas=n).plan.cost for n in (1, 2))
-    assert two.usd_per_hour == 2 * one.usd_per_hour
-    assert two.usd_per_million_output_tokens == one.usd_per_million_output_tokens
+@pytest.mark.parametrize(
+    "load_of",
+    [
+        lambda n: load(concurrency=16 * n),
+        lambda n: load(concurrency=16 * n, static=True),
+        lambda n: load(concurrency=None, requests_per_s=2.0 * n),
+        lambda n: load(concurrency=500 * n, input_tokens=8192),  # more than have room
+    ],
+    ids=["loop", "batch", "arrivals", "full"],
+)
+def test_replicas_share_the_load(load_of):
+    one, three = (times(tp=4, replicas=n, workload=load_of(n)) for n in (1, 3))
+    a, b = one.plan.serving, three.plan.serving
+    assert b.tpot_s == pytest.approx(a.tpot_s, rel=1e-4)
+    assert b.ttft_s == pytest.approx(a.ttft_s, rel=1e-3)
+    assert b.output_tokens_per_s == pytest.approx(3 * a.output_tokens_per_s, rel=1e-3)
+    assert three.times.decoding == pytest.approx(3 * one.times.decoding, rel=1e-3)
+    assert three.plan.step.batch == one.plan.step.batch
+    assert three.plan.verdict.fits == one.plan.verdict.fits
+    dear, dearer = one.plan.cost, three.plan.cost
+    assert dearer.usd_per_hour == 3 * dear.usd_per_hour
+    for name in ("usd_per_million_output_tokens", "usd_per_user_hour", "joules_per_output_token"):
+        assert getattr(dearer, name) == pytest.approx(getattr(dear, name), rel=1e-3)
+
+
+def test_users_who_do_not_begin_at_once_meet_no_queue():
+    together, spread = (times(workload=load(start=s)).plan.serving for s in (None, "spread"))
+    assert together.ttft_start_s > 0
+    assert spread.ttft_start_s == 0
+    assert spread.ttft_engine_s == together.ttft_engine_s
+    with pytest.raises(KvroomError) as e:
+        times(workload=load(start="slowly"))
+    assert e.value.field == "workload.start"
 
 
 def test_bytes_a_token_fall_about_fiftyfold_from_one_to_64():

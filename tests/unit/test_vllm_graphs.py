@@ -47,8 +47,8 @@ def test_the_sizes_captured(largest: int, sizes: int) -> None:
                 "max_num_seqs": 8,
                 "speculative_config": {"method": "ngram", "num_speculative_tokens": 3},
             },
-            11,
-            7,
+            11,  # the ladder to 64 by the V2 runner, which cuts decodes of 4 to 32 tokens apart from it
+            5,
         ),
         ({"max_num_seqs": 8, "max_cudagraph_capture_size": 128}, 19, 4),
         ({"max_num_batched_tokens": 64}, 11, 11),
@@ -71,6 +71,51 @@ def test_the_graphs_captured(args: dict[str, Any], pieces: int, whole: int) -> N
     )
     s, _ = setup(d)
     assert captures(s, batching(s)) == Captures(pieces=pieces, whole=whole)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "model", "args", "sizes"),
+    [
+        # VllmConfig._set_cudagraph_sizes: 1,024 on data-centre Blackwell since 0.28
+        ("0.27.1", "B200", "llama-3-8b", {}, 51),
+        ("0.28.0", "B200", "llama-3-8b", {}, 83),
+        ("0.28.0", "H100-SXM", "llama-3-8b", {}, 51),
+        # all sequences at once, since 0.31; all tokens of a batch, since 0.21
+        ("0.30.0", "H100-SXM", "llama-3-8b", {"max_num_seqs": 100}, 28),
+        ("0.31.0", "H100-SXM", "llama-3-8b", {"max_num_seqs": 100}, 29),
+        ("0.20.0", "H100-SXM", "llama-3-8b", {"max_num_batched_tokens": 100}, 15),
+        ("0.21.0", "H100-SXM", "llama-3-8b", {"max_num_batched_tokens": 100}, 16),
+    ],
+)
+def test_how_far_releases_capture(
+    version: str, gpu: str, model: str, args: dict[str, Any], sizes: int
+) -> None:
+    made = counted(version, gpu, model, args)
+    assert made.pieces == sizes
+
+
+@pytest.mark.parametrize(
+    ("version", "drafts", "counts"),
+    [
+        # 0.12 captures up to twice the sequences (16), 0.13 their drafts too (64), in multiples of 4
+        ("0.12.0", 3, (3, 3)),
+        ("0.13.0", 3, (9, 5)),
+        # 0.29: 1, 2, 4, 8 … 48 and 3, 6, 12, 24; decodes in multiples of 3 up to 24
+        ("0.29.0", 2, (12, 6)),
+    ],
+)
+def test_captures_with_drafts(version: str, drafts: int, counts: tuple[int, int]) -> None:
+    config = {"method": "ngram", "num_speculative_tokens": drafts}
+    args = {"max_num_seqs": 8, "speculative_config": config}
+    made = counted(version, "H100-SXM", "llama-3-8b", args)
+    assert (made.pieces, made.whole) == counts
+
+
+def counted(version: str, gpu: str, model: str, args: dict[str, Any]) -> Captures:
+    question = {"model": model, "gpu": gpu, "context_tokens": 8192, "engine_version": version}
+    d, _ = deploy(Scenario.from_dict({**question, "engine_args": args}))
+    s, _ = setup(d)
+    return captures(s, batching(s))
 
 
 def test_pieces_alone_until_0_11() -> None:

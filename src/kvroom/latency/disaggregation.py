@@ -86,7 +86,7 @@ class Handed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pools:
+class PoolsUnderLoad:
     """So many engines of each pool (data-parallel ranks counted) under a load, of which ``prefill`` and
     ``decode`` say what each deployment makes; one request's ``handed_bytes`` over links of
     ``link_bytes_per_s`` an engine, layer by layer where ``layers`` are more than one."""
@@ -101,6 +101,8 @@ class Pools:
     link_bytes_per_s: float
     latency_s: float
     layers: int = 1
+    burst: float = 0.0
+    """How much of the queue of a simultaneous start is seen in the mean."""
 
     @property
     def steps(self) -> int:
@@ -203,8 +205,12 @@ class Pools:
         times = self._at(rate, others, held / rate, (waiting - held) / rate)
         if self.prefill.spread:
             return times
-        queue_s = (users - 1) / 2 / self.prefill_rate
-        return replace(times, start_s=self.first.k.burst * queue_s)
+        return replace(times, start_s=self.burst_s(users))
+
+    def burst_s(self, users: float) -> float:
+        """What is seen of the queue of ``users`` who begin at once: half of them lie before the mean one."""
+        each = max(0.0, users / self.first_engines - 1) / 2
+        return self.burst * each * self.full_s
 
     def _at(
         self, rate: float, others: float = 1.0, held_s: float = 0.0, no_room_s: float = 0.0

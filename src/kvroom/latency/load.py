@@ -54,9 +54,9 @@ class Length:
 class Load:
     """Who comes, and what the engine makes of them.
 
-    ``lengths`` are requests that stand for all. ``users`` are at once in a closed loop (whole deployment),
-    ``think_s`` between an answer and their next prompt; else ``requests_per_s`` come (whole deployment).
-    ``slots`` requests have room at once, give or take ``slots_deviation`` (whole deployment).
+    ``lengths`` are requests that stand for all. ``users`` are at once in a closed loop, ``think_s`` between
+    an answer and their next prompt; else ``requests_per_s`` come. ``slots`` requests have room at once, give
+    or take ``slots_deviation``. All these are of all ``replicas`` of the deployment, which share them evenly.
     ``chunk_tokens`` are computed in one step at most; ``steps_ahead`` steps are scheduled before the one
     that runs is over (1 with asynchronous scheduling). ``spread``: the users do not all begin at once.
     """
@@ -65,6 +65,7 @@ class Load:
     users: float = 1
     think_s: float = 0.0
     requests_per_s: float | None = None
+    replicas: int = 1
     static: bool = False
     spread: bool = False
     slots: float = inf
@@ -103,8 +104,8 @@ class Times:
 
     ``tpot_s`` = (``step_s`` + ``prompts_a_step`` × ``prompt_s``) / ``tokens_a_step``; ``ttft_engine_s`` =
     ``own_s`` + ``queued_s`` + ``no_room_s``, and ``ttft_s`` = ``ttft_engine_s`` + ``front_end_s`` +
-    ``start_s``. ``decoding`` requests decode at once; ``requests_per_s`` are finished by the whole
-    deployment; ``saturated`` where more come than it can serve, so that ``ttft_s`` has no end.
+    ``start_s``. ``decoding`` requests decode at once and ``requests_per_s`` are finished, in all replicas;
+    ``saturated`` where more come than these can serve, so that ``ttft_s`` has no end.
     """
 
     tpot_s: float
@@ -144,7 +145,7 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
     Where fewer tokens are drafted in larger steps, as many as in steps of those who then decode.
     ``near``: about how many decode at once, where a like question has told (it shortens the search).
     """
-    dp = clock.work.layout.dp
+    dp = clock.work.layout.dp * load.replicas
     times = _served(clock, load, near)
     for _ in range(SCHEDULES if clock.drafting and clock.drafting.schedule else 0):
         here = clock.at(times.decoding / dp)
@@ -157,7 +158,7 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
 def _served(clock: Clock, load: Load, near: float | None) -> Times:
     if load.static:
         return static_batch(clock, load)
-    model = LoadModel(clock=step_clock(clock), load=load, dp=clock.work.layout.dp)
+    model = LoadModel(clock=step_clock(clock), load=load, dp=clock.work.layout.dp * load.replicas)
     model = replace(model, first_s=clock.k.first_s, intake_steps=clock.k.wait, start=clock.k.burst)
     if load.requests_per_s is None:
         return model.closed_loop(load.users, near)
@@ -165,14 +166,22 @@ def _served(clock: Clock, load: Load, near: float | None) -> Times:
 
 
 def static_batch(clock: Clock, load: Load) -> Times:
-    """One batch, no arrivals: TTFT is when the batch's prefill is done."""
-    each = load.users / clock.work.layout.dp
-    n, m = load.input_tokens, load.output_tokens
-    step = clock.decode_s(load.users, n + m // 2)
+    """One batch, no arrivals: TTFT is when the last prompt of the batch is computed.
+
+    Requests that have no room wait for those before them, so a larger batch runs as several one after
+    another, as full as the cache allows.
+    """
+    users = load.users / load.replicas
+    together = min(users, max(clock.work.layout.dp, load.slots))
+    waves = users / together
+    each = together / clock.work.layout.dp
+    n, steps = load.input_tokens, max(1, load.output_tokens - 1)
+    step = clock.decode_s(together, n + load.output_tokens // 2)
     tpot = step / clock.tokens_a_step
     prompt = [a.times(each) for a in clock.prefilling(n)]
     chunks = ceil(each * n / load.chunk_tokens)
     own = clock.prefill(each * n, prompt, chunks=chunks, prompts=each).seconds
+    no_room = (waves - 1) * (own + steps * tpot)
     return Times(
         tpot_s=tpot,
         step_s=step,
@@ -180,18 +189,18 @@ def static_batch(clock: Clock, load: Load) -> Times:
         prompt_s=0.0,
         own_s=own,
         queued_s=0.0,
-        no_room_s=0.0,
+        no_room_s=no_room,
         front_end_s=clock.k.first_s,
         start_s=0.0,
-        decoding=load.users,
-        requests_per_s=load.users / (own + clock.k.first_s + tpot * max(1, m - 1)),
+        decoding=together * load.replicas,
+        requests_per_s=load.users / (own + no_room + clock.k.first_s + tpot * steps),
         tokens_a_step=clock.tokens_a_step,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadModel:
-    """One data-parallel replica of ``dp`` alike under a load, on the simulator's clock.
+    """One of ``dp`` ranks (of all replicas) that share a load, on the simulator's clock.
 
     ``first_s`` passes in the front end of each request, and ``intake_steps`` steps before the scheduler
     hears of it; of the queue of a start at once the share ``start`` is seen in a mean.
@@ -263,7 +272,7 @@ class LoadModel:
         return total / seen
 
     def closed_loop(self, users: float, near: float | None = None) -> Times:
-        """``users`` (whole deployment) who send a prompt, read the answer, think, and send the next."""
+        """``users`` (of all ranks) who send a prompt, read the answer, think, and send the next."""
         load, gained = self.load, self.clock.tokens_a_step
         here, slots = users / self.dp, max(1.0, load.slots / self.dp)
         deviation = load.slots_deviation / sqrt(self.dp)
@@ -299,7 +308,7 @@ class LoadModel:
         )
 
     def open_arrivals(self, requests_per_s: float) -> Times:
-        """Arrivals at ``requests_per_s`` (whole deployment), independent of one another.
+        """Arrivals at ``requests_per_s`` (of all ranks), independent of one another.
 
         Prompts take ρ = rate × ``prompt_s`` of the time, so what a step gains takes a step over 1 − ρ. Who
         comes waits for the rest of the step under way, longer where steps with prompts follow one another;

@@ -47,7 +47,7 @@ def laid_out(scenario: Scenario, *, paths: bool = True) -> tuple[Scenario, tuple
     spread = _spread(scenario, model)
     if spread is not None:
         own, other = _holds(plain, paths), _holds(spread, paths)
-        if other > own and own < (scenario.concurrency or other):
+        if other > own and own < (scenario.replica_concurrency or other):
             words = (
                 f"{_degrees(spread)}: data-parallel attention with expert parallel holds {other:,}"
                 f" requests at once, {_degrees(plain)} {own:,}"

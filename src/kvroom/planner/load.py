@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 
 from kvroom.answer.plan import Room
 from kvroom.engines import serving_rules
@@ -21,7 +21,7 @@ from kvroom.simulator.occupancy import OFF, WIDE
 from kvroom.units import check_int
 from kvroom.workloads.distributions import Distribution, Fixed, Uniform
 from kvroom.workloads.requests import PS_PER_S, Request
-from kvroom.workloads.synthetic import ONE, Session, Synthetic, of_workload
+from kvroom.workloads.synthetic import ONE, SPREAD, Session, Synthetic, of_workload
 
 SAMPLE = 256
 """Requests that stand for lengths that differ."""
@@ -30,21 +30,29 @@ EVENLY = (-0.8, -0.4, 0.0, 0.4, 0.8)
 CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens")
 
 
-def load_of(w: Workload, d: Deployment, answer: EngineAnswer, room: Room) -> Load | None:
-    """The load of ``w``, of which ``room`` requests are held at once; None where it states no lengths, or
-    comes all at once."""
-    lengths = (w.input or w.input_tokens, w.output or w.output_tokens)
-    if w.lengths is None and None in lengths:
+def load_of(
+    w: Workload, d: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
+) -> Load | None:
+    """The load of ``w`` on so many ``replicas`` of ``d``, of which each holds ``room`` requests at once; None
+    where it states no lengths, or comes all at once."""
+    if not (w.tells("input") and w.tells("output")):
         return None
-    users = w.concurrency or d.concurrency or 1
+    users = w.concurrency or (d.concurrency or 1) * replicas
     if w.static:
         if w.input_tokens is None or w.output_tokens is None:
             return None
         one = lengths_of(w.input_tokens, w.output_tokens)
-        return Load(lengths=one, users=users, static=True, chunk_tokens=chunk_tokens(d))
+        return Load(
+            lengths=one,
+            users=users,
+            replicas=replicas,
+            static=True,
+            slots=room.requests or inf,
+            chunk_tokens=chunk_tokens(d),
+        )
     arriving = w.arrivals is not None or w.requests_per_s is not None or w.concurrency is not None
     source = of_workload(w if arriving else replace(w, concurrency=users))
-    return loaded(source, d, answer, room)
+    return loaded(source, d, answer, room, replicas)
 
 
 def chunk_tokens(d: Deployment) -> int:
@@ -53,9 +61,11 @@ def chunk_tokens(d: Deployment) -> int:
     return check_int("engine_args.chunk", said, low=1, high=2**40)
 
 
-def loaded(source: Synthetic, d: Deployment, answer: EngineAnswer, room: Room) -> Load | None:
-    """The load of requests of ``source``, of which ``room`` are held at once; None where they come all at
-    once."""
+def loaded(
+    source: Synthetic, d: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
+) -> Load | None:
+    """The load of requests of ``source`` on so many ``replicas`` of ``d``, of which each holds ``room`` at
+    once; None where they come all at once."""
     arrivals, prefix = source.arrivals, source.prefix.tokens
     if arrivals.kind == "once":
         return None
@@ -78,12 +88,19 @@ def loaded(source: Synthetic, d: Deployment, answer: EngineAnswer, room: Room) -
         sample = [x for session in sessions for x in _cached(session, prefix, block)]
         lengths = tuple(length for length, _ in sample)
         think = sum(request.think_ps for _, request in sample) / len(sample) / PS_PER_S
-    load = Load(lengths=lengths, think_s=think, chunk_tokens=budget, steps_ahead=ahead)
+    load = Load(
+        lengths=lengths,
+        think_s=think,
+        replicas=replicas,
+        spread=source.start == SPREAD,
+        chunk_tokens=budget,
+        steps_ahead=ahead,
+    )
     if room.requests is not None:
         # What room varies by as requests come and go; its band holds the closed form's own error, too.
         band = ((room.high or 0.0) - (room.low or 0.0)) / (2 * WIDE)
-        deviation = sqrt(max(0.0, band**2 - (OFF * room.requests) ** 2))
-        load = replace(load, slots=room.requests, slots_deviation=deviation)
+        deviation = sqrt(max(0.0, band**2 - (OFF * room.requests) ** 2) * replicas)
+        load = replace(load, slots=room.requests * replicas, slots_deviation=deviation)
     if arrivals.users:
         return replace(load, users=arrivals.users)
     calls = max(1.0, source.turns.mean * source.agent.mean)

@@ -29,15 +29,16 @@ from kvroom.engines.base import EngineAnswer
 from kvroom.engines.corrections import corrected
 from kvroom.latency.disaggregation import (
     Handed,
+    PoolsUnderLoad,
     adapters_bytes_per_s,
     crossing_layers,
     fetched_bytes,
 )
-from kvroom.latency.disaggregation import Pools as HandedPools
 from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
+from kvroom.planner.host import with_host
 from kvroom.planner.layout import laid_out
 from kvroom.planner.load import load_of
 from kvroom.planner.place import deploy
@@ -52,7 +53,7 @@ from kvroom.planner.times import (
     step_of,
     timing_of,
 )
-from kvroom.planner.verdict import in_pool, judge, requests_held
+from kvroom.planner.verdict import in_pool, judge, requests_held, with_speed
 from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -98,7 +99,7 @@ class Divided:
 
     prefill: Workings
     decode: Workings
-    pools: HandedPools | None
+    pools: PoolsUnderLoad | None
     times: Handed | None
 
 
@@ -153,10 +154,11 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
     warnings += unknown_accounts(answer.accounts)
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
+    timing = timing_of(deployment, scenario) if deployment.model.generates else None
     return Placed(
         deployment=deployment,
         answer=answer,
-        timing=timing_of(deployment, scenario) if deployment.model.generates else None,
+        timing=timing and with_host(timing, deployment, answer),
         warnings=warnings + answer.warnings,
     )
 
@@ -175,11 +177,10 @@ def _work(scenario: Scenario, *, paths: bool) -> Workings:
     made = _single(scenario, paths=paths)
     if not asked:
         return made
-    keys = ", ".join(asked)
-    left = (
-        f"{keys}: left out here, where one copy of the deployment serves the workload alone;"
-        " kvroom simulate serves it by them",
-    )
+    keys, copies = ", ".join(asked), scenario.replicas
+    alone = "one copy of the deployment serves the workload alone"
+    where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
+    left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
     unlike = tuple(w for w in made.plan.warnings if w == QUEUE_WITHOUT_END)
     plan = replace(made.plan, warnings=made.plan.warnings + left)
     return replace(made, plan=plan, beyond=left + unlike)
@@ -198,14 +199,15 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     room = alone if shared.requests is None else shared
     verdict = judge(scenario, deployment, answer, limit, room)
     held = requests_held(deployment, answer, limit, room)
-    batch = scenario.concurrency or max(1, int(held or 0))
+    batch = scenario.replica_concurrency or max(1, int(held or 0))
     answered = verdict.starts or scenario.allow_overcommit  # the time questions
     if held and not scenario.allow_overcommit:
         batch = min(batch, held)
     tokens = min(deployment.context_tokens, (w and decoding_tokens(w)) or deployment.context_tokens)
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
-    load = load_of(w, deployment, answer, shared) if w and loaded else None
+    copies = scenario.replicas
+    load = load_of(w, deployment, answer, shared, copies) if w and loaded else None
     serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, w, load)
     if times is not None and times.saturated:
@@ -238,8 +240,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         ),
         step=step,
         serving=serving,
-        cost=cost_of(deployment, scenario.replicas, step, load, times),
-        verdict=verdict,
+        cost=cost_of(deployment, scenario.replicas, step, load, times, timing=timing),
+        verdict=with_speed(verdict, deployment, answer, step),
         warnings=warnings,
     )
     return Workings(
@@ -278,7 +280,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
             warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
         elif loads[0] is not None and loads[1] is not None:
             prompt, answer = (replace(x, users=w.concurrency or 1) for x in loads if x)
-            pools = HandedPools(
+            pools = PoolsUnderLoad(
                 first=prefill.timing.clock.plain,
                 second=decode.timing.clock,
                 prefill=prompt,
@@ -289,6 +291,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
                 link_bytes_per_s=link,
                 latency_s=split.latency_s,
                 layers=crossing_layers(two) if split.layerwise else 1,
+                **prefill.timing.table["pools"],
             )
             times = pools.served()
     made = decode.plan

@@ -26,6 +26,7 @@ from kvroom.planner.cluster import (
 from kvroom.planner.load import loaded
 from kvroom.planner.offload import told, warnings_of
 from kvroom.planner.plan import Workings, work
+from kvroom.planner.pools import pools_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.feed import Feed, Naming
@@ -230,7 +231,9 @@ def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, fl
     if workings.split and workings.split.times:
         return workings.split.times.front_end_s, workings.split.times.start_s
     if isinstance(source, Synthetic):
-        load = loaded(source, d, workings.answer, workings.plan.capacity.shared)
+        shared = workings.plan.capacity.shared
+        copies = sum(count for _, _, count in pools_of(workings.plan.scenario))
+        load = loaded(source, d, workings.answer, shared, copies)
         if load is not None:
             times = served(timing.clock, load)
             return times.front_end_s, times.start_s

@@ -16,7 +16,7 @@ from kvroom.planner.simulate import Objective, Simulated, over_seeds, serve
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
-from kvroom.workloads.synthetic import Synthetic
+from kvroom.workloads.synthetic import CLOSED_LOOP_SPREAD, Synthetic, spreads
 from kvroom.workloads.traces.reader import Trace
 
 TIMES = {"ttft_s": "to the first token", "tpot_s": "a token after it", "e2e_s": "whole request"}
@@ -148,10 +148,22 @@ def simulation(
         workings, requests, slo=slo, on_over=wanted, watch=watch, tell=on_frame, warmup=warmup
     )
     figures = run.to_dict()
-    figures["warnings"] += _read_notes(requests)
+    figures["warnings"] += [*_read_notes(requests), *_spread_notes(workings, requests)]
     if seeds > 1 and isinstance(requests, Synthetic):
         run, figures["bands"] = over_seeds(run, figures, requests, seeds, slo=slo, watch=watch)
     return Simulation(run=run, figures=figures, requests=tuple(rows))
+
+
+def _spread_notes(workings: Workings, requests: Iterable[Request]) -> Iterator[str]:
+    """Whether lengths were drawn round the means that the question tells."""
+    w = workings.plan.scenario.workload
+    loop = isinstance(requests, Synthetic) and requests.arrivals.users
+    if loop and w is not None and spreads(w):
+        low, high = CLOSED_LOOP_SPREAD
+        yield (
+            f"lengths are drawn from {low:g} to {high:g} of their means, as benchmarks do, since users of"
+            " one length would keep step (--workload input=1000,output=200 keeps to one length)"
+        )
 
 
 def _read_notes(requests: Iterable[Request]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import floor
 
-from kvroom.answer.plan import Ceiling, Room
+from kvroom.answer.plan import Ceiling, Room, Step
 from kvroom.answer.verdict import Reason, Status, Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
@@ -67,7 +67,7 @@ class _Judge:
 
     @property
     def asked(self) -> int:
-        return self.scenario.concurrency or 1
+        return self.scenario.replica_concurrency or 1
 
     @property
     def lengths(self) -> Workload | None:
@@ -249,8 +249,9 @@ class _Judge:
         )
 
     def _room(self, held: int, why: str) -> str:
-        asked = self.scenario.concurrency
-        of = f"requests of {self._of} on {self._cards}"
+        asked, copies = self.scenario.replica_concurrency, self.scenario.replicas
+        where = self._cards if copies == 1 else f"each of {copies:,} replicas ({self._cards})"
+        of = f"requests of {self._of} on {where}"
         if self.lengths is not None and asked is not None:
             return f"{held:,} at once of {asked:,} asked: {of}; {why}."
         if asked is not None and held < asked:
@@ -316,6 +317,21 @@ def _refusal(binding: str, sentence: str, reason: Reason) -> Verdict:
         sentence=sentence,
         reasons=(reason,),
     )
+
+
+def with_speed(verdict: Verdict, d: Deployment, answer: EngineAnswer, step: Step) -> Verdict:
+    """The verdict on what reads host memory in each step, which is told first with the speed of it."""
+    away = d.weights.host_bytes
+    if not verdict.starts or not (answer.host or away) or step.seconds is None:
+        return verdict
+    what = f"{show_gib(away)} of each GPU's weights in host memory"
+    if answer.host:
+        what = answer.host.words(d.model)
+    each = step.tokens_per_request / step.seconds
+    per = "each " if step.batch > 1 else ""
+    speed = f"{each:.0f}" if each >= 10 else f"{each:.2g}"
+    sentence = f"{what[0].upper()}{what[1:]}, about {speed} tokens/s {per}".rstrip()
+    return replace(verdict, sentence=f"{sentence}. {verdict.sentence}")
 
 
 def in_pool(verdict: Verdict, pool: str) -> Verdict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
 
 from kvroom.scenario.scenario import Scenario
 
@@ -47,6 +46,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "VERSION",
         "Its version (default: the newest modelled).",
     ),
+    (
+        "--recipe",
+        "recipe",
+        "NAME",
+        "How the server is set up, for its times: tuned, default, unknown (default: by its flags).",
+    ),
     ("--replicas", "replicas", NUMBER, "Copies of the whole deployment."),
     (
         "--routing",
@@ -55,6 +60,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
     ),
     ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
+    (
+        "--host-memory",
+        "host_memory_bytes",
+        "SIZE",
+        "Host memory beside the cards: 64GB (default: what machines with such cards have).",
+    ),
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
     ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
@@ -71,6 +82,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "workload.shared_prefix_tokens",
         TOKENS,
         "Prefix all requests share.",
+    ),
+    (
+        "--start",
+        "workload.start",
+        "together|spread",
+        "How users of a closed loop begin (default: together, as benchmarks do).",
     ),
     ("--rate", "workload.requests_per_s", NUMBER, "Open arrivals, requests per second."),
     ("--lengths", "workload.lengths", "JSON", "Length distribution of the workload."),
@@ -116,7 +133,7 @@ def python(scenario: Scenario) -> str:
     return f"import kvroom\n\nanswer = kvroom.plan(\n{rows})\nprint(answer.verdict.sentence)\n"
 
 
-def _literal(value: Any, indent: int = 0) -> str:
+def _literal(value: object, indent: int = 0) -> str:
     pad = "    " * (indent + 1)
     if isinstance(value, dict) and value:
         rows = "".join(

@@ -91,6 +91,7 @@ class Workload:
     agent: Spec = None
     tool: Spec = None
     result: Spec = None
+    start: Spec = None
     requests: int | None = None
     seed: int | None = None
 
@@ -104,6 +105,7 @@ class Workload:
         "agent",
         "tool",
         "result",
+        "start",
         "requests",
         "seed",
     )
@@ -132,6 +134,11 @@ class Workload:
                 why = f"is said twice: {key} and lengths.{key}"
                 raise KvroomError(f"{name}.{key}", keys[key], why, "Leave one of them out.")
         return cls(**keys)  # type: ignore[arg-type]  # each key has been through its parser
+
+    def tells(self, name: str) -> bool:
+        """Whether it says how long prompts (``input``) or answers (``output``) are."""
+        plain = getattr(self, name), getattr(self, f"{name}_tokens"), (self.lengths or {}).get(name)
+        return any(value is not None for value in plain)
 
     def to_dict(self) -> dict[str, object]:
         """Every key, as plain JSON values."""

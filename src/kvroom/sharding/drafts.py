@@ -128,14 +128,25 @@ def _unread(s: Speculation, weights: WeightMap, layout: Layout, why: KvroomError
 
 
 def _one_layer(model: ModelSpec) -> ModelSpec:
-    """``model`` with a single layer: its lightest that keeps every token."""
+    """``model`` with a single dense layer: its lightest that keeps every token."""
     keeping = [
         r.layer
         for r in model.layers
         if any(isinstance(k, FullAttention | Latent) for k in r.layer.stores)
     ]
     layers = keeping or [r.layer for r in model.layers]
-    return replace(model, layers=(Run(min(layers, key=lambda x: x.params), 1),))
+    lightest = min(map(_dense, layers), key=lambda x: x.params)
+    return replace(model, layers=(Run(lightest, 1),))
+
+
+def _dense(layer: Layer) -> Layer:
+    """``layer`` with the experts that a token uses and no others: heads are dense, whatever they draft for
+    (``lmsys/SGLang-EAGLE3-…-SpecForge`` on the hub)."""
+    tensors = tuple(
+        replace(t, count=t.active, active=0, part="mlp") if t.part == "expert" else t
+        for t in layer.tensors
+    )
+    return replace(layer, tensors=tensors)
 
 
 def _trimmed(method: str, own: ModelSpec, target: ModelSpec) -> ModelSpec:

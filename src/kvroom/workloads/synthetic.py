@@ -82,6 +82,7 @@ class SharedPrefix:
     tokens: int = 0
 
 
+TOGETHER, SPREAD = "together", "spread"
 Session = tuple[Request, ...]
 ONE, AT_ONCE, NO_PREFIX, RESULT_TOKENS = Fixed(1), Fixed(0), SharedPrefix(), Fixed(500)
 
@@ -92,7 +93,8 @@ class Synthetic:
 
     ``input`` is what a turn's user adds, on top of the shared prefix and all that was said before.
     ``agent`` is how many model calls a turn takes; between them a tool runs for ``tool`` seconds and
-    adds ``result`` tokens. ``requests`` counts calls.
+    adds ``result`` tokens. ``requests`` counts calls. Users of a closed loop ``start`` all together, or
+    spread: what a client sees of a start together is in the mean of its first tokens.
     """
 
     arrivals: Arrivals
@@ -104,6 +106,7 @@ class Synthetic:
     agent: Distribution = ONE
     tool: Distribution = AT_ONCE
     result: Distribution = RESULT_TOKENS
+    start: str = TOGETHER
     requests: int = 1000
     seed: int = 0
 
@@ -268,6 +271,14 @@ def parse_prefix(field: str, text: str) -> SharedPrefix:
     return SharedPrefix(_count(field, groups), parse_tokens(field, tokens))
 
 
+def parse_start(field: str, text: str) -> str:
+    """How the users of a closed loop begin."""
+    if text not in (TOGETHER, SPREAD):
+        fix = did_you_mean(text, (TOGETHER, SPREAD), f"Write {TOGETHER} or {SPREAD}.")
+        raise KvroomError(field, text, "is no way to start", fix)
+    return text
+
+
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "arrivals": parse_arrivals,
     "input": parse_length,
@@ -278,6 +289,7 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "agent": _counts,
     "tool": parse_time,
     "result": parse_length,
+    "start": parse_start,
     "requests": _count,
     "seed": _seed,
 }
@@ -333,11 +345,19 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
     return parse(given if seed is None else given | {"seed": seed})
 
 
+def spreads(workload: Workload) -> bool:
+    """Whether lengths of which only the mean is told are drawn round it."""
+    closed = workload.concurrency is not None or str(workload.arrivals).startswith("closed")
+    plain = (workload.input is None and workload.input_tokens is not None) or (
+        workload.output is None and workload.output_tokens is not None
+    )
+    return closed and plain and not workload.static and workload.lengths is None
+
+
 def _plain_lengths(workload: Workload, tokens: int | None) -> str | int | None:
     """Lengths of which only the mean is told: in a closed loop from 0.8 to 1.2 of it, as benchmarks draw
     them, since users of one length would all keep step."""
-    closed = workload.concurrency is not None or str(workload.arrivals).startswith("closed")
-    if tokens is None or workload.static or not closed:
+    if tokens is None or not spreads(workload):
         return tokens
     low, high = (max(1, round(factor * tokens)) for factor in CLOSED_LOOP_SPREAD)
     return f"uniform:{low}-{high}"
@@ -349,8 +369,8 @@ def decoding_tokens(workload: Workload) -> int | None:
     if workload.output_tokens is None and workload.output is None and not workload.lengths:
         return None
     try:
-        arrivals = workload.arrivals or "once"
-        made = of_workload(replace(workload, arrivals=arrivals, requests_per_s=None))
+        lengths = replace(workload, arrivals="once", concurrency=None, requests_per_s=None)
+        made = of_workload(lengths)
     except KvroomError:
         return None
     steps = held = 0

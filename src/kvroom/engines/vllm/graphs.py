@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
-from kvroom.engines.vllm.defaults import Batching
-from kvroom.engines.vllm.platform import HOPPER
+from kvroom.engines.vllm.defaults import Batching, on_v2_runner
+from kvroom.engines.vllm.platform import BLACKWELL, HOPPER
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.kinds import HeadedAttention, Latent
 from kvroom.sharding.layout import Rank
-from kvroom.units import MIB
+from kvroom.units import MIB, ceil_div
 
-MOST = 512
-"""The largest batch that is captured by default."""
+MOST, MOST_BLACKWELL = 512, 1024
+"""The largest batch that is captured by default; the second on data-centre Blackwell, in newer releases."""
 MOST_OF = {"gpt_oss": 1024}
 """Models whose own default is another."""
 OFF = frozenset(("none", "0", "cudagraphmode.none"))
@@ -44,25 +44,19 @@ class Captures:
         return self.pieces + self.whole
 
 
-def largest_capture(sequences: int, drafted: int = 0, most: int = MOST) -> int:
-    """The largest batch captured: twice the requests at once, each with its drafted tokens."""
-    return min(2 * sequences * (1 + drafted), most)
-
-
 def capture_sizes(largest: int) -> list[int]:
     """The batch sizes captured up to ``largest``: 1, 2, 4, then steps of 8, from 256 of 16."""
     ladder = (1, 2, 4, *range(8, 256, 8), *range(256, largest + 1, 16))
     return [n for n in ladder if n <= largest]
 
 
-def captured(
-    args: Mapping[str, Any], sequences: int, batch_tokens: int, drafted: int, most: int = MOST
-) -> list[int]:
-    """The sizes captured by the flags ``args``; none where graphs are off.
+def captured(s: VllmSetup, batch: Batching) -> list[int]:
+    """The sizes captured; none where graphs are off.
 
-    ``compilation_config`` (a level, an object or its JSON) holds the same names.
+    Twice the requests at once, up to a ceiling, where no flag says otherwise; ``compilation_config`` (a
+    level, an object or its JSON) holds the same names.
     """
-    given = _asked(args)
+    given = _asked({read.plain_name(k): v for k, v in s.d.args.items()})
     if given is None:
         return []
     sizes = given.get("cudagraph_capture_sizes")
@@ -76,9 +70,31 @@ def captured(
         return sorted(set(read.counts("engine_args.cudagraph_capture_sizes", sizes)))
     if largest is not None:
         bound = read.number("engine_args.max_cudagraph_capture_size", largest, 0, 10**6)
-    else:
-        bound = largest_capture(sequences, drafted, most)
-    return capture_sizes(min(bound, batch_tokens))
+        return capture_sizes(min(bound, batch.tokens))
+    most = _ceiling(s)
+    tokens = 1 if s.rules.drafted_captures == "none" else 1 + s.flags.speculative_tokens
+    bound = min(2 * batch.sequences * tokens, most)
+    made = {*capture_sizes(min(bound, batch.tokens)), *_decodes(s, batch.sequences, bound, most)}
+    if s.rules.batch_captured and batch.tokens <= bound:
+        made.add(batch.tokens)
+    return sorted(n for n in made if n <= batch.tokens)
+
+
+def _ceiling(s: VllmSetup) -> int:
+    usual = s.rules.blackwell_captures and s.platform.cuda == BLACKWELL
+    return MOST_OF.get(s.d.model.model_type, MOST_BLACKWELL if usual else MOST)
+
+
+def _decodes(s: VllmSetup, sequences: int, bound: int, most: int) -> list[int]:
+    """Sizes of whole decodes that are captured beside the ladder: so many requests with their drafts, or
+    all the sequences."""
+    tokens = 1 + s.flags.speculative_tokens
+    if tokens > 1 and s.rules.drafted_captures == "by request":
+        requests = min(sequences, most)
+        return [n * tokens for n in (*capture_sizes(requests), requests) if n * tokens <= bound]
+    if tokens == 1 and s.rules.sequences_captured and sequences <= bound:
+        return [sequences]
+    return []
 
 
 def _asked(args: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -101,13 +117,16 @@ def captures(s: VllmSetup, batch: Batching) -> Captures:
     if s.flags.eager or not s.platform.graphs:
         return Captures()
     args = {read.plain_name(k): v for k, v in s.d.args.items()}
-    most = MOST_OF.get(s.d.model.model_type, MOST)
-    drafted = s.flags.speculative_tokens
-    sizes = captured(args, batch.sequences, batch.tokens, drafted, most)
+    tokens = 1 + s.flags.speculative_tokens
+    sizes = captured(s, batch)
     mode = (
         str((_asked(args) or {}).get("cudagraph_mode", "")).lower().removeprefix("cudagraphmode.")
     )
-    decodes = sum(1 for n in sizes if n <= batch.sequences * (1 + drafted))
+    # A decode verifies every draft: its sizes are multiples of a request's tokens.
+    whole = {n for n in (ceil_div(n, tokens) * tokens for n in sizes) if n <= max(sizes)}
+    if tokens > 1 and s.rules.whole_graphs and not on_v2_runner(s):
+        sizes = sorted(whole)
+    decodes = sum(1 for n in whole if n <= batch.sequences * tokens)
     if s.first_engine or mode in WHOLE_ONLY:
         return Captures(whole=decodes)
     if mode == "piecewise" or not s.rules.whole_graphs:

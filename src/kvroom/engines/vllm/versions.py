@@ -71,6 +71,14 @@ class VllmRules:
     mamba_all_mode: bool = False
     """State may be kept at every block boundary (``all``)."""
     all_mode_speculation: bool = False
+    drafted_captures: Literal["none", "ceiling", "by request"] = "none"
+    """Sizes of graphs with drafts: as without, up to twice the drafted tokens, or a ladder of requests."""
+    blackwell_captures: bool = False
+    """On data-centre Blackwell batches up to 1,024 are captured."""
+    batch_captured: bool = False
+    """A whole batch of tokens is captured where the ladder reaches as far, a step of it or not."""
+    sequences_captured: bool = False
+    """A decode of all sequences is captured although it is no step of the ladder."""
     drafted_conv: frozenset[str] = frozenset({"gdn"})
     """Recurrences, or types of Mamba-2 models, whose convolution keeps a column for each drafted token."""
     mamba2_checkpoint: bool = False
@@ -181,6 +189,7 @@ CHANGES: Changes = (
         (0, 13, 0),
         {
             "nemotron_state": "fp16",
+            "drafted_captures": "ceiling",
             "nemotron_state_config": True,
             "rocm_settled": True,
             "workspaces_kept": True,
@@ -235,18 +244,27 @@ CHANGES: Changes = (
         },
     ),
     ((0, 20, 1), {"tokens_from_concurrency": True, "override_checked": True}),
-    ((0, 21, 0), {"selection_buffer": False}),
+    ((0, 21, 0), {"selection_buffer": False, "batch_captured": True}),
     ((0, 22, 0), {"all_mode_speculation": True}),
     ((0, 22, 1), {"v2_models": "plain qwen3"}),
     ((0, 24, 0), {"padded_pages": True, "window_block": "kernel"}),
     ((0, 25, 1), {"v2_models": "dense"}),
     ((0, 26, 0), {"in_flight_batches": True}),
     ((0, 27, 0), {"latent_alignment": 128, "drafted_conv": DRAFTED_0_27}),
-    ((0, 28, 0), {"mamba_caching_default": True, "huge_defaults": True, "padded_state": True}),
+    (
+        (0, 28, 0),
+        {
+            "mamba_caching_default": True,
+            "huge_defaults": True,
+            "padded_state": True,
+            "blackwell_captures": True,
+        },
+    ),
     (
         (0, 29, 0),
         {
             "fit": "usable blocks",
+            "drafted_captures": "by request",
             "v2_runner": "all",
             "v2_models": "all",
             "v2_estimates": True,
@@ -255,7 +273,7 @@ CHANGES: Changes = (
             "sparse_retention": True,
         },
     ),
-    ((0, 31, 0), {"wide_fp8_pages": True}),
+    ((0, 31, 0), {"wide_fp8_pages": True, "sequences_captured": True}),
     (
         (0, 32, 0),
         {

@@ -247,7 +247,7 @@ def _named(
         return {"model": model}
     keys, warnings = line.model_keys(model, flags)
     said += warnings
-    return {**keys, **{k: flags[k] for k in keys if k in flags}}
+    return {**keys, **{key: flags[key] for key in keys if key in flags}}
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:
@@ -275,7 +275,7 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
         more = [tier_line(text) for text in given["tier"]]
         found["tiers"] = [*(found.get("tiers") or []), *more]
     if given.get("known_bytes"):
-        found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
+        found["known_bytes"] = dict(_words("--known-bytes", p) for p in given["known_bytes"])
     if given.get("price"):
         found["prices"] = dict(map(_price, given["price"]))
     if given.get("allow_overcommit"):
@@ -330,11 +330,17 @@ def _price(text: str) -> tuple[str, float]:
     return card.strip(), number("--price", usd.strip().removeprefix("$"), fix)
 
 
-def _pair(flag: str, text: str) -> tuple[str, Any]:
+def _words(flag: str, text: str) -> tuple[str, str]:
+    """``KEY=VALUE`` as it is written."""
     key, equals, value = text.partition("=")
     key = key.strip().lstrip("-").replace("-", "_")
     if not equals or not key:
         raise KvroomError(flag, text, "is no KEY=VALUE", f"Write {flag} name=value.")
+    return key, value
+
+
+def _pair(flag: str, text: str) -> tuple[str, Any]:
+    key, value = _words(flag, text)
     try:
         return key, codec.decode(value, flag)
     except KvroomError:
