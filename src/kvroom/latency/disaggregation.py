@@ -86,7 +86,7 @@ class Handed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pools:
+class PoolsUnderLoad:
     """So many engines of each pool (data-parallel ranks counted) under a load, of which ``prefill`` and
     ``decode`` say what each deployment makes; one request's ``handed_bytes`` over links of
     ``link_bytes_per_s`` an engine, layer by layer where ``layers`` are more than one."""

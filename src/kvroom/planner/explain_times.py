@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from kvroom.answer.figures import Explanation, explained
 from kvroom.answer.plan import Serving
-from kvroom.latency.disaggregation import Handed, Pools
+from kvroom.latency.disaggregation import Handed, PoolsUnderLoad
 from kvroom.latency.drafting import at_batch
 from kvroom.latency.load import Times
 from kvroom.latency.step_time import Terms
@@ -146,7 +146,7 @@ def _pools(workings: Workings, split: Divided) -> Iterator[Explanation]:
     )
 
 
-def _handed(serving: Serving, pools: Pools, handed: Handed) -> Iterator[Explanation]:
+def _handed(serving: Serving, pools: PoolsUnderLoad, handed: Handed) -> Iterator[Explanation]:
     steps = max(1, pools.steps)
     waits = [
         ("prompts before it", handed.queued_s),

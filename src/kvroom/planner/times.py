@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from kvroom.answer.plan import Cost, Serving, Step
 from kvroom.engines.registry import engine_of
 from kvroom.latency import calibration
-from kvroom.latency.disaggregation import Handed, Pools
+from kvroom.latency.disaggregation import Handed, PoolsUnderLoad
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times, served
 from kvroom.latency.own_points import drawn_to, place_of, points_for
@@ -222,7 +222,7 @@ def _a_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float 
 
 
 def handed_serving(
-    first: Timing | None, second: Timing | None, pools: Pools | None, times: Handed | None
+    first: Timing | None, second: Timing | None, pools: PoolsUnderLoad | None, times: Handed | None
 ) -> Serving:
     """The times of two pools: the first token by the first one's band, the others by the second's."""
     if first is None or second is None or pools is None or times is None:
@@ -231,7 +231,10 @@ def handed_serving(
 
 
 def cost_of_pools(
-    parts: Sequence[tuple[Deployment, int]], step: Step, pools: Pools | None, times: Handed | None
+    parts: Sequence[tuple[Deployment, int]],
+    step: Step,
+    pools: PoolsUnderLoad | None,
+    times: Handed | None,
 ) -> Cost:
     """Money and energy of two pools at their load, else at the second one's step."""
     if pools is None or times is None:
@@ -245,7 +248,7 @@ def cost_of_pools(
     )
 
 
-def pool_notes(pools: Pools, times: Handed) -> Iterator[str]:
+def pool_notes(pools: PoolsUnderLoad, times: Handed) -> Iterator[str]:
     """What speaks against two pools, with the numbers."""
     most = f"{pools.most:,.3g} requests a second"
     what = {"prefill": "the prefill pool", "link": "the links", "decode": "the decode pool"}

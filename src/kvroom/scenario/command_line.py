@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
 
 from kvroom.scenario.scenario import Scenario
 
@@ -134,7 +133,7 @@ def python(scenario: Scenario) -> str:
     return f"import kvroom\n\nanswer = kvroom.plan(\n{rows})\nprint(answer.verdict.sentence)\n"
 
 
-def _literal(value: Any, indent: int = 0) -> str:
+def _literal(value: object, indent: int = 0) -> str:
     pad = "    " * (indent + 1)
     if isinstance(value, dict) and value:
         rows = "".join(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from typing import Any
@@ -221,8 +221,3 @@ def _settings(
 
 def _recurrent(model: ModelSpec) -> bool:
     return any(isinstance(kind, RecurrentState | ConvState) for kind, _ in model.stores)
-
-
-def count_of(found: Sequence[Candidate]) -> str:
-    """How many there are, in words."""
-    return f"{len(found):,} deployment{'s' if len(found) != 1 else ''}"

@@ -11,8 +11,8 @@ from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import page
+from kvroom.ui.web.questions import Listener, PageQuestion
 from kvroom.ui.web.recent import RecentTexts
-from kvroom.ui.web.routes import Listener, PageQuestion
 
 MAX_SCENARIOS = 64
 MAX_PARTS = 64

@@ -28,12 +28,13 @@ from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
 from kvroom.simulator.timeline import Moment
 from kvroom.ui.web import replays
-from kvroom.ui.web.routes import Gone, Listener
+from kvroom.ui.web.questions import Gone, Listener
 from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import HashIds, Request
 from kvroom.workloads.synthetic import Synthetic, of_workload
-from kvroom.workloads.traces.reader import Held, Trace
+from kvroom.workloads.traces.opened import Held
+from kvroom.workloads.traces.reader import Trace
 
 MOST_REQUESTS, MOST_PICTURED = 50_000, 400
 MOST_TOKENS, MOST_PROMPT_TOKENS = 10**9, 4 * 2**20

@@ -20,7 +20,7 @@ from kvroom.scenario.command_line import command
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.timeline import Moment
-from kvroom.ui.web.routes import Gone, Listener
+from kvroom.ui.web.questions import Gone, Listener
 from kvroom.ui.web.sections import reality, tiers
 
 MOST_SERVED = 200
