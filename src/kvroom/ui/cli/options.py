@@ -148,6 +148,29 @@ def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say how a trace is read."""
+    decorate = (
+        click.option(
+            "--hash-tokens", metavar="TOKENS", help="Tokens of a trace's hash id (default: told)."
+        ),
+        click.option(
+            "--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them."
+        ),
+        click.option(
+            "--columns",
+            metavar="NAME=COLUMN,…",
+            help="Any CSV or JSONL: arrival=t:ms,input=p,output=g.",
+        ),
+        click.option(
+            "--tokenizer", metavar="FILE", help="A tokenizer.json that counts a trace's text."
+        ),
+    )
+    for decorator in reversed(decorate):
+        command = decorator(command)
+    return command
+
+
 def _parameter(key: str) -> str:
     return key.replace(".", "__")
 
