@@ -86,6 +86,7 @@ VALUES = {
         "poisson:2/s",
     ),
     "--engine-arg": ("gpu_memory_utilization=0.8", "engine_args", {"gpu_memory_utilization": 0.8}),
+    "--host-memory": ("64GB", "host_memory_bytes", 64 * 10**9),
     "--known-bytes": ("weights=10GiB", "known_bytes", {"weights": 10 * 2**30}),
     "--allow-overcommit": (None, "allow_overcommit", True),
 }
@@ -166,7 +167,8 @@ def test_explain():
     said = run(*PLAN, "--explain").stdout
     assert "80 × 8 × 2 × 128 × 2" in said
     plan = answer(*PLAN, "--explain")
-    assert plan.pop("explanations")[0]["figure"] == "weights.params"
+    told = plan.pop("explanations")
+    assert [e["figure"] for e in told[:2]] == ["scenario.context_tokens", "weights.params"]
     hold(plan, "Plan")
 
 
@@ -366,6 +368,7 @@ def test_version():
     assert run("--version").stdout == f"kvroom, version {__version__}\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_answer_fits_80_columns(name):
     for more in (["--engine", "arithmetic"], ["--gpu", "80GB:8", "--kv-dtype", "q4_0"]):

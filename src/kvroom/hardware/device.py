@@ -29,6 +29,8 @@ from kvroom.units import check_float
 SOURCE_KINDS = ("measured", "driver", "datasheet", "assumed")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "fp6", "tf32", "fp32")
 """Arithmetic widths a peak may be given for; the catalogue uses the first five."""
+HOSTS = ("server", "workstation", "desktop")
+"""The kinds of machine that a card is sold for: what host memory it is taken to have (``node.HOSTS``)."""
 UNSEEN_BYTES = 470 * 2**20
 """How much less than the driver's total CUDA gives a program (median of the catalogue's cards that state
 both: 265 to 520 MiB)."""
@@ -158,6 +160,7 @@ class Device:
     scale_up: Link | None = None
     host_link: Link | None = None
     unified_memory: bool = False
+    host: str = "server"
     tdp_w: float | None = None
     usd_per_hour: float | None = None
     compute_capability: str | None = None
@@ -184,6 +187,9 @@ class Device:
                 assign(self, **{name: check_float(f"gpu.{name}", value, low=0.0, high=high)})
         if self.compute_capability is not None:
             check_text("gpu.compute_capability", self.compute_capability)
+        if self.host not in HOSTS:
+            fix = f"Write one of {', '.join(HOSTS)}."
+            raise KvroomError("gpu.host", self.host, "is no kind of machine", fix)
         if not isinstance(self.unified_memory, bool):
             fix = "Write true or false."
             raise KvroomError("gpu.unified_memory", self.unified_memory, "is not a yes or no", fix)

@@ -8,7 +8,7 @@ shared tiers, of one device for ``sram``, ``l2`` and ``hbm``. Out of range raise
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -20,13 +20,32 @@ MAX_DEVICES = 1_000_000
 CARDS_A_MACHINE = 8
 """Of one server, as HGX and OAM boards carry them."""
 
-HOST = Tier(
-    name="host",
-    bytes=2 * 2**40,
-    bytes_per_s=300e9,
-    latency_s=1e-6,
-    source=Source("assumed", "a two-socket server with 2 TiB; half of 16 channels of DDR5-4800"),
-)
+HOST_MEMORY = {
+    "server": Tier(
+        name="host",
+        bytes=2 * 2**40,
+        bytes_per_s=300e9,
+        latency_s=1e-6,
+        source=Source(
+            "assumed", "a two-socket server with 2 TiB; half of 16 channels of DDR5-4800"
+        ),
+    ),
+    "workstation": Tier(
+        name="host",
+        bytes=256 * 2**30,
+        bytes_per_s=160e9,
+        latency_s=1e-6,
+        source=Source("assumed", "a workstation with 256 GiB; four channels of DDR5-5600"),
+    ),
+    "desktop": Tier(
+        name="host",
+        bytes=64 * 2**30,
+        bytes_per_s=80e9,
+        latency_s=1e-6,
+        source=Source("assumed", "a desktop with 64 GiB; two channels of DDR5-5600"),
+    ),
+}
+"""Host memory by the kind of machine that a card is sold for."""
 NVME = Tier(
     name="nvme",
     bytes=30 * 10**12,
@@ -68,7 +87,8 @@ class Machine:
     @classmethod
     def standard(cls, device: Device, count: int = 1) -> Machine:
         """``count`` of ``device`` with the default host, NVMe and network tiers below them."""
-        below = (NVME, NETWORK) if device.unified_memory else (HOST, NVME, NETWORK)
+        host = () if device.unified_memory else (HOST_MEMORY[device.host],)
+        below = (*host, NVME, NETWORK)
         links = tuple(link for link in (device.scale_up, device.host_link) if link is not None)
         return cls(
             name=device.name if count == 1 else f"{count} x {device.name}",
@@ -77,6 +97,16 @@ class Machine:
             tiers=(*device_tiers(device), *below),
             links=links,
         )
+
+    def with_host_memory(self, size: int | None) -> Machine:
+        """The machine with so many bytes of host memory; as it is where None is said or memory is one."""
+        if size is None or self.device.unified_memory:
+            return self
+        own = self.tier("host") or HOST_MEMORY[self.device.host]
+        said = replace(own, bytes=size, source=Source("measured", "--host-memory"))
+        others = tuple(t for t in self.tiers if t.name != "host")
+        at = sum(t.name in ("sram", "l2", "hbm", "dram", "vram") for t in others)
+        return replace(self, tiers=(*others[:at], said, *others[at:]))
 
     def tier(self, name: str) -> Tier | None:
         """The tier of that name, or None."""

@@ -177,6 +177,12 @@ def step_clock(clock: Clock) -> StepClock:
             rate.decode_flops += looks * count * kind.decode_flops(length) / length
             rate.pair_flops += count * kind.prefill_flops(length) / (length * (length + 1) / 2)
             token_s += float(kind.growth(work.kv)) * count * byte_s  # written once
+    host, host_rate = clock.host, clock.host.bytes_per_s if clock.host else 1.0
+    for kind, count in host.stores if host else ():
+        length = kind.reach_tokens or FAR
+        rate = rates.setdefault(kind.reach_tokens, _Rate())
+        read = kind.read_bytes(length, work.kv, work.encoder_tokens) / host_rate
+        rate.read_bytes += count * read / length / byte_s  # in bytes of the card's rate
     off, experts = none(work), _experts(clock, stages, each=clock.width)
     if draft is not None:
         experts += _experts(draft, stages)

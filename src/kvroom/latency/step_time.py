@@ -18,6 +18,7 @@ from math import exp, log1p
 
 from kvroom.hardware.device import Device
 from kvroom.latency.drafting import Drafting
+from kvroom.latency.host import HostReads
 from kvroom.latency.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
 
 HOST_LINK_BYTES_PER_S = 25e9
@@ -53,13 +54,15 @@ class Coefficients:
     against other weights. ``*_mu``: share of the peak FLOP rate; on experts against others. ``*_s``:
     seconds a layer (and more for layers with experts, latents, an indexer, state), an all-reduce, an
     exchange of tokens between expert ranks, a hand-over between stages, a request, a token of a
-    prompt, a step. ``link_eta``: share of the link's rate. ``layer_width``: the power of the hidden
-    size by which a layer's own seconds grow. ``routing``: how many evenly routed tokens touch as many
-    experts as one unevenly routed one. ``expert_width``: the inner width of a rank's share of an
-    expert at which it runs at half its rate. ``scale`` multiplies the whole step.
+    prompt, a step, a pass of a draft (with what building and checking its tokens takes). ``link_eta``:
+    share of the link's rate. ``layer_width``: the power of the hidden size by which a layer's own
+    seconds grow. ``routing``: how many evenly routed tokens touch as many experts as one unevenly
+    routed one. ``expert_width``: the inner width of a rank's share of an expert at which it runs at
+    half its rate. ``scale`` multiplies the whole step.
 
     Of serving (``load.py``): ``first_s`` a request passes in the front end, and ``wait`` steps before the
-    scheduler hears of it; ``burst`` is how much of the queue of a start at once a benchmark's mean holds.
+    scheduler hears of it, ``intake`` of the steps between two intakes the share that it waits more;
+    ``burst`` is how much of the queue of a start at once a benchmark's mean holds.
     """
 
     wide_eta: float
@@ -83,12 +86,14 @@ class Coefficients:
     request_s: float
     token_s: float
     step_s: float
+    draft_s: float
     routing: float
     expert_width: float
     scale: float
     first_s: float
     burst: float
     wait: float
+    intake: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +145,7 @@ class Terms:
     requests_s: float
     step_s: float
     draft_s: float
+    host_s: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -153,17 +159,20 @@ class Terms:
             + self.requests_s
             + self.step_s
             + self.draft_s
+            + self.host_s
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Times the steps of one deployment; ``drafting`` is how it speculates, if it does."""
+    """Times the steps of one deployment; ``drafting`` is how it speculates, if it does, ``host`` what it
+    reads in host memory, if any (``work`` is then without that)."""
 
     work: Work
     rates: Rates
     k: Coefficients
     drafting: Drafting | None = None
+    host: HostReads | None = None
 
     @property
     def plain(self) -> Clock:
@@ -220,6 +229,9 @@ class Clock:
         """One decode step's attention of a request of ``tokens``, stage by stage: the cache read once
         for all tokens that are verified, and on the last stage once for each of the draft's passes."""
         own = self.work.decoding(tokens)
+        if self.host is not None:
+            there = replace(NO_ATTENTION, host_bytes=self.host.cache_bytes(tokens))
+            own = (*own[:-1], own[-1].plus(there))
         if self.drafting is None:
             return list(own)
         made = [replace(a, flops=a.flops * self.width) for a in own]
@@ -306,7 +318,15 @@ class Clock:
             requests_s=k.scale * (k.request_s * requests + k.token_s * prompt_tokens),
             step_s=k.scale * k.step_s * chunks,
             draft_s=self._draft_s(requests, prompt_tokens, chunks),
+            host_s=self._host_s(tokens, chunks, attention),
         )
+
+    def _host_s(self, tokens: float, chunks: float, attention: Sequence[Attention]) -> float:
+        """Seconds for the bytes that lie in host memory, at that place's rate."""
+        if self.host is None:
+            return 0.0
+        cache = sum(a.host_bytes for a in attention) / self.host.bytes_per_s
+        return self.host.weights_s(tokens, chunks) + cache
 
     def _draft_s(self, requests: float, prompt_tokens: float, chunks: float) -> float:
         """The draft's passes but for their attention: the first also takes in what was computed of
@@ -316,7 +336,8 @@ class Clock:
         off = none(self.draft.work)
         first = self.draft._terms(requests, prompt_tokens, off, chunks=chunks, prompts=0.0)
         later = self.draft._terms(requests, 0.0, off, chunks=chunks)
-        return first.seconds + (self.drafting.drafted - 1) * later.seconds
+        own = chunks * self.k.scale * self.k.draft_s * self.drafting.drafted
+        return first.seconds + (self.drafting.drafted - 1) * later.seconds + own
 
     def _domain(self, tokens: float) -> float:
         """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""

@@ -14,7 +14,7 @@ from math import inf
 from kvroom.memo import Memo
 from kvroom.models.dtypes import Dtype
 from kvroom.models.kinds import Indexer, Latent, RecurrentState
-from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import Layer
 from kvroom.models.tensors import Tensor
 from kvroom.sharding.deployment import Deployment
@@ -70,6 +70,8 @@ class Attention:
     cache_bytes: float
     state_bytes: float
     flops: float
+    host_bytes: float = 0.0
+    """Cache that is read in host memory."""
 
     def times(self, requests: float) -> Attention:
         """The same for ``requests`` equal ones."""
@@ -77,6 +79,7 @@ class Attention:
             cache_bytes=self.cache_bytes * requests,
             state_bytes=self.state_bytes * requests,
             flops=self.flops * requests,
+            host_bytes=self.host_bytes * requests,
         )
 
     def plus(self, other: Attention) -> Attention:
@@ -85,6 +88,7 @@ class Attention:
             cache_bytes=self.cache_bytes + other.cache_bytes,
             state_bytes=self.state_bytes + other.state_bytes,
             flops=self.flops + other.flops,
+            host_bytes=self.host_bytes + other.host_bytes,
         )
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
-from kvroom.hardware.node import CARDS_A_MACHINE
-from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.clock import PS_PER_S, StepClock
+from kvroom.planner.place import machine_of
 from kvroom.planner.plan import Workings
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -27,7 +26,7 @@ def tiers_of(scenario: Scenario, d: Deployment) -> tuple[SizedTier, ...]:
     """The tiers that a Scenario asks for, on its machine; those of no bytes are none."""
     if not scenario.tiers:
         return ()
-    machine = resolve_machine(scenario.gpu, min(d.layout.gpus, CARDS_A_MACHINE))
+    machine = machine_of(scenario, d.layout.gpus)
     return sized(scenario.tiers, machine)
 
 
@@ -54,7 +53,7 @@ def plant_of(
         raise KvroomError("tiers", what, why, "Leave the tiers out, or take another.")
     return Plant(
         tiers=tiers,
-        machine=resolve_machine(scenario.gpu, min(d.layout.gpus, CARDS_A_MACHINE)),
+        machine=machine_of(scenario, d.layout.gpus),
         d=d,
         clock=clock,
         block_tokens=rules.setup.groups[0].block_size,

@@ -29,15 +29,16 @@ from kvroom.engines.base import EngineAnswer
 from kvroom.engines.corrections import corrected
 from kvroom.latency.disaggregation import (
     Handed,
+    PoolsUnderLoad,
     adapters_bytes_per_s,
     crossing_layers,
     fetched_bytes,
 )
-from kvroom.latency.disaggregation import Pools as HandedPools
 from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
+from kvroom.planner.host import with_host
 from kvroom.planner.layout import laid_out
 from kvroom.planner.load import load_of
 from kvroom.planner.place import deploy
@@ -52,7 +53,7 @@ from kvroom.planner.times import (
     step_of,
     timing_of,
 )
-from kvroom.planner.verdict import in_pool, judge, requests_held
+from kvroom.planner.verdict import in_pool, judge, requests_held, with_speed
 from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -98,7 +99,7 @@ class Divided:
 
     prefill: Workings
     decode: Workings
-    pools: HandedPools | None
+    pools: PoolsUnderLoad | None
     times: Handed | None
 
 
@@ -153,10 +154,11 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
     warnings += unknown_accounts(answer.accounts)
     if answer.context_tokens is not None:
         deployment = replace(deployment, context_tokens=answer.context_tokens)
+    timing = timing_of(deployment, scenario) if deployment.model.generates else None
     return Placed(
         deployment=deployment,
         answer=answer,
-        timing=timing_of(deployment, scenario) if deployment.model.generates else None,
+        timing=timing and with_host(timing, deployment, answer),
         warnings=warnings + answer.warnings,
     )
 
@@ -238,8 +240,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         ),
         step=step,
         serving=serving,
-        cost=cost_of(deployment, scenario.replicas, step, load, times),
-        verdict=verdict,
+        cost=cost_of(deployment, scenario.replicas, step, load, times, timing=timing),
+        verdict=with_speed(verdict, deployment, answer, step),
         warnings=warnings,
     )
     return Workings(
@@ -278,7 +280,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
             warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
         elif loads[0] is not None and loads[1] is not None:
             prompt, answer = (replace(x, users=w.concurrency or 1) for x in loads if x)
-            pools = HandedPools(
+            pools = PoolsUnderLoad(
                 first=prefill.timing.clock.plain,
                 second=decode.timing.clock,
                 prefill=prompt,
@@ -289,6 +291,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
                 link_bytes_per_s=link,
                 latency_s=split.latency_s,
                 layers=crossing_layers(two) if split.layerwise else 1,
+                **prefill.timing.table["pools"],
             )
             times = pools.served()
     made = decode.plan

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvroom.hardware.node import CARDS_A_MACHINE
-from kvroom.hardware.reader import resolve_machine
 from kvroom.latency.transfer import crossings, ladder
 from kvroom.planner.offload import holdings
+from kvroom.planner.place import machine_of
 from kvroom.planner.plan import Workings
 
 
@@ -19,7 +18,7 @@ def plan_json(w: Workings) -> dict[str, Any]:
 def tiers(w: Workings) -> dict[str, Any]:
     """The machine's tiers, each against the one above it, and what crossing them costs."""
     d = w.deployment
-    machine = resolve_machine(w.own.gpu, min(d.layout.gpus, CARDS_A_MACHINE))
+    machine = machine_of(w.own, d.layout.gpus)
     tokens = w.asked_tokens
     found: dict[str, Any] = {
         "tiers": [

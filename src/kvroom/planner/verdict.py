@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import floor
 
-from kvroom.answer.plan import Ceiling, Room
+from kvroom.answer.plan import Ceiling, Room, Step
 from kvroom.answer.verdict import Reason, Status, Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
-from kvroom.models import quantization as quantisation
+from kvroom.models import weight_dtypes
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
@@ -144,7 +144,7 @@ class _Judge:
                     remedies.append(f"{layout.gpus} of them (tp {tp})")
                     break
         for name in ("fp8", "int4"):
-            rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name, d.model))
+            rule = type(d.weights)(model=d.model, quantisation=weight_dtypes.named(name, d.model))
             if rule.whole_bytes < d.weights.whole_bytes and all(
                 r.weight_bytes < room for r in rule.ranks(d.layout)
             ):
@@ -317,6 +317,21 @@ def _refusal(binding: str, sentence: str, reason: Reason) -> Verdict:
         sentence=sentence,
         reasons=(reason,),
     )
+
+
+def with_speed(verdict: Verdict, d: Deployment, answer: EngineAnswer, step: Step) -> Verdict:
+    """The verdict on what reads host memory in each step, which is told first with the speed of it."""
+    away = d.weights.host_bytes
+    if not verdict.starts or not (answer.host or away) or step.seconds is None:
+        return verdict
+    what = f"{show_gib(away)} of each GPU's weights in host memory"
+    if answer.host:
+        what = answer.host.words(d.model)
+    each = step.tokens_per_request / step.seconds
+    per = "each " if step.batch > 1 else ""
+    speed = f"{each:.0f}" if each >= 10 else f"{each:.2g}"
+    sentence = f"{what[0].upper()}{what[1:]}, about {speed} tokens/s {per}".rstrip()
+    return replace(verdict, sentence=f"{sentence}. {verdict.sentence}")
 
 
 def in_pool(verdict: Verdict, pool: str) -> Verdict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
 
 from kvroom.scenario.scenario import Scenario
 
@@ -47,6 +46,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "VERSION",
         "Its version (default: the newest modelled).",
     ),
+    (
+        "--recipe",
+        "recipe",
+        "NAME",
+        "How the server is set up, for its times: tuned, default, unknown (default: by its flags).",
+    ),
     ("--replicas", "replicas", NUMBER, "Copies of the whole deployment."),
     (
         "--routing",
@@ -55,6 +60,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "How requests are spread: round-robin, least-loaded, prefix:stale=50ms, session.",
     ),
     ("--fleet", "fleet", "JSON", "Unequal replicas, autoscaling, failures, cold starts."),
+    (
+        "--host-memory",
+        "host_memory_bytes",
+        "SIZE",
+        "Host memory beside the cards: 64GB (default: what machines with such cards have).",
+    ),
     ("--calibration", "calibration", "FILE", "A calibration file to use."),
     ("--tiers", "tiers", "JSON", "Offload tiers, as a list of objects."),
     ("--disaggregation", "disaggregation", "JSON", "Prefill and decode pools."),
@@ -122,7 +133,7 @@ def python(scenario: Scenario) -> str:
     return f"import kvroom\n\nanswer = kvroom.plan(\n{rows})\nprint(answer.verdict.sentence)\n"
 
 
-def _literal(value: Any, indent: int = 0) -> str:
+def _literal(value: object, indent: int = 0) -> str:
     pad = "    " * (indent + 1)
     if isinstance(value, dict) and value:
         rows = "".join(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvroom.hardware.device import Device
+from kvroom.hardware.device import Device, Tier
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.engine_names import DEFAULT_ENGINE
@@ -21,10 +21,11 @@ class Deployment:
 
     ``ranks`` holds one GPU of each pipeline stage, a draft's cache included. ``context_tokens`` is the
     most one request may hold (``context_given``: by the question, not as the model's own limit).
+    ``host`` is the machine's host memory (None: it has none of its own).
     ``extras`` are what is loaded beside the model. ``args`` are the engine's own flags, ``known_bytes``
     what was measured on one GPU in place of an estimate. ``kv_asked`` is the cache dtype as asked,
     ``kv_name`` the same with ``auto`` resolved. ``speculation`` is how tokens are drafted, None where
-    they are not.
+    they are not. ``recipe`` is how the server is set up, as the question says.
     """
 
     model: ModelSpec
@@ -32,6 +33,7 @@ class Deployment:
     ranks: Sequence[Rank]
     layout: Layout
     device: Device
+    host: Tier | None = None
     kv: Dtype
     kv_name: str
     kv_asked: str = "auto"
@@ -40,6 +42,7 @@ class Deployment:
     encoder_tokens: int = 0
     engine: str = DEFAULT_ENGINE
     version: str | None = None
+    recipe: str | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
     known_bytes: Mapping[str, int] = field(default_factory=dict)
     concurrency: int | None = None

@@ -11,6 +11,7 @@ from kvroom.engines.llama_cpp import ollama
 from kvroom.engines.llama_cpp.cells import is_windowed, state_bytes, window_cells
 from kvroom.engines.llama_cpp.context import Context, padded
 from kvroom.engines.llama_cpp.flags import ALL, KNOWN_FLAGS, TYPES, named
+from kvroom.engines.llama_cpp.host import host_part, host_refusal
 from kvroom.engines.llama_cpp.placement import HOST, DeviceBytes, Placement, ReplicaGpus, most, runs
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup, is_cpu, setup
 from kvroom.models.kinds import Latent, RecurrentState
@@ -112,6 +113,9 @@ def answer(deployment: Deployment) -> EngineAnswer:
             f"GPU {short[0]} would have to hold {show_gib(loads[short[0]].total())} and has "
             f"{show_gib(machine.free_bytes)}"
         )
+    host = host_part(machine, chosen.placement, chosen.context)
+    if not refusal:
+        refusal = host_refusal(machine, host, sum(load.total() for load in loads))
     at = max(range(machine.gpus), key=lambda g: (loads[g].total(), -g))
     rank = _rank(chosen, at, loads[at])
     return EngineAnswer(
@@ -122,6 +126,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         capacity=_capacity(chosen, starts=not refusal),
         starts=not refusal,
         reason=refusal,
+        host=host,
         context_tokens=_shortened(deployment, chosen.context),
         warnings=(*warnings, *_notes(chosen)),
     )
@@ -168,7 +173,10 @@ def _choose(machine: ReplicaGpus) -> Chosen:
         each = total
 
         def holds(n: int) -> bool:
-            return machine.fits(whole, setup.context(n, each * n))
+            context = setup.context(n, each * n)
+            if not machine.fits(whole, context):
+                return False
+            return n == 1 or not host_refusal(machine, host_part(machine, whole, context), 0)
 
         stores = bool(deployment.model.stores)
         slots = (most(holds, MOST_SLOTS) if stores else 0) or min(
