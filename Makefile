@@ -75,8 +75,8 @@ bench: $(READY)  ## Measure what the README quotes
 	$(BIN)/python benchmarks/cpu_time.py
 	$(BIN)/python benchmarks/page.py
 
-calibrate: $(READY)  ## Fit the times to measurements (DATA=measured.jsonl.gz), print how far they are off
-	@test -n "$(DATA)" || { echo "Say which measurements: make calibrate DATA=measured.jsonl.gz"; exit 1; }
+calibrate: $(READY)  ## Fit the times to measurements (DATA=folder), print how far they are off
+	@test -n "$(DATA)" || { echo "Say which measurements: make calibrate DATA=folder"; exit 1; }
 	$(BIN)/python benchmarks/calibrate_times.py $(DATA) src/kvroom/latency/calibration.json
 
 wheel: $(READY)  ## Build the wheel and the source archive into dist/

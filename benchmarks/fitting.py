@@ -4,6 +4,11 @@ Logarithms of coefficients are sums of effects of levels; each effect is drawn t
 beforehand (mostly nothing: zero) as strongly as its spread is narrow, so what few rows show moves
 little. Residuals are logarithms of predicted over measured, with a Student-t loss: a run that something
 unstated slowed or sped up bends nothing.
+
+Effects are many more than measurements, so a linearised problem is solved in the measurements' space:
+with effects of covariance S, slopes J and scatter D, C = J·S·Jᵀ + D, and effects = mean + S·Jᵀ·C⁻¹·t for
+targets t. What a group g would have been predicted without its own rows follows from the same inverse:
+its residuals are (C⁻¹)_gg⁻¹·(C⁻¹·t)_g (Rasmussen and Williams, Gaussian Processes, 5.4.2).
 """
 
 from __future__ import annotations
@@ -18,14 +23,18 @@ from measured import Point
 from kvroom.latency.calibration import NAMES, kind_of_level
 from kvroom.latency.step_time import Coefficients
 
-Residuals = dict[tuple[int, str], float]
+Key = tuple[int, str]
+Residuals = dict[Key, float]
 Spreads = Mapping[str, Sequence[tuple[str, float]]]
 
 STEP = 1e-3
 FREEDOM = 4.0
-CHORDS = 3
-LONGEST = 1.0
+LONGEST = 1.5
 """No effect moves further in a round: the model is linear only nearby."""
+SHORTER = (1.0, 0.6, 0.3, 0.1)
+"""Shares of a step that are tried until one lowers the loss."""
+FARTHEST = 3.0
+"""Residuals beyond (20 times) weigh no less."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +53,10 @@ class Beliefs:
 class Linear:
     """A linearised problem: residuals ``r`` at effects ``at`` and their slopes ``j``."""
 
-    keys: list[tuple[int, str]]
+    keys: list[Key]
     at: Any
     r: Any
     j: Any
-    groups: Any
-    weights: Any
 
 
 class Fit:
@@ -74,6 +81,20 @@ class Fit:
             ]
             for p in points
         ]
+        start = self.residuals(self.mean)
+        self.keys = list(start)
+        self.groups = np.array([f"{points[i].group} {m}" for i, m in self.keys])
+        self.weights = np.array([points[i].weight for i, _ in self.keys])
+
+    def effects_of(self, table: Mapping[str, Any]) -> Any:
+        """The effects of a fitted table, as far as it holds these columns."""
+        effects = np.zeros(len(self.columns))
+        for j, (level, name) in enumerate(self.columns):
+            if level:
+                effects[j] = table["effects"].get(level, {}).get(name, 0.0)
+            else:
+                effects[j] = np.log(table["overall"][name] / getattr(self.beliefs.start, name))
+        return effects
 
     def coefficients(self, i: int, effects: Any) -> Coefficients:
         start = self.beliefs.start
@@ -84,111 +105,108 @@ class Fit:
             }
         )
 
-    def residuals(self, effects: Any, only: Sequence[int]) -> Residuals:
+    def residuals(self, effects: Any) -> Residuals:
+        """Logarithm of predicted over measured, of every point and metric."""
         return {
-            (i, m): float(np.log(v / self.points[i].measured[m]))
-            for i in only
-            for m, v in self.points[i].predict(self.coefficients(i, effects)).items()
+            (i, m): float(np.log(v / p.measured[m]))
+            for i, p in enumerate(self.points)
+            for m, v in p.predict(self.coefficients(i, effects)).items()
         }
 
-    def linear(self, effects: Any, only: Sequence[int]) -> Linear:
-        """The residuals of ``only`` and their derivatives by effect, at ``effects``."""
-        keys, r, rows = [], [], []
-        for i in only:
-            p, k = self.points[i], self.coefficients(i, effects)
-            base, still = p.predict(k), p.idle()
+    def linear(self, effects: Any) -> Linear:
+        """The residuals and their derivatives by effect, at ``effects``."""
+        keys: list[Key] = []
+        r: list[float] = []
+        j = np.zeros((len(self.keys), len(self.columns)), np.float32)
+        for i, p in enumerate(self.points):
+            k, still = self.coefficients(i, effects), p.idle()
+            p.predict(k)  # where the fixed point of the load begins
+            base = p.predict(k)
             moved = [
                 None if n in still else p.predict(replace(k, **{n: getattr(k, n) * (1 + STEP)}))
                 for n in NAMES
             ]
             for m, v in base.items():
+                row = j[len(keys)]
                 keys.append((i, m))
                 r.append(np.log(v / p.measured[m]))
-                row = np.zeros(len(self.columns))
                 for x, js in zip(moved, self.design[i], strict=True):
-                    if x is not None:
+                    if x is not None and m in x:
                         row[js] += np.log(x[m] / v) / np.log1p(STEP)
-                rows.append(row)
-        return Linear(
-            keys=keys,
-            at=effects.copy(),
-            r=np.array(r),
-            j=np.array(rows),
-            groups=np.array([f"{self.points[i].group} {m}" for i, m in keys]),
-            weights=np.array([self.points[i].weight for i, _ in keys]),
-        )
+        assert keys == self.keys
+        return Linear(keys=keys, at=effects.copy(), r=np.array(r), j=j)
 
-    def row_weights(self, lin: Linear, rows: Any, effects: Any) -> Any:
-        r, groups = lin.r[rows] + lin.j[rows] @ (effects - lin.at), lin.groups[rows]
+    def scales(self, r: Any) -> Any:
+        """How far residuals of each one's group scatter (of a normal distribution's width)."""
         scale = np.ones(len(r))
-        for g in set(groups):
-            here = groups == g
+        for g in set(self.groups):
+            here = self.groups == g
             spread = 1.4826 * float(np.median(np.abs(r[here])))
             scale[here] = max(self.beliefs.floor[g.split()[-1]], spread)
-        return (FREEDOM + 1) / (FREEDOM + (r / scale) ** 2) / scale**2 * lin.weights[rows]
+        return scale
 
-    def solve(self, lin: Linear, rows: Any, turns: int = 1) -> Any:
-        """Effects that fit ``rows`` of a linearised problem, reweighted ``turns`` times."""
-        moved = np.flatnonzero(lin.j[rows].any(axis=0))  # the rest stays where it is believed to be
-        j, prior = lin.j[np.ix_(rows, moved)], 1 / np.square(self.spread[moved])
-        effects = np.where(lin.j[rows].any(axis=0), lin.at, self.mean)
-        for _ in range(turns):
-            off = effects[moved] - lin.at[moved]
-            r = lin.r[rows] + j @ off
-            w = self.row_weights(lin, rows, effects)
-            a = (j * w[:, None]).T @ j + np.diag(prior)
-            pull = prior * (effects[moved] - self.mean[moved])
-            step = np.linalg.solve(a, -(j.T @ (w * r) + pull))
-            step *= min(1.0, LONGEST / max(1e-9, float(np.abs(step).max())))
-            effects[moved] += step
-        return effects
+    def scatter(self, r: Any) -> Any:
+        """The variance that each residual is taken to have: Student's t as a reweighted normal."""
+        scale = self.scales(r)
+        far = np.clip(r, -FARTHEST, FARTHEST) / scale
+        return scale**2 * (FREEDOM + far**2) / (FREEDOM + 1) / self.weights
 
-    def run(
-        self, only: Sequence[int], effects: Any, rounds: int, *, chords: int = 0, say: bool = False
-    ) -> Any:
-        """Effects that fit ``only``, from ``effects`` on; ``chords`` times a round the slopes of its
-        beginning serve again, for slopes cost twenty times what residuals do."""
+    def loss(self, effects: Any, scale: Any) -> float:
+        """Minus twice the logarithm of the posterior, but for a constant."""
+        r = np.array(list(self.residuals(effects).values()))
+        t = self.weights * (FREEDOM + 1) * np.log1p((r / scale) ** 2 / FREEDOM)
+        return float(t.sum() + np.sum(((effects - self.mean) / self.spread) ** 2))
+
+    def joint(self, lin: Linear, r: Any) -> tuple[Any, Any]:
+        """C, with the scatter of residuals ``r``, and the targets t."""
+        wide = lin.j * self.spread.astype(np.float32)
+        c = (wide @ wide.T).astype(np.float64)
+        c[np.diag_indices(len(r))] += self.scatter(r)
+        return c, -(lin.r + lin.j @ (self.mean - lin.at))
+
+    def solve(self, lin: Linear) -> Any:
+        """The effects that fit a linearised problem."""
+        c, t = self.joint(lin, lin.r)
+        return self.mean + self.spread**2 * (lin.j.T @ np.linalg.solve(c, t))
+
+    def run(self, rounds: int, effects: Any = None) -> Any:
+        """The effects that fit the points, from ``effects`` on."""
+        effects = self.mean.copy() if effects is None else effects
         for turn in range(rounds):
-            lin = self.linear(effects, only)
-            rows = np.arange(len(lin.keys))
-            new = self.solve(lin, rows)
-            for _ in range(chords):
-                r = np.array(list(self.residuals(new, only).values()))
-                new = self.solve(replace(lin, at=new, r=r), rows)
-            moved = float(np.abs(new - effects).max())
-            if say:
-                median = float(np.median(np.abs(lin.r)))
-                print(f"  round {turn}: median {median:.4f}, moved {moved:.3f}", flush=True)
-            effects = new
-            if moved < 0.02:
+            lin = self.linear(effects)
+            scale, step = self.scales(lin.r), self.solve(lin) - effects
+            step = np.clip(step, -LONGEST, LONGEST)
+            before, best = self.loss(effects, scale), effects
+            least = before
+            for share in SHORTER:
+                loss = self.loss(effects + share * step, scale)
+                if loss >= least:
+                    break
+                least, best = loss, effects + share * step
+            moved = float(np.abs(best - effects).max())
+            median = float(np.median(np.abs(lin.r)))
+            print(
+                f"  round {turn}: median {median:.4f}, loss {before:.0f} to {least:.0f},"
+                f" moved {moved:.3f}",
+                flush=True,
+            )
+            effects = best
+            if before - least < 0.003 * before:
                 break
         return effects
 
-    def left_out(
-        self, lin: Linear, names: Sequence[str], *, refit: float, rounds: int
-    ) -> Residuals:
-        """Residuals of every point under the effects that points of another name give.
-
-        Near the optimum leaving a group out moves the effects by a known step (the Woodbury
-        identity); groups larger than ``refit`` of all points are fitted anew, in ``rounds``.
-        """
-        w = self.row_weights(lin, slice(None), lin.at)
-        prior = np.diag(1 / np.square(self.spread))
-        inverse = np.linalg.inv((lin.j * w[:, None]).T @ lin.j + prior)
-        of_row = np.array([names[i] for i, _ in lin.keys])
-        made: Residuals = {}
-        for name in dict.fromkeys(names):
-            held = [i for i, n in enumerate(names) if n == name]
-            rows = np.flatnonzero(of_row == name)
-            if len(held) > refit * len(names):
-                effects = self.solve(lin, np.flatnonzero(of_row != name), turns=2)
-                rest = [i for i, n in enumerate(names) if n != name]
-                effects = self.run(rest, effects, rounds, chords=CHORDS)
-            else:
-                jg = lin.j[rows]
-                gain = inverse @ (jg.T * w[rows])
-                effects = lin.at + gain @ np.linalg.solve(
-                    np.eye(len(rows)) - jg @ gain, lin.r[rows]
-                )
-            made |= self.residuals(effects, held)
+    def left_out(self, lin: Linear, *names: Sequence[str]) -> list[Residuals]:
+        """Residuals of every point under the effects that points of another name give, for each of
+        ``names`` (a name a point)."""
+        c, t = self.joint(lin, lin.r)
+        inverse = np.linalg.inv(c)
+        solved = inverse @ t
+        made = []
+        for each in names:
+            of_row = np.array([each[i] for i, _ in self.keys])
+            r = np.empty(len(t))
+            for name in set(of_row):
+                rows = np.flatnonzero(of_row == name)
+                r[rows] = -np.linalg.solve(inverse[np.ix_(rows, rows)], solved[rows])
+            made.append(dict(zip(self.keys, map(float, r), strict=True)))
         return made

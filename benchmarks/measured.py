@@ -1,7 +1,14 @@
-"""Published measurements as questions to the time model."""
+"""Published measurements as questions to the time model.
+
+A folder holds ``measured.jsonl.gz`` and ``served.jsonl.gz``, a measurement a line (config, card, layout,
+widths, engine, lengths, load, and ``measured`` with ``tpot_ms``, ``ttft_ms``, ``e2e_ms``), and
+``measured_labels.jsonl.gz``, what is known beyond them of the former: the server's flags, the lengths as
+they were, drafting, why a row is suspect. Each of them may be absent.
+"""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from collections import Counter
@@ -22,12 +29,16 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.occupancy import expected_room
 
-METRICS = ("tpot", "ttft")
+METRICS = {"tpot": "tpot_ms", "ttft": "ttft_ms", "whole": "e2e_ms"}
+NO_FIRST = ("lmdeploy",)
+"""Engines whose published first tokens are of something else."""
+DISAGGREGATED = "disagg"
+LLAMA_BENCH = Path(__file__).with_name("llama_bench.csv")
 
 
 @dataclass
 class Point:
-    """A measured row: what was asked, what came out, and the levels that its coefficients have."""
+    """A measured row: its question, what was measured, and the levels that its coefficients have."""
 
     row: dict[str, Any]
     deployment: Deployment
@@ -44,17 +55,33 @@ class Point:
     """How many decoded at once when it was last asked: where the next search begins."""
 
     @property
+    def kind(self) -> str:
+        return calibration.kind_of(self.deployment.model)
+
+    @property
     def group(self) -> str:
-        kind = calibration.kind_of(self.deployment.model)
-        return f"{self.row['tier']} {kind}"
+        return f"{self.row['tier']} {self.kind}"
+
+    @property
+    def source(self) -> str:
+        return source_of(self.row)
 
     @property
     def gpu(self) -> str:
         return self.deployment.device.name
 
     @property
+    def engine(self) -> str:
+        return self.deployment.engine
+
+    @property
     def model(self) -> str:
         return calibration.shape_of(self.deployment.model)
+
+    @property
+    def cell(self) -> str:
+        """Card × model × engine."""
+        return f"{self.gpu} {self.model} {self.engine}"
 
     @property
     def setting(self) -> str:
@@ -62,14 +89,14 @@ class Point:
 
     def idle(self) -> set[str]:
         """Coefficients that this point says nothing of."""
-        still: set[str] = set()
+        still: set[str] = {"draft_s"}
         layout, stages = self.work.layout, self.work.stages
         if self.static or not self.load:
             still |= {"burst", "wait"}
-        if "ttft" not in self.measured:
-            still |= {"first_s"} | ({"token_s"} if self.static or not self.load else set())
-        if "tpot" not in self.measured:
-            still |= {"request_s"}
+        if "tpot" in self.measured and len(self.measured) == 1 and (self.static or not self.load):
+            still |= {"first_s", "token_s"}
+        if calibration.takes_in_every(self.deployment) in (None, 1):
+            still.add("intake")
         if layout.tp == 1:
             still.add("reduce_s")
         if layout.pp == 1:
@@ -93,66 +120,149 @@ class Point:
         return still
 
     def predict(self, k: Coefficients) -> dict[str, float]:
+        every = calibration.takes_in_every(self.deployment)
+        if every is not None:
+            k = calibration.waiting(k, every)
         clock = Clock(work=self.work, rates=self.rates, k=k)
-        made: dict[str, float] = {}
-        if self.load and not self.static:
+        seconds: dict[str, float] = {}
+        if self.load is None or (self.static and "tpot" in self.measured):
+            seconds["tpot"] = clock.decode_s(self.requests, self.tokens)
+        if self.load is not None:
             times = serving.served(clock, self.load, self.near)
-            self.near = times.decoding
-            made = {"tpot": times.tpot_s, "ttft": times.ttft_s}
-        else:
-            if "tpot" in self.measured:
-                made["tpot"] = clock.decode_s(self.requests, self.tokens)
-            if "ttft" in self.measured and self.load:
-                made["ttft"] = serving.static_batch(clock, self.load).ttft_s
-        return {m: made[m] for m in self.measured}
+            if not self.static and self.load.requests_per_s is None:
+                self.near = times.decoding
+            seconds.setdefault("tpot", times.tpot_s)
+            if times.ttft_s is not None:
+                seconds["ttft"] = times.ttft_s
+                steps = max(0, self.load.output_tokens - 1)
+                seconds["whole"] = times.ttft_s + steps * times.tpot_s
+        return {m: seconds[m] for m in self.measured if m in seconds}
+
+
+def source_of(row: dict[str, Any]) -> str:
+    """Who measured it."""
+    return str(row.get("family") or row["id"].rpartition("-")[0])
 
 
 def scenario_of(row: dict[str, Any], configs: Path) -> dict[str, Any]:
+    """The question that a row answers: as it was run."""
     users = row["concurrency_or_batch"] or 1
+    entering = row.get("isl_mean") or row["isl"]
+    leaving = row.get("osl_mean") or row["osl"]
     s: dict[str, Any] = {
         "model": str(configs / f"{row['config']}.json"),
         **{
             k: row[k]
             for k in ("gpu", "gpu_count", "tp", "pp", "dp", "ep", "weight_dtype", "engine")
         },
-        "kv_dtype": row["kv_dtype"] or "auto",
+        "kv_dtype": row.get("kv_flag") or row["kv_dtype"] or "auto",
         "engine_version": row["engine_version"],
+        "engine_args": row.get("engine_args") or {},
         "allow_overcommit": True,
     }
-    lengths = {"input_tokens": row["isl"], "output_tokens": row["osl"] or 1, "concurrency": users}
+    lengths = {"input_tokens": entering, "output_tokens": leaving or 1}
+    if row["tier"] == "open":
+        return s | {"workload": lengths | {"requests_per_s": row["requests_per_s"]}}
+    lengths |= {"concurrency": users}
     if row["tier"] == "serving":
         return s | {"workload": lengths}
-    s |= {"concurrency": users, "context_tokens": context(row)}
-    return s | ({"workload": lengths | {"static": True}} if row["isl"] else {})
+    context = int(row["context_len_in_kv"] or (entering or 128) + (row["osl"] or 0) // 2)
+    s |= {"concurrency": users, "context_tokens": context}
+    return s | ({"workload": lengths | {"static": True}} if entering else {})
 
 
-def context(row: dict[str, Any]) -> int:
-    return int(row["context_len_in_kv"] or (row["isl"] or 128) + (row["osl"] or 0) // 2)
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    if path.exists():
+        with gzip.open(path, "rt") as lines:
+            yield from (json.loads(line) for line in lines if line.strip())
 
 
-def read(data: Path, configs: Path) -> list[Point]:
-    points = list(_points(data, configs))
+def rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """Every row of a folder, with what its label adds."""
+    labels = {x["id"]: x for x in _lines(folder / "measured_labels.jsonl.gz")}
+    for row in _lines(folder / "measured.jsonl.gz"):
+        label = labels.get(row["id"], {})
+        for key in ("kv_dtype", "engine_args", "spec", "suspect", "family", "date"):
+            if label.get(key):
+                row[key] = label[key]
+        for key in ("isl", "osl"):
+            row[key] = round(label.get(f"{key}_mean") or 0) or row[key]
+        yield row
+    yield from _lines(folder / "served.jsonl.gz")
+    yield from llama_bench()
+
+
+def llama_bench() -> Iterator[dict[str, Any]]:
+    """Published llama.cpp benchmarks, gathered in ``llama_bench.csv``: text generation (``tg``) at a number
+    of cached tokens, and prompt processing (``pp``), whose first token comes when all prompts are done.
+
+    Prompts that pass several cards one after another are left out: their parts overlap.
+    """
+    with LLAMA_BENCH.open(newline="") as lines:
+        for i, r in enumerate(csv.DictReader(lines)):
+            gpus, batch, tokens = int(r["gpus"]), int(r["batch"]), int(r["tokens"])
+            row: dict[str, Any] = {
+                "id": f"llamabench-{i:04d}",
+                "family": "llamabench",
+                "engine": "llama.cpp",
+                "engine_version": None,
+                "gpu_count": gpus,
+                "tp": 1,
+                "pp": gpus,
+                "dp": 1,
+                "ep": 1,
+                "kv_dtype": None,
+                "osl": None,
+                "concurrency_or_batch": batch,
+                **{key: r[key] for key in ("gpu", "config", "weight_dtype")},
+            }
+            each_ms = 1e3 / float(r["tokens_per_s"])
+            if r["test"] == "tg":
+                yield row | {
+                    "tier": "batch1" if batch == 1 else "static",
+                    "isl": None,
+                    "context_len_in_kv": int(r["context_tokens"]) or 1,
+                    "measured": {"tpot_ms": batch * each_ms},
+                }
+            elif gpus == 1:
+                yield row | {
+                    "tier": "static",
+                    "isl": tokens,
+                    "context_len_in_kv": tokens,
+                    "measured": {"ttft_ms": batch * tokens * each_ms},
+                }
+
+
+def plain(row: dict[str, Any]) -> bool:
+    """Whether a row is of one pool without drafts, and nothing speaks against it."""
+    drafted = row.get("spec") not in (None, "none")
+    return not drafted and not row.get("suspect") and row["tier"] != DISAGGREGATED
+
+
+def read(folder: Path, configs: Path) -> list[Point]:
+    """The plain rows of a folder as points; many of one cell count for less each, so that no source
+    outvotes the others, and one measurement under several names counts once."""
+    points = [
+        p
+        for row in rows(folder)
+        if plain(row)
+        and (p := point_of(Scenario.from_dict(scenario_of(row, configs)), row)) is not None
+    ]
     same = Counter(_key(p) for p in points)
+    of_cell = Counter((p.source, p.cell) for p in points)
     for p in points:
-        p.weight = 1 / same[_key(p)]
+        p.weight = min(1.0, (CELL / of_cell[p.source, p.cell]) ** 0.5) / same[_key(p)]
     return points
+
+
+CELL = 20
+"""Rows of one source and cell that count in full; of n more each counts (20 / n)^½."""
 
 
 def _key(p: Point) -> tuple[Any, ...]:
     r = p.row
     names = ("config", "gpu", "tp", "pp", "dp", "ep", "weight_dtype", "engine", "isl", "osl")
     return (*(r[n] for n in names), r["concurrency_or_batch"], *sorted(p.measured.items()))
-
-
-def _points(data: Path, configs: Path) -> Iterator[Point]:
-    opened = gzip.open if data.suffix == ".gz" else open
-    with opened(data, "rt") as lines:
-        rows = [json.loads(line) for line in lines if line.strip()]
-    for row in rows:
-        scenario = Scenario.from_dict(scenario_of(row, configs))
-        point = point_of(scenario, row)
-        if point is not None:
-            yield point
 
 
 def point_of(scenario: Scenario, row: dict[str, Any]) -> Point | None:
@@ -163,19 +273,21 @@ def point_of(scenario: Scenario, row: dict[str, Any]) -> Point | None:
     answer = engines.answer(deployment)
     w = scenario.workload
     room = expected_room(deployment, answer, w)[1]
+    load = load_of(w, deployment, answer, room) if w else None
+    measured = {
+        m: row["measured"][key] / 1e3 for m, key in METRICS.items() if row["measured"].get(key)
+    }
+    if load is None or row["engine"] in NO_FIRST:
+        measured = {m: v for m, v in measured.items() if m == "tpot"}
     return Point(
         row=row,
         deployment=deployment,
         work=Work.of(deployment),
         rates=rates,
         levels=calibration.levels(deployment),
-        load=load_of(w, deployment, answer, room) if w else None,
+        load=load,
         static=bool(w and w.static),
         requests=scenario.concurrency or 1,
         tokens=deployment.context_tokens,
-        measured={
-            m: row["measured"][f"{m}_ms"] / 1e3
-            for m in METRICS
-            if f"{m}_ms" in row["measured"] and not (m == "ttft" and row["engine"] == "lmdeploy")
-        },
+        measured=measured,
     )

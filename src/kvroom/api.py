@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kvroom.launchers.engine_command import EngineCommand
     from kvroom.models.spec import ModelSpec
     from kvroom.observe.calibrate import Calibrated
+    from kvroom.observe.logs.startup_log import StartupLog
     from kvroom.observe.probe.machine import Probe
     from kvroom.observe.prove.proof import Proof
     from kvroom.observe.reconcile import Reconciliation
@@ -52,10 +53,14 @@ if TYPE_CHECKING:
     from kvroom.simulator.script_results import ScriptResult
     from kvroom.simulator.timeline import Watch
     from kvroom.workloads.requests import Request
-    from kvroom.workloads.traces.reader import Held
+    from kvroom.workloads.traces.base import Tokenizer
+    from kvroom.workloads.traces.opened import Held
+    from kvroom.workloads.traces.reader import Trace
 
 ModelInput = str | os.PathLike[str] | Mapping[str, Any] | Scenario
 """A name, a path, ``{"config": {…}}``; or the whole question."""
+TokenizerInput: TypeAlias = "Tokenizer | str | os.PathLike[str] | None"
+"""A function text → token ids, or the path of a ``tokenizer.json``."""
 GpuInput = str | os.PathLike[str] | Mapping[str, Any] | None
 """A card's name, a machine file, an inline card."""
 
@@ -64,6 +69,7 @@ class ScenarioKeys(TypedDict, total=False):
     """The other keys of a Scenario, as Python and JSON write them."""
 
     gpu_count: int
+    host_memory_bytes: int | str | None
     tp: int
     pp: int
     dp: int
@@ -86,6 +92,7 @@ class ScenarioKeys(TypedDict, total=False):
     speculation: str | Mapping[str, Any] | None
     calibration: str | os.PathLike[str] | Mapping[str, Any] | None
     known_bytes: Mapping[str, Any] | None
+    recipe: str | None
     prices: Mapping[str, float] | None
     allow_overcommit: bool
 
@@ -202,15 +209,19 @@ def levers(
     by: str = "requests",
     together: Sequence[str] | None = None,
     simulate: bool = False,
+    before_each: Callable[[], None] | None = None,
+    watch: Watch | None = None,
     hub: HubReader | bool = True,
+    paths: bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> Levers:
     """Every lever of a question, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names levers to combine, ``simulate`` serves the workload with those that only serving shows
-    (``served``). The answer has ``before``, ``levers``, ``together``, ``waterfall`` and ``first``;
-    ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into other shapes.
-    Raises KvroomError as ``plan`` does.
+    (``served``). ``before_each`` is called before each Plan, ``watch`` is told how a simulation stands;
+    either may end it by an exception. The answer has ``before``, ``levers``, ``together``, ``waterfall`` and
+    ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into
+    other shapes. Raises KvroomError as ``plan`` does.
 
     >>> found = levers("llama-3-70b", "80GB", gpu_count=4, context_tokens="32K", engine="arithmetic")
     >>> found.before.requests, found.first.lever.id, found.first.after.requests
@@ -223,7 +234,15 @@ def levers(
     together = [together] if isinstance(together, str) else together
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        return ranked(question, by=by, together=together, simulate=simulate)
+        return ranked(
+            question,
+            by=by,
+            together=together,
+            simulate=simulate,
+            paths=paths,
+            before_each=before_each,
+            watch=watch,
+        )
 
 
 def search(
@@ -293,6 +312,8 @@ def simulate(
     warmup: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     keep_requests: bool = True,
     on_end: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
@@ -329,7 +350,9 @@ def simulate(
         question = scenario(model, gpu, **keys)
         return simulation(
             plan_of(question, paths=paths),
-            _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines),
+            _requests(
+                question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            ),
             slo=_objectives(slo),
             seeds=seeds,
             keep_requests=keep_requests,
@@ -350,6 +373,8 @@ def cliff(
     seed: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     watch: Watch | None = None,
     on_point: Callable[[Any], None] | None = None,
     hub: HubReader | bool = True,
@@ -368,7 +393,9 @@ def cliff(
         return swept(
             parse_range(key),
             question,
-            _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines),
+            _requests(
+                question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            ),
             slo=_objectives(slo),
             watch=watch,
             paths=paths,
@@ -385,6 +412,8 @@ def splits(
     seed: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     watch: Watch | None = None,
     hub: HubReader | bool = True,
     **keys: Unpack[ScenarioKeys],
@@ -395,7 +424,9 @@ def splits(
 
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        requests = _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines)
+        requests = _requests(
+            question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+        )
         return tried(question, requests, slo=_objectives(slo), watch=watch)
 
 
@@ -406,8 +437,12 @@ def describe(
     seed: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
 ) -> dict[str, Any]:
     """What the requests of a trace or of a made-up workload are like: lengths, gaps, sessions, prefixes.
+
+    The keywords of a trace are those of ``simulate``.
 
     >>> told = describe(workload={"arrivals": "poisson:2/s", "input": 100, "output": 50, "requests": 20})
     >>> told["requests"], told["input_tokens"]["mean"]
@@ -418,11 +453,14 @@ def describe(
 
     # What comes does not depend on what serves it.
     question = scenario("llama-3-8b", "H100-SXM", workload=workload)
-    requests = _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines)
+    requests = _requests(
+        question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+    )
     answer = described(requests)
     if isinstance(requests, Trace):
         counts = requests.counts
         answer |= {"skipped_lines": counts.skipped_lines, "unordered": counts.unordered}
+        answer["warnings"] = list(counts.notes())
     return answer
 
 
@@ -442,6 +480,8 @@ def reuse(
     capacities: Sequence[int] = (),
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     model: ModelInput | None = None,
     kv_dtype: str = "auto",
     rooms: Mapping[str, int | str] | None = None,
@@ -452,7 +492,7 @@ def reuse(
 ) -> TraceReuse:
     """How much of a trace's prompts a prefix cache of any size would have held already.
 
-    ``trace`` is a file, or ``Request`` objects in their order (a ``Synthetic`` workload is such);
+    ``trace`` is a file or folder, or ``Request`` objects in their order (a ``Synthetic`` workload is such);
     ``workload`` a SPEC line in its place. ``block_tokens`` are those of the trace's ids, else 16.
     ``policies`` (lru, lru-tail, fifo, lfu, belady) are played at ``capacities`` in blocks, or at shares of
     the distinct blocks. With a ``model`` sizes are told in bytes, and ``rooms`` (bytes by tier: hbm, host,
@@ -471,8 +511,8 @@ def reuse(
     from kvroom.planner.reuse import price_of, requests_of, reuse_of, rooms_of
 
     policies = [policies] if isinstance(policies, str) else policies
-    ids = _hash_tokens(hash_tokens)
-    name, requests = requests_of(_text_of_path(trace), workload, ids, skip_bad_lines=skip_bad_lines)
+    opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+    name, requests = requests_of(_text_of_path(trace), workload, opener)
     with _asking(hub):
         price = None if model is None else price_of(_text_of_path(model), kv_dtype, paths=paths)
     return reuse_of(
@@ -488,24 +528,27 @@ def reuse(
 
 
 def reconcile(
-    log: str | os.PathLike[str],
+    log: str | os.PathLike[str] | StartupLog,
     *,
     expect: float | None = None,
     hub: HubReader | bool = True,
+    paths: bool = True,
     **keys: Any,
 ) -> Reconciliation:
     """An engine's own start-up log beside the prediction, account by account.
 
-    ``log`` is a path (``-``: standard input); a recording of ``watch`` or a metrics text does too. ``keys``
-    are those of a Scenario that the log does not say, or that are to win over it (``model``, ``gpu`` …).
-    ``expect``: requests of the longest length that somebody reckoned with; the way from them is told.
+    ``log`` is a path (``-``: standard input), or a log that is read already; a recording of ``watch`` or a
+    metrics text does too. ``keys`` are those of a Scenario that the log does not say, or that are to win over
+    it (``model``, ``gpu`` …). ``expect``: requests of the longest length that somebody reckoned with; the way
+    from them is told.
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
 
+    read = read_file(os.fspath(log)) if isinstance(log, str | os.PathLike) else log
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
-        return reconciled(read_file(os.fspath(log)), keys, expect=expect)
+        return reconciled(read, keys, paths=paths, expect=expect)
 
 
 def calibration_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:
@@ -713,21 +756,46 @@ def _hash_tokens(value: int | str | None) -> int | None:
     return check_int("hash_tokens", value, low=1, high=MAX_HASH_TOKENS)
 
 
+def _opener(
+    hash_tokens: int | str | None,
+    columns: str | Mapping[str, str] | None,
+    tokenizer: TokenizerInput,
+    *,
+    skip: bool,
+) -> Callable[[str | Held], Trace]:
+    """What opens a trace as the keywords say, with what is installed."""
+    from kvroom import installed
+    from kvroom.workloads.traces.reader import Trace
+
+    count = (
+        installed.tokenizer(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer
+    )
+    ids = _hash_tokens(hash_tokens)
+
+    def opened(path: str | Held) -> Trace:
+        return Trace(
+            path,
+            hash_tokens=ids,
+            skip_bad_lines=skip,
+            columns=columns,
+            tokenizer=count,
+            unpack_zstd=installed.unpack_zstd(),
+        )
+
+    return opened
+
+
 def _requests(
     question: Scenario,
     trace: str | os.PathLike[str] | Iterable[Request] | None,
     seed: int | None,
-    hash_tokens: int | str | None,
-    *,
-    skip_bad_lines: bool,
+    opener: Callable[[str | Held], Trace],
 ) -> Iterable[Request]:
     """The requests of a file, those given, or those of the question's workload."""
     from kvroom.workloads.synthetic import of_workload
-    from kvroom.workloads.traces.reader import Trace
 
     if isinstance(trace, str | os.PathLike):
-        ids = _hash_tokens(hash_tokens)
-        return Trace(os.fspath(trace), hash_tokens=ids, skip_bad_lines=skip_bad_lines)
+        return opener(os.fspath(trace))
     if trace is not None:
         if not isinstance(trace, Iterable):
             fix = "Give a file's path, or Request objects."

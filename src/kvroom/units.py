@@ -41,15 +41,19 @@ def _split(field: str, text: str, example: str) -> tuple[float | int, str]:
 
 
 def parse_bytes(field: str, value: Any) -> int:
-    """``80GB`` (80e9), ``80GiB`` (80·2^30), or a plain number of bytes, as an ``int``.
+    """``80GB`` (80e9), ``80GiB`` (80·2^30), ``80B``, or an ``int`` of bytes, as an ``int``.
 
-    Raises KvroomError for a bare ``80G`` (naming both readings), a negative, a non-number, or more
-    than 10^15 bytes.
+    Raises KvroomError for text without a unit, a bare ``80G`` (naming both readings), a negative, a
+    non-number, or more than 10^15 bytes.
     """
     example = "80GB (decimal) or 80GiB (binary)"
     if isinstance(value, str):
         number, unit = _split(field, value, example)
         low = unit.lower()
+        if not low and number:
+            amount = value.strip()
+            fix = f"Write {amount}GB (decimal), {amount}GiB (binary) or {amount}B."
+            raise KvroomError(field, value, "has no unit", fix)
         if low in _BARE:
             amount = value.strip()[: -len(unit)].strip()
             units = _BARE[low].split(" or ")
@@ -82,9 +86,13 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
 
 
 def parse_seconds(field: str, text: str) -> float:
-    """``15s``, ``200ms``, ``2min``, ``1h`` or plain seconds."""
+    """``15s``, ``200ms``, ``2min`` or ``1h``; a time without its unit is asked back, but for 0."""
     digits = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    factor = _SECONDS.get(text[len(digits) :])
+    unit = text[len(digits) :]
+    factor = _SECONDS.get(unit)
+    if not unit and number(field, digits, "Write 15s, 200ms, 2min or 1h."):
+        fix = f"Write {text}s, {text}ms, {text}min or {text}h."
+        raise KvroomError(field, text, "has no unit", fix)
     if factor is None:
         raise KvroomError(field, text, "has an unknown unit", "Write 15s, 200ms, 2min or 1h.")
     seconds = number(field, digits, "Write 15s, 200ms, 2min or 1h.") * factor

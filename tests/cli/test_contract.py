@@ -227,12 +227,14 @@ def of(command: str) -> dict[str, dict[str, Any]]:
     return {k: a for k, a in answered().items() if k.startswith(f"{command}/")}
 
 
+@pytest.mark.slow
 def test_three_hundred_questions_over_every_command() -> None:
     asked = {a["asked"][0] for a in answered().values()}
     assert len(answered()) >= 300
     assert set(main.commands) - asked == set()  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", NAMES)
 def test_every_end_is_a_status(command: str) -> None:
     """0 an answer, 1 a line that failed, 2 a bad question, 3 an engine that would not start."""

@@ -7,6 +7,8 @@ from click.testing import CliRunner
 
 from kvroom.ui.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 HARDWARE = ["llama-3-8b", "--gpu", "H100-SXM", "--context", "8K", "--engine-version", "0.33.0"]
 LOAD = "arrivals=poisson:20/s,input=lognormal:mean=900:sigma=0.6,output=60,prefix=shared:4x512"
 CHATS = f"{LOAD},turns=3,think=2s,requests=300"

@@ -9,6 +9,8 @@ from kvroom.observe.probe import bandwidth
 from kvroom.observe.probe import machine as probe
 from kvroom.ui.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 
 def run(*args, status=0):
     done = CliRunner().invoke(main, ["probe", *map(str, args)])

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 
 from kvroom.ui.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 HARDWARE = ["llama-3-8b", "--gpu", "H100-SXM", "--context", "8K", "--engine-version", "0.33.0"]
 LOAD = "arrivals=poisson:5/s,input=lognormal:mean=400:sigma=0.8,output=100,requests=200"
 

@@ -17,6 +17,8 @@ from kvroom.ui.cli.main import main
 from kvroom.workloads.traces.reader import Trace
 from metrics_server import buckets, raw, serving, text, vllm
 
+pytestmark = pytest.mark.slow
+
 KEYS = {"t_s", "kv_usage", "running", "waiting", "preemptions", "hit_ratio", "ttft_s", "itl_s"}
 KVROOM = [sys.executable, "-m", "kvroom.ui.cli.main", "watch"]
 MODEL = {

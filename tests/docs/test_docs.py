@@ -34,6 +34,7 @@ catalogue_entry = from_file("tools/catalogue_entry.py")
 ALL = [s for page in shown.pages() for s in shown.shown(page)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", ALL, ids=lambda s: s.name)
 def test_a_command_prints_what_its_page_says(example):
     printed = shown.run(example.command)

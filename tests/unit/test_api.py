@@ -1,6 +1,8 @@
 """What a Python program sees."""
 
+import ast
 import doctest
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -66,3 +68,24 @@ def test_what_a_call_cannot_mean_is_a_sentence():
 def test_one_name_is_a_list_of_one():
     found = kvroom.levers("llama-3-8b", "L4", context_tokens="8K", together="kv_dtype=fp8")
     assert [t.ids for t in found.together] == [("kv_dtype=fp8",)]
+
+
+RUNS = {"work", "plan", "serve", "simulate", "levers", "search", "reconcile", "calibrate", "launch"}
+RUNS |= {"cliff", "splits", "sweep", "curve", "reuse", "prove", "probe", "load", "resolve"}
+
+
+def test_what_people_see_runs_nothing_but_the_api():
+    source = Path(kvroom.__file__).parent
+    deeper = []
+    for path in (source / "ui").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvroom."):
+                names = {a.name for a in node.names} & RUNS
+                if names and not node.module.startswith("kvroom.ui"):
+                    deeper.append((path.name, node.module, names))
+    assert not deeper
+
+
+def test_every_key_of_a_scenario_is_a_typed_keyword():
+    keys = {f.name for f in fields(kvroom.Scenario)} - {"model", "gpu"}
+    assert set(api.ScenarioKeys.__annotations__) == keys

@@ -101,6 +101,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(st.sampled_from([BENCH_SERVE, GUIDELLM, AIPERF]), st.data())
 def test_any_value_in_any_place_is_read_or_left_out(sample, data):
     value = dict(sample)

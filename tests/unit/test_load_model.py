@@ -46,13 +46,14 @@ def test_replicas_share_their_users():
 
 @pytest.mark.parametrize(
     "load",
-    [{"concurrency": 8}, {"concurrency": 32}, {"requests_per_s": 2.0}, {"requests_per_s": 8.0}],
+    [{"concurrency": 8}, {"concurrency": 32}, {"requests_per_s": 2.0}, {"requests_per_s": 6.0}],
     ids=str,
 )
 def test_requests_of_many_lengths(load):
     agree(*both({**VARIED, **load}), 0.1, 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "gpu", "keys"),
     [

@@ -45,6 +45,7 @@ def mixed(prompt, answer):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tokens", [2048, 8192])
 @pytest.mark.parametrize(
     ("prompt", "answer", "blocks"),
@@ -58,6 +59,7 @@ def test_prompts_take_room_and_steps(prompt, answer, blocks, tokens):
     assert found == pytest.approx(expected, rel=0.17)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload",
     [

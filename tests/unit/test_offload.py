@@ -134,7 +134,7 @@ def test_a_slow_tier_a_small_one_and_a_pinned_one_are_warned_of():
     told = answer("host:1GB:bytes_per_s=10MB")
     assert any("slower than computing anew" in w and "10 MB/s" in w for w in told["warnings"])
     assert told["tiers"][1]["reads"] == 0
-    told = answer("host:4GiB:pinned_bytes=1GiB", "nvme:1000")
+    told = answer("host:4GiB:pinned_bytes=1GiB", "nvme:1000B")
     assert any("only 1 GiB of 4 GiB can be pinned" in w for w in told["warnings"])
     assert any("nvme: not one page of 16 tokens (2 MiB) fits" in w for w in told["warnings"])
     assert told["tiers"][1]["room_tokens"] == 2**30 // 131_072

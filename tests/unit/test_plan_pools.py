@@ -30,6 +30,7 @@ def open_plan(rate, split=TWO, **lengths):
     return plan(scenario(split, workload={"requests_per_s": rate} | lengths))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "split", "lengths"),
     [
@@ -61,18 +62,28 @@ def test_the_closed_form_is_near_the_simulation(rate, split, lengths):
     assert w.plan.pools.handover_s == pytest.approx(crossed, rel=0.25 if calm else 0.5)
 
 
-@pytest.mark.parametrize(("users", "binds"), [(8, "prefill"), (128, "prefill")])
-def test_a_loop_of_users_is_near_the_simulation(users, binds):
-    asked = scenario(concurrency=users)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("users", "output", "split", "binds"),
+    [
+        (8, 150, TWO, "prefill"),
+        (128, 150, TWO, "prefill"),
+        (128, 80, TWO, "prefill"),
+        (128, 40, TWO, "prefill"),
+        (128, 150, TWO | {"link_bytes_per_s": 1e9}, "link"),
+    ],
+)
+def test_a_loop_of_users_is_near_the_simulation(users, output, split, binds):
+    asked = scenario(split, concurrency=users, workload={"output_tokens": output})
     w = work(asked)
-    line = f"arrivals=closed:{users},input=2000,output=150,requests=2000"
+    line = f"arrivals=closed:{users},input=2000,output={output},requests=2000"
     told = simulate(asked, parse(line, "--workload")).to_dict()
     assert w.plan.pools.binding == binds
     made = told["requests"]["completed"] / told["duration_s"]
     assert w.split.times.requests_per_s == pytest.approx(made, rel=0.06)
     assert w.plan.serving.tpot_s == pytest.approx(told["tpot_s"]["mean"], rel=0.06)
-    # Little's law: whoever is under way is a user.
-    cycle = w.plan.serving.ttft_engine_s + 149 * w.plan.serving.tpot_s
+    # Little's law, once the queue of the start is over: whoever is under way is a user.
+    cycle = w.plan.serving.ttft_engine_s + (output - 1) * w.plan.serving.tpot_s
     assert w.split.times.requests_per_s * cycle == pytest.approx(users, rel=1e-6)
 
 
@@ -188,7 +199,7 @@ def test_a_plan_refuses_what_a_simulation_would(keys, field):
 def test_what_a_plan_leaves_out_is_told_and_a_simulation_does_not_say_so():
     asked = scenario(
         None,
-        workload={"requests_per_s": 90},
+        workload={"requests_per_s": 9000},
         replicas=8,
         routing="least-loaded",
         fleet={"start": {"seconds": 1}},
@@ -217,3 +228,12 @@ def test_a_launch_says_what_it_does_not_write(keys):
     made = launch(work(scenario(**keys)))
     assert [note for note in made.notes if "is not written: this starts one copy" in note]
     assert not [n for n in launch(work(scenario(None))).notes if "is not written" in n]
+
+
+def test_a_start_at_once_is_seen_in_the_first_tokens_of_a_loop():
+    """The mean one of 64 users on two engines finds half of the other 31 before it."""
+    w = work(scenario(concurrency=64))
+    pools, times = w.split.pools, w.split.times
+    assert times.start_s == pytest.approx(pools.burst * 15.5 * pools.full_s)
+    assert times.ttft_s == pytest.approx(times.ttft_engine_s + times.front_end_s + times.start_s)
+    assert open_plan(5).serving.ttft_start_s == 0

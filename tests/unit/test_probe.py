@@ -20,6 +20,8 @@ from kvroom.observe.probe.cpu import CpuCache, caches, cpu_name
 from kvroom.observe.probe.limits import read_limits
 from support import asked
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 
 

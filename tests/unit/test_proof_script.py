@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "tests" / "golden" / "proof_vllm_0.32.0.json.gz"
 SCRIPT = ROOT / "benchmarks" / "proof.py"

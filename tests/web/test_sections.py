@@ -25,7 +25,8 @@ from kvroom.ui import codec
 from kvroom.ui.cli.main import main
 from kvroom.ui.web import server
 from kvroom.ui.web.presets import PRESETS, REFERENCE
-from kvroom.ui.web.routes import UPLOAD, Gone
+from kvroom.ui.web.questions import Gone
+from kvroom.ui.web.routes import UPLOAD
 from kvroom.ui.web.sections import dropped, levers, reality, tiers
 from kvroom.ui.web.transport import NDJSON, LineListener
 

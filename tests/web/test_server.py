@@ -454,7 +454,7 @@ def test_a_key_that_serves_as_value_is_counted_once() -> None:
 def test_the_routes_know_neither_http_nor_a_command_line() -> None:
     code = (
         "import sys; from kvroom.ui.web import routes; table = routes.table();"
-        "from kvroom.ui.web.routes import PageQuestion;"
+        "from kvroom.ui.web.questions import PageQuestion;"
         "plan = next(r for r in table if r.path == '/api/plan');"
         f"print(plan.answer(PageQuestion({REFERENCE.scenario!r}), None)[:12]);"
         "tiers = next(r for r in table if r.path == '/api/tiers');"

@@ -94,9 +94,9 @@ def number(value: Any, decimals: int = 2) -> str:
 def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as a table; columns without any value are left out."""
     rows = list(rows)
-    shown = [c for c in columns if any(r.get(c.key) is not None for r in rows)]
+    shown = [c for c in columns if any(row.get(c.key) is not None for row in rows)]
     head = [element("th", text(c.title), cls="n" if c.number else "") for c in shown]
-    body = [[_cell(c, r.get(c.key)) for c in shown] for r in rows]
+    body = [[_cell(c, row.get(c.key)) for c in shown] for row in rows]
     return cells(head, body)
 
 

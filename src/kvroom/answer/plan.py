@@ -163,7 +163,8 @@ class Serving:
     """Times under load, with 80 % bands.
 
     ``ttft_s``, what a client sees, is the engine's part (``ttft_engine_s``), the front end's and, of loops
-    that begin all at once, the start's.
+    that begin all at once, the start's. ``rests_on`` is the line of the board of accuracy
+    (``docs/accuracy.md``) that says how well such times were predicted.
     """
 
     tpot_s: float | None = None
@@ -176,6 +177,7 @@ class Serving:
     ttft_front_end_s: float | None = None
     ttft_start_s: float | None = None
     output_tokens_per_s: float | None = None
+    rests_on: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,14 +263,18 @@ class Plan:
         starts = self.verdict.starts
         room = room if starts or room is None else 0
         running = users if room is None else min(users, room)
-        accounts = [a for a in memory.accounts if a.name not in ("kv", "unused") and a.bytes]
-        used = sum(a.bytes for a in accounts)
+        accounts = [
+            account
+            for account in memory.accounts
+            if account.name not in ("kv", "unused") and account.bytes
+        ]
+        used = sum(account.bytes for account in accounts)
         left = pool - (room or 0) * each
         return {
             "gpus": 1,
             "starts": starts,
             "total_bytes": memory.gpu_bytes,
-            "accounts": [asdict(a) for a in accounts],
+            "accounts": [asdict(account) for account in accounts],
             "kv_bytes": pool,
             "kept_bytes": max(0, memory.gpu_bytes - used - pool),
             "over_bytes": max(0, used - memory.gpu_bytes),

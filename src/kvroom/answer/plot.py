@@ -116,8 +116,8 @@ def _axes(at: object, ticks: Sequence[int], step: float, top: float) -> str:
         parts += [element("line", cls="grid", **line), element("text", f"{y:g}", **corner)]
         y += step
     shown = -1e9
-    for x in ticks:
-        across, height = at(x, 0)
+    for tick in ticks:
+        across, height = at(tick, 0)
         if across - shown < 34:
             continue
         shown = across
@@ -126,5 +126,5 @@ def _axes(at: object, ticks: Sequence[int], step: float, top: float) -> str:
             "y": f"{height + 18:.1f}",
             "text_anchor": "middle",
         }
-        parts.append(element("text", f"{x:,}", **corner))
+        parts.append(element("text", f"{tick:,}", **corner))
     return "".join(parts)

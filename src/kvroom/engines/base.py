@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
@@ -61,6 +61,16 @@ class EngineAnswer:
     warnings: tuple[str, ...] = ()
 
 
+class Era(NamedTuple):
+    """Releases before ``before`` (and no row above) whose steps cost alike, and what changed after them.
+    ``today``: their loop and kernels are those of today's servers."""
+
+    before: tuple[int, int]
+    name: str
+    change: str
+    today: bool = False
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Engine:
     """One engine: facts as members, rules as methods.
@@ -97,8 +107,11 @@ class Engine:
     """What LoRA adapters take beside the weights is known."""
     takes_overrides: bool = False
     """Flags replace keys of the model's config, and keep weights in host memory."""
-    modern_since: tuple[int, int] | None = None
-    """The release with the loop and kernels of today's servers of many users; None: it is none of them."""
+    eras: tuple[Era, ...] | None = None
+    """Spans of releases whose steps cost alike, the oldest first (later ones are of today); None: it is no
+    server of many users."""
+    tuning_flags: Mapping[str, Any] = field(default_factory=dict)
+    """Flags by which people set a server up for its speed, with the value that does; None: any."""
     intake_flag: str = ""
     """The flag by which it takes in requests every so many steps."""
     takes_token_ids: bool = False
@@ -109,7 +122,7 @@ class Engine:
     @property
     def serves_many(self) -> bool:
         """Whether its times are those of servers of many users: theirs, and a ceiling's."""
-        return self.ceiling or self.modern_since is not None
+        return self.ceiling or self.eras is not None
 
     def prepare(
         self, scenario: Scenario, model: ModelSpec, device: Device
@@ -137,6 +150,8 @@ class Engine:
     def answer(self, deployment: Deployment) -> EngineAnswer:
         """Its memory, refused where a start rule refuses."""
         result = self.memory(deployment)
+        if self.command is not None and (notes := self.command.names.unused(deployment.args)):
+            result = replace(result, warnings=(*result.warnings, *notes))
         refused = tuple(refusals(self.start_rules, deployment))
         if not refused:
             return result

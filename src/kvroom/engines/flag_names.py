@@ -1,16 +1,40 @@
 """The names of an engine's flags, read from ``flags.ini`` beside the engine: one name a line.
 
 ``[elsewhere]`` are used, though not for memory (adapters, drafts, scheduling); ``[passed over]`` are known
-and change nothing that kvroom says. ``[aliases]`` are other spellings (``name = flag``). ``[switches]``,
-``[valued]``, ``[lists]`` tell apart how a command line writes them where the name does not.
+and not used: those that only serve (HARMLESS) say nothing, the others are named. ``[aliases]`` are other
+spellings (``name = flag``). ``[switches]``, ``[valued]``, ``[lists]`` tell apart how a command line writes
+them where the name does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from configparser import ConfigParser
 from dataclasses import dataclass, field
 from importlib.resources import files
+
+HARMLESS = re.compile(
+    r"(^|_)(host|port|ip|url|address|addr|rpc|api|key|token|tokenizer|auth|cors|origins|headers|methods|"
+    r"credentials|ssl|tls|log|logs|logging|logger|verbose|verbosity|trace|traces|metrics|metric|"
+    r"observability|telemetry|stats|prometheus|otlp|profiler|profile|timing|perf|chat|template|parser|"
+    r"jinja|reasoning|tool|name|alias|path|dir|file|files|download|revision|code|offline|version|help|"
+    r"seed|temp|top|min|repeat|penalty|presence|frequency|mirostat|dry|xtc|typical|sampler|samplers|"
+    r"grammar|json|timeout|retry|health|warmup|root|media|domains|trust|response|prompt|middleware|"
+    r"served|allow|allowed|color|threads|t|buckets|sleep|slots|webui|ui|signal|ws|wait|debug|crash|"
+    r"dump|random|bench|fake|dummy|backlog|keep|keepalive|watchdog|request|requests|shutdown)(_|$)"
+)
+"""Words in the names of flags that bear on serving, logging and sampling alone."""
+BEARING = re.compile(r"kv|cache|mem|offload|parallel|quant|swap|tier|moe|expert|graph|attention")
+"""Parts of names that bear on memory or speed, whatever else is in them."""
+ADDRESSES = re.compile(r"_(port|address|addr|ip|url|path|dir|metrics|metrics_sample|key)$")
+
+
+def only_serves(name: str) -> bool:
+    """Whether a flag of that name changes neither memory nor speed."""
+    if ADDRESSES.search(name):
+        return True
+    return bool(HARMLESS.search(name)) and not BEARING.search(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +52,15 @@ class FlagNames:
     def others(self) -> frozenset[str]:
         """All that the reader of memory flags passes over."""
         return self.elsewhere | self.passed_over
+
+    def unused(self, args: Iterable[str]) -> tuple[str, ...]:
+        """What is to be said of those of ``args`` that are known and not used."""
+        names = (name.strip().lstrip("-").replace("-", "_") for name in args)
+        return tuple(
+            f"{name} is not used: it may change speed or memory"
+            for name in names
+            if name in self.passed_over and not only_serves(name)
+        )
 
 
 def flag_names(package: str, file: str = "flags.ini") -> FlagNames:

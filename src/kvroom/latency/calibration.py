@@ -28,8 +28,16 @@ from kvroom.units import check_int
 _FILE = Path(__file__).with_name("calibration.json")
 SETTING = "engine gpu model weights tp ep"
 """The kind of level that says all: what was measured so is known best."""
-NOVEL = ("generation", "gpu", "model", "engine", SETTING)
+CELL = "engine gpu kind weights"
+"""The kind of level that tells a card under an engine with such models: where each was measured, but not
+together."""
+NOVEL = ("generation", "gpu", "model", "engine", CELL, SETTING)
 """Kinds of level that a band is widened for where no measurement had them."""
+BANDED = ("engine era vendor board", CELL, SETTING)
+"""Kinds of level that have bands of their own, the most general first."""
+SOURCE = "source"
+UNKNOWN_RECIPE = "setup=unknown"
+"""Where nobody says how a server was set up it is as a run of somebody not yet heard of."""
 
 
 def kind_of_level(level: str) -> str:
@@ -37,6 +45,7 @@ def kind_of_level(level: str) -> str:
     return " ".join(part.partition("=")[0] for part in level.split())
 
 
+TODAY = "now"
 NAMES = tuple(f.name for f in fields(Coefficients))
 CPU = "cpu"
 REACHED = dict.fromkeys(
@@ -63,13 +72,34 @@ def shape_of(model: ModelSpec) -> str:
     return f"{model.model_type}-{model.hidden_size}x{model.num_layers}"
 
 
-def era_of(engine: str, version: str | None) -> str:
-    """``old`` for releases whose loop and kernels were another generation's, else ``new``."""
-    found = tuple(int(n) for n in re.findall(r"\d+", version or "")[:2])
-    if not found:
-        return "new"
-    since = (2024, 0) if found[0] >= 2000 else engine_of(engine).modern_since or (0, 0)
-    return "old" if found < since else "new"
+def era_of(engine: str, version: str | None) -> tuple[str, bool]:
+    """The era of a release, and whether its loop and kernels are today's (``Engine.eras``)."""
+    if not version or not re.match(r"v?\d", version):
+        return TODAY, True  # the newest, or a nightly build
+    release = _release(version)
+    for era in engine_of(engine).eras or ():
+        if release < era.before:
+            return era.name, era.today
+    return TODAY, True
+
+
+def _release(version: str) -> tuple[int, ...]:
+    """Its first two numbers; a year stands for the releases of that year."""
+    numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+    if numbers[0] < 2000:
+        return numbers
+    return (0, 0) if numbers[0] < 2024 else numbers
+
+
+def recipe_of(d: Deployment) -> str:
+    """How the server of ``d`` is set up, ``tuned`` for its speed, by ``default`` or ``unknown``: as the
+    question says, else as its flags tell. What nobody says is timed as a default server, in a wider band."""
+    if d.recipe is not None:
+        return d.recipe
+    for flag, value in engine_of(d.engine).tuning_flags.items():
+        if flag in d.args and (value is None or d.args[flag] == value):
+            return "tuned"
+    return "default" if d.args else "unknown"
 
 
 def unsaid_cache(d: Deployment) -> bool:
@@ -88,18 +118,14 @@ def levels(d: Deployment) -> tuple[str, ...]:
     engine, kind = f"engine={d.engine}", f"kind={kind_of(model)}"
     generation, gpu = f"generation={device.generation}", f"gpu={device.name}"
     width = f"weights={width_class(d.weights.quantisation.linear.name)}"
-    old = era_of(d.engine, d.version) == "old"
-    version = f"version={d.version or 'none'}"
     tp, vendor = f"tp={layout.tp}", f"vendor={device.vendor}"
     chip = f"chip={device.compute_capability or device.generation}"
     found = [vendor, generation, chip, gpu, engine, kind, width, f"cache={d.kv.bits}", tp, shape]
     pairs = [
-        *((engine, version), (engine, vendor), (engine, generation)),
-        *((engine, kind), (width, kind), (engine, width), (engine, width, kind)),
-        *((width, vendor), (width, generation), (chip, width), (engine, width, generation)),
-        *((engine, shape), (shape, width), (engine, generation, shape, width)),
+        *((engine, vendor), (engine, generation), (engine, kind), (width, kind)),
+        *((engine, width), (engine, width, kind), (width, vendor), (width, generation)),
+        *((chip, width), (engine, shape), (shape, width), (engine, gpu, kind, width)),
         (engine, gpu, shape, width, tp, f"ep={layout.ep}"),
-        (engine, version, shape, width, generation),
     ]
     # All-reduces over a scale-up link take what operators measure; over a bus they take far more, the
     # more cards there are, and they vary by card and engine, as those of old did.
@@ -108,14 +134,37 @@ def levels(d: Deployment) -> tuple[str, ...]:
         pairs += [(engine, "link=bus"), ("link=bus", tp), (chip, "link=bus", tp)]
     if unsaid_cache(d):
         pairs.append((width, "cache=auto"))
-    if old:
-        pairs += [(engine, "era=old"), (engine, "era=old", tp)]
     # what servers of many users have in common is a level: it is what one of them tells of another
-    if engine_of(d.engine).serves_many and not old:
-        found.append("served=new")
+    many = engine_of(d.engine).serves_many
+    era, today = era_of(d.engine, d.version)
+    if many:
+        of = (engine, f"era={era}")
+        pairs += [of, *((*of, x) for x in (generation, gpu, kind, shape, tp))]
+        # a vendor's cards for servers have kernels of their own, which its other cards do not share
+        pairs.append((*of, vendor, f"board={'single' if device.scale_up is None else 'linked'}"))
+    if many and today:
+        known = recipe_of(d)
+        recipe = f"recipe={'tuned' if known == 'tuned' else 'default'}"
+        found += ["served=new", recipe, f"stream={_streamed(d)}"]
+        if known == "unknown":
+            found.append(UNKNOWN_RECIPE)
+        pairs += [(recipe, kind), (engine, recipe), (recipe, generation)]
+        pairs.append((engine, recipe, generation, kind))
     else:  # what others make of a card says little of what today's servers do
         pairs += [("served=other", chip), ("served=other", gpu)]
+    if unsaid_intake(d):
+        found.append("intake=unsaid")
     return (*found, *(" ".join(p) for p in pairs))
+
+
+def _streamed(d: Deployment) -> str:
+    """Whether tokens are handed out one by one, each at its cost, or many together."""
+    return "many" if d.args.get("stream_interval", 1) not in (None, 1) else "one"
+
+
+def board_line(gpu: str, engine: str) -> str:
+    """The name of a line of the board of accuracy."""
+    return f"{gpu}, {engine}"
 
 
 @lru_cache(maxsize=1)
@@ -148,18 +197,10 @@ def takes_in_every(d: Deployment) -> int | None:
 def unsaid_intake(d: Deployment) -> bool:
     """Whether first tokens are those of published runs of SGLang, whose flags ``d`` does not state."""
     flag = engine_of(d.engine).intake_flag
-    return bool(flag) and era_of(d.engine, d.version) == "new" and flag not in d.args
+    return bool(flag) and flag not in d.args
 
 
-def waiting(
-    k: Coefficients, found: Iterable[str], table: Mapping[str, Any], steps: int
-) -> Coefficients:
-    """``k`` of an engine that takes in requests every ``steps`` steps, in place of what was measured.
-
-    One that comes just after waits for all the others: users of a loop come when a step has ended. By
-    this rule, at the 10 (fewer than 16 users) and 30 of the published scripts, SGLang's first tokens are
-    off by 18 % in the median and by nothing one way; what was fitted to them is off by 15 %.
-    """
-    effects: Mapping[str, Mapping[str, float]] = table["effects"]
-    own = sum(effects.get(x, {}).get("wait", 0.0) for x in found if x.startswith("engine="))
-    return replace(k, wait=k.wait * exp(-own) + steps - 1)
+def waiting(k: Coefficients, steps: int) -> Coefficients:
+    """``k`` of an engine that takes in requests every ``steps`` steps: one waits for a share of them, more
+    than half the nearer it comes to the last intake."""
+    return replace(k, wait=k.wait + k.intake * (steps - 1))

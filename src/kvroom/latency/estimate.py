@@ -38,6 +38,8 @@ class Timing:
     clock: Clock
     levels: tuple[str, ...]
     kind: str
+    card: str
+    engine: str
     table: Mapping[str, Any]
     own_bands: Mapping[str, float] = field(default_factory=dict)
     """Half widths (logarithms) by metric where one's own measurements say them."""
@@ -49,19 +51,21 @@ class Timing:
         found = calibration.levels(d)
         k, every = calibration.coefficients(found, table), calibration.takes_in_every(d)
         if every is not None:
-            k = calibration.waiting(k, found, table, every)
+            k = calibration.waiting(k, every)
         clock = Clock(work=Work.of(d), rates=rates, k=k, drafting=drafting_of(d))
         return cls(
             clock=clock.within_peaks(cache=not calibration.unsaid_cache(d)),
             levels=found,
             kind=calibration.kind_of(d.model),
+            card=d.device.name,
+            engine=d.engine,
             table=table,
         )
 
     def unseen(self, metric: str) -> tuple[str, ...]:
         """Kinds of level that no measurement of ``metric`` in the calibration had: of card, model and
-        engine those that are new, else the setting where it is new as a whole. A generation of which no
-        metric at all was measured stands for its card."""
+        engine those that are new, else the cell where they are new together, else the setting. A generation
+        of which no metric at all was measured stands for its card."""
         known: Mapping[str, Mapping[str, int]] = self.table["measured"]
         parts = []
         for level in self.levels:
@@ -70,19 +74,40 @@ class Timing:
                 parts.append(kind)
         if "generation" in parts:
             parts = [p for p in parts if p != "gpu"]
-        return tuple(p for p in parts if p != calibration.SETTING) or tuple(parts)
+        together = (calibration.CELL, calibration.SETTING)
+        new = tuple(p for p in parts if p not in together) or tuple(parts[:1])
+        return (*new, calibration.SOURCE) if calibration.UNKNOWN_RECIPE in self.levels else new
+
+    def _own_width(self, metric: str) -> float:
+        """How many times as wide as usual measurements of such deployments lie apart."""
+        own: Mapping[str, Mapping[str, float]] = self.table["own_bands"]
+        width = 1.0
+        for kind in calibration.BANDED:
+            for level in self.levels:
+                if calibration.kind_of_level(level) == kind:
+                    width = own.get(level, {}).get(metric, width)
+        return width
 
     def span(self, metric: str, seconds: float) -> Span:
-        """``seconds`` of ``metric`` (step, tpot, ttft) with its band."""
+        """``seconds`` of ``metric`` (step, tpot, ttft; whole: of a static batch) with its band."""
         wide = self.own_bands.get(metric)
         if wide is None:
             widths: Mapping[str, float] = self.table["bands"][f"{metric} {self.kind}"]
-            wide = hypot(widths["known"], *(widths[u] for u in self.unseen(metric)))
+            known = widths["known"] * self._own_width(metric)
+            wide = hypot(known, *(widths[u] for u in self.unseen(metric)))
         if metric == "tpot" and self.clock.drafting is not None:
             wide = hypot(wide, self.clock.drafting.spread)
         if self.clock.host is not None:
             wide = hypot(wide, SPREAD)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))
+
+    def rests_on(self, metric: str) -> str:
+        """The line of the board of accuracy that a time of ``metric`` rests on."""
+        line = calibration.board_line(self.card, self.engine)
+        row = self.table["board"].get(line, {}).get(metric)
+        if row is None:
+            return f"{line}: not measured, from what others share"
+        return f"{line}: {100 * row['median']:.0f} % median error, n {row['n']:,}"
 
     def step(self, requests: int, tokens: int) -> tuple[Terms, Span]:
         """A decode step of ``requests`` of ``tokens`` tokens each, by term and as a whole."""

@@ -166,15 +166,22 @@ def _served(clock: Clock, load: Load, near: float | None) -> Times:
 
 
 def static_batch(clock: Clock, load: Load) -> Times:
-    """One batch, no arrivals: TTFT is when the batch's prefill is done."""
+    """One batch, no arrivals: TTFT is when the last prompt of the batch is computed.
+
+    Requests that have no room wait for those before them, so a larger batch runs as several one after
+    another, as full as the cache allows.
+    """
     users = load.users / load.replicas
-    each = users / clock.work.layout.dp
-    n, m = load.input_tokens, load.output_tokens
-    step = clock.decode_s(users, n + m // 2)
+    together = min(users, max(clock.work.layout.dp, load.slots))
+    waves = users / together
+    each = together / clock.work.layout.dp
+    n, steps = load.input_tokens, max(1, load.output_tokens - 1)
+    step = clock.decode_s(together, n + load.output_tokens // 2)
     tpot = step / clock.tokens_a_step
     prompt = [a.times(each) for a in clock.prefilling(n)]
     chunks = ceil(each * n / load.chunk_tokens)
     own = clock.prefill(each * n, prompt, chunks=chunks, prompts=each).seconds
+    no_room = (waves - 1) * (own + steps * tpot)
     return Times(
         tpot_s=tpot,
         step_s=step,
@@ -182,11 +189,11 @@ def static_batch(clock: Clock, load: Load) -> Times:
         prompt_s=0.0,
         own_s=own,
         queued_s=0.0,
-        no_room_s=0.0,
+        no_room_s=no_room,
         front_end_s=clock.k.first_s,
         start_s=0.0,
-        decoding=load.users,
-        requests_per_s=load.users / (own + clock.k.first_s + tpot * max(1, m - 1)),
+        decoding=together * load.replicas,
+        requests_per_s=load.users / (own + no_room + clock.k.first_s + tpot * steps),
         tokens_a_step=clock.tokens_a_step,
     )
 

@@ -9,7 +9,7 @@ holds for plans that agree. The more points, the nearer the plan comes to them a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import exp, hypot, log, sqrt
 from typing import Any
 
@@ -21,8 +21,10 @@ from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_float, check_int, parse_tokens
 
 METRICS = {"step_s": "step", "tpot_s": "tpot", "ttft_s": "ttft"}
-DRAW = 0.15
-"""Of a point's weight, what the shipped calibration keeps: (0.1 / 0.25)², scatter over spread."""
+SCATTER = 0.1
+"""How far one measurement lies from another of the same load (a logarithm)."""
+SHARED, NEAR = 0.2, 0.2
+"""How far a machine lies from the shipped calibration at any load, and how much farther at some loads."""
 MOST = 2**30
 _FIX = "Write points with step_s, or tpot_s and ttft_s, and what they were measured at."
 
@@ -40,35 +42,112 @@ def points_for(value: Any, d: Deployment, model: Any) -> list[Mapping[str, Any]]
     return [p for p in points if all(p[k] == v for k, v in own.items() if p.get(k) is not None)]
 
 
-def drawn_to(timing: Timing, points: Sequence[Mapping[str, Any]]) -> Timing:
-    """``timing`` with its steps, then its first tokens, scaled towards the measured ones."""
+Place = tuple[float, float]
+"""A load: logarithms of users at once, and of tokens that each holds."""
+
+
+def drawn_to(
+    timing: Timing, points: Sequence[Mapping[str, Any]], here: Place | None = None
+) -> Timing:
+    """``timing`` with its steps, then its first tokens, scaled towards the measured ones: the more, the
+    nearer a point's load is to that asked, ``here`` (None: to a point's own as to any other's)."""
     steps = [p for p in points if "step_s" in p or "tpot_s" in p]
     firsts = [p for p in points if "ttft_s" in p]
     if steps:
-        factor, spread = _drawn([log(m / t) for p in steps for m, t in _steps(timing, p)])
+        pairs = [(_place(p), log(m / t)) for p in steps for m, t in _steps(timing, p)]
+        drawn = _Drawn.of(pairs, here)
         k = timing.clock.k
-        timing = _with(timing, replace(k, scale=k.scale * factor), ("step", "tpot"), spread, steps)
+        k = replace(k, scale=k.scale * exp(drawn.log))
+        timing = _with(timing, k, ("step", "tpot", "whole"), drawn)
     if firsts:
-        factor, spread = _drawn([_first(timing, p) for p in firsts])
-        k = timing.clock.k
+        drawn = _Drawn.of([(_place(p), _first(timing, p)) for p in firsts], here)
+        k, factor = timing.clock.k, exp(drawn.log)
         k = replace(k, first_s=k.first_s * factor, wait=k.wait * factor, burst=k.burst * factor)
-        timing = _with(timing, k, ("ttft",), spread, firsts)
+        timing = _with(timing, k, ("ttft",), drawn)
     return timing
 
 
-def _drawn(logs: Sequence[float]) -> tuple[float, float]:
-    """The factor that draws predictions to measurements, and how far these scatter round it."""
-    middle = sum(logs) / (len(logs) + DRAW)
-    return exp(middle), sqrt(sum((x - middle) ** 2 for x in logs) / len(logs))
+def place_of(users: float, tokens: float) -> Place:
+    """The place of a load of ``users`` at once whose requests hold ``tokens``."""
+    return log(max(1.0, users)), log(max(1.0, tokens))
 
 
-def _with(
-    timing: Timing, k: Any, metrics: Sequence[str], spread: float, points: Sequence[Any]
-) -> Timing:
+def _place(point: Mapping[str, Any]) -> Place:
+    if "context_tokens" in point:
+        tokens = parse_tokens("calibration.times.context_tokens", point["context_tokens"])
+    else:
+        load = _load(point)
+        tokens = load.input_tokens + load.output_tokens // 2
+    return place_of(_users(point), tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """The logarithm that draws predictions to measurements, how far these scatter round what is drawn, how
+    well it is known (a standard deviation), and of how many."""
+
+    log: float
+    scatter: float
+    known: float
+    points: int
+
+    @classmethod
+    def of(cls, pairs: Sequence[tuple[Place, float]], here: Place | None) -> _Drawn:
+        """A Gaussian process: all loads of a machine have SHARED in common, near ones NEAR as well
+        (Rasmussen and Williams, 2.2)."""
+        places, logs = [p for p, _ in pairs], [x for _, x in pairs]
+        joint = [
+            [_common(p, q) + (SCATTER**2 if i == j else 0.0) for j, q in enumerate(places)]
+            for i, p in enumerate(places)
+        ]
+        weights = solve(joint, logs)
+        at = [[_common(p, q) for q in places] for p in places]
+        means = [sum(c * w for c, w in zip(row, weights, strict=True)) for row in at]
+        off = [x - m for x, m in zip(logs, means, strict=True)]
+        if here is None:
+            toward = [sum(row) / len(at) for row in zip(*at, strict=True)]
+            own = sum(toward) / len(toward)
+        else:
+            toward, own = [_common(here, q) for q in places], SHARED**2 + NEAR**2
+        mean = sum(c * w for c, w in zip(toward, weights, strict=True))
+        explained = sum(c * w for c, w in zip(toward, solve(joint, toward), strict=True))
+        return cls(
+            log=mean,
+            scatter=sqrt(sum(x * x for x in off) / len(off)),
+            known=sqrt(max(0.0, own - explained)),
+            points=len(logs),
+        )
+
+
+def _common(p: Place, q: Place) -> float:
+    apart = (p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2
+    return SHARED**2 + NEAR**2 * exp(-apart / 2)
+
+
+def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
+    """x of ``matrix``·x = ``right``, by Gaussian elimination; the matrix is positive definite."""
+    rows = [[*row, r] for row, r in zip(matrix, right, strict=True)]
+    size = len(rows)
+    for i in range(size):
+        for j in range(i + 1, size):
+            share = rows[j][i] / rows[i][i]
+            rows[j] = [a - share * b for a, b in zip(rows[j], rows[i], strict=True)]
+    x = [0.0] * size
+    for i in reversed(range(size)):
+        later = sum(rows[i][j] * x[j] for j in range(i + 1, size))
+        x[i] = (rows[i][size] - later) / rows[i][i]
+    return x
+
+
+WITHIN = 1.2816
+"""Standard deviations that four of five of a normal distribution lie within."""
+
+
+def _with(timing: Timing, k: Any, metrics: Sequence[str], drawn: _Drawn) -> Timing:
     own = dict(timing.own_bands)
     for metric in metrics:
         known = timing.table["bands"][f"{metric} {timing.kind}"]["known"]
-        own[metric] = hypot(known / sqrt(len(points) + 1), spread)
+        own[metric] = hypot(known / sqrt(drawn.points + 1), drawn.scatter, WITHIN * drawn.known)
     return replace(timing, clock=replace(timing.clock, k=k), own_bands=own)
 
 

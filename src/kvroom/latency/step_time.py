@@ -54,13 +54,15 @@ class Coefficients:
     against other weights. ``*_mu``: share of the peak FLOP rate; on experts against others. ``*_s``:
     seconds a layer (and more for layers with experts, latents, an indexer, state), an all-reduce, an
     exchange of tokens between expert ranks, a hand-over between stages, a request, a token of a
-    prompt, a step. ``link_eta``: share of the link's rate. ``layer_width``: the power of the hidden
-    size by which a layer's own seconds grow. ``routing``: how many evenly routed tokens touch as many
-    experts as one unevenly routed one. ``expert_width``: the inner width of a rank's share of an
-    expert at which it runs at half its rate. ``scale`` multiplies the whole step.
+    prompt, a step, a pass of a draft (with what building and checking its tokens takes). ``link_eta``:
+    share of the link's rate. ``layer_width``: the power of the hidden size by which a layer's own
+    seconds grow. ``routing``: how many evenly routed tokens touch as many experts as one unevenly
+    routed one. ``expert_width``: the inner width of a rank's share of an expert at which it runs at
+    half its rate. ``scale`` multiplies the whole step.
 
     Of serving (``load.py``): ``first_s`` a request passes in the front end, and ``wait`` steps before the
-    scheduler hears of it; ``burst`` is how much of the queue of a start at once a benchmark's mean holds.
+    scheduler hears of it, ``intake`` of the steps between two intakes the share that it waits more;
+    ``burst`` is how much of the queue of a start at once a benchmark's mean holds.
     """
 
     wide_eta: float
@@ -84,12 +86,14 @@ class Coefficients:
     request_s: float
     token_s: float
     step_s: float
+    draft_s: float
     routing: float
     expert_width: float
     scale: float
     first_s: float
     burst: float
     wait: float
+    intake: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +336,8 @@ class Clock:
         off = none(self.draft.work)
         first = self.draft._terms(requests, prompt_tokens, off, chunks=chunks, prompts=0.0)
         later = self.draft._terms(requests, 0.0, off, chunks=chunks)
-        return first.seconds + (self.drafting.drafted - 1) * later.seconds
+        own = chunks * self.k.scale * self.k.draft_s * self.drafting.drafted
+        return first.seconds + (self.drafting.drafted - 1) * later.seconds + own
 
     def _domain(self, tokens: float) -> float:
         """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""

@@ -18,10 +18,13 @@ from kvroom.engines.drafting import from_flags
 from kvroom.engines.flags import value_of
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.launchers.shell.expand import names_in
 from kvroom.launchers.yaml_documents import yaml_documents
 from kvroom.models.load import load
 
 _FLAG = re.compile(r"--?[A-Za-z]")
+_OPEN_WORD = re.compile(r"\$(?:\w+|\{\w+(?:\[@\])?\})")
+_STRAY = "is left out: it belongs to no flag"
 
 
 class FlagReader:
@@ -35,10 +38,14 @@ class FlagReader:
         self.args: dict[str, Any] = {}
         self.warnings: list[str] = []
         self.quantisation: str | None = None
+        self.unset: list[tuple[str, str]] = []
 
-    def read(self, words: list[str]) -> tuple[dict[str, Any], list[str], str]:
+    def read(
+        self, words: list[str], *, model_stated: bool = False
+    ) -> tuple[dict[str, Any], list[str], str]:
         """(Scenario keys, warnings, the model as typed where it is unset) of the words behind the
-        program."""
+        program. KvroomError names every flag at once whose value only a shell could tell; the model too,
+        unless it is stated elsewhere."""
         positional: list[str] = []
         at = 0
         while at < len(words):
@@ -60,6 +67,10 @@ class FlagReader:
                 value = " ".join(taken) if taken else "true"
             self._flag(name, inner.replace("-", "_") if dot else "", value, bare=word)
         unset = self._model(positional)
+        if self.unset:
+            raise _not_set(
+                [*([("model", unset)] if unset and not model_stated else []), *self.unset]
+            )
         self.command.from_environment(self.env, self.keys, self.args)
         self.warnings += self.command.unused(self.env)
         return *self._done(), unset
@@ -88,11 +99,8 @@ class FlagReader:
         key = command.key_of.get(name)
         counts = key is not None or name in command.known or name == "quantization"
         if counts and unset_variable(value) and name not in (*SERVING, *command.model_flags):
-            raise KvroomError(
-                bare.partition("=")[0], value, "is not set by the command",
-                "Put the value in, or VARIABLE=value in front of the command.",
-            )  # fmt: skip
-        if key is not None:
+            self.unset.append((bare.partition("=")[0], value))
+        elif key is not None:
             self._key(key, name, value, bare)
         elif name in command.model_flags:
             self.keys["model"] = value
@@ -160,7 +168,8 @@ class FlagReader:
         if self.command.model_flag is None and "model" not in self.keys and positional:
             self.keys["model"] = positional.pop(0)
         for word in positional[:5]:
-            self.warnings.append(f"'{word[:60]}' is left out: it belongs to no flag")
+            why = "has no value: taken as empty" if _OPEN_WORD.fullmatch(word) else _STRAY
+            self.warnings.append(f"'{word[:60]}' {why}")
         if unset_variable(str(self.keys.get("model", ""))):
             return str(self.keys.pop("model"))
         return ""
@@ -197,3 +206,15 @@ def _method(command: CommandLine, bare: str, word: str) -> str:
         why = f"is no quantisation of {command.label}"
         raise KvroomError(bare.partition("=")[0], word, why, fix)
     return word
+
+
+def _not_set(unset: list[tuple[str, str]]) -> KvroomError:
+    """That values of flags are variables without one: all of them at once."""
+    flags = ", ".join(flag for flag, _ in unset)
+    values = ", ".join(value for _, value in unset)
+    names = dict.fromkeys(name for _, value in unset for name in names_in(value))
+    fix = "Put the value in, or VARIABLE=value in front of the command."
+    if names:
+        fix = f"Say {' '.join(f'--set {name}=…' for name in names)}, or put the value in."
+    why = "is not set by the command" if len(unset) == 1 else "are not set by the command"
+    return KvroomError(flags, values, why, fix)

@@ -12,7 +12,7 @@ from typing import Any
 
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.registry import command_lines
-from kvroom.launchers.shell import words_of
+from kvroom.launchers.shell.words import words_of
 from kvroom.launchers.yaml_documents import yaml_documents
 
 _FIRST = re.compile(r"(?:---\s*|[\w.\"'-]+[ ]*:(?:\s.*)?|\{.*)")
@@ -41,7 +41,7 @@ def _containers(value: Any) -> Iterator[list[str]]:
             yield _chart(value, command)
         elif isinstance(value.get("image"), str) and value["image"]:
             environment = _variables(value)
-            variables = dict(pair.split("=", 1) for pair in environment[1::2])
+            variables = dict(p.split("=", 1) for p in environment[1::2] if "=" in p)
             # Kubernetes puts $(NAME) in itself
             words = [
                 _REFERENCE.sub(lambda m: variables.get(m[1], m[0]), w) for w in _command(value)
@@ -92,7 +92,7 @@ def _command(container: Mapping[str, Any]) -> list[str]:
 
 def _words(text: str) -> list[str]:
     """A command as text: its words, over however many lines."""
-    return [word for word in words_of(text) if word != "\n"]
+    return words_of(text)
 
 
 def _variables(container: Mapping[str, Any]) -> list[str]:

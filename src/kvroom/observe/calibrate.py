@@ -75,7 +75,7 @@ class Calibrated:
         return {
             "calibration": self.content() if self.entries or self.timed else None,
             "memory": [asdict(m) for m in self.memory],
-            "times": [asdict(t) for t in self.times],
+            "times": [asdict(time) for time in self.times],
             "left_out": self.left_out,
         }
 
@@ -208,20 +208,23 @@ def _same_kind(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _off(
-    name: str, r: Reconciliation, entries: list[dict[str, Any]], *, alone: bool
+    name: str, reconciliation: Reconciliation, entries: list[dict[str, Any]], *, alone: bool
 ) -> CacheError | None:
     """Printed against predicted, before and after calibrating by ``entries``."""
-    figure = next((f for f in FIGURES if r.printed.get(f) and f in r.predicted), None)
-    if figure is None or r.scenario is None:
+    figure = next(
+        (f for f in FIGURES if reconciliation.printed.get(f) and f in reconciliation.predicted),
+        None,
+    )
+    if figure is None or reconciliation.scenario is None:
         return None
-    asked = {k: v for k, v in r.scenario.items() if k != "known_bytes"}
+    asked = {k: v for k, v in reconciliation.scenario.items() if k != "known_bytes"}
     asked["calibration"] = {"kvroom_calibration": FORMAT, "memory": {"entries": entries}}
     after = figures_of(work(Scenario.from_dict(asked))).get(figure)
     return CacheError(
         file=name,
         figure=figure,
-        printed=r.printed[figure],
-        before=r.predicted[figure],
+        printed=reconciliation.printed[figure],
+        before=reconciliation.predicted[figure],
         after=after,
         alone=alone,
     )

@@ -68,12 +68,12 @@ def of_step(file: str, question: Mapping[str, Any], step: Mapping[str, Any]) -> 
 
 def _timed(file: str, question: Mapping[str, Any], point: Mapping[str, Any]) -> Timed:
     w = _planned(question, None)
-    d = w.deployment
+    deployment = w.deployment
     whose = {
-        "engine": d.engine,
-        "gpu": d.device.name,
+        "engine": deployment.engine,
+        "gpu": deployment.device.name,
         "model": w.plan.scenario.model,
-        "tp": d.layout.tp,
+        "tp": deployment.layout.tp,
     }
     return Timed(file=file, question=question, point={**whose, **point})
 
@@ -117,11 +117,11 @@ def _file(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"kvroom_calibration": FORMAT, "times": {"points": list(points)}}
 
 
-def _said(w: Workings, point: Mapping[str, Any], metric: str) -> float | None:
+def _said(workings: Workings, point: Mapping[str, Any], metric: str) -> float | None:
     """What the plan says of ``metric`` where ``point`` was measured."""
     if metric != "step_s":
-        value: float | None = getattr(w.plan.serving, metric)
+        value: float | None = getattr(workings.plan.serving, metric)
         return value
-    if w.timing is None:
+    if workings.timing is None:
         return None
-    return w.timing.step(point["concurrency"], point["context_tokens"])[1].seconds
+    return workings.timing.step(point["concurrency"], point["context_tokens"])[1].seconds

@@ -24,36 +24,39 @@ MOST_LEFT = 256 * MIB
 """More than this between printed accounts and the printed cache is something else than their rounding."""
 
 
-def profile_of(r: Reconciliation, source: str) -> dict[str, Any]:
+def profile_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:
     """The calibration file's content; KvroomError where the log prints no account to learn from."""
     measured = {
-        a.name: {"measured_bytes": a.printed_bytes, "predicted_bytes": a.predicted_bytes}
-        for a in r.accounts
-        if a.name in RATIOS and a.printed_bytes is not None and a.predicted_bytes
+        account.name: {
+            "measured_bytes": account.printed_bytes,
+            "predicted_bytes": account.predicted_bytes,
+        }
+        for account in reconciliation.accounts
+        if account.name in RATIOS and account.printed_bytes is not None and account.predicted_bytes
     }
-    visible = r.printed.get("total_gpu_bytes")
-    if r.scenario is None or not (measured or visible):
-        said = ", ".join(r.missing) or "accounts of memory"
+    visible = reconciliation.printed.get("total_gpu_bytes")
+    if reconciliation.scenario is None or not (measured or visible):
+        said = ", ".join(reconciliation.missing) or "accounts of memory"
         raise KvroomError(
             "--calibrate", source, "has too little to learn from", f"It lacks: {said}."
         )
-    s = r.scenario
+    scenario = reconciliation.scenario
     entry: dict[str, Any] = {
-        "engine": r.engine,
-        "engine_version": r.engine_version,
-        "gpu": s["gpu"] if isinstance(s["gpu"], str) else s["gpu"].get("name"),
-        "gpus": s.get("tp", 1) * s.get("pp", 1),
+        "engine": reconciliation.engine,
+        "engine_version": reconciliation.engine_version,
+        "gpu": scenario["gpu"] if isinstance(scenario["gpu"], str) else scenario["gpu"].get("name"),
+        "gpus": scenario.get("tp", 1) * scenario.get("pp", 1),
         "accounts": measured,
         "source": f"start-up log {source}",
-        "model": s["model"] if isinstance(s["model"], str) else "given by value",
+        "model": scenario["model"] if isinstance(scenario["model"], str) else "given by value",
     }
     if visible:
         entry["visible_bytes"] = visible
     made = {"kvroom_calibration": FORMAT, "memory": {"entries": [entry]}}
-    return _settled(made, r)
+    return _settled(made, reconciliation)
 
 
-def _settled(made: dict[str, Any], r: Reconciliation) -> dict[str, Any]:
+def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, Any]:
     """The file with activations and runtime such that the same question gives the printed cache.
 
     What the share leaves beside weights and cache is their sum, whether they are printed or not; those
@@ -62,14 +65,20 @@ def _settled(made: dict[str, Any], r: Reconciliation) -> dict[str, Any]:
     """
     entry = made["memory"]["entries"][0]
     before = dict(entry["accounts"])
-    predicted = {a.name: a.predicted_bytes for a in r.accounts if a.predicted_bytes}
+    predicted = {
+        account.name: account.predicted_bytes
+        for account in reconciliation.accounts
+        if account.predicted_bytes
+    }
     left = [n for n in OPEN if n in predicted and n not in before]
     free = left or [n for n in OPEN[:1] if n in before]
-    goal = r.printed.get("kv_tokens")
+    goal = reconciliation.printed.get("kv_tokens")
     if not goal or not free:
         return made
     question = {
-        k: v for k, v in (r.scenario or {}).items() if k not in ("known_bytes", "calibration")
+        k: v
+        for k, v in (reconciliation.scenario or {}).items()
+        if k not in ("known_bytes", "calibration")
     }
     sizes = {n: before[n]["measured_bytes"] if n in before else predicted[n] for n in free}
     for _ in range(STEPS):

@@ -55,7 +55,7 @@ class Histogram:
         if before is None or before.bounds != self.bounds:
             return self
         counts = [a - b for a, b in zip(self.counts, before.counts, strict=True)]
-        if any(c < 0 for c in counts):
+        if any(count < 0 for count in counts):
             return self
         total = None
         if self.total is not None and before.total is not None and self.total >= before.total:

@@ -117,9 +117,9 @@ def _samples(text: str) -> Iterator[_Sample | None]:
         fix = "Run: pip install kvroom[live]"
         raise KvroomError("watch", "prometheus_client", "is not installed", fix) from None
     for family in text_string_to_metric_families(text + "\n"):
-        for s in family.samples:
-            value: Any = s.value
-            yield _Sample(s.name, dict(s.labels), float(value))
+        for sample in family.samples:
+            value: Any = sample.value
+            yield _Sample(sample.name, dict(sample.labels), float(value))
 
 
 def _of(
@@ -130,27 +130,29 @@ def _of(
     buckets: dict[str, dict[Labels, dict[float, float]]] = {}
     infos: dict[str, str] = {}
     model = started = None
-    for s in samples:
-        if s.name == START:
-            started = s.value
+    for sample in samples:
+        if sample.name == START:
+            started = sample.value
             continue
-        engine, kind, figure = _known()[s.name]
+        engine, kind, figure = _known()[sample.name]
         if engine != names.engine:
             continue
-        model = model or s.labels.get("model_name")
+        model = model or sample.labels.get("model_name")
         if kind == "info":
-            infos |= {k: v for k, v in s.labels.items() if len(infos) < 100}
+            infos |= {k: v for k, v in sample.labels.items() if len(infos) < 100}
         elif kind == "bucket":
-            bound = _number(s.labels.get("le"))
+            bound = _number(sample.labels.get("le"))
             if bound is not None:
-                series = buckets.setdefault(figure, {}).setdefault(_series(s.name, s.labels), {})
-                series[bound] = max(s.value, series.get(bound, 0.0))
-        elif math.isfinite(s.value) and 0 <= s.value < MOST_VALUE:
-            if s.labels.get("cache_source") == "total":
+                series = buckets.setdefault(figure, {}).setdefault(
+                    _series(sample.name, sample.labels), {}
+                )
+                series[bound] = max(sample.value, series.get(bound, 0.0))
+        elif math.isfinite(sample.value) and 0 <= sample.value < MOST_VALUE:
+            if sample.labels.get("cache_source") == "total":
                 continue  # the sum of its sources, which are told too
             series_ = values.setdefault((kind, figure), {})
-            key = _series(s.name, s.labels)
-            series_[key] = max(s.value, series_.get(key, 0.0))
+            key = _series(sample.name, sample.labels)
+            series_[key] = max(sample.value, series_.get(key, 0.0))
     gauges = {f: _gauge(f, list(v.values())) for (k, f), v in values.items() if k == "gauge"}
     counters = {f: _added(v) for (k, f), v in values.items() if k == "counter"}
     histograms = _histograms(buckets, values)

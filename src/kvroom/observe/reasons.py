@@ -169,11 +169,11 @@ def _moved(facts: Facts) -> dict[str, int]:
         "runtime": "non_torch_bytes",
         "graphs": "cuda_graph_estimate_bytes",
     }
-    accounts = [a for a in facts.w.plan.memory.accounts if a.name != "unused"]
+    accounts = [account for account in facts.w.plan.memory.accounts if account.name != "unused"]
     moved = {
-        a.name: a.bytes - facts.log.printed[known[a.name]]
-        for a in accounts
-        if a.name in known and known[a.name] in facts.log.printed
+        account.name: account.bytes - facts.log.printed[known[account.name]]
+        for account in accounts
+        if account.name in known and known[account.name] in facts.log.printed
     }
     asked = _asked(facts.log)
     reader = engine_of(facts.engine).log
@@ -190,21 +190,25 @@ def _moved(facts: Facts) -> dict[str, int]:
 
 def _asked(log: StartupLog) -> int | None:
     """Bytes that the engine was told to take of the card."""
-    p = log.printed
-    share, total = p.get("gpu_memory_utilization"), p.get("total_gpu_bytes")
-    return p.get("requested_bytes") or (round(share * total) if share and total else None)
+    printed = log.printed
+    share, total = printed.get("gpu_memory_utilization"), printed.get("total_gpu_bytes")
+    return printed.get("requested_bytes") or (round(share * total) if share and total else None)
 
 
 def ledger_gap(log: StartupLog) -> int | None:
     """Bytes by which the printed accounts fall short of the printed share, where all are printed."""
-    p = log.printed
+    printed = log.printed
     names = ("weights_bytes", "activation_peak_bytes", "non_torch_bytes", "kv_available_bytes")
-    if any(n not in p for n in names):
+    if any(name not in printed for name in names):
         return None
     asked = _asked(log)
     if asked is None:
         return None
-    return int(asked - sum(p[n] for n in names) - max(0, p.get("cuda_graph_estimate_bytes", 0)))
+    return int(
+        asked
+        - sum(printed[name] for name in names)
+        - max(0, printed.get("cuda_graph_estimate_bytes", 0))
+    )
 
 
 Rule = Callable[[int, int, "Account | None", Facts], list[str]]

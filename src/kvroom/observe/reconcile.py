@@ -161,15 +161,15 @@ def _a_token(figures: Mapping[str, Any]) -> dict[str, int]:
     return {"bytes_per_token": round(size / tokens)} if size and tokens and size > 0 else {}
 
 
-def other_card(log: StartupLog, w: Workings) -> list[str]:
+def other_card(log: StartupLog, workings: Workings) -> list[str]:
     """Another card of the same name that fits the printed memory, where the one taken does not."""
-    total, device = log.printed.get("total_gpu_bytes"), w.deployment.device
+    total, device = log.printed.get("total_gpu_bytes"), workings.deployment.device
     held = sum(log.printed.get(n, 0) for n in ("weights_bytes", "kv_available_bytes"))
     needed = total or held
     if (
         not needed
-        or abs(w.answer.gpu_bytes / needed - 1) < SAME_CARD
-        or (total is None and held <= w.answer.gpu_bytes)
+        or abs(workings.answer.gpu_bytes / needed - 1) < SAME_CARD
+        or (total is None and held <= workings.answer.gpu_bytes)
     ):
         return []
     family = device.name.split("-")[0].lower()
@@ -183,30 +183,30 @@ def other_card(log: StartupLog, w: Workings) -> list[str]:
     if not fits:
         return []
     return [
-        f"the log holds {show_gib(needed)} and {device.name} has {show_gib(w.answer.gpu_bytes)}: is "
+        f"the log holds {show_gib(needed)} and {device.name} has {show_gib(workings.answer.gpu_bytes)}: is "
         f"the card {' or '.join(fits[:3])}? (--gpu)"
     ]
 
 
 def _command(
-    w: Workings | None, cures: tuple[Remedy, ...], told: Way | None, expect: float | None
+    workings: Workings | None, cures: tuple[Remedy, ...], told: Way | None, expect: float | None
 ) -> str:
     """The engine's command with what would do in it; "" where there is nothing to do or no command."""
-    if w is None or not (cures or told):
+    if workings is None or not (cures or told):
         return ""
     args: dict[str, Any] = {}
     for cure in cures:
         args |= cure.args
     if told is not None and not args:
-        args = told.args(w, expect)
-    s = w.plan.scenario
-    length = args.pop("max_model_len", s.context_tokens)
+        args = told.args(workings, expect)
+    scenario = workings.plan.scenario
+    length = args.pop("max_model_len", scenario.context_tokens)
     try:
         for _ in range(2):
-            asked = s.differences() | {
+            asked = scenario.differences() | {
                 "context_tokens": length,
                 "engine_args": {
-                    k: v for k, v in {**s.engine_args, **args}.items() if v is not None
+                    k: v for k, v in {**scenario.engine_args, **args}.items() if v is not None
                 },
             }
             made = work(Scenario.from_dict(asked))
@@ -363,22 +363,22 @@ def _predict(
     return None, notes
 
 
-def figures_of(w: Workings) -> dict[str, Any]:
+def figures_of(workings: Workings) -> dict[str, Any]:
     """A plan's figures under the names that logs' figures have."""
-    found: dict[str, Any] = {"total_gpu_bytes": w.plan.memory.gpu_bytes}
-    for a in w.plan.memory.accounts:
-        if a.name in PRINTED_AS:
-            found[PRINTED_AS[a.name]] = a.bytes
-    c = w.plan.capacity.engine
-    if c is not None:
+    found: dict[str, Any] = {"total_gpu_bytes": workings.plan.memory.gpu_bytes}
+    for account in workings.plan.memory.accounts:
+        if account.name in PRINTED_AS:
+            found[PRINTED_AS[account.name]] = account.bytes
+    engine = workings.plan.capacity.engine
+    if engine is not None:
         for name in ("kv_tokens", "num_blocks", "max_concurrency", "window_tokens", "state_slots"):
-            value = getattr(c, name)
+            value = getattr(engine, name)
             if value is not None:
                 found[name] = value
-        found["block_size"] = c.block_tokens
-    if _in_buffers(w.plan.scenario.engine):
+        found["block_size"] = engine.block_tokens
+    if _in_buffers(workings.plan.scenario.engine):
         found["kv_bytes"] = found.pop("kv_available_bytes", None)
-    found["max_model_len"] = w.deployment.context_tokens
+    found["max_model_len"] = workings.deployment.context_tokens
     return {n: v for n, v in found.items() if v is not None}
 
 
@@ -406,14 +406,14 @@ def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
 
 
 def _given_bytes(
-    log: StartupLog, asked: dict[str, Any], w: Workings | None, no_card: bool, *, paths: bool
+    log: StartupLog, asked: dict[str, Any], workings: Workings | None, no_card: bool, *, paths: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures that follow from the printed cache bytes."""
     reader = log_reader(log.engine) if log.engine else None
     size = reader.cache_bytes(log.printed) if reader else None
     if reader is None or size is None or size <= 0 or "model" not in asked:
         return {}, []
-    if w is None and not no_card:
+    if workings is None and not no_card:
         return {}, []
     question = dict(asked)
     notes: list[str] = []
@@ -448,27 +448,27 @@ def _scaled(plan: Plan, size: int) -> dict[str, int]:
 
     Pools are as long as they are large; state, which has a pool of its own, is not in ``size``.
     """
-    c = plan.capacity.engine
-    if c is None or not c.kv_tokens or not plan.memory.kv_bytes:
+    engine = plan.capacity.engine
+    if engine is None or not engine.kv_tokens or not plan.memory.kv_bytes:
         return {}
-    tokens = round(c.kv_tokens * size / plan.memory.kv_bytes)
-    if c.window_tokens is None and plan.kv.bytes_per_token_per_gpu:
+    tokens = round(engine.kv_tokens * size / plan.memory.kv_bytes)
+    if engine.window_tokens is None and plan.kv.bytes_per_token_per_gpu:
         tokens = size // plan.kv.bytes_per_token_per_gpu
     found = {"kv_tokens": tokens}
-    if c.num_blocks is not None and c.block_tokens:
-        found["num_blocks"] = tokens // c.block_tokens
+    if engine.num_blocks is not None and engine.block_tokens:
+        found["num_blocks"] = tokens // engine.block_tokens
     return found
 
 
-def accounts_of(log: StartupLog, w: Workings) -> tuple[AccountLine, ...]:
+def accounts_of(log: StartupLog, workings: Workings) -> tuple[AccountLine, ...]:
     """Every account that was predicted or printed."""
-    facts = Facts(log, w)
+    facts = Facts(log, workings)
     lines = []
     accounts: dict[str, Account | None] = {"visible": None}
-    accounts |= {a.name: a for a in w.plan.memory.accounts if a.name in PRINTED_AS}
+    accounts |= {a.name: a for a in workings.plan.memory.accounts if a.name in PRINTED_AS}
     for name, account in accounts.items():
         printed = _printed(log, name)
-        size = w.plan.memory.gpu_bytes if account is None else account.bytes
+        size = workings.plan.memory.gpu_bytes if account is None else account.bytes
         if printed is None and account is not None and not account.bytes:
             continue
         reason, flag = reason_for(name, size, printed, account, facts)

@@ -138,7 +138,7 @@ def cache_of(reading: Reading) -> dict[str, int]:
     """The cache's size as the engine tells it, under the names of start-up logs' figures."""
     found: dict[str, int] = {}
     for name, keys in _SIZES.items():
-        values = [int(v) for k in keys if (v := reading.info.get(k, "")).isdecimal()]
+        values = [int(v) for key in keys if (v := reading.info.get(key, "")).isdecimal()]
         if values:
             found[name] = values[0]
     if "kv_tokens" in reading.gauges:
@@ -192,7 +192,7 @@ class Recording:
     def _counting(self, *names: str) -> Iterator[dict[str, Any]]:
         """The samples whose counters hold all of ``names``: an answer may lack some."""
         for line in self.samples():
-            if all(n in (line.get("counters") or {}) for n in names):
+            if all(name in (line.get("counters") or {}) for name in names):
                 yield line
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -248,7 +248,7 @@ class Recording:
                 span = line["t_s"] - before["t_s"]
                 for i in range(count):
                     at = before["t_s"] - start + span * (i + 0.5) / count
-                    prompt, answer = (d.draw(draws) for d in lengths)
+                    prompt, answer = (length.draw(draws) for length in lengths)
                     prefix = sharing.prefix(max(1, prompt)) if sharing else None
                     yield Request(round(at * PS_PER_S), max(1, prompt), answer, prefix)
             before = line
@@ -318,7 +318,7 @@ def _is_spread(value: object) -> bool:
         return False
     figures = ("mean", "count", "p50", "p95") if "p50" in value else ("mean", "count")
     marked = value.get("at_least", [])
-    fine = all(_number(value.get(f)) is not None for f in figures)
+    fine = all(_number(value.get(figure)) is not None for figure in figures)
     return fine and isinstance(marked, list)
 
 

@@ -154,7 +154,7 @@ class Watcher:
 def _slope(points: Sequence[tuple[float, float]]) -> float:
     """The slope of the least-squares line."""
     n = len(points)
-    mean_t, mean_v = (sum(p[i] for p in points) / n for i in (0, 1))
+    mean_t, mean_v = (sum(point[i] for point in points) / n for i in (0, 1))
     spread = sum((t - mean_t) ** 2 for t, _ in points)
     return sum((t - mean_t) * (v - mean_v) for t, v in points) / spread if spread else 0.0
 
@@ -252,31 +252,34 @@ def _mean_only(reading: Reading, before: Reading | None) -> dict[str, Any] | Non
     return {"mean": seconds / tokens, "count": tokens}
 
 
-def warnings(s: Sample) -> list[str]:
+def warnings(sample: Sample) -> list[str]:
     """What stands before the cliff or has gone over it, worst first, a sentence each."""
     found: list[str] = []
-    usage = s.kv_usage
-    if s.preemptions_lately:
-        many = "" if s.preemptions_lately == 1 else "s"
+    usage = sample.kv_usage
+    if sample.preemptions_lately:
+        many = "" if sample.preemptions_lately == 1 else "s"
         found.append(
-            f"{s.preemptions_lately:,} preemption{many} in the last {RECENT_S:.0f} s: the cache is too small "
-            "for what runs, and what is thrown out is computed again; admit fewer at once or give more cache."
+            f"{sample.preemptions_lately:,} preemption{many} in the last {RECENT_S:.0f} s: the cache is "
+            "too small for what runs, and what is thrown out is computed again; "
+            "admit fewer at once or give more cache."
         )
-    if usage is not None and usage >= FULL and s.waiting:
-        wait = "waits" if s.waiting == 1 else "wait"
-        found.append(f"The cache is full ({usage:.0%}): {s.waiting:,} {wait} for others to end.")
-    elif usage is not None and s.full_in_s is not None and s.full_in_s <= SOON_S:
+    if usage is not None and usage >= FULL and sample.waiting:
+        wait = "waits" if sample.waiting == 1 else "wait"
         found.append(
-            f"The cache is {usage:.0%} full and at this pace full in about {s.full_in_s:.0f} s: "
+            f"The cache is full ({usage:.0%}): {sample.waiting:,} {wait} for others to end."
+        )
+    elif usage is not None and sample.full_in_s is not None and sample.full_in_s <= SOON_S:
+        found.append(
+            f"The cache is {usage:.0%} full and at this pace full in about {sample.full_in_s:.0f} s: "
             "requests then wait or are preempted."
         )
-    if s.waiting and usage is not None and usage < ROOMY and not s.preemptions_lately:
-        one = s.waiting == 1
+    if sample.waiting and usage is not None and usage < ROOMY and not sample.preemptions_lately:
+        one = sample.waiting == 1
         found.append(
-            f"{s.waiting:,} wait{'s' if one else ''} although the cache is only {usage:.0%} full: the limit "
-            "on requests or on tokens a step holds, not the cache."
+            f"{sample.waiting:,} wait{'s' if one else ''} although the cache is only {usage:.0%} full: "
+            "the limit on requests or on tokens a step holds, not the cache."
         )
-    if s.restarted:
+    if sample.restarted:
         found.append("The server began anew: its cache is empty and counters start from zero.")
     return found
 

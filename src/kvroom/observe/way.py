@@ -33,7 +33,7 @@ FIXES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
+class WayStep:
     """One cause, and the requests that are left after it."""
 
     cause: str
@@ -45,17 +45,17 @@ class Step:
 class Way:
     """The steps in order, the largest loss among them, what would do, and the command to run."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[WayStep, ...]
     cause: str
     fix: str
     command: str = ""
 
-    def args(self, w: Workings, expect: float | None) -> dict[str, Any]:
+    def args(self, workings: Workings, expect: float | None) -> dict[str, Any]:
         """The engine's flags that give back what the largest loss took; none where no flag does."""
-        limits = engine_of(w.plan.scenario.engine).limits
-        losing = next((s.cause for s in self.steps if s.label == self.cause), "")
+        limits = engine_of(workings.plan.scenario.engine).limits
+        losing = next((step.cause for step in self.steps if step.label == self.cause), "")
         if losing == "share":
-            return {limits.share_flag(w.plan.scenario.engine_args): None}
+            return {limits.share_flag(workings.plan.scenario.engine_args): None}
         if losing in ("overheads", "activations") and expect is not None and limits.sequences:
             return {limits.sequences: max(1, ceil(expect))}
         return {}
@@ -67,31 +67,31 @@ class Way:
         return " → ".join([f"{first.requests:g}", *(f"{s.label} {s.requests:.1f}" for s in rest)])
 
 
-def way(expected: float, log: StartupLog, w: Workings) -> Way | None:
+def way(expected: float, log: StartupLog, workings: Workings) -> Way | None:
     """The way from ``expected`` requests to the printed ones; None where either end is not known."""
-    printed = _printed(log, w)
-    d, answer = w.deployment, w.answer
-    rank, need = answer.rank, d.request_bytes(answer.rank)
-    whole = room(d, rank, answer.gpu_bytes)
+    printed = _printed(log, workings)
+    deployment, answer = workings.deployment, workings.answer
+    rank, need = answer.rank, deployment.request_bytes(answer.rank)
+    whole = room(deployment, rank, answer.gpu_bytes)
     if printed is None or not need or whole is None:
         return None
     accounts = {a.name: a for a in answer.accounts}
-    graphs = engine_of(w.plan.scenario.engine).subtracts_graphs(d)
+    graphs = engine_of(workings.plan.scenario.engine).subtracts_graphs(deployment)
     spent = sum(
         a.bytes
         for n, a in accounts.items()
         if n not in ("kv", "unused", "weights") and (n != "graphs" or graphs)
     )
     steps = [
-        Step(cause="expected", label="expected", requests=expected),
-        Step(cause="arithmetic", label="arithmetic", requests=float(whole)),
-        Step(cause="overheads", label="overheads", requests=float(whole) - spent / need),
-        Step(cause="share", label=_share_label(w), requests=answer.kv_bytes / need),
+        WayStep(cause="expected", label="expected", requests=expected),
+        WayStep(cause="arithmetic", label="arithmetic", requests=float(whole)),
+        WayStep(cause="overheads", label="overheads", requests=float(whole) - spent / need),
+        WayStep(cause="share", label=_share_label(workings), requests=answer.kv_bytes / need),
     ]
     capacity = answer.capacity
     counted = capacity.max_concurrency if capacity is not None else None
     if counted is not None:
-        steps.append(Step(cause="counting", label="the engine's counting", requests=counted))
+        steps.append(WayStep(cause="counting", label="the engine's counting", requests=counted))
     per_request = answer.kv_bytes / counted if counted else need
     now = steps[-1].requests
     for name, key, label in MEASURED:
@@ -99,8 +99,8 @@ def way(expected: float, log: StartupLog, w: Workings) -> Way | None:
             moved = (accounts[name].bytes - log.printed[key]) / per_request
             if abs(moved) >= 0.05:
                 now += moved
-                steps.append(Step(cause=name, label=label, requests=now))
-    steps.append(Step(cause="unexplained", label="unexplained", requests=printed))
+                steps.append(WayStep(cause=name, label=label, requests=now))
+    steps.append(WayStep(cause="unexplained", label="unexplained", requests=printed))
     kept = [steps[0]]
     for step in steps[1:]:
         if step.cause == "unexplained" or abs(step.requests - kept[-1].requests) >= 0.05:
@@ -114,18 +114,18 @@ def way(expected: float, log: StartupLog, w: Workings) -> Way | None:
     )
 
 
-def _printed(log: StartupLog, w: Workings) -> float | None:
+def _printed(log: StartupLog, workings: Workings) -> float | None:
     """Requests of the plan's length by the log: its own concurrency, else its tokens."""
-    p, tokens = log.printed, w.deployment.context_tokens
-    if p.get("max_concurrency") is not None:
-        length = p.get("max_model_len") or tokens
-        return float(p["max_concurrency"]) * length / tokens
-    if p.get("kv_tokens"):
-        return float(p["kv_tokens"]) / tokens
+    printed, tokens = log.printed, workings.deployment.context_tokens
+    if printed.get("max_concurrency") is not None:
+        length = printed.get("max_model_len") or tokens
+        return float(printed["max_concurrency"]) * length / tokens
+    if printed.get("kv_tokens"):
+        return float(printed["kv_tokens"]) / tokens
     return None
 
 
-def _share_label(w: Workings) -> str:
-    args = plain_args(w.plan.scenario.engine_args)
-    share = args.get(engine_of(w.plan.scenario.engine).limits.share_flag(args))
+def _share_label(workings: Workings) -> str:
+    args = plain_args(workings.plan.scenario.engine_args)
+    share = args.get(engine_of(workings.plan.scenario.engine).limits.share_flag(args))
     return f"your share of {share:g}" if isinstance(share, int | float) else "its share of memory"

@@ -16,17 +16,17 @@ from kvroom.planner.plan import Workings
 from kvroom.sharding.ledger import binding_rank
 
 
-def explain(w: Workings) -> tuple[Explanation, ...]:
+def explain(workings: Workings) -> tuple[Explanation, ...]:
     """The explanations of ``w.plan``'s figures, in the order in which one follows from another."""
     return (
-        explained("scenario.context_tokens", w.deployment.context_tokens),
-        *_weights(w),
-        *_cache(w),
-        *_memory(w),
-        *_ceiling(w),
-        *_engine(w),
-        *_step(w),
-        *times(w),
+        explained("scenario.context_tokens", workings.deployment.context_tokens),
+        *_weights(workings),
+        *_cache(workings),
+        *_memory(workings),
+        *_ceiling(workings),
+        *_engine(workings),
+        *_step(workings),
+        *times(workings),
     )
 
 
@@ -38,8 +38,8 @@ def _n(value: int | float) -> str:
     return f"{value:,}"
 
 
-def _weights(w: Workings) -> Iterator[Explanation]:
-    model, plan = w.deployment.model, w.plan
+def _weights(workings: Workings) -> Iterator[Explanation]:
+    model, plan = workings.deployment.model, workings.plan
     parts: dict[str, int] = {}
     for run in model.layers:
         for t in run.layer.tensors:
@@ -51,11 +51,11 @@ def _weights(w: Workings) -> Iterator[Explanation]:
         "weights.params",
         plan.weights.params,
         numbers=_sum([_n(v) for v in parts.values()]),
-        formula=" + ".join(p.replace("_", " ") for p in parts) + tied,
+        formula=" + ".join(part.replace("_", " ") for part in parts) + tied,
         source=model.source,
     )
-    rule = w.deployment.weights.quantisation
-    if w.deployment.weights.from_file:
+    rule = workings.deployment.weights.quantisation
+    if workings.deployment.weights.from_file:
         formula, numbers = "the sizes of the file's own tensors", _n(plan.weights.bytes)
     elif rule.linear == rule.base and not rule.varies_by_layer:
         formula = f"parameters × bytes a parameter ({rule.name})"
@@ -76,14 +76,14 @@ def _entries(kind: LayerKind, tokens: int, encoder_tokens: int) -> str:
     return _n(held)
 
 
-def _cache(w: Workings) -> Iterator[Explanation]:
-    d, plan = w.deployment, w.plan
-    stores = [(k, n) for k, n in d.model.stores if not isinstance(k, SharedCache)]
-    grows = [(k, n) for k, n in stores if k.growth(d.kv)]
+def _cache(workings: Workings) -> Iterator[Explanation]:
+    deployment, plan = workings.deployment, workings.plan
+    stores = [(k, n) for k, n in deployment.model.stores if not isinstance(k, SharedCache)]
+    grows = [(k, n) for k, n in stores if k.growth(deployment.kv)]
 
     def per_token(kind: LayerKind, n: int) -> str:
         ratio = kind.tokens_per_entry
-        return f"{n} × {kind.entry_formula(d.kv)}{f' / {ratio}' if ratio > 1 else ''}"
+        return f"{n} × {kind.entry_formula(deployment.kv)}{f' / {ratio}' if ratio > 1 else ''}"
 
     yield explained(
         "kv.bytes_per_token",
@@ -95,38 +95,41 @@ def _cache(w: Workings) -> Iterator[Explanation]:
         plan.kv.bytes_per_request,
         numbers=_sum(
             [
-                f"{n} × {_entries(k, d.context_tokens, d.encoder_tokens)} × {k.entry_formula(d.kv)}"
+                f"{n} × {_entries(k, deployment.context_tokens, deployment.encoder_tokens)}"
+                f" × {k.entry_formula(deployment.kv)}"
                 for k, n in stores
             ]
         ),
-        tokens=f"{d.context_tokens:,} token{'s' if d.context_tokens != 1 else ''}",
+        tokens=f"{deployment.context_tokens:,} token{'s' if deployment.context_tokens != 1 else ''}",
     )
     fixed = [(k, n) for k, n in stores if k.recurrent]
     if fixed:
         yield explained(
             "kv.state_bytes_per_request",
             plan.kv.state_bytes_per_request,
-            numbers=_sum([f"{n} × {k.entry_formula(d.kv)}" for k, n in fixed]),
+            numbers=_sum([f"{n} × {k.entry_formula(deployment.kv)}" for k, n in fixed]),
         )
     yield explained("kv.bytes_per_token_per_gpu", plan.kv.bytes_per_token_per_gpu)
-    held = [(k, n) for k, n in w.answer.rank.stores if not isinstance(k, SharedCache)]
+    rank = workings.answer.rank
+    held = [(k, n) for k, n in rank.stores if not isinstance(k, SharedCache)]
     yield explained(
         "kv.bytes_per_request_per_gpu",
         plan.kv.bytes_per_request_per_gpu,
         numbers=_sum(
             [
-                f"{n} × {_entries(k, w.answer.rank.held(k, d.context_tokens), d.encoder_tokens)}"
-                f" × {k.entry_formula(d.kv)}"
+                f"{n} × "
+                f"{_entries(k, rank.held(k, deployment.context_tokens), deployment.encoder_tokens)}"
+                f" × {k.entry_formula(deployment.kv)}"
                 for k, n in held
             ]
         ),
     )
 
 
-def _memory(w: Workings) -> Iterator[Explanation]:
-    plan, d = w.plan, w.deployment
-    arithmetic = engine_of(d.engine).ceiling
-    device = d.device
+def _memory(workings: Workings) -> Iterator[Explanation]:
+    plan, deployment = workings.plan, workings.deployment
+    arithmetic = engine_of(deployment.engine).ceiling
+    device = deployment.device
     source = device.source("sold_bytes") if arithmetic else device.engine_bytes_source
     what = "the size the card is sold by" if arithmetic else "what an engine sees of the card"
     yield explained(
@@ -134,7 +137,7 @@ def _memory(w: Workings) -> Iterator[Explanation]:
         plan.memory.gpu_bytes,
         gpu=device.name,
         formula=what,
-        source="measured" if "visible" in d.known_bytes else str(source),
+        source="measured" if "visible" in deployment.known_bytes else str(source),
     )
     others = [a for a in plan.memory.accounts if a.name != "kv" and a.bytes]
     if plan.memory.kv_bytes:
@@ -146,15 +149,15 @@ def _memory(w: Workings) -> Iterator[Explanation]:
         )
 
 
-def _ceiling(w: Workings) -> Iterator[Explanation]:
-    limit, d, plan = w.plan.capacity.ceiling, w.deployment, w.plan
+def _ceiling(workings: Workings) -> Iterator[Explanation]:
+    limit, deployment, plan = workings.plan.capacity.ceiling, workings.deployment, workings.plan
     if limit is None or not limit.exact:
         return
     # The stage with least room by arithmetic, which need not be the one where the engine runs out.
-    rank = binding_rank(d, plan.memory.gpu_bytes)
+    rank = binding_rank(deployment, plan.memory.gpu_bytes)
     free = plan.memory.gpu_bytes - rank.weight_bytes
-    need = d.request_bytes(rank)
-    times = f" × {d.layout.dp}" if d.layout.dp > 1 else ""
+    need = deployment.request_bytes(rank)
+    times = f" × {deployment.layout.dp}" if deployment.layout.dp > 1 else ""
     words = " × replicas" if times else ""
     yield explained(
         "capacity.ceiling.exact",
@@ -170,11 +173,11 @@ def _ceiling(w: Workings) -> Iterator[Explanation]:
     )
 
 
-def _engine(w: Workings) -> Iterator[Explanation]:
+def _engine(workings: Workings) -> Iterator[Explanation]:
     """What the engine counts, from blocks to requests; and what has room at other lengths."""
-    capacity = w.plan.capacity
+    capacity = workings.plan.capacity
     engine = capacity.engine
-    context = w.deployment.context_tokens
+    context = workings.deployment.context_tokens
     if engine is not None:
         tokens = engine.kv_tokens
         blocks, size = engine.num_blocks, engine.block_tokens
@@ -200,10 +203,10 @@ def _engine(w: Workings) -> Iterator[Explanation]:
             yield explained(f"capacity.{name}.requests", value)
 
 
-def _step(w: Workings) -> Iterator[Explanation]:
-    step, t = w.plan.step, w.traffic
-    cache, state = t.request_bytes(step.request_tokens)
-    source = "the question" if w.plan.scenario.concurrency else None
+def _step(workings: Workings) -> Iterator[Explanation]:
+    step, traffic = workings.plan.step, workings.traffic
+    cache, state = traffic.request_bytes(step.request_tokens)
+    source = "the question" if workings.plan.scenario.concurrency else None
     yield explained("step.batch", step.batch, source=source)
     yield explained("step.request_tokens", step.request_tokens)
     yield explained("step.bytes.weights", step.bytes.weights)

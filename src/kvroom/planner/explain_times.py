@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from kvroom.answer.figures import Explanation, explained
 from kvroom.answer.plan import Serving
-from kvroom.latency.disaggregation import Handed, Pools
+from kvroom.latency.disaggregation import Handed, PoolsUnderLoad
 from kvroom.latency.drafting import at_batch
 from kvroom.latency.load import Times
 from kvroom.latency.step_time import Terms
@@ -28,12 +28,12 @@ TERMS = (
 )
 
 
-def times(w: Workings) -> Iterator[Explanation]:
+def times(workings: Workings) -> Iterator[Explanation]:
     """The explanations of ``step.seconds``, ``serving`` and ``cost`` where they are known."""
-    if w.timing is None:
+    if workings.timing is None:
         return
-    step, tokens = w.plan.step, w.plan.step.request_tokens
-    terms, _ = w.timing.step(step.batch, tokens)
+    step, tokens = workings.plan.step, workings.plan.step.request_tokens
+    terms, _ = workings.timing.step(step.batch, tokens)
     if step.seconds is not None:
         yield explained(
             "step.seconds",
@@ -41,8 +41,8 @@ def times(w: Workings) -> Iterator[Explanation]:
             numbers=_terms(terms),
             formula=" + ".join(words for name, words in TERMS if getattr(terms, name)),
         )
-    yield from _speculation(w)
-    gained = " × tokens that each gains" if w.deployment.speculation else ""
+    yield from _speculation(workings)
+    gained = " × tokens that each gains" if workings.deployment.speculation else ""
     times_over = f" × {step.tokens_per_request!r}" if gained else ""
     if step.tokens_per_s is not None:
         yield explained(
@@ -51,15 +51,15 @@ def times(w: Workings) -> Iterator[Explanation]:
             numbers=f"{step.batch}{times_over} / {step.seconds!r}",
             formula=f"requests{gained} / the step",
         )
-    if w.split is not None:
-        yield from _pools(w, w.split)
+    if workings.split is not None:
+        yield from _pools(workings, workings.split)
         return
-    yield from _serving(w)
-    yield from _cost(w)
+    yield from _serving(workings)
+    yield from _cost(workings)
 
 
-def _speculation(w: Workings) -> Iterator[Explanation]:
-    asked = at_batch(w.deployment, w.plan.step.batch).speculation
+def _speculation(workings: Workings) -> Iterator[Explanation]:
+    asked = at_batch(workings.deployment, workings.plan.step.batch).speculation
     if asked is None:
         return
     if isinstance(asked.acceptance_rate, tuple):
@@ -72,7 +72,7 @@ def _speculation(w: Workings) -> Iterator[Explanation]:
         numbers = " + ".join(f"{asked.kept[0]!r}**{i}" for i in range(asked.tokens + 1))
     yield explained(
         "step.tokens_per_request",
-        w.plan.step.tokens_per_request,
+        workings.plan.step.tokens_per_request,
         numbers=numbers,
         formula=formula,
         source="assumed" if asked.acceptance_assumed else "speculation.acceptance_rate",
@@ -83,8 +83,8 @@ def _terms(terms: Terms) -> str:
     return " + ".join(repr(getattr(terms, n)) for n, _ in TERMS if getattr(terms, n)) or "0"
 
 
-def _serving(w: Workings) -> Iterator[Explanation]:
-    t, load, serving = w.times, w.load, w.plan.serving
+def _serving(workings: Workings) -> Iterator[Explanation]:
+    t, load, serving = workings.times, workings.load, workings.plan.serving
     if t is None or load is None:
         return
     if serving.tpot_s is not None:
@@ -129,11 +129,11 @@ def _outside(t: Times | Handed) -> tuple[tuple[str, float], ...]:
     )
 
 
-def _pools(w: Workings, split: Divided) -> Iterator[Explanation]:
+def _pools(workings: Workings, split: Divided) -> Iterator[Explanation]:
     """Times and price of two pools."""
     if split.pools is not None and split.times is not None:
-        yield from _handed(w.plan.serving, split.pools, split.times)
-    hour, pools = w.plan.cost.usd_per_hour, w.plan.pools
+        yield from _handed(workings.plan.serving, split.pools, split.times)
+    hour, pools = workings.plan.cost.usd_per_hour, workings.plan.pools
     if hour is None or pools is None:
         return
     both = ((split.prefill.deployment, pools.prefill), (split.decode.deployment, pools.decode))
@@ -146,12 +146,12 @@ def _pools(w: Workings, split: Divided) -> Iterator[Explanation]:
     )
 
 
-def _handed(serving: Serving, pools: Pools, t: Handed) -> Iterator[Explanation]:
+def _handed(serving: Serving, pools: PoolsUnderLoad, handed: Handed) -> Iterator[Explanation]:
     steps = max(1, pools.steps)
     waits = [
-        ("prompts before it", t.queued_s),
-        ("room in the first pool", t.no_room_s),
-        *_outside(t),
+        ("prompts before it", handed.queued_s),
+        ("room in the first pool", handed.no_room_s),
+        *_outside(handed),
     ]
     waits = [(words, s) for words, s in waits if s]
     first = " + ".join(["the prompt's own prefill", *(words for words, _ in waits)])
@@ -160,19 +160,19 @@ def _handed(serving: Serving, pools: Pools, t: Handed) -> Iterator[Explanation]:
             "serving.tpot_s",
             serving.tpot_s,
             "a decode step of a replica + the hand-over / tokens after the first",
-            f"{t.token_s!r} + {t.handover_s!r} / {steps}",
+            f"{handed.token_s!r} + {handed.handover_s!r} / {steps}",
         ),
         (
             "serving.ttft_s",
             serving.ttft_s,
             first,
-            " + ".join(repr(s) for s in (t.own_s, *(s for _, s in waits))),
+            " + ".join(repr(s) for s in (handed.own_s, *(s for _, s in waits))),
         ),
         (
             "serving.output_tokens_per_s",
             serving.output_tokens_per_s,
             None,
-            f"{t.requests_per_s!r} × {pools.decode.output_tokens}",
+            f"{handed.requests_per_s!r} × {pools.decode.output_tokens}",
         ),
         (
             "pools.prefill.requests_per_s",
@@ -192,16 +192,16 @@ def _handed(serving: Serving, pools: Pools, t: Handed) -> Iterator[Explanation]:
             yield explained(key, value, numbers=numbers, formula=formula)
 
 
-def _cost(w: Workings) -> Iterator[Explanation]:
-    cost, d, plan = w.plan.cost, w.deployment, w.plan
+def _cost(workings: Workings) -> Iterator[Explanation]:
+    cost, deployment, plan = workings.plan.cost, workings.deployment, workings.plan
     if cost.usd_per_hour is None:
         return
     copies = f" × {plan.scenario.replicas}" if plan.scenario.replicas > 1 else ""
-    source = str(d.device.source("usd_per_hour"))
+    source = str(deployment.device.source("usd_per_hour"))
     yield explained(
         "cost.usd_per_hour",
         cost.usd_per_hour,
-        numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus}{copies}",
+        numbers=f"{deployment.device.usd_per_hour!r} × {deployment.layout.gpus}{copies}",
         formula="a GPU's hour × GPUs" + (" × replicas" if copies else ""),
         source=source,
     )
@@ -211,7 +211,8 @@ def _cost(w: Workings) -> Iterator[Explanation]:
         yield explained(
             "cost.usd_per_million_output_tokens",
             cost.usd_per_million_output_tokens,
-            numbers=f"{d.device.usd_per_hour!r} × {d.layout.gpus}{copies} / 3600 / {rate!r} × 1000000",
+            numbers=f"{deployment.device.usd_per_hour!r} × {deployment.layout.gpus}{copies}"
+            f" / 3600 / {rate!r} × 1000000",
             source=source,
         )
     if cost.usd_per_user_hour is not None:

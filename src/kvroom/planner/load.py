@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 
 from kvroom.answer.plan import Room
 from kvroom.engines import serving_rules
@@ -47,6 +47,7 @@ def load_of(
             users=users,
             replicas=replicas,
             static=True,
+            slots=room.requests or inf,
             chunk_tokens=chunk_tokens(d),
         )
     arriving = w.arrivals is not None or w.requests_per_s is not None or w.concurrency is not None

@@ -29,11 +29,11 @@ from kvroom.engines.base import EngineAnswer
 from kvroom.engines.corrections import corrected
 from kvroom.latency.disaggregation import (
     Handed,
+    PoolsUnderLoad,
     adapters_bytes_per_s,
     crossing_layers,
     fetched_bytes,
 )
-from kvroom.latency.disaggregation import Pools as HandedPools
 from kvroom.latency.drafting import at_batch, traffic_of
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times
@@ -99,7 +99,7 @@ class Divided:
 
     prefill: Workings
     decode: Workings
-    pools: HandedPools | None
+    pools: PoolsUnderLoad | None
     times: Handed | None
 
 
@@ -240,7 +240,7 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
         ),
         step=step,
         serving=serving,
-        cost=cost_of(deployment, scenario.replicas, step, load, times),
+        cost=cost_of(deployment, scenario.replicas, step, load, times, timing=timing),
         verdict=with_speed(verdict, deployment, answer, step),
         warnings=warnings,
     )
@@ -280,7 +280,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
             warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
         elif loads[0] is not None and loads[1] is not None:
             prompt, answer = (replace(x, users=w.concurrency or 1) for x in loads if x)
-            pools = HandedPools(
+            pools = PoolsUnderLoad(
                 first=prefill.timing.clock.plain,
                 second=decode.timing.clock,
                 prefill=prompt,
@@ -291,6 +291,7 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
                 link_bytes_per_s=link,
                 latency_s=split.latency_s,
                 layers=crossing_layers(two) if split.layerwise else 1,
+                **prefill.timing.table["pools"],
             )
             times = pools.served()
     made = decode.plan

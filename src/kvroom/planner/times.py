@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from kvroom.answer.plan import Cost, Serving, Step
 from kvroom.engines.registry import engine_of
 from kvroom.latency import calibration
-from kvroom.latency.disaggregation import Handed, Pools
+from kvroom.latency.disaggregation import Handed, PoolsUnderLoad
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import Load, Times, served
-from kvroom.latency.own_points import drawn_to, points_for
+from kvroom.latency.own_points import drawn_to, place_of, points_for
+from kvroom.latency.power import Draw, draw, parts_of, under_load
 from kvroom.latency.step_time import Rates
 from kvroom.latency.traffic import Traffic, compute_dtype
 from kvroom.scenario.scenario import Scenario
@@ -36,7 +37,13 @@ def timing_of(d: Deployment, scenario: Scenario) -> Timing | None:
     timing = Timing.of(d, rates)
     if scenario.calibration is None:
         return timing
-    return drawn_to(timing, points_for(scenario.calibration, d, scenario.model))
+    w = scenario.workload
+    users = (w and w.concurrency) or scenario.concurrency or 1
+    tokens = d.context_tokens
+    if w is not None and w.input_tokens is not None:
+        tokens = w.input_tokens + (w.output_tokens or 0) // 2
+    points = points_for(scenario.calibration, d, scenario.model)
+    return drawn_to(timing, points, place_of(users, tokens))
 
 
 def notes_of(
@@ -105,9 +112,16 @@ def _bound(d: Deployment, moved: int, flops: int) -> str | None:
     return "memory" if moved / d.device.memory_bytes_per_s >= flops / peak else "compute"
 
 
-def _banded(first: Timing, second: Timing, times: Times | Handed, output_tokens: int) -> Serving:
+def _banded(
+    first: Timing,
+    second: Timing,
+    times: Times | Handed,
+    output_tokens: int,
+    *,
+    static: bool = False,
+) -> Serving:
     """``times`` with the bands of those who give the first token, and the others."""
-    tpot = second.span("tpot", times.tpot_s)
+    tpot = second.span("whole" if static else "tpot", times.tpot_s)
     ttft = None if times.ttft_s is None else first.span("ttft", times.ttft_s)
     return Serving(
         tpot_s=tpot.seconds,
@@ -120,6 +134,7 @@ def _banded(first: Timing, second: Timing, times: Times | Handed, output_tokens:
         ttft_front_end_s=times.front_end_s,
         ttft_start_s=times.start_s,
         output_tokens_per_s=times.requests_per_s * output_tokens,
+        rests_on=second.rests_on("whole" if static else "tpot"),
     )
 
 
@@ -128,19 +143,25 @@ def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times
     if timing is None or load is None:
         return Serving(), None
     times = served(timing.clock, load)
-    return _banded(timing, timing, times, load.output_tokens), times
+    return _banded(timing, timing, times, load.output_tokens, static=load.static), times
 
 
-ENERGY_SHARES = (0.4, 0.7, 1.0)
-"""Of a card's thermal limit, what it draws while it serves: least, usual, most (an estimate)."""
+USUAL_DRAW = Draw(low=0.4, share=0.7, high=1.0)
+"""Where no time says what a card does."""
 
 
 def cost_of(
-    d: Deployment, replicas: int, step: Step, load: Load | None, times: Times | None
+    d: Deployment,
+    replicas: int,
+    step: Step,
+    load: Load | None,
+    times: Times | None,
+    *,
+    timing: Timing | None = None,
 ) -> Cost:
     """Money and energy at the plan's load, else at its step: dollars an hour of all replicas, for a
-    million output and input tokens, and for an hour of one user; joules an output token by the card's
-    thermal limit."""
+    million output and input tokens, and for an hour of one user; joules an output token by what the card
+    draws for such steps, the band of the times in theirs."""
     output = step.tokens_per_s
     entering = users = None
     if load is not None and times is not None:
@@ -149,7 +170,18 @@ def cost_of(
         users = times.decoding if load.requests_per_s is not None else load.users
     elif output is not None:
         output, users = output * replicas, step.batch * replicas
-    return price_of([(d, replicas)], output, entering, users)
+    drawn = USUAL_DRAW
+    if timing is not None:
+        if load is not None and times is not None:
+            parts = under_load(timing.clock, load, times)
+            span = timing.span("whole" if load.static else "tpot", times.tpot_s)
+        else:
+            terms, span = timing.step(step.batch, d.context_tokens)
+            parts = parts_of(terms)
+        drawn = draw(parts, timing.table)
+        low, share, high = drawn.widened(span.low, span.seconds, span.high)
+        drawn = Draw(low=low, share=share, high=high)
+    return price_of([(d, replicas)], output, entering, users, drawn)
 
 
 def price_of(
@@ -157,13 +189,15 @@ def price_of(
     output: float | None,
     entering: float | None,
     users: float | None,
+    drawn: Draw = USUAL_DRAW,
 ) -> Cost:
     """Money and energy of so many copies of each deployment that together make ``output`` tokens a
-    second, take in ``entering`` and serve ``users`` at once."""
+    second, take in ``entering`` and serve ``users`` at once, each card drawing ``drawn`` of its limit."""
     hours = [(d.device.usd_per_hour, d.layout.gpus * n) for d, n in parts]
     limits = [(d.device.tdp_w, d.layout.gpus * n) for d, n in parts]
     hour, watts = _summed(hours), _summed(limits)
-    joules = [watts * s / output if watts and output else None for s in ENERGY_SHARES]
+    shares = (drawn.low, drawn.share, drawn.high)
+    joules = [watts * s / output if watts and output else None for s in shares]
     return Cost(
         usd_per_hour=hour,
         usd_per_million_output_tokens=_a_million(hour, output),
@@ -188,7 +222,7 @@ def _a_million(usd_per_hour: float | None, tokens_per_s: float | None) -> float 
 
 
 def handed_serving(
-    first: Timing | None, second: Timing | None, pools: Pools | None, times: Handed | None
+    first: Timing | None, second: Timing | None, pools: PoolsUnderLoad | None, times: Handed | None
 ) -> Serving:
     """The times of two pools: the first token by the first one's band, the others by the second's."""
     if first is None or second is None or pools is None or times is None:
@@ -197,7 +231,10 @@ def handed_serving(
 
 
 def cost_of_pools(
-    parts: Sequence[tuple[Deployment, int]], step: Step, pools: Pools | None, times: Handed | None
+    parts: Sequence[tuple[Deployment, int]],
+    step: Step,
+    pools: PoolsUnderLoad | None,
+    times: Handed | None,
 ) -> Cost:
     """Money and energy of two pools at their load, else at the second one's step."""
     if pools is None or times is None:
@@ -211,7 +248,7 @@ def cost_of_pools(
     )
 
 
-def pool_notes(pools: Pools, times: Handed) -> Iterator[str]:
+def pool_notes(pools: PoolsUnderLoad, times: Handed) -> Iterator[str]:
     """What speaks against two pools, with the numbers."""
     most = f"{pools.most:,.3g} requests a second"
     what = {"prefill": "the prefill pool", "link": "the links", "decode": "the decode pool"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import Any
 
 from kvroom.scenario.scenario import Scenario
 
@@ -46,6 +45,12 @@ FLAGS: tuple[tuple[str, str, str, str], ...] = (
         "engine_version",
         "VERSION",
         "Its version (default: the newest modelled).",
+    ),
+    (
+        "--recipe",
+        "recipe",
+        "NAME",
+        "How the server is set up, for its times: tuned, default, unknown (default: by its flags).",
     ),
     ("--replicas", "replicas", NUMBER, "Copies of the whole deployment."),
     (
@@ -128,7 +133,7 @@ def python(scenario: Scenario) -> str:
     return f"import kvroom\n\nanswer = kvroom.plan(\n{rows})\nprint(answer.verdict.sentence)\n"
 
 
-def _literal(value: Any, indent: int = 0) -> str:
+def _literal(value: object, indent: int = 0) -> str:
     pad = "    " * (indent + 1)
     if isinstance(value, dict) and value:
         rows = "".join(

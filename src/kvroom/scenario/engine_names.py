@@ -8,12 +8,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from kvroom.errors import KvroomError, did_you_mean
 
 _FILE = Path(__file__).parents[1] / "engines" / "registry.json"
-_TABLE: Mapping[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+
+
+class _Row(TypedDict):
+    at: str
+    aliases: NotRequired[list[str]]
+
+
+class _Table(TypedDict):
+    default: str
+    ceiling: str
+    engines: dict[str, _Row]
+
+
+_TABLE: _Table = json.loads(_FILE.read_text(encoding="utf-8"))
 _PLACES: dict[str, str] = {name: row["at"] for name, row in _TABLE["engines"].items()}
 _ALIASES: dict[str, str] = {
     alias: name for name, row in _TABLE["engines"].items() for alias in row.get("aliases", ())

@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.scenario.values import number_of
@@ -85,7 +84,7 @@ LMCACHE = ("LMCacheConnector", "LMCacheConnectorV1", "LMCacheMPConnector")
 OFFLOADING = "OffloadingConnector"
 
 
-def from_flags(args: Mapping[str, Any], ranks: int) -> list[dict[str, Any]]:
+def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]]:
     """The tiers that an engine's own flags and variables ask for, on ``ranks`` GPUs of a replica.
 
     vLLM's ``kv_offloading_size`` (GiB of all ranks) and connectors, LMCache's sizes (GB a worker),
@@ -111,14 +110,14 @@ def from_flags(args: Mapping[str, Any], ranks: int) -> list[dict[str, Any]]:
     return [{"kind": kind, "bytes": int(size)} for kind, size in found if size >= 1]
 
 
-def unfollowed(args: Mapping[str, Any]) -> str:
+def unfollowed(args: Mapping[str, object]) -> str:
     """The connector of a ``kv_transfer_config`` that is no tier here, "" where there is none."""
     given = {k.strip().lstrip("-").replace("-", "_"): v for k, v in args.items()}
     connector, _ = _connector(given.get("kv_transfer_config"))
     return "" if connector in (*LMCACHE, OFFLOADING) else connector
 
 
-def _connector(value: Any) -> tuple[str, Mapping[str, Any]]:
+def _connector(value: object) -> tuple[str, Mapping[str, object]]:
     """(a transfer configuration's connector, its own settings)."""
     if isinstance(value, str):
         try:
@@ -131,13 +130,15 @@ def _connector(value: Any) -> tuple[str, Mapping[str, Any]]:
     return str(value.get("kv_connector") or ""), extra if isinstance(extra, Mapping) else {}
 
 
-def _amount(value: Any) -> float:
+def _amount(value: object) -> float:
     """A size as a number; 0 where it is none."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
+    if not isinstance(value, str | int | float):
         return 0.0
-    return found if isfinite(found) and 0 < found < MOST_BYTES_PER_S else 0.0
+    try:
+        amount = float(value)
+    except (OverflowError, ValueError):
+        return 0.0
+    return amount if isfinite(amount) and 0 < amount < MOST_BYTES_PER_S else 0.0
 
 
 def line(text: str, field: str = "--tier") -> dict[str, object]:

@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
-from kvroom.errors import KvroomError, shortened
+from kvroom.errors import KvroomError, did_you_mean, shortened
 from kvroom.scenario.cluster import Disaggregation, Fleet, ReplicaPool, Routing
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.layout import DEGREES, LAYOUT_KEYS, OPEN, filled_layout
@@ -35,6 +35,17 @@ from kvroom.scenario.values import (
 )
 from kvroom.scenario.workload import Workload
 from kvroom.units import MAX_BYTES, ceil_div, check_float, check_int, parse_bytes, parse_tokens
+
+RECIPES = ("tuned", "default", "unknown")
+"""How a server was set up: flags chosen for its speed on this card, left as they come, or nobody says."""
+
+
+def _recipe(name: str, value: object) -> str:
+    word = parse_text(name, value).lower()
+    if word not in RECIPES:
+        fix = did_you_mean(word, RECIPES, f"One of: {', '.join(RECIPES)}.")
+        raise KvroomError(name, value, "is no recipe", fix)
+    return word
 
 
 def _engine(name: str, value: object) -> str:
@@ -98,6 +109,7 @@ class Scenario:
     engine: str = DEFAULT_ENGINE
     engine_version: str | None = None
     engine_args: dict[str, object] = field(default_factory=dict)
+    recipe: str | None = None
     workload: Workload | None = None
     tiers: tuple[OffloadTier, ...] | None = None
     replicas: int = 1
@@ -123,6 +135,7 @@ class Scenario:
         "engine": _engine,
         "engine_version": _version,
         "engine_args": parse_json_object,
+        "recipe": _recipe,
         "workload": Workload.parse,
         "tiers": parse_tiers,
         "replicas": whole(MAX_GPUS),

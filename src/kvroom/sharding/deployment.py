@@ -25,7 +25,7 @@ class Deployment:
     ``extras`` are what is loaded beside the model. ``args`` are the engine's own flags, ``known_bytes``
     what was measured on one GPU in place of an estimate. ``kv_asked`` is the cache dtype as asked,
     ``kv_name`` the same with ``auto`` resolved. ``speculation`` is how tokens are drafted, None where
-    they are not.
+    they are not. ``recipe`` is how the server is set up, as the question says.
     """
 
     model: ModelSpec
@@ -42,6 +42,7 @@ class Deployment:
     encoder_tokens: int = 0
     engine: str = DEFAULT_ENGINE
     version: str | None = None
+    recipe: str | None = None
     args: Mapping[str, Any] = field(default_factory=dict)
     known_bytes: Mapping[str, int] = field(default_factory=dict)
     concurrency: int | None = None

@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.models import parts
-from kvroom.models import quantization as quantisation
+from kvroom.models import parts, weight_dtypes
 from kvroom.models.kinds import FullAttention, Latent
-from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import Layer, ModelSpec, Run
 from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.extras import NONE, Extra, Extras
@@ -105,7 +104,7 @@ def _head(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
     """A head of one layer like the model's own attention, its own config unknown: an assumption."""
     like = replace(_one_layer(weights.model), draft_vocab_size=DRAFT_VOCABULARY)
     own = _trimmed(s.method, like, weights.model)
-    alone = WeightMap(model=own, quantisation=quantisation.named("bf16"))
+    alone = WeightMap(model=own, quantisation=weight_dtypes.named("bf16"))
     size = _on_rank(alone, layout) + _spare_table(weights, layout)
     found = _extras(size, own, layout, ASSUMED_BAND, runs=_running(s.method, alone, weights))
     said = (
@@ -128,14 +127,25 @@ def _unread(s: Speculation, weights: WeightMap, layout: Layout, why: KvroomError
 
 
 def _one_layer(model: ModelSpec) -> ModelSpec:
-    """``model`` with a single layer: its lightest that keeps every token."""
+    """``model`` with a single dense layer: its lightest that keeps every token."""
     keeping = [
         r.layer
         for r in model.layers
         if any(isinstance(k, FullAttention | Latent) for k in r.layer.stores)
     ]
     layers = keeping or [r.layer for r in model.layers]
-    return replace(model, layers=(Run(min(layers, key=lambda x: x.params), 1),))
+    lightest = min(map(_dense, layers), key=lambda x: x.params)
+    return replace(model, layers=(Run(lightest, 1),))
+
+
+def _dense(layer: Layer) -> Layer:
+    """``layer`` with the experts that a token uses and no others: heads are dense, whatever they draft for
+    (``lmsys/SGLang-EAGLE3-…-SpecForge`` on the hub)."""
+    tensors = tuple(
+        replace(t, count=t.active, active=0, part="mlp") if t.part == "expert" else t
+        for t in layer.tensors
+    )
+    return replace(layer, tensors=tensors)
 
 
 def _trimmed(method: str, own: ModelSpec, target: ModelSpec) -> ModelSpec:

@@ -17,6 +17,7 @@ from kvroom.engines.paged.scheduler_setup import (
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes, Run, length
+from kvroom.scenario.engine_names import engine_names
 from kvroom.simulator.replay import MAX_STEPS, play
 from kvroom.simulator.script_results import ScriptResult
 from kvroom.units import check_float, check_int
@@ -25,8 +26,8 @@ MAX_BLOCKS = 2**31
 MAX_TOKENS = 2**40
 MAX_CONTEXT_TOKENS = 2**24
 MAX_REQUESTS = 1_000_000
-NOTES = ("name", "vllm", "expected")
-"""Keys of a script that say something about it and are not read."""
+NOTES = ("name", "expected", *engine_names())
+"""Keys of a script that are about it and not read: its name, the release that was recorded, what came out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

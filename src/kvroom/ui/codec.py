@@ -77,7 +77,7 @@ def described(definitions: dict[str, Any], name: str, within: str) -> None:
     for key, value in definitions[name].get("properties", {}).items():
         at = f"{within}{key}"
         branches = value.get("anyOf", [value])
-        items = [b["items"] for b in branches if "items" in b]
+        items = [branche["items"] for branche in branches if "items" in branche]
         entry = known.get(at)
         if entry is not None and "description" not in value:
             value["description"] = entry.meaning + (f" ({entry.unit})" if entry.unit else "")

@@ -65,7 +65,9 @@ def as_parquet(rows: Rows) -> bytes:
         raise KvroomError("--parquet", None, "needs pyarrow", fix) from None
     columns = list(rows[0]) if rows else []
     sink = io.BytesIO()
-    parquet.write_table(arrow.table({c: [r[c] for r in rows] for c in columns}), sink)
+    parquet.write_table(
+        arrow.table({column: [row[column] for row in rows] for column in columns}), sink
+    )
     return sink.getvalue()
 
 

@@ -12,9 +12,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import page
@@ -87,7 +87,7 @@ def widget(plan: Plan | Scenario, figures: Iterable[str] = tuple(FIGURES)) -> An
         @property
         def plan(self) -> Plan:
             """The Plan that is shown."""
-            return work(self.scenario).plan
+            return api.plan(self.scenario)
 
     made = FiguresWidget(elements=[FIGURES[name][0] for name in names])
     made.ask(plan if isinstance(plan, Scenario) else plan.scenario)

@@ -46,7 +46,7 @@ def render(proofs: Sequence[Proof], about: dict[str, Any]) -> str:
         "Predicted and measured",
         html.heading("Predicted and measured", 1),
         html.paragraph(headline(proofs), cls="lede"),
-        *(_engine(p) for p in proofs),
+        *(_engine(proof) for proof in proofs),
         html.heading("What it was measured on"),
         html.element(
             "dl",
@@ -59,40 +59,40 @@ def render(proofs: Sequence[Proof], about: dict[str, Any]) -> str:
     )
 
 
-def _engine(p: Proof) -> str:
-    parts = [html.heading(p.title)]
-    if p.cache:
-        parts += [html.heading("The cache", 3), _table(*cache_rows(p))]
-    if p.steps:
-        parts += [_figures(p), html.heading("Every step", 3), _table(*step_rows(p))]
-    if p.firsts:
+def _engine(proof: Proof) -> str:
+    parts = [html.heading(proof.title)]
+    if proof.cache:
+        parts += [html.heading("The cache", 3), _table(*cache_rows(proof))]
+    if proof.steps:
+        parts += [_figures(proof), html.heading("Every step", 3), _table(*step_rows(proof))]
+    if proof.firsts:
         parts += [
             html.heading("The first token, and what a known prompt saves", 3),
-            _table(*first_rows(p)),
+            _table(*first_rows(proof)),
         ]
-    if p.counts:
+    if proof.counts:
         parts += [
             html.heading("Cache hits and preemptions", 3),
             html.paragraph(
                 "The simulator was given the same requests. One request at a time its counters must "
                 "equal the engine's; of requests at once they may differ by what stands last."
             ),
-            _table(*count_rows(p)),
+            _table(*count_rows(proof)),
         ]
-    if p.times:
-        parts += [html.heading("What that costs", 3), _table(*time_rows(p))]
+    if proof.times:
+        parts += [html.heading("What that costs", 3), _table(*time_rows(proof))]
     return "\n".join(parts)
 
 
-def _figures(p: Proof) -> str:
-    rows = p.steps
-    contexts = sorted(p.lines)
+def _figures(proof: Proof) -> str:
+    rows = proof.steps
+    contexts = sorted(proof.lines)
     by_context = [(c, [r for r in rows if _near(r.measured.context_tokens, contexts) == c])
                   for c in contexts]  # fmt: skip
     step = [
         Series(
             f"{c:,} tokens",
-            [(b, s * 1e3) for b, s in p.lines[c]],
+            [(b, s * 1e3) for b, s in proof.lines[c]],
             [(r.measured.concurrency, r.measured.step_s * 1e3) for r in own],
             # One band is enough to say how wide they are.
             [(r.measured.concurrency, r.low_s * 1e3, r.high_s * 1e3) for r in own]
@@ -104,7 +104,7 @@ def _figures(p: Proof) -> str:
     token = [
         Series(
             f"{c:,} tokens",
-            [(b, s * 1e3 / b) for b, s in p.lines[c]],
+            [(b, s * 1e3 / b) for b, s in proof.lines[c]],
             [
                 (r.measured.concurrency, r.measured.step_s * 1e3 / r.measured.concurrency)
                 for r in own
@@ -146,8 +146,8 @@ def _figures(p: Proof) -> str:
 
 def _saved(rows: Sequence[StepRow]) -> str:
     """What a token took alone and in the largest batch, at the shortest context."""
-    short = min(r.measured.context_tokens for r in rows)
-    own = [r.measured for r in rows if r.measured.context_tokens == short]
+    short = min(row.measured.context_tokens for row in rows)
+    own = [row.measured for row in rows if row.measured.context_tokens == short]
     alone, most = (f(own, key=lambda m: m.concurrency) for f in (min, max))
     each = most.step_s / most.concurrency
     return (
@@ -170,7 +170,7 @@ def _near(tokens: int, contexts: Sequence[int]) -> int:
 
 def _figure(series: Sequence[Series], x: str, y: str, says: str) -> str:
     told = f"{y} over {x}: " + "; ".join(
-        f"{s.name} {', '.join(f'{b:.3g} at {a:g}' for a, b in s.dots)}" for s in series
+        f"{sery.name} {', '.join(f'{b:.3g} at {a:g}' for a, b in sery.dots)}" for sery in series
     )
     picture = plot(told, x, y, series)
     if not picture:
@@ -185,5 +185,5 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
         return html.element("td", html.text(words), cls=kind)
 
     return html.cells(
-        (html.element("th", html.text(h)) for h in head), (map(cell, r) for r in rows)
+        (html.element("th", html.text(h)) for h in head), (map(cell, row) for row in rows)
     )

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import click
 
+from kvroom import api
 from kvroom.answer.plan import Plan
-from kvroom.planner.plan import plan, work
 from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.terminal import plan as text
@@ -27,17 +27,17 @@ COMMAND = "kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmeti
 
 def ask(**changes: object) -> Plan:
     """The Plan of the reference case with ``changes``."""
-    return plan(Scenario.from_dict(REFERENCE | changes))
+    return api.plan(Scenario.from_dict(REFERENCE | changes))
 
 
-def room(p: Plan) -> int:
+def room(plan: Plan) -> int:
     """Requests of the ceiling."""
-    return p.capacity.ceiling.requests if p.capacity.ceiling else 0
+    return plan.capacity.ceiling.requests if plan.capacity.ceiling else 0
 
 
-def step_bytes_a_token(p: Plan) -> float:
+def step_bytes_a_token(plan: Plan) -> float:
     """Weight and cache bytes that a decode step moves for each token it makes."""
-    return (p.step.bytes.weights + p.step.bytes.kv) / p.step.batch
+    return (plan.step.bytes.weights + plan.step.bytes.kv) / plan.step.batch
 
 
 def figures() -> list[tuple[str, str]]:
@@ -78,7 +78,7 @@ def echo(line: str) -> None:
 def tour(say: Callable[[str], None] = echo) -> None:
     """Print the reference case as ``kvroom plan`` does, then the figures around it."""
     say(click.style(f"$ {COMMAND}\n", bold=True))
-    say(text.show(work(Scenario.from_dict(REFERENCE))))
+    say(text.show(api.workings(Scenario.from_dict(REFERENCE))))
     say("\n" + click.style("What follows from it", bold=True))
     for name, figure in figures():
         say(f"  {name:27}{figure}")

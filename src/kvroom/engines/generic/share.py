@@ -129,4 +129,5 @@ LMDEPLOY = ShareOfMemory(
 )
 EXLLAMAV2 = ShareOfMemory(name="exllamav2", label="ExLlamaV2")
 MLC = ShareOfMemory(name="mlc", label="MLC LLM")
+ATOM = ShareOfMemory(name="atom", label="ATOM", eras=())
 GPT_FAST = ShareOfMemory(name="gpt-fast", label="gpt-fast")

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
-from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import nearest_release, shown
 from kvroom.engines.serving_rules import ServingRules
@@ -87,6 +87,15 @@ SGLANG = Sglang(
     start_rules=START_RULES,
     known_adapters=True,
     takes_overrides=True,
-    modern_since=(0, 4),
+    eras=(Era((0, 4), "old", "the scheduler did not overlap with the card"),),
+    tuning_flags=dict.fromkeys(
+        (
+            "stream_interval",
+            "disable_radix_cache",
+            "num_continuous_decode_steps",
+            "chunked_prefill_size",
+            "max_prefill_tokens",
+        )
+    ),
     intake_flag="scheduler_recv_interval",
 )

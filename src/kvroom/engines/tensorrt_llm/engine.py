@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import LimitFlags
 from kvroom.engines.releases import shown
@@ -60,6 +60,9 @@ TENSORRT_LLM = TensorrtLlm(
         "graphs": "--max_batch_size",
         "kv": "--kv_cache_free_gpu_memory_fraction",
     },
-    modern_since=(1, 0),
+    eras=(Era((1, 0), "0.x", "compiled engines in place of the PyTorch runtime"),),
+    tuning_flags=dict.fromkeys(
+        ("stream_interval", "max_num_tokens", "kv_cache_free_gpu_memory_fraction")
+    ),
     start_rules=START_RULES,
 )

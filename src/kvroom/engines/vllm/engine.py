@@ -7,7 +7,7 @@ from typing import Any
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
-from kvroom.engines.base import Engine, EngineAnswer
+from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.releases import shown
@@ -98,7 +98,13 @@ VLLM = Vllm(
     known_adapters=True,
     takes_overrides=True,
     shares_experts=True,
-    modern_since=(0, 8),
+    eras=(
+        Era((0, 4), "2023", "steps ran without CUDA graphs, the scheduler in the loop of each"),
+        Era((0, 6), "2024", "CUDA graphs; prompts in steps of their own; ROCm on Triton kernels"),
+        Era((0, 8), "v0", "several steps scheduled at once, the front end a process of its own"),
+        Era((0, 11), "v1", "the V1 engine: chunked prefill always, piecewise graphs", today=True),
+    ),
+    tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
     takes_token_ids=True,
     schedule_of_one_rank=True,
 )

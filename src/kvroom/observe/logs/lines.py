@@ -44,7 +44,7 @@ class Log:
 
     def __init__(self, stream: IO[bytes], needles: Sequence[str]) -> None:
         self._stream = stream
-        self._needles = {n: n.encode() for n in needles}
+        self._needles = {needle: needle.encode() for needle in needles}
         self.bytes_read = 0
         self.cut_short = ""
         self.passed_over = 0

@@ -120,7 +120,7 @@ def read(stream: IO[bytes]) -> StartupLog:
     question = reader.question(record)
     stated = {**record.settings, **(record.settings.get("config") or {})}
     for kind, words in RANK_WORDS.items():
-        if record.ranks.get(kind) and not any(w in stated for w in words):
+        if record.ranks.get(kind) and not any(word in stated for word in words):
             question[kind.lower()] = record.ranks[kind] + 1
             notes.append(f"{kind.lower()} {record.ranks[kind] + 1} is told from the ranks' names")
     spread = {
@@ -194,8 +194,12 @@ class _Starts:
         take(self.current, found, shape)
 
     def _closed(self) -> bool:
-        r = self.current
-        return bool(r.refusals or r.parts.get("caches") or any(n in r.figures for n in CLOSING))
+        current = self.current
+        return bool(
+            current.refusals
+            or current.parts.get("caches")
+            or any(n in current.figures for n in CLOSING)
+        )
 
     def best(self) -> Record:
         """The last start that printed its cache, else the last."""

@@ -74,11 +74,11 @@ class Scanners:
         return clock * 1e9, sum(moved / busy for moved, _, busy in answers) * 1e9
 
     def _ask(self, command: str) -> list[str]:
-        for p in self._processes:
-            assert p.stdin is not None
-            p.stdin.write(command + "\n")
-            p.stdin.flush()
-        return [self._line(p) for p in self._processes]
+        for processe in self._processes:
+            assert processe.stdin is not None
+            processe.stdin.write(command + "\n")
+            processe.stdin.flush()
+        return [self._line(processe) for processe in self._processes]
 
     def _line(self, process: subprocess.Popen[str]) -> str:
         assert process.stdout is not None

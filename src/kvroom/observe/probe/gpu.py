@@ -89,7 +89,7 @@ class Torch:
         torch = self.torch
         matrices = [torch.ones(size, size, dtype=torch.bfloat16) for _ in range(count)]
         vector = torch.ones(1, size, dtype=torch.bfloat16)
-        return lambda: [torch.nn.functional.linear(vector, m) for m in matrices]
+        return lambda: [torch.nn.functional.linear(vector, matrice) for matrice in matrices]
 
     def threads(self) -> int:
         """How many threads work on one product on the CPU."""

@@ -436,7 +436,9 @@ def _gpu_file(
     if gpu.get("l2_bytes"):
         own.insert(0, _tier("sram", gpu["l2_bytes"], gpu.get("l2_bytes_per_s"), how))
     host = [
-        {**t, "name": "host"} if t["name"] == "dram" else t for t in tiers if t["name"][0] != "l"
+        {**tier, "name": "host"} if tier["name"] == "dram" else tier
+        for tier in tiers
+        if tier["name"][0] != "l"
     ]
     base["tiers"] = own + host
     links = (("host link", "to_device_bytes_per_s"), ("peer link", "to_peer_bytes_per_s"))

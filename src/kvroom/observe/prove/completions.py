@@ -86,12 +86,12 @@ class AskedEngine:
     def one_by_one(self, asks: Sequence[Ask]) -> list[Heard]:
         """Each sent when the one before it is answered."""
         begun = time.monotonic()
-        return [self._heard(replace(a, at_s=0.0), begun) for a in asks]
+        return [self._heard(replace(ask, at_s=0.0), begun) for ask in asks]
 
     def together(self, asks: Sequence[Ask], on_tokens: OnTokens | None = None) -> list[Heard]:
         """Each sent at its time, whatever the others do."""
         begun = time.monotonic()
-        found: list[Heard] = [Heard(a) for a in asks]
+        found: list[Heard] = [Heard(ask) for ask in asks]
 
         def run(i: int) -> None:
             told = None if on_tokens is None else partial(on_tokens, i)

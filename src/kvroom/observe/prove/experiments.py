@@ -88,9 +88,9 @@ class Measurements:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
-            "steps": [asdict(s) for s in self.steps],
-            "firsts": [asdict(f) for f in self.firsts],
-            "workloads": [asdict(w) for w in self.workloads],
+            "steps": [asdict(step) for step in self.steps],
+            "firsts": [asdict(first) for first in self.firsts],
+            "workloads": [asdict(workload) for workload in self.workloads],
         }
 
     @classmethod
@@ -110,13 +110,13 @@ class Measurements:
 
     def check(self) -> None:
         """ValueError or TypeError where something cannot have been measured."""
-        for s in self.steps:
-            _within(1, s.concurrency, s.context_tokens, s.spans)
-            _within(SHORTEST_S, s.step_s, s.wall_s)
-        for f in self.firsts:
-            _within(1, f.input_tokens)
-            _within(0, f.cached_tokens)
-            _within(SHORTEST_S, f.ttft_s, f.wall_s)
+        for step in self.steps:
+            _within(1, step.concurrency, step.context_tokens, step.spans)
+            _within(SHORTEST_S, step.step_s, step.wall_s)
+        for first in self.firsts:
+            _within(1, first.input_tokens)
+            _within(0, first.cached_tokens)
+            _within(SHORTEST_S, first.ttft_s, first.wall_s)
         of_all: list[MeasuredStep | MeasuredFirstToken | MeasuredWorkload] = [
             *self.steps,
             *self.firsts,
@@ -124,15 +124,17 @@ class Measurements:
         ]
         for m in of_all:
             _within(0, m.disturbed or 0)
-        for w in self.workloads:
-            if not isinstance(w.name, str):
+        for workload in self.workloads:
+            if not isinstance(workload.name, str):
                 raise TypeError
-            _within(1, len(w.requests))
-            _within(0, *(w.counters[name] for name in COUNTERS))
-            for r in w.requests:
-                _within(1, len(r.answer), sum(n for _, n in r.prompt))
-                _within(0, r.at_s, *r.answer, *(x for run in r.prompt for x in run))
-                _within(SHORTEST_S, r.ttft_s, r.e2e_s)
+            _within(1, len(workload.requests))
+            _within(0, *(workload.counters[name] for name in COUNTERS))
+            for request in workload.requests:
+                _within(1, len(request.answer), sum(n for _, n in request.prompt))
+                _within(
+                    0, request.at_s, *request.answer, *(x for run in request.prompt for x in run)
+                )
+                _within(SHORTEST_S, request.ttft_s, request.e2e_s)
 
 
 SHORTEST_S = 1e-9

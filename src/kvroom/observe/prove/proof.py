@@ -125,7 +125,7 @@ class Proof:
     @property
     def within(self) -> bool:
         """Whether the other counters are within their tolerance."""
-        return all(r.holds for r in self.counts)
+        return all(count.holds for count in self.counts)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -166,8 +166,8 @@ def prove(title: str, scenario: Scenario, printed: dict[str, int], measured: Mea
         ],
         steps=steps,
         firsts=_firsts(workings, measured.firsts),
-        counts=[row for w in measured.workloads for row in _counts(tuned, w)],
-        times=[row for w in measured.workloads for row in _times(scenario, tuned, w)],
+        counts=[row for workload in measured.workloads for row in _counts(tuned, workload)],
+        times=[row for workload in measured.workloads for row in _times(scenario, tuned, workload)],
         lines=_lines(workings, measured.steps),
     )
 
@@ -185,11 +185,11 @@ def points(scenario: Scenario, steps: Sequence[MeasuredStep]) -> list[dict[str, 
         {
             "engine": scenario.engine,
             "tp": scenario.tp,
-            "concurrency": s.concurrency,
-            "context_tokens": s.context_tokens,
-            "step_s": s.step_s,
+            "concurrency": step.concurrency,
+            "context_tokens": step.context_tokens,
+            "step_s": step.step_s,
         }
-        for s in steps
+        for step in steps
     ]
 
 
@@ -198,9 +198,9 @@ def errors(rows: Sequence[StepRow]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, wanted in zip(("predicted", "calibrated"), WANTED, strict=True):
         off = [
-            abs(told / r.measured.step_s - 1)
-            for r in rows
-            if (told := getattr(r, f"{name}_s")) is not None
+            abs(told / row.measured.step_s - 1)
+            for row in rows
+            if (told := getattr(row, f"{name}_s")) is not None
         ]
         if off:
             near = sum(e <= wanted for e in off)
@@ -235,18 +235,21 @@ def _steps(scenario: Scenario, workings: Workings, steps: Sequence[MeasuredStep]
     return found
 
 
-def _span(workings: Workings, s: MeasuredStep) -> Any:
+def _span(workings: Workings, measured_step: MeasuredStep) -> Any:
     assert workings.timing is not None
-    return workings.timing.step(s.concurrency, s.context_tokens)[1]
+    return workings.timing.step(measured_step.concurrency, measured_step.context_tokens)[1]
 
 
 def _lines(workings: Workings, steps: Sequence[MeasuredStep]) -> dict[int, list[tuple[int, float]]]:
     """Predicted steps at every batch up to the largest measured, for the contexts measured."""
     assert workings.timing is not None
-    contexts = sorted({s.context_tokens for s in steps if s.concurrency == 1})
-    most = max((s.concurrency for s in steps), default=0)
+    contexts = sorted({step.context_tokens for step in steps if step.concurrency == 1})
+    most = max((step.concurrency for step in steps), default=0)
     clock = workings.timing.clock
-    return {c: [(b, clock.decode_s(b, c)) for b in range(1, most + 1)] for c in contexts}
+    return {
+        context: [(b, clock.decode_s(b, context)) for b in range(1, most + 1)]
+        for context in contexts
+    }
 
 
 def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[ServedRequest], Any]:
@@ -279,61 +282,65 @@ def _firsts(workings: Workings, firsts: Sequence[MeasuredFirstToken]) -> list[Fi
     ]
 
 
-def _requests(w: MeasuredWorkload) -> list[Request]:
+def _requests(measured_workload: MeasuredWorkload) -> list[Request]:
     """The requests of ``w`` as they were sent; those one by one far apart."""
     requests = [
         Request(
-            round((i * APART_S if w.one_by_one else r.at_s) * PS_PER_S),
+            round((i * APART_S if measured_workload.one_by_one else r.at_s) * PS_PER_S),
             sum(n for _, n in r.prompt),
             len(r.answer),
             TokenIds(array("I", ids(r.prompt)), array("I", r.answer)),
         )
-        for i, r in enumerate(w.requests)
+        for i, r in enumerate(measured_workload.requests)
     ]
     return sorted(requests, key=lambda r: r.arrival_ps)
 
 
-def _times(scenario: Scenario, workings: Workings, w: MeasuredWorkload) -> list[TimeRow]:
+def _times(
+    scenario: Scenario, workings: Workings, measured_workload: MeasuredWorkload
+) -> list[TimeRow]:
     """How long ``w`` took; nothing where it waited for arrivals, since those came by the clock that
     others slowed."""
-    wall = sum(r.e2e_s for r in w.requests)
-    if not w.one_by_one:
-        wall = max(r.at_s + r.e2e_s for r in w.requests)
-        if max(r.at_s for r in w.requests) > wall / 10:
+    wall = sum(request.e2e_s for request in measured_workload.requests)
+    if not measured_workload.one_by_one:
+        wall = max(request.at_s + request.e2e_s for request in measured_workload.requests)
+        if max(request.at_s for request in measured_workload.requests) > wall / 10:
             return []
-    requests = _requests(w)
-    blocks = sum(r.input_tokens + r.output_tokens for r in requests) // len(requests)
+    requests = _requests(measured_workload)
+    blocks = sum(request.input_tokens + request.output_tokens for request in requests) // len(
+        requests
+    )
     args = {**scenario.engine_args, "num_gpu_blocks_override": blocks * len(requests)}
     roomy = work(replace(workings.plan.scenario, engine_args=args))
     took = []
     for of in (workings, roomy):
         _, out = _simulated(of, requests)
-        took.append((sum(out.e2e_ps) if w.one_by_one else out.last_ps) / PS_PER_S)
+        took.append((sum(out.e2e_ps) if measured_workload.one_by_one else out.last_ps) / PS_PER_S)
     return [
         TimeRow(
-            workload=w.name,
-            measured_s=wall * (1 - (w.disturbed or 0.0)),
+            workload=measured_workload.name,
+            measured_s=wall * (1 - (measured_workload.disturbed or 0.0)),
             predicted_s=took[0],
             roomy_s=took[1],
         )
     ]
 
 
-def _counts(workings: Workings, w: MeasuredWorkload) -> list[CountRow]:
+def _counts(workings: Workings, measured_workload: MeasuredWorkload) -> list[CountRow]:
     """The counters over ``w``: of requests one by one exactly, else within a tolerance."""
-    _, out = _simulated(workings, _requests(w))
+    _, out = _simulated(workings, _requests(measured_workload))
     found = {"queries": out.prompt_tokens, "hits": out.cached_tokens, "preemptions": out.preempted}
     rows = []
     for name, predicted in found.items():
-        measured = w.counters[name]
+        measured = measured_workload.counters[name]
         within = 0
-        if not w.one_by_one and name in TOLERANCE:
+        if not measured_workload.one_by_one and name in TOLERANCE:
             larger = max(measured, predicted)
             within = max(FEW if name == "preemptions" else 0, round(TOLERANCE[name] * larger))
         rows.append(
             CountRow(
-                workload=w.name,
-                one_by_one=w.one_by_one,
+                workload=measured_workload.name,
+                one_by_one=measured_workload.one_by_one,
                 counter=name,
                 measured=measured,
                 predicted=predicted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from itertools import product
 from typing import Any
@@ -17,8 +17,8 @@ from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
 from kvroom.models.load import load
-from kvroom.models.quantization.names import named
 from kvroom.models.spec import ModelSpec
+from kvroom.models.weight_dtypes import named
 from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.scenario import Scenario
@@ -221,8 +221,3 @@ def _settings(
 
 def _recurrent(model: ModelSpec) -> bool:
     return any(isinstance(kind, RecurrentState | ConvState) for kind, _ in model.stores)
-
-
-def count_of(found: Sequence[Candidate]) -> str:
-    """How many there are, in words."""
-    return f"{len(found):,} deployment{'s' if len(found) != 1 else ''}"

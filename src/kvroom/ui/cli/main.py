@@ -28,7 +28,7 @@ COMMANDS = (
     "simulate",
     "watch",
 )
-"""Each is the function of its name in ``faces/commands``."""
+"""Each is the function of its name in ``ui/cli``."""
 
 
 class Commands(click.Group):

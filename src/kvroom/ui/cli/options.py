@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from math import prod
@@ -21,6 +22,15 @@ from kvroom.units import number
 
 _JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
 _NUMERIC = tuple(key for _, key, takes, _ in FLAGS if takes == NUMBER)
+
+
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="The value of a variable that a command or file leaves open (repeatable).",
+)
 
 
 def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,13 +80,27 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="COMMAND",
             help="Take the question from an engine's command line, or a file that holds it (-: stdin).",
         ),
+        set_option,
     ]
     for decorator in reversed(decorate):
         command = decorator(command)
     return command
 
 
-def _command(text: str, said: list[str], *, model_given: bool) -> dict[str, Any]:
+def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Values of ``--set`` by the name of the variable."""
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not re.fullmatch(r"\w+", name):
+            raise KvroomError("--set", pair, "is no NAME=VALUE", "Write --set TP=8.")
+        settings[name] = value
+    return settings
+
+
+def _command(
+    text: str, said: list[str], settings: dict[str, str], *, model_given: bool
+) -> dict[str, Any]:
     """The Scenario keys of an engine's command line; of a file's text where ``text`` names one."""
     from kvroom.launchers.commands import MAX_CHARACTERS, read_command
 
@@ -89,7 +113,7 @@ def _command(text: str, said: list[str], *, model_given: bool) -> dict[str, Any]
                     text = file.read(MAX_CHARACTERS + 1)
         except (OSError, ValueError):  # no path, or one that cannot be read: a command then
             pass
-    read = read_command(text)
+    read = read_command(text, settings, model_stated=model_given)
     if not model_given:
         read.check_model()
     said += read.warnings
@@ -124,6 +148,29 @@ def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say how a trace is read."""
+    decorate = (
+        click.option(
+            "--hash-tokens", metavar="TOKENS", help="Tokens of a trace's hash id (default: told)."
+        ),
+        click.option(
+            "--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them."
+        ),
+        click.option(
+            "--columns",
+            metavar="NAME=COLUMN,…",
+            help="Any CSV or JSONL: arrival=t:ms,input=p,output=g.",
+        ),
+        click.option(
+            "--tokenizer", metavar="FILE", help="A tokenizer.json that counts a trace's text."
+        ),
+    )
+    for decorator in reversed(decorate):
+        command = decorator(command)
+    return command
+
+
 def _parameter(key: str) -> str:
     return key.replace(".", "__")
 
@@ -149,6 +196,7 @@ def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
         base |= _command(
             given["from_command"],
             said,
+            settings_from(given.get("settings") or ()),
             model_given=bool(model or given.get("scenario_file")),
         )
     if given.get("scenario_file"):
@@ -224,7 +272,7 @@ def _named(
         return {"model": model}
     keys, warnings = line.model_keys(model, flags)
     said += warnings
-    return {**keys, **{k: flags[k] for k in keys if k in flags}}
+    return {**keys, **{key: flags[key] for key in keys if key in flags}}
 
 
 def keys_from(given: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +300,7 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
         more = [tier_line(text) for text in given["tier"]]
         found["tiers"] = [*(found.get("tiers") or []), *more]
     if given.get("known_bytes"):
-        found["known_bytes"] = dict(_pair("--known-bytes", p) for p in given["known_bytes"])
+        found["known_bytes"] = dict(_words("--known-bytes", p) for p in given["known_bytes"])
     if given.get("price"):
         found["prices"] = dict(map(_price, given["price"]))
     if given.get("allow_overcommit"):
@@ -307,11 +355,17 @@ def _price(text: str) -> tuple[str, float]:
     return card.strip(), number("--price", usd.strip().removeprefix("$"), fix)
 
 
-def _pair(flag: str, text: str) -> tuple[str, Any]:
+def _words(flag: str, text: str) -> tuple[str, str]:
+    """``KEY=VALUE`` as it is written."""
     key, equals, value = text.partition("=")
     key = key.strip().lstrip("-").replace("-", "_")
     if not equals or not key:
         raise KvroomError(flag, text, "is no KEY=VALUE", f"Write {flag} name=value.")
+    return key, value
+
+
+def _pair(flag: str, text: str) -> tuple[str, Any]:
+    key, value = _words(flag, text)
     try:
         return key, codec.decode(value, flag)
     except KvroomError:

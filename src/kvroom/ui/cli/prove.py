@@ -63,6 +63,6 @@ def prove(
 
         save("--html", html, proof_page.render(proofs, about).encode())
     if as_json:
-        say({"about": about, "engines": [p.to_dict() for p in proofs]})
+        say({"about": about, "engines": [proof.to_dict() for proof in proofs]})
     else:
         click.echo(text.show(proofs, about))

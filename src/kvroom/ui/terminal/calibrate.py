@@ -8,21 +8,24 @@ from kvroom.ui.terminal.plan import paragraph
 from kvroom.ui.words import seconds
 
 
-def show(c: Calibrated, out: str | None) -> str:
+def show(calibrated: Calibrated, out: str | None) -> str:
     """The whole answer."""
-    blocks = [_memory(c), _times(c)]
-    blocks.append("\n".join(paragraph(f"left out: {text}", "? ") for text in c.left_out))
+    blocks = [_memory(calibrated), _times(calibrated)]
+    blocks.append("\n".join(paragraph(f"left out: {text}", "? ") for text in calibrated.left_out))
     if out is not None:
         blocks.append(paragraph(f"Written to {out}. Use it: kvroom plan … --calibration {out}", ""))
-    text = "\n\n".join(b for b in blocks if b) or "These files hold nothing to calibrate by."
+    text = (
+        "\n\n".join(block for block in blocks if block)
+        or "These files hold nothing to calibrate by."
+    )
     return spelled(text) if ascii_only() else text
 
 
-def _memory(c: Calibrated) -> str:
-    if not c.memory:
+def _memory(calibrated: Calibrated) -> str:
+    if not calibrated.memory:
         return ""
     lines = [f"  {'cache':26}{'printed':>16}{'before':>10}{'after':>10}"]
-    for m in c.memory:
+    for m in calibrated.memory:
         before, after = (
             "-" if v is None else f"{v / m.printed - 1:+.1%}" for v in (m.before, m.after)
         )
@@ -31,19 +34,20 @@ def _memory(c: Calibrated) -> str:
     return "\n".join(lines)
 
 
-def _times(c: Calibrated) -> str:
-    if not c.times:
+def _times(calibrated: Calibrated) -> str:
+    if not calibrated.times:
         return ""
     head = f"  {'time':20}{'at once':>8}{'tokens':>8}{'':>6}{'measured':>10}"
     lines = [f"{head}{'before':>9}{'after':>9}"]
-    for t in c.times:
+    for time in calibrated.times:
         before, after = (
-            "-" if v is None else f"{v / t.measured_s - 1:+.1%}" for v in (t.before_s, t.after_s)
+            "-" if v is None else f"{v / time.measured_s - 1:+.1%}"
+            for v in (time.before_s, time.after_s)
         )
-        name = {"step_s": "step"}.get(t.metric, t.metric[:4].upper())
-        alone = " alone" if t.alone else ""
+        name = {"step_s": "step"}.get(time.metric, time.metric[:4].upper())
+        alone = " alone" if time.alone else ""
         lines.append(
-            f"  {t.file[:19]:20}{t.concurrency:>8,}{t.tokens:>8,}{name:>6}"
-            f"{seconds(t.measured_s):>10}{before:>9}{after:>9}{alone}"
+            f"  {time.file[:19]:20}{time.concurrency:>8,}{time.tokens:>8,}{name:>6}"
+            f"{seconds(time.measured_s):>10}{before:>9}{after:>9}{alone}"
         )
     return "\n".join(lines)

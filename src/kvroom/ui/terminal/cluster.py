@@ -84,9 +84,9 @@ def splits_text(found: Splits) -> str:
     return paragraph(said, "") + "\n\n" + _plain(aligned(rows))
 
 
-def _row(t: Tried, mark: str) -> list[str]:
-    a = t.to_dict()
+def _row(tried: Tried, mark: str) -> list[str]:
+    a = tried.to_dict()
     times = (a["ttft_p50_s"], a["ttft_p99_s"], a["tpot_p99_s"], a["e2e_mean_s"])
-    cells = ["none" if s is None else span(s) for s in times]
-    name = f"{t.prefill}:{t.decode}" if t.prefill else f"{t.decode} x both"
-    return [name, f"{t.gpus:,}", *cells, f"{a['goodput_requests_per_s']:,.3g}", mark]
+    cells = ["none" if time is None else span(time) for time in times]
+    name = f"{tried.prefill}:{tried.decode}" if tried.prefill else f"{tried.decode} x both"
+    return [name, f"{tried.gpus:,}", *cells, f"{a['goodput_requests_per_s']:,.3g}", mark]

@@ -52,8 +52,8 @@ def as_csv(curve: Curve) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([curve.key, *COLUMNS[1:]])
-    for p in curve.points:
-        row = p.row()
+    for point in curve.points:
+        row = point.row()
         writer.writerow(["" if row[c] is None else row[c] for c in COLUMNS])
     return out.getvalue().rstrip("\n")
 
@@ -63,7 +63,7 @@ def as_json(curve: Curve) -> dict[str, Any]:
     return {
         "key": curve.key,
         "points": [
-            p.row() | ({"error": p.error.as_dict()} if p.error is not None else {})
-            for p in curve.points
+            point.row() | ({"error": point.error.as_dict()} if point.error is not None else {})
+            for point in curve.points
         ],
     }

@@ -38,18 +38,22 @@ def show(found: Levers, *, everything: bool = False) -> str:
         _left_out(found),
         warnings(found.warnings) if found.warnings else "",
     ]
-    text = "\n\n".join(b for b in blocks if b)
+    text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
 
 def _head(found: Levers) -> str:
-    s = found.scenario
-    model = s.model if isinstance(s.model, str) else "a model by value"
-    gpu = s.gpu if isinstance(s.gpu, str) else str(s.gpu.get("name", "a card by value"))
-    cards = gpu if s.gpu_count == 1 else f"{s.gpu_count} × {gpu}"
-    limit = f" of {say_tokens(s.context_tokens)}" if s.context_tokens else ""
+    scenario = found.scenario
+    model = scenario.model if isinstance(scenario.model, str) else "a model by value"
+    gpu = (
+        scenario.gpu
+        if isinstance(scenario.gpu, str)
+        else str(scenario.gpu.get("name", "a card by value"))
+    )
+    cards = gpu if scenario.gpu_count == 1 else f"{scenario.gpu_count} × {gpu}"
+    limit = f" of {say_tokens(scenario.context_tokens)}" if scenario.context_tokens else ""
     has = "–" if found.before.requests is None else f"{found.before.requests:,.4g}"
-    line = f"{model} on {cards}, {s.engine}: {has} requests at once{limit}"
+    line = f"{model} on {cards}, {scenario.engine}: {has} requests at once{limit}"
     return click.style(paragraph(line, ""), bold=True)
 
 
@@ -60,7 +64,9 @@ def _table(found: Levers, everything: bool) -> str:
     far = max((p.after.requests or 0 for p in shown), default=0) or 1
     columns = _columns([found.before, *(p.after for p in shown)])
     lines = [f"Each alone, ranked by {BY[found.ranked_by]}"]
-    lines.append(f"  {'':{ID}}{'requests':>9}  " + "".join(f"{c[0]:>10}" for c in columns))
+    lines.append(
+        f"  {'':{ID}}{'requests':>9}  " + "".join(f"{column[0]:>10}" for column in columns)
+    )
     lines.append(_row("as it is", found.before, columns, far, " "))
     lines += [_row(p.lever.id, p.after, columns, far, "*" if p.easy else " ") for p in shown]
     lines.append(
@@ -85,18 +91,18 @@ def _columns(figures: Iterable[Figures]) -> list[Column]:
         ("TTFT ms", "ttft_s", 1e3, 0),
         ("$/M", "usd_per_million_output_tokens", 1.0, 2),
     )
-    return [c for c in columns if any(getattr(f, c[1]) is not None for f in made)]
+    return [column for column in columns if any(getattr(f, column[1]) is not None for f in made)]
 
 
-def _row(name: str, f: Figures, columns: Sequence[Column], far: float, mark: str) -> str:
+def _row(name: str, figures: Figures, columns: Sequence[Column], far: float, mark: str) -> str:
     said = name if len(name) <= ID - 2 else name[: ID - 3] + "…"
     cells = ""
     for _, key, scale, decimals in columns:
-        value = getattr(f, key)
+        value = getattr(figures, key)
         cells += f"{_cell(value, scale, decimals):>10}"
     room = WIDTH - 6 - ID - 9 - 10 * len(columns)
-    count = "–" if f.requests is None else f"{f.requests:,.5g}"
-    bar = "█" * round((f.requests or 0) / far * room)
+    count = "–" if figures.requests is None else f"{figures.requests:,.5g}"
+    bar = "█" * round((figures.requests or 0) / far * room)
     return f"{mark} {said:{ID}}{count:>9}  {cells}  {bar}".rstrip()
 
 
@@ -127,7 +133,7 @@ def _served(found: Levers) -> str:
     rows += [(x.lever.id, x.after) for x in found.served]
     heads = ("TTFT ms", "p95", "ms/token", "tokens/s", "hits", "$/M")
     lines = ["The workload's requests, served with each alone"]
-    lines.append(f"  {'':{SERVED_ID}}" + "".join(f"{h:>9}" for h in heads))
+    lines.append(f"  {'':{SERVED_ID}}" + "".join(f"{head:>9}" for head in heads))
     for name, f in rows:
         said = name if len(name) <= SERVED_ID - 1 else name[: SERVED_ID - 2] + "…"
         cells = (
@@ -138,7 +144,7 @@ def _served(found: Levers) -> str:
             f"{f.prefix_hit_ratio:.1%}",
             _cell(f.usd_per_million_output_tokens, 1, 2),
         )
-        lines.append(f"  {said:{SERVED_ID}}" + "".join(f"{c:>9}" for c in cells))
+        lines.append(f"  {said:{SERVED_ID}}" + "".join(f"{cell:>9}" for cell in cells))
     return "\n".join(lines)
 
 
@@ -156,18 +162,18 @@ def _details(found: Levers) -> str:
     return "\n".join(["What they need and cost", *lines]) if lines else ""
 
 
-def _detail(p: Pulled) -> str:
+def _detail(pulled: Pulled) -> str:
     """What a lever needs and costs, a sentence each."""
-    x = p.lever
+    lever = pulled.lever
     told = []
-    if x.needs:
-        told.append(f"Needs {'; '.join(x.needs)}")
-    if x.quality is None:
+    if lever.needs:
+        told.append(f"Needs {'; '.join(lever.needs)}")
+    if lever.quality is None:
         told.append("Nobody published what it costs in quality")
-    elif x.quality.loss_ratio:
-        told.append(f"{x.quality.effect} [{x.quality.source}]")
-    if x.latency:
-        told.append(f"{x.latency.effect} [{x.latency.source}]")
+    elif lever.quality.loss_ratio:
+        told.append(f"{lever.quality.effect} [{lever.quality.source}]")
+    if lever.latency:
+        told.append(f"{lever.latency.effect} [{lever.latency.source}]")
     return ". ".join(told) + "." if told else ""
 
 

@@ -45,66 +45,77 @@ def paragraph(text: str, indent: str = "  ") -> str:
     return "\n".join(lines)
 
 
-def show(w: Workings) -> str:
+def show(workings: Workings) -> str:
     """The whole answer."""
-    plan = w.plan
+    plan = workings.plan
     blocks = [
-        head(w),
+        head(workings),
         paragraph(plan.verdict.sentence),
-        memory(w),
-        request(w),
+        memory(workings),
+        request(workings),
         room(plan),
-        step(w),
-        *(_plain(block) for block in times(w)),
+        step(workings),
+        *(_plain(block) for block in times(workings)),
         *([warnings(plan.warnings)] if plan.warnings else []),
     ]
     return "\n\n".join(b for b in blocks if b)
 
 
-def head(w: Workings) -> str:
+def head(workings: Workings) -> str:
     """One line: what is served, on what, how."""
-    d, plan = w.deployment, w.plan
-    s = w.own
-    cards = d.device.name if s.gpu_count == 1 else f"{s.gpu_count} × {d.device.name}"
+    deployment, plan = workings.deployment, workings.plan
+    own = workings.own
+    cards = (
+        deployment.device.name
+        if own.gpu_count == 1
+        else f"{own.gpu_count} × {deployment.device.name}"
+    )
     degrees = [
         f"{name} {value}"
-        for name, value in (("tp", s.tp), ("pp", s.pp), ("dp", s.dp), ("ep", s.ep), ("dcp", s.dcp))
+        for name, value in (
+            ("tp", own.tp),
+            ("pp", own.pp),
+            ("dp", own.dp),
+            ("ep", own.ep),
+            ("dcp", own.dcp),
+        )
         if value > 1
     ]
     layout = f" ({', '.join(degrees)})" if degrees else ""
-    rule = d.weights.quantisation.name
-    what = f"{d.model.name}: {show_count(plan.weights.params)} parameters in {rule}"
-    how = f"{cards}{layout}, {s.engine}, cache in {d.kv_name}, {say_tokens(d.context_tokens)}"
+    rule = deployment.weights.quantisation.name
+    what = f"{deployment.model.name}: {show_count(plan.weights.params)} parameters in {rule}"
+    length = say_tokens(deployment.context_tokens)
+    how = f"{cards}{layout}, {own.engine}, cache in {deployment.kv_name}, {length}"
     return click.style(paragraph(what, ""), bold=True) + "\n" + paragraph(how, "")
 
 
-def memory(w: Workings) -> str:
+def memory(workings: Workings) -> str:
     """One GPU's memory as a bar and its accounts."""
-    plan, d = w.plan, w.deployment
+    plan, deployment = workings.plan, workings.deployment
     gpu = plan.memory.gpu_bytes
-    which = "One GPU" if d.layout.gpus > 1 else "The GPU"
-    if d.layout.pp > 1:
-        which = f"One GPU of stage {w.answer.rank.stage + 1}, which binds"
-    lines = [f"{which}: {show_gib(gpu)} ({show_gb(gpu)})", "  " + bar(w)]
-    for a in plan.memory.accounts:
-        if a.bytes:
-            lines.append(_account(a, gpu, w))
+    which = "One GPU" if deployment.layout.gpus > 1 else "The GPU"
+    if deployment.layout.pp > 1:
+        which = f"One GPU of stage {workings.answer.rank.stage + 1}, which binds"
+    lines = [f"{which}: {show_gib(gpu)} ({show_gb(gpu)})", "  " + bar(workings)]
+    for account in plan.memory.accounts:
+        if account.bytes:
+            lines.append(_account(account, gpu, workings))
     return "\n".join(_plain(line) if "\x1b" not in line else line for line in lines)
 
 
-def _account(a: Account, gpu: int, w: Workings) -> str:
-    glyph = _glyph(a.name)
-    name = ACCOUNTS.get(a.name, a.name)
-    note = a.source
-    if a.name == "kv":
-        each = w.plan.kv.bytes_per_request_per_gpu
+def _account(account: Account, gpu: int, workings: Workings) -> str:
+    glyph = _glyph(account.name)
+    name = ACCOUNTS.get(account.name, account.name)
+    note = account.source
+    if account.name == "kv":
+        each = workings.plan.kv.bytes_per_request_per_gpu
         note = f"{show_gib(each)} a request" if each else "nothing a request"
-    elif a.name == "unused" and a.bytes < 0:
+    elif account.name == "unused" and account.bytes < 0:
         name, note = "missing", "more than the card holds"
-    if a.low_bytes != a.high_bytes:
-        note += f", {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)}"
-    share = f"{100 * abs(a.bytes) / gpu:5.1f} %"
-    figures = f"{name:12}{show_gib(abs(a.bytes)):>12} {share}"
+    if account.low_bytes != account.high_bytes:
+        note += f", {show_gib(account.low_bytes)} to {show_gib(account.high_bytes)}"
+    share = f"{100 * abs(account.bytes) / gpu:5.1f} %"
+    figures = f"{name:12}{show_gib(abs(account.bytes)):>12} {share}"
     gap = "  " if len(figures) + len(note) <= WIDTH - 6 else " "
     return f"  {glyph} {figures}{gap}{_plain(note)}"
 
@@ -114,24 +125,28 @@ def _glyph(name: str) -> str:
     return click.style(simple if ascii_only() else fancy, fg=colour)
 
 
-def bar(w: Workings) -> str:
+def bar(workings: Workings) -> str:
     """The accounts as one bar; requests in the cache are told apart where there is room to."""
-    plan = w.plan
+    plan = workings.plan
     gpu = plan.memory.gpu_bytes
-    total = sum(max(0, a.bytes) for a in plan.memory.accounts)
+    total = sum(max(0, account.bytes) for account in plan.memory.accounts)
     over = " over" if total > gpu else ""
     scale = (BAR - len(over)) / max(gpu, total)
     cells: list[str] = []
     reached = 0.0
-    for a in plan.memory.accounts:
-        reached += max(0, a.bytes) * scale
+    for account in plan.memory.accounts:
+        reached += max(0, account.bytes) * scale
         width = round(reached) - len(cells)
-        cells += _cache_cells(w, width) if a.name == "kv" else [_glyph(a.name)] * width
+        cells += (
+            _cache_cells(workings, width)
+            if account.name == "kv"
+            else [_glyph(account.name)] * width
+        )
     return "".join(cells) + (click.style(over, fg="red") if over else "")
 
 
-def _cache_cells(w: Workings, width: int) -> list[str]:
-    each, size = w.plan.kv.bytes_per_request_per_gpu, w.plan.memory.kv_bytes
+def _cache_cells(workings: Workings, width: int) -> list[str]:
+    each, size = workings.plan.kv.bytes_per_request_per_gpu, workings.plan.memory.kv_bytes
     fancy, simple, colour = STYLES["kv"]
     glyph, other = (simple, "-") if ascii_only() else (fancy, "░")
     if not each or not size or size / each > width / 2:
@@ -143,22 +158,23 @@ def _cache_cells(w: Workings, width: int) -> list[str]:
     ]
 
 
-def request(w: Workings) -> str:
+def request(workings: Workings) -> str:
     """What one request stores, by kind of layer."""
-    plan, d = w.plan, w.deployment
+    plan, deployment = workings.plan, workings.deployment
     if not plan.kv.layers:
         return ""
     kv = plan.kv
     lines = ["One request"]
     if kv.bytes_per_token:
         lines.append(f"  {'a token adds':14}{show_gib(kv.bytes_per_token):>12}")
-    tokens = f"{say_tokens(d.context_tokens)}"
+    tokens = f"{say_tokens(deployment.context_tokens)}"
     lines.append(f"  {tokens:14}{show_gib(kv.bytes_per_request):>12}")
     if kv.state_bytes_per_request:
         lines.append(f"  {'of it state':14}{show_gib(kv.state_bytes_per_request):>12}")
     kinds = [
-        f"{g.count} {g.kind}" + (f" × {show_gib(g.bytes_per_token)}" if g.bytes_per_token else "")
-        for g in kv.layers
+        f"{layer.count} {layer.kind}"
+        + (f" × {show_gib(layer.bytes_per_token)}" if layer.bytes_per_token else "")
+        for layer in kv.layers
     ]
     lines.append(paragraph("layers: " + ", ".join(kinds)))
     return "\n".join(_plain(line) for line in lines)
@@ -166,14 +182,16 @@ def request(w: Workings) -> str:
 
 def room(plan: Plan) -> str:
     """The staircase of requests at once."""
-    c = plan.capacity
-    if c.ceiling is None:
+    capacity = plan.capacity
+    if capacity.ceiling is None:
         return ""
     lines = ["Requests at once"]
-    lines.append(f"  {'ceiling':14}{c.ceiling.requests:>12,}  ({c.ceiling.exact:,.2f})")
+    lines.append(
+        f"  {'ceiling':14}{capacity.ceiling.requests:>12,}  ({capacity.ceiling.exact:,.2f})"
+    )
     engine = plan.scenario.engine
-    if engine != CEILING_ENGINE and c.engine and c.engine.max_concurrency is not None:
-        e = c.engine
+    if engine != CEILING_ENGINE and capacity.engine and capacity.engine.max_concurrency is not None:
+        e = capacity.engine
         band = ""
         if e.low is not None and e.high is not None and e.low != e.high:
             band = f"  ({e.low:,.1f} to {e.high:,.1f})"
@@ -182,22 +200,22 @@ def room(plan: Plan) -> str:
         if e.kv_tokens is not None:
             blocks = f"  in {e.num_blocks:,} blocks" if e.num_blocks is not None else ""
             lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,}{replica}{blocks}")
-    for name, figure in (("expected", c.expected), ("shared prefix", c.shared)):
+    for name, figure in (("expected", capacity.expected), ("shared prefix", capacity.shared)):
         if figure.requests is not None:
             band = ""
             if figure.low is not None and figure.high is not None and figure.low < figure.high:
                 band = f"  ({figure.low:,.1f} to {figure.high:,.1f})"
             lines.append(f"  {name:14}{figure.requests:>12,.1f}{band}")
-    if c.engine and c.engine.max_context_tokens is not None:
-        lines.append(f"  {'longest one':14}{c.engine.max_context_tokens:>12,}  tokens")
+    if capacity.engine and capacity.engine.max_context_tokens is not None:
+        lines.append(f"  {'longest one':14}{capacity.engine.max_context_tokens:>12,}  tokens")
     return "\n".join(lines)
 
 
-def step(w: Workings) -> str:
+def step(workings: Workings) -> str:
     """What a decode step moves."""
-    plan = w.plan
+    plan = workings.plan
     s = plan.step
-    if not w.deployment.model.generates:
+    if not workings.deployment.model.generates:
         return ""
     many = f"{s.batch:,} request{'s' if s.batch != 1 else ''}"
     lines = [f"A decode step of {many} moves (all GPUs)"]
@@ -237,16 +255,22 @@ def show_explanations(found: Iterable[Explanation]) -> str:
     return "\n\n".join(_explanation(e) for e in found)
 
 
-def _explanation(e: Explanation) -> str:
-    value = f"{e.value:,} {e.unit}" if isinstance(e.value, int) else f"{e.value:,.4f} {e.unit}"
-    if e.unit == "bytes":
-        value += f" = {show_gib(e.value)}" + (f" = {show_gb(e.value)}" if e.value >= GB else "")
+def _explanation(explanation: Explanation) -> str:
+    value = (
+        f"{explanation.value:,} {explanation.unit}"
+        if isinstance(explanation.value, int)
+        else f"{explanation.value:,.4f} {explanation.unit}"
+    )
+    if explanation.unit == "bytes":
+        value += f" = {show_gib(explanation.value)}" + (
+            f" = {show_gb(explanation.value)}" if explanation.value >= GB else ""
+        )
     return "\n".join(
         (
-            click.style(_plain(e.label), bold=True) + f"  [{e.figure}]",
+            click.style(_plain(explanation.label), bold=True) + f"  [{explanation.figure}]",
             paragraph(value),
-            paragraph(f"= {e.formula}", "    "),
-            paragraph(f"= {e.numbers}", "    "),
-            paragraph(f"source: {e.source}", "    "),
+            paragraph(f"= {explanation.formula}", "    "),
+            paragraph(f"= {explanation.numbers}", "    "),
+            paragraph(f"source: {explanation.source}", "    "),
         )
     )

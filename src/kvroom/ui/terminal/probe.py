@@ -56,7 +56,7 @@ def show(found: Probe, out: str | None) -> str:
         blocks.append(paragraph(f"Written to {out}. Use it: kvroom plan MODEL --gpu {out}", ""))
     else:
         blocks.append(paragraph("Nothing is written: --out FILE keeps it for --gpu FILE.", ""))
-    text = "\n\n".join(b for b in blocks if b)
+    text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
 

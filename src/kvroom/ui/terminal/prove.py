@@ -18,9 +18,9 @@ Table = tuple[tuple[str, ...], list[list[str]]]
 
 def headline(proofs: Sequence[Proof]) -> str:
     """What came out, in a sentence or three."""
-    blocks = [r for p in proofs for r in p.cache if r.name == "num_blocks"]
-    alone = [r for p in proofs for r in p.counts if r.one_by_one]
-    steps = errors([r for p in proofs for r in p.steps])
+    blocks = [r for proof in proofs for r in proof.cache if r.name == "num_blocks"]
+    alone = [r for proof in proofs for r in proof.counts if r.one_by_one]
+    steps = errors([r for proof in proofs for r in proof.steps])
     said = []
     if blocks:
         right = sum(r.predicted == r.measured for r in blocks)
@@ -34,7 +34,7 @@ def headline(proofs: Sequence[Proof]) -> str:
     return " ".join(said) or "Nothing was measured."
 
 
-def cache_rows(p: Proof) -> Table:
+def cache_rows(proof: Proof) -> Table:
     """The cache's figures."""
     rows = [
         [
@@ -43,60 +43,62 @@ def cache_rows(p: Proof) -> Table:
             f"{r.measured:,}",
             "exact" if r.predicted == r.measured else "OFF",
         ]
-        for r in p.cache
+        for r in proof.cache
     ]
     return ("cache", "predicted", "measured", ""), rows
 
 
-def step_rows(p: Proof) -> Table:
+def step_rows(proof: Proof) -> Table:
     """Steps, their errors and how disturbed they were."""
     rows = []
-    for r in p.steps:
-        m = r.measured
+    for step in proof.steps:
+        measured = step.measured
         rows.append(
             [
-                f"{m.concurrency}",
-                f"{m.context_tokens:,}",
-                seconds(m.step_s),
-                seconds(r.predicted_s),
-                f"{r.predicted_s / m.step_s - 1:+.0%}",
-                "-" if r.calibrated_s is None else f"{r.calibrated_s / m.step_s - 1:+.0%}",
-                "-" if m.disturbed is None else f"{m.disturbed:.0%}",
+                f"{measured.concurrency}",
+                f"{measured.context_tokens:,}",
+                seconds(measured.step_s),
+                seconds(step.predicted_s),
+                f"{step.predicted_s / measured.step_s - 1:+.0%}",
+                "-"
+                if step.calibrated_s is None
+                else f"{step.calibrated_s / measured.step_s - 1:+.0%}",
+                "-" if measured.disturbed is None else f"{measured.disturbed:.0%}",
             ]
         )
     head = ("at once", "context", "step", "predicted", "error", "calibrated", "others had")
     return head, rows
 
 
-def first_rows(p: Proof) -> Table:
+def first_rows(proof: Proof) -> Table:
     """First tokens, of prompts unknown and known."""
     rows = [
         [
-            f"{r.measured.input_tokens:,}",
-            f"{r.measured.cached_tokens:,}",
-            f"{r.cached_tokens:,}",
-            seconds(r.measured.ttft_s),
-            seconds(r.predicted_s),
-            f"{r.predicted_s / r.measured.ttft_s - 1:+.0%}",
+            f"{first.measured.input_tokens:,}",
+            f"{first.measured.cached_tokens:,}",
+            f"{first.cached_tokens:,}",
+            seconds(first.measured.ttft_s),
+            seconds(first.predicted_s),
+            f"{first.predicted_s / first.measured.ttft_s - 1:+.0%}",
         ]
-        for r in p.firsts
+        for first in proof.firsts
     ]
     return ("prompt", "cached", "predicted", "TTFT", "predicted", "error"), rows
 
 
-def count_rows(p: Proof) -> Table:
+def count_rows(proof: Proof) -> Table:
     """Counters of the engine and the simulator."""
     rows = []
-    for r in p.counts:
+    for count in proof.counts:
         verdict = "OFF"
-        if r.holds:
-            verdict = "exact" if r.measured == r.predicted else "within"
-        allowed = "0" if not r.within else f"±{r.within:,}"
+        if count.holds:
+            verdict = "exact" if count.measured == count.predicted else "within"
+        allowed = "0" if not count.within else f"±{count.within:,}"
         rows.append(
             [
-                f"{r.workload}, {r.counter}",
-                f"{r.predicted:,}",
-                f"{r.measured:,}",
+                f"{count.workload}, {count.counter}",
+                f"{count.predicted:,}",
+                f"{count.measured:,}",
                 verdict,
                 allowed,
             ]
@@ -104,17 +106,17 @@ def count_rows(p: Proof) -> Table:
     return ("counter", "simulated", "measured", "", "may differ by"), rows
 
 
-def time_rows(p: Proof) -> Table:
+def time_rows(proof: Proof) -> Table:
     """What whole workloads took."""
     rows = [
         [
-            r.workload,
-            seconds(r.measured_s),
-            seconds(r.predicted_s),
-            f"{r.predicted_s / r.measured_s - 1:+.0%}",
-            seconds(r.roomy_s),
+            time.workload,
+            seconds(time.measured_s),
+            seconds(time.predicted_s),
+            f"{time.predicted_s / time.measured_s - 1:+.0%}",
+            seconds(time.roomy_s),
         ]
-        for r in p.times
+        for time in proof.times
     ]
     return ("all of it", "measured", "simulated", "error", "with a larger cache"), rows
 
@@ -122,12 +124,18 @@ def time_rows(p: Proof) -> Table:
 def show(proofs: Sequence[Proof], told: dict[str, Any]) -> str:
     """The whole answer as text."""
     blocks = [paragraph(headline(proofs), "")]
-    for p in proofs:
-        blocks.append(click.style(p.title, bold=True))
-        for table in (cache_rows(p), step_rows(p), first_rows(p), count_rows(p), time_rows(p)):
+    for proof in proofs:
+        blocks.append(click.style(proof.title, bold=True))
+        for table in (
+            cache_rows(proof),
+            step_rows(proof),
+            first_rows(proof),
+            count_rows(proof),
+            time_rows(proof),
+        ):
             if table[1]:
                 blocks.append(aligned([table[0], *table[1]], left=1))
-        for name, e in errors(p.steps).items():
+        for name, e in errors(proof.steps).items():
             blocks.append(
                 f"  {name}: off by {e['median']:.1%} in the median, {e['largest']:.1%} at most; "
                 f"{e['near']} of {e['points']} within {e['wanted']:.0%}"

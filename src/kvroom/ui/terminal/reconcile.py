@@ -25,47 +25,57 @@ HOW = {
 }
 
 
-def show(r: Reconciliation) -> str:
+def show(reconciliation: Reconciliation) -> str:
     """The whole answer in words and tables."""
-    blocks = [head(r), table(r), figures(r), reasons(r)]
-    blocks += [paragraph(f"It refused to start: {text}") for text in r.refusals]
-    blocks += [paragraph(f"What would do: {cure.text}.") for cure in r.remedies]
-    if r.way is not None:
-        blocks.append(click.style(paragraph(r.way.line, ""), bold=True))
-        blocks.append(paragraph(f"Most of it: {r.way.cause}; {r.way.fix}."))
-    if r.command:
-        blocks.append(r.command)
+    blocks = [
+        head(reconciliation),
+        table(reconciliation),
+        figures(reconciliation),
+        reasons(reconciliation),
+    ]
+    blocks += [paragraph(f"It refused to start: {text}") for text in reconciliation.refusals]
+    blocks += [paragraph(f"What would do: {cure.text}.") for cure in reconciliation.remedies]
+    if reconciliation.way is not None:
+        blocks.append(click.style(paragraph(reconciliation.way.line, ""), bold=True))
+        blocks.append(
+            paragraph(f"Most of it: {reconciliation.way.cause}; {reconciliation.way.fix}.")
+        )
+    if reconciliation.command:
+        blocks.append(reconciliation.command)
     blocks.append(
-        "\n".join(paragraph(HOW[name], "? ") for name in (r.missing if r.engine else ("engine",)))
+        "\n".join(
+            paragraph(HOW[name], "? ")
+            for name in (reconciliation.missing if reconciliation.engine else ("engine",))
+        )
     )
-    blocks.append("\n".join(paragraph(note, "! ") for note in r.notes))
-    return "\n\n".join(b for b in blocks if b)
+    blocks.append("\n".join(paragraph(note, "! ") for note in reconciliation.notes))
+    return "\n\n".join(block for block in blocks if block)
 
 
-def head(r: Reconciliation) -> str:
+def head(reconciliation: Reconciliation) -> str:
     """What the log is of."""
-    if r.engine is None:
+    if reconciliation.engine is None:
         return click.style("Not a start-up log that kvroom knows", bold=True)
-    what = f"{r.engine} {r.engine_version or '(version not printed)'}"
-    s = r.scenario
-    if s is not None:
-        model = s["model"] if isinstance(s["model"], str) else "the model given"
-        card = s["gpu"] if isinstance(s["gpu"], str) else s["gpu"]["name"]
-        many = s.get("gpu_count", 1)
+    what = f"{reconciliation.engine} {reconciliation.engine_version or '(version not printed)'}"
+    scenario = reconciliation.scenario
+    if scenario is not None:
+        model = scenario["model"] if isinstance(scenario["model"], str) else "the model given"
+        card = scenario["gpu"] if isinstance(scenario["gpu"], str) else scenario["gpu"]["name"]
+        many = scenario.get("gpu_count", 1)
         what += f": {model} on {many} × {card}" if many > 1 else f": {model} on {card}"
-        length = s.get("context_tokens")
+        length = scenario.get("context_tokens")
         what += f", {say_tokens(length)}" if length else ""
     return click.style(paragraph(what, ""), bold=True)
 
 
-def table(r: Reconciliation) -> str:
+def table(reconciliation: Reconciliation) -> str:
     """Account by account: predicted, printed, difference."""
-    if not r.accounts:
+    if not reconciliation.accounts:
         return ""
     lines = [f"  {'one GPU':14}{'predicted':>12}{'printed':>12}{'difference':>13}"]
-    for a in r.accounts:
-        cells = (_size(a.predicted_bytes), _size(a.printed_bytes), _difference(a))
-        name = ACCOUNTS.get(a.name, a.name)
+    for account in reconciliation.accounts:
+        cells = (_size(account.predicted_bytes), _size(account.printed_bytes), _difference(account))
+        name = ACCOUNTS.get(account.name, account.name)
         lines.append(f"  {name:14}{cells[0]:>12}{cells[1]:>12}{cells[2]:>13}")
     return "\n".join(lines)
 
@@ -74,21 +84,24 @@ def _size(value: int | None) -> str:
     return "-" if value is None else ("-" if value < 0 else "") + show_gib(abs(value))
 
 
-def _difference(a: AccountLine) -> str:
-    off = a.difference_bytes
+def _difference(account: AccountLine) -> str:
+    off = account.difference_bytes
     if off is None:
         return "-"
     return "0" if not off else ("+" if off > 0 else "-") + show_gib(abs(off))
 
 
-def figures(r: Reconciliation) -> str:
+def figures(reconciliation: Reconciliation) -> str:
     """What the cache comes to: from the flags alone, given the printed bytes, printed."""
     rows = []
     for name, label, form in FIGURES:
-        values = [x.get(name) for x in (r.predicted, r.given_bytes, r.printed)]
+        values = [
+            x.get(name)
+            for x in (reconciliation.predicted, reconciliation.given_bytes, reconciliation.printed)
+        ]
         if values[2] is None and (name != "kv_tokens" or values == [None] * 3):
             continue
-        cells = ["-" if v is None else form.format(v) for v in values]
+        cells = ["-" if value is None else form.format(value) for value in values]
         off = ""
         if values[2] and values[0] is not None:
             off = f"{values[0] / values[2] - 1:+.1%}"
@@ -99,15 +112,17 @@ def figures(r: Reconciliation) -> str:
     return "\n".join([top, *rows])
 
 
-def reasons(r: Reconciliation) -> str:
+def reasons(reconciliation: Reconciliation) -> str:
     """Why, and the flag that would change it."""
     lines = []
-    for a in r.accounts:
-        if a.printed_bytes is None or a.predicted_bytes is None:
+    for account in reconciliation.accounts:
+        if account.printed_bytes is None or account.predicted_bytes is None:
             continue
-        flag = f" ({a.flag})" if a.flag and a.difference_bytes else ""
-        lines.append(paragraph(f"{ACCOUNTS.get(a.name, a.name)}: {a.reason}{flag}."))
-    for name, (low, high) in r.spread.items():
+        flag = f" ({account.flag})" if account.flag and account.difference_bytes else ""
+        lines.append(
+            paragraph(f"{ACCOUNTS.get(account.name, account.name)}: {account.reason}{flag}.")
+        )
+    for name, (low, high) in reconciliation.spread.items():
         if not name.endswith("_bytes"):
             lines.append(paragraph(f"{name} differs from rank to rank: {low:,} to {high:,}."))
     return "\n".join(lines)

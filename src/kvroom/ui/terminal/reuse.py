@@ -30,7 +30,7 @@ def show(answer: TraceReuse) -> str:
             )
         )
         blocks += [curve(found), policies(found), needs(answer), by_tier(answer), lives(found)]
-    blocks += [waste(found), *(paragraph(f"Note: {w}.") for w in answer.warnings)]
+    blocks += [waste(found), *(paragraph(f"Note: {warning}.") for warning in answer.warnings)]
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -47,7 +47,7 @@ def curve(found: Reuse) -> str:
     for row in range(ROWS, 0, -1):
         label = f"{top * row / ROWS:.1%}" if row in (ROWS, ROWS // 2) else ""
         cells = (min(max(step - 8 * (row - 1), 0), 8) for step in steps)
-        drawn = (LEVELS[c] if blocky else " #"[c >= 4] for c in cells)
+        drawn = (LEVELS[cell] if blocky else " #"[cell >= 4] for cell in cells)
         lines.append(f"{label:>{MARGIN - 2}} |" + "".join(drawn).rstrip())
     lines.append(" " * (MARGIN - 1) + "+" + "-" * width)
     tokens = found.refs.block_tokens

@@ -33,19 +33,19 @@ def show(found: Found) -> str:
             "\n".join(["Nearest", *(paragraph(f"{x['name']}: {x['why']}.") for x in found.nearest)])
         )
     blocks.append(_searched(found))
-    text = "\n\n".join(b for b in blocks if b)
+    text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
 
 def _head(found: Found) -> str:
-    o = found.objective
+    objective = found.objective
     load = "as much as one deployment serves"
-    if o["users"] is not None:
-        load = f"{o['users']:,} users"
-    elif o["requests_per_s"] is not None:
-        load = f"{o['requests_per_s']:,.4g} requests a second"
-    limits = ", ".join(f"{name} {_time(limit)}" for name, limit in o["slo"].items())
-    line = f"{o['input_tokens']:,} tokens in, {o['output_tokens']:,} out, {load}"
+    if objective["users"] is not None:
+        load = f"{objective['users']:,} users"
+    elif objective["requests_per_s"] is not None:
+        load = f"{objective['requests_per_s']:,.4g} requests a second"
+    limits = ", ".join(f"{name} {_time(limit)}" for name, limit in objective["slo"].items())
+    line = f"{objective['input_tokens']:,} tokens in, {objective['output_tokens']:,} out, {load}"
     return click.style(paragraph(line + (f"; {limits}" if limits else ""), ""), bold=True)
 
 
@@ -65,13 +65,13 @@ def _table(found: Found) -> str:
     )
 
 
-def _row(mark: str, a: Answer) -> str:
-    name = a.name if len(a.name) <= NAME - 1 else a.name[: NAME - 2] + "…"
-    times = a.trial or a.row
-    money = (_money(a.row[k]) for k in ("usd_per_hour", "usd_per_million_output_tokens"))
+def _row(mark: str, answer: Answer) -> str:
+    name = answer.name if len(answer.name) <= NAME - 1 else answer.name[: NAME - 2] + "…"
+    times = answer.trial or answer.row
+    money = (_money(answer.row[k]) for k in ("usd_per_hour", "usd_per_million_output_tokens"))
     hour, million = money
     ttft, tpot = (_time(float(f"{times[k]:.3g}")) for k in ("ttft_s", "tpot_s"))
-    return f"{mark}  {name:{NAME}}{a.row['gpus']:>5,}{hour:>8}{million:>7}{ttft:>8}{tpot:>8}"
+    return f"{mark}  {name:{NAME}}{answer.row['gpus']:>5,}{hour:>8}{million:>7}{ttft:>8}{tpot:>8}"
 
 
 def _money(value: float | None) -> str:
@@ -86,12 +86,12 @@ def _runners_up(found: Found) -> str:
 
 
 def _searched(found: Found) -> str:
-    s = found.searched
-    text = f"{s['deployments']:,} deployments, {s['candidates']:,} candidates in closed form"
-    text += f" ({s['refused']:,} do not run, {s['feasible_in_closed_form']:,} may do)"
-    if s["simulated"]:
-        text += f"; {s['simulated']:,} simulated"
-        shares = s["simulated_within_band"].items()
+    searched = found.searched
+    text = f"{searched['deployments']:,} deployments, {searched['candidates']:,} candidates in closed form"
+    text += f" ({searched['refused']:,} do not run, {searched['feasible_in_closed_form']:,} may do)"
+    if searched["simulated"]:
+        text += f"; {searched['simulated']:,} simulated"
+        shares = searched["simulated_within_band"].items()
         told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
         text += f", {told} within the closed form's bands" if told else ""
     return paragraph(text + ".")

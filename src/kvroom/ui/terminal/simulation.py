@@ -32,7 +32,7 @@ def show(simulation: Simulation) -> str:
     notes = (paragraph(f"Note: {w}.") for w in answer["warnings"])
     blocks += [tiers(answer), lines(made), slo(answer), band(answer), *notes]
     blocks += [fleet_text(answer["fleet"])] if "fleet" in answer else []
-    return "\n\n".join(b for b in blocks if b)
+    return "\n\n".join(block for block in blocks if block)
 
 
 def sentence(made: Simulated, answer: Mapping[str, Any]) -> str:
@@ -70,7 +70,7 @@ def times(answer: Mapping[str, Any]) -> str:
     for key, name in TIMES:
         found = answer[key]
         if found["mean"] is not None:
-            rows.append([name, *(span(found[c]) for c in columns)])
+            rows.append([name, *(span(found[column]) for column in columns)])
     return aligned(rows) if len(rows) > 1 else ""
 
 
@@ -84,7 +84,10 @@ def tiers(answer: Mapping[str, Any]) -> str:
         if "reads" in tier:
             cells += [show_gb(tier["read_bytes"]), show_gb(tier["written_bytes"])]
             waits = (tier["read_s"]["mean"], tier["read_s"]["p99"])
-            cells += [f"{tier['reads']:,}", *("none" if w is None else span(w) for w in waits)]
+            cells += [
+                f"{tier['reads']:,}",
+                *("none" if wait is None else span(wait) for wait in waits),
+            ]
             cells.append(f"{tier['busy']:.1%}")
         rows.append([*cells, *[""] * (len(rows[0]) - len(cells))])
     return "Where prompts are found, and what it takes to read them\n" + aligned(rows, trimmed=True)
@@ -103,10 +106,10 @@ def lines(made: Simulated) -> str:
         place = (moment.time_ps - start) * (width - 1) // max(1, end - start)
         cells[min(place, width - 1)].append(moment)
     rows = (
-        ("queue", [_mean(c, "waiting") for c in cells], None, "{:,.0f} waiting"),
-        ("running", [_mean(c, "running") for c in cells], None, "{:,.0f} running"),
-        ("blocks", [_mean(c, "blocks") for c in cells], float(total), "{:.0%} of them"),
-        ("TTFT", [_mean(c, "ttft_ps") / 1e12 for c in cells], None, "{} s"),
+        ("queue", [_mean(cell, "waiting") for cell in cells], None, "{:,.0f} waiting"),
+        ("running", [_mean(cell, "running") for cell in cells], None, "{:,.0f} running"),
+        ("blocks", [_mean(cell, "blocks") for cell in cells], float(total), "{:.0%} of them"),
+        ("TTFT", [_mean(cell, "ttft_ps") / 1e12 for cell in cells], None, "{} s"),
     )
     drawn = []
     for name, values, top, words in rows:
@@ -118,7 +121,7 @@ def lines(made: Simulated) -> str:
 
 
 def _mean(moments: Sequence[Any], name: str) -> float:
-    return sum(getattr(m, name) for m in moments) / len(moments) if moments else 0.0
+    return sum(getattr(moment, name) for moment in moments) / len(moments) if moments else 0.0
 
 
 def spark(values: Sequence[float], top: float) -> str:
@@ -150,7 +153,9 @@ def band(answer: Mapping[str, Any]) -> str:
     rows = [["", "p50", "p99"]]
     for key, name in TIMES:
         cells = (found[key][at] for at in ("p50", "p99"))
-        told = [f"{span(c['low'])} to {span(c['high'])}" if c else "none" for c in cells]
+        told = [
+            f"{span(cell['low'])} to {span(cell['high'])}" if cell else "none" for cell in cells
+        ]
         rows.append([name, *told])
     text = f"Over {found['seeds']} seeds (four of five lie within)\n" + aligned(rows)
     held = found["requests_at_once"]["while_waiting"]
@@ -166,7 +171,7 @@ def cliff_text(cliff: Cliff) -> str:
     for point in cliff.points:
         a = point.to_dict()
         times = (a["ttft_p50_s"], a["ttft_p99_s"], a["tpot_p99_s"])
-        cells = ["none" if t is None else span(t) for t in times]
+        cells = ["none" if time is None else span(time) for time in times]
         value = f"{point.value:,.0f}" if key == "kv_blocks" else f"{point.value:,.3g}"
         cells += [f"{a['output_tokens_per_s']:,.0f}", f"{a['prefix_hit_ratio']:.1%}"]
         mark = "<- breaks" if point.value == broken else ""
@@ -191,7 +196,7 @@ def describe_text(found: Mapping[str, Any]) -> str:
     rows = [["tokens", *columns]]
     for key in ("input_tokens", "output_tokens", "total_tokens"):
         name = key.removesuffix("_tokens")
-        rows.append([name, *(f"{found[key][c]:,.0f}" for c in columns)])
+        rows.append([name, *(f"{found[key][column]:,.0f}" for column in columns)])
     known = ", ".join(f"{name}: {n:,}" for name, n in found["prefix"].items())
     reserved = found["reservation"]
     useful = (
@@ -200,9 +205,14 @@ def describe_text(found: Mapping[str, Any]) -> str:
         f"{found['fragmentation']['16']:.2%}."
     )
     shared = f"What is known of their prefixes: {known}."
-    return "\n\n".join(
-        [paragraph("; ".join(parts) + ".", ""), aligned(rows), paragraph(useful), paragraph(shared)]
-    )
+    said = [
+        paragraph("; ".join(parts) + ".", ""),
+        aligned(rows),
+        paragraph(useful),
+        paragraph(shared),
+    ]
+    said += [paragraph(f"Note: {note}.") for note in found.get("warnings", ())]
+    return "\n\n".join(said)
 
 
 def script_text(played: ScriptResult) -> str:

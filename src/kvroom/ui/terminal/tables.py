@@ -59,14 +59,14 @@ def models(rows: Sequence[dict[str, Any]]) -> None:
     """The catalogue, a line a model."""
     table = _table("model", "parameters", "active", "a token", "context")
     table.add_column("cache", justify="left")
-    for r in rows:
+    for row in rows:
         table.add_row(
-            r["name"],
-            show_count(r["params"]),
-            show_count(r["active_params"]),
-            show_gib(r["bytes_per_token"]),
-            show_tokens(r["max_context_tokens"]) if r["max_context_tokens"] else "-",
-            ", ".join(r["kinds"]) or "none",
+            row["name"],
+            show_count(row["params"]),
+            show_count(row["active_params"]),
+            show_gib(row["bytes_per_token"]),
+            show_tokens(row["max_context_tokens"]) if row["max_context_tokens"] else "-",
+            ", ".join(row["kinds"]) or "none",
         )
     console = _console()
     console.print(table)
@@ -105,11 +105,11 @@ def model_card(name: str) -> dict[str, Any]:
                 "params": run.layer.params,
                 "stores": [
                     {
-                        "kind": k.kind,
-                        "bytes_per_entry": k.entry_bytes(BF16),
-                        "formula": k.entry_formula(BF16),
+                        "kind": store.kind,
+                        "bytes_per_entry": store.entry_bytes(BF16),
+                        "formula": store.entry_formula(BF16),
                     }
-                    for k in run.layer.stores
+                    for store in run.layer.stores
                 ],
             }
             for run in spec.layers
@@ -136,8 +136,8 @@ def model(card: dict[str, Any]) -> None:
         table.add_row(
             run["where"],
             f"{run['params']:,}",
-            " + ".join(f"{s['bytes_per_entry']:,}" for s in stores) or "0",
-            ", ".join(f"{s['kind']}: {s['formula']}" for s in stores) or "nothing",
+            " + ".join(f"{store['bytes_per_entry']:,}" for store in stores) or "0",
+            ", ".join(f"{store['kind']}: {store['formula']}" for store in stores) or "nothing",
         )
     console.print(table)
     console.print()
@@ -174,15 +174,15 @@ def _pattern(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def gpus(devices: Sequence[Device]) -> None:
     """The cards, a line each."""
     table = _table("card", "sold", "an engine sees", "bandwidth", "16-bit", "fp8", "link")
-    for d in devices:
-        link = d.scale_up
+    for device in devices:
+        link = device.scale_up
         table.add_row(
-            d.name,
-            show_gb(d.sold_bytes),
-            show_gib(d.engine_bytes) + ("" if d.visible_bytes else " *"),
-            show_rate(d.memory_bytes_per_s),
-            _flops(d, "bf16"),
-            _flops(d, "fp8"),
+            device.name,
+            show_gb(device.sold_bytes),
+            show_gib(device.engine_bytes) + ("" if device.visible_bytes else " *"),
+            show_rate(device.memory_bytes_per_s),
+            _flops(device, "bf16"),
+            _flops(device, "fp8"),
             show_rate(link.bytes_per_s) if link else "-",
         )
     console = _console()
@@ -193,44 +193,46 @@ def gpus(devices: Sequence[Device]) -> None:
     )
 
 
-def _flops(d: Device, dtype: str) -> str:
-    peak = d.flops(dtype)
+def _flops(device: Device, dtype: str) -> str:
+    peak = device.flops(dtype)
     return "-" if peak is None else f"{peak / 1e12:,.0f} T"
 
 
-def gpu(d: Device) -> None:
+def gpu(device: Device) -> None:
     """One card: every figure and its source."""
     console = _console()
-    console.print(Text(d.name, style="bold"), f"({d.vendor}, {d.generation})")
+    console.print(Text(device.name, style="bold"), f"({device.vendor}, {device.generation})")
     table = _table("figure", "value")
     table.add_column("source", justify="left")
     rows: list[tuple[str, Any, Callable[[Any], str]]] = [
-        ("sold_bytes", d.sold_bytes, lambda v: f"{v:,} ({show_gb(v)})"),
-        ("driver_bytes", d.driver_bytes, lambda v: f"{v:,} ({show_gib(v)})"),
-        ("visible_bytes", d.visible_bytes, lambda v: f"{v:,} ({show_gib(v)})"),
-        ("memory_bytes_per_s", d.memory_bytes_per_s, show_rate),
-        ("sram_bytes", d.sram_bytes, show_gb),
-        ("sram_bytes_per_s", d.sram_bytes_per_s, show_rate),
-        ("l2_bytes", d.l2_bytes, show_gb),
-        ("l2_bytes_per_s", d.l2_bytes_per_s, show_rate),
-        ("tdp_w", d.tdp_w, lambda v: f"{v:g} W"),
-        ("usd_per_hour", d.usd_per_hour, lambda v: f"${v:g}"),
+        ("sold_bytes", device.sold_bytes, lambda v: f"{v:,} ({show_gb(v)})"),
+        ("driver_bytes", device.driver_bytes, lambda v: f"{v:,} ({show_gib(v)})"),
+        ("visible_bytes", device.visible_bytes, lambda v: f"{v:,} ({show_gib(v)})"),
+        ("memory_bytes_per_s", device.memory_bytes_per_s, show_rate),
+        ("sram_bytes", device.sram_bytes, show_gb),
+        ("sram_bytes_per_s", device.sram_bytes_per_s, show_rate),
+        ("l2_bytes", device.l2_bytes, show_gb),
+        ("l2_bytes_per_s", device.l2_bytes_per_s, show_rate),
+        ("tdp_w", device.tdp_w, lambda v: f"{v:g} W"),
+        ("usd_per_hour", device.usd_per_hour, lambda v: f"${v:g}"),
     ]
     for name, value, show in rows:
-        table.add_row(name, "-" if value is None else show(value), str(d.source(name)))
-    for dtype, peak in d.flops_per_s.items():
-        table.add_row(f"flops_per_s.{dtype}", f"{peak / 1e12:,.1f} T", str(d.source("flops_per_s")))
+        table.add_row(name, "-" if value is None else show(value), str(device.source(name)))
+    for dtype, peak in device.flops_per_s.items():
+        table.add_row(
+            f"flops_per_s.{dtype}", f"{peak / 1e12:,.1f} T", str(device.source("flops_per_s"))
+        )
     for name in ("scale_up", "host_link"):
-        link = getattr(d, name)
+        link = getattr(device, name)
         if link is not None:
             table.add_row(
                 name, f"{show_rate(link.bytes_per_s)} one way", f"{link.name}; {link.source}"
             )
     console.print(table)
-    if d.aliases:
-        console.print(f"also called: {', '.join(d.aliases)}", markup=False)
-    if d.notes:
-        console.print(d.notes, markup=False)
+    if device.aliases:
+        console.print(f"also called: {', '.join(device.aliases)}", markup=False)
+    if device.notes:
+        console.print(device.notes, markup=False)
 
 
 FIGURES: tuple[tuple[str, Callable[[Plan], Any], Callable[[Any], str]], ...] = (
@@ -266,11 +268,11 @@ def compare(plans: Sequence[Plan]) -> None:
     asked = [p.scenario.to_dict() for p in plans]
     for key in asked[0]:
         values = [a[key] for a in asked]
-        if any(v != values[0] for v in values):
-            table.add_row(key, *(_short(v) for v in values), style="bold")
+        if any(value != values[0] for value in values):
+            table.add_row(key, *(_short(value) for value in values), style="bold")
     for name, figure, show in FIGURES:
         values = [figure(p) for p in plans]
-        table.add_row(name, *("-" if v is None else show(v) for v in values))
+        table.add_row(name, *("-" if value is None else show(value) for value in values))
     console.print(table)
     for letter, p in zip(letters, plans, strict=True):
         console.print(f"{letter}: {p.verdict.sentence}", markup=False)

@@ -19,11 +19,20 @@ from kvroom.units import (
 from kvroom.workloads.synthetic import spreads
 
 
-def times(w: Workings) -> list[str]:
+def times(workings: Workings) -> list[str]:
     """The seconds of the step and under load, what they cost, and what lies below the GPU."""
     return [
         x
-        for x in ("\n".join(b) for b in (_step(w), _serving(w), _pools(w), _cost(w), _tiers(w)))
+        for x in (
+            "\n".join(b)
+            for b in (
+                _step(workings),
+                _serving(workings),
+                _pools(workings),
+                _cost(workings),
+                _tiers(workings),
+            )
+        )
         if x
     ]
 
@@ -34,11 +43,11 @@ def _band(low: float | None, high: float | None) -> str:
     return f"  {show_seconds(low)} to {show_seconds(high)}, four times of five"
 
 
-def _step(w: Workings) -> list[str]:
-    s = w.plan.step
-    if s.seconds is None or s.tokens_per_s is None or w.timing is None:
+def _step(workings: Workings) -> list[str]:
+    step = workings.plan.step
+    if step.seconds is None or step.tokens_per_s is None or workings.timing is None:
         return []
-    terms, _ = w.timing.step(s.batch, s.request_tokens)
+    terms, _ = workings.timing.step(step.batch, step.request_tokens)
     parts = {
         "weights": terms.weights_s,
         "cache": terms.cache_s,
@@ -49,28 +58,30 @@ def _step(w: Workings) -> list[str]:
         "host memory": terms.host_s,
     }
     largest = sorted(parts.items(), key=lambda p: -p[1])[:3]
-    shares = ", ".join(f"{n} {100 * v / s.seconds:.0f} %" for n, v in largest if v)
+    shares = ", ".join(f"{n} {100 * v / step.seconds:.0f} %" for n, v in largest if v)
     lines = [
         "The step takes",
-        f"  {'step':14}{show_seconds(s.seconds):>12}{_band(s.seconds_low, s.seconds_high)}",
+        f"  {'step':14}{show_seconds(step.seconds):>12}{_band(step.seconds_low, step.seconds_high)}",
         f"  {'of it':14}  {shares}",
-        f"  {'tokens a s':14}{s.tokens_per_s:>12,.0f}  of all requests",
+        f"  {'tokens a s':14}{step.tokens_per_s:>12,.0f}  of all requests",
     ]
-    if w.deployment.speculation is not None:
-        plain = w.timing.clock.plain.decode_s(s.batch, s.request_tokens)
-        gain = s.tokens_per_request * plain / s.seconds
+    if workings.deployment.speculation is not None:
+        plain = workings.timing.clock.plain.decode_s(step.batch, step.request_tokens)
+        gain = step.tokens_per_request * plain / step.seconds
         lines.append(
             f"  {'speculation':14}{'× ' + format(gain, '.2f'):>12}  of what it makes without"
-            f"; {s.tokens_per_request:.2f} tokens each a step"
+            f"; {step.tokens_per_request:.2f} tokens each a step"
         )
     return lines
 
 
-def _serving(w: Workings) -> list[str]:
-    s = w.plan.serving
-    load = w.split.pools.prefill if w.split and w.split.pools else w.load
-    t = w.split.times if w.split else w.times
-    if s.tpot_s is None or load is None or t is None:
+def _serving(workings: Workings) -> list[str]:
+    serving = workings.plan.serving
+    load = (
+        workings.split.pools.prefill if workings.split and workings.split.pools else workings.load
+    )
+    t = workings.split.times if workings.split else workings.times
+    if serving.tpot_s is None or load is None or t is None:
         return []
     who = (
         f"one batch of {load.users:,}"
@@ -79,81 +90,85 @@ def _serving(w: Workings) -> list[str]:
         if load.requests_per_s is not None
         else f"{load.users:,} user{'s' if load.users != 1 else ''}"
     )
-    first = "no end" if s.ttft_s is None else show_seconds(s.ttft_s)
+    first = "no end" if serving.ttft_s is None else show_seconds(serving.ttft_s)
     lengths = f"{say_tokens(load.input_tokens)} in, {say_tokens(load.output_tokens)} out"
-    workload = w.plan.scenario.workload
+    workload = workings.plan.scenario.workload
     if workload is not None and spreads(workload):
         lengths += ", ± 20 %"
     parts = {
-        "engine": s.ttft_engine_s,
-        "front end": s.ttft_front_end_s,
-        "start": s.ttft_start_s,
+        "engine": serving.ttft_engine_s,
+        "front end": serving.ttft_front_end_s,
+        "start": serving.ttft_start_s,
     }
     told = ", ".join(f"{name} {show_seconds(part)}" for name, part in parts.items() if part)
     return [
         f"Under load: {who}, {lengths}",
-        f"  {'first token':14}{first:>12}{_band(s.ttft_low_s, s.ttft_high_s)}",
-        *([f"  {'of it':14}  {told}"] if s.ttft_s is not None else []),
-        f"  {'then each':14}{show_seconds(s.tpot_s):>12}{_band(s.tpot_low_s, s.tpot_high_s)}",
-        f"  {'output':14}{s.output_tokens_per_s or 0:>12,.0f}  tokens a second",
+        f"  {'first token':14}{first:>12}{_band(serving.ttft_low_s, serving.ttft_high_s)}",
+        *([f"  {'of it':14}  {told}"] if serving.ttft_s is not None else []),
+        f"  {'then each':14}{show_seconds(serving.tpot_s):>12}"
+        f"{_band(serving.tpot_low_s, serving.tpot_high_s)}",
+        f"  {'output':14}{serving.output_tokens_per_s or 0:>12,.0f}  tokens a second",
         f"  {'decoding':14}{t.decoding:>12,.1f}  at once",
+        f"  {'measured':14}  {serving.rests_on}",
     ]
 
 
-def _pools(w: Workings) -> list[str]:
+def _pools(workings: Workings) -> list[str]:
     """Two pools and the links between them, and what each keeps up with."""
-    p = w.plan.pools
-    if p is None:
+    pools = workings.plan.pools
+    if pools is None:
         return []
-    link = f"{show_rate(p.link_bytes_per_s)} a replica"
+    link = f"{show_rate(pools.link_bytes_per_s)} a replica"
     rows = [
-        ("prefill", _replicas(p.prefill), p.prefill.requests_per_s),
-        ("link", link, p.link_requests_per_s),
-        ("decode", _replicas(p.decode), p.decode.requests_per_s),
+        ("prefill", _replicas(pools.prefill), pools.prefill.requests_per_s),
+        ("link", link, pools.link_requests_per_s),
+        ("decode", _replicas(pools.decode), pools.decode.requests_per_s),
     ]
     lines = ["Prompts and answers in pools, and the requests a second that they keep up with"]
     for name, what, rate in rows:
         told = "" if rate is None else f"{rate:>12,.1f}"
-        told += "  binds" if name == p.binding else ""
+        told += "  binds" if name == pools.binding else ""
         lines.append(f"  {name:14}{what:>22}{told}".rstrip())
     crossing = (
-        "" if p.handover_s is None else f", {show_seconds(p.handover_s)} after the first token"
+        ""
+        if pools.handover_s is None
+        else f", {show_seconds(pools.handover_s)} after the first token"
     )
-    lines.append(f"  {'hand-over':14}{show_gb(p.handed_bytes):>22}  a request{crossing}")
-    if p.needs_link_bytes_per_s is not None:
+    lines.append(f"  {'hand-over':14}{show_gb(pools.handed_bytes):>22}  a request{crossing}")
+    if pools.needs_link_bytes_per_s is not None:
         lines.append(
-            f"  {'link needed':14}{show_rate(p.needs_link_bytes_per_s):>22}  to hold up neither pool"
+            f"  {'link needed':14}{show_rate(pools.needs_link_bytes_per_s):>22}  to hold up neither pool"
         )
     return lines
 
 
-def _replicas(p: Pool) -> str:
-    cards = p.gpu if p.gpus == 1 else f"{p.gpus} x {p.gpu}"
-    return f"{p.replicas:,} of {cards}" + ("" if p.fits else ", too small")
+def _replicas(pool: Pool) -> str:
+    cards = pool.gpu if pool.gpus == 1 else f"{pool.gpus} x {pool.gpu}"
+    return f"{pool.replicas:,} of {cards}" + ("" if pool.fits else ", too small")
 
 
-def _cost(w: Workings) -> list[str]:
-    c = w.plan.cost
+def _cost(workings: Workings) -> list[str]:
+    cost = workings.plan.cost
     figures = [
-        ("an hour", c.usd_per_hour),
-        ("1M tokens out", c.usd_per_million_output_tokens),
-        ("1M tokens in", c.usd_per_million_input_tokens),
-        ("a user's hour", c.usd_per_user_hour),
+        ("an hour", cost.usd_per_hour),
+        ("1M tokens out", cost.usd_per_million_output_tokens),
+        ("1M tokens in", cost.usd_per_million_input_tokens),
+        ("a user's hour", cost.usd_per_user_hour),
     ]
     lines = [f"  {n:14}{show_usd(v):>12}" for n, v in figures if v is not None]
-    if c.joules_per_output_token is not None:
-        low, high = c.joules_per_output_token_low, c.joules_per_output_token_high
+    if cost.joules_per_output_token is not None:
+        low, high = cost.joules_per_output_token_low, cost.joules_per_output_token_high
         lines.append(
-            f"  {'energy':14}{c.joules_per_output_token:>10,.2f} J"
+            f"  {'energy':14}{cost.joules_per_output_token:>10,.2f} J"
             f"  a token out, {low:,.2f} to {high:,.2f} by the power limit"
         )
     return ["It costs", *lines] if lines else []
 
 
-def _tiers(w: Workings) -> list[str]:
-    if w.timing is None:
+def _tiers(workings: Workings) -> list[str]:
+    if workings.timing is None:
         return []
-    found = tiers(w)
+    found = tiers(workings)
     lines = ["Tiers of memory, each so many times larger and slower than the one above"]
     for t in found["tiers"]:
         size = show_gb(t["bytes"]) if t["bytes"] else "-"

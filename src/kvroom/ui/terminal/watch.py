@@ -24,7 +24,7 @@ from kvroom.ui.cli.shell import say
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.plan import paragraph
 from kvroom.ui.words import spread, typical_and_p95
-from kvroom.workloads.traces.reader import write as write_trace
+from kvroom.workloads.traces.writer import write as write_trace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -124,40 +124,40 @@ class _Lines:
         self._told = ""
         self._begun = False
 
-    def show(self, s: Sample) -> None:
+    def show(self, sample: Sample) -> None:
         """Print one sample."""
         view = self._view
         if view is not None and view.reading is not None:
             for block in filter(None, (_beside(view), _ignored(view.reading))):
                 click.echo(_plain(block))
             self._view = None
-        if not self._begun and s.error is None:
+        if not self._begun and sample.error is None:
             self._begun = True
             click.echo(HEAD)
-        click.echo(_plain(line_of(s)))
-        worst = s.warnings[0] if s.warnings else ""
+        click.echo(_plain(line_of(sample)))
+        worst = sample.warnings[0] if sample.warnings else ""
         kind = _DIGITS.sub("", worst)
         if kind and kind != self._told:
             click.echo(_plain(paragraph(worst, "         ! ")))
         self._told = kind
 
 
-def line_of(s: Sample) -> str:
+def line_of(sample: Sample) -> str:
     """One sample in one line, under HEAD."""
-    if s.error is not None:
-        head, *more = paragraph(f"no answer: {s.error}", " " * 10).split("\n")
-        return "\n".join((f"{s.t_s:8.1f}{head[8:]}", *more))
+    if sample.error is not None:
+        head, *more = paragraph(f"no answer: {sample.error}", " " * 10).split("\n")
+        return "\n".join((f"{sample.t_s:8.1f}{head[8:]}", *more))
     cells = [
-        "-" if s.kv_usage is None else f"{s.kv_usage:.0%}",
-        _number(s.running),
-        _number(s.waiting),
-        _number(s.preemptions),
-        "-" if s.hit_ratio is None else f"{s.hit_ratio:.0%}",
-        *typical_and_p95(s.ttft_s),
-        *typical_and_p95(s.itl_s),
+        "-" if sample.kv_usage is None else f"{sample.kv_usage:.0%}",
+        _number(sample.running),
+        _number(sample.waiting),
+        _number(sample.preemptions),
+        "-" if sample.hit_ratio is None else f"{sample.hit_ratio:.0%}",
+        *typical_and_p95(sample.ttft_s),
+        *typical_and_p95(sample.itl_s),
     ]
     widths = (7, 6, 6, 11, 6, 9, 9, 9, 9)
-    return f"{s.t_s:8.1f}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
+    return f"{sample.t_s:8.1f}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
 
 
 HEAD = f"{'seconds':>8}{'cache':>7}{'run':>6}{'wait':>6}{'preempted':>11}{'hits':>6}"
@@ -206,16 +206,16 @@ def _ignored(reading: Reading) -> str:
         parts.append(f"{len(reading.unknown)} metrics are not used: {shown}")
     if reading.unreadable:
         parts.append(f"{reading.unreadable:,} lines could not be read")
-    return "\n".join(paragraph(p, "  ") for p in parts)
+    return "\n".join(paragraph(part, "  ") for part in parts)
 
 
 def sparks(fills: deque[float | None]) -> str:
     """The fill over time, a character a sample."""
     top = len(SPARKS) - 1
-    return "".join(" " if f is None else SPARKS[min(top, round(f * top))] for f in fills)
+    return "".join(" " if fill is None else SPARKS[min(top, round(fill * top))] for fill in fills)
 
 
-def picture(view: LiveView, s: Sample) -> RenderableType:
+def picture(view: LiveView, sample: Sample) -> RenderableType:
     """The live view."""
     from rich.console import Group
     from rich.table import Table
@@ -226,26 +226,28 @@ def picture(view: LiveView, s: Sample) -> RenderableType:
     grid = Table(box=None, show_header=False, pad_edge=False)
     grid.add_column(style="bold")
     grid.add_column()
-    fill = s.kv_usage
+    fill = sample.kv_usage
     bar = "" if fill is None else "█" * round(fill * 40) + "░" * (40 - round(fill * 40))
     grid.add_row("cache", Text(_plain(f"{bar} {'-' if fill is None else format(fill, '.1%')}")))
     if not ascii_only():
         grid.add_row("", Text(sparks(view.fills)))
-    grid.add_row("running", _number(s.running))
-    grid.add_row("waiting", _number(s.waiting))
-    grid.add_row("preempted", _number(s.preemptions))
-    grid.add_row("prefix hits", "-" if s.hit_ratio is None else f"{s.hit_ratio:.1%}")
-    grid.add_row("TTFT", _plain(spread(s.ttft_s)))
-    grid.add_row("ITL", _plain(spread(s.itl_s)))
+    grid.add_row("running", _number(sample.running))
+    grid.add_row("waiting", _number(sample.waiting))
+    grid.add_row("preempted", _number(sample.preemptions))
+    grid.add_row("prefix hits", "-" if sample.hit_ratio is None else f"{sample.hit_ratio:.1%}")
+    grid.add_row("TTFT", _plain(spread(sample.ttft_s)))
+    grid.add_row("ITL", _plain(spread(sample.itl_s)))
     for label, rate in (
-        ("requests/s", s.requests_per_s),
-        ("prompt tokens/s", s.prompt_tokens_per_s),
-        ("tokens/s", s.generation_tokens_per_s),
+        ("requests/s", sample.requests_per_s),
+        ("prompt tokens/s", sample.prompt_tokens_per_s),
+        ("tokens/s", sample.generation_tokens_per_s),
     ):
         grid.add_row(label, "-" if rate is None else f"{rate:,.1f}")
     parts: list[RenderableType] = [Text(f"{name} at {view.address}", style="bold"), grid]
-    parts.append(Text(_plain(s.sentence), style="yellow" if s.warnings or s.error else ""))
-    parts += [Text(_plain(w), style="yellow") for w in s.warnings[1:]]
+    parts.append(
+        Text(_plain(sample.sentence), style="yellow" if sample.warnings or sample.error else "")
+    )
+    parts += [Text(_plain(w), style="yellow") for w in sample.warnings[1:]]
     parts += [Text(t) for t in (_beside(view), _ignored(reading) if reading else "") if t]
     return Group(*parts)
 
@@ -275,8 +277,8 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
     names = Sample.__dataclass_fields__
     lines = _Lines(None)
     if not as_json:
-        h = recording.header
-        click.echo(f"{h['engine']} at {h['address']}, recorded {h['began']}")
+        header = recording.header
+        click.echo(f"{header['engine']} at {header['address']}, recorded {header['began']}")
     for line in recording.samples():
         if as_json:
             say({k: line.get(k) for k in names}, pretty=False)

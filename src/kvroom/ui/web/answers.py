@@ -11,8 +11,8 @@ from kvroom.planner.tiers import plan_json
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import page
+from kvroom.ui.web.questions import Listener, PageQuestion
 from kvroom.ui.web.recent import RecentTexts
-from kvroom.ui.web.routes import Listener, PageQuestion
 
 MAX_SCENARIOS = 64
 MAX_PARTS = 64
@@ -34,49 +34,49 @@ class Answers:
     def __init__(self, most: int = MAX_KEPT_CHARS) -> None:
         self.kept = RecentTexts(most)
 
-    def ready(self, q: PageQuestion) -> str | None:
+    def ready(self, question: PageQuestion) -> str | None:
         """The answer, where every question in it was answered lately."""
-        many = q.body if isinstance(q.body, list) else [q.body]
+        many = question.body if isinstance(question.body, list) else [question.body]
         if not 1 <= len(many) <= MAX_SCENARIOS:
             return None
         texts = []
         for one in many:
-            text = self.kept.get(_key(q, one))
+            text = self.kept.get(_key(question, one))
             if text is None:
                 return None
             texts.append(text)
-        return f"[{','.join(texts)}]" if isinstance(q.body, list) else texts[0]
+        return f"[{','.join(texts)}]" if isinstance(question.body, list) else texts[0]
 
-    def answer(self, q: PageQuestion, listener: Listener) -> str:
+    def answer(self, question: PageQuestion, listener: Listener) -> str:
         """The answer as JSON; in a list an error stands in its own place; it ends for nobody."""
-        parts = parts_of(q.query.get("parts", ""))
-        if not isinstance(q.body, list):
-            return self._one(q, q.body, parts)
-        if not 1 <= len(q.body) <= MAX_SCENARIOS:
+        parts = parts_of(question.query.get("parts", ""))
+        if not isinstance(question.body, list):
+            return self._one(question, question.body, parts)
+        if not 1 <= len(question.body) <= MAX_SCENARIOS:
             fix = f"Send 1 to {MAX_SCENARIOS} Scenarios at a time."
-            raise KvroomError("body", len(q.body), "is no number of questions taken", fix)
+            raise KvroomError("body", len(question.body), "is no number of questions taken", fix)
         texts: list[str] = []
-        for one in q.body:
+        for one in question.body:
             if listener.gone():
                 break
             try:
-                texts.append(self._one(q, one, parts))
+                texts.append(self._one(question, one, parts))
             except KvroomError as e:
                 texts.append(codec.encode({"error": e.as_dict()}))
         return f"[{','.join(texts)}]"
 
-    def _one(self, q: PageQuestion, scenario: Any, parts: tuple[str, ...]) -> str:
-        key = _key(q, scenario)
+    def _one(self, question: PageQuestion, scenario: Any, parts: tuple[str, ...]) -> str:
+        key = _key(question, scenario)
         text = self.kept.get(key)
         if text is None:
-            answer = answer_of(scenario, explain=q.query.get("explain") == "1")
+            answer = answer_of(scenario, explain=question.query.get("explain") == "1")
             text = codec.encode(_picked(answer, parts) if parts else answer)
             self.kept.put(key, text)
         return text
 
 
-def _key(q: PageQuestion, scenario: Any) -> str:
-    return PageQuestion(scenario, q.query).key("")
+def _key(question: PageQuestion, scenario: Any) -> str:
+    return PageQuestion(scenario, question.query).key("")
 
 
 def answer_of(scenario: Any, *, explain: bool = False) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.units import show_gib, show_rate, show_seconds, show_usd
 
 
-def assumptions(w: Workings) -> list[dict[str, str]]:
+def assumptions(workings: Workings) -> list[dict[str, str]]:
     """``what`` was taken, as ``taken``, from ``source``: the card's figures, the engine's own memory with
     its bands, times, prices, lengths."""
-    return [{"what": a, "taken": b, "source": c} for a, b, c in _all(w)]
+    return [{"what": a, "taken": b, "source": c} for a, b, c in _all(workings)]
 
 
-def _all(w: Workings) -> Iterator[tuple[str, str, str]]:
-    plan, d = w.plan, w.deployment
-    device = d.device
+def _all(workings: Workings) -> Iterator[tuple[str, str, str]]:
+    plan, deployment = workings.plan, workings.deployment
+    device = deployment.device
     memory = str(device.engine_bytes_source)
-    if d.engine == CEILING_ENGINE:
+    if deployment.engine == CEILING_ENGINE:
         memory = str(device.source("sold_bytes"))
     yield "Memory of a card", show_gib(plan.memory.gpu_bytes), memory
     yield (
@@ -32,16 +32,15 @@ def _all(w: Workings) -> Iterator[tuple[str, str, str]]:
     where = (
         "its config.json, as published" if isinstance(model, str) else "the config that was given"
     )
-    yield "Shape of the model", str(d.model.name), where
+    yield "Shape of the model", str(deployment.model.name), where
     if plan.scenario.kv_dtype == "auto":
-        yield "Cache stored as", d.kv_name, "the checkpoint's own choice, else 16 bits"
-    for a in plan.memory.accounts:
-        if a.source == "assumed" and a.high_bytes:
-            band = (
-                f"{show_gib(a.bytes)} a card ({show_gib(a.low_bytes)} to {show_gib(a.high_bytes)})"
-            )
+        yield "Cache stored as", deployment.kv_name, "the checkpoint's own choice, else 16 bits"
+    for account in plan.memory.accounts:
+        if account.source == "assumed" and account.high_bytes:
+            low, high = show_gib(account.low_bytes), show_gib(account.high_bytes)
+            band = f"{show_gib(account.bytes)} a card ({low} to {high})"
             yield (
-                title(ACCOUNTS.get(a.name, a.name)),
+                title(ACCOUNTS.get(account.name, account.name)),
                 band,
                 "an estimate, fitted to engines' own logs",
             )

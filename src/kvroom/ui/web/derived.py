@@ -10,9 +10,13 @@ from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE
 
 
-def explanations(w: Workings, data: dict[str, Any]) -> tuple[Explanation, ...]:
+def explanations(workings: Workings, data: dict[str, Any]) -> tuple[Explanation, ...]:
     """The explanations of every number that the page shows beside those of ``explain``."""
-    return (*_memory(w, data["memory"]), *_price(data["price"]), *_step(w, data["step"]))
+    return (
+        *_memory(workings, data["memory"]),
+        *_price(data["price"]),
+        *_step(workings, data["step"]),
+    )
 
 
 def _known(
@@ -24,20 +28,20 @@ def _known(
             yield explained(f"{at}{key}", data[key], numbers=text or None, **more)
 
 
-def _memory(w: Workings, m: dict[str, Any]) -> Iterator[Explanation]:
-    plan, at = w.plan, "figures.memory."
-    gpus, dp = m["gpus"], w.deployment.layout.dp
+def _memory(workings: Workings, m: dict[str, Any]) -> Iterator[Explanation]:
+    plan, at = workings.plan, "figures.memory."
+    gpus, dp = m["gpus"], workings.deployment.layout.dp
     each, kv = f"{m['request_bytes']:,}", f"{plan.memory.kv_bytes:,}"
     own = f"{plan.kv.bytes_per_request_per_gpu:,}"
     room = m["room"]
-    ceiling = w.deployment.engine == CEILING_ENGINE
+    ceiling = workings.deployment.engine == CEILING_ENGINE
     engine = plan.capacity.engine
     counted = None if ceiling or engine is None else engine.max_concurrency
     for i, a in enumerate(m["accounts"]):
         account = ACCOUNTS.get(a["name"], a["name"])
         numbers = {"bytes": f"{gpus} × {a['bytes'] // gpus:,}"}
         yield from _known(f"{at}accounts.{i}.", a, numbers, source=a["source"], account=account)
-    replica = gpus // dp // w.answer.pools
+    replica = gpus // dp // workings.answer.pools
     if counted:
         formula = "room for cache / requests that the engine counts in it, blocks and padding in"
         numbers = {"request_bytes": f"{plan.memory.kv_bytes * replica:,} / {counted:,}"}
@@ -76,8 +80,8 @@ def _price(p: dict[str, Any]) -> Iterator[Explanation]:
         yield from _known(key, k, {"layers": "", "bits": "", "entry_bytes": bytes_from}, kind=kind)
 
 
-def _step(w: Workings, s: dict[str, Any]) -> Iterator[Explanation]:
-    moved, batch, at = w.plan.step.bytes, w.plan.step.batch, "figures.step."
+def _step(workings: Workings, s: dict[str, Any]) -> Iterator[Explanation]:
+    moved, batch, at = workings.plan.step.bytes, workings.plan.step.batch, "figures.step."
     total = f"{s['total_bytes']:,}"
     yield from _known(
         at,
@@ -90,5 +94,5 @@ def _step(w: Workings, s: dict[str, Any]) -> Iterator[Explanation]:
             "times_cheaper": f"{s['alone_bytes']:,} / ({total} / {batch:,})",
         },
     )
-    source = str(w.deployment.device.source("flops_per_s"))
+    source = str(workings.deployment.device.source("flops_per_s"))
     yield from _known(at, s, {"compute_batch": ""}, source=source)

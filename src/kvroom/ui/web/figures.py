@@ -28,13 +28,18 @@ MOST_RUNS = 400
 """Runs of equal layers that are sent; every published model has fewer."""
 
 
-def figures(w: Workings) -> dict[str, Any]:
+def figures(workings: Workings) -> dict[str, Any]:
     """The figures' data for one answered question."""
-    held = memory(w)
-    return {"traits": traits(w, held), "memory": held, "price": price(w), "step": step(w)}
+    held = memory(workings)
+    return {
+        "traits": traits(workings, held),
+        "memory": held,
+        "price": price(workings),
+        "step": step(workings),
+    }
 
 
-def traits(w: Workings, held: dict[str, Any]) -> list[str]:
+def traits(workings: Workings, held: dict[str, Any]) -> list[str]:
     """What is so of this answer, by which the page chooses among sentences.
 
     ``over`` (what must be held is more than there is) or ``within``; of what is within, ``stopped`` (the
@@ -44,10 +49,10 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     ``many`` cards; ``experts`` that are read as they are chosen; ``crosses`` (the cache read overtakes
     the weights at some batch) or ``level``; ``priced`` cards; room that is ``banded`` by estimates.
     """
-    plan = w.plan
+    plan = workings.plan
     if held["over_bytes"]:
         found = ["over"]
-    elif not w.answer.starts:
+    elif not workings.answer.starts:
         found = ["within", "stopped"]
     elif not held["request_bytes"]:
         found = ["within", "free"]
@@ -65,7 +70,7 @@ def traits(w: Workings, held: dict[str, Any]) -> list[str]:
     return found
 
 
-def memory(w: Workings) -> dict[str, Any]:
+def memory(workings: Workings) -> dict[str, Any]:
     """All cards as one bar, each counted as the one that binds.
 
     ``users`` are those asked for, or as many as have room; ``running`` of them have room, ``waiting``
@@ -73,12 +78,12 @@ def memory(w: Workings) -> dict[str, Any]:
     ``kept_bytes`` what the engine leaves alone. ``request_bytes`` is a request as the engine counts it,
     ``stored_bytes`` what it stores.
     """
-    plan, d = w.plan, w.deployment
-    gpus = d.layout.gpus
-    room = w.held if w.answer.starts else 0
-    pools = d.layout.dp * w.answer.pools
+    plan, deployment = workings.plan, workings.deployment
+    gpus = deployment.layout.gpus
+    room = workings.held if workings.answer.starts else 0
+    pools = deployment.layout.dp * workings.answer.pools
     pool = plan.memory.kv_bytes * gpus
-    each = stored = plan.kv.bytes_per_request_per_gpu * gpus // d.layout.dp
+    each = stored = plan.kv.bytes_per_request_per_gpu * gpus // deployment.layout.dp
     counted = plan.capacity.engine.max_concurrency if plan.capacity.engine else None
     if counted and each:
         # As the engine counts: whole blocks, padding in.
@@ -93,7 +98,7 @@ def memory(w: Workings) -> dict[str, Any]:
     used = sum(a.bytes for a in overheads)
     return {
         "gpus": gpus,
-        "starts": w.answer.starts,
+        "starts": workings.answer.starts,
         "total_bytes": plan.memory.gpu_bytes * gpus,
         "accounts": [
             {
@@ -122,18 +127,19 @@ def memory(w: Workings) -> dict[str, Any]:
     }
 
 
-def price(w: Workings) -> dict[str, Any]:
+def price(workings: Workings) -> dict[str, Any]:
     """One token's price: each kind of layer with its factors, and the layers in order.
 
     ``kinds[i]`` is one kind: ``layers`` of it, ``factors`` whose product times their ``bits`` / 8 is
     ``bytes_per_layer``, what it adds a token (``bytes_per_token``) and holds for one request. ``runs``
     are equal layers one after another, each naming its kinds by index.
     """
-    d = w.deployment
-    stores = list(d.model.stores)
+    deployment = workings.deployment
+    stores = list(deployment.model.stores)
     index = {kind: i for i, (kind, _) in enumerate(stores)}
     runs = [
-        {"kinds": [index[k] for k in r.layer.stores], "layers": r.count} for r in d.model.layers
+        {"kinds": [index[k] for k in layer.layer.stores], "layers": layer.count}
+        for layer in deployment.model.layers
     ]
     return {
         "attention": _attention([k for k, _ in stores]),
@@ -142,41 +148,43 @@ def price(w: Workings) -> dict[str, Any]:
                 "kind": kind.kind,
                 "layers": count,
                 "factors": [{"name": name, "value": value} for name, value in kind.factors()],
-                "bits": kind.dtype_of(d.kv).bits,
-                "scales": kind.dtype_of(d.kv).scale_bytes > 0,
+                "bits": kind.dtype_of(deployment.kv).bits,
+                "scales": kind.dtype_of(deployment.kv).scale_bytes > 0,
                 "window_tokens": kind.window_tokens,
-                "bytes_per_layer": kind.entry_bytes(d.kv),
-                "entry_bytes": kind.entry_bytes(d.kv) * count,
-                "bytes_per_token": float(kind.growth(d.kv) * count),
-                "bytes_per_request": kind.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens)
+                "bytes_per_layer": kind.entry_bytes(deployment.kv),
+                "entry_bytes": kind.entry_bytes(deployment.kv) * count,
+                "bytes_per_token": float(kind.growth(deployment.kv) * count),
+                "bytes_per_request": kind.stored_bytes(
+                    deployment.context_tokens, deployment.kv, deployment.encoder_tokens
+                )
                 * count,
                 "sentence": kind.sentence(),
             }
             for kind, count in stores
         ],
         "runs": runs[:MOST_RUNS],
-        "turns": _turns(w),
-        "times_8k_to_128k": _times(w, 8192, 131072),
-        "read_s": _read_s(w),
+        "turns": _turns(workings),
+        "times_8k_to_128k": _times(workings, 8192, 131072),
+        "read_s": _read_s(workings),
     }
 
 
-def _read_s(w: Workings) -> float | None:
+def _read_s(workings: Workings) -> float | None:
     """Seconds of the plan's step that go into reading one request's cache and state."""
-    if w.timing is None:
+    if workings.timing is None:
         return None
-    terms, _ = w.timing.step(w.plan.step.batch, w.plan.step.request_tokens)
-    return terms.cache_s / w.plan.step.batch
+    terms, _ = workings.timing.step(workings.plan.step.batch, workings.plan.step.request_tokens)
+    return terms.cache_s / workings.plan.step.batch
 
 
 BITS = {"bf16": 16, "fp8": 8, "q4_0": 4}
 """The cache widths that can be turned to."""
 
 
-def _turns(w: Workings) -> dict[str, Any]:
+def _turns(workings: Workings) -> dict[str, Any]:
     """What of the product can be turned, and to what: the cache's bits for every model; layers, heads
     and width of a plain one, each by its key in the ``config`` to ask with."""
-    model, asked = w.deployment.model, w.plan.scenario.model
+    model, asked = workings.deployment.model, workings.plan.scenario.model
     found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
     kinds = [k for k, _ in model.stores]
     own = asked.get("config") if isinstance(asked, dict) else _published(asked)
@@ -203,41 +211,44 @@ def _published(name: str) -> Mapping[str, Any]:
         return {}
 
 
-def _times(w: Workings, short: int, long: int) -> float | None:
+def _times(workings: Workings, short: int, long: int) -> float | None:
     """How many times more a request of ``long`` tokens stores than one of ``short``."""
-    d = w.deployment
+    deployment = workings.deployment
 
     def stored(tokens: int) -> int:
-        return sum(k.stored_bytes(tokens, d.kv, d.encoder_tokens) * n for k, n in d.model.stores)
+        return sum(
+            k.stored_bytes(tokens, deployment.kv, deployment.encoder_tokens) * n
+            for k, n in deployment.model.stores
+        )
 
     return stored(long) / stored(short) if stored(short) else None
 
 
 def _attention(kinds: list[LayerKind]) -> str:
     """The family in the field's own letters: MHA, GQA, MQA, MLA, or hybrid of several kinds."""
-    found = {k.kind for k in kinds} - {"shared", "indexer", "conv"}
+    found = {kind.kind for kind in kinds} - {"shared", "indexer", "conv"}
     if len(found) > 1:
         return "hybrid"
     if found & {"latent", "compressed"}:
         return "MLA"
-    heads = [(k.kv_heads, k.q_heads) for k in kinds if isinstance(k, HeadedAttention)]
+    heads = [(kind.kv_heads, kind.q_heads) for kind in kinds if isinstance(kind, HeadedAttention)]
     kv, q = max(heads, default=(0, 0))
     if not kv:
         return "none"
     return "MHA" if kv == q else "MQA" if kv == 1 else "GQA"
 
 
-def step(w: Workings) -> dict[str, Any]:
+def step(workings: Workings) -> dict[str, Any]:
     """The decode step over batch sizes: bytes in all and for each token made.
 
     ``compute_batch`` is the smallest batch at which the cards' arithmetic takes longer than their
     memory at both peaks; None where the card's arithmetic is not stated or never does.
     """
-    plan, t = w.plan, w.traffic
+    plan, traffic = workings.plan, workings.traffic
     tokens = plan.step.request_tokens
     moved = plan.step.bytes
     total = moved.weights + moved.kv + moved.state
-    alone = t.step_bytes(1, tokens)
+    alone = traffic.step_bytes(1, tokens)
     alone_total = alone.weights + alone.kv + alone.state
     return {
         "total_bytes": total,
@@ -248,14 +259,14 @@ def step(w: Workings) -> dict[str, Any]:
         "alone_bytes": alone_total,
         "times_cheaper": alone_total * plan.step.batch / total if total else 1.0,
         "overtaken": moved.kv + moved.state >= moved.weights,
-        "compute_batch": _compute_batch(w),
-        "compute_known": _peak(w) is not None,
-        "curve": [_point(w, b) for b in takewhile(lambda b: b <= MAX_BATCH, CURVE)],
+        "compute_batch": _compute_batch(workings),
+        "compute_known": _peak(workings) is not None,
+        "curve": [_point(workings, b) for b in takewhile(lambda b: b <= MAX_BATCH, CURVE)],
     }
 
 
-def _point(w: Workings, batch: int) -> dict[str, Any]:
-    moved = w.traffic.step_bytes(batch, w.plan.step.request_tokens)
+def _point(workings: Workings, batch: int) -> dict[str, Any]:
+    moved = workings.traffic.step_bytes(batch, workings.plan.step.request_tokens)
     cache = moved.kv + moved.state
     return {
         "batch": batch,
@@ -267,20 +278,22 @@ def _point(w: Workings, batch: int) -> dict[str, Any]:
     }
 
 
-def _peak(w: Workings) -> float | None:
-    d = w.deployment
-    return d.device.flops(compute_dtype(d.weights.quantisation.linear, d.device))
+def _peak(workings: Workings) -> float | None:
+    deployment = workings.deployment
+    return deployment.device.flops(
+        compute_dtype(deployment.weights.quantisation.linear, deployment.device)
+    )
 
 
-def _compute_batch(w: Workings) -> int | None:
-    d, t, peak = w.deployment, w.traffic, _peak(w)
+def _compute_batch(workings: Workings) -> int | None:
+    deployment, traffic, peak = workings.deployment, workings.traffic, _peak(workings)
     if peak is None:
         return None
-    tokens, rate = w.plan.step.request_tokens, d.device.memory_bytes_per_s
+    tokens, rate = workings.plan.step.request_tokens, deployment.device.memory_bytes_per_s
 
     def computes(batch: int) -> bool:
-        moved = t.step_bytes(batch, tokens)
-        flops = t.decode_flops(batch, tokens)
+        moved = traffic.step_bytes(batch, tokens)
+        flops = traffic.decode_flops(batch, tokens)
         return flops * rate >= (moved.weights + moved.kv + moved.state) * peak
 
     return smallest(computes, MAX_BATCH)

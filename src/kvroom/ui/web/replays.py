@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from kvroom import api
 from kvroom.engines import serving_rules
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
@@ -19,7 +20,7 @@ from kvroom.kvcache.prefix_cache import PrefixCache
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.optimize.cliff import CliffRange
-from kvroom.planner.plan import Workings, work
+from kvroom.planner.plan import Workings
 from kvroom.scenario.command_line import command
 from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
@@ -92,7 +93,7 @@ STORIES = (
         calls=4,
         workload={
             "turns": "4",
-            "think": "3",
+            "think": "3s",
             "input": "lognormal:mean=120:sigma=0.5",
             "output": "lognormal:mean=90:sigma=0.4",
             "requests": 96,
@@ -168,7 +169,7 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
         fix = "Send a trace with the story 'trace', and with no other."
         raise KvroomError("replay.story", story, "and the trace do not go together", fix)
     base, notes = _base(given, lengths)
-    w = work(base, paths=False)
+    w = api.workings(base, paths=False, hub=False)
     typical = _typical(story) if lengths is None else lengths
     steps, rate = _sizes(w, typical)
     blocks = steps[len(steps) // 2] if asked.get("blocks") is None else asked["blocks"]
@@ -241,36 +242,36 @@ def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, 
     base = Scenario.from_dict(
         {**kept, "engine": DEFAULT_ENGINE, "context_tokens": ceil_div(longest, 1024) * 1024}
     )
-    if work(base, paths=False).timing is None:
+    if api.workings(base, paths=False, hub=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
         notes.append(f"step times of {KNOWN_CARD}, as {name} does not say how fast it computes")
         base = replace(base, gpu=KNOWN_CARD)
     return base, tuple(notes)
 
 
-def _sizes(w: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
+def _sizes(workings: Workings, typical: Lengths) -> tuple[tuple[int, ...], float]:
     """The slider's sizes in blocks, and the rate in requests a second that fills the middle one."""
-    rules = serving_rules(w.deployment, w.answer)
-    if w.timing is None:
+    rules = serving_rules(workings.deployment, workings.answer)
+    if workings.timing is None:
         fix = "Choose a card of the catalogue."
-        raise KvroomError("gpu", w.deployment.device.name, "has no known times", fix)
+        raise KvroomError("gpu", workings.deployment.device.name, "has no known times", fix)
     cache = rules.setup.scheduler().cache
-    most = _blocks(cache, w.deployment.context_tokens)
-    held = w.answer.capacity.max_concurrency if w.answer.capacity else None
+    most = _blocks(cache, workings.deployment.context_tokens)
+    held = workings.answer.capacity.max_concurrency if workings.answer.capacity else None
     if held:
         most = max(most, ceil(rules.setup.num_gpu_blocks / held))  # what the engine starts with
     low = most + ceil_div(most, 16)
     if low > MOST_DRAWN:
-        tokens = w.deployment.context_tokens
+        tokens = workings.deployment.context_tokens
         why = f"blocks, which a request of {tokens:,} tokens needs, are too many to draw"
         fix = f"Up to {MOST_DRAWN:,} are drawn: take shorter requests, or kvroom simulate --trace."
         raise KvroomError("trace", low, why, fix)
     values = CliffRange("kv_blocks", float(low), float(min(low * EASY, MOST_DRAWN))).values
-    steps = tuple(sorted({int(v) for v in values}))
+    steps = tuple(sorted({int(value) for value in values}))
     middle = steps[len(steps) // 2]
     tokens = typical.input_tokens + typical.output_tokens // 2
     at_once = max(1, middle // max(1, _blocks(cache, tokens)))
-    clock = step_clock(w.timing.clock)
+    clock = step_clock(workings.timing.clock)
     spent = clock.ps([(tokens, 1)] * at_once) * typical.output_tokens
     spent += clock.ps([(0, typical.input_tokens)])
     return steps, at_once * PS_PER_S / spent

@@ -7,48 +7,22 @@ through the Listener are lines before it. KvroomError says why there is no answe
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
+from kvroom.ui.web import simulations
+from kvroom.ui.web.answers import Answers
+from kvroom.ui.web.questions import Listener, PageQuestion
+from kvroom.ui.web.sections import dropped, levers, reality, tiers
 from kvroom.units import check_float
 
 MAX_TOGETHER = 16
 MOST_REQUESTS_SAID = 10**9
-
-
-class Gone(Exception):
-    """Raised inside a job whose reader has left."""
-
-
-class Listener(Protocol):
-    """Who reads an answer as it comes."""
-
-    heading: dict[str, Any] | None
-    """Sent before the first line: until then the job may still be refused."""
-
-    def say(self, value: dict[str, Any]) -> None:
-        """Send one line; Gone where nobody reads."""
-
-    def gone(self) -> bool:
-        """Whether nobody reads any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class PageQuestion:
-    """One request: its ``body`` (a JSON value, or a file's bytes) and the words of its address."""
-
-    body: Any = None
-    query: Mapping[str, str] = field(default_factory=dict)
-
-    def key(self, path: str) -> str:
-        """The same for the same question, however its keys are ordered."""
-        return json.dumps([path, dict(self.query), self.body], sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,19 +75,17 @@ class Route:
     ready: Callable[[PageQuestion], str | None] = lambda _: None
 
 
-def _tiers(q: PageQuestion, _: Listener) -> Any:
+def _tiers(question: PageQuestion, _: Listener) -> Any:
     """A Scenario's Plan with ``figures.tiers``."""
-    from kvroom.ui.web.sections import tiers
-
-    return tiers.answer(Scenario.from_dict(q.body))
+    return tiers.answer(Scenario.from_dict(question.body))
 
 
-def _reality(q: PageQuestion, _: Listener) -> Any:
+def _reality(question: PageQuestion, _: Listener) -> Any:
     """A Scenario's Plan with ``figures.reality``; ``says`` is what the reader's engine says."""
-    from kvroom.ui.web.sections import reality
-
-    words = q.query.get("says")
-    return reality.answer(Scenario.from_dict(q.body), None if words is None else _requests(words))
+    words = question.query.get("says")
+    return reality.answer(
+        Scenario.from_dict(question.body), None if words is None else _requests(words)
+    )
 
 
 def _requests(words: str) -> float:
@@ -126,48 +98,38 @@ def _requests(words: str) -> float:
         raise KvroomError("says", words, "is no number", fix) from None
 
 
-def _levers(q: PageQuestion, listener: Listener) -> Any:
+def _levers(question: PageQuestion, listener: Listener) -> Any:
     """What ``kvroom levers --json`` prints (with ``simulate=1`` what it prints with ``--simulate``), and how
     many Plans are made until then."""
-    from kvroom.ui.web.sections import levers
-
-    words = q.query.get("together")
+    words = question.query.get("together")
     ids = None if words is None else [x for x in words.split(";") if x]
     if ids is not None and len(ids) > MAX_TOGETHER:
         fix = f"Name at most {MAX_TOGETHER}."
         raise KvroomError("together", len(ids), "is too many levers", fix)
-    if q.query.get("simulate") == "1":
-        return levers.served(q.body, listener=listener)
-    explain = q.query.get("explain") == "1"
-    return levers.answer(q.body, together=ids, listener=listener, explain=explain)
+    if question.query.get("simulate") == "1":
+        return levers.served(question.body, listener=listener)
+    explain = question.query.get("explain") == "1"
+    return levers.answer(question.body, together=ids, listener=listener, explain=explain)
 
 
 def _reconcile(q: PageQuestion, _: Listener) -> Any:
     """A file beside the question in ``?s=``; what it tells. Nothing of it is kept."""
-    from kvroom.ui.web.sections import dropped
-
     question = Scenario.from_link(f"#s={q.query.get('s', '')}")
     return dropped.answer(q.body, question.differences())
 
 
-def _simulate(q: PageQuestion, listener: Listener) -> None:
+def _simulate(question: PageQuestion, listener: Listener) -> None:
     """A simulation, line by line."""
-    from kvroom.ui.web import simulations
-
-    simulations.simulate(q.body, listener)
+    simulations.simulate(question.body, listener)
 
 
-def _reuse(q: PageQuestion, listener: Listener) -> None:
+def _reuse(question: PageQuestion, listener: Listener) -> None:
     """How much of a trace's prefixes could be used again."""
-    from kvroom.ui.web import simulations
-
-    simulations.reuse(q.body, listener)
+    simulations.reuse(question.body, listener)
 
 
 def table() -> tuple[Route, ...]:
     """Every question that the page may ask; there is no other path."""
-    from kvroom.ui.web.answers import Answers
-
     plans = Answers()
     return (
         Route(path="/api/plan", answer=plans.answer, ready=plans.ready),

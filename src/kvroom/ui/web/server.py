@@ -261,7 +261,7 @@ def known_hosts(host: str, port: int) -> frozenset[str]:
     """What a Host header may say: this machine's own names, and the address that was asked for."""
     names = {"127.0.0.1", "localhost", "[::1]", f"[{host}]" if ":" in host else host.lower()}
     names -= {"0.0.0.0", "[::]"}
-    return frozenset(f"{n}:{port}" for n in names) | (
+    return frozenset(f"{name}:{port}" for name in names) | (
         frozenset(names) if port == 80 else frozenset()
     )
 

@@ -28,12 +28,13 @@ from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
 from kvroom.simulator.timeline import Moment
 from kvroom.ui.web import replays
-from kvroom.ui.web.routes import Gone, Listener
+from kvroom.ui.web.questions import Gone, Listener
 from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import HashIds, Request
 from kvroom.workloads.synthetic import Synthetic, of_workload
-from kvroom.workloads.traces.reader import Held, Trace
+from kvroom.workloads.traces.opened import Held
+from kvroom.workloads.traces.reader import Trace
 
 MOST_REQUESTS, MOST_PICTURED = 50_000, 400
 MOST_TOKENS, MOST_PROMPT_TOKENS = 10**9, 4 * 2**20
@@ -333,7 +334,7 @@ def reuse(given: Any, listener: Listener) -> None:
         trace=None if given.get("trace") is None else _held(given["trace"]),
         workload=None if spec is None else str(spec),
         block_tokens=size,
-        policies=[str(p) for p in policies],
+        policies=[str(policy) for policy in policies],
         capacities=capacities_of(_text(given, "capacity")),
         model=_text(given, "model"),
         kv_dtype=_text(given, "kv_dtype") or "auto",

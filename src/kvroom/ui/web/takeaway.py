@@ -20,38 +20,38 @@ def _published(model: str | dict[str, Any]) -> str:
         return str(model)
 
 
-def engine_flags(w: Workings) -> dict[str, str]:
+def engine_flags(workings: Workings) -> dict[str, str]:
     """The engines' own command lines for this deployment, by engine."""
-    s, d = w.plan.scenario, w.deployment
-    model = _published(s.model)
+    scenario, deployment = workings.plan.scenario, workings.deployment
+    model = _published(scenario.model)
     lines: dict[str, str] = {}
     for engine in all_engines():
         line = engine.command
         if line is None or not {"tp", "context_tokens", "kv_dtype"} <= set(line.keys):
             continue
         words = [*line.programs[0], *([line.typed(line.model_flag)] if line.model_flag else ())]
-        words += [model, line.typed(line.keys["context_tokens"][0]), str(d.context_tokens)]
+        words += [model, line.typed(line.keys["context_tokens"][0]), str(deployment.context_tokens)]
         for key in ("tp", "pp", "dp"):
-            if getattr(s, key) > 1:
-                words += [line.typed(line.keys[key][0]), str(getattr(s, key))]
-        if d.kv_name.startswith("fp8"):
+            if getattr(scenario, key) > 1:
+                words += [line.typed(line.keys[key][0]), str(getattr(scenario, key))]
+        if deployment.kv_name.startswith("fp8"):
             words += [line.typed(line.keys["kv_dtype"][0]), line.dtypes.get("fp8", "fp8")]
-        if s.concurrency is not None:
-            words += [line.typed(engine.limits.sequences), str(s.concurrency)]
-        if s.engine == engine.name:
-            for key, value in s.engine_args.items():
+        if scenario.concurrency is not None:
+            words += [line.typed(engine.limits.sequences), str(scenario.concurrency)]
+        if scenario.engine == engine.name:
+            for key, value in scenario.engine_args.items():
                 words += [line.typed(key), str(value)]
         lines[line.label] = shlex.join(words)
     return lines
 
 
-def take_away(w: Workings) -> dict[str, Any]:
+def take_away(workings: Workings) -> dict[str, Any]:
     """All of them for the asked question, with the assumptions that the answer rests on."""
-    scenario = w.plan.scenario
+    scenario = workings.plan.scenario
     return {
         "link": scenario.link("#").removeprefix("#"),
         "command": command(scenario),
         "python": python(scenario),
-        "engines": engine_flags(w),
-        "assumptions": assumptions(w),
+        "engines": engine_flags(workings),
+        "assumptions": assumptions(workings),
     }

@@ -21,7 +21,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from kvroom.errors import KvroomError
 from kvroom.ui import codec
-from kvroom.ui.web.routes import BodyLimit, Gone, PageQuestion, Route
+from kvroom.ui.web.questions import Gone, PageQuestion
+from kvroom.ui.web.routes import BodyLimit, Route
 
 LOG = logging.getLogger(__name__)
 NDJSON = "application/x-ndjson"

@@ -113,7 +113,7 @@ class Board:
                 self._new.notify_all()
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
-    def told(self, s: Sample) -> dict[str, Any]:
+    def told(self, sample: Sample) -> dict[str, Any]:
         """A sample as a page shows it: texts by name, marks in percent."""
         reading = self.reading
         size = cache_of(reading) if reading else {}
@@ -121,23 +121,27 @@ class Board:
         name = f"{reading.engine} {reading.model or ''}".strip() if reading else "an engine"
         return {
             "name": f"{name} at {self.endpoint.shown}",
-            "sentence": s.sentence,
-            "warnings": list(s.warnings[1:]),
-            "state": "lost" if s.error is not None else "warned" if s.warnings else "well",
+            "sentence": sample.sentence,
+            "warnings": list(sample.warnings[1:]),
+            "state": "lost"
+            if sample.error is not None
+            else "warned"
+            if sample.warnings
+            else "well",
             "cells": {
-                "fill": "-" if s.kv_usage is None else f"{s.kv_usage:.0%}",
-                "running": _count(s.running),
-                "waiting": _count(s.waiting),
-                "preempted": _count(s.preemptions),
-                "hits": "-" if s.hit_ratio is None else f"{s.hit_ratio:.0%}",
-                "ttft": spread(s.ttft_s),
-                "itl": spread(s.itl_s),
+                "fill": "-" if sample.kv_usage is None else f"{sample.kv_usage:.0%}",
+                "running": _count(sample.running),
+                "waiting": _count(sample.waiting),
+                "preempted": _count(sample.preemptions),
+                "hits": "-" if sample.hit_ratio is None else f"{sample.hit_ratio:.0%}",
+                "ttft": spread(sample.ttft_s),
+                "itl": spread(sample.itl_s),
                 "kv_tokens": _count(size.get("kv_tokens")),
                 "num_blocks": _count(size.get("num_blocks")),
                 "block_size": _count(size.get("block_size")),
                 "at_once": "-" if room is None else f"{room:,.2f}",
             },
-            "fill": None if s.kv_usage is None else f"{min(1.0, s.kv_usage):.2%}",
+            "fill": None if sample.kv_usage is None else f"{min(1.0, sample.kv_usage):.2%}",
             "history": [
                 {
                     "x": f"{i / HISTORY:.3%}",

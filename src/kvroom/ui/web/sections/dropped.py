@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.figures import ACCOUNTS
 from kvroom.errors import KvroomError
 from kvroom.models import gguf, gguf_config, safetensors
 from kvroom.models.files import MAX_JSON_BYTES
 from kvroom.observe.logs.startup import read_bytes
-from kvroom.observe.reconcile import AccountLine, Reconciliation, reconcile
-from kvroom.planner.plan import Workings, work
+from kvroom.observe.reconcile import AccountLine, Reconciliation
+from kvroom.planner.plan import Workings
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections import reality
 from kvroom.units import show_gib
@@ -91,19 +92,19 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     log = read_bytes(data)
     if log.engine is None:
         raise KvroomError("file", None, "holds no line of an engine's start-up", _WHAT)
-    found = reconcile(log, paths=False)
+    found = api.reconcile(log, paths=False, hub=False)
     lent = {k: asked[k] for k in found.missing if k in ("model", "gpu") and k in asked}
     if "model" in lent and "weight_dtype" in asked:
         lent["weight_dtype"] = asked["weight_dtype"]
     if lent:
-        found = reconcile(log, lent, paths=False)
+        found = api.reconcile(log, paths=False, hub=False, **lent)
     if found.scenario is None:
         need = " and ".join(found.missing)
         raise KvroomError("file", found.engine, f"does not say its {need}", "Choose it above.")
     question = {k: v for k, v in found.scenario.items() if k not in NO_QUESTION}
     lengths = {k: asked[k] for k in ("workload",) if k in asked}
     drawn, stands = reality.asked_of(Scenario.from_dict({**question, **lengths}))
-    w = work(drawn, paths=False)
+    w = api.workings(drawn, paths=False, hub=False)
     figure = reality.data(w) | {"stands_in": stands}
     measured = _measured(found, w)
     if measured is not None:
@@ -115,7 +116,7 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
         "reconciliation": asdict(found),
         "file": {
             "title": f"{found.engine} {found.engine_version or ''}".strip(),
-            "lines": [asdict(a) for a in found.accounts],
+            "lines": [asdict(account) for account in found.accounts],
             "difference": difference(found, figure["stairs"], measured, lent),
             "notes": [*words, *found.refusals, *found.notes],
         },
@@ -126,13 +127,13 @@ def _after_engine(stairs: list[dict[str, Any]]) -> int:
     return next((i + 1 for i, s in enumerate(stairs) if s["key"] == "engine"), len(stairs))
 
 
-def _measured(found: Reconciliation, w: Workings) -> dict[str, Any] | None:
+def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | None:
     """The bar of what the engine printed: requests of its longest length, of the whole deployment."""
-    copies = w.deployment.layout.dp * w.answer.pools
+    copies = workings.deployment.layout.dp * workings.answer.pools
     each = found.printed.get("max_concurrency")
     rule = "printed"
     if each is None and found.printed.get("kv_tokens"):
-        each = found.printed["kv_tokens"] / w.deployment.context_tokens
+        each = found.printed["kv_tokens"] / workings.deployment.context_tokens
         rule = "the tokens printed / the longest request"
     if each is None:
         return None
@@ -150,7 +151,7 @@ def difference(
 ) -> dict[str, str] | None:
     """The measured number against the predicted one: a sentence, its reason, and the flag; ``lent`` is
     what the file lacks and the page's question stood in for."""
-    engine = next((s["to"] for s in stairs if s["key"] == "engine"), None)
+    engine = next((stair["to"] for stair in stairs if stair["key"] == "engine"), None)
     if measured is None or not engine:
         return None
     to, cause = measured["to"], _cause(found)
@@ -179,7 +180,7 @@ def difference(
 
 def _cause(found: Reconciliation) -> AccountLine | None:
     """The account that explains at least half of what the cache is off by, else the cache's own."""
-    off = {a.name: a for a in found.accounts if a.difference_bytes}
+    off = {account.name: account for account in found.accounts if account.difference_bytes}
     cache = off.pop("kv", None)
     off.pop("free_before_load", None)
     most = max(off.values(), key=_size, default=None)
@@ -188,8 +189,8 @@ def _cause(found: Reconciliation) -> AccountLine | None:
     return cache
 
 
-def _size(a: AccountLine) -> int:
-    return abs(a.difference_bytes or 0)
+def _size(account: AccountLine) -> int:
+    return abs(account.difference_bytes or 0)
 
 
 # ---- a model ----
@@ -220,7 +221,7 @@ def _gguf(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     if spec.quantisation is not None:
         named = {**question, "weight_dtype": spec.quantisation.name}
         try:
-            work(Scenario.from_dict(named), paths=False)
+            api.workings(Scenario.from_dict(named), paths=False, hub=False)
             question = named
         except KvroomError:
             notes.append(f"its type {spec.quantisation.name} has no name here: counted unquantised")
@@ -237,7 +238,7 @@ def _safetensors(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     entries = safetensors.read_header(data)
     told = _plain("safetensors", dict(asked))
     unread = safetensors.idle(
-        work(Scenario.from_dict(asked), paths=False).deployment.model, entries
+        api.workings(Scenario.from_dict(asked), paths=False, hub=False).deployment.model, entries
     )
     size = sum(e.nbytes for n, e in entries.items() if n not in unread)
     whole = told["weights"]["bytes"]
@@ -278,12 +279,12 @@ def _file(
 
 def _plain(kind: str, question: dict[str, Any]) -> dict[str, Any]:
     drawn, stands = reality.asked_of(Scenario.from_dict(question))
-    w = work(drawn, paths=False)
+    w = api.workings(drawn, paths=False, hub=False)
     return _told(kind, question, w, reality.data(w) | {"stands_in": stands})
 
 
 def _told(
-    kind: str, question: dict[str, Any], w: Workings, figure: dict[str, Any]
+    kind: str, question: dict[str, Any], workings: Workings, figure: dict[str, Any]
 ) -> dict[str, Any]:
     figure["sentence"] = reality.sentence(figure["stairs"])
-    return {**reality.answered(w, figure), "kind": kind, "asked": question}
+    return {**reality.answered(workings, figure), "kind": kind, "asked": question}

@@ -11,16 +11,16 @@ from dataclasses import replace
 from time import thread_time
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.figures import Explanation
 from kvroom.errors import KvroomError
 from kvroom.optimize.cost import ORDERS, Figures, figures_of
-from kvroom.optimize.levers.rank import Levers, levers
-from kvroom.planner.plan import work
+from kvroom.optimize.levers.rank import Levers
 from kvroom.scenario.command_line import command
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.timeline import Moment
-from kvroom.ui.web.routes import Gone, Listener
+from kvroom.ui.web.questions import Gone, Listener
 from kvroom.ui.web.sections import reality, tiers
 
 MOST_SERVED = 200
@@ -48,7 +48,9 @@ def answer(
     """
     scenario = Scenario.from_dict(given)
     before_each = _counting(listener)
-    found = levers(scenario, together=together or None, paths=False, before_each=before_each)
+    found = api.levers(
+        scenario, together=together or None, before_each=before_each, paths=False, hub=False
+    )
     told = found.to_dict()
     if not explain:
         return told
@@ -85,7 +87,9 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
             raise KvroomError("workload", None, "takes too long to serve here", fix)
         return False
 
-    found = levers(scenario, simulate=True, paths=False, before_each=before_each, watch=watch)
+    found = api.levers(
+        scenario, simulate=True, before_each=before_each, watch=watch, paths=False, hub=False
+    )
     told = found.to_dict()
     line = f"{levers_command(scenario)} --simulate"
     return {
@@ -117,7 +121,7 @@ def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:
     notes = []
     if "engine" in stands:
         notes.append(f"served by {drawn.engine}'s rules, as plain arithmetic serves nobody")
-    if work(drawn, paths=False).timing is None:
+    if api.workings(drawn, paths=False, hub=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
         drawn = replace(drawn, gpu=tiers.STAND_IN)
         notes.append(f"step times of {tiers.STAND_IN}, as {name} does not say how fast it computes")
@@ -125,7 +129,7 @@ def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:
         notes.append(f"requests of {reality.LENGTHS[0]['says']}")
     come = drawn.workload or Workload()
     if come.arrivals is None and come.requests_per_s is None and come.concurrency is None:
-        users = figures_of(work(drawn, paths=False)).requests or 1
+        users = figures_of(api.workings(drawn, paths=False, hub=False)).requests or 1
         come = replace(come, arrivals=f"closed:{max(1, int(users))}")
         notes.append(f"{max(1, int(users)):,} at a time, as many as have room at their longest")
     many = come.requests
@@ -193,7 +197,7 @@ def data(found: Levers, named: Sequence[str] | None) -> dict[str, Any]:
         else max(1, int(2 * was)),
         "reached": (best.after.requests or 0) if best else was,
         "after": (best.after if best else found.before).to_dict(),
-        "families": {p.lever.id: p.lever.family for p in found.levers},
+        "families": {lever.lever.id: lever.lever.family for lever in found.levers},
         "rankings": {
             by: ranking(found, by)
             for by, key in RANKINGS.items()

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account
-from kvroom.planner.plan import Workings, work
+from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE, DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
@@ -68,14 +69,16 @@ def with_lengths(scenario: Scenario) -> Scenario:
     return Scenario.from_dict({**scenario.to_dict(), "workload": given})
 
 
-def _has_lengths(w: Workload | None) -> bool:
-    return w is not None and (w.input_tokens is not None or w.input is not None)
+def _has_lengths(workload: Workload | None) -> bool:
+    return workload is not None and (
+        workload.input_tokens is not None or workload.input is not None
+    )
 
 
 def answer(scenario: Scenario, said: float | None = None) -> dict[str, Any]:
     """The Plan with ``figures.reality``; ``said`` is what the reader's engine says, held against it."""
     drawn, stands = asked_of(scenario)
-    w = work(drawn, paths=False)
+    w = api.workings(drawn, paths=False, hub=False)
     figure = data(w) | {"stands_in": stands, "against": ""}
     if said is not None and figure["stairs"]:
         stairs = figure["stairs"]
@@ -127,25 +130,25 @@ def _change(stair: dict[str, Any]) -> float:
 def says(scenario: Scenario) -> str:
     """The figure in a sentence."""
     drawn, _ = asked_of(scenario)
-    return str(data(work(drawn, paths=False))["sentence"])
+    return str(data(api.workings(drawn, paths=False, hub=False))["sentence"])
 
 
-def answered(w: Workings, figure: dict[str, Any]) -> dict[str, Any]:
+def answered(workings: Workings, figure: dict[str, Any]) -> dict[str, Any]:
     """``w``'s answer around its figure."""
-    return sectioned(w, "reality", figure, explanations(figure))
+    return sectioned(workings, "reality", figure, explanations(figure))
 
 
-def data(w: Workings) -> dict[str, Any]:
+def data(workings: Workings) -> dict[str, Any]:
     """``stairs``: levels and the named steps between them, each ``from`` some requests ``to`` others
     (of the whole deployment, replicas apart), with a band where the step is estimated."""
-    stairs = [s for s in _stairs(w) if s["level"] or abs(s["change"]) > SLIGHT * s["from"]]
-    found = w.plan.scenario.workload
+    stairs = [s for s in _stairs(workings) if s["level"] or abs(s["change"]) > SLIGHT * s["from"]]
+    found = workings.plan.scenario.workload
     told = asdict(found) if found else {}
     chosen = next(
         (x["id"] for x in LENGTHS if all(told.get(k) == v for k, v in x["workload"].items())), ""
     )
     return {
-        "engine": w.plan.scenario.engine,
+        "engine": workings.plan.scenario.engine,
         "stairs": stairs,
         "lengths": list(LENGTHS),
         "length": chosen,
@@ -153,9 +156,9 @@ def data(w: Workings) -> dict[str, Any]:
     }
 
 
-def _stairs(w: Workings) -> Iterator[dict[str, Any]]:
-    plan, d = w.plan, w.deployment
-    copies = d.layout.dp * w.answer.pools
+def _stairs(workings: Workings) -> Iterator[dict[str, Any]]:
+    plan, deployment = workings.plan, workings.deployment
+    copies = deployment.layout.dp * workings.answer.pools
     each = plan.kv.bytes_per_request_per_gpu
     top, engine = plan.capacity.ceiling, plan.capacity.engine
     if top is None or not each:
@@ -165,15 +168,15 @@ def _stairs(w: Workings) -> Iterator[dict[str, Any]]:
     if engine is None or engine.max_concurrency is None:
         return
     given = engine.max_concurrency * copies
-    if not w.answer.starts:
+    if not workings.answer.starts:
         given = 0.0
     else:
-        for a in plan.memory.accounts:
-            if a.name not in OUTSIDE and a.bytes:
-                to = at - a.bytes / each * copies
-                yield _account(a, at, to, each, copies)
+        for account in plan.memory.accounts:
+            if account.name not in OUTSIDE and account.bytes:
+                to = at - account.bytes / each * copies
+                yield _account(account, at, to, each, copies)
                 at = to
-        for key, label, to, rule in _rounding(w, at, given, copies):
+        for key, label, to, rule in _rounding(workings, at, given, copies):
             yield _step(key, label, at, to, formula=rule, source="engine rule")
             at = to
     made = "as the engine counts: its blocks / a longest request's"
@@ -201,12 +204,12 @@ def _stairs(w: Workings) -> Iterator[dict[str, Any]]:
 
 
 def _rounding(
-    w: Workings, at: float, given: float, copies: int
+    workings: Workings, at: float, given: float, copies: int
 ) -> Iterator[tuple[str, str, float, str]]:
     """What lies between the cache's bytes and the engine's count: the longest request's last block,
     and the rest, which is block tables' and groups' padding."""
-    block = w.plan.capacity.engine.block_tokens if w.plan.capacity.engine else None
-    tokens = w.deployment.context_tokens
+    block = workings.plan.capacity.engine.block_tokens if workings.plan.capacity.engine else None
+    tokens = workings.deployment.context_tokens
     if block and tokens % block:
         to = at * tokens / (ceil_div(tokens, block) * block)
         yield "last-blocks", "last blocks", to, f"a request takes whole blocks of {block} tokens"
@@ -229,15 +232,18 @@ def _level(key: str, label: str, requests: float, formula: str, source: str) -> 
     return _step(key, label, 0.0, requests, formula=formula, source=source) | {"level": True}
 
 
-def _account(a: Account, at: float, to: float, each: int, copies: int) -> dict[str, Any]:
-    kept = a.name == "unused"
-    label = "kept free" if kept else ACCOUNTS.get(a.name, a.name)
+def _account(account: Account, at: float, to: float, each: int, copies: int) -> dict[str, Any]:
+    kept = account.name == "unused"
+    label = "kept free" if kept else ACCOUNTS.get(account.name, account.name)
     rule = "its bytes / one request's, on the GPU that binds"
-    step = _step(a.name, label, at, to, formula=rule, source=a.source)
-    step |= {"bytes": a.bytes, "numbers": f"-{a.bytes} / {each} × {copies}"}
-    if a.low_bytes < a.high_bytes:
-        step |= {"low": -a.high_bytes / each * copies, "high": -a.low_bytes / each * copies}
-        step |= {"low_bytes": a.low_bytes, "high_bytes": a.high_bytes}
+    step = _step(account.name, label, at, to, formula=rule, source=account.source)
+    step |= {"bytes": account.bytes, "numbers": f"-{account.bytes} / {each} × {copies}"}
+    if account.low_bytes < account.high_bytes:
+        step |= {
+            "low": -account.high_bytes / each * copies,
+            "high": -account.low_bytes / each * copies,
+        }
+        step |= {"low_bytes": account.low_bytes, "high_bytes": account.high_bytes}
     return step
 
 
@@ -252,7 +258,9 @@ def sentence(stairs: list[dict[str, Any]]) -> str:
     """What the picture shows, for whoever does not see it."""
     if not stairs:
         return "Requests store nothing, so that memory sets no limit."
-    levels = [f"{s['label'].lower()} {requests(s['to'])}" for s in stairs if s["level"]]
+    levels = [
+        f"{stair['label'].lower()} {requests(stair['to'])}" for stair in stairs if stair["level"]
+    ]
     return f"Requests at once: {', '.join(levels)}."
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from kvroom import api
 from kvroom.answer.figures import Explanation, explained
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Link
@@ -18,7 +19,7 @@ from kvroom.hardware.node import Machine
 from kvroom.latency.transfer import BELOW, ladder, transfer_s
 from kvroom.latency.transfer import cache_bytes as stored
 from kvroom.planner import place
-from kvroom.planner.plan import Workings, work
+from kvroom.planner.plan import Workings
 from kvroom.planner.tiers import tiers as tiers_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections.answers import sectioned
@@ -48,9 +49,9 @@ def answer(scenario: Scenario) -> dict[str, Any]:
 
 def drawn(scenario: Scenario) -> tuple[Workings, str | None]:
     """The question's workings, or those of the card that stands in for its own, and that one's name."""
-    w = work(scenario, paths=False)
+    w = api.workings(scenario, paths=False, hub=False)
     if w.timing is None and w.deployment.model.generates:
-        told = work(replace(scenario, gpu=STAND_IN), paths=False)
+        told = api.workings(replace(scenario, gpu=STAND_IN), paths=False, hub=False)
         if told.timing is not None:
             return told, cards.find(STAND_IN).name
     return w, None
@@ -62,14 +63,14 @@ def says(scenario: Scenario) -> str:
     return f"{f'On {stand_in}: ' if stand_in else ''}{sentence(w)}"
 
 
-def data(w: Workings) -> dict[str, Any]:
+def data(workings: Workings) -> dict[str, Any]:
     """``rungs`` beside the Plan's ``tiers``, in their order; ``curve`` over LENGTHS and the asked one.
 
     ``against`` is a rung's rate in words, ``nearest`` the tier below the device that is drawn first.
     """
-    machine = machine_of(w)
+    machine = machine_of(workings)
     link = machine.device.host_link
-    tokens = w.asked_tokens
+    tokens = workings.asked_tokens
     reachable = [n for n in BELOW if transfer_s(machine, n, 1) is not None]
     return {
         "machine": machine.device.name,
@@ -78,16 +79,16 @@ def data(w: Workings) -> dict[str, Any]:
         "link": {"name": link.name, "bytes_per_s": link.bytes_per_s} if link else None,
         "tokens": tokens,
         "below": [{"name": n, "label": NAMES.get(n, n)} for n in reachable],
-        "curve": [_point(w, machine, n, reachable) for n in sorted({*LENGTHS, tokens})]
-        if w.timing is not None and stored(w.deployment, tokens)
+        "curve": [_point(workings, machine, n, reachable) for n in sorted({*LENGTHS, tokens})]
+        if workings.timing is not None and stored(workings.deployment, tokens)
         else [],
-        "sentence": sentence(w),
+        "sentence": sentence(workings),
     }
 
 
-def machine_of(w: Workings) -> Machine:
+def machine_of(workings: Workings) -> Machine:
     """The machine whose tiers the Plan tells."""
-    return place.machine_of(w.own, w.deployment.layout.gpus)
+    return place.machine_of(workings.own, workings.deployment.layout.gpus)
 
 
 def rungs(machine: Machine) -> list[dict[str, Any]]:
@@ -114,20 +115,20 @@ def rungs(machine: Machine) -> list[dict[str, Any]]:
     return found
 
 
-def _point(w: Workings, machine: Machine, tokens: int, tiers: list[str]) -> dict[str, Any]:
-    size = stored(w.deployment, tokens)
+def _point(workings: Workings, machine: Machine, tokens: int, tiers: list[str]) -> dict[str, Any]:
+    size = stored(workings.deployment, tokens)
     fetch = partial(transfer_s, machine, gpu_bytes=size)
     return {
         "tokens": tokens,
         "bytes_per_gpu": size,
-        "recompute_s": w.timing.prefill_s(tokens) if w.timing else None,
-        "fetch_s": {n: fetch(n) for n in tiers},
+        "recompute_s": workings.timing.prefill_s(tokens) if workings.timing else None,
+        "fetch_s": {tier: fetch(tier) for tier in tiers},
     }
 
 
-def sentence(w: Workings) -> str:
+def sentence(workings: Workings) -> str:
     """What the picture shows at the asked length, for whoever does not see it."""
-    found = tiers_of(w)
+    found = tiers_of(workings)
     names = " → ".join(NAMES.get(t["name"], t["name"]) for t in found["tiers"])
     told = f"From fast and small to slow and large: {names}."
     if not found.get("crossings"):
@@ -143,15 +144,15 @@ def sentence(w: Workings) -> str:
     )
 
 
-def explanations(w: Workings, figure: dict[str, Any]) -> Iterator[Explanation]:
+def explanations(workings: Workings, figure: dict[str, Any]) -> Iterator[Explanation]:
     """Each number of the figure with its formula and source."""
-    found = tiers_of(w)
+    found = tiers_of(workings)
     for i, t in enumerate(found["tiers"]):
         for key in ("bytes", "bytes_per_s"):
             if t[key] is not None:
                 at, name = f"tiers.tiers.{i}.{key}", _name(t["name"])
                 yield explained(at, t[key], source=t["source"], tier=name)
-    link: Link | None = machine_of(w).device.host_link
+    link: Link | None = machine_of(workings).device.host_link
     if link is not None:
         key, rate = "figures.tiers.link.bytes_per_s", link.bytes_per_s
         yield explained(key, rate, source=str(link.source), link=link.name)

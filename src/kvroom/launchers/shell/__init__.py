@@ -1,0 +1,1 @@
+"""Shell scripts: read and followed as a shell would, and never run."""

@@ -1,0 +1,517 @@
+"""Following a script as a shell would, without running anything.
+
+Conditions are evaluated where the values that they read are known. Where they are not, a variable without a
+value counts as empty, as it is in a shell; what the script would have done otherwise is looked at on a copy,
+and said of every variable that it would have set and of every command that it would have started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from kvroom.errors import KvroomError, shortened
+from kvroom.launchers.shell.arithmetic import NotKnown
+from kvroom.launchers.shell.conditions import (
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    Outcome,
+    TestCommand,
+    pattern_matches,
+)
+from kvroom.launchers.shell.expand import Expander
+from kvroom.launchers.shell.scan import ASSIGNMENT
+from kvroom.launchers.shell.syntax import (
+    AndOr,
+    ArithmeticCommand,
+    Case,
+    CommandList,
+    ForLoop,
+    Function,
+    Group,
+    If,
+    Node,
+    Pipeline,
+    Redirection,
+    SimpleCommand,
+    WhileLoop,
+    parse,
+)
+from kvroom.launchers.shell.variables import Value, Variables
+
+MAX_STEPS = 20_000
+MAX_DEPTH = 60
+MAX_TURNS = 1_000
+DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
+_SILENT = frozenset(
+    (":", "true", "set", "shopt", "trap", "umask", "ulimit", "wait", "echo", "printf")
+)
+_FIX = "Give the part that starts the engine."
+
+
+@dataclass(frozen=True, slots=True)
+class ShellCommand:
+    """A command that is run: its ``words``, the ``line`` it stands on, the ``variables`` then, what to know
+    of how it came to this (``notes``), what it reads from a here-document (``standard_input``)."""
+
+    words: list[str]
+    line: int
+    variables: dict[str, str]
+    notes: tuple[str, ...] = ()
+    standard_input: str | None = None
+
+
+class _Ends(Exception):
+    """The script ends here, or a function (``kind`` return) or a loop (break, continue)."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(kind)
+        self.kind = kind
+
+
+@dataclass(slots=True)
+class _Branch:
+    """What a part of the script does on a copy of the variables; ``end`` is the word that ended it."""
+
+    variables: Variables
+    commands: list[ShellCommand]
+    possible: list[ShellCommand]
+    end: str
+
+
+@dataclass
+class Shell:
+    """Follows scripts. ``wanted`` says which commands (words, the text they read) are kept; ``commands`` are
+    those that are run,
+    ``possible`` those that are where a condition holds that is not known to, ``files`` what is written."""
+
+    variables: Variables
+    wanted: Callable[[list[str], str | None], bool]
+    files: dict[str, str] = field(default_factory=dict)
+    commands: list[ShellCommand] = field(default_factory=list)
+    possible: list[ShellCommand] = field(default_factory=list)
+    functions: dict[str, Node] = field(default_factory=dict)
+    steps: int = MAX_STEPS
+    depth: int = 0
+    conditions: tuple[str, ...] = ()
+
+    def run(self, text: str) -> list[ShellCommand]:
+        """The commands of ``text`` that are wanted; KvroomError where it cannot be followed."""
+        try:
+            self._run(parse(text))
+        except _Ends:
+            pass
+        except RecursionError:
+            raise KvroomError("--from-command", text, "is nested too deep", _FIX) from None
+        return self.commands or self.possible
+
+    def _run(self, node: Node) -> Outcome:
+        self.steps -= 1
+        if self.steps < 0:
+            raise KvroomError(
+                "--from-command", "its loops", "run longer than any launch script", _FIX
+            )
+        if self.depth > MAX_DEPTH:
+            raise KvroomError("--from-command", node.source, "is nested too deep", _FIX)
+        self.depth += 1
+        try:
+            return self._dispatch(node)
+        finally:
+            self.depth -= 1
+
+    def _dispatch(self, node: Node) -> Outcome:
+        match node:
+            case CommandList():
+                outcome = TRUE
+                for item in node.items:
+                    outcome = self._run(item)
+                return outcome
+            case SimpleCommand():
+                return self._simple(node)
+            case ArithmeticCommand():
+                return self._arithmetic(node)
+            case Pipeline():
+                outcome = UNKNOWN
+                for command in node.commands:
+                    outcome = self._run(command)
+                return outcome.negated() if node.negated else outcome
+            case AndOr():
+                return self._and_or(node)
+            case If():
+                self._if(node, 0)
+            case Case():
+                self._case(node)
+            case ForLoop():
+                self._for(node)
+            case WhileLoop():
+                self._while(node)
+            case Function():
+                self.functions[node.name] = node.body
+            case Group():
+                return self._group(node)
+        return UNKNOWN
+
+    # What may or may not be done
+
+    def _branch(self, node: Node | None, condition: str) -> _Branch:
+        """What ``node`` does, on a copy."""
+        before = self.variables, self.commands, self.possible, self.conditions
+        self.variables, self.commands, self.possible = self.variables.copy(), [], []
+        self.conditions = (*self.conditions, condition) if condition else self.conditions
+        end = ""
+        try:
+            if node is not None:
+                self._run(node)
+        except _Ends as e:
+            end = e.kind
+        branch = _Branch(self.variables, self.commands, self.possible, end)
+        self.variables, self.commands, self.possible, self.conditions = before
+        return branch
+
+    def _choose(self, yes: Node | None, no: Node | None, outcome: Outcome, condition: str) -> None:
+        """Do ``yes`` or ``no`` by an outcome; where it is not certain, say what the other would do."""
+        if outcome.certain:
+            chosen = yes if outcome.holds else no
+            if chosen is not None:
+                self._run(chosen)
+            return
+        holds = bool(outcome.holds)
+        branches = (self._branch(no, ""), self._branch(yes, ""))
+        taken, other = branches[holds], branches[not holds]
+        if taken.end in ("exit", "return") and not taken.commands and not other.end:
+            taken, other, holds = other, taken, not holds  # a script that ends there starts nothing
+        self._say(taken, other, condition, holds)
+        how = "if" if holds else "unless"
+        note = f"started {how} {condition}"
+        self.commands += [replace(c, notes=(*c.notes, note)) for c in taken.commands]
+        contrary = f"started {'unless' if holds else 'if'} {condition}: taken so"
+        self.possible += [
+            *taken.possible, *(replace(c, notes=(*c.notes, contrary)) for c in other.commands),
+            *other.possible,
+        ]  # fmt: skip
+        self.variables = taken.variables
+        if taken.end:
+            raise _Ends(taken.end)
+
+    def _say(self, taken: _Branch, other: _Branch, condition: str, holds: bool) -> None:
+        """Note what the other branch would have made of the variables."""
+        if other.end == "exit" and not other.commands:
+            return
+        here, there = taken.variables, other.variables
+        for name in here.values.keys() | there.values.keys():
+            mine, theirs = here.values.get(name), there.values.get(name)
+            if mine == theirs or name in here.settings:
+                continue
+            now = "not set" if mine is None else _shown(mine)
+            if theirs is None:
+                how = "holds" if holds else "does not hold"
+                note = f"{name} is taken as {now}, as {condition} {how} by what is known"
+            else:
+                how = "unless" if holds else "if"
+                note = f"{name} is {_shown(theirs)} {how} {condition}; taken as {now}"
+            here.notes[name] = (*here.notes.get(name, ()), note)[-8:]
+
+    def _if(self, node: If, at: int) -> None:
+        condition, body = node.branches[at]
+        outcome = self._run(condition)
+        rest = node.otherwise
+        if at + 1 < len(node.branches):
+            later: Node = If(node.branches[at + 1 :], node.otherwise, node.source)
+        else:
+            later = rest
+        self._choose(body, later, outcome, condition.source)
+
+    def _and_or(self, node: AndOr) -> Outcome:
+        outcome = self._run(node.first)
+        condition, last = node.first.source, node.first
+        for sign, following in node.rest:
+            if outcome.holds is None and not _is_test(last):  # a program, which is taken to succeed
+                if sign == "&&":
+                    outcome = self._run(following)
+                else:
+                    self._choose(None, following, Outcome(True, False), condition)
+            elif outcome.certain:
+                if outcome.holds == (sign == "&&"):
+                    outcome = self._run(following)
+            elif _is_test(following):
+                other = self._run(following)
+                outcome = _joined(outcome, other, sign)
+            else:
+                yes, no = (following, None) if sign == "&&" else (None, following)
+                self._choose(yes, no, outcome, condition)
+            condition, last = f"{condition} {sign} {following.source}"[:200], following
+        return outcome
+
+    def _case(self, node: Case) -> None:
+        expander = Expander(self.variables, empty=True)
+        value = expander.text(node.word)
+        certain = not expander.missing and not expander.opaque
+        chosen: CommandList | None = None
+        for patterns, body in node.items:
+            for typed in patterns:
+                if pattern_matches(typed, Expander(self.variables, empty=True).text(typed), value):
+                    chosen = body
+                    break
+            if chosen is not None:
+                break
+        if certain:
+            if chosen is not None:
+                self._run(chosen)
+            return
+        self._alternatives(node, chosen)
+
+    def _alternatives(self, node: Case, chosen: CommandList | None) -> None:
+        """A ``case`` whose word is not known: what is taken, and what every other pattern would do."""
+        taken = self._branch(chosen, "")
+        others = [(p, self._branch(b, "")) for p, b in node.items if b is not chosen]
+        if taken.end == "exit" and not taken.commands:
+            taken = self._branch(None, "")
+        for patterns, other in others:
+            condition = f"{node.word} is {' or '.join(patterns)}"
+            self._say(taken, other, condition, holds=False)
+            note = f"started if {condition}: taken so"
+            self.possible += [replace(c, notes=(*c.notes, note)) for c in other.commands]
+            self.possible += other.possible
+        note = f"started as {node.word} is not known"
+        self.commands += [replace(c, notes=(*c.notes, note)) for c in taken.commands]
+        self.possible += taken.possible
+        self.variables = taken.variables
+        if taken.end:
+            raise _Ends(taken.end)
+
+    # Loops
+
+    def _for(self, node: ForLoop) -> None:
+        expander = Expander(self.variables)
+        values = expander.fields(('"$@"',) if node.words is None else node.words)
+        if node.name in self.variables.settings:
+            values = [self.variables.settings[node.name]]
+        if not values:
+            if node.words is None or expander.missing:
+                self._choose(node.body, None, Outcome(False, False), f"for {node.name}")
+            return
+        notes = tuple(dict.fromkeys(expander.notes))
+        for turn, value in enumerate(values[:MAX_TURNS]):
+            before = len(self.commands)
+            self.variables.put(node.name, value, notes)
+            if not self._turn(node.body):
+                return
+            if len(self.commands) > before:
+                if len(values) > 1 and turn == 0:
+                    shown = shortened(" ".join(values))
+                    note = f"{node.name} takes each of {shown}: taken once, as {shortened(value)}"
+                    self.commands[before:] = [
+                        replace(c, notes=(*c.notes, note)) for c in self.commands[before:]
+                    ]
+                return
+
+    def _turn(self, body: Node) -> bool:
+        """One turn of a loop: whether there is another."""
+        try:
+            self._run(body)
+        except _Ends as e:
+            if e.kind not in ("break", "continue"):
+                raise
+            return e.kind == "continue"
+        return True
+
+    def _while(self, node: WhileLoop) -> None:
+        for _ in range(MAX_TURNS):
+            before = len(self.commands)
+            outcome = self._run(node.condition)
+            outcome = outcome.negated() if node.negated else outcome
+            if not outcome.certain:
+                holds = Outcome(bool(outcome.holds), False)
+                self._choose(node.body, None, holds, f"while {node.condition.source}")
+                return
+            if not outcome.holds or not self._turn(node.body) or len(self.commands) > before:
+                return
+
+    # Commands
+
+    def _group(self, node: Group) -> Outcome:
+        if not node.subshell:
+            return self._run(node.body)
+        branch = self._branch(node.body, "")
+        self.commands += branch.commands
+        self.possible += branch.possible
+        return UNKNOWN
+
+    def _arithmetic(self, node: ArithmeticCommand) -> Outcome:
+        expander = Expander(self.variables, empty=True)
+        try:
+            value = expander.number(
+                expander.text(f'"{node.text}"') if '"' not in node.text else node.text
+            )
+        except NotKnown:
+            return UNKNOWN
+        if expander.opaque:
+            return UNKNOWN
+        return Outcome(value != 0, not expander.missing)
+
+    def _assign(self, words: tuple[str, ...], expander: Expander) -> tuple[str, ...]:
+        """Make the assignments in front; the words behind them."""
+        at = 0
+        while at < len(words) and ASSIGNMENT.match(words[at]):
+            self._assign_one(words[at])
+            at += 1
+        return words[at:]
+
+    def _assign_one(self, word: str) -> None:
+        expander = Expander(self.variables)
+        assignment = expander.assigned(word)
+        if assignment is None:
+            return
+        name, value, append = assignment
+        notes = tuple(dict.fromkeys(expander.notes))
+        if append:
+            notes = (*self.variables.notes.get(name, ()), *notes)
+            value = _appended(self.variables.values.get(name), value)
+        self.variables.put(name, value, notes[-8:])
+        if (
+            isinstance(value, str)
+            and expander.opaque
+            and value.startswith("$(")
+            and value.endswith(")")
+        ):
+            self.variables.computed |= {name}
+
+    def _simple(self, node: SimpleCommand) -> Outcome:
+        expander = Expander(self.variables)
+        if node.words[:1] in (("[",), ("test",), ("[[",)):
+            return self._test(list(node.words))
+        typed = self._assign(node.words, expander)
+        if not typed:
+            return TRUE
+        words = expander.fields(typed)
+        body = self._redirect(node.redirections, words)
+        if not words:
+            return TRUE
+        return self._command(words, typed, expander, node.line, body)
+
+    def _test(self, words: list[str]) -> Outcome:
+        inner = words[1:]
+        if words[0] != "test" and inner and inner[-1] in ("]", "]]"):
+            inner.pop()
+        return TestCommand(inner, self.variables, double=words[0] == "[[").outcome()
+
+    def _redirect(self, redirections: tuple[Redirection, ...], words: list[str]) -> str | None:
+        """Keep the file that ``cat`` or ``tee`` writes; the text that the command reads."""
+        body, target = None, ""
+        for r in redirections:
+            if r.body is not None:
+                body = r.body if r.literal else Expander(self.variables).here_document(r.body)
+            elif r.sign in (">", ">>", ">|"):
+                target = Expander(self.variables).text(r.target)
+            elif r.sign == "<<<":
+                body = Expander(self.variables).text(r.target)
+        if words[:1] == ["tee"] or words[:2] == ["sudo", "tee"]:
+            target = next((w for w in words[1:] if w != "tee" and not w.startswith("-")), target)
+        if body is not None and target and words[:1] != ["bash"]:
+            self.files[target] = body
+            return None
+        return body
+
+    def _command(
+        self,
+        words: list[str],
+        typed: tuple[str, ...],
+        expander: Expander,
+        line: int,
+        body: str | None,
+    ) -> Outcome:
+        name = words[0]
+        if name in ("exit", "return", "break", "continue"):
+            raise _Ends(name)
+        if name in DECLARATIONS:
+            for word in typed[1:]:
+                self._assign_one(word)
+            return TRUE
+        if name in ("[", "test"):
+            return self._test(words)
+        if name in self.functions and self.depth < MAX_DEPTH:
+            return self._call(self.functions[name], words[1:])
+        if name == "set":
+            if "--" in words:
+                self.variables.arguments = words[words.index("--") + 1 :]
+            for word in typed[1:]:  # as Windows sets a variable
+                self._assign_one(word)
+        elif name == "shift":
+            self.variables.arguments = self.variables.arguments[1:]
+        elif name == "let":
+            return self._arithmetic(ArithmeticCommand(" ".join(words[1:]), " ".join(words)))
+        elif name in ("unset", "read", "mapfile", "readarray", "getopts"):
+            for word in words[1:]:
+                self.variables.drop(word)
+        elif name == "eval":
+            return self._run(parse(" ".join(words[1:])))
+        if name == "false":
+            return FALSE
+        if name in _SILENT:
+            return TRUE
+        if self.wanted(words, body or self._script(words)):
+            known = {k: v for k, v in self._texts().items() if k not in self.variables.computed}
+            notes = tuple(dict.fromkeys(expander.notes))
+            body = body or self._script(words)
+            self.commands.append(ShellCommand(words, line, known, notes, body))
+        return UNKNOWN
+
+    def _script(self, words: list[str]) -> str | None:
+        """The text of a script that this one has written, and runs."""
+        for word in words[:3]:
+            if word in self.files or word.removeprefix("./") in self.files:
+                return self.files.get(word, self.files.get(word.removeprefix("./")))
+        return None
+
+    def _texts(self) -> dict[str, str]:
+        """Every variable as one text, those of ``--set`` over them."""
+        texts = {
+            k: " ".join(v) if isinstance(v, list) else v for k, v in self.variables.values.items()
+        }
+        return {**texts, **self.variables.settings}
+
+    def _call(self, body: Node, arguments: list[str]) -> Outcome:
+        before = self.variables.arguments
+        self.variables.arguments = arguments
+        try:
+            return self._run(body)
+        except _Ends as e:
+            if e.kind != "return":
+                raise
+            return UNKNOWN
+        finally:
+            self.variables.arguments = before
+
+
+def _is_test(node: Node) -> bool:
+    """Whether ``node`` only tests."""
+    if isinstance(node, Pipeline):
+        return all(map(_is_test, node.commands))
+    if isinstance(node, SimpleCommand):
+        return node.words[:1] in (("[",), ("test",), ("[[",))
+    return isinstance(node, ArithmeticCommand) and "=" not in node.text.replace("==", "")
+
+
+def _joined(first: Outcome, second: Outcome, sign: str) -> Outcome:
+    a, b = first.holds, second.holds
+    if sign == "&&":
+        holds = False if False in (a, b) else None if None in (a, b) else True
+        certain = FALSE in (first, second)
+    else:
+        holds = True if True in (a, b) else None if None in (a, b) else False
+        certain = TRUE in (first, second)
+    return Outcome(holds, certain or (first.certain and second.certain))
+
+
+def _appended(before: Value | None, value: Value) -> Value:
+    if isinstance(value, list):
+        return [*([before] if isinstance(before, str) else before or []), *value]
+    if isinstance(before, list):
+        return [(before[0] if before else "") + value, *before[1:]]
+    return (before or "") + value
+
+
+def _shown(value: Value) -> str:
+    text = value if isinstance(value, str) else " ".join(value)
+    return text if text and len(text) <= 40 and text.isprintable() else shortened(text)

@@ -1,0 +1,75 @@
+"""A script's variables, and what else is known of them: what a condition would have made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kvroom.errors import KvroomError
+
+MAX_CHARACTERS = 200_000
+Value = str | list[str]
+
+
+def too_long(text: str) -> KvroomError:
+    """That a value grew beyond what any script means."""
+    fix = "Give the part that starts the engine."
+    return KvroomError("--from-command", text[:40], "grows longer than any command", fix)
+
+
+@dataclass(slots=True)
+class Variables:
+    """``values`` by name; ``settings`` hold whatever a script assigns (``--set``); ``notes`` are what to know
+    of a name's value; ``computed`` are names whose value only a program's output could tell."""
+
+    values: dict[str, Value] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    computed: frozenset[str] = frozenset()
+    arguments: list[str] = field(default_factory=list)
+
+    def get(self, name: str) -> Value | None:
+        """The value of ``name``; None where it has none."""
+        if name in self.settings:
+            return self.settings[name]
+        if name == "#":
+            return str(len(self.arguments))
+        if name in ("@", "*"):
+            return list(self.arguments)
+        if name.isdecimal():
+            at = int(name[:6])
+            return self.arguments[at - 1] if 0 < at <= len(self.arguments) else None
+        return self.values.get(name)
+
+    def text(self, name: str) -> str | None:
+        """The value as one text; an array's is its first element."""
+        value = self.get(name)
+        if isinstance(value, list):
+            return value[0] if value else ""
+        return value
+
+    def put(self, name: str, value: Value, notes: tuple[str, ...] = ()) -> None:
+        """Assign ``value``; KvroomError where it grows without end."""
+        if name in self.settings:
+            return
+        size = len(value) if isinstance(value, str) else len(value) + sum(map(len, value))
+        if size > MAX_CHARACTERS:
+            raise too_long(name)
+        self.values[name] = value
+        self.computed -= {name}
+        if notes:
+            self.notes[name] = notes
+        else:
+            self.notes.pop(name, None)
+
+    def drop(self, name: str) -> None:
+        """Take the value away."""
+        self.values.pop(name, None)
+        self.notes.pop(name, None)
+
+    def copy(self) -> Variables:
+        """The same, on its own."""
+        values = {k: list(v) if isinstance(v, list) else v for k, v in self.values.items()}
+        return Variables(
+            values, self.settings, dict(self.notes), self.computed, list(self.arguments)
+        )

@@ -1,0 +1,171 @@
+"""Which commands start an engine: by their program, by a container's image, within other shells too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import pairwise
+
+from kvroom.engines.command_line import CommandLine
+from kvroom.engines.registry import command_lines
+from kvroom.launchers.shell.run import Shell
+from kvroom.launchers.shell.variables import Variables
+from kvroom.launchers.shell.words import SHELLS, base_name, inner_text, substituted
+
+MAX_DEPTH = 6
+"""Shells within shells."""
+_DOCKER_SWITCHES = """
+    -d -i -t -it -ti -dit -itd -P --rm --init --privileged --detach --interactive --tty
+"""
+DOCKER_SWITCHES = frozenset(_DOCKER_SWITCHES.split())
+"""Options of ``docker run`` that take no value: the word behind any other is its value."""
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
+_PREFIXES = frozenset(("export", "env", "set", "exec", "nohup", "sudo", "time", "command"))
+_SPEAKERS = frozenset(
+    ("echo", "printf", "logger", "pgrep", "pkill", "grep", "which", "pip", "uv", "alias")
+)
+"""Programs whose words may name an engine, and start none."""
+
+Image = tuple[int, CommandLine, str]
+"""Where an engine's container image stands among the words, whose it is, its tag."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command that starts an engine: the ``words`` behind its ``program``; ``version`` by the image.
+
+    ``line`` is where it stands, ``environment`` the variables then, ``files`` those written on the way,
+    ``notes`` what to know of how the script came to it.
+    """
+
+    command: CommandLine
+    program: tuple[str, ...]
+    words: list[str]
+    version: str | None
+    line: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def script_starts(
+    text: str, settings: Mapping[str, str], env: Mapping[str, str] | None = None, depth: int = 0
+) -> Iterator[Start]:
+    """The commands of a shell's text that start an engine; ``settings`` are variables that hold whatever it
+    assigns."""
+    shell = Shell(Variables(dict(env or {}), settings), _wanted)
+    for command in shell.run(text):
+        known = dict(command.variables)
+        for start in words_starts(command.words, known, settings, command.standard_input, depth):
+            line = command.line + start.line - 1 if depth == 0 else command.line
+            notes = (*command.notes, *start.notes)
+            yield replace(start, line=line, files={**shell.files, **start.files}, notes=notes)
+
+
+def words_starts(
+    words: list[str],
+    env: dict[str, str],
+    settings: Mapping[str, str],
+    standard_input: str | None = None,
+    depth: int = 0,
+) -> Iterator[Start]:
+    """The starts of one command; variables that are set on the way go into ``env``."""
+    words = _after_assignments(words, env)
+    image = _container(words, env, settings)
+    inner = inner_text(words)
+    if inner is None and standard_input is not None and _program(words) is None:
+        inner = standard_input
+    if inner is not None and depth < MAX_DEPTH:
+        for start in script_starts(inner, settings, env, depth + 1):
+            yield replace(start, version=start.version or _version(image, start.command), line=1)
+    elif (start_here := _program(words)) is not None:
+        version = _version(image, start_here.command)
+        yield replace(start_here, version=version, environment=env)
+    elif image is not None:
+        at, line, _ = image
+        version = _version(image, line)
+        yield Start(line, line.programs[0], words[at + 1 :], version, environment=env)
+
+
+def interpolated(words: list[str], env: Mapping[str, str]) -> list[str]:
+    """A manifest's words with its variables put in."""
+    return [substituted(w, env) for w in words]
+
+
+def _wanted(words: list[str], standard_input: str | None) -> bool:
+    """Whether a command may start an engine."""
+    if base_name(words[0]) in _SPEAKERS:
+        return False
+    if _program(words) is not None or _container(words, {}, {}) is not None:
+        return True
+    inner = inner_text(words)
+    if inner is None and any(base_name(w) in SHELLS or "/" in w for w in words):
+        inner = standard_input
+    return inner is not None and _mentions().search(inner) is not None
+
+
+@lru_cache(maxsize=1)
+def _mentions() -> re.Pattern[str]:
+    """A text that may start an engine."""
+    programs = {program[-1] for line in command_lines() for program in line.programs}
+    programs |= {program[0] for line in command_lines() for program in line.programs} - {"-m"}
+    return re.compile("|".join([*map(re.escape, sorted(programs)), r"vllm|sglang|\$"]))
+
+
+def _after_assignments(words: list[str], env: dict[str, str]) -> list[str]:
+    """The words behind the variables that are set in front, which go into ``env``."""
+    at = 0
+    while at < len(words) and (_ASSIGNMENT.match(words[at]) or words[at] in _PREFIXES):
+        name, equals, value = words[at].partition("=")
+        if equals:
+            env[name] = value
+        at += 1
+    return words[at:]
+
+
+def _container(words: list[str], env: dict[str, str], settings: Mapping[str, str]) -> Image | None:
+    """An engine's image that ``docker run`` starts; the variables handed in go into ``env``."""
+    if not words or base_name(words[0]) not in ("docker", "podman", "nerdctl", "sudo"):
+        return None
+    for i, (before, word) in enumerate(pairwise(words), 1):
+        if before.startswith("-") and "=" not in before and before not in DOCKER_SWITCHES:
+            continue  # the value of an option, such as a name
+        for command in command_lines():
+            if image := command.image.search(word):
+                for flag, value in pairwise(words[:i]):
+                    if flag in ("-e", "--env"):
+                        _hand_in(value, env, settings)
+                return i, command, image[1] or ""
+    return None
+
+
+def _hand_in(value: str, env: dict[str, str], settings: Mapping[str, str]) -> None:
+    """A container's variable: ``NAME=VALUE``, or ``NAME`` of the shell that starts it."""
+    name, equals, text = value.partition("=")
+    if equals and _ASSIGNMENT.match(value):
+        env[name] = text
+    if name in settings:
+        env[name] = settings[name]
+
+
+def _version(image: Image | None, command: CommandLine) -> str | None:
+    """The release that the image's tag names."""
+    if image is None or image[1] is not command:
+        return None
+    release = re.match(r"v?(\d+\.\d+(?:\.\d+)?)", image[2])
+    return release[1] if release else None
+
+
+def _program(words: list[str]) -> Start | None:
+    """The first program of an engine among the words."""
+    for i, word in enumerate(words):
+        for command in command_lines():
+            for program in command.programs:
+                end = i + len(program)
+                if base_name(word) == program[0] and tuple(words[i + 1 : end]) == program[1:]:
+                    if words[end : end + 1] == [command.optional_word]:
+                        end += 1
+                    return Start(command, program, words[end:], None)
+    return None
