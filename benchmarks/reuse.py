@@ -17,7 +17,8 @@ from typing import Any
 from kvroom.simulator.references import References
 from kvroom.simulator.reuse import POLICIES, player
 from kvroom.workloads.synthetic import parse
-from kvroom.workloads.traces.reader import Trace, write
+from kvroom.workloads.traces.reader import Trace
+from kvroom.workloads.traces.writer import write
 
 CHATS = (
     "arrivals=gamma:3/s:cv=2,input=lognormal:mean=1500:sigma=1,output=lognormal:mean=300:sigma=0.7,"

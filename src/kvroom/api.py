@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
@@ -54,10 +54,14 @@ if TYPE_CHECKING:
     from kvroom.simulator.script_results import ScriptResult
     from kvroom.simulator.timeline import Watch
     from kvroom.workloads.requests import Request
-    from kvroom.workloads.traces.reader import Held
+    from kvroom.workloads.traces.base import Tokenizer
+    from kvroom.workloads.traces.opened import Held
+    from kvroom.workloads.traces.reader import Trace
 
 ModelInput = str | os.PathLike[str] | Mapping[str, Any] | Scenario
 """A name, a path, ``{"config": {…}}``; or the whole question."""
+TokenizerInput: TypeAlias = "Tokenizer | str | os.PathLike[str] | None"
+"""A function text → token ids, or the path of a ``tokenizer.json``."""
 GpuInput = str | os.PathLike[str] | Mapping[str, Any] | None
 """A card's name, a machine file, an inline card."""
 
@@ -251,6 +255,7 @@ def search(
     rate: float | None = None,
     space: Mapping[str, Any] | None = None,
     simulate: int = 8,
+    per: str | None = None,
     seed: int = 0,
     journal: str | None = None,
     jobs: int = 1,
@@ -264,11 +269,12 @@ def search(
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. The load is ``users`` at once or ``rate`` requests a
     second; with neither, the cheapest million tokens are sought. ``space`` narrows the choice: ``gpus``,
     ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
-    ``max_gpus``; without it a ``gpu`` that is named is the only one. ``simulate`` answers are borne out by
-    simulation, ``jobs`` processes (or the executors of ``pool``) share the work, ``journal`` is a file to go
-    on from, ``progress`` is told (stage, done, of how many). The answer has ``answers``, ``pareto``,
-    ``nearest`` and ``sentence``, and the shapes that ``levers`` has. Raises KvroomError for a question that
-    contradicts itself.
+    ``drafts``, ``tiers``, ``layout`` (degrees that are fixed), ``splits``, ``max_gpus``; without it
+    a ``gpu`` that is named is the only one. ``simulate`` kinds of answer are borne out by simulation, ``per``
+    ``"gpu"`` the best of each card, ``jobs`` processes (or the executors of ``pool``) share the work,
+    ``journal`` is a file to go on from, ``progress`` is told (stage, done, of how many). The answer has
+    ``answers``, ``pareto``, ``nearest``, ``unpriced`` and ``sentence``, and the shapes that ``levers`` has.
+    Raises KvroomError for a question that contradicts itself.
 
     >>> found = search(
     ...     "llama-3-8b", slo="tpot_p95=50ms", users=16, simulate=0,
@@ -291,6 +297,7 @@ def search(
             slo or "",
             space=Space.from_dict(usual if space is None else space),
             simulate=check_int("simulate", simulate, low=0, high=MOST_ANSWERS),
+            per=per,
             seed=seed,
             journal=journal,
             pool=pool or processes(check_int("jobs", jobs, low=1, high=MOST_ANSWERS), _reader(hub)),
@@ -309,6 +316,8 @@ def simulate(
     warmup: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     keep_requests: bool = True,
     on_end: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
@@ -345,7 +354,9 @@ def simulate(
         question = scenario(model, gpu, **keys)
         return simulation(
             plan_of(question, paths=paths),
-            _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines),
+            _requests(
+                question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            ),
             slo=_objectives(slo),
             seeds=seeds,
             keep_requests=keep_requests,
@@ -366,6 +377,8 @@ def cliff(
     seed: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     watch: Watch | None = None,
     on_point: Callable[[Any], None] | None = None,
     hub: HubReader | bool = True,
@@ -384,7 +397,9 @@ def cliff(
         return swept(
             parse_range(key),
             question,
-            _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines),
+            _requests(
+                question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            ),
             slo=_objectives(slo),
             watch=watch,
             paths=paths,
@@ -401,6 +416,8 @@ def splits(
     seed: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     watch: Watch | None = None,
     hub: HubReader | bool = True,
     **keys: Unpack[ScenarioKeys],
@@ -411,7 +428,9 @@ def splits(
 
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        requests = _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines)
+        requests = _requests(
+            question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+        )
         return tried(question, requests, slo=_objectives(slo), watch=watch)
 
 
@@ -422,8 +441,12 @@ def describe(
     seed: int | None = None,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
 ) -> dict[str, Any]:
     """What the requests of a trace or of a made-up workload are like: lengths, gaps, sessions, prefixes.
+
+    The keywords of a trace are those of ``simulate``.
 
     >>> told = describe(workload={"arrivals": "poisson:2/s", "input": 100, "output": 50, "requests": 20})
     >>> told["requests"], told["input_tokens"]["mean"]
@@ -434,11 +457,14 @@ def describe(
 
     # What comes does not depend on what serves it.
     question = scenario("llama-3-8b", "H100-SXM", workload=workload)
-    requests = _requests(question, trace, seed, hash_tokens, skip_bad_lines=skip_bad_lines)
+    requests = _requests(
+        question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+    )
     answer = described(requests)
     if isinstance(requests, Trace):
         counts = requests.counts
         answer |= {"skipped_lines": counts.skipped_lines, "unordered": counts.unordered}
+        answer["warnings"] = list(counts.notes())
     return answer
 
 
@@ -458,6 +484,8 @@ def reuse(
     capacities: Sequence[int] = (),
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
     model: ModelInput | None = None,
     kv_dtype: str = "auto",
     rooms: Mapping[str, int | str] | None = None,
@@ -468,7 +496,7 @@ def reuse(
 ) -> TraceReuse:
     """How much of a trace's prompts a prefix cache of any size would have held already.
 
-    ``trace`` is a file, or ``Request`` objects in their order (a ``Synthetic`` workload is such);
+    ``trace`` is a file or folder, or ``Request`` objects in their order (a ``Synthetic`` workload is such);
     ``workload`` a SPEC line in its place. ``block_tokens`` are those of the trace's ids, else 16.
     ``policies`` (lru, lru-tail, fifo, lfu, belady) are played at ``capacities`` in blocks, or at shares of
     the distinct blocks. With a ``model`` sizes are told in bytes, and ``rooms`` (bytes by tier: hbm, host,
@@ -487,8 +515,8 @@ def reuse(
     from kvroom.planner.reuse import price_of, requests_of, reuse_of, rooms_of
 
     policies = [policies] if isinstance(policies, str) else policies
-    ids = _hash_tokens(hash_tokens)
-    name, requests = requests_of(_text_of_path(trace), workload, ids, skip_bad_lines=skip_bad_lines)
+    opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+    name, requests = requests_of(_text_of_path(trace), workload, opener)
     with _asking(hub):
         price = None if model is None else price_of(_text_of_path(model), kv_dtype, paths=paths)
     return reuse_of(
@@ -787,21 +815,46 @@ def _hash_tokens(value: int | str | None) -> int | None:
     return check_int("hash_tokens", value, low=1, high=MAX_HASH_TOKENS)
 
 
+def _opener(
+    hash_tokens: int | str | None,
+    columns: str | Mapping[str, str] | None,
+    tokenizer: TokenizerInput,
+    *,
+    skip: bool,
+) -> Callable[[str | Held], Trace]:
+    """What opens a trace as the keywords say, with what is installed."""
+    from kvroom import installed
+    from kvroom.workloads.traces.reader import Trace
+
+    count = (
+        installed.tokenizer(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer
+    )
+    ids = _hash_tokens(hash_tokens)
+
+    def opened(path: str | Held) -> Trace:
+        return Trace(
+            path,
+            hash_tokens=ids,
+            skip_bad_lines=skip,
+            columns=columns,
+            tokenizer=count,
+            unpack_zstd=installed.unpack_zstd(),
+        )
+
+    return opened
+
+
 def _requests(
     question: Scenario,
     trace: str | os.PathLike[str] | Iterable[Request] | None,
     seed: int | None,
-    hash_tokens: int | str | None,
-    *,
-    skip_bad_lines: bool,
+    opener: Callable[[str | Held], Trace],
 ) -> Iterable[Request]:
     """The requests of a file, those given, or those of the question's workload."""
     from kvroom.workloads.synthetic import of_workload
-    from kvroom.workloads.traces.reader import Trace
 
     if isinstance(trace, str | os.PathLike):
-        ids = _hash_tokens(hash_tokens)
-        return Trace(os.fspath(trace), hash_tokens=ids, skip_bad_lines=skip_bad_lines)
+        return opener(os.fspath(trace))
     if trace is not None:
         if not isinstance(trace, Iterable):
             fix = "Give a file's path, or Request objects."

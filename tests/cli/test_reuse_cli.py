@@ -156,3 +156,11 @@ def test_bad_questions_end_with_2(trace, options, told):
 
 def test_neither_trace_nor_workload():
     assert "TRACE: is missing" in typed().stderr
+
+
+def test_columns_of_any_table_can_be_named(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("t,p,g\n0.0,100,20\n1.5,120,30\n")
+    named = answer(str(path), "--columns", "arrival=t,input=p,output=g")
+    assert (named["requests"], named["unknown_requests"]) == (2, 2)
+    assert typed(str(path), "--columns", "arrival=x,input=p,output=g").exit_code == 2

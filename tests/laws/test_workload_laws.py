@@ -11,7 +11,8 @@ from kvroom.scenario.workload import Workload
 from kvroom.workloads import draws
 from kvroom.workloads.requests import HashIds, Request, TokenIds, in_order
 from kvroom.workloads.synthetic import parse
-from kvroom.workloads.traces.reader import Trace, write
+from kvroom.workloads.traces.reader import Trace
+from kvroom.workloads.traces.writer import write
 
 SESSIONS = st.none() | st.integers(0, 9) | st.text("abc", min_size=1)
 ARRIVALS = st.integers(0, 10**15)

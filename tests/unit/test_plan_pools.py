@@ -63,18 +63,27 @@ def test_the_closed_form_is_near_the_simulation(rate, split, lengths):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("users", "binds"), [(8, "prefill"), (128, "prefill")])
-def test_a_loop_of_users_is_near_the_simulation(users, binds):
-    asked = scenario(concurrency=users)
+@pytest.mark.parametrize(
+    ("users", "output", "split", "binds"),
+    [
+        (8, 150, TWO, "prefill"),
+        (128, 150, TWO, "prefill"),
+        (128, 80, TWO, "prefill"),
+        (128, 40, TWO, "prefill"),
+        (128, 150, TWO | {"link_bytes_per_s": 1e9}, "link"),
+    ],
+)
+def test_a_loop_of_users_is_near_the_simulation(users, output, split, binds):
+    asked = scenario(split, concurrency=users, workload={"output_tokens": output})
     w = work(asked)
-    line = f"arrivals=closed:{users},input=2000,output=150,requests=2000"
+    line = f"arrivals=closed:{users},input=2000,output={output},requests=2000"
     told = simulate(asked, parse(line, "--workload")).to_dict()
     assert w.plan.pools.binding == binds
     made = told["requests"]["completed"] / told["duration_s"]
     assert w.split.times.requests_per_s == pytest.approx(made, rel=0.06)
     assert w.plan.serving.tpot_s == pytest.approx(told["tpot_s"]["mean"], rel=0.06)
     # Little's law, once the queue of the start is over: whoever is under way is a user.
-    cycle = w.plan.serving.ttft_engine_s + 149 * w.plan.serving.tpot_s
+    cycle = w.plan.serving.ttft_engine_s + (output - 1) * w.plan.serving.tpot_s
     assert w.split.times.requests_per_s * cycle == pytest.approx(users, rel=1e-6)
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from kvroom.errors import KvroomError
 from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, in_order
-from kvroom.workloads.traces import reader as traces
-from kvroom.workloads.traces.reader import Trace, write
+from kvroom.workloads.traces import opened
+from kvroom.workloads.traces.reader import Trace
+from kvroom.workloads.traces.writer import write
 
 MS, S = 10**9, 10**12
 GOOD = {"timestamp": 0, "input_length": 10, "output_length": 5}
@@ -188,7 +189,7 @@ def test_a_format_that_is_nearly_known_says_what_it_lacks(trace):
 def test_files_that_hold_no_trace(tmp_path, trace):
     with pytest.raises(KvroomError, match="is not a file"):
         Trace(tmp_path / "nothing")
-    with pytest.raises(KvroomError, match="is not a file"):
+    with pytest.raises(KvroomError, match="is not a folder of traces"):
         Trace(tmp_path)
     with pytest.raises(KvroomError, match="is empty"):
         trace()
@@ -202,7 +203,7 @@ def test_files_that_hold_no_trace(tmp_path, trace):
 
 
 def test_a_line_too_long_is_a_bad_line(trace, monkeypatch):
-    monkeypatch.setattr(traces, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(opened, "MAX_LINE_BYTES", 100)
     long = GOOD | {"note": "x" * 1000}
     with pytest.raises(KvroomError, match=r"trace line 2, row: .* is longer than 100 bytes"):
         list(trace(GOOD, long, GOOD))

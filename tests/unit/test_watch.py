@@ -17,7 +17,8 @@ from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.main import main
 from kvroom.workloads.requests import PS_PER_S
-from kvroom.workloads.traces.reader import Trace, write
+from kvroom.workloads.traces.reader import Trace
+from kvroom.workloads.traces.writer import write
 from metrics_server import buckets, raw, serving, text, vllm
 
 

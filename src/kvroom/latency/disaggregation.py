@@ -56,9 +56,9 @@ class Handed:
 
     ``ttft_engine_s`` = ``own_s`` + ``queued_s`` + ``no_room_s`` (None: no end), and ``ttft_s`` that, the
     front end's part and the start's; ``tpot_s`` = ``token_s`` + ``handover_s`` / (output tokens - 1), where
-    those who wait for room in the second pool count as handed over. ``decoding`` requests decode at once,
-    all engines; ``requests_per_s`` are finished. ``saturated``: more come than that, and no time has queues
-    in it.
+    those who wait for a link or for room in the second pool count as handed over. ``decoding`` requests
+    decode at once, all engines; ``requests_per_s`` are finished. ``saturated``: more come than that, and
+    no time has queues in it.
     """
 
     tpot_s: float
@@ -116,13 +116,27 @@ class PoolsUnderLoad:
         return self.first.prefill(n, self.first.prefilling(n), chunks=ceil(n / chunk)).seconds
 
     @cached_property
+    def fit(self) -> float:
+        """Prompts that one step holds at most."""
+        return max(1.0, self.prefill.chunk_tokens / self.prefill.input_tokens)
+
+    @cached_property
     def full_s(self) -> float:
         """A prompt's part of steps that are full of prompts."""
-        n, chunk = self.prefill.input_tokens, self.prefill.chunk_tokens
-        many = max(1.0, chunk / n)
+        n, chunk, many = self.prefill.input_tokens, self.prefill.chunk_tokens, self.fit
         prompts = [a.times(many) for a in self.first.prefilling(n)]
         steps = self.first.prefill(n * many, prompts, chunks=n * many / chunk, prompts=many)
         return min(self.alone_s, steps.seconds / many)
+
+    def together(self, rate: float) -> float:
+        """Prompts of one step where ``rate`` a second come to an engine: those that come while another
+        step is computed, which is as much longer as it holds more of them."""
+        if self.fit == 1.0 or rate * self.full_s >= 1:
+            return self.fit
+        more = (self.fit * self.full_s - self.alone_s) / (self.fit - 1)
+        if rate * more >= 1:
+            return self.fit
+        return min(self.fit, max(1.0, rate * (self.alone_s - more) / (1 - rate * more)))
 
     @cached_property
     def occupied_s(self) -> float:
@@ -200,9 +214,13 @@ class PoolsUnderLoad:
         waiting = max(0.0, users - under_way(rate))
         if rate < most:
             waiting = 0.0
-        # Who finds no room waits with a prompt that is computed, as far as the first pool holds those.
-        held = min(waiting, self.prefill.slots * self.first_engines)
-        times = self._at(rate, others, held / rate, (waiting - held) / rate)
+        if self.binding == "prefill":  # the pools after it are free: all wait for their prompts
+            times = self._at(rate, others)
+            times = replace(times, queued_s=times.queued_s + waiting / rate)
+        else:
+            # Who finds no room waits with a prompt that is computed, as far as the first pool holds those.
+            held = min(waiting, self.prefill.slots * self.first_engines)
+            times = self._at(rate, others, held / rate, (waiting - held) / rate)
         if self.prefill.spread:
             return times
         return replace(times, start_s=self.burst_s(users))
@@ -226,7 +244,9 @@ class PoolsUnderLoad:
         token = self.token_s(decoding)
         handover = 0.0
         if self.steps:
-            handover = self.occupied_s + self.latency_s + held_s
+            # Prompts of one step end together, and their caches cross one after the other.
+            ahead = (self.together(each / stages) - 1) / 2
+            handover = (1 + ahead) * self.occupied_s + self.latency_s + held_s
             # Who waited at the busier end finds the other free: each transfer takes as long as the last.
             busy = min(NEARLY, others * rate / self.link_rate)
             fewer = min(self.first_engines, self.second_engines)

@@ -16,7 +16,8 @@ from kvroom.simulator.reuse import BLOCK_TOKENS, Price, Reuse, placed, reuse
 from kvroom.units import GIB, parse_bytes, show_gib
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import Request
-from kvroom.workloads.traces.reader import Counts, Held, Trace
+from kvroom.workloads.traces.opened import Held
+from kvroom.workloads.traces.reader import Counts, Trace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,18 +91,18 @@ class TraceReuse:
 
 
 def requests_of(
-    trace: Any, workload: str | None, hash_tokens: int | None, *, skip_bad_lines: bool
+    trace: Any, workload: str | None, read: Callable[[str | Held], Trace]
 ) -> tuple[str, Iterable[Request]]:
     """The requests and what they are called: of a trace (a path, a file's content, requests), or of a SPEC
-    line."""
+    line. ``read`` opens a trace."""
     if (trace is None) == (workload is None):
         fix = "Give the path of a trace, or --workload SPEC in its place."
         raise KvroomError("TRACE", trace, "is missing" if trace is None else "is one of two", fix)
     if workload is not None:
         return workload, synthetic.parse(workload, "--workload")
     if isinstance(trace, str | Held):
-        read = Trace(trace, hash_tokens=hash_tokens, skip_bad_lines=skip_bad_lines)
-        return read.path.name, read
+        opened = read(trace)
+        return opened.path.name, opened
     if not isinstance(trace, Iterable):
         raise KvroomError("trace", trace, "is no trace", "Give a file's path, or Request objects.")
     return "", trace
@@ -181,7 +182,7 @@ def _warnings(answer: Reuse, read: Trace | None, price: Price | None) -> Iterato
     if read is not None and read.counts.unordered:
         yield f"{read.counts.unordered:,} requests come out of order; taken in file order"
     if read is not None:
-        yield from read.counts.skipped()
+        yield from read.counts.notes()
     if price is not None and price.fixed_bytes:
         yield (
             f"windows and state of {price.name} come on top: {show_gib(price.fixed_bytes)} for every"

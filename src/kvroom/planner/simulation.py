@@ -169,7 +169,7 @@ def _spread_notes(workings: Workings, requests: Iterable[Request]) -> Iterator[s
 def _read_notes(requests: Iterable[Request]) -> Iterator[str]:
     """What reading a trace met."""
     if isinstance(requests, Trace):
-        yield from requests.counts.skipped()
+        yield from requests.counts.notes()
         n = requests.counts.unordered
         if n:
             yield f"{n:,} request{'s' if n != 1 else ''} came out of order, now sorted"

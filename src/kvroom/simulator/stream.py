@@ -18,6 +18,8 @@ Follow = Callable[[ServedRequest, int], ServedRequest | None]
 class RequestStream:
     """Requests that come: those handed over in order (``push``), and those that follow on others."""
 
+    __slots__ = ("_coming", "_later", "decide", "follow", "next_ps")
+
     def __init__(self, follow: Follow | None = None) -> None:
         self.follow = follow
         self.decide = 0  # when the engine decides next

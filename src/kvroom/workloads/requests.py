@@ -143,6 +143,28 @@ class Request(NamedTuple):
     think_ps: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class RequestGraph:
+    """The requests of one session, and which of them each waits for (``after``, by place, earlier ones).
+
+    A request without any is sent when it arrives; every other ``think_ps`` after the last that it waits
+    for is answered.
+    """
+
+    requests: tuple[Request, ...]
+    after: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def chain(cls, requests: Iterable[Request]) -> RequestGraph:
+        """Each request waits for the one before it."""
+        row = tuple(requests)
+        return cls(row, tuple((i - 1,) if i else () for i in range(len(row))))
+
+    def __iter__(self) -> Iterator[Request]:
+        """The requests by arrival."""
+        return iter(sorted(self.requests, key=itemgetter(0)))
+
+
 def in_order(requests: Iterable[Request], window: int = REORDER_WINDOW) -> Iterator[Request]:
     """The same requests by arrival, counted from the first; equal arrivals keep their order.
 

@@ -17,7 +17,7 @@ from typing import Any
 from kvroom.engines import flags as read
 from kvroom.engines.vllm.platform import HOPPER
 from kvroom.engines.vllm.setup import VllmSetup
-from kvroom.models.kinds import HeadedAttention, Latent
+from kvroom.models.kinds import FullAttention, HeadedAttention, Latent
 from kvroom.models.tensors import Tensor
 from kvroom.sharding.layout import Rank
 from kvroom.units import ceil_div
@@ -64,13 +64,13 @@ def rotary(s: VllmSetup, rank: Rank) -> int:
     family = model.model_type
     two_bases = family.startswith(TWO_BASES)
     turned = Fraction(PARTLY_TURNED.get(family, 1))
-    near = any(k.kind in ("window", "chunked") for k, _ in model.stores)
+    near = any(k.window_tokens is not None for k, _ in model.stores)
     tables: set[tuple[str, int, int]] = set()
     for kind, _ in rank.stores:
         if isinstance(kind, Latent):
             tables.add(("", kind.rope_dim, LATENT_ROPE_BYTES))
-        elif isinstance(kind, HeadedAttention) and kind.kind != "cross":
-            if near and kind.kind == "full" and family.startswith(FAR_UNTURNED):
+        elif isinstance(kind, HeadedAttention) and not kind.fixed_size:
+            if near and isinstance(kind, FullAttention) and family.startswith(FAR_UNTURNED):
                 continue
             tables.add((kind.kind if two_bases else "", int(kind.k_dim * turned), ROPE_BYTES))
     return sum(positions * width * each for _, width, each in tables)

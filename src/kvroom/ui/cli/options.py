@@ -66,7 +66,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--price",
             multiple=True,
-            metavar="CARD=USD",
+            metavar="CARD=USD,…",
             help="What a card costs an hour (repeatable).",
         ),
         click.option(
@@ -142,6 +142,29 @@ def reconcile_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--engine-arg", multiple=True, metavar="KEY=VALUE", help="An engine flag (repeatable)."
         )
+    )
+    for decorator in reversed(decorate):
+        command = decorator(command)
+    return command
+
+
+def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that say how a trace is read."""
+    decorate = (
+        click.option(
+            "--hash-tokens", metavar="TOKENS", help="Tokens of a trace's hash id (default: told)."
+        ),
+        click.option(
+            "--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them."
+        ),
+        click.option(
+            "--columns",
+            metavar="NAME=COLUMN,…",
+            help="Any CSV or JSONL: arrival=t:ms,input=p,output=g.",
+        ),
+        click.option(
+            "--tokenizer", metavar="FILE", help="A tokenizer.json that counts a trace's text."
+        ),
     )
     for decorator in reversed(decorate):
         command = decorator(command)
@@ -279,7 +302,7 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("known_bytes"):
         found["known_bytes"] = dict(_words("--known-bytes", p) for p in given["known_bytes"])
     if given.get("price"):
-        found["prices"] = dict(map(_price, given["price"]))
+        found["prices"] = dict(_price(one) for text in given["price"] for one in text.split(","))
     if given.get("allow_overcommit"):
         found["allow_overcommit"] = True
     if workload:

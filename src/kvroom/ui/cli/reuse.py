@@ -9,6 +9,7 @@ import click
 from kvroom import api
 from kvroom.planner.reuse import capacities_of
 from kvroom.ui import codec
+from kvroom.ui.cli.options import trace_options
 from kvroom.ui.cli.shell import answers_errors, json_option
 
 
@@ -17,9 +18,6 @@ from kvroom.ui.cli.shell import answers_errors, json_option
 @click.option("--workload", metavar="SPEC", help="A made-up workload in place of TRACE.")
 @click.option(
     "--block-tokens", metavar="TOKENS", help="A block's size (default: a hash id's, or 16)."
-)
-@click.option(
-    "--hash-tokens", metavar="TOKENS", help="Tokens of a hash id (default: told from lengths)."
 )
 @click.option(
     "--policy", "policies", multiple=True, help="lru, lru-tail, fifo, lfu, belady (repeatable)."
@@ -39,7 +37,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option
     metavar="KIND:SIZE",
     help="The same as simulate's: host:512GiB, nvme:4TB, network:20TB (repeatable).",
 )
-@click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
+@trace_options
 @json_option
 @answers_errors
 def reuse(
@@ -53,7 +51,8 @@ def reuse(
 ) -> None:
     """How much of a trace's prefix could be reused at any cache size.
 
-    TRACE is Mooncake, Qwen-Bailian or token-id JSONL, or Azure or BurstGPT CSV; it may be gzipped.
+    TRACE is a file of any known format, plain or packed (gzip, xz, zstd), or a folder of such; any other
+    CSV or JSONL is read by --columns.
     """
     rooms = {"hbm": hbm, "host": host, "nvme": nvme}
     answer = api.reuse(

@@ -14,7 +14,7 @@ from kvroom.optimize.split import Stopped
 from kvroom.planner.simulate import parse_slo
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
@@ -31,9 +31,10 @@ STOPPED = 130
     "--workload arrivals=poisson:2/s,input=1000,output=200,requests=2000"
 )
 @scenario_options
-@click.option("--trace", metavar="FILE", help="The requests: a trace of any known format.")
-@click.option("--hash-tokens", metavar="TOKENS", help="Tokens of a trace's hash id.")
-@click.option("--skip-bad-lines", is_flag=True, help="Pass over wrong lines and count them.")
+@click.option(
+    "--trace", metavar="FILE", help="The requests: a trace of any known format, or a folder."
+)
+@trace_options
 @click.option("--seed", metavar="NUMBER", help="Draw the workload anew.")
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--warmup", metavar="COUNT", help="Leave the first requests out of the times.")
@@ -59,6 +60,8 @@ def simulate(
     trace: str | None,
     hash_tokens: str | None,
     skip_bad_lines: bool,
+    columns: str | None,
+    tokenizer: str | None,
     seed: str | None,
     seeds: str | None,
     warmup: str | None,
@@ -91,6 +94,8 @@ def simulate(
         "seed": None if seed is None else _whole("--seed", seed, 0, 2**63),
         "hash_tokens": hash_tokens,
         "skip_bad_lines": skip_bad_lines,
+        "columns": columns,
+        "tokenizer": tokenizer,
     }
     if describe_only:
         described = api.describe(

@@ -205,9 +205,14 @@ def describe_text(found: Mapping[str, Any]) -> str:
         f"{found['fragmentation']['16']:.2%}."
     )
     shared = f"What is known of their prefixes: {known}."
-    return "\n\n".join(
-        [paragraph("; ".join(parts) + ".", ""), aligned(rows), paragraph(useful), paragraph(shared)]
-    )
+    said = [
+        paragraph("; ".join(parts) + ".", ""),
+        aligned(rows),
+        paragraph(useful),
+        paragraph(shared),
+    ]
+    said += [paragraph(f"Note: {note}.") for note in found.get("warnings", ())]
+    return "\n\n".join(said)
 
 
 def script_text(played: ScriptResult) -> str:

@@ -24,7 +24,7 @@ from kvroom.ui.cli.shell import say
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.plan import paragraph
 from kvroom.ui.words import spread, typical_and_p95
-from kvroom.workloads.traces.reader import write as write_trace
+from kvroom.workloads.traces.writer import write as write_trace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -33,7 +33,8 @@ from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import HashIds, Request
 from kvroom.workloads.synthetic import Synthetic, of_workload
-from kvroom.workloads.traces.reader import Held, Trace
+from kvroom.workloads.traces.opened import Held
+from kvroom.workloads.traces.reader import Trace
 
 MOST_REQUESTS, MOST_PICTURED = 50_000, 400
 MOST_TOKENS, MOST_PROMPT_TOKENS = 10**9, 4 * 2**20

@@ -1,38 +1,45 @@
-"""Trace files as streams of requests: plain or gzipped, their format told by what they hold.
+"""Trace files as streams of requests: plain or packed, their format told by what they hold.
 
 What a wrong line means is the same for every format. A line that is no row of the format, a negative
 or missing figure, a prompt without a token, more than 10^9 tokens, an arrival beyond 10^10 s: refused,
 the line and the reason named, or passed over and counted where asked. An answer of no tokens is taken.
 Arrivals out of order are taken in file order and counted (``requests.in_order`` sorts them). A request
 too long for a model is no fault of the trace: it is for the simulation to drop.
+
+Rows are lines (JSONL, CSV), or the items of a file that is one JSON value: of a list its items, else the
+value itself.
 """
 
 from __future__ import annotations
 
 import csv
-import gzip
-import io
-import json
-import os
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from kvroom.errors import KvroomError, shortened
 from kvroom.units import ceil_div
-from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, placed
-from kvroom.workloads.traces.formats import FORMATS, PS_PER_MS, PS_PER_NS, Format
+from kvroom.workloads.requests import Request, RequestGraph, placed
+from kvroom.workloads.traces import columns as column_names
+from kvroom.workloads.traces import formats
+from kvroom.workloads.traces.base import Format, RowOptions, Tokenizer
+from kvroom.workloads.traces.opened import (
+    Held,
+    Unpack,
+    json_items,
+    json_row,
+    numbered_lines,
+    shown,
+    text_of,
+)
 
-MAX_LINE_BYTES = 100_000_000
-"""A million-token prompt as token ids takes less than a tenth of it."""
 PEEK_LINES = 1_000
 """How far a trace is read ahead to tell its format and the tokens of a hash id."""
+MOST_FILES = 100_000
 _SKIP = "Mend the line, or pass over such lines with --skip-bad-lines."
-_KNOWN = "Known are Mooncake, Qwen-Bailian and token-id JSONL, Azure and BurstGPT CSV."
+UNTIMED = "has no arrival times: all requests come at once"
 
 
 @dataclass(slots=True)
@@ -45,30 +52,44 @@ class Counts:
     """Requests that came before the latest arrival so far."""
     reasons: list[str] = field(default_factory=list)
     """Why lines were skipped, the first few."""
+    assumed: dict[str, int] = field(default_factory=dict)
+    """What was assumed where rows do not say it, and for how many."""
 
-    def skipped(self) -> Iterator[str]:
-        """A note on the lines that were skipped, where any were."""
+    def notes(self) -> Iterator[str]:
+        """A note on the lines that were skipped, where any were, and one for all that was assumed."""
         n = self.skipped_lines
         if n:
             yield f"{n:,} bad line{'s' if n != 1 else ''} skipped ({'; '.join(self.reasons)})"
+        for text, times in self.assumed.items():
+            yield f"{text} ({times:,})" if times > 1 else text
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A trace that lies in memory, under the ``name`` that it came with."""
+class _Source:
+    """One file of a trace: its format, and how its rows lie in it."""
 
-    name: str
-    data: bytes = field(repr=False)
+    path: Path | Held
+    format: Format
+    whole: bool
+    """One JSON value, not a line a row."""
+    header: int = 0
+    """The number of the header's line (0: none)."""
+    columns: Sequence[str] = ()
+    delimiter: str = ","
 
-    def __str__(self) -> str:
-        return self.name
+    def parse(self, line: bytes) -> Mapping[str, Any]:
+        """A line as a row."""
+        return csv_row(line, self.columns, self.delimiter) if self.columns else json_row(line)
 
 
 class Trace:
-    """A trace, of a file or Held; each iteration reads it anew and yields its Requests in file order.
+    """A trace, of a file, a folder of files of one format, or Held; each iteration reads it anew and yields
+    its Requests in file order.
 
     ``hash_tokens`` is how many tokens one hash id stands for; where it is not given it is told from
-    the lengths of the first rows. ``counts`` is what the latest iteration met. Arrivals count from the
+    the lengths of the first rows. ``columns`` names those of any CSV or JSONL (``columns.parse``).
+    ``tokenizer`` counts text, ``unpack_zstd`` reads zstd; both are of libraries that kvroom need not have.
+    ``counts`` is what the latest iteration met. Arrivals count from the
     first request. KvroomError where the file cannot be read or is of no known format, and, unless
     ``skip_bad_lines``, at the first wrong line.
     """
@@ -79,36 +100,96 @@ class Trace:
         *,
         hash_tokens: int | None = None,
         skip_bad_lines: bool = False,
+        columns: str | Mapping[str, str] | None = None,
+        tokenizer: Tokenizer | None = None,
+        unpack_zstd: Unpack | None = None,
     ) -> None:
         self.path = path if isinstance(path, Held) else Path(path)
         self.skip_bad_lines = skip_bad_lines
         self.counts = Counts()
-        self.format, self._header, self._columns = self._recognised()
+        self._named = None if columns is None else column_names.parse(columns)
+        self._tokenizer = tokenizer
+        self._unpack_zstd = unpack_zstd
+        self._files = _files(self.path)
+        self._first = self._source(self._files[0])
+        self.format = self._first.format
         self.hash_tokens = hash_tokens or self._told_hash_tokens()
 
     def __iter__(self) -> Iterator[Request]:
         counts = self.counts = Counts()
-        row = self.format.reader(self.hash_tokens or 1)
         origin: int | None = None
         latest = 0
-        plain = self.format.plain or _never
-        for number, line in self._rows():
-            try:
-                request = plain(line) or row(self._parse(line))
-            except KvroomError as error:
-                self._bad(number, error, counts)
-                continue
-            if origin is None:
-                origin = latest = request.arrival_ps
-            if request.arrival_ps < latest:
-                counts.unordered += 1
-            else:
-                latest = request.arrival_ps
-            counts.requests += 1
-            yield placed(request, request.arrival_ps - origin) if origin else request
+        for request in self._read(counts):
+            part = iter(request) if isinstance(request, RequestGraph) else iter((request,))
+            for one in part:
+                if origin is None:
+                    origin = latest = one.arrival_ps
+                if one.arrival_ps < latest:
+                    counts.unordered += 1
+                else:
+                    latest = one.arrival_ps
+                counts.requests += 1
+                yield placed(one, one.arrival_ps - origin) if origin else one
+        self._read_something(counts)
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether rows are sessions, whose requests wait for each other."""
+        return self.format.sessions
+
+    def sessions(self) -> Iterator[RequestGraph]:
+        """The sessions of a trace that has such."""
+        counts = self.counts = Counts()
+        for graph in self._read(counts):
+            if isinstance(graph, RequestGraph):
+                counts.requests += len(graph.requests)
+                yield graph
+        self._read_something(counts)
+
+    def _read_something(self, counts: Counts) -> None:
         if not counts.requests:
             why = f"holds no request ({counts.skipped_lines} bad lines)"
-            raise KvroomError("trace", str(self.path), why, _KNOWN)
+            raise KvroomError("trace", str(self.path), why, formats.KNOWN)
+
+    def _read(self, counts: Counts) -> Iterator[Request | RequestGraph]:
+        """All requests, or sessions of them, in file order."""
+        options = RowOptions(self.hash_tokens or 1, self._tokenizer, counts.assumed)
+        if not self.format.timed and not self.format.sessions:
+            options.note(UNTIMED)
+        row = self.format.reader(options)
+        plain = self.format.plain or _never
+        for number, path in enumerate(self._files):
+            source = self._source(path) if number else self._first
+            if source.format.name != self.format.name:
+                why = f"is {source.format.name}, others are {self.format.name}"
+                raise KvroomError("trace", str(path), why, "Give a folder of one format.")
+            rows = self._items(source, counts) if source.whole else self._lines(source)
+            for place, line in rows:
+                try:
+                    found = isinstance(line, bytes) and plain(line)
+                    read = found or row(source.parse(line) if isinstance(line, bytes) else line)
+                except KvroomError as error:
+                    self._bad(place, error, counts)
+                    continue
+                if isinstance(read, Request | RequestGraph):
+                    yield read
+                else:
+                    yield from read
+
+    def _lines(self, source: _Source) -> Iterator[tuple[int, bytes | Mapping[str, Any]]]:
+        for number, line in numbered_lines(source.path, self._unpack_zstd):
+            if number > source.header:
+                yield number, line
+
+    def _items(
+        self, source: _Source, counts: Counts
+    ) -> Iterator[tuple[int, bytes | Mapping[str, Any]]]:
+        number = 0
+        try:
+            for number, item in json_items(source.path, self._unpack_zstd):
+                yield number, item
+        except KvroomError as error:
+            self._bad(number + 1, error, counts)
 
     def _bad(self, number: int, error: KvroomError, counts: Counts) -> None:
         told = KvroomError(
@@ -125,44 +206,52 @@ class Trace:
                 f"line {number:,}: {error.field} {shortened(error.value)} {error.message}"
             )
 
-    def _rows(self) -> Iterator[tuple[int, bytes]]:
-        return (
-            (number, line) for number, line in numbered_lines(self.path) if number > self._header
-        )
-
-    def _parse(self, line: bytes) -> Mapping[str, Any]:
-        return csv_row(line, self._columns) if self._columns else json_row(line)
-
-    def _recognised(self) -> tuple[Format, int, list[str]]:
-        """The format, the number of the header's line (0: none), and the header's columns."""
+    def _source(self, path: Path | Held) -> _Source:
+        """The file's format and the way that its rows lie, told by its first row."""
         first: KvroomError | None = None
-        for number, line in numbered_lines(self.path):
+        for number, line in numbered_lines(path, self._unpack_zstd):
+            text = line.lstrip(b"\xef\xbb\xbf \t\r\n")
             try:
-                kind, columns = format_of(line)
+                if not first and _is_whole(text):
+                    return self._whole(path)
+                if text.startswith(b"{"):
+                    row = json_row(line)
+                    return _Source(path, self._format(row, line), whole=False)
+                names, sign = header_of(line)
+                return _Source(path, self._format(names, line), False, number, names, sign)
             except KvroomError as error:
                 first = first or KvroomError(
                     f"trace line {number:,}", error.value, error.message, error.fix
                 )
                 if not self.skip_bad_lines or number > PEEK_LINES:
                     break
-                continue
-            return kind, number if columns else 0, columns
-        raise first or KvroomError("trace", str(self.path), "is empty", _KNOWN)
+        raise first or KvroomError("trace", str(path), "is empty", formats.KNOWN)
+
+    def _whole(self, path: Path | Held) -> _Source:
+        for _, item in json_items(path, self._unpack_zstd):
+            start = ", ".join(item)[:60].encode()
+            return _Source(path, self._format(item, start), whole=True)
+        raise KvroomError("trace", str(path), "is an empty list", formats.KNOWN)
+
+    def _format(self, keys: Mapping[str, Any] | Sequence[str], line: bytes) -> Format:
+        if self._named is not None:
+            return formats.named(self._named, keys)
+        return formats.format_of(keys, shown(line))
 
     def _told_hash_tokens(self) -> int | None:
         """By which lengths and counts of ids agree: the format's own if they do, else a power of two."""
         usual = self.format.hash_tokens
-        if usual is None:
-            return None
+        if usual is None or self.format.sessions or self._first.whole:
+            return usual
         low, high = 1, 2**40
         fits: list[int] = []
-        for number, line in self._rows():
+        for number, line in numbered_lines(self._first.path, self._unpack_zstd):
             if number > PEEK_LINES:
                 break
-            if b"hash_ids" not in line:
+            if number <= self._first.header or b"hash_ids" not in line:
                 continue
             with suppress(KvroomError):
-                row = self._parse(line)
+                row = self._first.parse(line)
                 tokens, ids = row.get("input_length"), row.get("hash_ids")
                 if type(tokens) is int and tokens > 0 and isinstance(ids, list) and ids:
                     low = max(low, ceil_div(tokens, len(ids)))
@@ -180,190 +269,51 @@ def _never(_: bytes) -> None:
     return None
 
 
-def format_of(line: bytes) -> tuple[Format, list[str]]:
-    """The format that a trace's first line speaks of, and its columns if it is a CSV header."""
-    if line.lstrip(b"\xef\xbb\xbf \t").startswith(b"{"):
-        keys: Any = json_row(line)
-        columns: list[str] = []
-    else:
-        columns = [c.strip().lower() for c in _cells(_text(line).removeprefix("\ufeff"))]
-        keys = columns
-    for kind in FORMATS:
-        if kind.csv == bool(columns) and kind.fits(keys):
-            return kind, columns
-    same = [kind for kind in FORMATS if kind.csv == bool(columns)]
-    near = max(same, key=lambda kind: sum(n in keys for n in kind.needs) / len(kind.needs))
-    lacking = [n for n in near.needs if n not in keys]
-    if len(lacking) < len(near.needs):
-        why = f"looks like {near.name} but lacks {', '.join(lacking)}"
-        raise KvroomError("row", _shown(line), why, f"Give that too. {_KNOWN}")
-    raise KvroomError("row", _shown(line), "is of no known trace format", _KNOWN)
-
-
-def _shown(line: bytes) -> str:
-    return line[:60].decode("utf-8", "replace").strip()
-
-
-def _text(line: bytes) -> str:
-    if len(line) >= MAX_LINE_BYTES:
-        why = f"is longer than {MAX_LINE_BYTES:,} bytes"
-        raise KvroomError("row", _shown(line), why, "Write one request a line.")
+def _files(path: Path | Held) -> Sequence[Path | Held]:
+    """The files of a trace: of a folder all that are not hidden, by name."""
+    if isinstance(path, Held) or not path.is_dir():
+        return (path,)
     try:
-        return line.decode()
-    except UnicodeDecodeError:
-        raise KvroomError("row", _shown(line), "is not UTF-8 text", _KNOWN) from None
+        inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    except OSError as e:
+        fix = "Give a folder of traces."
+        raise KvroomError("trace", str(path), f"cannot be read ({e.strerror})", fix) from None
+    if not 0 < len(inside) <= MOST_FILES:
+        fix = f"Give a folder of 1 to {MOST_FILES:,} traces."
+        raise KvroomError(
+            "trace", str(path), f"is not a folder of traces ({len(inside):,} files)", fix
+        )
+    return inside
 
 
-def _finite_only(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+def _is_whole(first: bytes) -> bool:
+    """Whether a file with this first line is one JSON value: a list, or an object over several lines."""
+    end = first.rstrip()[-1:]
+    return first.startswith(b"[") or (first.startswith(b"{") and end in (b"{", b"[", b","))
 
 
-_SCAN: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder(
-    parse_float=Decimal, parse_constant=_finite_only
-).scan_once  # type: ignore[attr-defined]
+def header_of(line: bytes) -> tuple[list[str], str]:
+    """The columns of a CSV's header in lower case, and what parts them: a comma, else a tab or semicolon."""
+    text = text_of(line).removeprefix("\ufeff")
+    signs = [sign for sign in ",\t;" if sign in text]
+    sign = signs[0] if signs else ","
+    return [c.strip().lower() for c in _cells(text, sign)], sign
 
 
-def json_row(line: bytes) -> Mapping[str, Any]:
-    """The object of one line; floats as exact decimals."""
-    text = _text(line).removeprefix("\ufeff").strip()
-    try:
-        row, end = _SCAN(text, 0)
-        if end != len(text):
-            raise ValueError("more than one value")
-    except (ValueError, RecursionError, ArithmeticError, StopIteration):
-        raise KvroomError("row", text[:60], "is not JSON", "Write one object a line.") from None
-    if not isinstance(row, dict):
-        raise KvroomError("row", text[:60], "is not an object", "Write one object a line.")
-    return row
-
-
-def csv_row(line: bytes, columns: list[str]) -> Mapping[str, str]:
+def csv_row(line: bytes, columns: Sequence[str], delimiter: str = ",") -> Mapping[str, str]:
     """The cells of one line by their column."""
-    text = _text(line).strip()
-    cells = _cells(text)
+    text = text_of(line).strip("\r\n" if delimiter == "\t" else None)
+    cells = _cells(text, delimiter)
     if len(cells) != len(columns):
         why = f"has {len(cells)} cells where the header has {len(columns)}"
         raise KvroomError("row", text[:60], why, "Give every column a cell.")
     return dict(zip(columns, cells, strict=True))
 
 
-def _cells(text: str) -> list[str]:
+def _cells(text: str, delimiter: str = ",") -> list[str]:
     if '"' not in text:
-        return text.rstrip("\r\n").split(",")
+        return text.rstrip("\r\n").split(delimiter)
     try:
-        return next(csv.reader([text]))
+        return next(csv.reader([text], delimiter=delimiter))
     except csv.Error as e:
         raise KvroomError("row", text[:60], f"is not CSV ({e})", "Mend its quotes.") from None
-
-
-def numbered_lines(path: Path | Held) -> Iterator[tuple[int, bytes]]:
-    """The lines of a trace, gunzipped if need be, with their numbers from 1; blank ones left out.
-
-    Of a line longer than MAX_LINE_BYTES only so much is given, which no parser takes.
-    """
-    number = 0
-    try:
-        with _opened(path) as stream:
-            while line := stream.readline(MAX_LINE_BYTES):
-                number += 1
-                rest = line
-                while len(rest) == MAX_LINE_BYTES and not rest.endswith(b"\n"):
-                    rest = stream.readline(MAX_LINE_BYTES)
-                if not line.isspace():
-                    yield number, line
-    except (EOFError, zlib.error, gzip.BadGzipFile) as e:
-        why = f"breaks off or is garbled after line {number:,} ({e})"
-        raise KvroomError("trace", str(path), why, "Fetch the file again.") from None
-    except (OSError, ValueError) as e:
-        if isinstance(e, KvroomError):
-            raise
-        fix = "Give the path of a trace file."
-        raise KvroomError("trace", str(path), "cannot be read", fix) from None
-
-
-@contextmanager
-def _opened(path: Path | Held) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    if isinstance(path, Held):
-        yield io.BytesIO(path.data)
-        return
-    if not path.is_file():
-        raise KvroomError("trace", str(path), "is not a file", "Give the path of a trace file.")
-    with path.open("rb") as raw:
-        zipped = raw.peek(2)[:2] == b"\x1f\x8b"
-        if not zipped:
-            yield raw
-            return
-        with gzip.open(raw) as stream:
-            yield io.BufferedReader(stream)  # its lines cost half of a GzipFile's
-
-
-def write(path: str | Path, requests: Iterable[Request]) -> int:
-    """Write ``requests`` as a trace that reads back as the same; gzipped if the name ends in .gz.
-
-    Requests with token ids (runs are written out) make token-id JSONL, all others Mooncake JSONL; one
-    file holds one kind. The file appears only once it is whole. Returns how many were written.
-    """
-    target = Path(path)
-    part = target.with_name(target.name + ".part")
-    count = 0
-    by_token: bool | None = None
-    try:
-        with part.open("wb") as raw, _zipped(raw, target.suffix == ".gz") as stream:
-            for count, request in enumerate(requests, 1):  # noqa: B007
-                tokens = isinstance(request.prefix, TokenIds | TokenRuns)
-                if by_token not in (None, tokens):
-                    why = "mixes token ids with other requests"
-                    raise KvroomError("trace", str(target), why, "Write each kind to its own file.")
-                by_token = tokens
-                stream.write(_line(request).encode())
-        part.replace(target)
-    except OSError as e:
-        fix = "Give a path that can be written."
-        raise KvroomError("trace", str(target), f"cannot be written ({e.strerror})", fix) from None
-    finally:
-        with suppress(OSError):
-            os.unlink(part)  # noqa: PTH108
-    return count
-
-
-@contextmanager
-def _zipped(raw: IO[bytes], zipped: bool) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    if not zipped:
-        yield raw
-        return
-    # No name and no time in the header: the same requests give the same bytes.
-    with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
-        yield stream
-
-
-def _line(request: Request) -> str:
-    prefix = request.prefix
-    row: dict[str, Any] = {}
-    if isinstance(prefix, TokenIds | TokenRuns):
-        time = f'"arrival_time_ns": {_units(request.arrival_ps, PS_PER_NS)}'
-        row["input_tok_ids"] = _ids(prefix, "prompt")
-        answer = _ids(prefix, "answer")
-        row |= {"output_tok_ids": answer} if answer else {"output_toks": request.output_tokens}
-    else:
-        time = f'"timestamp": {_units(request.arrival_ps, PS_PER_MS)}'
-        row |= {"input_length": request.input_tokens, "output_length": request.output_tokens}
-        if isinstance(prefix, HashIds):
-            row["hash_ids"] = list(prefix.ids)
-    if request.session is not None:
-        row["session"] = request.session
-    if request.priority:
-        row["priority"] = request.priority
-    return f"{{{time}, {json.dumps(row)[1:]}\n"
-
-
-def _ids(prefix: TokenIds | TokenRuns, part: str) -> list[int]:
-    known = getattr(prefix, part)
-    if isinstance(prefix, TokenIds):
-        return list(known or ())
-    return [token for first, count in known for token in range(first, first + count)]
-
-
-def _units(ps: int, unit_ps: int) -> str:
-    whole, rest = divmod(ps, unit_ps)
-    digits = len(str(unit_ps)) - 1
-    return f"{whole}.{rest:0{digits}d}".rstrip("0") if rest else str(whole)

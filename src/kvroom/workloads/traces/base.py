@@ -1,0 +1,55 @@
+"""What a trace format is: how its rows are known, and the function that makes Requests of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvroom.workloads.requests import Request, RequestGraph
+
+Tokenizer = Callable[[str], Sequence[int]]
+"""Text → its token ids."""
+Row = Callable[[Mapping[str, Any]], Request | RequestGraph | Iterable[Request | RequestGraph]]
+"""A row → its request, or the requests or sessions that it holds."""
+
+
+@dataclass(slots=True)
+class RowOptions:
+    """How rows are to be read: ``hash_tokens``, the tokens of one hash id; ``tokenizer``, what counts the
+    tokens of a text (None: its bytes do). ``notes``: what was assumed on the way, and how often."""
+
+    hash_tokens: int = 1
+    tokenizer: Tokenizer | None = None
+    notes: dict[str, int] = field(default_factory=dict)
+
+    def note(self, text: str) -> None:
+        """Say once more that ``text`` was assumed."""
+        self.notes[text] = self.notes.get(text, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A trace format: the keys it ``needs``, and ``reader``, which makes a function row → Request.
+
+    ``hash_tokens`` is what the format's own traces use (None: it has no hash ids). Of a CSV format the
+    columns are in lower case. ``timed``: rows say when requests came. ``sessions``: a row is a session,
+    whose requests wait for each other. ``known`` looks closer where keys are not enough.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    reader: Callable[[RowOptions], Row]
+    hash_tokens: int | None = None
+    csv: bool = False
+    timed: bool = True
+    sessions: bool = False
+    plain: Callable[[bytes], Request | None] | None = None
+    """A short cut for rows of the commonest shape."""
+    known: Callable[[Mapping[str, Any]], bool] | None = None
+
+    def fits(self, keys: Mapping[str, Any] | Sequence[str]) -> bool:
+        """Whether rows with these keys can be of this format."""
+        if not all(k in keys for k in self.needs):
+            return False
+        return self.known is None or (isinstance(keys, Mapping) and self.known(keys))

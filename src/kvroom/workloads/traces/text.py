@@ -1,0 +1,121 @@
+"""Tokens of text: of a tokenizer that was passed in, else counted in bytes.
+
+Without a tokenizer BYTES_PER_TOKEN bytes of UTF-8 count as a token. English prose has 4 to 5 a token with
+today's vocabularies, source code about 3, so a length is right within a quarter for prose and up to a third
+too short for code; scripts of two and three bytes a letter lie between. What prompts share is
+seen in steps of PIECE_TOKENS tokens either way the count errs, because the bytes themselves are compared.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.units import ceil_div
+from kvroom.workloads.requests import HashIds, Prefix, TokenIds
+from kvroom.workloads.traces.base import RowOptions
+from kvroom.workloads.traces.fields import MAX_REQUEST_TOKENS, at, objects
+
+BYTES_PER_TOKEN = 4
+"""Bytes of UTF-8 that count as a token."""
+PIECE_TOKENS = 16
+ESTIMATED = (
+    f"tokens are counted as {BYTES_PER_TOKEN} bytes of text each: within a quarter for English prose, up to "
+    "a third too few for code; --tokenizer FILE counts them"
+)
+_PIECE_BYTES = BYTES_PER_TOKEN * PIECE_TOKENS
+
+
+class Text:
+    """A prompt that grows: its tokens so far, and what names its blocks."""
+
+    def __init__(self, options: RowOptions) -> None:
+        self._tokenizer = options.tokenizer
+        self._ids = array("I" if options.tokenizer else "Q")
+        self._rest = b""
+        self._digest = b""
+        self._bytes = 0
+        if options.tokenizer is None:
+            options.note(ESTIMATED)
+
+    def add(self, text: str) -> int:
+        """Put ``text`` behind what there is; how many tokens it adds."""
+        before = self.tokens
+        if self._tokenizer is not None:
+            self._ids.extend(token_ids(self._tokenizer(text)))
+            return self.tokens - before
+        data = text.encode("utf-8", "surrogatepass")
+        self._bytes += len(data)
+        data = self._rest + data
+        whole = len(data) - len(data) % _PIECE_BYTES
+        for start in range(0, whole, _PIECE_BYTES):
+            self._ids.append(self._named(data[start : start + _PIECE_BYTES]))
+        self._rest = data[whole:]
+        return self.tokens - before
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens there are so far."""
+        if self._tokenizer is not None:
+            return len(self._ids)
+        return ceil_div(self._bytes, BYTES_PER_TOKEN)
+
+    def prefix(self) -> Prefix:
+        """What the prompt holds as it stands."""
+        if self._tokenizer is not None:
+            return TokenIds(self._ids[:])
+        return HashIds(self._ids[:], PIECE_TOKENS)
+
+    def _named(self, piece: bytes) -> int:
+        self._digest = blake2b(self._digest + piece, digest_size=8).digest()
+        return int.from_bytes(self._digest, "little")
+
+
+def token_ids(ids: Any) -> array[int]:
+    """What a tokenizer gave, as ids of 32 bits."""
+    try:
+        return array("I", ids)
+    except (TypeError, ValueError, OverflowError):
+        fix = "Pass a function from text to a list of token ids."
+        raise KvroomError("tokenizer", type(ids).__name__, "gives no token ids", fix) from None
+
+
+def message_text(message: Any) -> str:
+    """A chat message as the model sees it, about: its role and its text, tool calls too; no images."""
+    content = at(message, "content", "value", "text")
+    if isinstance(content, list):
+        parts = (p if isinstance(p, str) else at(p, "text", "content") for p in content)
+        content = "\n".join(p for p in parts if isinstance(p, str))
+    calls = [at(c, "function.arguments") for c in objects(at(message, "tool_calls"))]
+    words = [content, *calls]
+    role = at(message, "role", "from")
+    said = "\n".join(w for w in words if isinstance(w, str))
+    return f"<|{role}|>\n{said}\n"
+
+
+def prompt_of(body: Mapping[str, Any], options: RowOptions) -> tuple[int, Prefix] | None:
+    """Tokens of an OpenAI request's ``messages``, ``prompt`` or ``input``, and what it holds; None where
+    it has none of them."""
+    text = Text(options)
+    asked = at(body, "messages", "prompt", "input")
+    if isinstance(asked, list) and asked and all(type(i) is int for i in asked):
+        ids = token_ids(asked)
+        return len(ids), TokenIds(ids)
+    for part in asked if isinstance(asked, list) else [asked]:
+        if isinstance(part, str):
+            text.add(part)
+        elif isinstance(part, Mapping):
+            text.add(message_text(part))
+    return (text.tokens, text.prefix()) if text.tokens else None
+
+
+def answer_limit(body: Mapping[str, Any]) -> int | None:
+    """The most tokens that an OpenAI request allows its answer; None where it says nothing."""
+    limit = at(body, "max_completion_tokens", "max_tokens", "max_output_tokens", "output_tokens")
+    return limit if type(limit) is int and 0 <= limit <= MAX_REQUEST_TOKENS else None
+
+
+LIMITS = "answers are taken to be as long as their requests allow (max_tokens)"
