@@ -640,9 +640,15 @@ def _checker(expect: str, settings: Mapping[str, str] | None, keys: Mapping[str,
 
     def serve(workings: Workings, slo: tuple[Objective, ...]) -> Mapping[str, Any]:
         from kvroom.planner.simulation import simulation
+        from kvroom.workloads.synthetic import of_workload
 
-        requests = _requests(workings.plan.scenario, None, None, None, skip_bad_lines=False)
-        return simulation(workings, requests, slo=slo, keep_requests=False).figures
+        workload = workings.plan.scenario.workload
+        if workload is None:
+            fix = "Say what comes: --input-tokens 1000 --output-tokens 200."
+            raise KvroomError("--expect", None, "needs a workload for times", fix)
+        return simulation(
+            workings, of_workload(workload, None), slo=slo, keep_requests=False
+        ).figures
 
     return Checker(keys, settings or {}, expectations(expect), serve)
 

@@ -42,6 +42,13 @@ class Promise:
     answer: float | None
     holds: bool
 
+    @property
+    def clause(self) -> str:
+        """What it is, and what it is not."""
+        unit = "" if self.name == "concurrency" else " s"
+        answer = "not known" if self.answer is None else f"{_said(self.answer)}{unit}"
+        return f"{self.name} is {answer}, not {_said(self.wanted)}{unit}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
@@ -69,11 +76,7 @@ class Checked:
     @property
     def reason(self) -> str:
         """Why it is a finding, or what is to be known of it, in one line."""
-        broken = [
-            f"{p.name} is {_said(p.answer)}, not {_said(p.wanted)}"
-            for p in self.promises
-            if not p.holds
-        ]
+        broken = [p.clause for p in self.promises if not p.holds]
         if self.reasons and self.status != "full":
             return "; ".join([self.reasons[0].message, *broken])
         return "; ".join(broken) or self.sentence
@@ -310,7 +313,5 @@ def _unreadable(name: str, line: int, error: KvroomError, engine: str | None = N
     )  # fmt: skip
 
 
-def _said(value: float | None) -> str:
-    if value is None:
-        return "not known"
+def _said(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:,.4g}"
