@@ -16,12 +16,13 @@ users come spread, nor of open arrivals). Where tokens are drafted a step gains 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil, erf, exp, inf, pi, sqrt
 
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.step_time import Clock
+from kvroom.records import dataclass
 
 ROUNDS = 80
 """Rounds of a fixed point; it settles within a few."""

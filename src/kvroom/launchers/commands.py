@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines.command_line import unset_variable
@@ -20,6 +19,7 @@ from kvroom.launchers.flag_words import FlagReader
 from kvroom.launchers.launch import REST
 from kvroom.launchers.manifests import is_manifest, manifest_commands
 from kvroom.launchers.starts import Start, interpolated, script_starts, words_starts
+from kvroom.records import dataclass
 
 MAX_CHARACTERS = 200_000
 

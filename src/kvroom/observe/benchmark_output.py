@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 
 MOST_BYTES = 256 * 2**20
 """A file with every request's text can be long."""

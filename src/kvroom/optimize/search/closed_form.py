@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, inf
 from typing import Any
 
@@ -16,6 +16,7 @@ from kvroom.optimize.search.journal import fingerprint
 from kvroom.planner.load import loaded
 from kvroom.planner.plan import Placed, place
 from kvroom.planner.verdict import judge
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_GPUS
 from kvroom.scenario.workload import Workload

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import inf
 from typing import Any
@@ -25,6 +25,7 @@ from kvroom.optimize.search.space import Candidate, Space, candidates
 from kvroom.optimize.search.trial import tried
 from kvroom.optimize.search.workers import MakePool, Progress, run_all
 from kvroom.planner.plan import work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 SIMULATE = 8

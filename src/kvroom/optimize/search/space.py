@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from itertools import product
 from typing import Any
 
@@ -20,6 +20,7 @@ from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
 from kvroom.models.weight_dtypes import named
 from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
+from kvroom.records import dataclass
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_GPUS, check_keys
