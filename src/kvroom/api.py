@@ -254,6 +254,7 @@ def search(
     rate: float | None = None,
     space: Mapping[str, Any] | None = None,
     simulate: int = 8,
+    per: str | None = None,
     seed: int = 0,
     journal: str | None = None,
     jobs: int = 1,
@@ -267,11 +268,12 @@ def search(
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. The load is ``users`` at once or ``rate`` requests a
     second; with neither, the cheapest million tokens are sought. ``space`` narrows the choice: ``gpus``,
     ``counts``, ``engines``, ``weight_dtypes``, ``kv_dtypes``, ``budgets``, ``shares``, ``sequences``,
-    ``max_gpus``; without it a ``gpu`` that is named is the only one. ``simulate`` answers are borne out by
-    simulation, ``jobs`` processes (or the executors of ``pool``) share the work, ``journal`` is a file to go
-    on from, ``progress`` is told (stage, done, of how many). The answer has ``answers``, ``pareto``,
-    ``nearest`` and ``sentence``, and the shapes that ``levers`` has. Raises KvroomError for a question that
-    contradicts itself.
+    ``drafts``, ``tiers``, ``layout`` (degrees that are fixed), ``splits``, ``max_gpus``; without it
+    a ``gpu`` that is named is the only one. ``simulate`` kinds of answer are borne out by simulation, ``per``
+    ``"gpu"`` the best of each card, ``jobs`` processes (or the executors of ``pool``) share the work,
+    ``journal`` is a file to go on from, ``progress`` is told (stage, done, of how many). The answer has
+    ``answers``, ``pareto``, ``nearest``, ``unpriced`` and ``sentence``, and the shapes that ``levers`` has.
+    Raises KvroomError for a question that contradicts itself.
 
     >>> found = search(
     ...     "llama-3-8b", slo="tpot_p95=50ms", users=16, simulate=0,
@@ -294,6 +296,7 @@ def search(
             slo or "",
             space=Space.from_dict(usual if space is None else space),
             simulate=check_int("simulate", simulate, low=0, high=MOST_ANSWERS),
+            per=per,
             seed=seed,
             journal=journal,
             pool=pool or processes(check_int("jobs", jobs, low=1, high=MOST_ANSWERS), _reader(hub)),
