@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kvroom.errors import KvroomError, shortened
 from kvroom.launchers.shell.arithmetic import NotKnown
@@ -40,6 +40,7 @@ from kvroom.launchers.shell.syntax import (
     parse,
 )
 from kvroom.launchers.shell.variables import Value, Variables
+from kvroom.records import dataclass
 
 MAX_STEPS = 20_000
 MAX_DEPTH = 60
