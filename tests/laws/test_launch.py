@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_command
+from kvroom.launchers.engine_command import engine_command
 from kvroom.launchers.helm import values, yaml
 from kvroom.launchers.launch import launch, shell, stated
+from kvroom.launchers.objects import manifests
 from kvroom.launchers.yaml_documents import yaml_documents
 from kvroom.planner.plan import work
 from kvroom.scenario.scenario import Scenario
@@ -194,6 +196,53 @@ def test_helm_values_are_read_back(question: Scenario) -> None:
     again = Scenario.from_dict(read.keys)
     assert again == stated(w)
     assert work(again).plan.memory == w.plan.memory
+
+
+@pytest.mark.parametrize("engine", ARGS)
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_every_manifest_is_read_back(engine: str, data: st.DataObject) -> None:
+    w = work(data.draw(questions(engine)))
+    texts = manifests(launch(w))
+    assert {"compose", "kubernetes"} <= set(texts)
+    for form, text in texts.items():
+        read = read_command(text)
+        assert not read.warnings, form
+        assert Scenario.from_dict(read.keys) == stated(w), (form, text)
+
+
+@pytest.mark.parametrize(
+    ("engine", "forms"),
+    [
+        ("vllm", {"compose", "kubernetes", "kserve", "llm-d", "dynamo", "ray-serve"}),
+        ("sglang", {"compose", "kubernetes", "dynamo"}),
+        ("ollama", {"compose", "kubernetes"}),
+    ],
+)
+def test_the_forms_of_an_engine(engine: str, forms: set[str]) -> None:
+    question = Scenario.from_dict(
+        {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192, "engine": engine}
+    )
+    made = engine_command(work(question))
+    assert set(made.manifests) == forms
+    for form in forms:
+        (value,) = yaml_documents(made.text(form))
+        assert value
+    if "kserve" not in forms:
+        with pytest.raises(KvroomError, match="--format"):
+            made.text("kserve")
+
+
+def test_a_deployment_has_probes_shared_memory_and_cards() -> None:
+    question = Scenario.from_dict(
+        {"model": "llama-3-70b", "gpu": "H100-SXM", "tp": 4, "context_tokens": 8192}
+    )
+    (value,) = yaml_documents(engine_command(work(question)).text("kubernetes"))
+    pod = value["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": 4}
+    assert container["startupProbe"]["httpGet"] == {"path": "/health", "port": 8000}
+    assert pod["volumes"][0]["emptyDir"]["medium"] == "Memory"
 
 
 PIECES = (

@@ -138,6 +138,9 @@ class CommandLine:
     default_tp: bool = True
     """It has tensor-parallel ranks, one where none are said."""
     chart: Chart | None = None
+    port: int = 8000
+    health: str = "/health"
+    """Where a running server says that it is ready."""
     several_starts: bool = False
     """More than one command starts it: all are read together, by ``read_starts``."""
 

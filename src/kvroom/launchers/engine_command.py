@@ -1,21 +1,22 @@
-"""The answer of ``launch``: an engine's command as words and as text, and as values of a Helm chart."""
+"""The answer of ``launch``: an engine's command as words, as text, and as manifests of every form."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kvroom.errors import KvroomError, StartRefused, did_you_mean
-from kvroom.launchers import helm
+from kvroom.launchers import helm, objects
 from kvroom.launchers.launch import launch, shell
 from kvroom.planner.plan import Workings
 from kvroom.records import dataclass
 
-FORMS = ("shell", "helm")
+FORMS = ("shell", "helm", *objects.FORMS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineCommand:
-    """The command as words and as text, the files that it reads, and what to know of it."""
+    """The command as words and as text, the files that it reads, what to know of it, and the ``manifests``
+    by form that its engine has."""
 
     engine: str
     argv: list[str]
@@ -24,14 +25,20 @@ class EngineCommand:
     values: str | None
     scenario: dict[str, Any]
     notes: tuple[str, ...]
+    manifests: dict[str, str]
 
     def text(self, form: str = "shell") -> str:
-        """The text of ``form`` (shell, helm); KvroomError where there is none."""
+        """The text of ``form`` (one of FORMS); KvroomError where the engine has none."""
         if form not in FORMS:
             fix = did_you_mean(form, FORMS, f"One of: {', '.join(FORMS)}.")
             raise KvroomError("--format", form, "is no form of a command", fix)
         if form == "shell":
             return self.command
+        if form in self.manifests:
+            return self.manifests[form]
+        if form in objects.FORMS:
+            why = f"holds no {self.engine}, or none of a model that is no hub's"
+            raise KvroomError("--format", form, why, "Use --format kubernetes or compose.")
         if self.values is None:
             raise helm.no_chart(self.engine)
         return self.values
@@ -56,4 +63,5 @@ def engine_command(workings: Workings) -> EngineCommand:
         values=chart,
         scenario=launched.scenario.differences(),
         notes=launched.notes,
+        manifests=objects.manifests(launched),
     )

@@ -14,6 +14,7 @@ from kvroom.errors import KvroomError
 from kvroom.launchers.launch import Launch, stated_rest
 from kvroom.units import GIB, ceil_div
 
+_NO_WORDS = frozenset(("true", "false", "null", "yes", "no", "on", "off", "y", "n"))
 HOST_SHARE = 2
 """Host memory asked for over the weights' bytes: the file cache they are read through."""
 
@@ -67,7 +68,7 @@ def yaml(value: Any, indent: int = 0) -> str:
     """``value`` (mappings, lists, scalars) as block YAML."""
     pad = "  " * indent
     if isinstance(value, dict):
-        return "\n".join(f"{pad}{key}:{_inner(v, indent)}" for key, v in value.items())
+        return "\n".join(f"{pad}{_key(key)}:{_inner(v, indent)}" for key, v in value.items())
     if isinstance(value, list):
         lines = []
         for item in value:
@@ -75,6 +76,13 @@ def yaml(value: Any, indent: int = 0) -> str:
             lines.append(f"{pad}- {text.lstrip()}")
         return "\n".join(lines)
     return pad + json.dumps(value, ensure_ascii=False)
+
+
+def _key(key: Any) -> str:
+    """A key, in quotes unless it is a plain word."""
+    text = str(key)
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) is not None
+    return text if plain and text.lower() not in _NO_WORDS else json.dumps(text, ensure_ascii=False)
 
 
 def _inner(value: Any, indent: int) -> str:

@@ -140,7 +140,8 @@ def _command(container: Mapping[str, Any]) -> list[str]:
 
 def _pairs(container: Mapping[str, Any]) -> list[str]:
     """Its environment as ``NAME=VALUE``, or ``NAME`` where the host has the value."""
-    environment = container.get("env") or container.get("environment") or []
+    named = (container.get(key) for key in ("env", "environment", "envs"))
+    environment: Any = next(filter(None, named), [])
     if isinstance(environment, dict):
         return [f"{k}={word(v)}" for k, v in environment.items()]
     return [

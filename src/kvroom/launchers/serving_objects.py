@@ -70,7 +70,11 @@ def _llm_service(spec: Mapping[str, Any]) -> list[str] | None:
     command = [word(w) for w in listed(container.get("command"))]
     if command[:1] and command[0].endswith("sh"):
         return [*command, *args]
-    return [*_VLLM, model_of(model["uri"]), *_parallel(spec), *args, *more]
+    variables = [
+        f"{k}={v}" for k, v in environment(container).items() if k != "VLLM_ADDITIONAL_ARGS"
+    ]
+    words = [*_VLLM, model_of(model["uri"]), *_parallel(spec), *args, *more]
+    return ["env", *variables, *words] if variables else words
 
 
 def _inference_service(spec: Mapping[str, Any]) -> list[str] | None:
@@ -94,7 +98,18 @@ def _ray(spec: Mapping[str, Any]) -> list[str] | None:
         return None
     source = loading.get("model_source") or loading.get("model_id")
     options = spec.get("engine_kwargs")
-    return [*_VLLM, word(source), *flags(options if isinstance(options, dict) else {})]
+    options = options if isinstance(options, dict) else {}
+    off = [f"--no-{str(k).replace('_', '-')}" for k, v in options.items() if v is False]
+    runtime = spec.get("runtime_env")
+    variables = runtime.get("env_vars") if isinstance(runtime, dict) else None
+    pairs = [f"{k}={word(v)}" for k, v in variables.items()] if isinstance(variables, dict) else []
+    words = [
+        *_VLLM,
+        word(source),
+        *flags({k: v for k, v in options.items() if v is not False}),
+        *off,
+    ]
+    return ["env", *pairs, *words] if pairs else words
 
 
 def modelservice(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:

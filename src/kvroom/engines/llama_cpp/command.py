@@ -69,6 +69,7 @@ COMMAND = LlamaCppCommandLine(
     programs=(("llama-server",), ("llama-cli",), ("llama-server.exe",)),
     image=re.compile(r"(?:^|/)llama\.cpp(?::([\w.+-]+))?$"),
     default_image="ghcr.io/ggml-org/llama.cpp",
+    port=8080,
     names=NAMES,
     readers=READERS,
     known=KNOWN_FLAGS,

@@ -312,6 +312,8 @@ COMMAND = OllamaCommandLine(
     programs=(("ollama", "serve"), ("ollama", "start"), ("ollama", "run"), ("ollama", "create")),
     image=re.compile(r"(?:^|/)ollama(?::v?([\w.+-]+))?$"),
     default_image="ollama/ollama",
+    port=11434,
+    health="/",
     default_tp=False,
     several_starts=True,
 )

@@ -38,6 +38,7 @@ COMMAND = SglangCommandLine(
     ),
     image=re.compile(r"(?:^|/)sglang(?::v?([\w.+-]+))?$"),
     default_image="lmsysorg/sglang",
+    port=30000,
     keys={
         "tp": ("tp_size", "tp", "tensor_parallel_size"),
         "pp": ("pp_size", "pp", "pipeline_parallel_size"),

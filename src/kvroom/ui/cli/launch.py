@@ -15,11 +15,17 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
     epilog="Example: kvroom launch llama-3-70b --gpu H100-SXM:4 --context 32K --engine vllm"
 )
 @scenario_options
-@click.option("--format", "form", metavar="FORM", default="shell", help="shell or helm (vLLM).")
+@click.option(
+    "--format",
+    "form",
+    metavar="FORM",
+    default="shell",
+    help="shell, helm, compose, kubernetes, kserve, llm-d, dynamo or ray-serve.",
+)
 @json_option
 @answers_errors
 def launch(*, form: str, as_json: bool, **given: Any) -> None:
-    """The engine's command line (or Helm values) that realises a plan.
+    """The engine's command line, or a manifest, that realises a plan.
 
     `kvroom plan --from-command` reads such a command, or one that you have, back. No command that its
     engine would refuse is handed out: exit status 3 then, and why.

@@ -1,0 +1,281 @@
+"""A plan as a manifest: compose, Kubernetes, KServe, llm-d, a Dynamo graph, Ray Serve.
+
+Each begins with the comment that holds what it does not say, and reads back to the same Scenario.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from kvroom.errors import KvroomError
+from kvroom.hardware import catalogue
+from kvroom.launchers import helm
+from kvroom.launchers.launch import Launch, shell, stated_rest
+
+SHARED_MEMORY = "16Gi"
+"""What tensor-parallel ranks exchange through, on one machine."""
+STARTUP_TRIES = 180
+"""Probes, ten seconds apart, that a server has to load its weights."""
+_PARALLEL = {
+    "--tensor-parallel-size": "tensor", "--pipeline-parallel-size": "pipeline",
+    "--data-parallel-size": "data",
+}  # fmt: skip
+_WORKERS = {"vllm": "dynamo.vllm", "sglang": "dynamo.sglang"}
+
+
+def manifest(start: Launch, form: str) -> str:
+    """The text of ``form``; KvroomError where the engine has no such object."""
+    value = FORMS[form](start)
+    notes = [*start.notes, *_machines(start)]
+    return "\n".join([*(f"# {note}" for note in notes), stated_rest(start), helm.yaml(value)])
+
+
+def manifests(start: Launch) -> dict[str, str]:
+    """The text of every form that the engine has."""
+    texts: dict[str, str] = {}
+    for form in FORMS:
+        with suppress(KvroomError):
+            texts[form] = manifest(start, form)
+    return texts
+
+
+def _machines(start: Launch) -> list[str]:
+    """That one object starts on one machine, where the layout needs more."""
+    each = start.scenario.gpu_count
+    per_machine = 8
+    if each <= per_machine:
+        return []
+    return [
+        f"needs {each} GPUs: {-(-each // per_machine)} machines of {per_machine}, of which this starts one"
+    ]
+
+
+def _image(start: Launch) -> str:
+    version = start.scenario.engine_version
+    return f"{start.command.default_image}:{f'v{version}' if version else 'latest'}"
+
+
+def _name(start: Launch) -> str:
+    model = start.scenario.model if isinstance(start.scenario.model, str) else "model"
+    return re.sub(r"[^a-z0-9]+", "-", model.rpartition("/")[2].lower()).strip("-")[:50] or "model"
+
+
+def _words(start: Launch) -> tuple[list[str], list[str]]:
+    """(command, arguments) of the container: the program and its flags, or a shell that writes files."""
+    if start.files or start.after:
+        code = [line for line in shell(start).splitlines() if not line.startswith("#")]
+        return ["/bin/sh", "-c"], ["\n".join(code)]
+    arguments: list[str] = []
+    for flag, value in start.flags:
+        arguments += [flag] if value is None else [flag, value]
+    return list(start.program), arguments
+
+
+def _resource(start: Launch) -> str:
+    gpu = start.scenario.gpu
+    try:
+        vendor = catalogue.find(gpu).vendor if isinstance(gpu, str) else "nvidia"
+    except KvroomError:
+        vendor = "nvidia"
+    return "amd.com/gpu" if vendor == "amd" else "nvidia.com/gpu"
+
+
+def _environment(start: Launch) -> list[dict[str, str]]:
+    return [{"name": k, "value": v} for k, v in start.env.items()] if not _shelled(start) else []
+
+
+def _shelled(start: Launch) -> bool:
+    """Whether a shell within the container sets the variables itself."""
+    return bool(start.files or start.after)
+
+
+def _compose(start: Launch) -> dict[str, Any]:
+    command, arguments = _words(start)
+    device = {"driver": "nvidia", "count": start.scenario.gpu_count, "capabilities": ["gpu"]}
+    service: dict[str, Any] = {
+        "image": _image(start),
+        "entrypoint": command,
+        "command": arguments,
+        "ports": [f"{start.command.port}:{start.command.port}"],
+        "ipc": "host",
+        "deploy": {"resources": {"reservations": {"devices": [device]}}},
+    }
+    if start.env and not _shelled(start):
+        service["environment"] = dict(start.env)
+    return {"services": {_name(start): service}}
+
+
+def _kubernetes(start: Launch) -> dict[str, Any]:
+    command, arguments = _words(start)
+    port = start.command.port
+    probe = {"httpGet": {"path": start.command.health, "port": port}, "periodSeconds": 10}
+    container: dict[str, Any] = {
+        "name": start.command.engine.replace(".", "-"),
+        "image": _image(start),
+        "command": command,
+        "args": arguments,
+        "env": _environment(start),
+        "ports": [{"containerPort": port}],
+        "startupProbe": {**probe, "failureThreshold": STARTUP_TRIES},
+        "readinessProbe": probe,
+        "resources": {"limits": {_resource(start): start.scenario.gpu_count}},
+        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
+    pod = {"containers": [container], "volumes": [{"name": "shm", "emptyDir": memory}]}
+    labels = {"app": _name(start)}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": _name(start)},
+        "spec": {
+            "replicas": start.scenario.replicas,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }
+
+
+def _of_vllm(start: Launch, form: str) -> tuple[str, dict[str, int], bool, list[str]]:
+    """(model, sizes of the parallelism, whether experts are parallel, other flags) of a vLLM start."""
+    if start.command.engine != "vllm" or start.files:
+        raise KvroomError(
+            "--format", form, f"is for vLLM, not {start.command.engine}", "Use --format kubernetes."
+        )
+    sizes: dict[str, int] = {}
+    arguments: list[str] = []
+    experts = False
+    for flag, value in start.flags:
+        if flag in _PARALLEL and value is not None:
+            sizes[_PARALLEL[flag]] = int(value)
+        elif flag == "--enable-expert-parallel":
+            experts = True
+        else:
+            arguments += [flag] if value is None else [flag, value]
+    return start.program[-1], sizes, experts, arguments
+
+
+def _address(model: str, form: str) -> str:
+    """The model's address on the hub; KvroomError for a path."""
+    if model.startswith(("/", ".")) or model.endswith(".gguf"):
+        fix = "Give the model's hub id, or use --format kubernetes."
+        raise KvroomError("--format", form, f"takes a model of the hub, not {model}", fix)
+    return f"hf://{model}"
+
+
+def _kserve(start: Launch) -> dict[str, Any]:
+    model, sizes, experts, arguments = _of_vllm(start, "kserve")
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": _image(start),
+        "args": arguments,
+        "env": _environment(start),
+        "resources": {"limits": {_resource(start): start.scenario.gpu_count}},
+    }
+    spec: dict[str, Any] = {
+        "model": {"uri": _address(model, "kserve"), "name": model},
+        "replicas": start.scenario.replicas,
+        "parallelism": {**sizes, **({"expert": True} if experts else {})},
+        "template": {"containers": [container]},
+    }
+    return {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "LLMInferenceService",
+        "metadata": {"name": _name(start)},
+        "spec": spec,
+    }
+
+
+def _llm_d(start: Launch) -> dict[str, Any]:
+    model, sizes, experts, arguments = _of_vllm(start, "llm-d")
+    if experts:
+        arguments = [*arguments, "--enable-expert-parallel"]
+    container: dict[str, Any] = {
+        "name": "vllm",
+        "image": _image(start),
+        "modelCommand": "vllmServe",
+        "args": arguments,
+        "env": _environment(start),
+        "resources": {"limits": {_resource(start): start.scenario.gpu_count}},
+    }
+    decode = {"parallelism": sizes, "replicas": start.scenario.replicas, "containers": [container]}
+    return {
+        "modelArtifacts": {"uri": _address(model, "llm-d"), "name": model},
+        "decode": decode,
+        "prefill": {"create": False},
+    }
+
+
+def _dynamo(start: Launch) -> dict[str, Any]:
+    module = _WORKERS.get(start.command.engine)
+    if module is None or start.files:
+        why = f"is for vLLM and SGLang, not {start.command.engine}"
+        raise KvroomError("--format", "dynamo", why, "Use --format kubernetes.")
+    image = f"nvcr.io/nvidia/ai-dynamo/{start.command.engine}-runtime:latest"
+    arguments = [] if start.command.model_flag else ["--model", start.program[-1]]
+    for flag, value in start.flags:
+        arguments += [flag] if value is None else [flag, value]
+    container = {"image": image, "command": ["python3", "-m", module], "args": arguments}
+    worker = {
+        "componentType": "worker",
+        "replicas": start.scenario.replicas,
+        "resources": {"limits": {"gpu": str(start.scenario.gpu_count)}},
+        "sharedMemory": {"size": SHARED_MEMORY},
+        "envs": _environment(start),
+        "extraPodSpec": {"mainContainer": container},
+    }
+    front = {
+        "componentType": "frontend",
+        "replicas": 1,
+        "extraPodSpec": {"mainContainer": {"image": image}},
+    }
+    return {
+        "apiVersion": "nvidia.com/v1alpha1",
+        "kind": "DynamoGraphDeployment",
+        "metadata": {"name": _name(start)},
+        "spec": {"services": {"Frontend": front, "Worker": worker}},
+    }
+
+
+def _ray(start: Launch) -> dict[str, Any]:
+    _of_vllm(start, "ray-serve")
+    options: dict[str, Any] = {}
+    for flag, value in start.flags:
+        name = flag.removeprefix("--").replace("-", "_")
+        if value is None:
+            options[name.removeprefix("no_")] = not name.startswith("no_")
+        else:
+            options[name] = _scalar(value)
+    loading = {"model_id": _name(start), "model_source": start.program[-1]}
+    scaling = {"min_replicas": start.scenario.replicas, "max_replicas": start.scenario.replicas}
+    config: dict[str, Any] = {
+        "model_loading_config": loading,
+        "deployment_config": {"autoscaling_config": scaling},
+        "engine_kwargs": options,
+    }
+    if start.env:
+        config["runtime_env"] = {"env_vars": dict(start.env)}
+    application = {
+        "name": "llm",
+        "route_prefix": "/",
+        "import_path": "ray.serve.llm:build_openai_app",
+        "args": {"llm_configs": [config]},
+    }
+    return {"applications": [application]}
+
+
+def _scalar(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+FORMS: dict[str, Callable[[Launch], dict[str, Any]]] = {
+    "compose": _compose, "kubernetes": _kubernetes, "kserve": _kserve, "llm-d": _llm_d, "dynamo": _dynamo,
+    "ray-serve": _ray,
+}  # fmt: skip
