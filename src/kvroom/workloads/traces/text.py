@@ -2,9 +2,9 @@
 
 Without a tokenizer BYTES_PER_TOKEN bytes of UTF-8 count as a token. Measured with the vocabularies
 cl100k_base and o200k_base, a token has 4.7 bytes of English prose, 3.5 to 4.2 of source code, 3.1 to 3.4 of
-JSON and technical Markdown, 2.9 to 4.4 of Chinese and Japanese, 4.6 to 8.6 of Russian: a count is a fifth too
-high for prose, up to a fifth too low for JSON, and further off in other scripts. What prompts share is seen in
-steps of PIECE_TOKENS such tokens, because the bytes themselves are compared.
+JSON and technical Markdown, 2.9 to 4.4 of Chinese and Japanese, 4.6 to 8.6 of Russian: a count is a fifth
+too high for prose, up to a fifth too low for JSON, and further off in other scripts. What prompts share is
+seen in steps of PIECE_TOKENS such tokens, because the bytes themselves are compared.
 """
 
 from __future__ import annotations
