@@ -63,6 +63,8 @@ VALUES = {
     "--replicas": ("2", "replicas", 2),
     "--routing": ("round-robin", "routing", "round-robin"),
     "--fleet": ('{"start": {"seconds": 20}}', "fleet", {"start": {"seconds": 20}}),
+    "--recipe": ("tuned", "recipe", "tuned"),
+    "--price": ("H100-SXM=2.5", "prices", {"H100-SXM": 2.5}),
     "--calibration": ("mine.json", "calibration", "mine.json"),
     "--tiers": ('[{"kind": "host"}]', "tiers", [{"kind": "host"}]),
     "--tier": ("host:1GiB", "tiers", [{"kind": "host", "bytes": 2**30}]),
@@ -92,7 +94,7 @@ VALUES = {
 }
 ELSEWHERE = {
     "--scenario", "--jsonl", "--explain", "--link", "--strict", "--json", "--help", "--from-command",
-    "--sweep", "--csv",
+    "--sweep", "--csv", "--set",
 }  # fmt: skip
 
 
@@ -371,8 +373,8 @@ def test_version():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_answer_fits_80_columns(name):
-    for more in (["--engine", "arithmetic"], ["--gpu", "80GB:8", "--kv-dtype", "q4_0"]):
-        done = run("plan", name, "--gpu", "H200-SXM:8", "--pp", "8", "--explain", *more)
+    for more in (["--engine", "arithmetic"], ["--gpu", "80GB:4", "--kv-dtype", "q4_0"]):
+        done = run("plan", name, "--gpu", "H200-SXM:4", "--pp", "4", "--explain", *more)
         assert max(map(len, done.stdout.splitlines())) <= 80
 
 

@@ -3,8 +3,7 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.models import catalogue
-from kvroom.models import quantization as quantisation
+from kvroom.models import catalogue, weight_dtypes
 from kvroom.models.dtypes import BF16
 from kvroom.models.tensors import Tensor
 from kvroom.sharding.layout import Layout, WeightMap, bytes_on_rank, stage_sizes
@@ -13,7 +12,7 @@ from support import ask, asked
 
 def ranks(name, *layout, weights="bf16"):
     spec = catalogue.find(name)
-    return WeightMap(model=spec, quantisation=quantisation.named(weights)).ranks(Layout(*layout))
+    return WeightMap(model=spec, quantisation=weight_dtypes.named(weights)).ranks(Layout(*layout))
 
 
 @pytest.mark.parametrize(

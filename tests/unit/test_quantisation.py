@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from kvroom.errors import KvroomError
 from kvroom.models import hf, parts
 from kvroom.models.dtypes import BF16
-from kvroom.models.quantization import WEIGHT_DTYPES, Quantisation, from_config, named
+from kvroom.models.quantization.base import Quantisation
+from kvroom.models.quantization.configs import from_config
 from kvroom.models.quantization.ggml import BLOCK, TYPES, use_more_bits
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
+from kvroom.models.weight_dtypes import WEIGHT_DTYPES, named
 
 LLAMA_2_7B = {
     "model_type": "llama",

@@ -14,16 +14,19 @@ import pytest
 
 import kvroom
 from kvroom.errors import KvroomError
+from kvroom.hardware import all_devices
 from kvroom.optimize.search.answers import why_not_first
-from kvroom.optimize.search.closed_form import Question, closed
+from kvroom.optimize.search.closed_form import Question, closed, closed_split
 from kvroom.optimize.search.demand import demand_of, objectives
 from kvroom.optimize.search.journal import Journal
 from kvroom.optimize.search.search import search
 from kvroom.optimize.search.space import Space, candidates
 from kvroom.optimize.search.workers import run_all
 from kvroom.planner.plan import work
+from kvroom.planner.simulate import simulate
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
+from kvroom.workloads.synthetic import of_workload
 
 LENGTHS = {"input_tokens": 1000, "output_tokens": 100}
 SMALL = Space(gpus=("L4", "L40S"), counts=(1, 2))
@@ -441,7 +444,180 @@ def test_flags_of_engines_are_chosen_among():
     }
     answer = search(base(), "tpot_p95=1s", space=space, simulate=0)
     assert all(row["users"] <= 8 for row in answer.rows())
-    assert "speculative decoding" in answer.to_dict()["left_out"]
+    assert "pools of two kinds of card" in answer.to_dict()["left_out"]
+
+
+# What is fixed, what is cheapest, what is kept
+
+
+@pytest.mark.parametrize(
+    ("fixed", "degrees"),
+    [
+        ({"tp": 2}, {(2, 1, 1), (2, 2, 1)}),
+        ({"tp": 2, "dp": 2}, {(2, 1, 2)}),
+        ({"pp": 4}, {(1, 4, 1)}),
+        ({"tp": 1}, {(1, 1, 1), (1, 2, 1), (1, 4, 1)}),
+    ],
+    ids=str,
+)
+def test_degrees_that_are_fixed_hold_for_every_deployment(fixed, degrees):
+    space = Space(gpus=("L40S",), counts=(1, 2, 4), layout=fixed)
+    tried = {tuple(c.keys[d] for d in ("tp", "pp", "dp")) for c in candidates(base(), space)}
+    assert tried == degrees
+
+
+def test_what_the_question_fixes_is_fixed():
+    asked = Scenario.from_dict(
+        {**base(concurrency=4).to_dict(), "tp": 2, "gpu_count": 2, "replicas": 3}
+    )
+    got = search(asked, space=SMALL, simulate=1)
+    assert {(a.scenario.tp, a.scenario.replicas) for a in got.answers} == {(2, 3)}
+
+
+def again(answer, slo, replicas):
+    """Whether ``simulate`` of an answer with so many replicas meets the objectives."""
+    asked = Scenario.from_dict({**answer.scenario.to_dict(), "replicas": replicas})
+    told = simulate(asked, of_workload(asked.workload), slo=objectives(slo)).to_dict()
+    return all(kept["met"] for kept in told["slo"].values()), told
+
+
+GRID = [
+    ({**LENGTHS, "concurrency": 60, "requests": 600}, "ttft_p95=1s,tpot_p95=15ms"),
+    (
+        {
+            "input": "lognormal:mean=800:sigma=0.6",
+            "output": "uniform:50-250",
+            "requests_per_s": 40,
+            "requests": 600,
+        },
+        "ttft_p95=400ms,tpot_p95=30ms",
+    ),
+]
+
+
+@pytest.mark.parametrize(("load", "slo"), GRID, ids=["users", "rate"])
+def test_nothing_of_a_grid_is_cheaper(load, slo):
+    """Every deployment, with every number of replicas that would be cheaper, simulated."""
+    asked = Scenario.from_dict({"model": "llama-3-8b", "gpu": "L4", "workload": load})
+    space = Space(gpus=("L4", "L40S"), counts=(1, 2), kv_dtypes=("auto",), splits=False)
+    found = search(asked, slo, space=space, simulate=1)
+    best = found.answers[0]
+    assert found.searched["proven"]
+    replicas = best.scenario.replicas
+    assert replicas > 1
+    assert again(best, slo, replicas)[0]
+    assert not again(best, slo, replicas - 1)[0]
+    for c in candidates(asked, space):
+        own = Scenario.from_dict({**best.scenario.to_dict(), **c.keys, "replicas": 1})
+        price, n = work(own).plan.cost.usd_per_hour, 1
+        while n * price < best.row["usd_per_hour"]:
+            one = replace(best, scenario=own)
+            assert not again(one, slo, n)[0], (c.name, n)
+            n += 1
+
+
+def test_plan_search_and_simulate_of_an_answer_agree(found):
+    best = found.answers[0]
+    serving = work(best.scenario).plan.serving
+    _, told = again(best, "ttft_p95=3s,tpot_p95=60ms", best.scenario.replicas)
+    for metric in ("ttft", "tpot"):
+        low, high = (getattr(serving, f"{metric}_{end}_s") for end in ("low", "high"))
+        assert best.row[f"{metric}_s"] == pytest.approx(getattr(serving, f"{metric}_s"))
+        assert low <= told[f"{metric}_s"]["mean"] <= high
+        assert best.trial[f"{metric}_s"] == told[f"{metric}_s"]["mean"]
+
+
+def test_answers_differ_in_more_than_the_cache(found):
+    kinds = [(a.name.replace("fp8", "").replace("auto", "")) for a in found.answers]
+    assert len(set(kinds)) > 1
+    layouts = [
+        (a.scenario.gpu, a.scenario.gpu_count, a.scenario.tp, a.scenario.weight_dtype)
+        for a in found.answers
+    ]
+    assert len(set(layouts)) == len(layouts)
+
+
+def test_the_best_of_each_card():
+    space = Space(gpus=("L4", "L40S", "H100-SXM"), counts=(1,))
+    got = search(base(concurrency=8), "tpot_p95=60ms", space=space, simulate=1, per="gpu")
+    assert [a.scenario.gpu for a in got.answers] == ["L40S", "L4", "H100-SXM"] or len(
+        {a.scenario.gpu for a in got.answers}
+    ) == 3
+    prices = [a.row["usd_per_hour"] for a in got.answers]
+    assert prices == sorted(prices)
+    with pytest.raises(KvroomError):
+        search(base(concurrency=8), space=space, per="card")
+
+
+def test_cards_without_a_price_are_kept_with_their_number():
+    bare = next(d.name for d in all_devices() if d.usd_per_hour is None and d.flops("bf16"))
+    got = search(base(concurrency=2), space=Space(gpus=("L40S", bare), counts=(1, 2)), simulate=0)
+    assert bare not in {a.scenario.gpu for a in got.answers}
+    assert [x["scenario"]["gpu"] for x in got.unpriced] in ([bare], [])
+    priced = Scenario.from_dict({**base(concurrency=2).to_dict(), "prices": {bare: 0.01}})
+    told = search(priced, space=Space(gpus=("L40S", bare), counts=(1, 2)), simulate=0)
+    assert not told.unpriced
+    if got.unpriced:
+        assert told.answers[0].scenario.gpu == bare
+
+
+def test_turns_and_think_time_are_part_of_the_load():
+    chat = {"input": 400, "output": 100, "turns": 4}
+    asked = base(**chat, arrivals="closed:60")
+    space = Space(gpus=("L4",), counts=(1,), kv_dtypes=("auto",), tiers=("none",))
+    quick, slow = (
+        search(
+            Scenario.from_dict(
+                {**asked.to_dict(), "workload": {**chat, "arrivals": "closed:60", **more}}
+            ),
+            "tpot_p95=80ms",
+            space=space,
+            simulate=0,
+        )
+        for more in ({}, {"think": "uniform:20s-40s"})
+    )
+    assert slow.answers[0].row["gpus"] < quick.answers[0].row["gpus"]
+    assert slow.answers[0].scenario.workload.think == "uniform:20s-40s"
+
+
+def test_pools_are_as_few_as_serve():
+    load = {"input_tokens": 2000, "output_tokens": 150, "requests_per_s": 30.0}
+    asked = Question(
+        keys={"model": "llama-3-8b", "context_tokens": 8192, "engine": "vllm"},
+        workload=load,
+        slo="ttft_p95=1s,tpot_p95=20ms",
+        seed=0,
+        max_gpus=64,
+    )
+    keys = {"gpu": "H100-SXM", "gpu_count": 1, "tp": 1}
+    row = closed_split({"question": asked.to_dict(), "keys": keys, "most": 12})
+    split = row["keys"]["disaggregation"]
+    counts = {name: split[name]["count"] for name in ("prefill", "decode")}
+    assert row["meets"]
+    for name in counts:
+        fewer = {n: {"count": c - (n == name)} for n, c in counts.items()}
+        if fewer[name]["count"]:
+            assert not closed(asked, {**keys, "disaggregation": fewer})["meets"]
+    few = closed_split(
+        {"question": asked.to_dict(), "keys": keys, "most": sum(counts.values()) - 1}
+    )
+    assert "refused" in few
+
+
+@pytest.mark.parametrize("stage", ["closed form", "simulations from 5"])
+def test_an_interrupted_search_answers_with_what_it_knows(stage):
+    def interrupt(at, done, total):
+        if at == stage and done == 1:
+            raise KeyboardInterrupt
+
+    space = Space(gpus=("L4", "L40S", "A100-SXM-80", "H100-SXM"), counts=(1, 2, 4))
+    asked = base(concurrency=100, requests=400)
+    got = search(asked, "tpot_p95=40ms", space=space, progress=interrupt)
+    assert got.searched["stopped"]
+    assert not got.searched["proven"]
+    assert got.answers
+    assert "stopped" in got.sentence
+    assert got.answers[0].simulated == (stage != "closed form")
 
 
 def test_shares_are_checked():

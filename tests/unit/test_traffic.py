@@ -5,7 +5,7 @@ import pytest
 from kvroom.hardware import find
 from kvroom.latency.traffic import compute_dtype
 from kvroom.models.dtypes import BF16
-from kvroom.models.quantization import named
+from kvroom.models.weight_dtypes import named
 from kvroom.units import smallest
 from support import ask, asked
 

@@ -7,13 +7,12 @@ and its cached blocks as ``extents``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.tokens import BlockHashes
-from kvroom.workloads.requests import Request
+from kvroom.workloads.requests import SessionProgress
 
 
 class RequestStatus(Enum):
@@ -26,6 +25,9 @@ class RequestStatus(Enum):
     DROPPED = "dropped"
 
 
+NO_HASHES = BlockHashes((), 1)
+
+
 class ServedRequest:
     """One request of ``num_prompt_tokens`` that ends with ``final_tokens``, its answer included.
 
@@ -34,73 +36,65 @@ class ServedRequest:
     ``extents`` what it can share of an ``ExtentPool``. A smaller ``priority`` goes first.
     """
 
-    # Most fields are set as they come to matter: making a request is half of what an easy one costs.
-    priority = 0
-    status = RequestStatus.WAITING
-    hashes = BlockHashes((), 1)
-    num_computed_tokens = 0
-    """Tokens with stored keys and values, those being computed among them."""
-    num_cached_tokens = 0
-    """Those of its prompt that were found cached when it was first scheduled."""
-    num_preemptions = 0
-    num_output_placeholders = 0
-    """Output tokens on their way (asynchronous scheduling)."""
-    num_draft_tokens = 0
-    """Drafted for its next step."""
-    new_tokens = 0
-    """Given by its last step."""
-    in_flight_tokens = 0
-    """Of steps whose output is not there yet."""
-    stale_tokens = 0
-    """In-flight tokens of before a preemption."""
-    junction = 0
-    """Where a prefix shared with others ends that not every group has cached."""
-    alone_preempted = 0
-    """Times it gave up its blocks to itself since its last token."""
-    quiet_tokens = 0
-    """Up to so many tokens nothing changes in its blocks."""
+    __slots__ = (
+        "admission",
+        "alone_preempted",
+        "arrival",
+        "base_step",
+        "block_tables",
+        "cached_blocks",
+        "decode_final_tokens",
+        "decode_start_tokens",
+        "decoding",
+        "extents",
+        "final_tokens",
+        "first_token_ps",
+        "hashes",
+        "in_flight_tokens",
+        "index",
+        "junction",
+        "keeps_blocks",
+        "last_step",
+        "last_token_ps",
+        "mamba_states",
+        "new_tokens",
+        "num_blocks",
+        "num_cached_tokens",
+        "num_computed_tokens",
+        "num_draft_tokens",
+        "num_output_placeholders",
+        "num_preemptions",
+        "num_prompt_tokens",
+        "num_tokens",
+        "outside_ps",
+        "owed_tokens",
+        "partial_hits",
+        "pipeline_ps",
+        "prefill_start_ps",
+        "priority",
+        "quiet_tokens",
+        "replica",
+        "reported_pages",
+        "retries",
+        "routed_tokens",
+        "seen",
+        "session",
+        "session_id",
+        "session_place",
+        "stale_tokens",
+        "status",
+    )
 
-    # Kept by the event engine
-    admission = -1
-    """Its place in the order of admission; −1 while it waits."""
-    num_blocks = 0
-    """Blocks it holds while its prompt is computed."""
-    decoding = False
-    base_step = 0
-    """While it decodes, ``step − base_step`` tokens are computed before each step."""
-    last_step = -1
-    """The step that computes its last token."""
-    decode_start_tokens = 0
-    """Tokens computed when it last began to decode."""
+    block_tables: list[list[int]]
+    cached_blocks: list[int]
+    """By group: leading blocks looked at for caching."""
+    partial_hits: dict[int, tuple[int, int]]
+    """By group: place and block shared in part."""
+    mamba_states: dict[int, MambaState]
+    """By group: how a recurrent state moves on."""
 
-    # Times and places
-    first_token_ps = -1
-    last_token_ps = -1
-    pipeline_ps = 0
-    """How much later than its steps its tokens are out."""
-    outside_ps = 0
-    """How much later a client sees its tokens than the engine gives them."""
-    reported_pages = 0
-    """Pages of its blocks that an engine's cache events told of."""
-    replica = -1
-    session: Iterator[Request] | None = None
-    """Those of its session that are still to come."""
-    session_id: int | str | None = None
-    routed_tokens = 0
-    """What it counts for with the router that sent it."""
-    owed_tokens = 0
-    """Tokens of its prompt that the router takes as still to be computed."""
-    retries = 0
-    """Times that it went elsewhere because its replica died."""
-    seen = False
-    """Whether its prompt has been counted."""
-    decode_final_tokens = 0
-    """Tokens that it ends with elsewhere, where only its prompt is computed here."""
-    keeps_blocks = False
-    """Whether its blocks stay when it is done, for another engine to fetch."""
-    prefill_start_ps = 0
-
-    def __init__(
+    # Every field is set here: reading a class's default through an instance costs several times more.
+    def __init__(  # noqa: PLR0915
         self,
         index: int,
         arrival: int,
@@ -108,7 +102,7 @@ class ServedRequest:
         output_tokens: int,
         *,
         extents: RequestExtents | None = None,
-        hashes: BlockHashes | None = None,
+        hashes: BlockHashes = NO_HASHES,
     ) -> None:
         self.index = index
         self.arrival = arrival
@@ -116,8 +110,71 @@ class ServedRequest:
         self.num_tokens = num_prompt_tokens  # prompt and the output delivered so far
         self.final_tokens = num_prompt_tokens + (output_tokens or 1)
         self.extents = extents
-        if hashes is not None:
-            self.hashes = hashes
+        self.hashes = hashes
+        self.priority = 0
+        self.status = RequestStatus.WAITING
+        self.num_computed_tokens = 0
+        """Tokens with stored keys and values, those being computed among them."""
+        self.num_cached_tokens = 0
+        """Those of its prompt that were found cached when it was first scheduled."""
+        self.num_preemptions = 0
+        self.num_output_placeholders = 0
+        """Output tokens on their way (asynchronous scheduling)."""
+        self.num_draft_tokens = 0
+        """Drafted for its next step."""
+        self.new_tokens = 0
+        """Given by its last step."""
+        self.in_flight_tokens = 0
+        """Of steps whose output is not there yet."""
+        self.stale_tokens = 0
+        """In-flight tokens of before a preemption."""
+        self.junction = 0
+        """Where a prefix shared with others ends that not every group has cached."""
+        self.alone_preempted = 0
+        """Times it gave up its blocks to itself since its last token."""
+        self.quiet_tokens = 0
+        """Up to so many tokens nothing changes in its blocks."""
+
+        # Kept by the event engine
+        self.admission = -1
+        """Its place in the order of admission; −1 while it waits."""
+        self.num_blocks = 0
+        """Blocks it holds while its prompt is computed."""
+        self.decoding = False
+        self.base_step = 0
+        """While it decodes, ``step − base_step`` tokens are computed before each step."""
+        self.last_step = -1
+        """The step that computes its last token."""
+        self.decode_start_tokens = 0
+        """Tokens computed when it last began to decode."""
+
+        # Times and places
+        self.first_token_ps = -1
+        self.last_token_ps = -1
+        self.pipeline_ps = 0
+        """How much later than its steps its tokens are out."""
+        self.outside_ps = 0
+        """How much later a client sees its tokens than the engine gives them."""
+        self.reported_pages = 0
+        """Pages of its blocks that an engine's cache events told of."""
+        self.replica = -1
+        self.session: SessionProgress | None = None
+        """Those of its session that are still to come, and its own place among them."""
+        self.session_place = 0
+        self.session_id: int | str | None = None
+        self.routed_tokens = 0
+        """What it counts for with the router that sent it."""
+        self.owed_tokens = 0
+        """Tokens of its prompt that the router takes as still to be computed."""
+        self.retries = 0
+        """Times that it went elsewhere because its replica died."""
+        self.seen = False
+        """Whether its prompt has been counted."""
+        self.decode_final_tokens = 0
+        """Tokens that it ends with elsewhere, where only its prompt is computed here."""
+        self.keeps_blocks = False
+        """Whether its blocks stay when it is done, for another engine to fetch."""
+        self.prefill_start_ps = 0
 
     def __lt__(self, other: ServedRequest) -> bool:
         return self.rank < other.rank
@@ -149,12 +206,10 @@ class ServedRequest:
 
     def clear_blocks(self, groups: int) -> None:
         """Empty block tables for ``groups`` layer groups."""
-        self.block_tables: list[list[int]] = [[] for _ in range(groups)]
-        self.cached_blocks = [0] * groups  # by group: leading blocks looked at for caching
-        self.partial_hits: dict[
-            int, tuple[int, int]
-        ] = {}  # by group: place and block shared in part
-        self.mamba_states: dict[int, MambaState] = {}  # by group: how a recurrent state moves on
+        self.block_tables = [[] for _ in range(groups)]
+        self.cached_blocks = [0] * groups
+        self.partial_hits = {}
+        self.mamba_states = {}
         self.quiet_tokens = 0
 
     def restart(self) -> None:

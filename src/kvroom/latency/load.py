@@ -15,13 +15,28 @@ users come spread, nor of open arrivals). Where tokens are drafted a step gains 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from importlib.resources import files
 from math import ceil, erf, exp, inf, pi, sqrt
 
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.step_time import Clock
+
+
+def error_ratio(metric: str) -> float:
+    """How far a simulation of the same load lies off this closed form, one standard deviation, as a factor;
+    measured by ``benchmarks/agree.py``. ``metric`` is tpot or ttft."""
+    return float(exp(_errors()[metric]))
+
+
+@lru_cache(maxsize=1)
+def _errors() -> dict[str, float]:
+    kept = files("kvroom.latency").joinpath("load_errors.json").read_text("utf-8")
+    return {metric: float(value) for metric, value in json.loads(kept)["errors"].items()}
+
 
 ROUNDS = 80
 """Rounds of a fixed point; it settles within a few."""

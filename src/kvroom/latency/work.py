@@ -14,7 +14,7 @@ from math import inf
 from kvroom.memo import Memo
 from kvroom.models.dtypes import Dtype
 from kvroom.models.kinds import Indexer, Latent, RecurrentState
-from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import Layer
 from kvroom.models.tensors import Tensor
 from kvroom.sharding.deployment import Deployment

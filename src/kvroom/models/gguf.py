@@ -22,8 +22,7 @@ from kvroom.models.dtypes import FP32, Dtype
 from kvroom.models.files import read_bytes, stamp
 from kvroom.models.gguf_config import config_of, known
 from kvroom.models.kinds import Latent
-from kvroom.models.quantization import Quantisation
-from kvroom.models.quantization.base import average
+from kvroom.models.quantization.base import Quantisation, average
 from kvroom.models.quantization.ggml import BLOCK, TYPES, role_of
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor

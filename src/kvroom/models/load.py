@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean, nearest
-from kvroom.models import catalogue, hf, names, quantization
+from kvroom.models import catalogue, hf, names, weight_dtypes
 from kvroom.models.files import MAX_JSON_BYTES, Stamp, decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec
 
@@ -317,7 +317,7 @@ def _stored_as(spec: ModelSpec, reading: names.NameReading, text: str) -> ModelS
     rule = spec.quantisation
     if width is not None and not own.startswith(width.partition("_")[0]):
         try:
-            rule = quantization.named(width, spec)
+            rule = weight_dtypes.named(width, spec)
         except KvroomError:
             warnings.append(f"no width called {width} is known: weights are counted as {own}")
     return replace(spec, quantisation=rule, warnings=(*spec.warnings, *warnings))

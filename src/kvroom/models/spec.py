@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kvroom.models.kinds import LayerKind
-from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import Quantisation
 from kvroom.models.tensors import Tensor
 
 

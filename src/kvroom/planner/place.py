@@ -18,10 +18,10 @@ from kvroom.hardware.device import Device, Source
 from kvroom.hardware.node import CARDS_A_MACHINE, Machine
 from kvroom.hardware.reader import resolve, resolve_machine
 from kvroom.memo import Memo
-from kvroom.models import quantization as quantisation
+from kvroom.models import weight_dtypes
 from kvroom.models.dtypes import BF16, FP32, Dtype, cache_dtype
 from kvroom.models.load import load
-from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.speculation import Speculation
@@ -182,12 +182,12 @@ def weight_rule(scenario: Scenario, model: ModelSpec) -> Quantisation:
     A 32-bit checkpoint counts as 16-bit: every engine narrows it as it loads.
     """
     if scenario.weight_dtype is not None:
-        return quantisation.named(scenario.weight_dtype, model)
+        return weight_dtypes.named(scenario.weight_dtype, model)
     if model.quantisation is None and computes_in_fp32(scenario):
-        return quantisation.named("fp32")
+        return weight_dtypes.named("fp32")
     if model.quantisation is not None:
         return model.quantisation
-    return quantisation.named("bf16" if model.dtype == "fp32" else model.dtype)
+    return weight_dtypes.named("bf16" if model.dtype == "fp32" else model.dtype)
 
 
 def computes_in_fp32(scenario: Scenario) -> bool:

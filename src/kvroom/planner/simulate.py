@@ -171,18 +171,19 @@ def spread_s(
 
     Those of ``without`` are left out; to the others ``outside_ps`` is added.
     """
-    left_out = Counter(without)
-    ordered = []
-    for value in sorted(values_ps):
-        if left_out and left_out[value]:
-            left_out[value] -= 1
-        else:
-            ordered.append(value + outside_ps)
+    ordered = sorted(values_ps)
+    if left_out := Counter(without):
+        every, ordered = ordered, []
+        for value in every:
+            if left_out[value]:
+                left_out[value] -= 1
+            else:
+                ordered.append(value)
     if not ordered:
         return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTS), "max"))
-    found = {f"p{p}": nearest_rank(ordered, p) / PS_PER_S for p in PERCENTS}
-    mean = sum(ordered) / len(ordered) / PS_PER_S
-    return {"mean": mean, **found, "max": ordered[-1] / PS_PER_S}
+    found = {f"p{p}": (nearest_rank(ordered, p) + outside_ps) / PS_PER_S for p in PERCENTS}
+    mean = (sum(ordered) + outside_ps * len(ordered)) / len(ordered) / PS_PER_S
+    return {"mean": mean, **found, "max": (ordered[-1] + outside_ps) / PS_PER_S}
 
 
 def _gaps_s(out: Outcome) -> dict[str, float | None]:

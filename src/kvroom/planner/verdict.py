@@ -9,7 +9,7 @@ from kvroom.answer.plan import Ceiling, Room, Step
 from kvroom.answer.verdict import Reason, Status, Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
-from kvroom.models import quantization as quantisation
+from kvroom.models import weight_dtypes
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
@@ -144,7 +144,7 @@ class _Judge:
                     remedies.append(f"{layout.gpus} of them (tp {tp})")
                     break
         for name in ("fp8", "int4"):
-            rule = type(d.weights)(model=d.model, quantisation=quantisation.named(name, d.model))
+            rule = type(d.weights)(model=d.model, quantisation=weight_dtypes.named(name, d.model))
             if rule.whole_bytes < d.weights.whole_bytes and all(
                 r.weight_bytes < room for r in rule.ranks(d.layout)
             ):

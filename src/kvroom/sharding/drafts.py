@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.models import parts
-from kvroom.models import quantization as quantisation
+from kvroom.models import parts, weight_dtypes
 from kvroom.models.kinds import FullAttention, Latent
-from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import Layer, ModelSpec, Run
 from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.extras import NONE, Extra, Extras
@@ -105,7 +104,7 @@ def _head(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
     """A head of one layer like the model's own attention, its own config unknown: an assumption."""
     like = replace(_one_layer(weights.model), draft_vocab_size=DRAFT_VOCABULARY)
     own = _trimmed(s.method, like, weights.model)
-    alone = WeightMap(model=own, quantisation=quantisation.named("bf16"))
+    alone = WeightMap(model=own, quantisation=weight_dtypes.named("bf16"))
     size = _on_rank(alone, layout) + _spare_table(weights, layout)
     found = _extras(size, own, layout, ASSUMED_BAND, runs=_running(s.method, alone, weights))
     said = (

@@ -15,7 +15,7 @@ from functools import cached_property
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import Dtype
 from kvroom.models.kinds import HeadedAttention, LayerKind
-from kvroom.models.quantization import Quantisation
+from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
 from kvroom.units import ceil_div

@@ -181,8 +181,11 @@ def steps_until(wait: int, first: int, slope: int) -> int:
     # The root of the sum as a number with rounding errors, then to the exact step.
     linear = first - slope / 2
     steps = int(2 * wait / (linear + sqrt(linear * linear + 2.0 * slope * wait)))
-    while steps * first + slope * (steps * (steps - 1) // 2) < wait:
+    left = wait - steps * first - slope * (steps * (steps - 1) // 2)
+    while left > 0:
+        left -= first + slope * steps
         steps += 1
-    while steps and (steps - 1) * first + slope * ((steps - 1) * (steps - 2) // 2) >= wait:
+    while steps and left + first + slope * (steps - 1) <= 0:
         steps -= 1
+        left += first + slope * steps
     return steps

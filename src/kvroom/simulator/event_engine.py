@@ -30,6 +30,8 @@ class EventEngine(EventScheduler):
     scheduling, when the step before starts. ``end`` is when the steps scheduled so far end.
     """
 
+    __slots__ = ("_decode_ps", "_gap", "_pairs_ps", "parked", "strict")
+
     def __init__(
         self,
         config: SchedulerConfig,
@@ -142,7 +144,7 @@ class EventEngine(EventScheduler):
             else:
                 late = steps - lag
                 if late * first + slope * (late * (late - 1) // 2) > wait:
-                    steps = min(steps, steps_until(wait, first, slope) + lag)
+                    steps = steps_until(wait, first, slope) + lag
         new_blocks, size = batch.new_blocks, self.block_tokens
         place = step % size
         taken = steps // size * active + sum(new_blocks[place : place + steps % size])
@@ -242,15 +244,16 @@ class EventEngine(EventScheduler):
         spent += clock.mixed_ps(ones, tokens, prompts)
         if active:
             self._gap((spent, 0, 1, active, spent))
-        self.least_free = min(self.least_free, self.pool.free)
-        start = max(self.end, self.decide)
-        self.end = start + spent
-        self.decide = start if self.lag else self.end
+        if self.pool.free < self.least_free:  # noqa: PLR1730 (a call costs more)
+            self.least_free = self.pool.free
+        start = self.end if self.end > self.decide else self.decide
+        self.end = end = start + spent
+        self.decide = start if self.lag else end
         self.step = step + 1
         begun = False
         for request, count in chunks:
-            request.num_computed_tokens += count
-            if request.num_computed_tokens == request.num_tokens:
+            request.num_computed_tokens = computed = request.num_computed_tokens + count
+            if computed == request.num_tokens:
                 begun = True
                 self._begin(request, step)
         if begun and self.prefilling:
@@ -333,9 +336,8 @@ class EventEngine(EventScheduler):
             self.blocked = ""
 
     def _give_back(self, request: ServedRequest) -> None:
-        computed = request.final_tokens - 1
-        full = computed // self.block_tokens
-        blocks = full + (computed % self.block_tokens > 0)
+        computed, size = request.final_tokens - 1, self.block_tokens
+        full, blocks = computed // size, -(-computed // size)
         if self.events is not None and self.caching:
             report_left(self.events, request, full, self.pool.unit)
         if not self.caching:

@@ -33,6 +33,35 @@ class EventScheduler(RequestStream):
     ``connector`` may bring requests part of their cache from elsewhere, ``events`` hears what the pool holds.
     """
 
+    __slots__ = (
+        "_admissions",
+        "_answers",
+        "_loads",
+        "_most_tokens",
+        "batch",
+        "block_tokens",
+        "blocked",
+        "budget",
+        "by_priority",
+        "caching",
+        "clock",
+        "config",
+        "connector",
+        "end",
+        "events",
+        "lag",
+        "least_free",
+        "leaving",
+        "loading",
+        "outcome",
+        "pool",
+        "prefilling",
+        "running",
+        "step",
+        "waiting",
+        "watermark_blocks",
+    )
+
     def __init__(
         self,
         config: SchedulerConfig,

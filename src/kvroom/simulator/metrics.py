@@ -115,6 +115,29 @@ class Outcome:
     requests are no part of the steady state: their times are kept in ``warm`` too, to be left out.
     """
 
+    __slots__ = (
+        "cached_tokens",
+        "drafted_tokens",
+        "dropped",
+        "e2e_ps",
+        "gained_tokens",
+        "gaps",
+        "good",
+        "last_ps",
+        "limits",
+        "on_over",
+        "output_tokens",
+        "outside_ps",
+        "passage_ps",
+        "preempted",
+        "prompt_tokens",
+        "tpot_ps",
+        "ttft_ps",
+        "verifying",
+        "warm",
+        "warmup",
+    )
+
     def __init__(
         self,
         *,
@@ -167,9 +190,10 @@ class Outcome:
             request.pipeline_ps = self.passage_ps(request)
             request.first_token_ps += request.pipeline_ps
         request.outside_ps = self.outside_ps
-        self.ttft_ps.append(request.first_token_ps - request.arrival)
+        spent = request.first_token_ps - request.arrival
+        self.ttft_ps.append(spent)
         if request.index < self.warmup:
-            self.warm["ttft"].append(request.first_token_ps - request.arrival)
+            self.warm["ttft"].append(spent)
 
     def done(self, request: ServedRequest, end: int) -> None:
         """A request got its last token at ``end``."""

@@ -10,7 +10,7 @@ from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size, whole
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import CACHE_ALIASES
-from kvroom.models.quantization import named
+from kvroom.models.weight_dtypes import named
 
 ENGINE = "llama.cpp"
 BUFFERS = {"model": "weights", "KV": "kv", "RS": "state", "compute": "compute", "output": "output"}

@@ -24,8 +24,7 @@ from kvroom.engines.llama_cpp.command import slots_of
 from kvroom.engines.llama_cpp.flags import cache_type
 from kvroom.engines.llama_cpp.ollama import ENVIRONMENT, KNOWN, OTHERS, named
 from kvroom.errors import KvroomError
-from kvroom.models import catalogue
-from kvroom.models import quantization as quantisation
+from kvroom.models import catalogue, weight_dtypes
 from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
@@ -174,7 +173,7 @@ def of_library(name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         weights = LIBRARY_WEIGHTS
         warnings.append(f"weights taken as {weights}, as Ollama's library stores them")
     try:
-        quantisation.named(weights)
+        weight_dtypes.named(weights)
     except KvroomError:
         warnings.append(f"weights in {weights} are not known: left out (--weight-dtype)")
         return keys, warnings

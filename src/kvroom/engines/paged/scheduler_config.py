@@ -77,7 +77,8 @@ class SchedulerConfig:
         """Whether a prompt is shorter than ``max_model_len``; its answer then ends there."""
         if request.num_prompt_tokens >= self.max_model_len:
             return False
-        request.final_tokens = min(request.final_tokens, self.max_model_len)
+        if request.final_tokens > self.max_model_len:  # noqa: PLR1730 (a call costs more)
+            request.final_tokens = self.max_model_len
         return True
 
     def prefill_limit(self, requests: int) -> int:

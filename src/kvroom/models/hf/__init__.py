@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from importlib import import_module
 from typing import Any
 
-from kvroom.models.hf.config import Config
+from kvroom.models.config import Config
 from kvroom.models.spec import ModelSpec, Vision
 
 FAMILIES: dict[str, str] = {

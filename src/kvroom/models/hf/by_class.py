@@ -16,10 +16,10 @@ from importlib.resources import files
 from math import prod
 from typing import Any
 
+from kvroom.models.config import Config
 from kvroom.models.hf import caches
 from kvroom.models.hf.class_keys import ClassKeys, Entry
 from kvroom.models.hf.common import model, ties
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import ACTIVE, by_kind, prediction
 from kvroom.models.hf.named import tensor_of
 from kvroom.models.parts import Tensors

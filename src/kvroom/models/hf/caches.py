@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kvroom.models.config import Config
 from kvroom.models.dtypes import FP8_INDEX
 from kvroom.models.hf.common import HIDDEN
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.schedules import labels_of, passes_of
 from kvroom.models.hf.states import STATES, Stores, beside_attention, conv, heads_of, state
 from kvroom.models.kinds import (

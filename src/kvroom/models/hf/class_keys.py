@@ -9,8 +9,8 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf import schedules
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.units import check_float
 
 Entry = Mapping[str, Any]

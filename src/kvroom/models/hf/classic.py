@@ -13,8 +13,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, check_groups, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import decoder
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec

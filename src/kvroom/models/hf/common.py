@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
-from kvroom.models import quantization as quantisation
-from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.config import MAX_LAYERS, Config
+from kvroom.models.quantization.configs import from_config
 from kvroom.models.spec import Layer, ModelSpec, Run, runs_of
 from kvroom.models.tensors import Tensor
 
@@ -189,7 +189,7 @@ def model(
         encoder_tokens=encoder_tokens,
         generates=generates,
         dtype=dtype_of(c, top),
-        quantisation=quantisation.from_config(top.raw),
+        quantisation=from_config(top.raw),
         warnings=warnings,
         state_dtype=c.get("mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
         scan_chunk_tokens=c.maybe_integer("mamba_chunk_size", "chunk_size", high=10**6),

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.dtypes import FP8_INDEX
 from kvroom.models.hf.common import model
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import by_kind, filled, mixture, names_of, shared_width
 from kvroom.models.kinds import Compressed, Indexer, LayerKind, TiedWindow
 from kvroom.models.parts import Tensors

@@ -13,9 +13,9 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.dtypes import Dtype
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import by_kind, filled, grouped, prediction
 from kvroom.models.hf.hybrid import attention, block
 from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_types, state_dtype

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, layer_kinds, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf import towers
 from kvroom.models.hf.common import model
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.kinds import CrossAttention, FullAttention
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 

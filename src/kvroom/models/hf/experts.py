@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, model
-from kvroom.models.hf.config import Config
 from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec, Run

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kvroom.models.config import Config
 from kvroom.models.hf.common import Sizes, layer_kinds, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import decoder, head_norms, llama_tensors, sliding_window
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec

@@ -13,8 +13,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import head_norms, kind_of, sliding_window
 from kvroom.models.hf.gemma import SANDWICH
 from kvroom.models.kinds import LayerKind, SharedCache

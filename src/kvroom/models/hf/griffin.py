@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.dtypes import FP32
 from kvroom.models.hf.common import HIDDEN, INNER, Sizes, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.recurrent import Mixer, conv1d, grouped_vector, layer_types, state_dtype

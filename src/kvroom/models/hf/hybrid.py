@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.recurrent import (
     Mixer,

@@ -15,9 +15,9 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.dtypes import FP32, Dtype
 from kvroom.models.hf.common import INNER, LAYERS, model
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import by_kind, filled, prediction, sparse_layers
 from kvroom.models.hf.hybrid import block
 from kvroom.models.hf.latent import LatentSizes, latent_sizes

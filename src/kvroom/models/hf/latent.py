@@ -15,9 +15,9 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.dtypes import FP8_INDEX
 from kvroom.models.hf.common import INNER, check_groups, model
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import (
     Mixture,
     by_kind,

@@ -12,8 +12,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import layer_kinds, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.dense import decoder, head_norms, llama_tensors, sliding_window, width_norms
 from kvroom.models.spec import ModelSpec
 

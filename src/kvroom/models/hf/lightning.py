@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import INNER, Sizes, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention, block
 from kvroom.models.hf.recurrent import LAYER_TYPES, Mixer, grouped_vector, layer_types, state_dtype

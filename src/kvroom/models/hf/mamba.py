@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf.common import HIDDEN, LAYERS, model
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.recurrent import Mixer, dt_rank, expanded, mamba1, mamba2, state_dtype
 from kvroom.models.spec import Layer, ModelSpec

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf import towers
 from kvroom.models.hf.common import INNER, model, sizes
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.dense import kind_of, llama_tensors
 from kvroom.models.kinds import CrossAttention
 from kvroom.models.parts import Tensors

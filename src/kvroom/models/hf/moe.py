@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import layer_kinds, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import decoder, filled, grouped, mixture
 from kvroom.models.spec import ModelSpec
 

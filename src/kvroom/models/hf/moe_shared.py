@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf.common import layer_kinds, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import (
     Mixture,
     by_kind,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Tensor
 

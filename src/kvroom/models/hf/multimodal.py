@@ -12,8 +12,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import hf
+from kvroom.models.config import Config
 from kvroom.models.hf import dense, gemma, gemma_shared, towers
-from kvroom.models.hf.config import Config
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
 

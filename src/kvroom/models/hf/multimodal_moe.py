@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf import vision
 from kvroom.models.hf.common import layer_kinds, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import (
     by_kind,
     decoder,

@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.dtypes import FP32
 from kvroom.models.hf.common import LAYERS, Sizes, model, sizes
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.hybrid import attention
 from kvroom.models.hf.recurrent import LAYER_TYPES, Mixer, known_types, mamba2, state_dtype

@@ -14,8 +14,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.dtypes import BF16, Dtype, cache_dtype
-from kvroom.models.hf.config import Config
 from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
 from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Part, Split, Tensor

@@ -11,8 +11,8 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf.common import INNER, Sizes, check_groups, head_dim, model, sizes
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.dense import decoder, kind_of, llama_tensors
 from kvroom.models.kinds import HeadedAttention
 from kvroom.models.parts import Tensors

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvroom.models.hf.config import Config
+from kvroom.models.config import Config
 from kvroom.models.hf.experts import sparse_layers
 from kvroom.models.hf.states import heads_of, recurs
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kvroom.models.config import Config
 from kvroom.models.dtypes import FP32
 from kvroom.models.hf.common import HEADS, HIDDEN
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.recurrent import state_dtype
 from kvroom.models.kinds import ConvState, HeadedAttention, LayerKind, RecurrentState
 

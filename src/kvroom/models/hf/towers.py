@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.models.hf.config import MAX_LAYERS, Config
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Tensor
 

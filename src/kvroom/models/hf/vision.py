@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
-from kvroom.models.hf.config import Config
+from kvroom.models.config import Config
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor

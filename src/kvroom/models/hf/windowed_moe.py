@@ -12,9 +12,9 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
+from kvroom.models.config import Config
 from kvroom.models.hf import vision
 from kvroom.models.hf.common import Sizes, check_groups, layer_kinds, model, sizes
-from kvroom.models.hf.config import Config
 from kvroom.models.hf.experts import (
     by_kind,
     filled,

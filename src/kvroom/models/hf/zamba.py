@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kvroom.models import parts
+from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.hf.common import HEADS, HIDDEN, INNER, LAYERS, check_groups, model
-from kvroom.models.hf.config import MAX_LAYERS, Config
 from kvroom.models.hf.experts import filled
 from kvroom.models.hf.recurrent import (
     Mixer,

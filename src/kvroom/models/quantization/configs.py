@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvroom.errors import KvroomError
+from kvroom.models.config import Config
 from kvroom.models.dtypes import BF16, PER_ROW, Dtype
 from kvroom.models.quantization import base as w
 from kvroom.models.quantization import methods as m
@@ -25,17 +26,22 @@ from kvroom.models.quantization.listed import (
     skips,
 )
 from kvroom.models.quantization.match import Names
-from kvroom.models.quantization.names import OnlyExperts
-
-if TYPE_CHECKING:
-    from kvroom.models.hf.config import Config
+from kvroom.models.quantization.rules import OnlyExperts
 
 
-def read(path: str, raw: Any, owner: Mapping[str, Any]) -> Quantisation | None:
+def from_config(config: Mapping[str, Any]) -> Quantisation | None:
+    """What the config's ``quantization_config`` says; None for a checkpoint at its own width.
+
+    Also where it is nested (``text_config``) or called ``compression_config``. An unknown method is
+    taken at the bits that it states, else as 16-bit, with a warning. Raises KvroomError naming the
+    key for what cannot be read.
+    """
+    stated = w.rule_in(config)
+    return None if stated is None else _read(*stated)
+
+
+def _read(path: str, raw: Any, owner: Mapping[str, Any]) -> Quantisation | None:
     """The rule ``raw`` that stands at ``path`` of the level ``owner``; None where it says nothing."""
-    # Imported late: the config reader's package imports this one.
-    from kvroom.models.hf.config import Config
-
     if not isinstance(raw, Mapping):
         raise KvroomError(path, raw, "is not an object", "Write it in braces, or take it away.")
     q, top = Config(raw, path=f"{path}."), Config(owner)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from kvroom.models.config import Config
 from kvroom.models.dtypes import BF16, PER_ROW, Dtype
 from kvroom.models.quantization import base as w
 from kvroom.models.quantization.base import Quantisation, grouped
@@ -23,11 +23,8 @@ from kvroom.models.quantization.listed import (
     skips,
 )
 from kvroom.models.quantization.match import Names
-from kvroom.models.quantization.names import exl
+from kvroom.models.quantization.rules import exl
 from kvroom.models.tensors import Tensor
-
-if TYPE_CHECKING:
-    from kvroom.models.hf.config import Config
 
 
 def spelled(method: str) -> str:

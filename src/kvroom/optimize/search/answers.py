@@ -64,6 +64,8 @@ class Found:
     pareto: tuple[int, ...]
     lost: tuple[Mapping[str, Any], ...]
     nearest: tuple[Mapping[str, Any], ...]
+    unpriced: tuple[Mapping[str, Any], ...]
+    """The fewest GPUs of each card without a price that would do, in closed form."""
     sentence: str
     journal: str | None = None
 
@@ -76,6 +78,7 @@ class Found:
             "pareto": list(self.pareto),
             "lost": [dict(x) for x in self.lost],
             "nearest": [dict(x) for x in self.nearest],
+            "unpriced": [dict(x) for x in self.unpriced],
             "left_out": list(LEFT_OUT),
             "sentence": self.sentence,
             "journal": self.journal,

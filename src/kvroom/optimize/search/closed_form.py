@@ -1,41 +1,49 @@
-"""One deployment in closed form: how many users it serves within the objectives, and what that costs."""
+"""One deployment in closed form: the fewest replicas that serve the load within the objectives, and their
+price; and fewer than which none can, which is what a search may stop at."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil, inf, sqrt
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.latency.estimate import Timing
-from kvroom.latency.load import Load, Times
+from kvroom.latency.load import Load, Times, error_ratio
 from kvroom.latency.load import served as serving_times
 from kvroom.optimize.search.demand import Demand, demand_of
 from kvroom.optimize.search.journal import fingerprint
-from kvroom.planner.load import loaded
-from kvroom.planner.plan import Placed, place
+from kvroom.planner.load import load_of
+from kvroom.planner.plan import Placed, place, work
 from kvroom.planner.verdict import judge
 from kvroom.scenario.scenario import Scenario
-from kvroom.scenario.values import MAX_GPUS
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.occupancy import expected_room
-from kvroom.units import ceil_div
+from kvroom.units import longest_fit, smallest
 
 MOST_USERS = 65_536
 CHUNK = 32
 """Deployments of one unit of work."""
+DEVIATIONS = 3.0
+"""A bound takes the closed form to be off by so many times its measured error, in the favourable way."""
+MEDIAN = 0.5
+"""Waits and lengths have long tails: a median may be this share of the mean that the closed form tells."""
+STEADY = 0.97
+"""The share of a load whose queue has to have an end where a deployment is ruled out by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What a search asks, as its workers get it: the keys of a Scenario without its card, and the load."""
+    """What a search asks, as its workers get it: the keys of a Scenario without its card, the load, and how
+    many ``replicas`` (None: as few as do)."""
 
     keys: Mapping[str, Any]
     workload: Mapping[str, Any]
     slo: str
     seed: int
     max_gpus: int
+    replicas: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -45,6 +53,7 @@ class Question:
             "slo": self.slo,
             "seed": self.seed,
             "max_gpus": self.max_gpus,
+            "replicas": self.replicas,
         }
 
     def demand(self) -> Demand:
@@ -60,24 +69,19 @@ class Question:
 _MADE: dict[str, Demand] = {}
 
 
-def scenario_of(question: Question, keys: Mapping[str, Any], row: Mapping[str, Any]) -> Scenario:
-    """The Scenario of a deployment that serves its share of the load, all replicas in."""
+def scenario_of(
+    question: Question, keys: Mapping[str, Any], replicas: int = 1, users: float | None = None
+) -> Scenario:
+    """The Scenario of so many replicas that share the load: what ``plan`` and ``simulate`` are asked again.
+    ``users`` are at once where the question names neither users nor a rate."""
     demand = question.demand()
-    users = max(1, ceil(row["users"]))
-    load = {
-        "input_tokens": demand.input_tokens,
-        "output_tokens": demand.output_tokens,
-        "concurrency": users,
-        "requests_per_s": demand.requests_per_s,
-    }
+    load = {**question.workload, "seed": question.seed}
+    if demand.free:
+        load["concurrency"] = max(1, ceil(users or 1))
+    load.setdefault("requests", demand.many(users))
+    given = {**question.keys, **keys, "workload": load}
     return Scenario.from_dict(
-        {
-            **question.keys,
-            **keys,
-            "concurrency": users,
-            "replicas": row["replicas"],
-            "workload": load,
-        }
+        given if keys.get("disaggregation") else given | {"replicas": replicas}
     )
 
 
@@ -86,61 +90,68 @@ def first_s(times: Times) -> float:
     return inf if times.ttft_s is None else times.ttft_s
 
 
+def worst(demand: Demand, ttft_s: float | None, tpot_s: float, *, bound: bool) -> tuple[str, float]:
+    """The objective that is nearest to its limit, or farthest beyond, and value over limit (without end where
+    the queue has none); as a ``bound`` with the closed form off in the favourable way."""
+    if ttft_s is None:
+        return next((o.name for o in demand.slo if o.metric == "ttft"), "the queue"), inf
+    low = {m: error_ratio(m) ** -DEVIATIONS if bound else 1.0 for m in ("ttft", "tpot")}
+    first, each = ttft_s * low["ttft"], tpot_s * low["tpot"]
+    whole = first + each * max(0, demand.output_tokens - 1)
+    values = {"ttft": first, "tpot": each, "itl": each, "e2e": whole}
+    ratios = [
+        (values[o.metric] * (MEDIAN if bound and o.at == "p50" else 1.0) / o.limit_s, o.name)
+        for o in demand.slo
+    ]
+    ratio, name = max(ratios, default=(0.0, ""))
+    return name, ratio
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServedDeployment:
-    """The closed form of one deployment under any number of users."""
+    """The closed form of one deployment's replicas, each with the room of ``load``, under the whole load."""
 
     timing: Timing
     load: Load
-    room: int
     demand: Demand
-    seen: dict[float, Times] = field(default_factory=dict, compare=False)
+    seen: dict[tuple[int, float], Times] = field(default_factory=dict, compare=False)
 
-    def times(self, users: float) -> Times:
-        """The times with ``users`` at once, all of whom have room."""
-        if users not in self.seen:
-            load = replace(self.load, users=users, requests_per_s=None)
-            self.seen[users] = serving_times(self.timing.clock, load)
-        return self.seen[users]
+    def times(self, replicas: int, users: float | None = None, share: float = 1.0) -> Times:
+        """The times of ``share`` of the load on so many replicas; with ``users`` of them at once instead."""
+        key = (replicas, users or -share)
+        if key not in self.seen:
+            load = replace(
+                self.load,
+                replicas=replicas,
+                slots=self.load.slots * replicas,
+                slots_deviation=self.load.slots_deviation * sqrt(replicas),
+            )
+            if users is not None:
+                load = replace(load, users=users, requests_per_s=None)
+            elif load.requests_per_s is not None:
+                load = replace(load, requests_per_s=load.requests_per_s * share)
+            self.seen[key] = serving_times(self.timing.clock, load)
+        return self.seen[key]
 
-    def worst(self, times: Times) -> tuple[str, float]:
-        """The objective that is nearest to its limit, or farthest beyond, and value over limit."""
-        ttft_s = first_s(times)
-        whole = ttft_s + times.tpot_s * max(0, self.demand.output_tokens - 1)
-        values = {"ttft": ttft_s, "tpot": times.tpot_s, "itl": times.tpot_s, "e2e": whole}
-        ratios = [(values[o.metric] / o.limit_s, o.name) for o in self.demand.slo]
-        ratio, name = max(ratios, default=(0.0, ""))
-        return name, ratio
+    def meets(self, replicas: int, users: float | None = None) -> bool:
+        """Whether the means are within every objective, and the queue has an end."""
+        times = self.times(replicas, users)
+        return worst(self.demand, times.ttft_s, times.tpot_s, bound=False)[1] <= 1.0
 
-    def meets(self, users: int) -> bool:
-        """Whether the means are within every objective."""
-        return self.worst(self.times(users))[1] <= 1.0
+    def may_meet(self, replicas: int) -> bool:
+        """Whether they could be, the closed form's error counted in."""
+        times = self.times(replicas, share=STEADY)
+        return worst(self.demand, times.ttft_s, times.tpot_s, bound=True)[1] <= 1.0
 
-    def most_users(self, most: int) -> int:
-        """The most users, up to ``most``, that the objectives allow (0: not even one)."""
-        top = max(0, min(self.room, most))
-        if top == 0 or not self.meets(1):
+    def most_users(self) -> int:
+        """The most users that one replica's objectives and room allow (0: not even one)."""
+        top = int(min(self.load.slots, MOST_USERS))
+        if top < 1 or not self.meets(1, 1):
             return 0
-        if self.meets(top):
-            return top
-        low, high = 1, top
-        while high - low > max(1, low // 64):  # within 2 % is as near as the times are
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.meets(middle) else (low, middle)
-        return low
-
-    def at_rate(self, rate: float, most: int) -> tuple[float, Times]:
-        """How many are at once where ``rate`` requests a second come, ``most`` at most, and the times."""
-        times = serving_times(self.timing.clock, replace(self.load, requests_per_s=rate))
-        if times.saturated:
-            return float(most), self.times(most)
-        users = rate * (first_s(times) + times.tpot_s * max(0, self.demand.output_tokens - 1))
-        return (users, times) if users <= most else (float(most), self.times(most))
+        return longest_fit(lambda n: self.meets(1, n), top, near=max(1, top // 64))
 
 
-def served_of(
-    scenario: Scenario, made: Placed, demand: Demand, workload: Workload
-) -> ServedDeployment | str:
+def served_of(scenario: Scenario, made: Placed, demand: Demand) -> ServedDeployment | str:
     """The closed form of a deployment, or why it has none."""
     d, answer = made.deployment, made.answer
     if not answer.starts:
@@ -152,79 +163,168 @@ def served_of(
     longest = demand.input_tokens + demand.output_tokens
     if longest > d.context_tokens:
         return f"requests of {longest:,} tokens are longer than it takes"
-    room = expected_room(d, answer, workload)[1]
-    load = loaded(demand.requests(1.0, 1), d, answer, room)
+    w = scenario.workload
+    room = expected_room(d, answer, w)[1]
+    load = load_of(w, d, answer, room) if w else None
     if load is None or room.requests is None:
         return "its cache has no size in tokens"
-    return ServedDeployment(timing=made.timing, load=load, room=int(room.requests), demand=demand)
+    if room.requests < 1:
+        return "its cache has no room for one request"
+    return ServedDeployment(timing=made.timing, load=load, demand=demand)
 
 
 def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
-    """The deployment of ``keys`` at its share of the load: a row of figures, or why there is none.
+    """The deployment of ``keys`` with the replicas that it takes: a row of figures, or why there is none.
 
     Rows have ``meets``; where it is false ``worst`` and ``ratio`` say which objective fails by how much.
+    ``least`` are replicas with fewer than which a simulation could not meet them either (None: never).
     """
     demand = question.demand()
+    if keys.get("disaggregation"):
+        return _split(question, keys)
     try:
-        scenario = Scenario.from_dict({**question.keys, **keys})
+        scenario = scenario_of(question, keys)
         made = place(scenario)
-        served = served_of(scenario, made, demand, Workload(**question.workload))
+        served = served_of(scenario, made, demand)
     except KvroomError as e:
         return {"refused": f"{e.field} {e.value!r} {e.message}"}
     if isinstance(served, str):
         return {"refused": served}
-    most = served.most_users(demand.users or MOST_USERS)
-    if most == 0:
-        return _row(made, served, users=1.0, replicas=1, meets=served.meets(1) and served.room > 0)
-    if demand.users is not None:
-        replicas = ceil_div(demand.users, most)
-        return _row(made, served, users=demand.users / replicas, replicas=replicas)
-    if demand.requests_per_s is not None:
-        fastest = served.times(most).requests_per_s
-        replicas = max(1, ceil(demand.requests_per_s / fastest))
-        users, times = served.at_rate(demand.requests_per_s / replicas, most)
-        return _row(made, served, users=users, replicas=replicas, times=times)
-    return _row(made, served, users=float(most), replicas=1)
+    cards = made.deployment.layout.gpus
+    if demand.free:
+        users = served.most_users()
+        times = served.times(1, max(1, users))
+        fits = users > 0 and cards <= question.max_gpus
+        least = 1 if fits else None
+        return _row(question, made, served, times, 1, users=max(1, users), meets=fits, least=least)
+    if question.replicas is not None:
+        n = question.replicas
+        fits, may = served.meets(n), served.may_meet(n)
+        return _row(
+            question, made, served, served.times(n), n, meets=fits, least=n if may else None
+        )
+    most = question.max_gpus // cards
+    fewest = smallest(served.meets, most) if most else None
+    least = smallest(served.may_meet, fewest or most) if most else None
+    n = fewest or smallest(served.meets, MOST_USERS) or max(most, demand.users or 1)
+    fits = fewest is not None
+    return _row(question, made, served, served.times(n), n, meets=fits, least=least)
 
 
 def _row(
+    question: Question,
     made: Placed,
     served: ServedDeployment,
-    *,
-    users: float,
+    times: Times,
     replicas: int,
-    meets: bool = True,
-    times: Times | None = None,
+    *,
+    meets: bool,
+    least: int | None,
+    users: float | None = None,
 ) -> dict[str, Any]:
-    times = times or served.times(max(users, 1e-3))
     demand, d = served.demand, made.deployment
-    gpus = d.layout.gpus * replicas
-    name, ratio = served.worst(times)
-    each = times.requests_per_s
-    if demand.requests_per_s is not None and meets:
-        each = min(each, demand.requests_per_s / replicas)
-    made_tokens = each * demand.output_tokens * replicas
-    price = d.device.usd_per_hour
-    hour = None if price is None else price * gpus
+    name, ratio = worst(demand, times.ttft_s, times.tpot_s, bound=False)
+    whole = first_s(times) + times.tpot_s * max(0, demand.output_tokens - 1)
+    if users is None:
+        users = demand.users if demand.users is not None else times.requests_per_s * whole
     spans = {
-        m: served.timing.span(m, s) for m, s in (("ttft", first_s(times)), ("tpot", times.tpot_s))
+        "ttft": served.timing.span("ttft", first_s(times)),
+        "tpot": served.timing.span("tpot", times.tpot_s),
     }
     return {
-        "meets": meets and gpus <= MAX_GPUS,
+        "meets": meets,
         "worst": name,
         "ratio": ratio,
         "users": users,
         "replicas": replicas,
-        "gpus": gpus,
-        "usd_per_hour": hour,
-        "usd_per_million_output_tokens": hour and hour / 3600 / made_tokens * 1e6,
-        "output_tokens_per_s": made_tokens,
+        "least": least,
+        "cards": d.layout.gpus,
+        **priced(
+            d.device.usd_per_hour,
+            d.layout.gpus * replicas,
+            times.requests_per_s * demand.output_tokens,
+        ),
         **{f"{m}_s": s.seconds for m, s in spans.items()},
         **{f"{m}_low_s": s.low for m, s in spans.items()},
         **{f"{m}_high_s": s.high for m, s in spans.items()},
         "loads": len(served.seen),
-        "e2e_s": first_s(times) + times.tpot_s * max(0, demand.output_tokens - 1),
+        "e2e_s": whole,
     }
+
+
+def priced(usd_per_hour: float | None, gpus: int, tokens_per_s: float) -> dict[str, Any]:
+    """What so many cards cost that together make so many output tokens a second."""
+    hour = None if usd_per_hour is None else usd_per_hour * gpus
+    million = None if hour is None or not tokens_per_s else hour / 3600 / tokens_per_s * 1e6
+    return {
+        "gpus": gpus,
+        "usd_per_card_hour": usd_per_hour,
+        "usd_per_hour": hour,
+        "usd_per_million_output_tokens": million,
+        "output_tokens_per_s": tokens_per_s,
+    }
+
+
+def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Two pools of the counts that ``keys`` say, by their plan."""
+    demand = question.demand()
+    try:
+        made = work(scenario_of(question, keys))
+    except KvroomError as e:
+        return {"refused": f"{e.field} {e.value!r} {e.message}"}
+    p, split = made.plan, made.plan.pools
+    times = made.split.times if made.split else None
+    if split is None or times is None or p.serving.tpot_s is None:
+        return {"refused": p.verdict.sentence}
+    name, ratio = worst(demand, p.serving.ttft_s, p.serving.tpot_s, bound=False)
+    low = worst(demand, p.serving.ttft_s, p.serving.tpot_s, bound=True)[1]
+    gpus = sum(pool.gpus * pool.replicas for pool in (split.prefill, split.decode))
+    first = inf if p.serving.ttft_s is None else p.serving.ttft_s
+    whole = first + p.serving.tpot_s * max(0, demand.output_tokens - 1)
+    fits = ratio <= 1.0 and gpus <= question.max_gpus and p.verdict.fits
+    s = p.serving
+    return {
+        "meets": fits,
+        "worst": name,
+        "ratio": ratio,
+        "users": demand.users if demand.users is not None else times.requests_per_s * whole,
+        "replicas": 1,
+        "least": 1 if low <= 1.0 and p.verdict.fits else None,
+        "cards": gpus,
+        **priced(
+            made.deployment.device.usd_per_hour,
+            gpus,
+            times.requests_per_s * demand.output_tokens,
+        ),
+        "ttft_s": first,
+        "ttft_low_s": s.ttft_low_s,
+        "ttft_high_s": s.ttft_high_s,
+        "tpot_s": s.tpot_s,
+        "tpot_low_s": s.tpot_low_s,
+        "tpot_high_s": s.tpot_high_s,
+        "loads": 1,
+        "e2e_s": whole,
+    }
+
+
+def closed_split(unit: Mapping[str, Any]) -> dict[str, Any]:
+    """A unit of work: the fewest replicas of a deployment, at most ``most``, that serve as two pools, with
+    their ``keys``; or why none do."""
+    question, keys, most = Question(**unit["question"]), unit["keys"], unit["most"] - 1
+
+    def row(prefill: int, decode: int) -> dict[str, Any]:
+        split = {"prefill": {"count": prefill}, "decode": {"count": decode}}
+        own = {**keys, "disaggregation": split}
+        return _split(question, own) | {"keys": own}
+
+    def does(prefill: int, decode: int) -> bool:
+        return float(row(prefill, decode).get("ratio", inf)) <= 1.0
+
+    decode = smallest(lambda n: does(most, n), most) if most > 0 else None
+    prefill = smallest(lambda n: does(n, decode), most) if decode is not None else None
+    if decode is None or prefill is None or prefill + decode > most + 1:
+        return {"refused": "no pools of so few replicas serve the load"}
+    return row(prefill, decode)
 
 
 def closed_chunk(unit: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -10,42 +10,38 @@ from math import ceil
 from kvroom.errors import KvroomError
 from kvroom.planner.simulate import Objective, parse_slo
 from kvroom.scenario.workload import Workload
-from kvroom.workloads.synthetic import Arrivals, Synthetic, of_workload
+from kvroom.workloads.synthetic import ONE, Synthetic, of_workload
 
-LIKE_USERS, LEAST_REQUESTS, MOST_REQUESTS = 25, 600, 8_000
-"""Requests simulated: so many a user, within bounds. The first wave of a closed loop comes all at once; it is
-to be less than one in twenty, so that a 95th percentile is that of the steady state."""
+LIKE_USERS, LIKE_SECONDS, LEAST_REQUESTS, MOST_REQUESTS = 25, 60, 800, 8_000
+"""Requests simulated where the workload does not say: so many a user or a second, within bounds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
     """``users`` of a closed loop or ``requests_per_s`` of open arrivals; neither: as much as one deployment
     does within the objectives. ``input_tokens`` and ``output_tokens`` are the means, ``longest_tokens`` what
-    the longest of the requests that a simulation draws holds in the end, ``alike`` whether all have the same
-    lengths."""
+    the longest of the requests that a simulation draws holds in the end, ``reuses`` whether later requests
+    begin with what earlier ones left in the cache."""
 
-    source: Synthetic
     input_tokens: int
     output_tokens: int
     longest_tokens: int
-    alike: bool
+    reuses: bool
     users: int | None
     requests_per_s: float | None
     slo: tuple[Objective, ...]
 
-    def requests(self, users: float, replicas: int) -> Synthetic:
-        """What one of ``replicas`` has to serve, with ``users`` at once on it."""
+    @property
+    def free(self) -> bool:
+        """Whether nothing is to be served but as much as is cheap."""
+        return self.users is None and self.requests_per_s is None
+
+    def many(self, users: float | None = None) -> int:
+        """Requests to simulate, with ``users`` at once where the demand is free."""
+        like = LIKE_USERS * ceil(self.users or users or 1)
         if self.requests_per_s is not None:
-            rate = self.requests_per_s / replicas / _calls(self.source)
-            arrivals = replace(_open(self.source.arrivals), rate_per_s=rate)
-        else:
-            arrivals = Arrivals("closed", users=max(1, ceil(users)))
-        many = min(MOST_REQUESTS, max(LEAST_REQUESTS, LIKE_USERS * ceil(users)))
-        return replace(self.source, arrivals=arrivals, requests=many)
-
-
-def _open(arrivals: Arrivals) -> Arrivals:
-    return arrivals if arrivals.rate_per_s else Arrivals("poisson", 1.0)
+            like = ceil(LIKE_SECONDS * self.requests_per_s)
+        return min(MOST_REQUESTS, max(LEAST_REQUESTS, like))
 
 
 def _calls(source: Synthetic) -> float:
@@ -65,11 +61,10 @@ def demand_of(w: Workload | None, slo: str, seed: int) -> Demand:
     users, rate = _load(w, source, free)
     drawn = list(replace(source, requests=MOST_REQUESTS))
     return Demand(
-        source=source,
         input_tokens=ceil(sum(r.input_tokens for r in drawn) / len(drawn)),
         output_tokens=max(1, round(sum(r.output_tokens for r in drawn) / len(drawn))),
         longest_tokens=max(r.input_tokens + r.output_tokens for r in drawn),
-        alike=len({(r.input_tokens, r.output_tokens) for r in drawn}) == 1,
+        reuses=bool(source.prefix.tokens) or source.turns != ONE or source.agent != ONE,
         users=users,
         requests_per_s=rate,
         slo=objectives(slo),

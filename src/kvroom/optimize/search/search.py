@@ -1,100 +1,40 @@
 """Which hardware, layout and settings serve a load within its objectives, and at what price.
 
 Every deployment of the space is judged in closed form; those that may do are simulated, the cheapest first,
-until enough of them hold. The same question and seed give the same answer, in whatever pool it is worked out
-and however often it is interrupted.
+until none can be cheaper than the best (``hunt.py``). The same question and seed give the same answer, in
+whatever pool it is worked out and however often it is interrupted.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from math import inf
 from typing import Any
 
+from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import load as load_model
 from kvroom.models.spec import ModelSpec
 from kvroom.optimize.cost import figures_of
 from kvroom.optimize.search.answers import Answer, Found, front, why_not_first
-from kvroom.optimize.search.closed_form import CHUNK, Question, closed_chunk, scenario_of
-from kvroom.optimize.search.demand import Demand
+from kvroom.optimize.search.closed_form import Question, scenario_of
+from kvroom.optimize.search.hunt import Hunt, Scored, firsts
 from kvroom.optimize.search.journal import Journal
-from kvroom.optimize.search.space import Candidate, Space, candidates
-from kvroom.optimize.search.trial import tried
-from kvroom.optimize.search.workers import MakePool, Progress, run_all
+from kvroom.optimize.search.space import Space
+from kvroom.optimize.search.workers import MakePool, Progress
 from kvroom.planner.plan import work
+from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.scenario import Scenario
 
 SIMULATE = 8
-"""Answers wanted that a simulation bears out."""
-MOST_ROUNDS = 4
-SHOWN_NEAR, SHOWN_LOST = 3, 5
-LAYOUT = ("gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "replicas", "workload", "concurrency")
+"""Kinds of answer wanted that a simulation bears out."""
+SHOWN_NEAR, SHOWN_LOST, SHOWN_UNPRICED = 3, 5, 5
+OWN = ("gpu", "gpu_count", *DEGREES, "replicas", "workload", "concurrency", "disaggregation")
+"""Keys that a deployment or the load sets."""
 FEW = 0.8
 """The share of simulated figures that should lie within the closed form's 80 % bands."""
-
-
-Scored = tuple[Candidate, dict[str, Any]]
-
-
-@dataclass
-class Hunt:
-    """One search under way."""
-
-    question: Question
-    space: Space
-    base: Scenario
-    journal: Journal
-    pool: MakePool | None
-    progress: Progress | None
-    simulate: int
-
-    @cached_property
-    def demand(self) -> Demand:
-        """What has to be served."""
-        return self.question.demand()
-
-    def scored(self) -> tuple[list[Scored], list[Scored]]:
-        """(deployments with figures, deployments that are refused), in the space's order."""
-        every = list(candidates(self.base, self.space))
-        asked = self.question.to_dict()
-        units = [
-            {"question": asked, "candidates": [dict(c.keys) for c in every[i : i + CHUNK]]}
-            for i in range(0, len(every), CHUNK)
-        ]
-        chunks = run_all(
-            "closed form", closed_chunk, units, self.journal, pool=self.pool, progress=self.progress
-        )
-        both = list(zip(every, (row for chunk in chunks for row in chunk), strict=True))
-        return [x for x in both if "refused" not in x[1]], [x for x in both if "refused" in x[1]]
-
-    def trials(self, ranked: Sequence[Scored]) -> list[tuple[Scored, dict[str, Any]]]:
-        """Simulations of the best of ``ranked``, a round at a time, until enough of them hold."""
-        made: list[tuple[Scored, dict[str, Any]]] = []
-        asked = self.question.to_dict()
-        for start in range(0, self.simulate * MOST_ROUNDS, self.simulate or 1):
-            batch = ranked[start : start + self.simulate]
-            if not batch or sum(t["met"] for _, t in made) >= self.simulate:
-                break
-            units = [{"question": asked, "keys": dict(c.keys), "row": row} for c, row in batch]
-            results = run_all(
-                f"simulations from {start + 1}",
-                tried,
-                units,
-                self.journal,
-                pool=self.pool,
-                progress=self.progress,
-            )
-            made += list(zip(batch, results, strict=True))
-        return made
-
-
-def price_of(row: Mapping[str, Any], *, free: bool) -> tuple[float, float, float]:
-    """What answers are ranked by: dollars an hour (a million tokens where no load is asked), GPUs, time."""
-    money = row["usd_per_million_output_tokens" if free else "usd_per_hour"]
-    return (inf if money is None else money, row["gpus"], row["e2e_s"])
+GPU = "gpu"
 
 
 def search(
@@ -104,39 +44,75 @@ def search(
     space: Space | None = None,
     seed: int = 0,
     simulate: int = SIMULATE,
+    per: str | None = None,
     journal: str | None = None,
     pool: MakePool | None = None,
     progress: Progress | None = None,
 ) -> Found:
     """Search ``space`` for what serves ``base``'s model and workload within ``slo``.
 
-    ``base``'s card and layout do not count. ``simulate`` answers are borne out by simulation (0: none).
-    KvroomError for a question that contradicts itself; where nothing does, the answer says what is nearest.
+    ``base``'s card does not count; degrees of its layout that differ from one, and more replicas than one,
+    are fixed choices. ``simulate`` kinds of answer are borne out by simulation (0: none), ``per`` "gpu" the
+    best of each card. Interrupted from the keyboard it answers with what is known. KvroomError for a question
+    that contradicts itself; where nothing does, the answer says what is nearest.
     """
-    space = space or Space()
+    if per not in (None, GPU):
+        raise KvroomError("--per", per, "is no group", did_you_mean(str(per), (GPU,), "Write gpu."))
+    space = _fixed(base, space or Space())
     question = _question(base, slo, seed, space)
     asked = {"question": question.to_dict(), "space": space.to_dict(), "simulate": simulate}
-    with Journal(journal, asked) as kept:
-        hunt = Hunt(question, space, base, kept, pool, progress, simulate)
-        free = hunt.demand.users is None and hunt.demand.requests_per_s is None
+    with Journal(journal, asked | {"per": per}) as kept:
+        hunt = Hunt(
+            question=question,
+            space=space,
+            base=base,
+            journal=kept,
+            pool=pool,
+            progress=progress,
+            simulate=simulate,
+        )
         rows, refused = hunt.scored()
-        does = [x for x in rows if x[1]["meets"] and x[1]["gpus"] <= space.max_gpus]
-        does.sort(key=lambda x: (price_of(x[1], free=free), x[0].name))
-        trials = hunt.trials(does) if simulate else []
-    return _told(hunt, rows, refused, does, trials, free=free, journal=journal)
+        known = [x for x in rows if x.row["usd_per_card_hour"] is not None] or rows
+        groups = _by_card(known) if per == GPU else [known]
+        if simulate:
+            ended = [hunt.optimum(group) for group in groups]
+            hunt.proven = all(ended)
+        if simulate and per is None:
+            hunt.others(known, simulate)
+    return _told(hunt, rows, refused, per=per, journal=journal)
+
+
+def _fixed(base: Scenario, space: Space) -> Space:
+    """``space`` with the degrees that the question sets."""
+    said = {k: getattr(base, k) for k in DEGREES if k in base.differences() and getattr(base, k)}
+    return replace(space, layout={**said, **space.layout})
+
+
+def _by_card(rows: Sequence[Scored]) -> list[list[Scored]]:
+    groups: dict[str, list[Scored]] = {}
+    for x in rows:
+        groups.setdefault(str(x.candidate.keys["gpu"]), []).append(x)
+    return list(groups.values())
 
 
 def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
-    keys = {k: v for k, v in base.differences().items() if k not in LAYOUT}
+    keys = {k: v for k, v in base.differences().items() if k not in OWN}
     workload = base.workload
-    if workload is None:
-        load: dict[str, Any] = {}
-    else:
+    load: dict[str, Any] = {}
+    if workload is not None:
         load = {k: v for k, v in workload.to_dict().items() if v is not None}
         load.pop("static", None) if not workload.static else None
+        seed = seed or workload.seed or 0
     if keys.get("context_tokens") is None:
         keys.pop("context_tokens", None)
-    question = Question(keys=keys, workload=load, slo=slo, seed=seed, max_gpus=space.max_gpus)
+    question = Question(
+        keys=keys,
+        workload=load,
+        slo=slo,
+        seed=seed,
+        max_gpus=space.max_gpus,
+        replicas=base.replicas if base.replicas > 1 or base.disaggregation else None,
+    )
     demand = question.demand()
     if "context_tokens" not in keys:
         keys["context_tokens"] = _roomy(demand.longest_tokens, load_model(base.model))
@@ -156,41 +132,52 @@ def _told(
     hunt: Hunt,
     rows: Sequence[Scored],
     refused: Sequence[Scored],
-    does: Sequence[Scored],
-    trials: Sequence[tuple[Scored, dict[str, Any]]],
     *,
-    free: bool,
+    per: str | None,
     journal: str | None,
 ) -> Found:
-    held, within = _merged(trials)
-    chosen = held if hunt.simulate else [(c, row, None) for c, row in does[:SIMULATE]]
-    chosen.sort(key=lambda x: (price_of(x[1], free=free), x[0].name))
-    answers = [_answer(hunt, *x) for x in chosen]
+    priced_rows = [x for x in rows if x.row["usd_per_card_hour"] is not None]
+    does = sorted((x for x in rows if (x.closed or x.row)["meets"]), key=hunt.rank)
+    held = [x for x in hunt.trials if x.trial and x.trial["met"]]
+    alone = not hunt.simulate or (hunt.stopped and not held)
+    chosen = [x for x in does if x in priced_rows or not priced_rows] if alone else held
+    chosen = list(firsts(sorted(chosen, key=hunt.rank)))
+    if per == GPU:
+        chosen = [group[0] for group in _by_card(chosen)]
+    answers = [_answer(hunt, x) for x in chosen[: None if per else hunt.simulate or SIMULATE]]
     answers = [
         a if i == 0 else replace(a, why=why_not_first(a, answers[0])) for i, a in enumerate(answers)
     ]
-    lost = [
-        {"name": c.name, "replicas": t["replicas"], "why": _failed(hunt, t)}
-        for (c, _), t in trials
-        if not t["met"]
-    ]
-    near = [] if answers else _nearest(hunt, rows, trials)
+    failed = [x for x in hunt.trials if x.trial and not x.trial["met"]]
+    near = [] if answers else _nearest(hunt, rows)
     searched = {
         "deployments": len(rows) + len(refused),
         "planned": len(rows),
-        "candidates": len(refused) + sum(row["loads"] for _, row in rows),
+        "candidates": len(refused) + sum((x.closed or x.row)["loads"] for x in rows),
         "refused": len(refused),
         "feasible_in_closed_form": len(does),
-        "simulated": len(trials),
-        "simulated_within_band": within,
+        "simulated": len(hunt.trials),
+        "simulations": hunt.runs,
+        "proven": hunt.proven,
+        "stopped": hunt.stopped,
+        "simulated_within_band": _within(hunt),
     }
     return Found(
         objective=_objective(hunt),
         searched=searched,
         answers=tuple(answers),
         pareto=tuple(front(answers)),
-        lost=tuple(lost[:SHOWN_LOST]),
+        lost=tuple(
+            {
+                "name": x.candidate.name,
+                "replicas": x.trial["replicas"],
+                "why": _failed(hunt, x.trial),
+            }
+            for x in failed[:SHOWN_LOST]
+            if x.trial
+        ),
         nearest=tuple(near),
+        unpriced=tuple(_unpriced(x) for x in _unpriced_best(does))[:SHOWN_UNPRICED],
         sentence=_cheapest(answers[0], searched)
         if answers
         else _nothing(hunt, rows, refused, near),
@@ -198,39 +185,44 @@ def _told(
     )
 
 
-def _merged(
-    trials: Sequence[tuple[Scored, dict[str, Any]]],
-) -> tuple[list[tuple[Candidate, dict[str, Any], dict[str, Any] | None]], dict[str, float]]:
-    """Those that hold, with the replicas that it took; by time, the share of simulated ones that lay
-    within the closed form's band (of simulations of what the closed form had in mind)."""
-    held: list[tuple[Candidate, dict[str, Any], dict[str, Any] | None]] = []
+def _unpriced_best(does: Sequence[Scored]) -> list[Scored]:
+    """The fewest GPUs of each card whose price is not known."""
+    bare = [x for x in does if x.row["usd_per_card_hour"] is None]
+    best = [min(group, key=lambda x: x.row["gpus"]) for group in _by_card(bare)]
+    return sorted(best, key=lambda x: (x.row["gpus"], x.candidate.name))
+
+
+def _unpriced(x: Scored) -> dict[str, Any]:
+    keys = ("replicas", "gpus", "ttft_s", "tpot_s", "output_tokens_per_s")
+    return {
+        "name": _named(x),
+        "scenario": dict(x.candidate.keys),
+        **{k: x.row[k] for k in keys},
+        "simulated": x.trial is not None,
+    }
+
+
+def _within(hunt: Hunt) -> dict[str, float]:
+    """By time, the share of simulations of what the closed form had in mind that lay within its band."""
     inside: dict[str, list[bool]] = {}
-    for (c, row), t in trials:
-        if t["replicas"] == row["replicas"] and t.get("users") == row["users"]:
-            for metric in ("ttft", "tpot"):
-                value = t.get(f"{metric}_s")
-                if value is not None:
-                    low, high = row[f"{metric}_low_s"], row[f"{metric}_high_s"]
-                    inside.setdefault(metric, []).append(low <= value <= high)
-        if t["met"]:
-            more = t["replicas"] / row["replicas"]
-            row = {  # noqa: PLW2901
-                **row,
-                "replicas": t["replicas"],
-                "users": t["users"],
-                "gpus": round(row["gpus"] * more),
-                "usd_per_hour": row["usd_per_hour"] and row["usd_per_hour"] * more,
-                "output_tokens_per_s": t["output_tokens_per_s"],
-                "e2e_s": t["ttft_s"] + t["tpot_s"] * (row["e2e_s"] - row["ttft_s"]) / row["tpot_s"],
-            }
-            hour, tokens = row["usd_per_hour"], row["output_tokens_per_s"]
-            row["usd_per_million_output_tokens"] = hour and hour / 3600 / tokens * 1e6
-            held.append((c, row, t))
-    return held, {metric: sum(found) / len(found) for metric, found in inside.items()}
+    for x in hunt.trials:
+        t, row = x.trial or {}, x.closed
+        alike = t.get("replicas") == row["replicas"] and t.get("users") in (None, row["users"])
+        for metric in ("ttft", "tpot") if alike and "pools" not in t else ():
+            value, low, high = t.get(f"{metric}_s"), row[f"{metric}_low_s"], row[f"{metric}_high_s"]
+            if value is not None:
+                inside.setdefault(metric, []).append(low <= value <= high)
+    return {metric: sum(found) / len(found) for metric, found in inside.items()}
 
 
-def _answer(hunt: Hunt, c: Candidate, row: dict[str, Any], trial: dict[str, Any] | None) -> Answer:
-    scenario = scenario_of(hunt.question, c.keys, row)
+def _named(x: Scored) -> str:
+    n = x.row["replicas"]
+    return x.candidate.name if n == 1 else f"{n} × {x.candidate.name}"
+
+
+def _answer(hunt: Hunt, x: Scored) -> Answer:
+    row, trial = x.row, x.trial
+    scenario = scenario_of(hunt.question, x.candidate.keys, row["replicas"], row["users"])
     values = trial["slo"] if trial else {}
     margin = {
         o.name: (o.limit_s - values.get(o.name, row.get(f"{o.metric}_s", row["tpot_s"])))
@@ -241,9 +233,8 @@ def _answer(hunt: Hunt, c: Candidate, row: dict[str, Any], trial: dict[str, Any]
         figures_of(work(scenario)),
         usd_per_million_output_tokens=row["usd_per_million_output_tokens"],
     )
-    name = c.name if row["replicas"] == 1 else f"{row['replicas']} × {c.name}"
     return Answer(
-        name=name, scenario=scenario, figures=figures, row=row, trial=trial, margin=margin
+        name=_named(x), scenario=scenario, figures=figures, row=row, trial=trial, margin=margin
     )
 
 
@@ -258,34 +249,35 @@ def _failed(hunt: Hunt, t: Mapping[str, Any]) -> str:
     ]
     if t["dropped"]:
         missed.append(f"{t['dropped']:,} requests are longer than it takes")
-    return f"simulated with {t['replicas']:,} replicas: {', '.join(missed)}"
+    many = f"{t['replicas']:,} replica{'s' if t['replicas'] != 1 else ''}"
+    return f"simulated with {many}: {', '.join(missed)}"
 
 
-def _nearest(
-    hunt: Hunt, rows: Sequence[Scored], trials: Sequence[tuple[Scored, dict[str, Any]]]
-) -> list[dict[str, Any]]:
+def _nearest(hunt: Hunt, rows: Sequence[Scored]) -> list[dict[str, Any]]:
     """What comes nearest: those that failed least when simulated, else in closed form."""
     limits = {o.name: o.limit_s for o in hunt.demand.slo}
     near: list[tuple[float, dict[str, Any]]] = []
-    for (c, row), t in trials:
-        over = [(v or inf) / limits[n] for n, v in t.get("slo", {}).items()]
-        told = {"name": c.name, "scenario": dict(c.keys), "replicas": t["replicas"]}
-        told |= {"ratio": max(over, default=inf), "why": _failed(hunt, t)}
-        near.append((told["ratio"], told | {"usd_per_hour": row["usd_per_hour"]}))
-    if not near:
-        for c, row in rows:
-            over_fleet = row["gpus"] > hunt.space.max_gpus
-            why = (
-                f"would take {row['gpus']:,} GPUs, more than {hunt.space.max_gpus:,}"
-                if over_fleet
-                else f"{row['worst']} is {row['ratio']:.2f} times its limit with one user: it would do with "
-                f"{row['worst']}={limits.get(row['worst'], 0) * row['ratio']:.3g}s"
-            )
-            ratio = row["gpus"] / hunt.space.max_gpus if over_fleet else row["ratio"]
-            told = {"name": c.name, "scenario": dict(c.keys), "replicas": row["replicas"]}
-            near.append(
-                (ratio, {**told, "ratio": ratio, "why": why, "usd_per_hour": row["usd_per_hour"]})
-            )
+
+    def add(x: Scored, ratio: float, why: str, replicas: int) -> None:
+        told = {"name": x.candidate.name, "scenario": dict(x.candidate.keys), "replicas": replicas}
+        told |= {"ratio": ratio, "why": why, "usd_per_hour": x.row["usd_per_hour"]}
+        near.append((ratio, told))
+
+    for x in hunt.trials:
+        if x.trial:
+            over = [(v or inf) / limits[n] for n, v in x.trial.get("slo", {}).items()]
+            add(x, max(over, default=inf), _failed(hunt, x.trial), x.trial["replicas"])
+    for x in rows if not near else ():
+        row, most = x.row, hunt.space.max_gpus
+        if row["ratio"] <= 1 and row["gpus"] > most:
+            why = f"would take {row['gpus']:,} GPUs, more than {most:,}"
+            add(x, row["gpus"] / most, why, row["replicas"])
+            continue
+        limit = limits.get(row["worst"], 0) * row["ratio"]
+        why = (
+            f"{row['worst']} is {row['ratio']:.2f} times its limit with one user: it would do with "
+        )
+        add(x, row["ratio"], f"{why}{row['worst']}={limit:.3g}s", row["replicas"])
     near.sort(key=lambda x: (x[0], x[1]["name"]))
     return [
         {**told, "ratio": None if told["ratio"] == inf else told["ratio"]}
@@ -301,23 +293,26 @@ def _objective(hunt: Hunt) -> dict[str, Any]:
         "requests_per_s": d.requests_per_s,
         "input_tokens": d.input_tokens,
         "output_tokens": d.output_tokens,
-        "minimise": "usd_per_hour"
-        if d.users or d.requests_per_s
-        else "usd_per_million_output_tokens",
+        "minimise": "usd_per_million_output_tokens" if d.free else "usd_per_hour",
         "seed": hunt.question.seed,
     }
 
 
 def _cheapest(best: Answer, searched: Mapping[str, Any]) -> str:
-    """The answer in a sentence, and whether the closed form can be trusted here."""
+    """The answer in a sentence, whether it is the optimum, and whether the closed form is borne out."""
     money = best.row["usd_per_hour"]
     price = f" at ${money:,.2f} an hour" if money is not None else ", whose price is not known"
-    gpus = best.row["gpus"]
-    text = f"The cheapest that does: {best.name}, {gpus:,} GPU{'s' if gpus > 1 else ''}{price}"
+    gpus, n = best.row["gpus"], searched["simulated"]
+    first = "The cheapest that does"
+    if best.simulated and not searched["proven"]:
+        first = f"The cheapest of {n:,} simulated"
+    text = f"{first}: {best.name}, {gpus:,} GPU{'s' if gpus > 1 else ''}{price}"
     if best.margin:
         name, ratio = min(best.margin.items(), key=lambda x: x[1])
         text += f", {name} with {ratio:.0%} to spare"
     text += "." if best.simulated else ", in closed form alone."
+    if searched["stopped"]:
+        text += " The search was stopped before it was over."
     for metric, share in searched["simulated_within_band"].items():
         if share < FEW:
             text += (
@@ -334,14 +329,16 @@ def _nothing(
     near: Sequence[Mapping[str, Any]],
 ) -> str:
     """Why nothing does."""
+    if hunt.stopped:
+        return f"Stopped before anything was found, after {len(hunt.trials):,} were simulated."
     if not rows and not refused:
         return "Nothing to search: no layout of these cards and counts suits the model."
     if not rows:
-        reasons = Counter(str(row["refused"]) for _, row in refused)
+        reasons = Counter(str(x.row["refused"]) for x in refused)
         most = reasons.most_common(1)[0][0].rstrip(".")
         return f"None of {len(refused):,} deployments runs. Most often: {most}."
     most_gpus = hunt.space.max_gpus
-    fewest = min((row["gpus"] for _, row in rows if row["ratio"] <= 1), default=0)
+    fewest = min((x.row["gpus"] for x in rows if x.row["ratio"] <= 1), default=0)
     if fewest > most_gpus:
         return (
             f"No fleet of up to {most_gpus:,} GPUs carries this load: the smallest that would has "

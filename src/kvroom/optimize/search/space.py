@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
+from types import MappingProxyType
 from typing import Any
 
 from kvroom.engines.base import Engine
@@ -17,11 +18,14 @@ from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
 from kvroom.models.load import load
-from kvroom.models.quantization.names import named
 from kvroom.models.spec import ModelSpec
+from kvroom.models.weight_dtypes import named
 from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
+from kvroom.scenario.layout import DEGREES
+from kvroom.scenario.offload import line as tier_line
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.speculation import line as speculation_line
 from kvroom.scenario.values import MAX_GPUS, check_keys
 from kvroom.sharding.layout import context_cuts, most_experts
 from kvroom.units import check_float, check_int
@@ -31,6 +35,7 @@ MOST_TENSOR_RANKS = 8
 MOST_STAGES = 4
 MOST_SETTING = 10**9
 """The largest value of a flag that is tried."""
+NONE, MTP, HOST = "none", "mtp", "host"
 OWN = "own"
 """The checkpoint's own weights, the cache that the engine takes by itself."""
 
@@ -39,9 +44,12 @@ OWN = "own"
 class Space:
     """Values to try of each choice; an empty one means the usual ones.
 
-    Usual: every card of the catalogue with a price and known arithmetic; 1, 2, 4 and 8 of them; vLLM;
-    the checkpoint's own weights and FP8; a 16-bit cache and FP8; the engine's own token budget (``budgets``),
-    share of the memory (``shares``) and requests at once (``sequences``).
+    Usual: every card of the catalogue with known arithmetic (those without a price in their own widths
+    alone); 1, 2, 4 and 8 of them; vLLM; the checkpoint's own weights and FP8; a 16-bit cache and FP8; no
+    drafts and the checkpoint's own draft layer (``drafts``); no offload and host memory where later requests
+    find something there (``tiers``); the engine's own token budget (``budgets``), share of the memory
+    (``shares``) and requests at once (``sequences``). ``layout`` holds degrees that are fixed.
+    ``splits``: pools of prompts and answers too.
     """
 
     gpus: tuple[Any, ...] = ()
@@ -52,6 +60,10 @@ class Space:
     budgets: tuple[int, ...] = ()
     shares: tuple[float, ...] = ()
     sequences: tuple[int, ...] = ()
+    drafts: tuple[str, ...] = ()
+    tiers: tuple[str, ...] = ()
+    layout: Mapping[str, int] = field(default_factory=dict)
+    splits: bool = True
     max_gpus: int = 1024
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +89,15 @@ class Space:
         for dtype in made.kv_dtypes:
             if dtype != "auto":
                 cache_dtype(dtype, "--kv-dtypes")
+        check_keys("space.layout", made.layout, DEGREES)
+        for name, n in made.layout.items():
+            check_int(f"--{name}", n, low=1, high=MAX_GPUS)
+        for text in made.drafts:
+            if text != NONE:
+                speculation_line(text, "--drafts")
+        for text in made.tiers:
+            if text != NONE:
+                tier_line(text)
         check_int("--max-gpus", made.max_gpus, low=1, high=MAX_GPUS)
         for share in made.shares:
             check_float("--shares", share, low=0.01, high=1.0)
@@ -88,8 +109,8 @@ class Space:
 
 
 def _listed(key: str, value: Any) -> Any:
-    """Choices as a tuple; ``max_gpus`` is a number."""
-    if key == "max_gpus" or isinstance(value, tuple):
+    """Choices as a tuple; the keys that are none of these are left as they are."""
+    if key in ("max_gpus", "layout", "splits") or isinstance(value, tuple):
         return value
     if not isinstance(value, list):
         raise KvroomError(f"space.{key}", value, "is no list of choices", "Write such as [2, 4].")
@@ -111,38 +132,88 @@ class Candidate:
         parts += [f"{d}{k[d]}" for d in ("tp", "pp", "dp", "ep", "dcp") if k.get(d, 1) > 1]
         parts += [k["engine"], k["weight_dtype"] or OWN, k["kv_dtype"]]
         parts += [str(v) for v in k.get("engine_args", {}).values()]
+        parts += [f"drafts {k['speculation']}"] if k.get("speculation") else []
+        parts += [f"tier {t['kind']}" for t in k.get("tiers") or ()]
+        if split := k.get("disaggregation"):
+            parts.append(f"{split['prefill']['count']}+{split['decode']['count']} pools")
         return " ".join(parts)
 
+    @property
+    def kind(self) -> tuple[str, ...]:
+        """What answers that are shown differ in: all but the cache's width and an engine's settings."""
+        own = {k: v for k, v in self.keys.items() if k not in ("kv_dtype", "engine_args")}
+        if own.get("disaggregation"):
+            own["disaggregation"] = "pools"
+        return tuple(f"{k}={v}" for k, v in sorted(own.items()))
 
-def usual_cards() -> list[str]:
-    """Cards of the catalogue whose price and arithmetic are known."""
-    return [
-        d.name for d in all_devices() if d.usd_per_hour is not None and d.flops("bf16") is not None
-    ]
+
+def usual_cards(prices: Mapping[str, float]) -> tuple[list[str], list[str]]:
+    """Cards of the catalogue whose arithmetic is known: those with a price, and those without."""
+    known = [d for d in all_devices() if d.flops("bf16") is not None]
+    priced = [d.name for d in known if d.usd_per_hour is not None or d.name in prices]
+    return priced, [d.name for d in known if d.name not in priced]
 
 
-def candidates(base: Scenario, space: Space) -> Iterator[Candidate]:
-    """Every deployment of the space that nothing known rules out, in a fixed order."""
+def candidates(base: Scenario, space: Space, *, reuses: bool = False) -> Iterator[Candidate]:
+    """Every deployment of the space that nothing known rules out, in a fixed order. ``reuses``: requests find
+    in the cache what earlier ones left."""
     model = load(base.model)
-    for gpu in space.gpus or usual_cards():
+    priced, others = ([*space.gpus], []) if space.gpus else usual_cards(base.prices or {})
+    own = replace(space, weight_dtypes=(OWN,), kv_dtypes=("auto",), drafts=(NONE,), tiers=(NONE,))
+    for gpu, choice in [*((g, space) for g in priced), *((g, own) for g in others)]:
         device = resolve(gpu)
-        for count in sorted(set(space.counts)):
-            for layout in layouts(model, count):
-                for engine in space.engines:
-                    if layout["dcp"] > 1 and not engine_of(engine).support.context_ranks:
+        for count in sorted(set(choice.counts)):
+            for layout in layouts(model, count, choice.layout):
+                for name in choice.engines:
+                    engine = engine_of(name)
+                    if layout["dcp"] > 1 and not engine.support.context_ranks:
                         continue
-                    for widths in _widths(base, space, device, engine_of(engine)):
-                        for args in _settings(base, space, engine_of(engine), model):
-                            keys = {"gpu": gpu, "engine": engine, **layout, **widths, **args}
-                            yield Candidate(keys=keys)
+                    for widths, args, more in product(
+                        _widths(base, choice, device, engine),
+                        _settings(base, choice, engine, model),
+                        _beside(base, choice, engine, model, reuses=reuses),
+                    ):
+                        keys = {"gpu": gpu, "engine": name, **layout, **widths, **args, **more}
+                        yield Candidate(keys=keys)
 
 
-def layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
-    """Ways to lay ``model`` out on ``count`` cards.
+def _beside(
+    base: Scenario, space: Space, engine: Engine, model: ModelSpec, *, reuses: bool
+) -> Iterator[dict[str, Any]]:
+    """Drafts and tiers to try beside a deployment; what the question sets of them is in every one."""
+    drafts, tiers = space.drafts, space.tiers
+    if not drafts:
+        own = model.mtp_params and MTP in engine.support.drafting
+        drafts = (NONE, f"{MTP}:1") if own else (NONE,)
+    if not tiers:
+        tiers = (NONE, HOST) if reuses and engine.support.offload is not None else (NONE,)
+    drafts = (NONE,) if base.speculation is not None else drafts
+    tiers = (NONE,) if base.tiers else tiers
+    for draft, tier in product(drafts, tiers):
+        keys: dict[str, Any] = {} if draft == NONE else {"speculation": draft}
+        if base.disaggregation is not None:
+            keys["disaggregation"] = base.to_dict()["disaggregation"]
+        yield keys if tier == NONE else {**keys, "tiers": [tier_line(tier)]}
+
+
+def layouts(
+    model: ModelSpec, count: int, fixed: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[dict[str, int]]:
+    """Ways to lay ``model`` out on ``count`` cards, with the degrees that are ``fixed``.
 
     Dense models are copied by replicas, so data-parallel ranks are only tried where experts are spread
-    over them.
+    over them, or they are asked for.
     """
+    usual = [x for x in _usual_layouts(model, count) if all(x[k] == n for k, n in fixed.items())]
+    if not usual and fixed:
+        asked = {"gpu_count": count, **dict.fromkeys(DEGREES, 1), **fixed}
+        if "tp" not in fixed:
+            asked["tp"] = max(1, count // (asked["pp"] * asked["dp"]))
+        usual = [asked] if asked["tp"] * asked["pp"] * asked["dp"] == count else []
+    yield from usual
+
+
+def _usual_layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
     experts, heads = most_experts(model), model.q_heads or 2**20
     windowed = any(
         isinstance(kind, SlidingWindow) for kind, _ in model.stores
@@ -190,9 +261,9 @@ def _ruled_out(
 
 
 LEFT_OUT = (
-    "offload to host memory and disks",
-    "prefill and decode on separate machines",
-    "speculative decoding",
+    "offload to disks and networks",
+    "pools of two kinds of card",
+    "drafts of models and heads that are not the checkpoint's own",
     "other models and other versions of an engine",
     "data-parallel ranks of dense models, which are replicas",
 )

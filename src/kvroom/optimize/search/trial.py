@@ -2,103 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import ceil
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.kvcache.request import ServedRequest
-from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.search.closed_form import Question, scenario_of
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import serve
-from kvroom.scenario.scenario import Scenario
+from kvroom.workloads.synthetic import of_workload
 
 TRIES = 5
-"""How often the number of replicas is raised before a deployment is given up."""
+"""How often fewer users, or larger pools, are tried before a deployment is given up."""
 MORE, FEWER = 1.15, 0.8
-WAVES = 2
-"""How many requests a user sends before times count."""
+
+Trial = dict[str, Any]
 
 
-class SteadyTrial:
-    """Times of requests that came ``after`` so many others."""
+def tried(unit: Mapping[str, Any]) -> Trial:
+    """A unit of work: what the last simulation of a deployment measured, of all its replicas under the whole
+    load, with ``met`` and the number of ``runs``.
 
-    def __init__(self, after: int) -> None:
-        self.after = after
-        self.ttft_ps: list[float] = []
-        self.tpot_ps: list[float] = []
-
-    def __call__(self, request: ServedRequest, end_ps: int | None) -> None:
-        """A request is over."""
-        if end_ps is None or request.index < self.after:
-            return
-        self.ttft_ps.append(request.first_token_ps - request.arrival)
-        tokens = request.final_tokens - request.num_prompt_tokens
-        if tokens > 1:
-            self.tpot_ps.append((end_ps - request.first_token_ps) / (tokens - 1))
-
-    @staticmethod
-    def mean_s(values_ps: Sequence[float]) -> float | None:
-        """Their mean, in seconds; None where there is none."""
-        return sum(values_ps) / len(values_ps) / PS_PER_S if values_ps else None
-
-
-def tried(unit: Mapping[str, Any]) -> dict[str, Any]:
-    """A unit of work: the fewest replicas with which a simulation keeps to every objective.
-
-    One replica is simulated under its share of the load. Gives what the last simulation measured, with
-    ``met``; the mean times leave the first waves out, since a closed loop begins with everybody at once.
+    ``least`` replicas or more are tried, at first ``first``, at most ``most``; the one told is the smallest
+    number that meets every objective, of which one less was simulated too and does not.
     """
-    question = Question(**unit["question"])
-    found: dict[str, Any] = {}
-    for replicas, users in _shares(unit["row"], question):
-        row = {**unit["row"], "replicas": replicas, "users": users}
-        try:
-            found = _simulated(question, unit["keys"], row)
-        except KvroomError as e:
-            return {"met": False, "why": f"{e.field} {e.message}", "replicas": replicas}
+    question, keys = Question(**unit["question"]), unit["keys"]
+    demand = question.demand()
+    try:
+        if demand.free:
+            return _with_users(question, keys, unit["users"])
+        if question.replicas is not None:
+            return simulated(question, keys, question.replicas) | {"runs": 1}
+        if keys.get("disaggregation"):
+            return _with_pools(question, keys, unit["most"])
+        return _fewest(
+            lambda n: simulated(question, keys, n), unit["least"], unit["first"], unit["most"]
+        )
+    except KvroomError as e:
+        why = f"{e.field} {e.message}"
+        return {"met": False, "why": why, "replicas": unit["first"], "runs": 0}
+
+
+def _fewest(run: Callable[[int], Trial], least: int, first: int, most: int) -> Trial:
+    runs: dict[int, Trial] = {}
+
+    def meets(n: int) -> bool:
+        runs[n] = run(n)
+        return bool(runs[n]["met"])
+
+    n, failed = min(max(first, least), most), least - 1
+    while not meets(n):
+        failed = n
+        if n == most or runs[n]["dropped"]:  # more replicas take no longer requests
+            return runs[n] | {"runs": len(runs)}
+        n = min(most, max(n + 1, ceil(n * MORE)))
+    while n - failed > 1:
+        middle = (n + failed) // 2
+        n, failed = (middle, failed) if meets(middle) else (n, middle)
+    while n > 1 and n - 1 not in runs and meets(n - 1):  # the bound itself is put to the proof
+        n -= 1
+    return runs[n] | {"runs": len(runs)}
+
+
+def _with_users(question: Question, keys: Mapping[str, Any], users: float) -> Trial:
+    for n in range(TRIES):
+        found = simulated(question, keys, 1, users) | {"runs": n + 1}
         if found["met"] or found["dropped"]:
-            break  # more replicas take no longer requests
+            break
+        users = max(1.0, users * FEWER)
     return found
 
 
-def _shares(row: Mapping[str, Any], question: Question) -> Iterator[tuple[int, float]]:
-    """(replicas, users on each) to try: the closed form's, then more replicas, or fewer users where
-    nothing has to be served."""
-    demand = question.demand()
-    replicas, users, cards = row["replicas"], row["users"], row["gpus"] // row["replicas"]
-    free = demand.users is None and demand.requests_per_s is None
-    total = replicas * users
-    for _ in range(TRIES):
-        yield replicas, users
-        if free:
-            users = max(1.0, users * FEWER)
-            continue
-        replicas = max(replicas + 1, ceil(replicas * MORE))
-        users = total / replicas
-        if cards * replicas > question.max_gpus:
-            return
+def _with_pools(question: Question, keys: Mapping[str, Any], most: int) -> Trial:
+    """Two pools, of which the one that fails is enlarged, up to ``most`` replicas together."""
+    split = keys["disaggregation"]
+    pools = {name: split[name]["count"] for name in ("prefill", "decode")}
+    for n in range(TRIES):
+        here = {**keys, "disaggregation": {name: {"count": c} for name, c in pools.items()}}
+        found = simulated(question, here, 1) | {"runs": n + 1, "pools": dict(pools)}
+        if found["met"] or found["dropped"] or sum(pools.values()) >= most:
+            break
+        over = {o.metric for o in question.demand().slo if (found["slo"][o.name] or 0) > o.limit_s}
+        pools["prefill" if over == {"ttft"} else "decode"] += 1
+    return found
 
 
-def _simulated(
-    question: Question, keys: Mapping[str, Any], row: Mapping[str, Any]
-) -> dict[str, Any]:
+def simulated(
+    question: Question, keys: Mapping[str, Any], replicas: int, users: float | None = None
+) -> Trial:
+    """What ``kvroom simulate`` answers of so many replicas under the whole load."""
     demand = question.demand()
-    asked = scenario_of(question, keys, row).to_dict() | {"replicas": 1, "workload": None}
-    made = work(Scenario.from_dict(asked))
-    source = demand.requests(row["users"], row["replicas"])
-    steady = SteadyTrial(after=WAVES * ceil(row["users"]))
-    told = serve(made, source, slo=demand.slo, on_over=steady).to_dict()
+    scenario = scenario_of(question, keys, replicas, users)
+    made = work(scenario)
+    assert scenario.workload is not None
+    told = serve(made, of_workload(scenario.workload), slo=demand.slo).to_dict()
     slo = told.get("slo", {})
+    endless = made.plan.serving.ttft_s is None
+    met = all(kept["met"] for kept in slo.values()) and not told["requests"]["dropped"]
     return {
-        "met": all(kept["met"] for kept in slo.values()) and not told["requests"]["dropped"],
+        "met": met and not endless,
+        **({"why": "more requests come than it serves"} if endless else {}),
         "slo": {name: kept["value_s"] for name, kept in slo.items()},
-        "replicas": row["replicas"],
-        "users": row["users"],
-        "ttft_s": steady.mean_s(steady.ttft_ps),
-        "tpot_s": steady.mean_s(steady.tpot_ps),
-        "output_tokens_per_s": told["output_tokens_per_s"] * row["replicas"],
+        "replicas": replicas,
+        "users": users or demand.users,
+        "ttft_s": told["ttft_s"]["mean"],
+        "tpot_s": told["tpot_s"]["mean"],
+        "output_tokens_per_s": told["output_tokens_per_s"],
         "requests": told["requests"]["completed"],
         "dropped": told["requests"]["dropped"],
     }

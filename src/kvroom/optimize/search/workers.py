@@ -6,6 +6,7 @@ not done again; a unit whose worker died is given to another.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
@@ -30,8 +31,19 @@ def processes(jobs: int, hub: HubReader | None = None) -> MakePool | None:
     if jobs <= 1:
         return None
     return lambda: ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=ask, initargs=(hub,)
+        jobs, mp_context=get_context("spawn"), initializer=_begin, initargs=(hub,)
     )
+
+
+def _begin(hub: HubReader | None) -> None:
+    """A worker reads models as its parent does, and leaves an interrupt from the keyboard to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ask(hub)
+
+
+def unit_name(stage: str, unit: Unit) -> str:
+    """What the journal calls a unit of work."""
+    return fingerprint({"stage": stage, **unit})
 
 
 def run_all(
@@ -44,7 +56,7 @@ def run_all(
     progress: Progress | None = None,
 ) -> list[Any]:
     """The results of ``units``, in their order."""
-    names = [fingerprint({"stage": stage, **unit}) for unit in units]
+    names = [unit_name(stage, unit) for unit in units]
     left = {n: unit for n, unit in zip(names, units, strict=True) if n not in journal.done}
     total = len(set(names))
 

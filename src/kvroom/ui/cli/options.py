@@ -66,7 +66,7 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--price",
             multiple=True,
-            metavar="CARD=USD",
+            metavar="CARD=USD,…",
             help="What a card costs an hour (repeatable).",
         ),
         click.option(
@@ -302,7 +302,7 @@ def keys_from(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("known_bytes"):
         found["known_bytes"] = dict(_words("--known-bytes", p) for p in given["known_bytes"])
     if given.get("price"):
-        found["prices"] = dict(map(_price, given["price"]))
+        found["prices"] = dict(_price(one) for text in given["price"] for one in text.split(","))
     if given.get("allow_overcommit"):
         found["allow_overcommit"] = True
     if workload:

@@ -9,6 +9,7 @@ import click
 
 from kvroom import api
 from kvroom.errors import KvroomError
+from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.options import scenario_from, scenario_options
 from kvroom.ui.cli.shell import answers_errors, json_option, say
@@ -16,6 +17,8 @@ from kvroom.ui.export import check_places, file_options, write
 
 STAND_IN = "H100-SXM"
 """Taken where no card is named: a Scenario has one, and a search passes it over."""
+STOPPED = 130
+"""Exit status of a search that was interrupted."""
 LISTS = (
     ("--gpus", "NAME,NAME", "Cards to choose from (default: those with a known price)."),
     ("--counts", "N,N", "How many of them in one deployment (default: 1,2,4,8)."),
@@ -25,6 +28,8 @@ LISTS = (
     ("--budgets", "TOKENS,…", "Tokens in a step at most (default: the engine's own)."),
     ("--shares", "SHARE,…", "Shares of the memory to take (default: the engine's own)."),
     ("--sequences", "N,…", "Requests at once at most (default: the engine's own)."),
+    ("--drafts", "DRAFT,…", "Drafts: none, mtp:1 … (default: none and the model's own)."),
+    ("--offload", "TIER,…", "Tiers: none, host … (default: host where requests reuse cache)."),
 )
 
 
@@ -42,13 +47,15 @@ def list_options(command: Any) -> Any:
 @scenario_options
 @click.option("--slo", default="", metavar="SLO", help="Objectives: ttft_p95=2s,tpot_p95=50ms.")
 @list_options
+@click.option("--no-pools", is_flag=True, help="Leave out pools of prompts and of answers.")
+@click.option("--per", metavar="gpu", help="The best of each card.")
 @click.option("--max-gpus", default="1024", metavar="N", help="Of all replicas (default: 1024).")
 @click.option(
     "--simulate",
     "trials",
     default="8",
     metavar="N",
-    help="Answers to simulate (default: 8; 0: none).",
+    help="Kinds of answer to bear out by simulation (default: 8; 0: none).",
 )
 @click.option("--seed", default="0", metavar="N", help="Of the simulations (default: 0).")
 @click.option("--journal", metavar="FILE", help="Keep what is done; go on from it.")
@@ -60,6 +67,8 @@ def list_options(command: Any) -> Any:
 def search(
     *,
     slo: str,
+    no_pools: bool,
+    per: str | None,
     trials: str,
     max_gpus: str,
     seed: str,
@@ -74,8 +83,9 @@ def search(
 ) -> None:
     """Which hardware, layout and settings meet the objective, and at what price.
 
-    Every deployment is judged in closed form; the cheapest that may do are simulated. Without a rate or
-    users the cheapest million tokens within the objectives are sought.
+    Every deployment is judged in closed form; the cheapest that may do are simulated, until none can be
+    cheaper than the best. Without a rate or users the cheapest million tokens within the objectives are
+    sought. Ctrl-C answers with what is known so far.
     """
     from kvroom.ui.terminal import search as face
 
@@ -91,6 +101,10 @@ def search(
         "budgets": _numbers("--budgets", lists["--budgets"]),
         "shares": _shares(lists["--shares"]),
         "sequences": _numbers("--sequences", lists["--sequences"]),
+        "drafts": _words("--drafts", lists["--drafts"]),
+        "tiers": _words("--offload", lists["--offload"]),
+        "layout": {k: getattr(base, k) for k in DEGREES if given.get(k)},
+        "splits": not no_pools,
         "max_gpus": _number("--max-gpus", max_gpus),
     }
     found = api.search(
@@ -99,6 +113,7 @@ def search(
         space=space,
         seed=_number("--seed", seed),
         simulate=_number("--simulate", trials),
+        per=per,
         journal=journal,
         jobs=_number("--jobs", jobs) if jobs is not None else os.cpu_count() or 1,
         pool=_ray(ray),
@@ -107,8 +122,10 @@ def search(
     write(found, csv, parquet, html)
     if as_json:
         say(found.to_dict())
-        return
-    click.echo(face.show(found))
+    else:
+        click.echo(face.show(found))
+    if found.searched["stopped"]:
+        raise SystemExit(STOPPED)
 
 
 def _base(given: dict[str, Any]) -> tuple[Scenario, tuple[int, ...]]:

@@ -32,6 +32,9 @@ def show(found: Found) -> str:
         blocks.append(
             "\n".join(["Nearest", *(paragraph(f"{x['name']}: {x['why']}.") for x in found.nearest)])
         )
+    if found.unpriced:
+        told = ", ".join(f"{x['name']} ({x['gpus']:,})" for x in found.unpriced)
+        blocks.append(paragraph(f"Without a known price would do, by their GPUs: {told}."))
     blocks.append(_searched(found))
     text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
@@ -90,7 +93,8 @@ def _searched(found: Found) -> str:
     text = f"{searched['deployments']:,} deployments, {searched['candidates']:,} candidates in closed form"
     text += f" ({searched['refused']:,} do not run, {searched['feasible_in_closed_form']:,} may do)"
     if searched["simulated"]:
-        text += f"; {searched['simulated']:,} simulated"
+        text += f"; {searched['simulated']:,} simulated, {searched['simulations']:,} times in all"
+        text += ", until none could be cheaper" if searched["proven"] else ""
         shares = searched["simulated_within_band"].items()
         told = " and ".join(f"{share:.0%} of {metric.upper()}" for metric, share in shares)
         text += f", {told} within the closed form's bands" if told else ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.dtypes import BF16, Dtype
@@ -17,16 +16,14 @@ from kvroom.models.quantization.base import (
     NVFP4,
     PLAIN,
     Quantisation,
-    average,
     fp8_block,
     grouped,
     is_linear,
 )
 from kvroom.models.quantization.ggml import BY_NAME, MIXES, Mix
+from kvroom.models.quantization.rules import OnlyExperts, exl
+from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
-
-if TYPE_CHECKING:
-    from kvroom.models.spec import ModelSpec
 
 EXL2 = ("exl2_2.5", "exl2_3.0", "exl2_4.0", "exl2_5.0")
 _LINEAR: dict[str, Dtype] = {
@@ -129,38 +126,6 @@ class Kept:
         if tensor.part == "attention" and not self.attention:
             return BF16
         return self.linear if is_linear(tensor) else BF16
-
-
-@dataclass(frozen=True)
-class OnlyExperts:
-    """Routed experts' matrices in ``linear``, all else in ``base``."""
-
-    linear: Dtype
-    base: Dtype = BF16
-
-    def __call__(self, tensor: Tensor, layer: int | None) -> Dtype:
-        """The width of one tensor."""
-        return self.linear if tensor.part == "expert" and tensor.is_matrix else self.base
-
-
-@dataclass(frozen=True)
-class Exl:
-    """exllamav2: an average width for matrices, another for the head, FP16 for the rest."""
-
-    linear: Dtype
-    head: Dtype
-
-    def __call__(self, tensor: Tensor, layer: int | None) -> Dtype:
-        """The width of one tensor."""
-        if tensor.part == "head" and tensor.is_matrix:
-            return self.head
-        return self.linear if is_linear(tensor) else FP16
-
-
-def exl(bits: float, *, head_bits: float, name: str) -> Quantisation:
-    """An exllamav2 (or 3) checkpoint of ``bits`` a weight on average."""
-    linear, head = average(name, bits), average(f"exl_{head_bits:g}", head_bits)
-    return Quantisation(name=name, linear=linear, base=FP16, rule=Exl(linear, head))
 
 
 def _mix(mix: str, spec: ModelSpec | None) -> Quantisation:

@@ -1,0 +1,244 @@
+"""One search under way: deployments scored in closed form, then simulated until none can be cheaper.
+
+Deployments are simulated in the order of the least that each could cost, which the closed form and its error
+tell, and only with as many replicas as are cheaper than the best found. Where the least that the next one
+could cost is no less than the best, that is the optimum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import ceil, inf
+from typing import Any
+
+from kvroom.engines.registry import engine_of
+from kvroom.latency.load import error_ratio
+from kvroom.optimize.search.closed_form import (
+    CHUNK,
+    DEVIATIONS,
+    Question,
+    closed_chunk,
+    closed_split,
+    priced,
+)
+from kvroom.optimize.search.demand import Demand
+from kvroom.optimize.search.journal import Journal
+from kvroom.optimize.search.space import Candidate, Space, candidates
+from kvroom.optimize.search.trial import tried
+from kvroom.optimize.search.workers import MakePool, Progress, Unit, run_all, unit_name
+from kvroom.scenario.scenario import Scenario
+
+ROUND = 4
+"""Deployments simulated before the best found is looked at again."""
+MOST_RUNS = 60
+"""Simulations after which the cheapest so far is the answer, proven or not."""
+SPLITS = 8
+"""Kinds of deployment, the cheapest, that are tried as pools of prompts and of answers."""
+UNPRICED = 1e6
+"""Dollars an hour of a card whose price is not known: after all others, by their number."""
+
+
+@dataclass(kw_only=True)
+class Scored:
+    """A deployment with its closed form, and with what simulations made of it."""
+
+    candidate: Candidate
+    row: dict[str, Any]
+    trial: dict[str, Any] | None = None
+    closed: dict[str, Any] = field(default_factory=dict)
+    """The closed form's row, where ``row`` is a simulation's."""
+
+    @property
+    def card_usd(self) -> float:
+        """What a card costs, those without a price dearer than any."""
+        price = self.row["usd_per_card_hour"]
+        return UNPRICED if price is None else float(price)
+
+    def usd(self, replicas: int) -> float:
+        """An hour of so many replicas."""
+        return self.card_usd * float(self.row["cards"]) * replicas
+
+
+@dataclass(kw_only=True)
+class Hunt:
+    """One search under way."""
+
+    question: Question
+    space: Space
+    base: Scenario
+    journal: Journal
+    pool: MakePool | None
+    progress: Progress | None
+    simulate: int
+    stopped: bool = False
+    """Whether it was interrupted."""
+    proven: bool = False
+    """Whether nothing of the space can be cheaper than the best answer."""
+    runs: int = 0
+    """Simulations so far."""
+    trials: list[Scored] = field(default_factory=list)
+
+    @cached_property
+    def demand(self) -> Demand:
+        """What has to be served."""
+        return self.question.demand()
+
+    def work(self, stage: str, function: Callable[[Unit], Any], units: Sequence[Unit]) -> list[Any]:
+        """Results of ``units``; of an interrupted stage None for those that were not done."""
+        if self.stopped:
+            return [None] * len(units)
+        try:
+            return run_all(
+                stage, function, units, self.journal, pool=self.pool, progress=self.progress
+            )
+        except KeyboardInterrupt:
+            self.stopped = True
+            return [self.journal.done.get(unit_name(stage, unit)) for unit in units]
+
+    def scored(self) -> tuple[list[Scored], list[Scored]]:
+        """(deployments with figures, deployments that are refused), in the space's order."""
+        every = list(candidates(self.base, self.space, reuses=self.demand.reuses))
+        asked = self.question.to_dict()
+        units = [
+            {"question": asked, "candidates": [dict(c.keys) for c in every[i : i + CHUNK]]}
+            for i in range(0, len(every), CHUNK)
+        ]
+        chunks = self.work("closed form", closed_chunk, units)
+        both: list[Scored] = []
+        for start, rows in zip(range(0, len(every), CHUNK), chunks, strict=True):
+            some = every[start : start + CHUNK]
+            both += [Scored(candidate=c, row=r) for c, r in zip(some, rows or (), strict=False)]
+        return [x for x in both if "refused" not in x.row], [x for x in both if "refused" in x.row]
+
+    def price(self, x: Scored) -> float:
+        """What a deployment costs by what is known of it: dollars an hour, or for a million tokens where no
+        load is to be served."""
+        if self.demand.free:
+            return x.card_usd * float(x.row["cards"] / x.row["output_tokens_per_s"])
+        return x.usd(x.row["replicas"])
+
+    def bound(self, x: Scored) -> float:
+        """The least that it could cost."""
+        if self.demand.free:
+            return self.price(x) / float(error_ratio("tpot") ** DEVIATIONS)
+        return x.usd(x.row["least"])
+
+    def rank(self, x: Scored) -> tuple[float, float, float, str]:
+        """What answers are ranked by."""
+        return (self.price(x), x.row["gpus"], x.row["e2e_s"], x.candidate.name)
+
+    def optimum(self, rows: Iterable[Scored]) -> bool:
+        """Simulate ``rows`` until none can be cheaper than the best that holds; whether it came so far."""
+        may = [x for x in rows if x.row["least"] is not None]
+        queue = sorted(may, key=lambda x: (self.bound(x), self.rank(x)))
+        best, start = inf, self.runs
+        while queue and self.bound(queue[0]) < best:
+            if self.stopped or self.runs - start >= MOST_RUNS:
+                return False
+            batch = [x for x in queue[:ROUND] if self.bound(x) < best]
+            queue = queue[len(batch) :]
+            held = self._simulated(batch, best)
+            best = min([best, *map(self.price, held)])
+            if held and self.space.splits and not self.demand.free and not self.question.replicas:
+                queue += self._pools(may, best)
+                queue.sort(key=lambda x: (self.bound(x), self.rank(x)))
+                may = []
+        return not self.stopped
+
+    def others(self, rows: Iterable[Scored], many: int) -> None:
+        """Simulate more until ``many`` kinds of deployment hold."""
+        rows = [x for x in rows if x.row["least"] is not None]
+        for _ in range(MOST_RUNS):
+            held = {x.candidate.kind for x in self.trials if x.trial and x.trial["met"]}
+            known = {x.candidate.kind for x in self.trials}
+            left = list(
+                firsts(x for x in sorted(rows, key=self.rank) if x.candidate.kind not in known)
+            )
+            if len(held) >= many or not left or self.stopped or self.runs >= 2 * MOST_RUNS:
+                return
+            self._simulated(left[: min(ROUND, many - len(held))], inf)
+
+    def _simulated(self, batch: Sequence[Scored], best: float) -> list[Scored]:
+        """Those of ``batch`` that hold with so few replicas that they are cheaper than ``best``."""
+        asked, units = self.question.to_dict(), []
+        for x in batch:
+            split = x.candidate.keys.get("disaggregation")
+            copies = sum(pool["count"] for pool in split.values()) if split else 1
+            most = self.question.replicas or self.question.max_gpus * copies // x.row["cards"]
+            if best < inf and not self.demand.free:
+                most = min(most, ceil(best * copies / x.usd(1)) - 1)
+            units.append(
+                {
+                    "question": asked,
+                    "keys": dict(x.candidate.keys),
+                    "least": x.row["least"],
+                    "first": self.question.replicas or x.row["replicas"],
+                    "most": max(most, x.row["least"]),
+                    "users": x.row["users"],
+                }
+            )
+        results = self.work(f"simulations from {len(self.trials) + 1}", tried, units)
+        held = []
+        for x, t in zip(batch, results, strict=True):
+            if t is None:
+                continue
+            self.runs += t["runs"]
+            x.trial, x.closed = t, x.row
+            self.trials.append(x)
+            if t["met"]:
+                x.row = x.row | _measured(x, t)
+                held.append(x)
+        return held
+
+    def _pools(self, rows: Sequence[Scored], best: float) -> list[Scored]:
+        """Pools of prompts and of answers that could be cheaper than ``best``, of the cheapest kinds."""
+        wide = ("pp", "dp", "dcp")
+        alike = firsts(
+            x
+            for x in sorted(rows, key=lambda x: (x.usd(1), self.rank(x)))
+            if 2 * x.usd(1) < best
+            and all(x.candidate.keys.get(k, 1) == 1 for k in wide)
+            and engine_of(x.candidate.keys["engine"]).support.split is not None
+        )
+        some = list(alike)[:SPLITS]
+        asked = self.question.to_dict()
+        units = [
+            {
+                "question": asked,
+                "keys": dict(x.candidate.keys),
+                "most": min(ceil(best / x.usd(1)) - 1, self.question.max_gpus // x.row["cards"]),
+            }
+            for x in some
+        ]
+        found = [r for r in self.work("pools", closed_split, units) if r and "refused" not in r]
+        return [Scored(candidate=Candidate(keys=r.pop("keys")), row=r) for r in found]
+
+
+def firsts(rows: Iterable[Scored]) -> Iterable[Scored]:
+    """The first of each kind."""
+    seen: set[tuple[str, ...]] = set()
+    for x in rows:
+        if x.candidate.kind not in seen:
+            seen.add(x.candidate.kind)
+            yield x
+
+
+def _measured(x: Scored, t: Mapping[str, Any]) -> dict[str, Any]:
+    """What a simulation makes of a row's figures."""
+    cards = x.row["cards"]
+    if pools := t.get("pools"):
+        split = x.candidate.keys["disaggregation"]
+        cards = cards // sum(p["count"] for p in split.values()) * sum(pools.values())
+        keys = {**x.candidate.keys, "disaggregation": {n: {"count": c} for n, c in pools.items()}}
+        x.candidate = Candidate(keys=keys)
+    steps = (x.row["e2e_s"] - x.row["ttft_s"]) / x.row["tpot_s"]
+    price, rate = x.row["usd_per_card_hour"], t["output_tokens_per_s"]
+    return {
+        "replicas": t["replicas"],
+        "cards": cards,
+        "users": t["users"] or x.row["users"],
+        **priced(price, cards * t["replicas"], rate),
+        "e2e_s": t["ttft_s"] + t["tpot_s"] * steps,
+    }
