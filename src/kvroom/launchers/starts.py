@@ -37,7 +37,8 @@ class Start:
     """A command that starts an engine: the ``words`` behind its ``program``; ``version`` by the image.
 
     ``line`` is where it stands, ``environment`` the variables then, ``files`` those written on the way,
-    ``notes`` what to know of how the script came to it.
+    ``notes`` what to know of how the script came to it; ``gpu``, ``gpus`` and
+    ``replicas`` what its file gives.
     """
 
     command: CommandLine
@@ -48,6 +49,9 @@ class Start:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    gpu: str | None = None
+    gpus: int | None = None
+    replicas: int = 1
 
 
 def script_starts(

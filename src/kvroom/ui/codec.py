@@ -87,14 +87,42 @@ def described(definitions: dict[str, Any], name: str, within: str) -> None:
                 described(definitions, inner, f"{at}{'[]' if items else ''}.")
 
 
+def _check_schema() -> dict[str, Any]:
+    """The definitions of what ``check`` prints: ``Check``, and a ``Checked`` a deployment."""
+    from kvroom.observe.check import Checked
+
+    _, definitions = msgspec.json.schema_components(
+        [Checked], ref_template="#/$defs/{name}", schema_hook=_any
+    )
+    checked = definitions["Checked"]
+    checked["properties"] |= {
+        "finding": {"type": "boolean"},
+        "reason": {"type": "string"},
+        "fix": {"type": "string"},
+    }
+    checked["required"] = [*checked.get("required", []), "finding", "reason", "fix"]
+    properties = {
+        "exit_status": {"enum": [0, 1, 2]},
+        "deployments": {"type": "array", "items": {"$ref": "#/$defs/Checked"}},
+    }
+    check = {
+        "title": "Check",
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+    }
+    return {**definitions, "Check": check}
+
+
 def schema() -> dict[str, Any]:
-    """The JSON schema of Scenario and Plan (draft 2020-12, definitions under ``$defs``)."""
+    """The JSON schema of Scenario, Plan and Check (draft 2020-12, definitions under ``$defs``)."""
     _, definitions = msgspec.json.schema_components(
         [Scenario, Plan], ref_template="#/$defs/{name}", schema_hook=_any
     )
     described(definitions, "Plan", "")
+    definitions |= _check_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "kvroom: a Scenario is the question, a Plan the answer",
+        "title": "kvroom: a Scenario is the question, a Plan the answer, a Check that of launch files",
         "$defs": definitions,
     }

@@ -12,6 +12,7 @@ from kvroom.ui.terminal.plain import colour, spell_out
 
 COMMANDS = (
     "calibrate",
+    "check",
     "compare",
     "gpus",
     "launch",
