@@ -168,7 +168,7 @@ def test_the_catalogue_keeps_what_its_tool_keeps(name):
 
 def test_every_file_that_the_architecture_names_is_there():
     text = (ROOT / "docs/architecture.md").read_text("utf-8")
-    named = {path for path in re.findall(r"`([\w.]+(?:/[\w.]*)+)`", text) if path == path.lower()}
+    named = {path for path in re.findall(r"`([\w.]+(?:/[\w.]+)+/?)`", text) if path == path.lower()}
     assert len(named) > 40
     homes = [ROOT / "src/kvroom", ROOT]
     assert not [path for path in named if not any((home / path).exists() for home in homes)]
