@@ -269,9 +269,9 @@ def managed(
     links = _links(split, groups) if split else None
     fleet: ManagedCluster
 
-    def follow(request: ServedRequest, now: int) -> ServedRequest | None:
+    def follow(request: ServedRequest, now: int) -> tuple[()]:
         fleet.after(request, now)
-        return None
+        return ()
 
     def makes(
         group: ReplicaGroup, router: Router, receives: bool

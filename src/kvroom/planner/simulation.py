@@ -149,6 +149,11 @@ def simulation(
     )
     figures = run.to_dict()
     figures["warnings"] += [*_read_notes(requests), *_spread_notes(workings, requests)]
+    if isinstance(requests, Trace) and requests.has_sessions and not run.fleet.stopped:
+        left = requests.counts.requests - figures["requests"]["arrived"]
+        if left > 0:
+            what = f"{left:,} requests of sessions never come: one that they wait for is dropped"
+            figures["warnings"].append(what)
     if seeds > 1 and isinstance(requests, Synthetic):
         run, figures["bands"] = over_seeds(run, figures, requests, seeds, slo=slo, watch=watch)
     return Simulation(run=run, figures=figures, requests=tuple(rows))

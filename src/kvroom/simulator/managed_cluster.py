@@ -108,8 +108,7 @@ class ManagedCluster(Cluster):
         """An engine is through with ``request``: whoever waited for that comes, by way of the router."""
         if request.decode_final_tokens:
             return
-        follower = self.follow(request, now) if self.follow else None
-        if follower is not None:
+        for follower in self.follow(request, now) if self.follow else ():
             self.come(follower, follower.arrival, 0)
 
     def come(self, request: ServedRequest, time_ps: int, pool: int) -> None:

@@ -164,6 +164,34 @@ class RequestGraph:
         """The requests by arrival."""
         return iter(sorted(self.requests, key=itemgetter(0)))
 
+    def __len__(self) -> int:
+        return len(self.requests)
+
+
+class SessionProgress:
+    """How far a session is: what each of its requests still waits for."""
+
+    __slots__ = ("_followers", "_left", "requests")
+
+    def __init__(self, graph: RequestGraph) -> None:
+        self.requests = graph.requests
+        self._left = [len(waits) for waits in graph.after]
+        self._followers: list[list[int]] = [[] for _ in graph.after]
+        for place, waits in enumerate(graph.after):
+            for earlier in waits:
+                self._followers[earlier].append(place)
+
+    def roots(self) -> list[int]:
+        """The places of those that wait for none."""
+        return [place for place, left in enumerate(self._left) if not left]
+
+    def answered(self, place: int) -> Iterator[int]:
+        """The places of those that waited for this one last."""
+        for later in self._followers[place]:
+            self._left[later] -= 1
+            if not self._left[later]:
+                yield later
+
 
 def in_order(requests: Iterable[Request], window: int = REORDER_WINDOW) -> Iterator[Request]:
     """The same requests by arrival, counted from the first; equal arrivals keep their order.
