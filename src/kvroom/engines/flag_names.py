@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from configparser import ConfigParser
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
+
+from kvroom.records import dataclass
 
 HARMLESS = re.compile(
     r"(^|_)(host|port|ip|url|address|addr|rpc|api|key|token|tokenizer|auth|cors|origins|headers|methods|"

@@ -12,10 +12,11 @@ drafts for each request and verifies ``verified`` tokens of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import exp
 
 from kvroom.latency.step_time import Clock, none
+from kvroom.records import dataclass
 
 PS_PER_S = 10**12
 PAIRS = 2**16

@@ -13,13 +13,14 @@ Simulations of open arrivals lie within 6 % in tokens after the first, and in fi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil, inf
 
 from kvroom.hardware.node import NETWORK
 from kvroom.latency.load import Load
 from kvroom.latency.step_time import Clock
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 
 HALVINGS = 60

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from math import ceil, erf, exp, inf, pi, sqrt
 
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.step_time import Clock
+from kvroom.records import dataclass
 
 
 def error_ratio(metric: str) -> float:

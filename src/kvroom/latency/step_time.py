@@ -12,7 +12,7 @@ verifies all drafts of a request, and the draft's passes are a term of their own
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import exp, log1p
 
@@ -20,6 +20,7 @@ from kvroom.hardware.device import Device
 from kvroom.latency.drafting import Drafting
 from kvroom.latency.host import HostReads
 from kvroom.latency.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
+from kvroom.records import dataclass
 
 HOST_LINK_BYTES_PER_S = 25e9
 """What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""

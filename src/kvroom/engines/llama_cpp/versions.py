@@ -7,9 +7,11 @@ first tag that holds them (those marked ≈ by their merge date between two date
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
+
+from kvroom.records import dataclass
 
 LatentCache = Literal["heads", "latent and values", "latent"]
 

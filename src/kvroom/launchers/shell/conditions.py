@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvroom.launchers.shell.arithmetic import NotKnown
 from kvroom.launchers.shell.expand import Expander
 from kvroom.launchers.shell.variables import Variables
+from kvroom.records import dataclass
 
 MAX_TERMS = 100
 _FILE_TESTS = frozenset(f"-{c}" for c in "abcdefghkprstuwxGLNOS")

@@ -8,7 +8,7 @@ and said of every variable that it would have set and of every command that it w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kvroom.errors import KvroomError, shortened
 from kvroom.launchers.shell.arithmetic import NotKnown
@@ -39,6 +39,7 @@ from kvroom.launchers.shell.syntax import (
     parse,
 )
 from kvroom.launchers.shell.variables import Value, Variables
+from kvroom.records import dataclass
 
 MAX_STEPS = 20_000
 MAX_DEPTH = 60

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 
 MAX_CHARACTERS = 200_000
 Value = str | list[str]

@@ -10,12 +10,13 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any, cast
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 
 MAX_LINE_BYTES = 100_000_000
 """A million-token prompt as token ids takes less than a tenth of it."""

@@ -15,11 +15,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, shortened
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 from kvroom.workloads.requests import Request, RequestGraph, placed
 from kvroom.workloads.traces import columns as column_names
