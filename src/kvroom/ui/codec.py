@@ -120,7 +120,7 @@ def schema() -> dict[str, Any]:
         [Scenario, Plan], ref_template="#/$defs/{name}", schema_hook=_any
     )
     described(definitions, "Plan", "")
-    definitions |= _check_schema()
+    definitions = _check_schema() | definitions
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kvroom: a Scenario is the question, a Plan the answer, a Check that of launch files",

@@ -23,7 +23,8 @@ _PATTERNS = frozenset(("=", "==", "!="))
 @dataclass(frozen=True, slots=True)
 class TestOutcome:
     """``holds`` is None where only a running shell could tell; ``certain`` is whether every value that was
-    read is known (a variable without a value counts as empty, as a shell has it)."""
+    read is known and hangs on nothing that is not (a variable without a value counts as empty, as a shell
+    has it)."""
 
     holds: bool | None
     certain: bool
@@ -56,7 +57,8 @@ class TestCommand:
             holds = None
         if self.expander.opaque:
             return UNKNOWN
-        return TestOutcome(holds, holds is not None and not self.expander.missing)
+        doubtful = self.expander.missing or self.expander.notes
+        return TestOutcome(holds, holds is not None and not doubtful)
 
     def _peek(self) -> str:
         return self.words[self.at] if self.at < len(self.words) else ""
