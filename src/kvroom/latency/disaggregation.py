@@ -246,7 +246,7 @@ class PoolsUnderLoad:
         handover = 0.0
         if self.steps:
             # Prompts of one step end together, and their caches cross one after the other.
-            ahead = (self.together(each / stages) - 1) / 2
+            ahead = (self.together(rate / self.first_engines / stages) - 1) / 2
             handover = (1 + ahead) * self.occupied_s + self.latency_s + held_s
             # Who waited at the busier end finds the other free: each transfer takes as long as the last.
             busy = min(NEARLY, others * rate / self.link_rate)

@@ -61,7 +61,8 @@ CHANGES: tuple[tuple[int, dict[str, Any]], ...] = (
 OLDEST, NEWEST = 4000, 10488
 """The builds between which the rules are known; the newest is the one read line by line."""
 
-_BUILD = re.compile(r"\s*[bB]?(\d{3,6})(?!\.?\d)")
+_BUILD = re.compile(r"\s*(?!20\d\d-[01]\d)[bB]?(\d{3,6})(?!\.?\d)")
+"""``b4000``, not ``2024-05``: a date is no build."""
 
 
 def parse_build(text: str | None) -> tuple[int, str]:
