@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvroom.engines.command_line import unset_variable
@@ -22,6 +22,7 @@ from kvroom.launchers.launched import Launched
 from kvroom.launchers.manifests import is_manifest, manifest_launches
 from kvroom.launchers.starts import Start, interpolated, script_starts, words_starts
 from kvroom.launchers.unit_files import kind_of, unit_launches
+from kvroom.records import dataclass
 
 MAX_CHARACTERS = 200_000
 

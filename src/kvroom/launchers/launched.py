@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue
+from kvroom.records import dataclass
 
 _COUNTS = ("nvidia.com/gpu", "amd.com/gpu", "gpu", "requestGPU", "habana.ai/gaudi")
 _LABELS = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from kvroom.engines.registry import command_lines
 from kvroom.launchers.shell.run import Shell
 from kvroom.launchers.shell.variables import Variables
 from kvroom.launchers.shell.words import SHELLS, base_name, inner_text, substituted
+from kvroom.records import dataclass
 
 MAX_DEPTH = 6
 """Shells within shells."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from kvroom.observe.prove.proof import KEY
 from kvroom.observe.reconcile import Reconciliation, figures_of, reconcile
 from kvroom.observe.recording import OBSERVED, Recording
 from kvroom.planner.plan import work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 FIGURES = ("kv_tokens", "num_blocks", "kv_available_bytes")

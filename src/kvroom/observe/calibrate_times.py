@@ -8,13 +8,13 @@ are few, else with those of every second place that are not its own. One figure 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines.corrections import FORMAT
 from kvroom.latency.own_points import METRICS, points_for
 from kvroom.observe.benchmarks.run import BenchmarkRun
 from kvroom.planner.plan import Workings, work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 FEW = 8

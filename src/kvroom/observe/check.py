@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -24,6 +24,7 @@ from kvroom.models.load import load
 from kvroom.observe.check_remedy import remedy
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import Objective, parse_slo
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import ceil_div, check_int
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.answer import charts, html
@@ -13,6 +12,7 @@ from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import Objective, Simulated, over_seeds, serve
+from kvroom.records import dataclass
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request

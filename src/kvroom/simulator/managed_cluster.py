@@ -11,11 +11,12 @@ order of their times: none is taken before all that could have led to a request 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from kvroom.kvcache.request import ServedRequest
+from kvroom.records import dataclass
 from kvroom.simulator.cluster import TOGETHER, Cluster
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica, ReplicaState

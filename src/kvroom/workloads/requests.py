@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 PS_PER_S = 10**12

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

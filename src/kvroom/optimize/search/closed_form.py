@@ -4,7 +4,7 @@ price; and fewer than which none can, which is what a search may stop at."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, inf, sqrt
 from typing import Any
 
@@ -17,6 +17,7 @@ from kvroom.optimize.search.journal import fingerprint
 from kvroom.planner.load import load_of
 from kvroom.planner.plan import Placed, place, work
 from kvroom.planner.verdict import judge
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.occupancy import expected_room
