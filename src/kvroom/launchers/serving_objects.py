@@ -9,16 +9,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kvroom.engines.command_line import CommandLine
+from kvroom.engines.registry import command_lines
 from kvroom.launchers.launched import flags, listed, word
 
 _URI = re.compile(r"^(?:hf|oci|pvc|s3|gs)://")
-_VLLM = ("vllm", "serve")
 
 
 def model_of(uri: Any) -> str:
     """A model's name or path out of an address (``hf://Qwen/Qwen3-8B``)."""
     text = word(uri)
     return _URI.sub("" if text.startswith("hf:") else "/", text).partition("@")[0]
+
+
+def _served_by() -> CommandLine:
+    """The engine behind objects that name none."""
+    return next(line for line in command_lines() if line.platform_program)
 
 
 def serving_words(spec: Mapping[str, Any]) -> list[str] | None:
@@ -73,22 +79,27 @@ def _llm_service(spec: Mapping[str, Any]) -> list[str] | None:
     variables = [
         f"{k}={v}" for k, v in environment(container).items() if k != "VLLM_ADDITIONAL_ARGS"
     ]
-    words = [*_VLLM, model_of(model["uri"]), *_parallel(spec), *args, *more]
+    words = [*_served_by().platform_program, model_of(model["uri"]), *_parallel(spec), *args, *more]
     return ["env", *variables, *words] if variables else words
 
 
 def _inference_service(spec: Mapping[str, Any]) -> list[str] | None:
-    """KServe's InferenceService, whose runtime for Hugging Face models is vLLM."""
+    """KServe's InferenceService, whose runtime for Hugging Face models is an engine's."""
     model = spec.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("modelFormat"), dict):
         return None
-    if model["modelFormat"].get("name") not in ("huggingface", "vllm", "vLLM"):
+    line = _served_by()
+    if model["modelFormat"].get("name") not in ("huggingface", line.engine, line.label):
         return None
     args = [word(w) for w in listed(model.get("args"))]
     named = [w for w in args if re.match(r"--model[_-](id|dir)\b", w)]
     kept = [w for w in args if not re.match(r"--(model[_-](name|id|dir)|backend|task)\b", w)]
     uri = named[0].partition("=")[2] if named else model.get("storageUri")
-    return [*_VLLM, *([model_of(uri)] if uri else []), *kept] if uri or kept else None
+    return (
+        [*_served_by().platform_program, *([model_of(uri)] if uri else []), *kept]
+        if uri or kept
+        else None
+    )
 
 
 def _ray(spec: Mapping[str, Any]) -> list[str] | None:
@@ -104,7 +115,7 @@ def _ray(spec: Mapping[str, Any]) -> list[str] | None:
     variables = runtime.get("env_vars") if isinstance(runtime, dict) else None
     pairs = [f"{k}={word(v)}" for k, v in variables.items()] if isinstance(variables, dict) else []
     words = [
-        *_VLLM,
+        *_served_by().platform_program,
         word(source),
         *flags({k: v for k, v in options.items() if v is not False}),
         *off,
@@ -131,5 +142,7 @@ def modelservice(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[
                 continue
             model = model_of(artifacts.get("uri") or artifacts.get("name"))
             args = [word(w) for w in listed(container.get("args"))]
-            found.append((container, [*_VLLM, model, *_parallel(part), *args]))
+            found.append(
+                (container, [*_served_by().platform_program, model, *_parallel(part), *args])
+            )
     return found
