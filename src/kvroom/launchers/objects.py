@@ -24,7 +24,6 @@ _PARALLEL = {
     "--tensor-parallel-size": "tensor", "--pipeline-parallel-size": "pipeline",
     "--data-parallel-size": "data",
 }  # fmt: skip
-_WORKERS = {"vllm": "dynamo.vllm", "sglang": "dynamo.sglang"}
 
 
 def manifest(start: Launch, form: str) -> str:
@@ -140,11 +139,11 @@ def _kubernetes(start: Launch) -> dict[str, Any]:
     }
 
 
-def _of_vllm(start: Launch, form: str) -> tuple[str, dict[str, int], bool, list[str]]:
-    """(model, sizes of the parallelism, whether experts are parallel, other flags) of a vLLM start."""
-    if start.command.engine != "vllm" or start.files:
+def _parallel_flags(start: Launch, form: str) -> tuple[str, dict[str, int], bool, list[str]]:
+    """(model, sizes of the parallelism, whether experts are parallel, other flags) of a start."""
+    if not start.command.platform_program or start.files:
         raise KvroomError(
-            "--format", form, f"is for vLLM, not {start.command.engine}", "Use --format kubernetes."
+            "--format", form, f"serves no {start.command.label}", "Use --format kubernetes."
         )
     sizes: dict[str, int] = {}
     arguments: list[str] = []
@@ -168,7 +167,7 @@ def _address(model: str, form: str) -> str:
 
 
 def _kserve(start: Launch) -> dict[str, Any]:
-    model, sizes, experts, arguments = _of_vllm(start, "kserve")
+    model, sizes, experts, arguments = _parallel_flags(start, "kserve")
     container: dict[str, Any] = {
         "name": "main",
         "image": _image(start),
@@ -191,7 +190,7 @@ def _kserve(start: Launch) -> dict[str, Any]:
 
 
 def _llm_d(start: Launch) -> dict[str, Any]:
-    model, sizes, experts, arguments = _of_vllm(start, "llm-d")
+    model, sizes, experts, arguments = _parallel_flags(start, "llm-d")
     if experts:
         arguments = [*arguments, "--enable-expert-parallel"]
     container: dict[str, Any] = {
@@ -211,9 +210,10 @@ def _llm_d(start: Launch) -> dict[str, Any]:
 
 
 def _dynamo(start: Launch) -> dict[str, Any]:
-    module = _WORKERS.get(start.command.engine)
+    workers = (p[-1] for p in start.command.programs if p[-1].startswith("dynamo."))
+    module = next(workers, None) if start.command.joiner == "-" else None  # else its flags differ
     if module is None or start.files:
-        why = f"is for vLLM and SGLang, not {start.command.engine}"
+        why = f"starts no {start.command.label} by the flags of its own command"
         raise KvroomError("--format", "dynamo", why, "Use --format kubernetes.")
     image = f"nvcr.io/nvidia/ai-dynamo/{start.command.engine}-runtime:latest"
     arguments = [] if start.command.model_flag else ["--model", start.program[-1]]
@@ -242,7 +242,7 @@ def _dynamo(start: Launch) -> dict[str, Any]:
 
 
 def _ray(start: Launch) -> dict[str, Any]:
-    _of_vllm(start, "ray-serve")
+    _parallel_flags(start, "ray-serve")
     options: dict[str, Any] = {}
     for flag, value in start.flags:
         name = flag.removeprefix("--").replace("-", "_")
