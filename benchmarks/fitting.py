@@ -13,7 +13,7 @@ its residuals are (C⁻¹)_gg⁻¹·(C⁻¹·t)_g (Rasmussen and Williams, Gauss
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -210,3 +210,15 @@ class Fit:
                 r[rows] = -np.linalg.solve(inverse[np.ix_(rows, rows)], solved[rows])
             made.append(dict(zip(self.keys, map(float, r), strict=True)))
         return made
+
+    def without(self, lin: Linear, groups: Sequence[Sequence[int]]) -> Iterator[Any]:
+        """The effects that fit the points but those of each of ``groups``, in turn."""
+        c, t = self.joint(lin, lin.r)
+        inverse = np.linalg.inv(c)
+        solved = inverse @ t
+        for group in groups:
+            out = set(group)
+            rows = np.array([n for n, (i, _) in enumerate(self.keys) if i in out])
+            left = np.linalg.solve(inverse[np.ix_(rows, rows)], solved[rows])
+            others = solved - inverse[:, rows] @ left
+            yield self.mean + self.spread**2 * (lin.j.T @ others)

@@ -61,6 +61,7 @@ def fleet_of(case, count, *, policy="round-robin", stale_s=0.0, jumps=True, **mo
 
     def after(live, now):
         fleet.after(live, now)
+        return ()
 
     def make(place):
         told = after if follow else None

@@ -299,7 +299,7 @@ def files() -> dict[str, str]:
         "script-wrong.json": _script(6, block_sizes=16),
         "vllm.log": VLLM_LOG, "sglang.log": SGLANG_LOG, "trt.log": TRT_LOG,
         "llama.log": LLAMA_CPP_LOG, "ollama.log": OLLAMA_LOG, "nothing.log": "nothing here\n",
-        "pod.yaml": POD, "values.yaml": HELM, "bench.json": json.dumps(BENCH),
+        "serve.sh": SERVE, "pod.yaml": POD, "values.yaml": HELM, "bench.json": json.dumps(BENCH),
         "machine.toml": 'name = "half"\nmemory_bytes = 40000000000\nmemory_bytes_per_s = 1.6e12\n',
         "lines.jsonl": _lines([SCENARIOS[k] for k in ("a", "b", "c", "d", "inline")]),
         "lines-bad.jsonl": _lines([SCENARIOS["a"], SCENARIOS["wrong"]]) + "{\n\n",
@@ -592,8 +592,15 @@ reuse chat.jsonl --block-tokens 16
 plan llama-3-8b --gpu L4 --sweep batch=1..8 --csv
 plan llama-3-8b --gpu L4 --sweep context=1K..16K
 watch watched.jsonl --trace made.jsonl"""
+SERVE = "TP=1\nif [ $GPUS = 8 ]; then TP=8; fi\nvllm serve openai/gpt-oss-120b -tp $TP\n"
+CHECKS = """serve.sh pod.yaml values.yaml --gpu H100-SXM
+serve.sh --gpu H100-SXM --set TP=2 --expect concurrency=4
+serve.sh
+nothing.log --gpu H100-SXM
+nothing.log --skip-others"""
+"""``check``, with one finding, one that fits, and files that cannot be read."""
 HELPED = (
-    "", "calibrate", "compare", "gpus", "launch", "levers", "models", "plan", "probe", "prove",
+    "", "calibrate", "check", "compare", "gpus", "launch", "levers", "models", "plan", "probe", "prove",
     "reconcile", "reuse", "schema", "search", "serve", "simulate", "watch",
 )  # fmt: skip
 
@@ -644,6 +651,8 @@ def questions() -> Iterator[Question]:
             yield Question(f"{command}/{i:02d}", (command, *text.split(" "), "--json"))
     for i, text in enumerate(OTHER_COMMANDS.splitlines()):
         yield Question(f"{text.split()[0]}/other/{i:02d}", (*text.split(" "), "--json"))
+    for i, text in enumerate(CHECKS.splitlines()):
+        yield Question(f"check/{i:02d}", ("check", *text.split(" "), "--json"))
     for i, text in enumerate(ERRORS.splitlines()):
         yield Question(f"errors/{i:02d}", (*text.split(" "), "--json"))
     for i, text in enumerate(TEXTS.splitlines()):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kvroom.launchers.engine_command import EngineCommand
     from kvroom.models.spec import ModelSpec
     from kvroom.observe.calibrate import Calibrated
+    from kvroom.observe.check import Checker, CheckReport
     from kvroom.observe.logs.startup_log import StartupLog
     from kvroom.observe.probe.machine import Probe
     from kvroom.observe.prove.proof import Proof
@@ -589,6 +590,67 @@ def launch(
 
     with _asking(hub):
         return engine_command(plan_of(scenario(model, gpu, **keys)))
+
+
+def check(
+    *files: str | os.PathLike[str],
+    expect: str = "",
+    settings: Mapping[str, str] | None = None,
+    skip_others: bool = False,
+    hub: HubReader | bool = True,
+    **keys: Any,
+) -> CheckReport:
+    """Does what launch files start start, and does it hold what was promised.
+
+    Files are told by their content: shell scripts, Dockerfiles, compose files, Kubernetes objects, values of
+    charts, KServe, Dynamo, Ray Serve, Modelfiles, systemd units. ``keys`` are Scenario keys that the files
+    leave open (``gpu`` above all, ``model`` where they name none that is known), ``settings`` values of their
+    variables, ``expect`` is such as ``"concurrency=16,ttft_p95=1s"``. A file that starts no engine is
+    unreadable, or with ``skip_others`` passed over. Nothing of a file is run. Raises KvroomError for an
+    expectation that is none; what is wrong with a file is in the answer.
+    """
+    from kvroom.observe.check import CheckReport as Report
+
+    checker = _checker(expect, settings, keys)
+    with _asking(hub):
+        rows = [c for f in files for c in checker.path(os.fspath(f), skip_others=skip_others)]
+    return Report(deployments=tuple(rows))
+
+
+def check_patch(
+    file: str | os.PathLike[str],
+    *,
+    settings: Mapping[str, str] | None = None,
+    hub: HubReader | bool = True,
+    **keys: Any,
+) -> str:
+    """A unified diff that puts into ``file`` the flags with which everything in it starts, as ``check`` then
+    reads it; "" where all starts anyway, or no flags do it."""
+    from kvroom.observe.check_fix import patch
+
+    checker = _checker("", settings, keys)
+    name = os.fspath(file)
+    with _asking(hub):
+        text = checker.text_of(name)
+        return "" if text is None else patch(checker, name, text)
+
+
+def _checker(expect: str, settings: Mapping[str, str] | None, keys: Mapping[str, Any]) -> Checker:
+    from kvroom.observe.check import Checker, expectations
+
+    def serve(workings: Workings, slo: tuple[Objective, ...]) -> Mapping[str, Any]:
+        from kvroom.planner.simulation import simulation
+        from kvroom.workloads.synthetic import of_workload
+
+        workload = workings.plan.scenario.workload
+        if workload is None:
+            fix = "Say what comes: --input-tokens 1000 --output-tokens 200."
+            raise KvroomError("--expect", None, "needs a workload for times", fix)
+        return simulation(
+            workings, of_workload(workload, None), slo=slo, keep_requests=False
+        ).figures
+
+    return Checker(keys, settings or {}, expectations(expect), serve)
 
 
 def watch(

@@ -6,14 +6,10 @@ with ``HF_HUB_OFFLINE=1``.
 
 from __future__ import annotations
 
-import logging
-import socket
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from kvroom.errors import KvroomError
 from kvroom.models.files import read_json
@@ -33,6 +29,10 @@ def reader() -> HubReader | None:
 def _reachable() -> bool:
     """Whether the hub answers at all: its client tries for half a minute to find out. Behind a proxy it is
     the client that finds out."""
+    import socket
+    from urllib.parse import urlsplit
+    from urllib.request import getproxies
+
     from huggingface_hub.constants import ENDPOINT
 
     if getproxies():
@@ -48,6 +48,8 @@ def _reachable() -> bool:
 
 def config_of(hub_id: str) -> Mapping[str, Any]:
     """The decoded ``config.json`` of ``hub_id``; KvroomError on ``model`` where it cannot be had."""
+    import logging
+
     from huggingface_hub import hf_hub_download
 
     logging.getLogger("huggingface_hub").setLevel(

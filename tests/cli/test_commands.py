@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from kvroom.models import catalogue
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.ui import codec
-from kvroom.ui.cli.main import main
+from kvroom.ui.cli.main import COMMANDS, main
 from kvroom.ui.cli.options import FLAGS
 
 PLAN = ["plan", "llama-3-70b", "--gpu", "80GB:4", "--context", "32K", "--engine", "arithmetic"]
@@ -63,6 +64,8 @@ VALUES = {
     "--replicas": ("2", "replicas", 2),
     "--routing": ("round-robin", "routing", "round-robin"),
     "--fleet": ('{"start": {"seconds": 20}}', "fleet", {"start": {"seconds": 20}}),
+    "--recipe": ("tuned", "recipe", "tuned"),
+    "--price": ("H100-SXM=2.5", "prices", {"H100-SXM": 2.5}),
     "--calibration": ("mine.json", "calibration", "mine.json"),
     "--tiers": ('[{"kind": "host"}]', "tiers", [{"kind": "host"}]),
     "--tier": ("host:1GiB", "tiers", [{"kind": "host", "bytes": 2**30}]),
@@ -92,7 +95,7 @@ VALUES = {
 }
 ELSEWHERE = {
     "--scenario", "--jsonl", "--explain", "--link", "--strict", "--json", "--help", "--from-command",
-    "--sweep", "--csv",
+    "--sweep", "--csv", "--set",
 }  # fmt: skip
 
 
@@ -371,8 +374,8 @@ def test_version():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", catalogue.names())
 def test_every_answer_fits_80_columns(name):
-    for more in (["--engine", "arithmetic"], ["--gpu", "80GB:8", "--kv-dtype", "q4_0"]):
-        done = run("plan", name, "--gpu", "H200-SXM:8", "--pp", "8", "--explain", *more)
+    for more in (["--engine", "arithmetic"], ["--gpu", "80GB:4", "--kv-dtype", "q4_0"]):
+        done = run("plan", name, "--gpu", "H200-SXM:4", "--pp", "4", "--explain", *more)
         assert max(map(len, done.stdout.splitlines())) <= 80
 
 
@@ -386,3 +389,11 @@ def test_half_a_load_says_what_it_lacks(one, other):
     plan = answer("plan", "llama-3-8b", "--gpu", "H100", f"--{one}-tokens", "100", "--users", "4")
     assert any(f"--{other}-tokens" in w for w in plan["warnings"])
     assert plan["serving"]["ttft_s"] is None
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself():
+    for name, sentence in COMMANDS.items():
+        command = main.get_command(click.Context(main), name)
+        assert command.get_short_help_str(500) == click.Command(
+            name, help=sentence
+        ).get_short_help_str(500)

@@ -241,7 +241,8 @@ def test_every_end_is_a_status(command: str) -> None:
     for name, told in of(command).items():
         assert "raised" not in told, name
         assert told["status"] in (0, 1, 2, 3), name
-        assert (told["status"] == 1) is (name == "plan/jsonl/bad"), name
+        if command != "check":  # for which 1 is a finding
+            assert (told["status"] == 1) is (name == "plan/jsonl/bad"), name
         refuses = "--strict" in told["asked"] or command == "launch"
         assert told["status"] != 3 or refuses, name
 
@@ -249,7 +250,8 @@ def test_every_end_is_a_status(command: str) -> None:
 @pytest.mark.parametrize("command", NAMES)
 def test_an_error_names_field_value_why_and_fix(command: str) -> None:
     for told in of(command).values():
-        if told["status"] == 2 and told["asked"][-1] == "--json" and not usage(told):
+        asks = told["asked"][-1] == "--json" and command != "check"  # which says it file by file
+        if told["status"] == 2 and asks and not usage(told):
             hold(told["stdout"], ERROR)
 
 
@@ -290,6 +292,14 @@ def test_a_plan_holds_to_the_schema_that_is_printed() -> None:
             if isinstance(told["stdout"], dict) and "verdict" in told["stdout"]:
                 plan = told["stdout"]
                 validator.validate(plan if name == "Plan" else plan["scenario"])
+
+
+def test_what_a_check_finds_holds_to_the_schema_that_is_printed() -> None:
+    (printed,) = (a["stdout"] for a in of("schema").values())
+    validator = jsonschema.Draft202012Validator({**printed, "$ref": "#/$defs/Check"})
+    for told in of("check").values():
+        validator.validate(told["stdout"])
+        assert told["stdout"]["exit_status"] == told["status"]
 
 
 def test_lines_keep_their_order_and_end_with_1_where_one_failed() -> None:

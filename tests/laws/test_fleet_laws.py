@@ -170,14 +170,10 @@ def test_a_closed_loop_is_served_in_the_order_of_events(dice):
 
         def follow(live, now):
             if live.index >= len(case.requests):
-                return None
+                return []
             index = live.index + len(case.requests)
-            return ServedRequest(
-                index,
-                now + think,
-                live.num_prompt_tokens,
-                live.final_tokens - live.num_prompt_tokens,
-            )
+            answer = live.final_tokens - live.num_prompt_tokens
+            return [ServedRequest(index, now + think, live.num_prompt_tokens, answer)]
 
         policy = random.Random(seed).choice(["round-robin", "least-loaded", "session"])
         fleet, out = some_fleet(

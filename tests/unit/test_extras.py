@@ -149,7 +149,10 @@ def test_sglang_charges_the_prediction_layer_in_its_cell() -> None:
 def test_a_prediction_layer_widens_a_hybrids_groups(
     model: str, layers: int, state: int, padding: int
 ) -> None:
-    """vLLM logs "Add 3 padding layers", 6.25 % and 10 %, for these with MTP: groups are one longer."""
+    """vLLM logs "Add 3 padding layers", 6.25 % and 10 %, for these with MTP: groups are one longer.
+
+    A drafted token widens the convolutions' state too, and a block holds as many tokens as the state's page.
+    """
     args = {"kv_cache_memory_bytes": 20 * GIB}
     keys = {"engine_version": "0.25.1", "context_tokens": 65536}
     plain = capacity(asked(model, **keys, engine_args=args))
@@ -157,9 +160,12 @@ def test_a_prediction_layer_widens_a_hybrids_groups(
     assert -state % (layers + 1) == padding
     assert plain.num_blocks is not None
     assert drafting.num_blocks is not None
+    assert plain.block_tokens is not None
+    assert drafting.block_tokens is not None
     # one block holds as many pages as a group has layers
-    pages = plain.num_blocks * layers
-    assert drafting.num_blocks == pytest.approx(pages / (layers + 1), abs=1)
+    layer_tokens = plain.num_blocks * plain.block_tokens * layers
+    per_block = drafting.block_tokens * (layers + 1)
+    assert drafting.num_blocks == pytest.approx(layer_tokens / per_block, abs=1)
 
 
 def test_a_draft_model_brings_weights_and_cache_of_its_own() -> None:
@@ -193,7 +199,10 @@ def test_an_eagle_head_without_a_config_is_an_assumption() -> None:
 
 
 def test_the_text_itself_drafts_for_nothing() -> None:
-    plain, drafting = asked("llama-3-8b"), asked("llama-3-8b", speculation={"method": "ngram"})
+    """Without graphs, whose captured sizes are those of a step's drafts."""
+    args = {"enforce_eager": True}
+    plain = asked("llama-3-8b", engine_args=args)
+    drafting = asked("llama-3-8b", engine_args=args, speculation={"method": "ngram"})
     assert accounts(plain) == accounts(drafting)
     assert plain.capacity == drafting.capacity
 

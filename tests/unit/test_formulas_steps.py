@@ -1,5 +1,6 @@
 """Every term of a step's time, at coefficients of one: bytes and FLOPs over rates, calls counted."""
 
+import math
 from dataclasses import fields, replace
 from math import exp, log
 
@@ -55,13 +56,27 @@ def test_weights_of_eight_bits_are_read_and_multiplied_at_their_own_rates():
     assert step(narrow, 1).weights_s == pytest.approx((read + 2 * HEAD) / 1e12, rel=1e-4)
     more = step(replace(narrow, k=half), 1)
     assert more.weights_s - step(narrow, 1).weights_s == pytest.approx(read / 1e12)
-    assert step(wide, 1).compute_s == pytest.approx(2 * (32 * LAYER + HEAD) / 2e14)
-    assert more.compute_s == pytest.approx(2 * 32 * LAYER / (0.25 * 5e14) + 2 * HEAD / 2e14)
+    products = [(step(wide, 1), 2 * (32 * LAYER + HEAD) / 2e14)]
+    products.append((more, 2 * 32 * LAYER / (0.25 * 5e14) + 2 * HEAD / 2e14))
+    for made, computed_s in products:
+        whole = math.hypot(made.weights_s, computed_s)
+        assert made.weights_s + made.compute_s == pytest.approx(whole)
+
+
+def test_a_product_reads_while_it_computes():
+    """NVIDIA's GEMMs on an A100 with many tokens, over their time with one (aiconfigurator-core 0.12.0)."""
+    one, many = step(clock(), 1).weights_s, step(clock(), 2**14)
+    rate = (many.weights_s + many.compute_s) / one / 2**14
+    for tokens, measured in ((64, 1.06), (128, 1.19), (256, 1.69), (512, 3.04)):
+        alike = tokens * (10.948 / 2048) / rate  # as many tokens as take that share of reading here
+        made = step(clock(), alike)
+        assert (made.weights_s + made.compute_s) / one == pytest.approx(measured, rel=0.06)
 
 
 def test_only_sampled_tokens_meet_the_head():
     made = step(clock(), requests=3, tokens=100, prompts=2)
-    assert made.compute_s == pytest.approx(2 * (103 * 32 * LAYER + (3 + 2) * HEAD) / 2e14)
+    computed_s = 2 * (103 * 32 * LAYER + (3 + 2) * HEAD) / 2e14
+    assert made.weights_s + made.compute_s == pytest.approx(math.hypot(made.weights_s, computed_s))
 
 
 def test_attention_reads_at_the_caches_rate_and_computes_at_its_own():

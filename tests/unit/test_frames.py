@@ -20,7 +20,7 @@ WORKLOAD = {
     "input": "lognormal:mean=200:sigma=0.6",
     "output": 60,
     "turns": 2,
-    "think": 1,
+    "think": "1s",
     "requests": 60,
 }
 

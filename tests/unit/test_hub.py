@@ -78,7 +78,7 @@ def test_a_hub_that_cannot_be_reached_is_not_asked_again_and_again(monkeypatch, 
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr("urllib.request.getproxies", dict)
     slept = []
     monkeypatch.setattr("time.sleep", slept.append)
     with pytest.raises(KvroomError, match="cannot be reached"):

@@ -75,6 +75,10 @@ SAID = {
         f'case "$M" in a) TP=2;; *) TP=4;; esac\n{SERVE} $TP', 4, 'TP is 2 if "$M" is a; taken as 4',
     ),
     "or": (f'[ -n "$TP" ] || TP=2\n{SERVE} $TP', 2, "TP is taken as 2"),
+    "a condition on what hangs on one": (
+        f'TP=1\nif [ "$GPUS" = "8" ]; then TP=8; fi\nN=1\nif [ $TP = 8 ]; then N=2; fi\n{SERVE} $N', 1,
+        "N is 2 if [ $TP = 8 ]; taken as 1",
+    ),
     "a program's outcome": (
         f"TP=1\nif nvidia-smi | grep -q H200; then TP=4; fi\n{SERVE} $TP", 1, "TP is 4 if nvidia-smi",
     ),
@@ -102,7 +106,11 @@ def test_values_of_variables_hold() -> None:
     text = f'TP=1\nif [ "$GPUS" = "8" ]; then TP=8; fi\n{SERVE} $TP'
     assert read_command(text, {"GPUS": "8"}).keys["tp"] == 8
     assert read_command(text, {"GPUS": "8"}).warnings == ()
-    assert read_command(text, {"TP": "4"}).keys["tp"] == 4
+    own = read_command(text, {"TP": "4"})
+    assert own.keys["tp"] == 1
+    assert any("--set TP=4 does not hold" in w for w in own.warnings)
+    least = f"TP=$(( TP > 2 ? TP : 2 ))\n{SERVE} $TP"
+    assert [read_command(least, {"TP": n}).keys["tp"] for n in "18"] == [2, 8]
     assert read_command(f"TP=$(nvidia-smi -L | wc -l)\n{SERVE} $TP", {"TP": "4"}).keys["tp"] == 4
     compose = "services:\n  a:\n    image: vllm/vllm-openai\n    command: --model m -tp ${TP}\n"
     assert read_command(compose, {"TP": "4"}).keys["tp"] == 4
@@ -156,3 +164,13 @@ def test_a_container_may_take_its_variables_from_the_host() -> None:
     )
     assert read_command(text).keys["tp"] == 2
     assert read_command(text, {"TP": "4"}).keys["tp"] == 4
+
+
+def test_a_file_of_options_grows_as_the_script_goes() -> None:
+    text = (
+        'cat > o.yml <<EOF\nmax-num-seqs: $N\nEOF\nif [ "$DP" = true ]; then\ncat <<EOF >> o.yml\n'
+        "max-num-batched-tokens: 4096\nEOF\nfi\nvllm serve m --config o.yml"
+    )
+    assert read_command(text, {"N": "8", "DP": "false"}).keys["engine_args"] == {"max_num_seqs": 8}
+    both = {"max_num_seqs": 8, "max_num_batched_tokens": 4096}
+    assert read_command(text, {"N": "8", "DP": "true"}).keys["engine_args"] == both

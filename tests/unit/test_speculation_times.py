@@ -37,11 +37,11 @@ def test_all_drafts_kept_are_all_tokens():
 
 
 def test_a_step_verifies_all_drafts_on_one_reading():
-    """Four tokens a request: four times the arithmetic, weights and cache read once."""
+    """Four tokens a request: four times the arithmetic, which hides behind weights and cache read once."""
     plain, wide = terms(dense()), terms(dense(speculation=NGRAM))
     assert wide.weights_s == plain.weights_s
     assert wide.cache_s == plain.cache_s
-    assert wide.compute_s == pytest.approx(4 * plain.compute_s)
+    assert 4 * plain.compute_s < wide.compute_s < 16 * plain.compute_s
     assert wide.draft_s == 0
 
 

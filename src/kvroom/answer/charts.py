@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import log10
 from typing import Any
 
 from kvroom.answer.html import element, number, svg, text
+from kvroom.records import dataclass
 
 WIDTH, EDGE = 880, 56
 """Pixels of a chart across, and what its axes' figures take to the left and below."""

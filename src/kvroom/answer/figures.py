@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
+
+from kvroom.records import dataclass
 
 _PLACE = re.compile(r"\.\d+(?=\.|$)")
 

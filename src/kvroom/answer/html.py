@@ -6,9 +6,10 @@ It stands with the answer and not with the page, because answers turn themselves
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from typing import Any
+
+from kvroom.records import dataclass
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b1b1a; --soft: #5c5c58; --paper: #fdfcf9; --line: #d8d5cc;

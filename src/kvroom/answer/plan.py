@@ -7,13 +7,14 @@ or not modelled for that engine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import floor
 from sys import maxsize
 from typing import Any
 
 from kvroom.answer.card import card
 from kvroom.answer.verdict import Verdict
+from kvroom.records import dataclass
 from kvroom.scenario.command_line import command
 from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.scenario.scenario import Scenario

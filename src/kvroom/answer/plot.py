@@ -4,11 +4,11 @@ so that one picture suits a light and a dark page."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor, log2, log10
 from typing import Any
 
 from kvroom.answer.html import element, svg, text
+from kvroom.records import dataclass
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 58, 112, 34, 44

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from kvroom.records import dataclass
 
 Status: TypeAlias = Literal["fits", "full", "would_not_start", "unsupported", "unlikely"]
 

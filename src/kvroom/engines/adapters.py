@@ -12,13 +12,13 @@ vLLM's ``lora/layers`` (``create_lora_weights``), checked against the buffers of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
 from kvroom.models.kinds import ConvState, RecurrentState
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 from kvroom.sharding.extras import NONE, Extra, Extras
 from kvroom.sharding.layout import Layout, Rank, shape_on_rank
 from kvroom.units import ceil_div

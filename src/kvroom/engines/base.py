@@ -7,7 +7,7 @@ is that of an engine of which nothing else is known.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
@@ -23,6 +23,7 @@ from kvroom.engines.support import Support
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.host import HostPart

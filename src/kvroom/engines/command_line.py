@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.engines.flag_names import FlagNames
 from kvroom.engines.flags import Reader, switch, value_of
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 

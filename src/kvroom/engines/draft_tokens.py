@@ -7,8 +7,7 @@ takes as many steps whenever and with whomever it is served, and more of it is k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from kvroom.records import dataclass
 from kvroom.scenario.speculation import Speculation, drafted_at
 
 WORD = (1 << 64) - 1

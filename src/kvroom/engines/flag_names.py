@@ -11,10 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from configparser import ConfigParser
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.resources import files
 
-HARMLESS = re.compile(
+from kvroom.records import dataclass
+
+HARMLESS = (  # compiled when it is first searched for
     r"(^|_)(host|port|ip|url|address|addr|rpc|api|key|token|tokenizer|auth|cors|origins|headers|methods|"
     r"credentials|ssl|tls|log|logs|logging|logger|verbose|verbosity|trace|traces|metrics|metric|"
     r"observability|telemetry|stats|prometheus|otlp|profiler|profile|timing|perf|chat|template|parser|"
@@ -34,7 +36,7 @@ def only_serves(name: str) -> bool:
     """Whether a flag of that name changes neither memory nor speed."""
     if ADDRESSES.search(name):
         return True
-    return bool(HARMLESS.search(name)) and not BEARING.search(name)
+    return bool(re.search(HARMLESS, name)) and not BEARING.search(name)
 
 
 @dataclass(frozen=True, slots=True)

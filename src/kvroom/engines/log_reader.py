@@ -7,11 +7,12 @@ without asking whose it is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from kvroom.engines.log_shapes import Figures, Record, Shape
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 
 NARROW = {
     "fp8": "fp8", "fbgemm_fp8": "fp8", "compressed-tensors": None, "modelopt": "fp8",

@@ -8,8 +8,9 @@ first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from kvroom.records import dataclass
 
 Names = Mapping[str, tuple[str, ...]]
 

@@ -7,10 +7,11 @@ engine brings its own class with these few methods, and its own way of keeping b
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, Protocol
 
 from kvroom.kvcache.request import ServedRequest
+from kvroom.records import dataclass
 
 
 class ScheduledTokens(NamedTuple):

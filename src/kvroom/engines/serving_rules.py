@@ -6,7 +6,7 @@ Engines bring their own (``Engine.scheduler_rules``); what is not modelled goes 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import EngineCapacity
@@ -16,6 +16,7 @@ from kvroom.engines.paged.scheduler_config import SchedulerConfig
 from kvroom.engines.paged.scheduler_setup import GroupSpec, SchedulerSetup
 from kvroom.engines.scheduler import EngineScheduler
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 
 BLOCK_TOKENS = STRETCH_TOKENS = 16

@@ -7,11 +7,12 @@ Rules that several engines share (their loaders come from one another) are here 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from kvroom.engines.releases import Release
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import shape_on_rank
 

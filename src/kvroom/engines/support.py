@@ -7,10 +7,11 @@ CUDA's: 8.0 Ampere, 8.9 Ada, 9.0 Hopper, 10.0 Blackwell.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kvroom.engines.releases import Release, nearest_release, shown
 from kvroom.hardware.device import Device
+from kvroom.records import dataclass
 
 FAR: Release = (9999, 9999, 9999)
 HEAD = "an EAGLE-3 head trained for this model"

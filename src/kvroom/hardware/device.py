@@ -11,7 +11,7 @@ KvroomError.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -24,6 +24,7 @@ from kvroom.hardware.checks import (
     checked,
     plain,
 )
+from kvroom.records import dataclass
 from kvroom.units import check_float
 
 SOURCE_KINDS = ("measured", "driver", "datasheet", "assumed")

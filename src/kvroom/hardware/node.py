@@ -8,12 +8,13 @@ shared tiers, of one device for ``sram``, ``l2`` and ``hbm``. Out of range raise
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.hardware.checks import check_text, checked, plain
 from kvroom.hardware.device import Device, Link, Source, Tier
+from kvroom.records import dataclass
 from kvroom.units import check_int
 
 MAX_DEVICES = 1_000_000

@@ -7,13 +7,13 @@ each other kind may only shorten the candidate, until all agree. Rules of vLLM 0
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import gcd, lcm
 
 from kvroom.kvcache.block_pool import BlockPool
 from kvroom.kvcache.groups import FullAttentionGroup, KVCacheGroup
 from kvroom.kvcache.mamba_groups import AlignedMambaGroup
 from kvroom.kvcache.request import ServedRequest
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,12 @@ and its cached blocks as ``extents``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.tokens import BlockHashes
-from kvroom.workloads.requests import Request
+from kvroom.workloads.requests import SessionProgress
 
 
 class RequestStatus(Enum):
@@ -81,6 +80,7 @@ class ServedRequest:
         "seen",
         "session",
         "session_id",
+        "session_place",
         "stale_tokens",
         "status",
     )
@@ -158,8 +158,9 @@ class ServedRequest:
         self.reported_pages = 0
         """Pages of its blocks that an engine's cache events told of."""
         self.replica = -1
-        self.session: Iterator[Request] | None = None
-        """Those of its session that are still to come."""
+        self.session: SessionProgress | None = None
+        """Those of its session that are still to come, and its own place among them."""
+        self.session_place = 0
         self.session_id: int | str | None = None
         self.routed_tokens = 0
         """What it counts for with the router that sent it."""

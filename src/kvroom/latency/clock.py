@@ -12,10 +12,11 @@ drafts for each request and verifies ``verified`` tokens of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from math import exp
+from dataclasses import field
+from math import exp, hypot
 
 from kvroom.latency.step_time import Clock, none
+from kvroom.records import dataclass
 
 PS_PER_S = 10**12
 PAIRS = 2**16
@@ -37,6 +38,24 @@ class ExpertReads:
         """What a step of so many decoding requests and prompt tokens reads of them."""
         met = self.each * requests + (tokens if self.of_prompts else 0)
         return self.all_ps * (1.0 - exp(-self.decay * met))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Products:
+    """A stage's products of matrices, ``times`` over: reading takes ``read_ps``, and computing so much for a
+    decoding request, a prompt's token and a prompt; each hides behind the other as far as a hypotenuse is
+    shorter than both sides."""
+
+    read_ps: float
+    request_ps: float
+    token_ps: float = 0.0
+    prompt_ps: float = 0.0
+    times: int = 1
+
+    def ps(self, requests: float, tokens: float, prompts: float) -> float:
+        """What a step of so many decoding requests and prompt tokens takes for them."""
+        computed = self.request_ps * requests + self.token_ps * tokens + self.prompt_ps * prompts
+        return self.times * hypot(self.read_ps, computed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +92,7 @@ class Reach:
 @dataclass(frozen=True, kw_only=True)
 class StepClock:
     """Times steps in whole picoseconds: so much a step, a request that computes one token, a token of
-    prompts, a prompt; what attention reaches and experts are read comes on top."""
+    prompts, a prompt; products of matrices, what attention reaches and experts are read come on top."""
 
     step_ps: int
     request_ps: int
@@ -81,6 +100,7 @@ class StepClock:
     prompt_ps: int
     reaches: tuple[Reach, ...]
     experts: tuple[ExpertReads, ...] = ()
+    products: tuple[Products, ...] = ()
     verified: int = 1
     tokens_a_step: float = 1.0
     stages: int = 1
@@ -97,9 +117,16 @@ class StepClock:
     def mixed_ps(self, requests: int, tokens: int, prompts: int) -> int:
         """The same with ``tokens`` of ``prompts`` prompts."""
         spent = self.step_ps + self.request_ps * requests + self.token_ps * tokens
+        return spent + self.prompt_ps * prompts + round(self.bent_ps(requests, tokens, prompts))
+
+    def bent_ps(self, requests: float, tokens: float, prompts: float) -> float:
+        """What does not grow evenly with a step's requests, prompt tokens and prompts."""
+        spent = 0.0
+        for p in self.products:
+            spent += p.ps(requests, tokens, prompts)
         for e in self.experts:
-            spent += round(e.ps(requests, tokens))
-        return spent + self.prompt_ps * prompts
+            spent += e.ps(requests, tokens)
+        return spent
 
     def context_ps(self, tokens: int) -> int:
         """Attention of one request whose next token is its ``tokens``-th, in a step."""
@@ -115,7 +142,8 @@ class StepClock:
     def passage_ps(self, tokens: int) -> int:
         """What a prompt of ``tokens`` takes in further stages of a pipeline before its first token is out,
         while the first ones work on others'."""
-        return (self.stages - 1) * (self.token_ps * tokens + self.chunk_ps(0, tokens))
+        each = self.token_ps + sum(p.token_ps for p in self.products)
+        return (self.stages - 1) * round(each * tokens + self.chunk_ps(0, tokens))
 
     def ps(self, work: Sequence[tuple[int, int]]) -> int:
         """A step in which each request, having computed ``start`` tokens, computes ``tokens`` more.
@@ -188,12 +216,21 @@ def step_clock(clock: Clock) -> StepClock:
         experts += _experts(draft, stages)
         experts += _experts(draft, stages, times=drafted - 1, of_prompts=False)
 
+    products = _products(clock, stages, width=clock.width)
+    if draft is not None:
+        products += _products(draft, stages, prompts=0)
+        products += _products(draft, stages, tokens=0, prompts=0, times=drafted - 1)
+    bent = StepClock(
+        step_ps=0, request_ps=0, token_ps=0, prompt_ps=0, reaches=(),
+        experts=tuple(experts), products=tuple(products),
+    )  # fmt: skip
+
     def seconds(requests: int, tokens: int, prompts: int) -> float:
         base = clock.step(
             requests / stages, off, tokens=tokens / stages, prompts=prompts / stages
         ).seconds
         base += (requests * request_s + tokens * token_s + prompts * chunk_s) / stages
-        return base - sum(e.ps(requests, tokens) for e in experts) / PS_PER_S
+        return base - bent.bent_ps(requests, tokens, prompts) / PS_PER_S
 
     nothing = seconds(0, 0, 0)
     each = [seconds(*one) - nothing for one in ((1, 0, 0), (0, 1, 0), (0, 1, 1))]
@@ -202,7 +239,8 @@ def step_clock(clock: Clock) -> StepClock:
         request_ps=round(each[0] * PS_PER_S),
         token_ps=round(each[1] * PS_PER_S),
         prompt_ps=round((each[2] - each[1]) * PS_PER_S),
-        experts=tuple(experts),
+        experts=bent.experts,
+        products=bent.products,
         verified=clock.width,
         tokens_a_step=clock.tokens_a_step,
         stages=stages,
@@ -217,6 +255,27 @@ def step_clock(clock: Clock) -> StepClock:
             for reach, r in sorted(rates.items(), key=lambda item: (item[0] is not None, item[0]))
         ),
     )
+
+
+def _products(
+    clock: Clock, stages: int, *, width: int = 1, tokens: int = 1, prompts: int = 1, times: int = 1
+) -> list[Products]:
+    """The products of each stage, ``times`` over, of ``width`` tokens of a request; prompts' tokens and
+    last tokens count where ``tokens`` and ``prompts`` do. Requests and prompts spread over ``stages``."""
+    made = []
+    unit = clock.k.scale * PS_PER_S
+    for stage in clock.work.stages if times else ():
+        read, request = clock.products_s(stage, width, width)
+        made.append(
+            Products(
+                read_ps=unit * read,
+                request_ps=unit * request / stages,
+                token_ps=unit * tokens * clock.products_s(stage, 1, 0)[1] / stages,
+                prompt_ps=unit * prompts * clock.products_s(stage, 0, 1)[1] / stages,
+                times=times,
+            )
+        )
+    return made
 
 
 def _experts(

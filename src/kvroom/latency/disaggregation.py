@@ -13,13 +13,14 @@ Simulations of open arrivals lie within 6 % in tokens after the first, and in fi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import ceil, inf
 
 from kvroom.hardware.node import NETWORK
 from kvroom.latency.load import Load
 from kvroom.latency.step_time import Clock
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 
 HALVINGS = 60
@@ -245,7 +246,7 @@ class PoolsUnderLoad:
         handover = 0.0
         if self.steps:
             # Prompts of one step end together, and their caches cross one after the other.
-            ahead = (self.together(each / stages) - 1) / 2
+            ahead = (self.together(rate / self.first_engines / stages) - 1) / 2
             handover = (1 + ahead) * self.occupied_s + self.latency_s + held_s
             # Who waited at the busier end finds the other free: each transfer takes as long as the last.
             busy = min(NEARLY, others * rate / self.link_rate)

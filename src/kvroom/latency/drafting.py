@@ -14,11 +14,12 @@ steps, drafting and verifying included.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 
 from kvroom.latency.traffic import Traffic
 from kvroom.latency.work import Work
+from kvroom.records import dataclass
 from kvroom.scenario.speculation import drafted_at
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.extras import Extras

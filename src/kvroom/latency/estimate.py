@@ -7,7 +7,7 @@ measurements that the calibration had of this card, model and engine make it, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, exp, hypot, log
 from typing import Any
 
@@ -17,6 +17,7 @@ from kvroom.latency.host import SPREAD
 from kvroom.latency.load import error_ratio
 from kvroom.latency.step_time import Clock, Rates, Terms
 from kvroom.latency.work import Work
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 
 CHUNK_TOKENS = 8192

@@ -8,11 +8,11 @@ engine whose GPU reads host memory itself (vLLM's ``cpu_offload_gb``) gets all o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, exp, log1p
 
 from kvroom.models.dtypes import Dtype
 from kvroom.models.kinds import LayerKind
+from kvroom.records import dataclass
 
 STREAMED_FROM = 32
 """Tokens in a step from which weights are copied to the GPU."""

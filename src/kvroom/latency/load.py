@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from importlib.resources import files
 from math import ceil, erf, exp, inf, pi, sqrt
 
 from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.step_time import Clock
+from kvroom.records import dataclass
 
 ROUNDS = 80
 """Rounds of a fixed point; it settles within a few."""
@@ -255,7 +256,7 @@ class LoadModel:
 
     @cached_property
     def _prompt_ps(self) -> float:
-        """What a whole prompt adds in one step, experts left out."""
+        """What a whole prompt adds evenly in one step."""
         c = self.clock
         pairs = sum(c.chunk_ps(x.cached, x.computed) for x in self.load.lengths)
         return c.token_ps * self.computed_tokens + c.prompt_ps + pairs / len(self.load.lengths)
@@ -263,8 +264,7 @@ class LoadModel:
     def step_s(self, decoding: float, prompts: float = 0.0) -> float:
         """A step in which so many requests decode and ``prompts`` whole prompts are computed."""
         spent = self.clock.step_ps + decoding * self._request_ps + prompts * self._prompt_ps
-        for e in self.clock.experts:
-            spent += e.ps(decoding, prompts * self.computed_tokens)
+        spent += self.clock.bent_ps(decoding, prompts * self.computed_tokens, prompts)
         return spent / PS_PER_S
 
     def prompts_at_most(self, decoding: float) -> float:
@@ -283,7 +283,7 @@ class LoadModel:
         apart = self.load.apart
         alone = self.step_s(decoding) if apart and not own else 0.0
         decoding = self._beside(decoding)
-        if not self.clock.experts or prompts < 1e-9:
+        if not (self.clock.experts or self.clock.products) or prompts < 1e-9:
             most = self.prompts_at_most(decoding)
             if not alone:
                 return self.step_s(decoding, own + prompts)

@@ -9,7 +9,7 @@ holds for plans that agree. The more points, the nearer the plan comes to them a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import exp, hypot, log, sqrt
 from typing import Any
 
@@ -17,6 +17,7 @@ from kvroom.engines.corrections import check
 from kvroom.errors import KvroomError
 from kvroom.latency.estimate import Timing
 from kvroom.latency.load import SPREAD, Load, lengths_of, served
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import check_float, check_int, parse_tokens
 

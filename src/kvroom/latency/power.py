@@ -10,12 +10,12 @@ predicted from the others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import exp, hypot, log
 from typing import Any
 
 from kvroom.latency.load import Load, Times
 from kvroom.latency.step_time import Clock, Terms
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

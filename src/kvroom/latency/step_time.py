@@ -1,10 +1,12 @@
-"""How long a step takes: an additive sum of what it reads, computes, sends and launches.
+"""How long a step takes: a sum of what it reads and computes, sends and launches.
 
-    t = W/(η·BW) + cache/(η·BW) + F/(μ·peak) + a·layers + links + b·requests + c
+    t = √((W/(η·BW))² + (F/(μ·peak))²) + cache/(η·BW) + F_attention/(μ·peak)
+        + a·layers + links + b·requests + c
 
 fits published measurements far better than the larger of memory and arithmetic time does: kernels of
-one layer wait for one another, so what one waits for is not hidden behind another. Every term is
-linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
+one layer wait for one another, so what one waits for is not hidden behind another. Within one, a product
+of matrices reads while it computes: its time is the hypotenuse of both, as operators measure it. Every
+term is linear in cache bytes, so between events a run of steps sums in closed form. Coefficients are fitted
 (``calibration.py``); a step of several stages passes one after another. Where tokens are drafted a step
 verifies all drafts of a request, and the draft's passes are a term of their own (``drafting.py``).
 """
@@ -12,14 +14,15 @@ verifies all drafts of a request, and the draft's passes are a term of their own
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from math import exp, log1p
+from math import exp, hypot, log1p
 
 from kvroom.hardware.device import Device
 from kvroom.latency.drafting import Drafting
 from kvroom.latency.host import HostReads
 from kvroom.latency.work import ACTIVATION_BYTES, NO_ATTENTION, Attention, Expert, StageWork, Work
+from kvroom.records import dataclass
 
 HOST_LINK_BYTES_PER_S = 25e9
 """What joins cards of which no link is known: PCIe 4.0 x16 as it is reached."""
@@ -305,9 +308,10 @@ class Clock:
         sampled = verified + (prompts if prompt_tokens else 0.0)
         weights = cache = compute = layers = 0.0
         for stage, a in zip(w.stages, attention, strict=True):
-            weights += chunks * self._read_s(stage, tokens / chunks)
+            read, products = self.products_s(stage, tokens, sampled, chunks)
+            weights += read + chunks * self._experts_s(stage, tokens / chunks)
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
-            compute += self._compute_s(stage, tokens, sampled, a.flops)
+            compute += hypot(read, products) - read + self._compute_s(stage, tokens, a.flops)
             layers += chunks * self._launch_s(stage)
         return Terms(
             weights_s=k.scale * weights,
@@ -343,13 +347,24 @@ class Clock:
         """Tokens that meet at the experts: those of all replicas whose expert ranks are one group."""
         return tokens * self.work.layout.expert_replicas
 
-    def _read_s(self, s: StageWork, tokens: float) -> float:
-        k, rate = self.k, self.rates.memory_bytes_per_s
-        read = s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta
-        spent = read / rate
+    def products_s(
+        self, s: StageWork, tokens: float, sampled: float, chunks: float = 1.0
+    ) -> tuple[float, float]:
+        """Seconds, unscaled, to read the weights of ``s`` but its experts', and to multiply ``tokens`` by
+        them (``sampled`` of which pass the head)."""
+        k, r = self.k, self.rates
+        read = (s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta) / r.memory_bytes_per_s
+        wide = s.wide_params * tokens + s.head_params * sampled
+        narrow = s.narrow_params * tokens
+        flops_s = 2 * wide / (k.wide_mu * r.wide_flops_per_s)
+        return chunks * read, flops_s + 2 * narrow / (k.narrow_mu * r.narrow_flops_per_s)
+
+    def _experts_s(self, s: StageWork, tokens: float) -> float:
+        """Seconds, unscaled, to read the experts that ``tokens`` touch."""
+        spent = 0.0
         for e in s.experts:
             touched = 1 - exp(-tokens * self.expert_decay(e))
-            spent += self.expert_read_s(e) / k.scale * touched
+            spent += self.expert_read_s(e) / self.k.scale * touched
         return spent
 
     def _weights_s(self, s: StageWork) -> float:
@@ -373,10 +388,10 @@ class Clock:
             return 1e9  # all of them, by the first token
         return -log1p(-e.active / e.count) * self._domain(self.k.routing)
 
-    def _compute_s(self, s: StageWork, tokens: float, sampled: float, attention: float) -> float:
+    def _compute_s(self, s: StageWork, tokens: float, attention: float) -> float:
+        """Seconds, unscaled, that experts and ``attention`` compute."""
         k, r = self.k, self.rates
-        wide = s.wide_params * tokens + s.head_params * sampled
-        narrow = s.narrow_params * tokens
+        wide = narrow = 0.0
         for e in s.experts:
             used = e.active_params * self._domain(tokens)
             used *= (1 + k.expert_width / e.width) / k.expert_mu

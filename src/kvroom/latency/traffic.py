@@ -7,13 +7,14 @@ weights are shared by the batch and cache is not: past the crossover batch, cach
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 
 from kvroom.answer.plan import StepBytes
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.sharding.layout import Layout, Rank
 from kvroom.units import smallest
 

@@ -9,12 +9,12 @@ recomputing them with N and N², so from some length on fetching is quicker, if 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
 from kvroom.latency.estimate import Timing
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import smallest
 

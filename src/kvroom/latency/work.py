@@ -8,7 +8,7 @@ times are made from what one rank does. Widths fall in two classes: wide (16 bit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 from kvroom.memo import Memo
@@ -17,6 +17,7 @@ from kvroom.models.kinds import Indexer, Latent, RecurrentState
 from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import Layer
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Layout, Rank, bytes_on_rank
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from kvroom.engines.command_line import unset_variable
@@ -18,8 +18,11 @@ from kvroom.engines.registry import command_lines, engine_of
 from kvroom.errors import KvroomError
 from kvroom.launchers.flag_words import FlagReader
 from kvroom.launchers.launch import REST
-from kvroom.launchers.manifests import is_manifest, manifest_commands
+from kvroom.launchers.launched import Launched
+from kvroom.launchers.manifests import is_manifest, manifest_launches
 from kvroom.launchers.starts import Start, interpolated, script_starts, words_starts
+from kvroom.launchers.unit_files import kind_of, unit_launches
+from kvroom.records import dataclass
 
 MAX_CHARACTERS = 200_000
 
@@ -73,7 +76,7 @@ def read_commands(
     text: str, settings: Mapping[str, str], *, model_stated: bool = False
 ) -> Iterator[Command]:
     """Each command of ``text`` that starts an engine; those that make one deployment together are last."""
-    rest = _rest(text)
+    rest = stated_rest(text)
     together: list[Start] = []
     for start in starts_of(text, settings):
         if start.command.several_starts:
@@ -88,13 +91,21 @@ def starts_of(text: str, settings: Mapping[str, str]) -> Iterator[Start]:
     """The commands of a script or a manifest that start an engine."""
     if len(text) > MAX_CHARACTERS:
         raise KvroomError("--from-command", text[:40], "is longer than any command", _fix())
-    if not is_manifest(text):
+    launches: Iterator[Launched]
+    if kind := kind_of(text):
+        launches = unit_launches(text, kind)
+    elif is_manifest(text):
+        launches = manifest_launches(text)
+    else:
         yield from script_starts(text, settings)
         return
-    env: dict[str, str] = {}
-    for words in manifest_commands(text):
-        env |= settings
-        yield from words_starts(interpolated(words, env), env, settings)
+    for launched in launches:
+        env = dict(settings)
+        for start in words_starts(interpolated(launched.words, env), env, settings):
+            yield replace(
+                start, line=launched.line, gpu=launched.gpu, gpus=launched.gpus, replicas=launched.replicas,
+                files={**launched.files, **start.files},
+            )  # fmt: skip
 
 
 def read_start(start: Start, rest: dict[str, Any], *, model_stated: bool = False) -> Command:
@@ -128,7 +139,7 @@ def _command(
     return Command({**keys, **rest}, tuple(warnings), model)
 
 
-def _rest(text: str) -> dict[str, Any]:
+def stated_rest(text: str) -> dict[str, Any]:
     """The Scenario keys of the comment that ``launch`` writes."""
     for line in text.splitlines():
         if line.strip().startswith(REST.strip()):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError, StartRefused, did_you_mean
 from kvroom.launchers import helm
 from kvroom.launchers.launch import launch, shell
 from kvroom.planner.plan import Workings
+from kvroom.records import dataclass
 
 FORMS = ("shell", "helm")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -21,6 +21,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models import catalogue
 from kvroom.models.load import load
 from kvroom.planner.plan import Workings
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 REST = "# kvroom: "

@@ -1,22 +1,34 @@
-"""Commands within a manifest: Helm values of an engine's chart, a Kubernetes object, a compose file.
-
-Each container becomes the words of a ``docker run``.
+"""Commands within a manifest: Kubernetes objects, compose files, values of Helm charts, KServe, llm-d,
+Dynamo graphs, Ray Serve. Each container becomes the words of a ``docker run``.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.registry import command_lines
+from kvroom.launchers.launched import (
+    Launched,
+    card,
+    flags,
+    gpu_count,
+    line_of,
+    listed,
+    replica_count,
+    word,
+)
+from kvroom.launchers.serving_objects import modelservice, serving_words
 from kvroom.launchers.shell.words import words_of
 from kvroom.launchers.yaml_documents import yaml_documents
 
-_FIRST = re.compile(r"(?:---\s*|[\w.\"'-]+[ ]*:(?:\s.*)?|\{.*)")
+_FIRST = re.compile(r"(?:---\s*|[\w.\"'-]+[ ]*:(?:\s.*)?|-[ ].*|\{.*)")
 _REFERENCE = re.compile(r"\$\((\w+)\)")
+_INNER = ("serveConfigV2",)
+"""Keys whose text is a manifest of its own."""
 
 
 def is_manifest(text: str) -> bool:
@@ -25,32 +37,72 @@ def is_manifest(text: str) -> bool:
     return _FIRST.fullmatch(next(lines, "")) is not None
 
 
-def manifest_commands(text: str) -> Iterator[list[str]]:
-    """The words of each container of a manifest; KvroomError where it cannot be read."""
+def manifest_launches(text: str) -> Iterator[Launched]:
+    """What each container of a manifest runs; KvroomError where it cannot be read."""
     for document in yaml_documents(text):
-        yield from _containers(document)
+        yield from _launches(document, Launched([]))
 
 
-def _containers(value: Any) -> Iterator[list[str]]:
-    """Every container below ``value``."""
+def _launches(value: Any, around: Launched) -> Iterator[Launched]:
+    """Every container below ``value``; ``around`` holds the line and the cards of what it stands in."""
     if isinstance(value, list):
         for item in value:
-            yield from _containers(item)
+            yield from _launches(item, around)
     elif isinstance(value, dict):
-        if (command := _charted(value)) is not None:
-            yield _chart(value, command)
-        elif isinstance(value.get("image"), str) and value["image"]:
-            environment = _variables(value)
-            variables = dict(p.split("=", 1) for p in environment[1::2] if "=" in p)
-            # Kubernetes puts $(NAME) in itself
-            words = [
-                _REFERENCE.sub(lambda m: variables.get(m[1], m[0]), w) for w in _command(value)
-            ]
-            yield ["docker", "run", *environment, value["image"], *words]
-        else:
-            for key, item in value.items():
-                if not str(key).startswith("x-"):  # compose's fragments, which others merge
-                    yield from _containers(item)
+        yield from _object(value, _within(value, around))
+
+
+def _within(value: Mapping[str, Any], around: Launched) -> Launched:
+    places = [value, *(value.get(k) for k in ("nodeSelector", "labels", "nodeLabels"))]
+    named = next((c for p in places if isinstance(p, dict) and (c := card(p))), None)
+    count = gpu_count(value)
+    return replace(
+        around,
+        line=line_of(value, around.line),
+        gpu=named or around.gpu,
+        gpus=around.gpus if count is None else count,
+        replicas=replica_count(value) or around.replicas,
+    )
+
+
+def _object(value: Mapping[str, Any], here: Launched) -> Iterator[Launched]:
+    if (command := _charted(value)) is not None:
+        yield replace(here, words=_chart(value, command))
+    elif pools := modelservice(value):
+        for part, words in pools:
+            inside = _within(part, here)
+            yield replace(inside, words=["env", *_pairs(part), *words])
+    elif (served := serving_words(value)) is not None:
+        template = value.get("template")
+        inside = _within(template, here) if isinstance(template, dict) else here
+        for container in listed(template.get("containers")) if isinstance(template, dict) else []:
+            if isinstance(container, dict) and gpu_count(container) is not None:
+                inside = _within(container, inside)
+        model = value.get("model")
+        inside = _within(model, inside) if isinstance(model, dict) else inside
+        yield replace(inside, words=served, line=here.line)
+    elif image := _image(value):
+        environment = _variables(value)
+        variables = dict(p.split("=", 1) for p in environment[1::2] if "=" in p)
+        # Kubernetes puts $(NAME) in itself
+        words = [_REFERENCE.sub(lambda m: variables.get(m[1], m[0]), w) for w in _command(value)]
+        yield replace(here, words=["docker", "run", *environment, image, *words])
+    else:
+        for key, item in value.items():
+            if key in _INNER and isinstance(item, str):
+                yield from manifest_launches(item)
+            elif not str(key).startswith("x-"):  # compose's fragments, which others merge
+                yield from _launches(item, here)
+
+
+def _image(value: Mapping[str, Any]) -> str:
+    """The image of a container, or of a chart's values that name its repository and tag."""
+    image = value.get("image")
+    if isinstance(image, str):
+        return image
+    if isinstance(image, dict) and isinstance(image.get("repository"), str):
+        return f"{image['repository']}:{image.get('tag') or 'latest'}"
+    return ""
 
 
 def _charted(spec: Mapping[str, Any]) -> CommandLine | None:
@@ -68,51 +120,34 @@ def _chart(spec: Mapping[str, Any], command: CommandLine) -> list[str]:
     assert chart is not None
     image = f"{spec.get('repository') or command.default_image}:{spec.get('tag') or 'latest'}"
     program = (*command.programs[0], str(spec[chart.model]))
-    words = ["docker", "run", *_variables(spec), image, *program]
     config = spec[chart.config]
-    for key, value in config.items():
-        if key in (chart.extra, *chart.plain) or value is None:
-            continue
-        name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"-\1", key).lower()
-        if value is False and name.startswith("enable-"):
-            words.append(f"--no-{name}")
-        elif value is not False:
-            words += [f"--{name}"] if value is True else [f"--{name}", _word(value)]
-    return words + [_word(w) for w in _listed(config.get(chart.extra))]
+    options = {k: v for k, v in config.items() if k not in (chart.extra, *chart.plain)}
+    more = [word(w) for w in listed(config.get(chart.extra))]
+    return ["docker", "run", *_variables(spec), image, *program, *flags(options), *more]
 
 
 def _command(container: Mapping[str, Any]) -> list[str]:
     """What a container runs: ``entrypoint``/``command``, then ``args``, lists or text."""
     parts: list[str] = []
-    for key in ("entrypoint", "command", "args"):
-        words = container.get(key)
-        parts += _words(words) if isinstance(words, str) else [_word(w) for w in _listed(words)]
+    image = container.get("image")
+    places = [image, container] if isinstance(image, dict) else [container]
+    for place in places:
+        for key in ("entrypoint", "command", "args", "extraArgs"):
+            words = place.get(key)
+            parts += words_of(words) if isinstance(words, str) else [word(w) for w in listed(words)]
     return parts
 
 
-def _words(text: str) -> list[str]:
-    """A command as text: its words, over however many lines."""
-    return words_of(text)
+def _pairs(container: Mapping[str, Any]) -> list[str]:
+    """Its environment as ``NAME=VALUE``, or ``NAME`` where the host has the value."""
+    environment = container.get("env") or container.get("environment") or []
+    if isinstance(environment, dict):
+        return [f"{k}={word(v)}" for k, v in environment.items()]
+    return [
+        f"{e.get('name')}={word(e.get('value'))}" if isinstance(e, dict) else word(e)
+        for e in listed(environment)
+    ]
 
 
 def _variables(container: Mapping[str, Any]) -> list[str]:
-    """Its environment as ``-e NAME=VALUE``."""
-    environment = container.get("env") or container.get("environment") or []
-    if isinstance(environment, dict):
-        pairs = [f"{k}={_word(v)}" for k, v in environment.items()]
-    else:
-        pairs = [
-            f"{e.get('name')}={_word(e.get('value'))}" if isinstance(e, dict) else _word(e)
-            for e in _listed(environment)
-        ]
-    return [w for pair in pairs for w in ("-e", pair)]
-
-
-def _listed(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _word(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value)
+    return [w for pair in _pairs(container) for w in ("-e", pair)]

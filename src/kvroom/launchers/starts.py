@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -13,6 +13,7 @@ from kvroom.engines.registry import command_lines
 from kvroom.launchers.shell.run import Shell
 from kvroom.launchers.shell.variables import Variables
 from kvroom.launchers.shell.words import SHELLS, base_name, inner_text, substituted
+from kvroom.records import dataclass
 
 MAX_DEPTH = 6
 """Shells within shells."""
@@ -37,7 +38,8 @@ class Start:
     """A command that starts an engine: the ``words`` behind its ``program``; ``version`` by the image.
 
     ``line`` is where it stands, ``environment`` the variables then, ``files`` those written on the way,
-    ``notes`` what to know of how the script came to it.
+    ``notes`` what to know of how the script came to it; ``gpu``, ``gpus`` and
+    ``replicas`` what its file gives.
     """
 
     command: CommandLine
@@ -48,6 +50,9 @@ class Start:
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    gpu: str | None = None
+    gpus: int | None = None
+    replicas: int = 1
 
 
 def script_starts(

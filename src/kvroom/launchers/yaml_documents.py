@@ -27,6 +27,12 @@ _PLAIN = (
 """Plain words that are no text: the core schema of YAML 1.2, and the merge key."""
 
 
+class Lined(dict[Any, Any]):
+    """A mapping that knows the ``line`` that it stands on."""
+
+    line = 1
+
+
 def yaml_documents(text: str) -> Iterator[Any]:
     """Every document of ``text``; KvroomError names the line that cannot be read."""
     import yaml  # where a manifest is read, and nowhere else
@@ -98,6 +104,13 @@ def _loader() -> Any:
             return loader.construct_sequence(node, deep=True)
         return loader.construct_mapping(node, deep=True)
 
+    def mapping(loader: Any, node: Any) -> Iterator[Any]:
+        value = Lined()
+        value.line = node.start_mark.line + 1
+        yield value
+        value.update(loader.construct_mapping(node))
+
+    Documents.add_constructor("tag:yaml.org,2002:map", mapping)
     Documents.add_multi_constructor("!", untagged)
     Documents.add_multi_constructor("tag:", untagged)
     return Documents

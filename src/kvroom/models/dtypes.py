@@ -8,9 +8,8 @@ for each group), exllamav2 (average bits a weight).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 PER_ROW = 2**40

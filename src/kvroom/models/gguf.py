@@ -11,7 +11,7 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from kvroom.models.quantization.base import Quantisation, average
 from kvroom.models.quantization.ggml import BLOCK, TYPES, role_of
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 from kvroom.units import MAX_BYTES, ceil_div
 
 _FIX = "Give a whole .gguf file (version 2 or 3)."

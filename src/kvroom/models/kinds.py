@@ -11,11 +11,12 @@ columns carry their own. Formulas: the models' published configurations and vLLM
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import ClassVar
 
 from kvroom.models.dtypes import BF16, Dtype
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from kvroom.records import dataclass
 
 _HOSTS = re.compile(
     r"^(?:hf://|https?://)?(?:www\.)?(?:huggingface\.co|hf\.co|modelscope\.cn/models)/|^hf://"

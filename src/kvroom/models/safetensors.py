@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from kvroom.errors import KvroomError
 from kvroom.models.files import decode, read_bytes, read_json, stamp
 from kvroom.models.spec import ModelSpec, Run
+from kvroom.records import dataclass
 from kvroom.units import MAX_BYTES
 
 MAX_HEADER_BYTES = 100_000_000

@@ -8,12 +8,12 @@ tied weights once, no quantisation scales.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from kvroom.models.kinds import LayerKind
 from kvroom.models.quantization.base import Quantisation
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

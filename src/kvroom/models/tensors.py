@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from kvroom.records import dataclass
 
 Part = Literal[
     "embedding",  # looked-up rows: token and position tables

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.dtypes import BF16, Dtype
 from kvroom.models.quantization.base import (
@@ -24,6 +22,7 @@ from kvroom.models.quantization.ggml import BY_NAME, MIXES, Mix
 from kvroom.models.quantization.rules import OnlyExperts, exl
 from kvroom.models.spec import ModelSpec
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 EXL2 = ("exl2_2.5", "exl2_3.0", "exl2_4.0", "exl2_5.0")
 _LINEAR: dict[str, Dtype] = {

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kvroom.engines.corrections import FORMAT
 from kvroom.errors import KvroomError
-from kvroom.observe import benchmark_output
-from kvroom.observe.benchmark_output import BenchmarkRun
+from kvroom.observe.benchmarks.reader import read_file as read_benchmark
+from kvroom.observe.benchmarks.run import BenchmarkRun
 from kvroom.observe.calibrate_times import Timed, TimeError, errors, of_run, of_step
 from kvroom.observe.calibration_file import profile_of
 from kvroom.observe.logs import serving as served_log
@@ -26,6 +26,7 @@ from kvroom.observe.prove.proof import KEY
 from kvroom.observe.reconcile import Reconciliation, figures_of, reconcile
 from kvroom.observe.recording import OBSERVED, Recording
 from kvroom.planner.plan import work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 FIGURES = ("kv_tokens", "num_blocks", "kv_available_bytes")
@@ -81,7 +82,10 @@ class Calibrated:
 
 
 def calibrate(files: Sequence[str], given: Mapping[str, Any]) -> Calibrated:
-    """Learn from ``files``; ``given`` are Scenario keys that win over what the files say."""
+    """Learn from ``files``; ``given`` are Scenario keys that win over what the files say.
+
+    KvroomError where nothing is learned.
+    """
     found = Calibrated()
     learned: list[tuple[str, Reconciliation, dict[str, Any]]] = []
     for path in files:
@@ -102,6 +106,7 @@ def calibrate(files: Sequence[str], given: Mapping[str, Any]) -> Calibrated:
         off = _off(name, answer, others or [entry], alone=not others)
         if off is not None:
             found.memory.append(off)
+    found.content()
     found.times = errors(found.timed)
     return found
 
@@ -113,9 +118,11 @@ def _times(path: str, name: str, given: Mapping[str, Any], found: Calibrated) ->
         for question, step in steps:
             _add(found, name, partial(of_step, name, {**question, **given}, step))
         return True
-    runs = benchmark_output.read_file(path)
+    runs = read_benchmark(path)
     if runs is None and (seen := recorded_run(path)) is not None:
         runs = [seen]
+    if runs == []:
+        found.left_out.append(f"{name}: a benchmark that tells no lengths with mean times")
     for run in runs or ():
         _add(found, name, partial(of_run, name, run, given))
     return runs is not None

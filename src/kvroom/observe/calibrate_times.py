@@ -8,13 +8,13 @@ are few, else with those of every second place that are not its own. One figure 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines.corrections import FORMAT
 from kvroom.latency.own_points import METRICS, points_for
-from kvroom.observe.benchmark_output import BenchmarkRun
+from kvroom.observe.benchmarks.run import BenchmarkRun
 from kvroom.planner.plan import Workings, work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 FEW = 8
@@ -57,7 +57,8 @@ def of_run(file: str, run: BenchmarkRun, given: Mapping[str, Any]) -> Timed | No
         "output_tokens": max(1, round(run.output_tokens)),
         "concurrency": max(1, round(run.concurrency or 1)),
     }
-    question = {"model": run.model, **given, "workload": load, "concurrency": load["concurrency"]}
+    of_tool = {"model": run.model} | ({"engine": run.engine} if run.engine else {})
+    question = {**of_tool, **given, "workload": load, "concurrency": load["concurrency"]}
     return _timed(file, question, {**load, **measured}) if measured else None
 
 

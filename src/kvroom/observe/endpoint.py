@@ -13,11 +13,12 @@ import socket
 import ssl
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Timer
 from urllib.parse import unquote, urlsplit
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 
 MOST_BYTES = 16 * 2**20
 TOKEN = "KVROOM_TOKEN"

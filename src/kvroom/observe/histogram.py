@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
+
+from kvroom.records import dataclass
 
 PERCENTILES = (50, 90, 95, 99)
 

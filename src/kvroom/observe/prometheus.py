@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import Any
 
@@ -17,6 +17,7 @@ from kvroom.engines.metric_names import OF_THE_PROCESS, SAME_FIGURE_RANKS, START
 from kvroom.engines.registry import metric_tables
 from kvroom.errors import KvroomError
 from kvroom.observe.histogram import Histogram, merged
+from kvroom.records import dataclass
 
 MOST_UNKNOWN = 200
 MOST_VALUE = 1e300

@@ -6,13 +6,13 @@ Reasons are read off what the log and the plan state; where none of them holds, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvroom.answer.plan import Account
 from kvroom.engines.log_reader import PrintedStart
 from kvroom.engines.registry import engine_of
 from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.planner.plan import Workings
+from kvroom.records import dataclass
 from kvroom.units import MIB, show_gib
 
 FEW = 64

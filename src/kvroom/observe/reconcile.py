@@ -7,7 +7,7 @@ that what is left between it and the printed tokens is the engine's own rules an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from kvroom.answer.plan import Account, Plan
@@ -24,6 +24,7 @@ from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.observe.reasons import Facts, reason_for
 from kvroom.observe.way import Way, way
 from kvroom.planner.plan import Workings, work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import MAX_BYTES, show_gib
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from kvroom.observe.histogram import Histogram
 from kvroom.observe.prometheus import Reading
 from kvroom.observe.shared_prefixes import BLOCK_TOKENS, Sharing
 from kvroom.observe.watch import Sample, began_anew, observed, remembering
+from kvroom.records import dataclass
 from kvroom.workloads.draws import Draws
 from kvroom.workloads.requests import PS_PER_S, Request
 

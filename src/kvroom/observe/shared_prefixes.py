@@ -8,8 +8,8 @@ order they come; a document that every request touches is the last that a cache 
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 from kvroom.workloads.requests import HashIds
 

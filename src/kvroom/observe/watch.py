@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 from kvroom.observe import prometheus
 from kvroom.observe.endpoint import Endpoint, NoAnswerError
 from kvroom.observe.histogram import Histogram
 from kvroom.observe.prometheus import Reading
+from kvroom.records import dataclass
 
 WINDOW_S = 60.0
 MOST_SAMPLES = 600

@@ -7,7 +7,6 @@ to what was measured otherwise and what nothing explains.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from typing import Any
@@ -16,6 +15,7 @@ from kvroom.engines.flags import plain_args
 from kvroom.engines.registry import engine_of
 from kvroom.observe.logs.startup_log import StartupLog
 from kvroom.planner.plan import Workings
+from kvroom.records import dataclass
 from kvroom.sharding.ledger import room
 
 MEASURED = (

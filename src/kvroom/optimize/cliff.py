@@ -7,12 +7,13 @@ is missed first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import Objective, Simulated, serve
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.timeline import Watch
 from kvroom.units import check_float

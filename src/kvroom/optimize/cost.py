@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from math import inf
 from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.planner.plan import Workings
+from kvroom.records import dataclass
 
 STAIRS = ("held", "expected", "shared")
 """Which requests a figure counts: whole ones, as the verdict does; at the workload's lengths, paged; the

@@ -8,7 +8,7 @@ whole request. Where the best split wins, the slowest link with which it still d
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -17,6 +17,7 @@ from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import work
 from kvroom.planner.pools import pools_of
 from kvroom.planner.simulate import Objective, serve
+from kvroom.records import dataclass
 from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.timeline import Watch

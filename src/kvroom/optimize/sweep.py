@@ -8,13 +8,13 @@ value is put in between and marked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import check_int, parse_tokens, smallest
 

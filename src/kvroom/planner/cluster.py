@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from kvroom.engines import serving_rules
@@ -27,6 +27,7 @@ from kvroom.planner.pools import (
     pools_of,
     within,
 )
+from kvroom.records import dataclass
 from kvroom.scenario.cluster import ROUTING_POLICIES, ColdStart, Disaggregation, Routing
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import MAX_REPLICAS
@@ -269,9 +270,9 @@ def managed(
     links = _links(split, groups) if split else None
     fleet: ManagedCluster
 
-    def follow(request: ServedRequest, now: int) -> ServedRequest | None:
+    def follow(request: ServedRequest, now: int) -> tuple[()]:
         fleet.after(request, now)
-        return None
+        return ()
 
     def makes(
         group: ReplicaGroup, router: Router, receives: bool

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.answer import html
 from kvroom.answer.frames import frame
 from kvroom.answer.plan import Plan
+from kvroom.records import dataclass
 from kvroom.units import show_gib
 
 FIGURES: Mapping[str, Callable[[Plan], Any]] = {

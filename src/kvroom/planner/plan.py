@@ -7,7 +7,7 @@ intermediate objects too, for ``--explain`` and whoever wants to look inside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import ceil, inf
 
@@ -54,6 +54,7 @@ from kvroom.planner.times import (
     timing_of,
 )
 from kvroom.planner.verdict import in_pool, judge, requests_held, with_speed
+from kvroom.records import dataclass
 from kvroom.scenario.cluster import Disaggregation
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment

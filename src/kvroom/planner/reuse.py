@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from kvroom.answer import charts, html
@@ -11,6 +11,7 @@ from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
+from kvroom.records import dataclass
 from kvroom.scenario.offload import KINDS, parse_tiers
 from kvroom.simulator.reuse import BLOCK_TOKENS, Price, Reuse, placed, reuse
 from kvroom.units import GIB, parse_bytes, show_gib

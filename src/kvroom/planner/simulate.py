@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -27,6 +27,7 @@ from kvroom.planner.load import loaded
 from kvroom.planner.offload import told, warnings_of
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.pools import pools_of
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.cluster import Cluster
 from kvroom.simulator.feed import Feed, Naming

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.answer import charts, html
@@ -13,6 +12,7 @@ from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import Objective, Simulated, over_seeds, serve
+from kvroom.records import dataclass
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
@@ -149,6 +149,11 @@ def simulation(
     )
     figures = run.to_dict()
     figures["warnings"] += [*_read_notes(requests), *_spread_notes(workings, requests)]
+    if isinstance(requests, Trace) and requests.has_sessions and not run.fleet.stopped:
+        left = requests.counts.requests - figures["requests"]["arrived"]
+        if left > 0:
+            what = f"{left:,} requests of sessions never come: one that they wait for is dropped"
+            figures["warnings"].append(what)
     if seeds > 1 and isinstance(requests, Synthetic):
         run, figures["bands"] = over_seeds(run, figures, requests, seeds, slo=slo, watch=watch)
     return Simulation(run=run, figures=figures, requests=tuple(rows))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import floor
 
 from kvroom.answer.plan import Ceiling, Room, Step
@@ -10,6 +10,7 @@ from kvroom.answer.verdict import Reason, Status, Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
 from kvroom.models import weight_dtypes
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment

@@ -18,10 +18,11 @@ A Scenario's ``fleet`` is an object of these keys, each optional:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import ClassVar, Self
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.records import dataclass
 from kvroom.scenario.values import (
     MAX_GPUS,
     MAX_REPLICAS,

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import ClassVar
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.records import dataclass
 from kvroom.scenario.cluster import Disaggregation, Fleet, ReplicaPool, Routing
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.layout import DEGREES, LAYOUT_KEYS, OPEN, filled_layout

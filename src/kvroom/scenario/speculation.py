@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import pairwise
 from typing import ClassVar, Self
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.records import dataclass
 from kvroom.scenario.values import parse_keys, parse_named_object, whole
 from kvroom.units import check_float
 

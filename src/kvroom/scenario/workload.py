@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isfinite
 from typing import ClassVar, Self, TypeAlias
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 from kvroom.scenario.values import (
     MAX_REQUESTS,
     check_keys,

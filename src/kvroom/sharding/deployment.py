@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvroom.hardware.device import Device, Tier
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.speculation import Speculation
 from kvroom.sharding.extras import Extras

@@ -8,10 +8,11 @@ encoders take while they run is no part of it (the engine's own).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kvroom.answer.plan import Account
 from kvroom.models.spec import Layer
+from kvroom.records import dataclass
 from kvroom.sharding.layout import Rank, WeightMap, stores_of
 
 

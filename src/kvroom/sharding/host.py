@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvroom.models.kinds import LayerKind
 from kvroom.models.spec import Layer, ModelSpec, runs_of
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

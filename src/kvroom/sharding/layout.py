@@ -9,7 +9,7 @@ otherwise hold the same heads. All tensor ranks of a stage are alike, so a layou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 
 from kvroom.errors import KvroomError
@@ -18,6 +18,7 @@ from kvroom.models.kinds import HeadedAttention, LayerKind
 from kvroom.models.quantization.base import Quantisation
 from kvroom.models.spec import Layer, ModelSpec
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import islice
 
+from kvroom.errors import KvroomError
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.request import ServedRequest
-from kvroom.workloads.requests import HashIds, Request, TokenIds, TokenRuns, in_order
+from kvroom.workloads.requests import (
+    HashIds,
+    Request,
+    RequestGraph,
+    SessionProgress,
+    TokenIds,
+    TokenRuns,
+    in_order,
+)
 from kvroom.workloads.synthetic import ONE, Synthetic
+from kvroom.workloads.traces.reader import Trace
+
+HELD_SESSIONS = 4096
+"""How many sessions of a trace are held back to put them in order."""
 
 
 class Naming:
@@ -60,7 +74,7 @@ def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
 
 class Feed:
     """The requests of ``source``, as they come: those of a trace at their times, each further one of a
-    made-up session when the one before it is answered and thought about.
+    session (made up, or of a trace that has such) when all that it waits for are answered and thought about.
 
     ``naming``: how what they share is named (None: nothing is shared). ``count`` is how many came.
     """
@@ -70,6 +84,7 @@ class Feed:
         self.count = 0
         self._source = source
         self._sessions: Iterator[tuple[Request, ...]] = iter(())
+        self._graphs = isinstance(source, Trace) and source.has_sessions
         self._users = 0
         if isinstance(source, Synthetic):
             if not (source.prefix.tokens or source.turns != ONE or source.agent != ONE):
@@ -80,17 +95,21 @@ class Feed:
     @property
     def waits(self) -> bool:
         """Whether the source leaves open when requests come."""
-        return isinstance(self._source, Synthetic)
+        return self._graphs or isinstance(self._source, Synthetic)
 
     @property
     def follows(self) -> bool:
         """Whether requests may come because others are answered."""
         source = self._source
-        return isinstance(source, Synthetic) and (
-            self._users > 0 or source.turns != ONE or source.agent != ONE
+        return self._graphs or (
+            isinstance(source, Synthetic)
+            and (self._users > 0 or source.turns != ONE or source.agent != ONE)
         )
 
     def __iter__(self) -> Iterator[ServedRequest]:
+        if self._graphs and isinstance(self._source, Trace):
+            yield from self._started(self._source.sessions())
+            return
         if not self.waits:
             for row in in_order(self._source):
                 yield self._served(row, row.arrival_ps)
@@ -99,27 +118,59 @@ class Feed:
         for session in first:
             yield self._first_of(session, session[0].arrival_ps)
 
-    def follow(self, request: ServedRequest, now: int) -> ServedRequest | None:
-        """Who comes because ``request`` is done or dropped: the next of its session, or of a closed loop."""
-        rest = request.session
-        row = None if rest is None or request.first_token_ps < 0 else next(rest, None)
-        if row is not None:
-            after = self._served(row, now + row.think_ps)
-            after.session = rest
-        elif self._users:
+    def _started(self, sessions: Iterable[RequestGraph]) -> Iterator[ServedRequest]:
+        """The requests of ``sessions`` that wait for none, by arrival, counted from the first."""
+        coming: list[tuple[int, int, int, SessionProgress]] = []
+        origin: int | None = None
+        reached = 0
+
+        def earliest() -> ServedRequest:
+            nonlocal origin, reached
+            arrival, _, place, progress = heappop(coming)
+            origin = arrival if origin is None else origin
+            if arrival < reached:
+                fix = "Sort the trace by when its sessions begin."
+                what = f"begins more than {HELD_SESSIONS:,} sessions too late in the file"
+                raise KvroomError("trace", f"session {number:,} or before", what, fix)
+            reached = arrival
+            return self._of_session(progress, place, arrival - origin)
+
+        number = 0
+        for number, graph in enumerate(sessions, 1):
+            progress = SessionProgress(graph)
+            for place in progress.roots():
+                heappush(coming, (graph.requests[place].arrival_ps, number, place, progress))
+            if len(coming) > HELD_SESSIONS:
+                yield earliest()
+        while coming:
+            yield earliest()
+
+    def follow(self, request: ServedRequest, now: int) -> Iterator[ServedRequest]:
+        """Who comes because ``request`` is done or dropped: those of its session that waited for it last, or
+        the next of a closed loop where the session is over. Of a session nothing comes after one that is
+        dropped."""
+        progress, count = request.session, self.count
+        if progress is not None and request.first_token_ps >= 0:
+            for place in progress.answered(request.session_place):
+                think_ps = progress.requests[place].think_ps
+                after = self._of_session(progress, place, now + think_ps)
+                after.replica = request.replica
+                yield after
+        if self._users and self.count == count:
             session = next(self._sessions, None)
-            if session is None:
-                return None
-            after = self._first_of(session, now)
-        else:
-            return None
-        after.replica = request.replica
-        return after
+            if session is not None:
+                after = self._first_of(session, now)
+                after.replica = request.replica
+                yield after
 
     def _first_of(self, session: tuple[Request, ...], arrival_ps: int) -> ServedRequest:
-        request = self._served(session[0], arrival_ps)
-        if len(session) > 1:
-            request.session = iter(session[1:])
+        if len(session) == 1:
+            return self._served(session[0], arrival_ps)
+        return self._of_session(SessionProgress(RequestGraph.chain(session)), 0, arrival_ps)
+
+    def _of_session(self, progress: SessionProgress, place: int, arrival_ps: int) -> ServedRequest:
+        request = self._served(progress.requests[place], arrival_ps)
+        request.session, request.session_place = progress, place
         return request
 
     def _served(self, row: Request, arrival_ps: int) -> ServedRequest:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.scheduler import SchedulerOutput
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, StepClock
+from kvroom.records import dataclass
 from kvroom.simulator.metrics import Outcome
 from kvroom.simulator.step_engine import StepEngine
 from kvroom.simulator.stream import Follow

@@ -11,11 +11,12 @@ order of their times: none is taken before all that could have led to a request 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from kvroom.kvcache.request import ServedRequest
+from kvroom.records import dataclass
 from kvroom.simulator.cluster import TOGETHER, Cluster
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.replicas import Autoscale, ClusterOutcome, Failures, Replica, ReplicaState
@@ -108,8 +109,7 @@ class ManagedCluster(Cluster):
         """An engine is through with ``request``: whoever waited for that comes, by way of the router."""
         if request.decode_final_tokens:
             return
-        follower = self.follow(request, now) if self.follow else None
-        if follower is not None:
+        for follower in self.follow(request, now) if self.follow else ():
             self.come(follower, follower.arrival, 0)
 
     def come(self, request: ServedRequest, time_ps: int, pool: int) -> None:

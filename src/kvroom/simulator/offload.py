@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from kvroom.kvcache.connector import RemoteHit
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import StepClock
+from kvroom.records import dataclass
 from kvroom.simulator.tier_store import Store
 from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
 

@@ -8,7 +8,7 @@ lies above it, as in ``timing.tiers``.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from math import ceil
 
@@ -16,6 +16,7 @@ from kvroom.errors import KvroomError
 from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
 from kvroom.latency.clock import PS_PER_S, StepClock
+from kvroom.records import dataclass
 from kvroom.scenario.offload import OffloadTier
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.offload import OffloadConnector, OffloadLevel

@@ -9,9 +9,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 
+from kvroom.records import dataclass
 from kvroom.workloads.requests import Request
 
 

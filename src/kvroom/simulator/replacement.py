@@ -16,10 +16,11 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from itertools import accumulate
 
+from kvroom.records import dataclass
 from kvroom.simulator.references import References
 
 CHUNK = 512

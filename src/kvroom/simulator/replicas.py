@@ -8,12 +8,13 @@ was in still counts, and whoever it served goes elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from random import Random
 
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
+from kvroom.records import dataclass
 from kvroom.simulator.metrics import Outcome, RequestLimits
 from kvroom.simulator.router import Router
 from kvroom.simulator.timeline import ServingEngine

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fractions import Fraction
 from math import ceil
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.dtypes import Dtype
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.simulator import replacement
 from kvroom.simulator.references import InfiniteCache, References, infinite_cache
 from kvroom.simulator.replacement import StackHits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines.paged.scheduler_config import SchedulerConfig
@@ -17,6 +16,7 @@ from kvroom.engines.paged.scheduler_setup import (
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.request import ServedRequest
 from kvroom.kvcache.tokens import BlockHashes, Run, length
+from kvroom.records import dataclass
 from kvroom.scenario.engine_names import engine_names
 from kvroom.simulator.replay import MAX_STEPS, play
 from kvroom.simulator.script_results import ScriptResult

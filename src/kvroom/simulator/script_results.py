@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput
+from kvroom.records import dataclass
 
 
 @dataclass(slots=True)

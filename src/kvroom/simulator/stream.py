@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 
 from kvroom.kvcache.request import ServedRequest
@@ -11,8 +11,8 @@ from kvroom.kvcache.request import ServedRequest
 FOREVER = 1 << 200
 """Later than anything happens (picoseconds)."""
 
-Follow = Callable[[ServedRequest, int], ServedRequest | None]
-"""(a request that is done or dropped, when) → the one that comes because of it."""
+Follow = Callable[[ServedRequest, int], Iterable[ServedRequest]]
+"""(a request that is done or dropped, when) → those that come because of it."""
 
 
 class RequestStream:
@@ -69,6 +69,5 @@ class RequestStream:
 
     def over(self, request: ServedRequest, now: int) -> None:
         """``request`` is done or dropped: whoever waited for that comes."""
-        after = self.follow(request, now) if self.follow else None
-        if after is not None:
+        for after in self.follow(request, now) if self.follow else ():
             self.come(after, after.arrival)

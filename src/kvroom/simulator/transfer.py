@@ -13,13 +13,14 @@ token is the last layer, or what the link did not get through while the prompt w
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvroom.kvcache.connector import RemoteHit
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
+from kvroom.records import dataclass
 from kvroom.simulator.event_engine import EventEngine
 from kvroom.simulator.replicas import Replica
 

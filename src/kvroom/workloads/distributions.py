@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.records import dataclass
 from kvroom.units import MAX_TIME_S, check_float, number, parse_seconds, parse_tokens
 from kvroom.workloads.draws import Draws, exp, log
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain, islice
 from operator import itemgetter
 from typing import NamedTuple
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 PS_PER_S = 10**12
@@ -163,6 +163,34 @@ class RequestGraph:
     def __iter__(self) -> Iterator[Request]:
         """The requests by arrival."""
         return iter(sorted(self.requests, key=itemgetter(0)))
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+
+class SessionProgress:
+    """How far a session is: what each of its requests still waits for."""
+
+    __slots__ = ("_followers", "_left", "requests")
+
+    def __init__(self, graph: RequestGraph) -> None:
+        self.requests = graph.requests
+        self._left = [len(waits) for waits in graph.after]
+        self._followers: list[list[int]] = [[] for _ in graph.after]
+        for place, waits in enumerate(graph.after):
+            for earlier in waits:
+                self._followers[earlier].append(place)
+
+    def roots(self) -> list[int]:
+        """The places of those that wait for none."""
+        return [place for place, left in enumerate(self._left) if not left]
+
+    def answered(self, place: int) -> Iterator[int]:
+        """The places of those that waited for this one last."""
+        for later in self._followers[place]:
+            self._left[later] -= 1
+            if not self._left[later]:
+                yield later
 
 
 def in_order(requests: Iterable[Request], window: int = REORDER_WINDOW) -> Iterator[Request]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.records import dataclass
 from kvroom.scenario.values import check_keys
 from kvroom.scenario.workload import Workload, spec_text
 from kvroom.units import check_float, check_int, number, parse_tokens

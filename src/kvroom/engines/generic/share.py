@@ -7,11 +7,10 @@ assumed from what engines print at start-up (a few hundred MiB to a few GiB; the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.support import Requirement, Support
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
 from kvroom.units import GIB, MIB, ceil_div, check_float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines import flags as read
@@ -17,6 +17,7 @@ from kvroom.engines.llama_cpp.setup import LlamaCppSetup, is_cpu, setup
 from kvroom.models.kinds import Latent, RecurrentState
 from kvroom.models.quantization.base import PLAIN
 from kvroom.models.quantization.ggml import MIXES
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank, stores_of
 from kvroom.sharding.ledger import LONGEST

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.engines.llama_cpp.versions import BuildRules
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 

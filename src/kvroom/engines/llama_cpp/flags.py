@@ -7,13 +7,13 @@ LlamaCppFlags without bearing on memory are passed over; an unknown one is an er
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
 from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import CACHE_ALIASES
+from kvroom.records import dataclass
 from kvroom.units import MIB
 
 NAMES = flag_names(__package__)

@@ -8,7 +8,6 @@ Options are those of a Modelfile (``num_ctx``, ``num_gpu`` …) and of the serve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -19,6 +18,7 @@ from kvroom.engines.llama_cpp.versions import NEWEST as BUILD
 from kvroom.engines.llama_cpp.versions import BuildRules, rules_of
 from kvroom.engines.releases import Release, nearest_release, rules_at
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.units import GIB, MIB
 
 OLDEST: Release = (0, 11, 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -15,6 +15,7 @@ from kvroom.engines.llama_cpp.buffers import DRIVER, NONE, Band, compute_band
 from kvroom.engines.llama_cpp.cells import is_windowed, layer_cache_bytes, store_bytes
 from kvroom.engines.llama_cpp.context import Context
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import ceil_div, longest_fit
 

@@ -10,11 +10,11 @@ still finds no cell fails.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
 from kvroom.kvcache.request import RequestStatus, ServedRequest
+from kvroom.records import dataclass
 
 SIMILARITY = 0.1
 """A slot is chosen for its tokens only where so much of the prompt is there (--slot-prompt-similarity)."""

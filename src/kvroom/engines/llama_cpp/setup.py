@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from kvroom.engines.llama_cpp import ollama
@@ -14,6 +14,7 @@ from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype, cache_dtype
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import MIB
 

@@ -7,9 +7,11 @@ first tag that holds them (those marked ≈ by their merge date between two date
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
+
+from kvroom.records import dataclass
 
 LatentCache = Literal["heads", "latent and values", "latent"]
 
@@ -59,7 +61,8 @@ CHANGES: tuple[tuple[int, dict[str, Any]], ...] = (
 OLDEST, NEWEST = 4000, 10488
 """The builds between which the rules are known; the newest is the one read line by line."""
 
-_BUILD = re.compile(r"\s*[bB]?(\d{3,6})(?!\.?\d)")
+_BUILD = re.compile(r"\s*(?!20\d\d-[01]\d)[bB]?(\d{3,6})(?!\.?\d)")
+"""``b4000``, not ``2024-05``: a date is no build."""
 
 
 def parse_build(text: str | None) -> tuple[int, str]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from kvroom.kvcache.request import ServedRequest
+from kvroom.records import dataclass
 
 ALONE_AT_MOST = 2
 """A request that preempts itself more often, with the pool to itself and no token gained, never fits."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.paged.scheduler import Scheduler
 from kvroom.engines.paged.scheduler_config import SchedulerConfig
@@ -16,6 +14,7 @@ from kvroom.kvcache.groups import (
 )
 from kvroom.kvcache.mamba_groups import AlignedMambaGroup, MambaGroup
 from kvroom.kvcache.prefix_cache import PrefixCache
+from kvroom.records import dataclass
 
 POLICIES = ("fcfs", "priority")
 GROUP_KEYS = {"full": None, "sliding_window": "window", "chunked_local": "chunk", "mamba": None}

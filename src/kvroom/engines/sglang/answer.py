@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines import flags as read
 from kvroom.engines.base import EngineAnswer, account
@@ -20,6 +18,7 @@ from kvroom.engines.sglang.resolved_args import SglangArgs, settings_of
 from kvroom.engines.sglang.share import StaticShare, image_reserve_mib, static_share
 from kvroom.engines.sglang.state import PoolRefused
 from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank, uneven_heads
 from kvroom.units import GIB, KIB, MIB, show_gib

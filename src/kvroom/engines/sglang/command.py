@@ -34,6 +34,7 @@ COMMAND = SglangCommandLine(
         ("python", "-m", "sglang.launch_server"),
         ("-m", "sglang.launch_server"),
         ("sglang", "serve"),
+        ("-m", "dynamo.sglang"),
     ),
     image=re.compile(r"(?:^|/)sglang(?::v?([\w.+-]+))?$"),
     default_image="lmsysorg/sglang",

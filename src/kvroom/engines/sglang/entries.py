@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kvroom.engines.sglang.flags import STATE_DTYPES
 from kvroom.engines.sglang.models import attention_of
@@ -19,6 +18,7 @@ from kvroom.models.kinds import (
     SlidingWindow,
 )
 from kvroom.models.spec import Layer
+from kvroom.records import dataclass
 
 SCALE_GROUP = 128
 """FP8 latents of sparse attention have an FP32 scale for so many numbers."""

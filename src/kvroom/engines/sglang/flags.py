@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
 from kvroom.engines.flag_names import flag_names
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 from kvroom.sharding.layout import Layout
 
 STATE_DTYPES = {"float32": 4, "float16": 2, "bfloat16": 2}

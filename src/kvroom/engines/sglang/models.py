@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvroom.engines.sglang.flags import SglangFlags
 from kvroom.engines.sglang.versions import GPT_OSS, LLAMA4, SglangRules
@@ -15,6 +15,7 @@ from kvroom.models.kinds import (
     SharedCache,
 )
 from kvroom.models.spec import ModelSpec, Vision
+from kvroom.records import dataclass
 
 ARCHITECTURES = {
     "deepseek_v3": "DeepseekV3ForCausalLM",

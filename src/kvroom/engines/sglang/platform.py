@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.hardware.device import Device
+from kvroom.records import dataclass
 from kvroom.units import MIB
 
 

@@ -7,7 +7,6 @@ that the floors fall where they do there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kvroom.engines.sglang import compressed
 from kvroom.engines.sglang.entries import Entries, entries_of
@@ -15,6 +14,7 @@ from kvroom.engines.sglang.resolved_args import SglangArgs
 from kvroom.engines.sglang.state import PoolRefused, slot_bytes, state_pool
 from kvroom.models.kinds import CrossAttention
 from kvroom.models.spec import Layer
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 EVICTION_TOKENS = 128

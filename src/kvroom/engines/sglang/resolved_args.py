@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvroom.engines.sglang.flags import SglangFlags, read_flags
 from kvroom.engines.sglang.kernels import (
@@ -15,6 +15,7 @@ from kvroom.engines.sglang.models import DRAFTS_UNCOUNTED, Traits, traits_of
 from kvroom.engines.sglang.platform import SglangPlatform, platform_of
 from kvroom.engines.sglang.versions import SglangRules
 from kvroom.models.dtypes import BF16, CACHE_DTYPES, Dtype
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 
 KIB = 1024

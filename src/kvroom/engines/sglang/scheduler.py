@@ -9,12 +9,12 @@ batch's scheduling with the one before it. Room of refused drafts stays with the
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from kvroom.engines.draft_tokens import Drafts
 from kvroom.engines.scheduler import Admitted, ScheduledTokens, SchedulerOutput
 from kvroom.kvcache.radix import Node, RadixCache
 from kvroom.kvcache.request import RequestStatus, ServedRequest
+from kvroom.records import dataclass
 
 CLIP_TOKENS = 4096
 """No answer is expected to become longer when room is reserved for it."""

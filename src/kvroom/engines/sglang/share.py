@@ -6,10 +6,9 @@ chunks and CUDA graphs will need; the estimate is never measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.engines.sglang.resolved_args import KIB, SglangArgs, hopper_qwen3_vl
 from kvroom.models.spec import Vision
+from kvroom.records import dataclass
 from kvroom.units import MIB
 
 FLOOR_MIB = 10 * KIB

@@ -6,11 +6,11 @@ Sources: the Python code of the releases themselves, one of every minor release 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from kvroom.engines.releases import Changes, Release, rules_at
+from kvroom.records import dataclass
 
 PrefillGraphs = Literal["none", "asked", "piecewise", "breakable"]
 RequestRule = Literal["profiled", "at most estimated", "at most half the tokens"]

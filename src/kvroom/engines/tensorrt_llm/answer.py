@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from fractions import Fraction
 from math import hypot
 
@@ -19,6 +18,7 @@ from kvroom.engines.tensorrt_llm.pools import (
 )
 from kvroom.engines.tensorrt_llm.versions import release_of
 from kvroom.models.kinds import Latent
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 from kvroom.sharding.ledger import binding_rank

@@ -62,7 +62,7 @@ class TensorrtLlmCommandLine(CommandLine):
 COMMAND = TensorrtLlmCommandLine(
     engine="tensorrt-llm",
     label="TensorRT-LLM",
-    programs=(("trtllm-serve",), ("-m", "tensorrt_llm.commands.serve")),
+    programs=(("trtllm-serve",), ("-m", "tensorrt_llm.commands.serve"), ("-m", "dynamo.trtllm")),
     optional_word="serve",
     image=re.compile(r"tensorrt-llm(?:/release)?(?::v?([\w.+-]+))?$"),
     default_image="nvcr.io/nvidia/tensorrt-llm/release",

@@ -7,7 +7,6 @@ Sources: ``KvCacheCreator`` (``_util.py``), ``KVCacheManager`` and ``MambaHybrid
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from kvroom.engines.tensorrt_llm.flags import TensorrtLlmFlags
@@ -21,6 +20,7 @@ from kvroom.models.kinds import (
     SharedCache,
     SlidingWindow,
 )
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 from kvroom.sharding.ledger import LONGEST

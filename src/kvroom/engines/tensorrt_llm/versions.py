@@ -6,11 +6,11 @@ before 1.4), the documentation of 0.12 to 0.17 for TensorRT engines, the release
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from kvroom.engines.releases import Release, nearest_release, rules_at
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ Sources: ``profile_run``, ``_dummy_run``, ``_dummy_sampler_run`` of the model ru
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from kvroom.engines.vllm.defaults import Batching, on_v2_runner
 from kvroom.engines.vllm.platform import HOPPER
@@ -19,6 +18,7 @@ from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.kinds import Latent
 from kvroom.models.spec import Layer
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 from kvroom.sharding.layout import Layout, Rank, shape_on_rank
 from kvroom.units import MIB, ceil_div
 

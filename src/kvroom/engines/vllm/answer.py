@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from kvroom.answer.plan import EngineCapacity
@@ -22,6 +21,7 @@ from kvroom.engines.vllm.start_rules import POOL_RULES, START_RULES, PoolQuestio
 from kvroom.engines.vllm.versions import VllmRules
 from kvroom.memo import Memo
 from kvroom.models.kinds import ChunkedAttention
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 from kvroom.sharding.ledger import binding_rank

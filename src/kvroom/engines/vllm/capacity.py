@@ -7,12 +7,12 @@ Sources: ``max_memory_usage_bytes`` of the cache specs, ``get_max_concurrency_fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from kvroom.engines.vllm.groups import Group, bytes_per_block
 from kvroom.engines.vllm.specs import LayerSpec, Spec
 from kvroom.engines.vllm.versions import VllmRules
+from kvroom.records import dataclass
 from kvroom.sharding.ledger import LONGEST
 from kvroom.units import ceil_div, longest_fit
 

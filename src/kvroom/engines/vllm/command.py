@@ -58,6 +58,7 @@ COMMAND = VllmCommandLine(
         ("-m", "vllm.entrypoints.openai.api_server"),
         ("-m", "vllm.entrypoints.api_server"),
         ("-m", "vllm.entrypoints.cli.main", "serve"),
+        ("-m", "dynamo.vllm"),
     ),
     image=re.compile(r"(?:^|/)vllm(?:-openai)?(?:-rocm)?(?::v?([\w.+-]+))?$"),
     default_image="vllm/vllm-openai",

@@ -6,10 +6,9 @@ so. Source: ``EngineArgs.get_batch_defaults`` and ``VllmConfig.max_concurrent_ba
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.sharding.layout import most_experts
 from kvroom.units import GIB
 

@@ -9,12 +9,12 @@ are counted; what the encoder's own blocks hold at once is an assumption with a 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.spec import ModelSpec
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 NUMBER_BYTES = 2

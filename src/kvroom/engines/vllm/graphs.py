@@ -8,7 +8,6 @@ sizes more. A graph's own bytes depend on kernels: a line in the layers, fitted 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.engines import flags as read
@@ -16,6 +15,7 @@ from kvroom.engines.vllm.defaults import Batching, on_v2_runner
 from kvroom.engines.vllm.platform import BLACKWELL, HOPPER
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.models.kinds import HeadedAttention, Latent
+from kvroom.records import dataclass
 from kvroom.sharding.layout import Rank
 from kvroom.units import MIB, ceil_div
 

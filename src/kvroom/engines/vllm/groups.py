@@ -7,11 +7,12 @@ Source: ``get_kv_cache_groups`` and ``unify_kv_cache_spec_page_size`` of the rel
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from kvroom.engines.vllm.specs import FULL, LayerSpec, Spec
 from kvroom.engines.vllm.versions import VllmRules
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import context_ranks
 from kvroom.units import ceil_div

@@ -7,7 +7,6 @@ graph memory, which before lay outside. What was measured (``known_bytes``) take
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, hypot
 
 from kvroom.answer.plan import Account
@@ -20,6 +19,7 @@ from kvroom.engines.vllm.loaded import band as loaded_band
 from kvroom.engines.vllm.loaded import loaded
 from kvroom.engines.vllm.runtime import Band, non_torch, outside
 from kvroom.engines.vllm.setup import VllmSetup
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import Rank
 

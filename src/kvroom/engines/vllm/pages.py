@@ -6,7 +6,7 @@ Sources: the releases' own ``kv_cache_interface``, attention backends and ``_ali
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import lcm
 from typing import Literal
@@ -33,6 +33,7 @@ from kvroom.models.kinds import (
     SlidingWindow,
 )
 from kvroom.models.spec import Layer
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import ceil_div
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from kvroom.engines import flags as read
@@ -10,6 +9,7 @@ from kvroom.engines.releases import Release, nearest_release
 from kvroom.engines.vllm.flags import KNOWN_FLAGS, VllmFlags, positive, read_flags
 from kvroom.engines.vllm.platform import VllmPlatform, platform_of
 from kvroom.engines.vllm.versions import VllmRules, parse_release, rules_of
+from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import most_experts
 

@@ -6,8 +6,9 @@ share a group. A layer with two caches (an indexer beside its latent, state besi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from kvroom.records import dataclass
 
 Type = Literal["full", "latent", "window", "chunked", "state", "cross"]
 FULL: tuple[Type, ...] = ("full", "latent")

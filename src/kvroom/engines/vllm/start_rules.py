@@ -6,8 +6,6 @@ whether one request fits in ``capacity``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.engines import flags as read
 from kvroom.engines.releases import shown
 from kvroom.engines.start_rules import (
@@ -27,6 +25,7 @@ from kvroom.engines.vllm.graphs import captures
 from kvroom.engines.vllm.memory import Budget
 from kvroom.engines.vllm.setup import VllmSetup
 from kvroom.engines.vllm.support import SUPPORT
+from kvroom.records import dataclass
 from kvroom.sharding.layout import uneven_heads
 from kvroom.units import show_gib
 

@@ -6,11 +6,11 @@ of the releases themselves; what each entry changes is told beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from kvroom.engines.releases import Changes, Release, nearest_release, rules_at, shown
+from kvroom.records import dataclass
 
 FitCheck = Literal["layers", "first group", "groups", "usable blocks"]
 MambaCaching = Literal["never", "flagged models", "modes"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from kvroom.launchers.shell.arithmetic import NotKnown
 from kvroom.launchers.shell.expand import Expander
 from kvroom.launchers.shell.variables import Variables
+from kvroom.records import dataclass
 
 MAX_TERMS = 100
 _FILE_TESTS = frozenset(f"-{c}" for c in "abcdefghkprstuwxGLNOS")
@@ -23,7 +23,8 @@ _PATTERNS = frozenset(("=", "==", "!="))
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """``holds`` is None where only a running shell could tell; ``certain`` is whether every value that was
-    read is known (a variable without a value counts as empty, as a shell has it)."""
+    read is known and hangs on nothing that is not (a variable without a value counts as empty, as a shell
+    has it)."""
 
     holds: bool | None
     certain: bool
@@ -56,7 +57,8 @@ class TestCommand:
             holds = None
         if self.expander.opaque:
             return UNKNOWN
-        return Outcome(holds, holds is not None and not self.expander.missing)
+        doubtful = self.expander.missing or self.expander.notes
+        return Outcome(holds, holds is not None and not doubtful)
 
     def _peek(self) -> str:
         return self.words[self.at] if self.at < len(self.words) else ""

@@ -229,7 +229,7 @@ class Expander:
             return "0"
         value = self.variables.get(name)
         self.notes += self.variables.notes.get(name, ())
-        if name in self.variables.computed and name not in self.variables.settings:
+        if name in self.variables.computed:
             self.opaque = True
             self.missing.append(name)
             return None

@@ -7,8 +7,9 @@ and said of every variable that it would have set and of every command that it w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from kvroom.errors import KvroomError, shortened
 from kvroom.launchers.shell.arithmetic import NotKnown
@@ -39,6 +40,7 @@ from kvroom.launchers.shell.syntax import (
     parse,
 )
 from kvroom.launchers.shell.variables import Value, Variables
+from kvroom.records import dataclass
 
 MAX_STEPS = 20_000
 MAX_DEPTH = 60
@@ -77,6 +79,7 @@ class _Branch:
     variables: Variables
     commands: list[ShellCommand]
     possible: list[ShellCommand]
+    files: dict[str, str]
     end: str
 
 
@@ -92,9 +95,9 @@ class Shell:
     commands: list[ShellCommand] = field(default_factory=list)
     possible: list[ShellCommand] = field(default_factory=list)
     functions: dict[str, Node] = field(default_factory=dict)
+    file_notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     steps: int = MAX_STEPS
     depth: int = 0
-    conditions: tuple[str, ...] = ()
 
     def run(self, text: str) -> list[ShellCommand]:
         """The commands of ``text`` that are wanted; KvroomError where it cannot be followed."""
@@ -154,19 +157,19 @@ class Shell:
 
     # What may or may not be done
 
-    def _branch(self, node: Node | None, condition: str) -> _Branch:
+    def _branch(self, node: Node | None) -> _Branch:
         """What ``node`` does, on a copy."""
-        before = self.variables, self.commands, self.possible, self.conditions
+        before = self.variables, self.commands, self.possible, self.files
         self.variables, self.commands, self.possible = self.variables.copy(), [], []
-        self.conditions = (*self.conditions, condition) if condition else self.conditions
+        self.files = dict(self.files)
         end = ""
         try:
             if node is not None:
                 self._run(node)
         except _Ends as e:
             end = e.kind
-        branch = _Branch(self.variables, self.commands, self.possible, end)
-        self.variables, self.commands, self.possible, self.conditions = before
+        branch = _Branch(self.variables, self.commands, self.possible, self.files, end)
+        self.variables, self.commands, self.possible, self.files = before
         return branch
 
     def _choose(self, yes: Node | None, no: Node | None, outcome: Outcome, condition: str) -> None:
@@ -177,7 +180,7 @@ class Shell:
                 self._run(chosen)
             return
         holds = bool(outcome.holds)
-        branches = (self._branch(no, ""), self._branch(yes, ""))
+        branches = (self._branch(no), self._branch(yes))
         taken, other = branches[holds], branches[not holds]
         if taken.end in ("exit", "return") and not taken.commands and not other.end:
             taken, other, holds = other, taken, not holds  # a script that ends there starts nothing
@@ -190,7 +193,7 @@ class Shell:
             *taken.possible, *(replace(c, notes=(*c.notes, contrary)) for c in other.commands),
             *other.possible,
         ]  # fmt: skip
-        self.variables = taken.variables
+        self.variables, self.files = taken.variables, taken.files
         if taken.end:
             raise _Ends(taken.end)
 
@@ -201,7 +204,7 @@ class Shell:
         here, there = taken.variables, other.variables
         for name in here.values.keys() | there.values.keys():
             mine, theirs = here.values.get(name), there.values.get(name)
-            if mine == theirs or name in here.settings:
+            if mine == theirs:
                 continue
             now = "not set" if mine is None else _shown(mine)
             if theirs is None:
@@ -246,7 +249,7 @@ class Shell:
     def _case(self, node: Case) -> None:
         expander = Expander(self.variables, empty=True)
         value = expander.text(node.word)
-        certain = not expander.missing and not expander.opaque
+        certain = not (expander.missing or expander.opaque or expander.notes)
         chosen: CommandList | None = None
         for patterns, body in node.items:
             for typed in patterns:
@@ -263,10 +266,10 @@ class Shell:
 
     def _alternatives(self, node: Case, chosen: CommandList | None) -> None:
         """A ``case`` whose word is not known: what is taken, and what every other pattern would do."""
-        taken = self._branch(chosen, "")
-        others = [(p, self._branch(b, "")) for p, b in node.items if b is not chosen]
+        taken = self._branch(chosen)
+        others = [(p, self._branch(b)) for p, b in node.items if b is not chosen]
         if taken.end == "exit" and not taken.commands:
-            taken = self._branch(None, "")
+            taken = self._branch(None)
         for patterns, other in others:
             condition = f"{node.word} is {' or '.join(patterns)}"
             self._say(taken, other, condition, holds=False)
@@ -276,7 +279,7 @@ class Shell:
         note = f"started as {node.word} is not known"
         self.commands += [replace(c, notes=(*c.notes, note)) for c in taken.commands]
         self.possible += taken.possible
-        self.variables = taken.variables
+        self.variables, self.files = taken.variables, taken.files
         if taken.end:
             raise _Ends(taken.end)
 
@@ -285,7 +288,7 @@ class Shell:
     def _for(self, node: ForLoop) -> None:
         expander = Expander(self.variables)
         values = expander.fields(('"$@"',) if node.words is None else node.words)
-        if node.name in self.variables.settings:
+        if node.name in self.variables.settings and (expander.missing or expander.opaque):
             values = [self.variables.settings[node.name]]
         if not values:
             if node.words is None or expander.missing:
@@ -333,9 +336,10 @@ class Shell:
     def _group(self, node: Group) -> Outcome:
         if not node.subshell:
             return self._run(node.body)
-        branch = self._branch(node.body, "")
+        branch = self._branch(node.body)
         self.commands += branch.commands
         self.possible += branch.possible
+        self.files = branch.files
         return UNKNOWN
 
     def _arithmetic(self, node: ArithmeticCommand) -> Outcome:
@@ -348,7 +352,7 @@ class Shell:
             return UNKNOWN
         if expander.opaque:
             return UNKNOWN
-        return Outcome(value != 0, not expander.missing)
+        return Outcome(value != 0, not (expander.missing or expander.notes))
 
     def _assign(self, words: tuple[str, ...], expander: Expander) -> tuple[str, ...]:
         """Make the assignments in front; the words behind them."""
@@ -367,7 +371,13 @@ class Shell:
         notes = tuple(dict.fromkeys(expander.notes))
         if append:
             notes = (*self.variables.notes.get(name, ()), *notes)
-            value = _appended(self.variables.values.get(name), value)
+            value = _appended(self.variables.get(name), value)
+        setting = self.variables.settings.get(name)
+        if setting is not None and (expander.opaque or expander.missing):
+            return  # what the script would assign cannot be told: the value that was given for it holds
+        own = not re.search(rf"\b{name}\b", word[len(name) :])
+        if own and setting not in (None, value) and name not in self.variables.values:
+            notes = (*notes, f"the script itself sets {name}: --set {name}={setting} does not hold")
         self.variables.put(name, value, notes[-8:])
         if (
             isinstance(value, str)
@@ -398,18 +408,22 @@ class Shell:
 
     def _redirect(self, redirections: tuple[Redirection, ...], words: list[str]) -> str | None:
         """Keep the file that ``cat`` or ``tee`` writes; the text that the command reads."""
-        body, target = None, ""
+        body, target, adds = None, "", False
+        notes: tuple[str, ...] = ()
         for r in redirections:
             if r.body is not None:
-                body = r.body if r.literal else Expander(self.variables).here_document(r.body)
+                expander = Expander(self.variables)
+                body = r.body if r.literal else expander.here_document(r.body)
+                notes = () if r.literal else tuple(expander.notes)
             elif r.sign in (">", ">>", ">|"):
-                target = Expander(self.variables).text(r.target)
+                target, adds = Expander(self.variables).text(r.target), r.sign == ">>"
             elif r.sign == "<<<":
                 body = Expander(self.variables).text(r.target)
         if words[:1] == ["tee"] or words[:2] == ["sudo", "tee"]:
             target = next((w for w in words[1:] if w != "tee" and not w.startswith("-")), target)
         if body is not None and target and words[:1] != ["bash"]:
-            self.files[target] = body
+            self.file_notes[target] = (*self.file_notes.get(target, ()), *notes)
+            self.files[target] = (self.files.get(target, "") if adds else "") + body
             return None
         return body
 
@@ -452,7 +466,8 @@ class Shell:
             return TRUE
         if self.wanted(words, body or self._script(words)):
             known = {k: v for k, v in self._texts().items() if k not in self.variables.computed}
-            notes = tuple(dict.fromkeys(expander.notes))
+            named = [n for f, n in self.file_notes.items() if any(f in w for w in words)]
+            notes = tuple(dict.fromkeys([*expander.notes, *(n for each in named for n in each)]))
             body = body or self._script(words)
             self.commands.append(ShellCommand(words, line, known, notes, body))
         return UNKNOWN
@@ -469,7 +484,7 @@ class Shell:
         texts = {
             k: " ".join(v) if isinstance(v, list) else v for k, v in self.variables.values.items()
         }
-        return {**texts, **self.variables.settings}
+        return {**self.variables.settings, **texts}
 
     def _call(self, body: Node, arguments: list[str]) -> Outcome:
         before = self.variables.arguments

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from kvroom.errors import KvroomError
@@ -19,6 +19,7 @@ from kvroom.launchers.shell.scan import (
     past,
     word_end,
 )
+from kvroom.records import dataclass
 
 MAX_NESTING = 40
 _OPERATORS = re.compile(r"&&|\|\||;;&|;;|;&|\|&|[;&|()]")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 
 MAX_CHARACTERS = 200_000
 Value = str | list[str]
@@ -19,8 +20,9 @@ def too_long(text: str) -> KvroomError:
 
 @dataclass(slots=True)
 class Variables:
-    """``values`` by name; ``settings`` hold whatever a script assigns (``--set``); ``notes`` are what to know
-    of a name's value; ``computed`` are names whose value only a program's output could tell."""
+    """``values`` by name; ``settings`` (``--set``) are those that a script starts with, and hold where what
+    it assigns cannot be told; ``notes`` are what to know of a name's value; ``computed`` are names whose
+    value only a program's output could tell."""
 
     values: dict[str, Value] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -30,16 +32,16 @@ class Variables:
 
     def get(self, name: str) -> Value | None:
         """The value of ``name``; None where it has none."""
-        if name in self.settings:
-            return self.settings[name]
         if name == "#":
             return str(len(self.arguments))
         if name in ("@", "*"):
             return list(self.arguments)
         if name.isdecimal():
             at = int(name[:6])
-            return self.arguments[at - 1] if 0 < at <= len(self.arguments) else None
-        return self.values.get(name)
+            if 0 < at <= len(self.arguments):
+                return self.arguments[at - 1]
+            return self.settings.get(name)
+        return self.values.get(name, self.settings.get(name))
 
     def text(self, name: str) -> str | None:
         """The value as one text; an array's is its first element."""
@@ -50,8 +52,6 @@ class Variables:
 
     def put(self, name: str, value: Value, notes: tuple[str, ...] = ()) -> None:
         """Assign ``value``; KvroomError where it grows without end."""
-        if name in self.settings:
-            return
         size = len(value) if isinstance(value, str) else len(value) + sum(map(len, value))
         if size > MAX_CHARACTERS:
             raise too_long(name)

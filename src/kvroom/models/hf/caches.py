@@ -8,7 +8,6 @@ recurrence. What could not be told from the keys is said.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.models.config import Config
@@ -27,6 +26,7 @@ from kvroom.models.kinds import (
     SlidingWindow,
     TiedWindow,
 )
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True)

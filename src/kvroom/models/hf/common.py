@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from kvroom.errors import KvroomError
 from kvroom.models import parts
@@ -11,6 +10,7 @@ from kvroom.models.config import MAX_LAYERS, Config
 from kvroom.models.quantization.configs import from_config
 from kvroom.models.spec import Layer, ModelSpec, Run, runs_of
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 LAYERS = (
     "num_hidden_layers",

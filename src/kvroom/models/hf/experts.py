@@ -8,7 +8,6 @@ checkpoints hold them as buffers of a few kilobytes, and parameter counts do not
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from kvroom.errors import KvroomError
@@ -18,6 +17,7 @@ from kvroom.models.hf.common import INNER, Sizes, model
 from kvroom.models.kinds import FullAttention, LayerKind, SlidingWindow
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec, Run
+from kvroom.records import dataclass
 
 K = TypeVar("K")
 

@@ -10,7 +10,6 @@ indexer. Structure and defaults: the classes of transformers 5 and the published
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -32,6 +31,7 @@ from kvroom.models.hf.experts import (
 from kvroom.models.kinds import Indexer, Latent, LayerKind
 from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ them: vLLM's ``MambaStateShapeCalculator``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -19,6 +18,7 @@ from kvroom.models.dtypes import BF16, Dtype, cache_dtype
 from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
 from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Part, Split, Tensor
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 LAYER_TYPES = {

@@ -7,13 +7,14 @@ only one of are counted (4 B); tensors that only describe (GPTQ's ``g_idx``, a p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from math import gcd
 from typing import Any
 
 from kvroom.models.dtypes import BF16, FP32, PER_ROW, Dtype
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 Rule = Callable[[Tensor, "int | None"], Dtype]
 """What a tensor is stored as in the layer of that index (None: outside the layers)."""

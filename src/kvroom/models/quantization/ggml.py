@@ -7,10 +7,9 @@ the IQ4 ones with it, as each is usually published.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.models.dtypes import BF16, FP32, Dtype
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 
 def _type(name: str, block: int, size: int, bits: int) -> Dtype:

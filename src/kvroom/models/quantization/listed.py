@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kvroom.models.config import Config
 from kvroom.models.dtypes import BF16, Dtype
 from kvroom.models.quantization.base import NESTED, Quantisation, is_linear
 from kvroom.models.quantization.match import Names
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 SKIPS = ("modules_to_not_convert", "ignored_layers", "ignore", "exclude_modules", "exclude")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from kvroom.models.config import Config
 from kvroom.models.dtypes import BF16, PER_ROW, Dtype
@@ -25,6 +24,7 @@ from kvroom.models.quantization.listed import (
 from kvroom.models.quantization.match import Names
 from kvroom.models.quantization.rules import exl
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 
 def spelled(method: str) -> str:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kvroom.models.dtypes import BF16, Dtype
 from kvroom.models.quantization.base import FP16, Quantisation, average, is_linear
 from kvroom.models.tensors import Tensor
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True)

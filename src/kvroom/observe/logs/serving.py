@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from kvroom.errors import KvroomError
 from kvroom.observe.logs.lines import Log
+from kvroom.records import dataclass
 
 _VLLM = re.compile(
     r"Avg prompt throughput: (?P<prompt>[\d.]+) tokens/s, "

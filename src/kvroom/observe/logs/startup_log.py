@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from kvroom.engines.log_shapes import Figures
+from kvroom.records import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
+
+from kvroom.records import dataclass
 
 SECONDS, ROUNDS = 0.3, 3
 """How long one measurement runs, and how many are made; the best counts, others being disturbed."""

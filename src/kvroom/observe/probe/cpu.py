@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from kvroom.records import dataclass
 
 _SIZE = re.compile(r"(\d+)([KMG]?)")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}

@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from kvroom.records import dataclass
 
 FILE_BYTES = 256 * 2**20
 CHUNK = 2**20

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from kvroom.records import dataclass
 
 _NO_LIMIT = 2**60
 """Version 1 writes a number near 2^63 where there is none."""

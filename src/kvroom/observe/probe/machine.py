@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from kvroom.hardware.reader import load_machine
 from kvroom.observe.probe import bandwidth, disk, nvml
 from kvroom.observe.probe.cpu import CpuCache, caches, cpu_name
 from kvroom.observe.probe.limits import Limits, read_limits
+from kvroom.records import dataclass
 from kvroom.units import show_gb, show_gib, show_rate
 
 SHARE = 0.1
@@ -67,7 +68,10 @@ class Wishes:
     gpu_python: str | None = sys.executable
 
 
-def probe(wishes: Wishes = Wishes(), tell: Callable[[str], None] = lambda _: None) -> Probe:
+def probe(
+    wishes: Wishes = Wishes(),  # noqa: B008 (it is frozen)
+    tell: Callable[[str], None] = lambda _: None,
+) -> Probe:
     """Measure this machine; ``tell`` hears what is being measured."""
     found = Probe()
     limits = read_limits()

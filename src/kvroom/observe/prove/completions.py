@@ -13,13 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any
 
 from kvroom.observe import prometheus
 from kvroom.observe.endpoint import Endpoint, NoAnswerError
 from kvroom.observe.prometheus import Reading
+from kvroom.records import dataclass
 
 PATIENCE_S = 600.0
 """A stream that is silent so long has failed."""

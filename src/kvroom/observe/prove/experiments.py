@@ -12,7 +12,7 @@ Prompts are runs of consecutive token ids, no two beginning alike unless meant t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from random import Random
 from statistics import median
 from threading import Lock
@@ -21,6 +21,7 @@ from typing import Any
 from kvroom.errors import KvroomError
 from kvroom.observe.prove.completions import Ask, AskedEngine, Heard
 from kvroom.observe.prove.quiet import Meter, TimedSpan
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 
 FIRST_ID = 10

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from statistics import median
 from typing import Any
 
@@ -27,6 +27,7 @@ from kvroom.observe.prove.experiments import (
 )
 from kvroom.planner.plan import Workings, work
 from kvroom.planner.simulate import serve
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.workloads.requests import Request, TokenIds, TokenRuns
 

@@ -13,8 +13,9 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from kvroom.records import dataclass
 
 NS_PER_S = 1e9
 TURNS = 2

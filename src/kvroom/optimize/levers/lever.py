@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from kvroom.optimize.levers.published import Effect
+from kvroom.records import dataclass
 
 SAME = Effect(
     effect="none: the same numbers are computed", source="by construction", loss_ratio=0.0

@@ -7,8 +7,9 @@ no quality at all rather than a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from kvroom.records import dataclass
 
 SMALL_LOSS = 0.02
 """A published loss of at most so large a share of the score counts as small."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -19,6 +19,7 @@ from kvroom.optimize.levers.served import ServedFigures, ServedLever, each_serve
 from kvroom.optimize.levers.waterfall import EXACT, shapley
 from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import Workings, work
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.timeline import Watch
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.optimize.levers.lever import Lever, Unmodelled
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import serve
+from kvroom.records import dataclass
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.synthetic import of_workload
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -11,6 +10,7 @@ from kvroom.answer import charts, html
 from kvroom.answer.frames import frame
 from kvroom.optimize.cost import Figures
 from kvroom.optimize.search.space import LEFT_OUT
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 

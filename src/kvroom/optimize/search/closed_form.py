@@ -4,7 +4,7 @@ price; and fewer than which none can, which is what a search may stop at."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil, inf, sqrt
 from typing import Any
 
@@ -17,6 +17,7 @@ from kvroom.optimize.search.journal import fingerprint
 from kvroom.planner.load import load_of
 from kvroom.planner.plan import Placed, place, work
 from kvroom.planner.verdict import judge
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.occupancy import expected_room
@@ -26,8 +27,8 @@ MOST_USERS = 65_536
 CHUNK = 32
 """Deployments of one unit of work."""
 DEVIATIONS = 5.0
-"""A bound takes the closed form to be off by so many times its usual error, in the favourable way: nineteen of
-twenty questions are off by less."""
+"""A bound takes the closed form to be off by so many times its usual error, in the favourable way: nineteen
+of twenty questions are off by less."""
 MEDIAN = 0.5
 """Waits and lengths have long tails: a median may be this share of the mean that the closed form tells."""
 STEADY = 0.97

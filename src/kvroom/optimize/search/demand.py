@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
 from kvroom.errors import KvroomError
 from kvroom.planner.simulate import Objective, parse_slo
+from kvroom.records import dataclass
 from kvroom.scenario.workload import Workload
 from kvroom.workloads.synthetic import ONE, Synthetic, of_workload
 

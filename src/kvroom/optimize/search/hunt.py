@@ -8,7 +8,7 @@ could cost is no less than the best, that is the optimum.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from math import ceil, inf
 from typing import Any
@@ -28,6 +28,7 @@ from kvroom.optimize.search.journal import Journal
 from kvroom.optimize.search.space import Candidate, Space, candidates
 from kvroom.optimize.search.trial import tried
 from kvroom.optimize.search.workers import MakePool, Progress, Unit, run_all, unit_name
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 
 ROUND = 4

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from itertools import product
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ from kvroom.models.load import load
 from kvroom.models.spec import ModelSpec
 from kvroom.models.weight_dtypes import named
 from kvroom.optimize.levers.published import CACHE_QUALITY, WEIGHT_QUALITY
+from kvroom.records import dataclass
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
 from kvroom.scenario.layout import DEGREES
 from kvroom.scenario.offload import line as tier_line

@@ -26,9 +26,10 @@ def calibrate(
     """A calibration file from what was measured, with the error before and after.
 
     Each log is predicted with what the others measured, so the error after is of logs that were not
-    learned from. Times come from outputs of benchmarks (vLLM's bench serve, SGLang's, GuideLLM,
-    AIPerf), recordings, a log's lines of throughput and records of kvroom prove, and are judged
-    likewise. What is written serves --calibration FILE anywhere.
+    learned from. Times come from outputs of benchmarks (vLLM's bench serve, SGLang's, llama-bench,
+    GuideLLM, AIPerf, GenAI-Perf, inference-perf), recordings, a log's lines of throughput and
+    records of kvroom prove, and are judged likewise. Files that teach nothing end it with exit
+    status 2. What is written serves --calibration FILE anywhere.
     """
     from kvroom.ui.terminal import calibrate as text
 

@@ -14,10 +14,7 @@ def show(calibrated: Calibrated, out: str | None) -> str:
     blocks.append("\n".join(paragraph(f"left out: {text}", "? ") for text in calibrated.left_out))
     if out is not None:
         blocks.append(paragraph(f"Written to {out}. Use it: kvroom plan … --calibration {out}", ""))
-    text = (
-        "\n\n".join(block for block in blocks if block)
-        or "These files hold nothing to calibrate by."
-    )
+    text = "\n\n".join(block for block in blocks if block)
     return spelled(text) if ascii_only() else text
 
 

@@ -7,7 +7,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from kvroom.observe.endpoint import Endpoint
 from kvroom.observe.prometheus import Reading
 from kvroom.observe.recording import Recorder, Recording, cache_of, concurrency_of
 from kvroom.observe.watch import Sample, Watcher, samples
+from kvroom.records import dataclass
 from kvroom.ui.cli.shell import say
 from kvroom.ui.terminal.plain import ascii_only, spelled
 from kvroom.ui.terminal.plan import paragraph

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kvroom.records import dataclass
 from kvroom.scenario.engine_names import CEILING_ENGINE
 
 

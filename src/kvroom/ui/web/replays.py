@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 from typing import Any
 
@@ -21,6 +21,7 @@ from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S, step_clock
 from kvroom.optimize.cliff import CliffRange
 from kvroom.planner.plan import Workings
+from kvroom.records import dataclass
 from kvroom.scenario.command_line import command
 from kvroom.scenario.engine_names import DEFAULT_ENGINE
 from kvroom.scenario.scenario import Scenario

@@ -8,11 +8,11 @@ through the Listener are lines before it. KvroomError says why there is no answe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from kvroom import api
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import simulations

@@ -15,7 +15,6 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvroom import __version__
 from kvroom.errors import KvroomError
+from kvroom.records import dataclass
 from kvroom.ui.web import page, routes
 from kvroom.ui.web.recent import RecentTexts
 from kvroom.ui.web.routes import Route

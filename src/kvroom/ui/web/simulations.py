@@ -11,7 +11,6 @@ import base64
 import binascii
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from time import thread_time
 from typing import Any
 
@@ -22,6 +21,7 @@ from kvroom.latency.clock import PS_PER_S
 from kvroom.optimize.cliff import CliffPoint, parse_range
 from kvroom.planner.reuse import capacities_of
 from kvroom.planner.simulate import Objective, Simulated, parse_slo
+from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.values import check_keys
 from kvroom.simulator.frames import Frame

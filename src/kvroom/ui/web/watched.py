@@ -13,7 +13,7 @@ import json
 import time
 from collections import deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from kvroom.observe.endpoint import Endpoint
 from kvroom.observe.prometheus import Reading
 from kvroom.observe.recording import cache_of, concurrency_of
 from kvroom.observe.watch import Sample, Watcher, look
+from kvroom.records import dataclass
 from kvroom.ui.web.transport import Refused
 from kvroom.ui.words import spread
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from kvroom.records import dataclass
 from kvroom.workloads.requests import Request, RequestGraph
 
 Tokenizer = Callable[[str], Sequence[int]]

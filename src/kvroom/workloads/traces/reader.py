@@ -15,11 +15,12 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, shortened
+from kvroom.records import dataclass
 from kvroom.units import ceil_div
 from kvroom.workloads.requests import Request, RequestGraph, placed
 from kvroom.workloads.traces import columns as column_names
@@ -39,7 +40,7 @@ PEEK_LINES = 1_000
 """How far a trace is read ahead to tell its format and the tokens of a hash id."""
 MOST_FILES = 100_000
 _SKIP = "Mend the line, or pass over such lines with --skip-bad-lines."
-UNTIMED = "has no arrival times: all requests come at once"
+UNTIMED = "the trace has no arrival times: all requests come at once"
 
 
 @dataclass(slots=True)

@@ -1,0 +1,120 @@
+"""Objects that say what an engine is to serve and not how it is called: KServe, llm-d, Ray Serve.
+
+Each becomes the words of its engine's command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from kvroom.launchers.launched import flags, listed, word
+
+_URI = re.compile(r"^(?:hf|oci|pvc|s3|gs)://")
+_VLLM = ("vllm", "serve")
+
+
+def model_of(uri: Any) -> str:
+    """A model's name or path out of an address (``hf://Qwen/Qwen3-8B``)."""
+    text = word(uri)
+    return _URI.sub("" if text.startswith("hf:") else "/", text).partition("@")[0]
+
+
+def serving_words(spec: Mapping[str, Any]) -> list[str] | None:
+    """The command that ``spec`` comes to; None where it is no such object."""
+    for read in (_llm_service, _inference_service, _ray):
+        words = read(spec)
+        if words is not None:
+            return words
+    return None
+
+
+def _parallel(spec: Mapping[str, Any]) -> list[str]:
+    """Flags of a ``parallelism``: tensor, pipeline, data, expert."""
+    sizes = spec.get("parallelism")
+    if not isinstance(sizes, dict):
+        return []
+    words: list[str] = []
+    for key, flag in (("tensor", "--tensor-parallel-size"), ("pipeline", "--pipeline-parallel-size"),
+                      ("data", "--data-parallel-size")):  # fmt: skip
+        if isinstance(sizes.get(key), int) and sizes[key] > 1:
+            words += [flag, str(sizes[key])]
+    return [*words, "--enable-expert-parallel"] if sizes.get("expert") is True else words
+
+
+def environment(container: Mapping[str, Any]) -> dict[str, str]:
+    """A container's variables by name, those of other places left out."""
+    variables = container.get("env")
+    return {
+        str(e.get("name")): word(e.get("value"))
+        for e in listed(variables)
+        if isinstance(e, dict) and "value" in e
+    }
+
+
+def _first_container(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    template = spec.get("template")
+    containers = listed(template.get("containers")) if isinstance(template, dict) else []
+    return next((c for c in containers if isinstance(c, dict)), {})
+
+
+def _llm_service(spec: Mapping[str, Any]) -> list[str] | None:
+    """KServe's LLMInferenceService: ``spec.model.uri`` with ``spec.parallelism``."""
+    model = spec.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("uri"), str):
+        return None
+    container = _first_container(spec)
+    more = environment(container).get("VLLM_ADDITIONAL_ARGS", "").split()
+    args = [word(w) for w in listed(container.get("args"))]
+    command = [word(w) for w in listed(container.get("command"))]
+    if command[:1] and command[0].endswith("sh"):
+        return [*command, *args]
+    return [*_VLLM, model_of(model["uri"]), *_parallel(spec), *args, *more]
+
+
+def _inference_service(spec: Mapping[str, Any]) -> list[str] | None:
+    """KServe's InferenceService, whose runtime for Hugging Face models is vLLM."""
+    model = spec.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("modelFormat"), dict):
+        return None
+    if model["modelFormat"].get("name") not in ("huggingface", "vllm", "vLLM"):
+        return None
+    args = [word(w) for w in listed(model.get("args"))]
+    named = [w for w in args if re.match(r"--model[_-](id|dir)\b", w)]
+    kept = [w for w in args if not re.match(r"--(model[_-](name|id|dir)|backend|task)\b", w)]
+    uri = named[0].partition("=")[2] if named else model.get("storageUri")
+    return [*_VLLM, *([model_of(uri)] if uri else []), *kept] if uri or kept else None
+
+
+def _ray(spec: Mapping[str, Any]) -> list[str] | None:
+    """One model of Ray Serve's LLM configs: ``model_loading_config`` and ``engine_kwargs``."""
+    loading = spec.get("model_loading_config")
+    if not isinstance(loading, dict):
+        return None
+    source = loading.get("model_source") or loading.get("model_id")
+    options = spec.get("engine_kwargs")
+    return [*_VLLM, word(source), *flags(options if isinstance(options, dict) else {})]
+
+
+def modelservice(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """The pools (their part of the values, the words) of llm-d's model service: ``modelArtifacts`` with
+    ``decode`` and ``prefill``."""
+    artifacts = spec.get("modelArtifacts")
+    if not isinstance(artifacts, dict):
+        return []
+    found: list[tuple[Mapping[str, Any], list[str]]] = []
+    for pool in ("decode", "prefill"):
+        part = spec.get(pool)
+        if not isinstance(part, dict) or part.get("create") is False:
+            continue
+        for container in listed(part.get("containers")):
+            if not isinstance(container, dict) or container.get("modelCommand") not in (
+                "vllmServe",
+                "imageDefault",
+            ):
+                continue
+            model = model_of(artifacts.get("uri") or artifacts.get("name"))
+            args = [word(w) for w in listed(container.get("args"))]
+            found.append((container, [*_VLLM, model, *_parallel(part), *args]))
+    return found

@@ -1,0 +1,263 @@
+"""What launch files of every kind start, judged: the verdict, its line, its fix."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from kvroom import api
+from kvroom.errors import KvroomError
+from kvroom.observe.check import Checked, CheckReport
+from kvroom.ui.check_formats import FORMS
+from kvroom.ui.terminal.check import show
+
+FILES = {
+    "serve.sh": "#!/bin/sh\n\nexec vllm serve Qwen/Qwen3-8B --max-model-len 8192\n",
+    "Dockerfile": (
+        "FROM python:3.12 AS build\nRUN true\n# the server\n"
+        "FROM vllm/vllm-openai:v0.11.0\nENV MODEL=Qwen/Qwen3-8B\n"
+        "ENTRYPOINT vllm serve $MODEL \\\n  --max-model-len 8192\n"
+    ),
+    "exec.Dockerfile": (
+        'FROM vllm/vllm-openai:v0.11.0\n'
+        'CMD ["--model", "Qwen/Qwen3-8B", "--max-model-len=8192"]\n'
+    ),
+    "compose.yaml": (
+        "services:\n  llm:\n    image: vllm/vllm-openai:v0.11.0\n    environment: [HF_TOKEN]\n"
+        "    command: --model Qwen/Qwen3-8B --max-model-len ${LENGTH:-8192}\n"
+    ),
+    "pod.yaml": (
+        "kind: Pod\nspec:\n"
+        "  nodeSelector: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}\n  containers:\n"
+        "  - image: vllm/vllm-openai:v0.11.0\n"
+        "    args: [--model, Qwen/Qwen3-8B, --max-model-len=8192]\n"
+        "    resources: {limits: {nvidia.com/gpu: 1}}\n"
+    ),
+    "stack.yaml": (
+        "servingEngineSpec:\n  modelSpec:\n  - name: q\n"
+        "    modelURL: Qwen/Qwen3-8B\n    requestGPU: 1\n"
+        "    vllmConfig: {maxModelLen: 8192}\n"
+    ),
+    "chart.yaml": (
+        "image: {repository: vllm/vllm-openai, tag: v0.11.0}\n"
+        "args: [--model, Qwen/Qwen3-8B, --max-model-len=8192]\n"
+    ),
+    "isvc.yaml": (
+        "kind: InferenceService\nspec:\n  predictor:\n"
+        "    model:\n      modelFormat: {name: huggingface}\n"
+        "      args: [--model_name=q, --model_id=Qwen/Qwen3-8B, --max_model_len=8192]\n"
+    ),
+    "llmisvc.yaml": (
+        "kind: LLMInferenceService\nspec:\n"
+        "  model: {uri: hf://Qwen/Qwen3-8B, name: q}\n  template:\n    containers:\n"
+        "    - name: main\n      env: [{name: VLLM_ADDITIONAL_ARGS, value: --max-model-len 8192}]\n"
+    ),
+    "modelservice.yaml": (
+        "modelArtifacts: {uri: hf://Qwen/Qwen3-8B}\n"
+        "decode:\n  containers:\n  - modelCommand: vllmServe\n"
+        "    args: [--max-model-len=8192]\n"
+    ),
+    "dynamo.yaml": (
+        "kind: DynamoGraphDeployment\nspec:\n  services:\n    Frontend:\n      extraPodSpec:\n"
+        "        mainContainer: {image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.5.0}\n    Worker:\n"
+        "      resources: {limits: {gpu: '1'}}\n      extraPodSpec:\n        mainContainer:\n"
+        "          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.5.0\n"
+        "          command: [python3, -m, dynamo.vllm]\n"
+        "          args: [--model, Qwen/Qwen3-8B, --max-model-len, '8192']\n"
+    ),
+    "ray.yaml": (
+        "applications:\n- args:\n    llm_configs:\n"
+        "    - model_loading_config: {model_id: q, model_source: Qwen/Qwen3-8B}\n"
+        "      accelerator_type: H100\n"
+        "      engine_kwargs: {max_model_len: 8192, enable_prefix_caching: true}\n"
+    ),
+    "rayservice.yaml": (
+        "kind: RayService\nspec:\n  serveConfigV2: |\n"
+        "    applications:\n    - args:\n        llm_configs:\n"
+        "        - model_loading_config: {model_source: Qwen/Qwen3-8B}\n"
+        "          engine_kwargs: {max_model_len: 8192}\n"
+    ),
+    "vllm.service": (
+        "[Unit]\nDescription=a server\n[Service]\nEnvironment=\"LENGTH=8192\" A=b\n"
+        "ExecStart=/usr/bin/vllm serve Qwen/Qwen3-8B \\\n  --max-model-len ${LENGTH}\n"
+    ),
+    "vllm.container": (
+        "[Container]\nImage=docker.io/vllm/vllm-openai:v0.11.0\n"
+        "Exec=--model Qwen/Qwen3-8B --max-model-len 8192\n"
+    ),
+    "sglang.sh": "python3 -m sglang.launch_server --model-path Qwen/Qwen3-8B --context-length 8192\n",
+    "trt.sh": "trtllm-serve serve Qwen/Qwen3-8B --max_seq_len 8192\n",
+}  # fmt: skip
+LINES = {"serve.sh": 3, "vllm.service": 5, "compose.yaml": 3}
+
+
+def checked(folder: Path, text: str, name: str = "file", **keys: object) -> list[Checked]:
+    path = folder / name
+    path.write_text(text)
+    return list(api.check(path, hub=False, **keys).deployments)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_is_told_by_its_content(name: str, tmp_path: Path) -> None:
+    (check,) = checked(tmp_path, FILES[name], gpu="H100-SXM")
+    assert check.status == "fits", check.sentence
+    assert check.scenario is not None
+    assert check.scenario["model"] == "Qwen/Qwen3-8B"
+    assert check.scenario["context_tokens"] == 8192
+    assert check.line == LINES.get(name, check.line)
+
+
+def test_a_modelfile(tmp_path: Path) -> None:
+    (check,) = checked(tmp_path, "FROM llama3.1:8b\nPARAMETER num_ctx 8192\n", gpu="RTX-4090")
+    assert (check.status, check.engine, check.model) == ("fits", "ollama", "llama-3.1-8b")
+
+
+def test_the_card_of_a_file_is_used(tmp_path: Path) -> None:
+    (check,) = checked(tmp_path, FILES["pod.yaml"])
+    assert check.scenario is not None
+    assert check.scenario["gpu"] == "H100-SXM"
+    (unknown,) = checked(tmp_path, FILES["serve.sh"])
+    assert unknown.status == "unreadable"
+    assert "--gpu" in unknown.fix
+
+
+def test_what_would_not_start_is_told_with_the_flags_that_do(tmp_path: Path) -> None:
+    """SemiAnalysisAI/InferenceX#1587 is of this kind: no length limit, and one request does not fit."""
+    text = "vllm serve openai/gpt-oss-120b --tensor-parallel-size 1\n"
+    (check,) = checked(tmp_path, text, gpu="H100-SXM", engine_version="0.33.0")
+    assert check.status == "would_not_start"
+    assert check.fix.startswith("--max-model-len ")
+    (mended,) = checked(
+        tmp_path, f"{text.strip()} {check.fix}", gpu="H100-SXM", engine_version="0.33.0"
+    )
+    assert mended.status == "fits"
+
+
+def test_more_ranks_than_cards(tmp_path: Path) -> None:
+    text = FILES["pod.yaml"].replace("[--model,", "[-tp=4, --model,")
+    (check,) = checked(tmp_path, text)
+    assert check.status == "would_not_start"
+    assert "4 GPUs, and 1 is given" in check.reason
+    (idle,) = checked(tmp_path, text.replace("gpu: 1}", "gpu: 8}"))
+    assert any("4 of the 8 GPUs" in w for w in idle.warnings)
+
+
+def test_a_promise_of_requests(tmp_path: Path) -> None:
+    text = "vllm serve Qwen/Qwen3-8B --max-model-len 32768\n"
+    (check,) = checked(tmp_path, text, gpu="H100-SXM", expect="concurrency=64")
+    (promise,) = check.promises
+    assert not promise.holds
+    assert check.is_finding
+    assert promise.answer is not None
+    (kept,) = checked(tmp_path, text, gpu="H100-SXM", expect=f"concurrency={promise.answer}")
+    assert not kept.is_finding
+
+
+def test_replicas_share_a_promise(tmp_path: Path) -> None:
+    text = "spec:\n  replicas: 4\n  template:\n" + "".join(
+        f"    {line}\n" for line in FILES["pod.yaml"].splitlines()
+    )
+    (one,) = checked(tmp_path, FILES["pod.yaml"], expect="concurrency=160")
+    (four,) = checked(tmp_path, text, expect="concurrency=160")
+    assert one.is_finding
+    assert not four.is_finding
+
+
+def test_a_promise_of_times(tmp_path: Path) -> None:
+    workload = {"input_tokens": 1000, "output_tokens": 100, "concurrency": 4}
+    keys = {"gpu": "H100-SXM", "workload": workload}
+    (kept,) = checked(tmp_path, FILES["serve.sh"], expect="ttft_p95=30s,tpot_mean=1s", **keys)
+    assert [p.holds for p in kept.promises] == [True, True]
+    (broken,) = checked(tmp_path, FILES["serve.sh"], expect="tpot_p50=1ms", **keys)
+    assert broken.is_finding
+    assert "tpot_p50" in broken.reason
+    (unasked,) = checked(tmp_path, FILES["serve.sh"], gpu="H100-SXM", expect="tpot_p50=1ms")
+    assert "workload" in unasked.sentence
+    with pytest.raises(KvroomError, match="is no objective"):
+        api.check(expect="speed=1s")
+
+
+def test_exit_statuses(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.sh", tmp_path / "bad.sh"
+    good.write_text(FILES["serve.sh"])
+    bad.write_text("vllm serve openai/gpt-oss-120b\n")
+    none, gone = tmp_path / "none.sh", tmp_path / "gone.sh"
+    none.write_text("echo hello\n")
+    keys = {"gpu": "H100-SXM", "hub": False}
+    assert api.check(good, **keys).exit_status == 0
+    assert api.check(good, bad, **keys).exit_status == 1
+    assert api.check(good, bad, none, **keys).exit_status == 2
+    assert api.check(good, none, skip_others=True, **keys).exit_status == 0
+    assert api.check(gone, skip_others=True, **keys).exit_status == 2
+
+
+PATCHED = {
+    "a script": "#!/bin/sh\nvllm serve openai/gpt-oss-120b \\\n  --port 8000\n",
+    "a flag that is there": "vllm serve openai/gpt-oss-120b --max-model-len=131072 --port 1\n",
+    "a list": (
+        "kind: Pod\nspec:\n  containers:\n"
+        "  - image: vllm/vllm-openai:v0.19.0\n    args:\n    - --model\n"
+        "    - openai/gpt-oss-120b\n    - --port=8000\n"
+    ),
+    "a list on one line": (
+        "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.19.0\n"
+        "    args: [--model, openai/gpt-oss-120b]\n"
+    ),
+    "compose": (
+        "services:\n  a:\n    image: vllm/vllm-openai:v0.19.0\n"
+        "    command: --model openai/gpt-oss-120b\n"
+    ),
+    "a Dockerfile": 'FROM vllm/vllm-openai:v0.19.0\nCMD ["--model", "openai/gpt-oss-120b"]\n',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATCHED)
+def test_a_patch_makes_it_start(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = PATCHED[name]
+    (before,) = checked(tmp_path, text, gpu="H100-SXM", engine_version="0.19.0")
+    assert before.status == "would_not_start"
+    patch = api.check_patch("file", gpu="H100-SXM", engine_version="0.19.0", hub=False)
+    subprocess.run(["git", "apply", "-"], input=patch, text=True, check=True, cwd=tmp_path)
+    mended = (tmp_path / "file").read_text()
+    assert mended != text
+    (after,) = checked(tmp_path, mended, gpu="H100-SXM", engine_version="0.19.0")
+    assert after.status == "fits", (patch, after.sentence)
+
+
+def report(folder: Path) -> CheckReport:
+    for name, text in (
+        ("bad.sh", "vllm serve openai/gpt-oss-120b\n"), ("good.sh", FILES["serve.sh"]),
+        ("open.sh", "vllm serve $MODEL -tp $TP\n"),
+    ):  # fmt: skip
+        (folder / name).write_text(text)
+    return api.check(*sorted(folder.iterdir()), gpu="H100-SXM", hub=False)
+
+
+def test_a_line_a_deployment(tmp_path: Path) -> None:
+    lines = show(report(tmp_path), warnings=False).splitlines()
+    assert [line.rpartition(".sh:")[0][-4:].strip("/") for line in lines] == ["bad", "good", "open"]
+    assert [line.split("  ")[1] for line in lines] == ["would not start", "fits", "unreadable"]
+    assert "--max-model-len" in lines[0]
+    assert "--set MODEL=… --set TP=…" in lines[2]
+
+
+def test_other_tools_read_it(tmp_path: Path) -> None:
+    found = report(tmp_path)
+    sarif = json.loads(FORMS["sarif"](found))
+    assert sarif["version"] == "2.1.0"
+    results = sarif["runs"][0]["results"]
+    assert [r["locations"][0]["physicalLocation"]["region"]["startLine"] for r in results] == [1, 1]
+    assert {r["ruleId"] for r in results} == {
+        r["id"] for r in sarif["runs"][0]["tool"]["driver"]["rules"]
+    }
+    annotations = FORMS["github"](found).splitlines()
+    assert all(a.startswith("::error file=") for a in annotations)
+    assert len(annotations) == 2
+    suite = ET.fromstring(FORMS["junit"](found))
+    assert suite.attrib == {"name": "kvroom check", "tests": "3", "failures": "1", "errors": "1"}
+    assert len(suite.findall("testcase")) == 3
