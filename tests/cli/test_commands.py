@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 from click.testing import CliRunner
@@ -14,7 +15,7 @@ from kvroom.models import catalogue
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.ui import codec
-from kvroom.ui.cli.main import main
+from kvroom.ui.cli.main import COMMANDS, main
 from kvroom.ui.cli.options import FLAGS
 
 PLAN = ["plan", "llama-3-70b", "--gpu", "80GB:4", "--context", "32K", "--engine", "arithmetic"]
@@ -388,3 +389,11 @@ def test_half_a_load_says_what_it_lacks(one, other):
     plan = answer("plan", "llama-3-8b", "--gpu", "H100", f"--{one}-tokens", "100", "--users", "4")
     assert any(f"--{other}-tokens" in w for w in plan["warnings"])
     assert plan["serving"]["ttft_s"] is None
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself():
+    for name, sentence in COMMANDS.items():
+        command = main.get_command(click.Context(main), name)
+        assert command.get_short_help_str(500) == click.Command(
+            name, help=sentence
+        ).get_short_help_str(500)

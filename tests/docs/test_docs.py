@@ -166,6 +166,14 @@ def test_the_catalogue_keeps_what_its_tool_keeps(name):
     assert catalogue_entry.shape_of(config | noise) == config
 
 
+def test_every_file_that_the_architecture_names_is_there():
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    named = {path for path in re.findall(r"`([\w.]+(?:/[\w.]+)+/?)`", text) if path == path.lower()}
+    assert len(named) > 40
+    homes = [ROOT / "src/kvroom", ROOT]
+    assert not [path for path in named if not any((home / path).exists() for home in homes)]
+
+
 def test_every_module_is_listed_and_none_that_is_gone():
     listed = []
     room = ""

@@ -10,7 +10,7 @@ from kvroom.engines.flag_names import flag_names
 from kvroom.engines.flags import check_known, count, plain_args, share
 from kvroom.engines.limits import FlagTrial, LimitFlags
 from kvroom.engines.log_reader import LogReader
-from kvroom.engines.log_shapes import shape
+from kvroom.engines.log_shapes import Shape
 from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.start_rules import Against, StartRule
 from kvroom.sharding.ledger import binding_rank
@@ -103,9 +103,9 @@ TOY = Toy(
     log=ToyLog(
         engine="toy",
         shapes=(
-            shape("toy: loads", r"toy: loads {model} on {gpu}$", opens=True),
-            shape("toy: weights", r"toy: weights {weights_bytes}"),
-            shape("toy: cache", r"toy: cache {kv_available_bytes}, {kv_tokens} tokens"),
+            Shape("toy: loads", r"toy: loads {model} on {gpu}$", opens=True),
+            Shape("toy: weights", r"toy: weights {weights_bytes}"),
+            Shape("toy: cache", r"toy: cache {kv_available_bytes}, {kv_tokens} tokens"),
         ),
         scales=True,
     ),

@@ -87,6 +87,7 @@ def test_frames_add_up_to_the_pool(model: str, blocks: int) -> None:
     assert firsts[-1] / 1e12 == answer["ttft_s"]["max"]
 
 
+@pytest.mark.slow
 def test_shared_and_kept_blocks_are_told() -> None:
     frames, made, _ = pictured("llama-3-8b", 600)
     assert max(f.shared for f in frames) >= 16  # 256 tokens in common

@@ -170,6 +170,7 @@ def test_every_truncation_is_refused(tmp_path):
     assert last in data
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_flipped_bytes_answer_or_refuse(tmp_path_factory, data):
     if not hasattr(test_any_flipped_bytes_answer_or_refuse, "header"):

@@ -121,6 +121,7 @@ def test_hits_by_tier_add_up_and_take_time():
         assert row["held_tokens"] <= row["room_tokens"]
 
 
+@pytest.mark.slow
 def test_links_without_limits_are_an_upper_bound():
     fast = [{"kind": k, "bytes": 10**11, "bytes_per_s": 10**18, "latency_s": 0} for k in ("host",)]
     best = answer(*fast)

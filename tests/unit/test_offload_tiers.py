@@ -175,6 +175,7 @@ def test_what_the_first_tier_evicts_goes_to_the_second():
     assert near.store.evicted == len(far.store) > 0
 
 
+@pytest.mark.slow
 def test_links_are_not_optimistic_near_saturation():
     """Optimism near saturation: transfers of equal size at random wait as in the M/D/1 queue, of mean
     rho / (2 (1 - rho)) transfers (Pollaczek, Khinchine). 400,000 of them come within 6 %."""

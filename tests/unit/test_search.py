@@ -133,6 +133,7 @@ def test_a_rate_takes_more_replicas_than_half_of_it():
     assert many.answers[0].scenario.replicas > 1
 
 
+@pytest.mark.slow
 def test_without_a_load_the_cheapest_tokens_are_sought():
     got = search(base(), "tpot_p95=60ms", space=SMALL, simulate=2)
     assert got.objective["minimise"] == "usd_per_million_output_tokens"
@@ -156,6 +157,7 @@ def test_what_cannot_be_met_gets_the_nearest():
     assert "it would do with tpot_p95=" in got.nearest[0]["why"]
 
 
+@pytest.mark.slow
 def test_a_rate_beyond_any_fleet_is_told():
     space = Space(gpus=("L4",), counts=(1,), max_gpus=64)
     got = search(base(requests_per_s=1e5), "tpot_p95=100ms", space=space, simulate=0)
@@ -312,6 +314,7 @@ def test_a_journal_of_another_search_is_refused(tmp_path):
         Journal(str(tmp_path / "no" / "journal"), {})
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_was_cut_off_and_ends_the_same(tmp_path, found):
     path = tmp_path / "journal"
     asked = (base(concurrency=16), "ttft_p95=3s,tpot_p95=60ms")
@@ -349,6 +352,7 @@ def test_units_of_workers_that_died_are_given_out_again():
     assert told.value.field == "--jobs"
 
 
+@pytest.mark.slow
 def test_any_pool_gives_the_same_answer(found):
     threads = search(
         base(concurrency=16),
@@ -378,6 +382,7 @@ search(asked, "ttft_p95=3s,tpot_p95=60ms", space=space, simulate=3, journal=sys.
 """
 
 
+@pytest.mark.slow
 def test_a_killed_search_loses_only_what_was_in_flight(tmp_path, found):
     path = tmp_path / "journal"
     process = subprocess.run(
@@ -495,6 +500,7 @@ GRID = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("load", "slo"), GRID, ids=["users", "rate"])
 def test_nothing_of_a_grid_is_cheaper(load, slo):
     """Every deployment, with every number of replicas that would be cheaper, simulated."""
@@ -537,6 +543,7 @@ def test_answers_differ_in_more_than_the_cache(found):
     assert len(set(layouts)) == len(layouts)
 
 
+@pytest.mark.slow
 def test_the_best_of_each_card():
     space = Space(gpus=("L4", "L40S", "H100-SXM"), counts=(1,))
     got = search(base(concurrency=8), "tpot_p95=60ms", space=space, simulate=1, per="gpu")
@@ -604,6 +611,7 @@ def test_pools_are_as_few_as_serve():
     assert "refused" in few
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", ["closed form", "simulations from 5"])
 def test_an_interrupted_search_answers_with_what_it_knows(stage):
     def interrupt(at, done, total):

@@ -105,7 +105,7 @@ class EngineCapacity:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """Requests at once with their 80 % band, all three None where they are not known: lengths as they are
-    drawn, and how far the closed form was off simulations (``simulation.occupancy``)."""
+    drawn, and how far the closed form was off simulations (``simulator.occupancy``)."""
 
     requests: float | None = None
     low: float | None = None

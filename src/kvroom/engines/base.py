@@ -117,6 +117,8 @@ class Engine:
     """The flag by which it takes in requests every so many steps."""
     takes_token_ids: bool = False
     """Its server may be asked in token ids, which `prove` does."""
+    benchmarks: tuple[str, ...] = ()
+    """How names begin that tell it in what a benchmark wrote: its own tool, or the tool's backend."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 

@@ -106,6 +106,10 @@ class CommandLine:
     programs: tuple[tuple[str, ...], ...]
     image: re.Pattern[str]
     default_image: str
+    platform_program: tuple[str, ...] = ()
+    """What serves a platform's object (KServe's, llm-d's, Ray Serve's) that names a model and no program."""
+    modelfile_starts: tuple[tuple[str, ...], ...] = ()
+    """Commands by which a file called Modelfile is served."""
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     names: FlagNames = field(default_factory=FlagNames)
     readers: Mapping[str, tuple[str, Reader]] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 from kvroom.records import dataclass
@@ -75,27 +76,22 @@ def _kind(name: str) -> tuple[str, Callable[[str], Any]]:
     return _COUNT, whole
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
-    """Lines that hold ``needle`` and match ``pattern``; ``opens`` where such a line begins a start."""
+    """Lines that hold ``needle`` and match ``text``, in which ``{names}`` stand for figures (none: the
+    needle itself); ``opens`` where such a line begins a start."""
 
     needle: str
-    pattern: re.Pattern[str]
+    text: str = ""
     opens: bool = False
     read: Callable[[Record, re.Match[str]], None] | None = None
     """What to do with a match, where its groups are not simply figures."""
 
-
-def shape(
-    needle: str,
-    pattern: str = "",
-    *,
-    opens: bool = False,
-    read: Callable[[Record, re.Match[str]], None] | None = None,
-) -> Shape:
-    """A Shape from a pattern with ``{names}`` in it (default: the needle itself)."""
-    regex = _NAME.sub(lambda m: f"(?P<{m[1]}>{_kind(m[1])[0]})", pattern or re.escape(needle))
-    return Shape(needle, re.compile(regex), opens, read)
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What matches; made when the first such line comes, as most commands read no log."""
+        text = self.text or re.escape(self.needle)
+        return re.compile(_NAME.sub(lambda m: f"(?P<{m[1]}>{_kind(m[1])[0]})", text))
 
 
 @dataclass(slots=True)

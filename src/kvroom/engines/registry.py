@@ -47,6 +47,15 @@ def metric_tables() -> tuple[MetricNames, ...]:
     return tuple(e.metrics for e in all_engines() if e.metrics is not None)
 
 
+def benchmarked_engine(word: object) -> str | None:
+    """The engine that a benchmark's tool or backend of that name runs; None where it may be any."""
+    if not isinstance(word, str):
+        return None
+    return next(
+        (e.name for e in all_engines() if e.benchmarks and word.startswith(e.benchmarks)), None
+    )
+
+
 @lru_cache(maxsize=64)
 def _loaded(place: str) -> Engine:
     module, _, name = place.partition(":")

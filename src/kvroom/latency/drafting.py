@@ -8,7 +8,7 @@ and heads read their few layers and the vocabulary's head, a draft model all of 
 the text repeats costs the GPU nothing. So speculation pays while steps wait for memory, and loses where
 they wait for arithmetic: k + 1 tokens are then computed to keep fewer.
 
-A simulator draws which drafts are kept (``simulation/drafts.py``); ``StepClock`` (``ticks.py``) times its
+A simulator draws which drafts are kept (``engines/draft_tokens.py``); ``StepClock`` (``clock.py``) times its
 steps, drafting and verifying included.
 """
 

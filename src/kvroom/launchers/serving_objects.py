@@ -9,16 +9,22 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from kvroom.engines.command_line import CommandLine
+from kvroom.engines.registry import command_lines
 from kvroom.launchers.launched import flags, listed, word
 
 _URI = re.compile(r"^(?:hf|oci|pvc|s3|gs)://")
-_VLLM = ("vllm", "serve")
 
 
 def model_of(uri: Any) -> str:
     """A model's name or path out of an address (``hf://Qwen/Qwen3-8B``)."""
     text = word(uri)
     return _URI.sub("" if text.startswith("hf:") else "/", text).partition("@")[0]
+
+
+def _served_by() -> CommandLine:
+    """The engine behind objects that name none."""
+    return next(line for line in command_lines() if line.platform_program)
 
 
 def serving_words(spec: Mapping[str, Any]) -> list[str] | None:
@@ -70,21 +76,26 @@ def _llm_service(spec: Mapping[str, Any]) -> list[str] | None:
     command = [word(w) for w in listed(container.get("command"))]
     if command[:1] and command[0].endswith("sh"):
         return [*command, *args]
-    return [*_VLLM, model_of(model["uri"]), *_parallel(spec), *args, *more]
+    return [*_served_by().platform_program, model_of(model["uri"]), *_parallel(spec), *args, *more]
 
 
 def _inference_service(spec: Mapping[str, Any]) -> list[str] | None:
-    """KServe's InferenceService, whose runtime for Hugging Face models is vLLM."""
+    """KServe's InferenceService, whose runtime for Hugging Face models is an engine's."""
     model = spec.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("modelFormat"), dict):
         return None
-    if model["modelFormat"].get("name") not in ("huggingface", "vllm", "vLLM"):
+    line = _served_by()
+    if model["modelFormat"].get("name") not in ("huggingface", line.engine, line.label):
         return None
     args = [word(w) for w in listed(model.get("args"))]
     named = [w for w in args if re.match(r"--model[_-](id|dir)\b", w)]
     kept = [w for w in args if not re.match(r"--(model[_-](name|id|dir)|backend|task)\b", w)]
     uri = named[0].partition("=")[2] if named else model.get("storageUri")
-    return [*_VLLM, *([model_of(uri)] if uri else []), *kept] if uri or kept else None
+    return (
+        [*_served_by().platform_program, *([model_of(uri)] if uri else []), *kept]
+        if uri or kept
+        else None
+    )
 
 
 def _ray(spec: Mapping[str, Any]) -> list[str] | None:
@@ -94,7 +105,11 @@ def _ray(spec: Mapping[str, Any]) -> list[str] | None:
         return None
     source = loading.get("model_source") or loading.get("model_id")
     options = spec.get("engine_kwargs")
-    return [*_VLLM, word(source), *flags(options if isinstance(options, dict) else {})]
+    return [
+        *_served_by().platform_program,
+        word(source),
+        *flags(options if isinstance(options, dict) else {}),
+    ]
 
 
 def modelservice(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
@@ -116,5 +131,7 @@ def modelservice(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[
                 continue
             model = model_of(artifacts.get("uri") or artifacts.get("name"))
             args = [word(w) for w in listed(container.get("args"))]
-            found.append((container, [*_VLLM, model, *_parallel(part), *args]))
+            found.append(
+                (container, [*_served_by().platform_program, model, *_parallel(part), *args])
+            )
     return found

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from kvroom.engines.registry import command_lines
 from kvroom.launchers.launched import Launched
 from kvroom.launchers.shell.words import substituted, words_of
 
@@ -42,8 +43,8 @@ def unit_launches(text: str, kind: str) -> Iterator[Launched]:
         yield from _dockerfile(text)
     else:
         files = {"Modelfile": text}
-        yield Launched(["ollama", "create", "model", "-f", "Modelfile"], files=files)
-        yield Launched(["ollama", "run", "model"], files=files)
+        for line in command_lines():
+            yield from (Launched([*start], files=files) for start in line.modelfile_starts)
 
 
 def _logical(text: str) -> Iterator[tuple[int, str]]:

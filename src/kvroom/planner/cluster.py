@@ -207,7 +207,7 @@ def _check_split(groups: Sequence[ReplicaGroup]) -> None:
 
 def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
     """Until a replica of ``group`` that starts serves: its weights from their tier (all GPUs at once,
-    ``timing.tiers``), and so many seconds."""
+    ``latency.transfer``), and so many seconds."""
     d = group.workings.deployment
     name = start.weights_from
     machine = Machine.standard(d.device, d.layout.gpus)

@@ -25,7 +25,7 @@ from kvroom.planner.cluster import (
 )
 from kvroom.planner.load import loaded
 from kvroom.planner.offload import told, warnings_of
-from kvroom.planner.plan import Workings, work
+from kvroom.planner.plan import QUEUE_WITHOUT_END, Workings, work
 from kvroom.planner.pools import pools_of
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
@@ -313,7 +313,11 @@ def serve(
         blocks=sum(g.blocks * g.most for g in groups),
         duration_s=last / PS_PER_S,
         warnings=(
-            *(w for w in workings.plan.warnings if w not in workings.beyond),
+            *(
+                w
+                for w in workings.plan.warnings
+                if w not in workings.beyond and w != QUEUE_WITHOUT_END
+            ),
             *rules.warnings,
             *warnings_of(scenario, plants),
             *fleet_warnings(fleet, groups, last),

@@ -2,7 +2,7 @@
 
 Bytes: a page takes its blocks once in a tier, whatever the layout; a GPU's own link carries what that GPU
 stores, host memory and drives carry what all of them do. What is read from below goes through all that
-lies above it, as in ``timing.tiers``.
+lies above it, as in ``latency.transfer``.
 """
 
 from __future__ import annotations

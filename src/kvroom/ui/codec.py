@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kvroom.answer.figures import registry
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
@@ -25,6 +23,8 @@ def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str
 
     With ``ascii_only`` other characters are escaped, which changes no value.
     """
+    import msgspec
+
     raw = msgspec.json.encode(value)
     text = (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
     return _NOT_ASCII.sub(lambda c: json.dumps(c[0])[1:-1], text) if ascii_only else text
@@ -33,6 +33,8 @@ def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str
 def decode(text: str | bytes, field: str = "scenario", source: str | None = None) -> Any:
     """The value of strict JSON ``text``; KvroomError on ``field`` where it is none, naming the
     ``source`` (a file), or else how the text starts."""
+    import msgspec
+
     fix = "Give one JSON object, its keys in double quotes."
     start = source or (text[:40] if isinstance(text, str) else text[:40].decode("utf-8", "replace"))
     if len(text) > MAX_SCENARIO_BYTES:
@@ -89,6 +91,8 @@ def described(definitions: dict[str, Any], name: str, within: str) -> None:
 
 def _check_schema() -> dict[str, Any]:
     """The definitions of what ``check`` prints: ``Check``, and a ``Checked`` a deployment."""
+    import msgspec
+
     from kvroom.observe.check import Checked
 
     _, definitions = msgspec.json.schema_components(
@@ -116,6 +120,8 @@ def _check_schema() -> dict[str, Any]:
 
 def schema() -> dict[str, Any]:
     """The JSON schema of Scenario, Plan and Check (draft 2020-12, definitions under ``$defs``)."""
+    import msgspec
+
     _, definitions = msgspec.json.schema_components(
         [Scenario, Plan], ref_template="#/$defs/{name}", schema_hook=_any
     )

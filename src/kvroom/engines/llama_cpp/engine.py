@@ -63,6 +63,7 @@ LLAMA_CPP = LlamaCpp(
     tensor_parallel=False,
     name="llama.cpp",
     label="llama.cpp",
+    benchmarks=("llama-bench",),
     support=SUPPORT,
     limits=LimitFlags(sequences="parallel"),
     draft_flags=LlamaCppDraftFlags(),

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kvroom.engines.log_reader import LogReader
-from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size, whole
+from kvroom.engines.log_shapes import Figures, Record, Shape, size, whole
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import CACHE_ALIASES
 from kvroom.models.weight_dtypes import named
@@ -136,52 +136,52 @@ def _scheduled(record: Record, match: re.Match[str]) -> None:
 
 
 SHAPES: tuple[Shape, ...] = (
-    shape("build: ", r"build: (?P<engine_version>\d+) \(", opens=True),
-    shape("starting ", r"starting .*?(?:server|runner).*?cmd=(?P<rest>.*)", opens=True, read=_command),
-    shape("meta data with", r"key-value pairs.* from (?P<model>\S+\.gguf)"),
-    shape("general.name", r"general\.name\s*(?:str)?\s*= *{name}$"),
-    shape("n_ctx", r"\bn_ctx\s*= *{n_ctx}\b"),
-    shape("n_ctx_train", r"n_ctx_train\s*= *{n_ctx_train}\b"),
-    shape("n_seq_max", r"\bn_seq_max\s*= *{n_seq_max}\b"),
-    shape("n_batch", r"\bn_batch\s*= *{n_batch}\b"),
-    shape("n_ubatch", r"\bn_ubatch\s*= *{n_ubatch}\b"),
-    shape("kv_unified", r"kv_unified\s*= *(?P<name>true|false)", read=_word("kv_unified")),
-    shape("flash_attn", r"flash_attn\s*= *(?P<name>\w+)", read=_word("flash_attn")),
-    shape("layers to GPU", r"offloaded {offloaded_layers}/{all_layers} layers to GPU"),
-    shape(
+    Shape("build: ", r"build: (?P<engine_version>\d+) \(", opens=True),
+    Shape("starting ", r"starting .*?(?:server|runner).*?cmd=(?P<rest>.*)", opens=True, read=_command),
+    Shape("meta data with", r"key-value pairs.* from (?P<model>\S+\.gguf)"),
+    Shape("general.name", r"general\.name\s*(?:str)?\s*= *{name}$"),
+    Shape("n_ctx", r"\bn_ctx\s*= *{n_ctx}\b"),
+    Shape("n_ctx_train", r"n_ctx_train\s*= *{n_ctx_train}\b"),
+    Shape("n_seq_max", r"\bn_seq_max\s*= *{n_seq_max}\b"),
+    Shape("n_batch", r"\bn_batch\s*= *{n_batch}\b"),
+    Shape("n_ubatch", r"\bn_ubatch\s*= *{n_ubatch}\b"),
+    Shape("kv_unified", r"kv_unified\s*= *(?P<name>true|false)", read=_word("kv_unified")),
+    Shape("flash_attn", r"flash_attn\s*= *(?P<name>\w+)", read=_word("flash_attn")),
+    Shape("layers to GPU", r"offloaded {offloaded_layers}/{all_layers} layers to GPU"),
+    Shape(
         "buffer size",
         r"(?P<device>[\w.:+-]+)\s+(?:(?P<kind>model|KV|RS|compute|output)\s+)?buffer size"
         r"\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)",
         read=_buffer,
     ),
-    shape(
+    Shape(
         " cells",
         r"size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B) *\( *(?P<cells>\d+) cells, *(?P<layers>\d+) layers"
         r".*?K \((?P<k>\w+)\)(?:.*?V \((?P<v>\w+)\))?",
         read=_cache,
     ),
-    shape(" self size", r"(?:KV|kv) self size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)", read=_self_size),
-    shape(" cells", r"recurrent: size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)", read=_state),
-    shape("file type", r"file type\s*= *(?P<name>\w.*?)\s*$", read=_ftype),
-    shape("model ftype", r"model ftype\s*= *(?P<name>\w.*?)\s*$", read=_ftype),
-    shape(
+    Shape(" self size", r"(?:KV|kv) self size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)", read=_self_size),
+    Shape(" cells", r"recurrent: size\s*= *(?P<size>[\d.,]+ ?[KMG]i?B)", read=_state),
+    Shape("file type", r"file type\s*= *(?P<name>\w.*?)\s*$", read=_ftype),
+    Shape("model ftype", r"model ftype\s*= *(?P<name>\w.*?)\s*$", read=_ftype),
+    Shape(
         "Flash Attention was auto",
         r"was auto, set to (?P<name>\w+)",
         read=_word("flash_attn"),
     ),
-    shape(
+    Shape(
         "using device",
         r"using device (?P<device>\w+) \((?P<gpu>[^()]*(?:\([^()]*\)[^()]*)*)\)",
         read=_card,
     ),
-    shape(
+    Shape(
         "compute capability", r"Device (?P<device>\d+): (?P<gpu>.+?), compute capability", read=_card
     ),
-    shape("memory.required.full", r"(?P<rest>layers\..*memory\.required\.full.*)", read=_scheduled),
-    shape("server config", r"msg=\"server config\" env=(?P<rest>.*)", read=_environment),
-    shape("(version ", r"Listening on .*\(version (?P<engine_version>[\w.+-]+)\)", read=_listening),
-    shape("inference compute", r"msg=\"inference compute\" (?P<rest>.*)", read=_compute),
-    shape(
+    Shape("memory.required.full", r"(?P<rest>layers\..*memory\.required\.full.*)", read=_scheduled),
+    Shape("server config", r"msg=\"server config\" env=(?P<rest>.*)", read=_environment),
+    Shape("(version ", r"Listening on .*\(version (?P<engine_version>[\w.+-]+)\)", read=_listening),
+    Shape("inference compute", r"msg=\"inference compute\" (?P<rest>.*)", read=_compute),
+    Shape(
         " msg=",
         r"msg=\"(?P<kind>model weights|kv cache|compute graph)\" device=\"?(?P<device>[^\s\"]+)\"?"
         r" size=\"(?P<size>[\d.]+ [KMGT]i?B)\"",

@@ -309,6 +309,10 @@ class OllamaCommandLine(CommandLine):
 COMMAND = OllamaCommandLine(
     engine="ollama",
     label="Ollama",
+    modelfile_starts=(
+        ("ollama", "create", "model", "-f", "Modelfile"),
+        ("ollama", "run", "model"),
+    ),
     programs=(("ollama", "serve"), ("ollama", "start"), ("ollama", "run"), ("ollama", "create")),
     image=re.compile(r"(?:^|/)ollama(?::v?([\w.+-]+))?$"),
     default_image="ollama/ollama",

@@ -64,6 +64,7 @@ class Sglang(Engine):
 SGLANG = Sglang(
     name="sglang",
     label="SGLang",
+    benchmarks=("sglang",),
     newest=shown(NEWEST),
     support=SUPPORT,
     limits=LimitFlags(

@@ -9,7 +9,7 @@ from typing import Any
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_reprs import read_keywords
-from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size, whole
+from kvroom.engines.log_shapes import Figures, Record, Shape, size, whole
 from kvroom.engines.sglang.flags import MEMORY_FLAGS
 
 ENGINE = "sglang"
@@ -44,33 +44,33 @@ def _refusal(record: Record, match: re.Match[str]) -> None:
 
 
 SHAPES: tuple[Shape, ...] = (
-    shape("ServerArgs(", r"(?:server_args=)?ServerArgs\((?P<rest>.*)", opens=True, read=_arguments),
-    shape("sglang_version", r"sglang_version[=:\"' ]+{engine_version}[\"',\s]"),
-    shape("Load weight begin", r"avail mem={free_before_load_bytes}"),
-    shape("Load weight end", r"avail mem={free_after_load_bytes}"),
-    shape("Load weight end", r"mem usage={weights_bytes}"),
-    shape(
+    Shape("ServerArgs(", r"(?:server_args=)?ServerArgs\((?P<rest>.*)", opens=True, read=_arguments),
+    Shape("sglang_version", r"sglang_version[=:\"' ]+{engine_version}[\"',\s]"),
+    Shape("Load weight begin", r"avail mem={free_before_load_bytes}"),
+    Shape("Load weight end", r"avail mem={free_after_load_bytes}"),
+    Shape("Load weight end", r"mem usage={weights_bytes}"),
+    Shape(
         "KV Cache is allocated",
         r"KV Cache is allocated\.(?:.*?#tokens: (?P<tokens>[\d,]+))?(?P<rest>.*)",
         read=_pool,
     ),
-    shape(
+    Shape(
         "Cache is allocated",
         r"Mamba Cache is allocated\..*?max_mamba_cache_size: (?P<slots>[\d,]+)(?P<rest>.*)",
         read=_state,
     ),
-    shape("Memory pool end", r"avail mem={free_after_pool_bytes}"),
-    shape("graph end", r"Capture .*graph end.*mem usage={cuda_graph_bytes}"),
-    shape("max_total_num_tokens=", r"max_total_num_tokens={kv_tokens},"),
-    shape("max_total_num_tokens=", r"chunked_prefill_size={chunked_prefill_size},"),
-    shape("max_total_num_tokens=", r"max_running_requests={max_running_requests},"),
-    shape("max_total_num_tokens=", r"context_len={max_model_len}(?:,|\s|$)"),
-    shape("max_total_num_tokens=", r"available_gpu_mem={free_at_end_bytes}"),
-    shape("max_total_num_tokens{", r"sglang:max_total_num_tokens\{[^}]*\} {kv_tokens}(?:\.0)?\b"),
-    shape("full_layer_tokens", r"full_layer_tokens={full_tokens}(?:,|\s|$)"),
-    shape("swa_layer_tokens", r"swa_layer_tokens={window_tokens}(?:,|\s|$)"),
-    shape("Not enough memory", r"Not enough memory.*", read=_refusal),
-    shape("leave no GPU memory", r"Loaded weights leave no GPU memory.*", read=_refusal),
+    Shape("Memory pool end", r"avail mem={free_after_pool_bytes}"),
+    Shape("graph end", r"Capture .*graph end.*mem usage={cuda_graph_bytes}"),
+    Shape("max_total_num_tokens=", r"max_total_num_tokens={kv_tokens},"),
+    Shape("max_total_num_tokens=", r"chunked_prefill_size={chunked_prefill_size},"),
+    Shape("max_total_num_tokens=", r"max_running_requests={max_running_requests},"),
+    Shape("max_total_num_tokens=", r"context_len={max_model_len}(?:,|\s|$)"),
+    Shape("max_total_num_tokens=", r"available_gpu_mem={free_at_end_bytes}"),
+    Shape("max_total_num_tokens{", r"sglang:max_total_num_tokens\{[^}]*\} {kv_tokens}(?:\.0)?\b"),
+    Shape("full_layer_tokens", r"full_layer_tokens={full_tokens}(?:,|\s|$)"),
+    Shape("swa_layer_tokens", r"swa_layer_tokens={window_tokens}(?:,|\s|$)"),
+    Shape("Not enough memory", r"Not enough memory.*", read=_refusal),
+    Shape("leave no GPU memory", r"Loaded weights leave no GPU memory.*", read=_refusal),
 )
 
 

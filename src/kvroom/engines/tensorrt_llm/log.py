@@ -7,7 +7,7 @@ from typing import Any
 
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.log_reprs import read_dict
-from kvroom.engines.log_shapes import Figures, Record, Shape, shape, whole
+from kvroom.engines.log_shapes import Figures, Record, Shape, whole
 from kvroom.units import MIB
 
 ENGINE = "tensorrt-llm"
@@ -30,44 +30,44 @@ def _pool(record: Record, match: re.Match[str]) -> None:
 
 
 SHAPES: tuple[Shape, ...] = (
-    shape(
+    Shape(
         "trtllm engine with args",
         r"engine with args:?\s*(?P<rest>\{.*)",
         opens=True,
         read=_arguments,
     ),
-    shape("TensorRT-LLM version", r"TensorRT-LLM version: v?{engine_version}(?:\s|$)"),
-    shape("TensorRT LLM version", r"TensorRT LLM version: v?{engine_version}(?:\s|$)"),
-    shape("Loaded engine size", r"Loaded engine size: (?P<mib>[\d,]+) MiB", read=_loaded),
-    shape(
+    Shape("TensorRT-LLM version", r"TensorRT-LLM version: v?{engine_version}(?:\s|$)"),
+    Shape("TensorRT LLM version", r"TensorRT LLM version: v?{engine_version}(?:\s|$)"),
+    Shape("Loaded engine size", r"Loaded engine size: (?P<mib>[\d,]+) MiB", read=_loaded),
+    Shape(
         "after loading model weights",
         r"after loading model weights \(inside torch\)[^:]*: {weights_bytes}",
     ),
-    shape(
+    Shape(
         "max tokens in paged kv cache",
         r"total: {total_gpu_bytes}, available: {free_after_load_bytes}",
     ),
-    shape("Peak memory during", r"\(torch \+ non-torch\): {peak_bytes}"),
-    shape("when calculating max tokens:", r"calculating max tokens: {free_after_load_bytes}"),
-    shape("fraction is set", r"fraction is set(?: to)? {free_gpu_memory_fraction}"),
-    shape("max memory in KV cache", r"max memory in KV cache ?: {kv_available_bytes}"),
-    shape("KV cache primary pool", r"blocks in KV cache primary pool: {num_blocks}"),
-    shape(
+    Shape("Peak memory during", r"\(torch \+ non-torch\): {peak_bytes}"),
+    Shape("when calculating max tokens:", r"calculating max tokens: {free_after_load_bytes}"),
+    Shape("fraction is set", r"fraction is set(?: to)? {free_gpu_memory_fraction}"),
+    Shape("max memory in KV cache", r"max memory in KV cache ?: {kv_available_bytes}"),
+    Shape("KV cache primary pool", r"blocks in KV cache primary pool: {num_blocks}"),
+    Shape(
         "Max KV cache blocks",
         r"\[window size=(?P<window>\d+)\], tokens per block=(?P<per>\d+), primary blocks=(?P<primary>\d+)",
         read=_pool,
     ),
-    shape(
+    Shape(
         "Max KV cache blocks", r"primary blocks=\d+.*max sequence length={max_model_len}(?:\D|$)"
     ),
-    shape("Number of tokens per block", r"tokens per block: {tokens_per_block}"),
-    shape(
+    Shape("Number of tokens per block", r"tokens per block: {tokens_per_block}"),
+    Shape(
         "tokens in paged KV cache",
         r"Allocated {kv_available_bytes} for max tokens in paged KV cache \({kv_tokens}\)",
     ),
-    shape("tokens in paged KV cache", r"Using {kv_tokens} tokens in paged KV cache"),
-    shape("for k/v cache", r"Allocate {kv_available_bytes} for k/v cache"),
-    shape("maxNumSequences", r"maxNumSequences: {max_running_requests}"),
+    Shape("tokens in paged KV cache", r"Using {kv_tokens} tokens in paged KV cache"),
+    Shape("for k/v cache", r"Allocate {kv_available_bytes} for k/v cache"),
+    Shape("maxNumSequences", r"maxNumSequences: {max_running_requests}"),
 )
 
 

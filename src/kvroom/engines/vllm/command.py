@@ -53,6 +53,7 @@ class VllmCommandLine(CommandLine):
 COMMAND = VllmCommandLine(
     engine="vllm",
     label="vLLM",
+    platform_program=("vllm", "serve"),
     programs=(
         ("vllm", "serve"),
         ("-m", "vllm.entrypoints.openai.api_server"),

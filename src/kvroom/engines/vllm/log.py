@@ -9,7 +9,7 @@ from typing import Any
 from kvroom.engines.adapters import FLAGS as ADAPTER_FLAGS
 from kvroom.engines.log_reader import LogReader, PrintedStart, Remedy
 from kvroom.engines.log_reprs import read_dict, read_keywords
-from kvroom.engines.log_shapes import Figures, Record, Shape, shape, size
+from kvroom.engines.log_shapes import Figures, Record, Shape, size
 from kvroom.engines.vllm.flags import MEMORY_FLAGS
 from kvroom.engines.vllm.remedies import remedy
 from kvroom.engines.vllm.versions import parse_release, rules_of, since
@@ -107,105 +107,105 @@ def _hbm_shares(record: Record, match: re.Match[str]) -> None:
 
 
 SHAPES: tuple[Shape, ...] = (
-    shape("non-default args", r"non-default args:\s*(?P<rest>\{.*)", opens=True, read=_arguments),
-    shape("Namespace(", r"args: Namespace\((?P<rest>.*)", opens=True, read=_namespace),
-    shape(
+    Shape("non-default args", r"non-default args:\s*(?P<rest>\{.*)", opens=True, read=_arguments),
+    Shape("Namespace(", r"args: Namespace\((?P<rest>.*)", opens=True, read=_namespace),
+    Shape(
         "LLM engine (v",
         r"LLM engine \(v?(?P<engine_version>[^\s)]+)\)(?: with config:\s*(?P<rest>.*))?",
         opens=True,
         read=_configuration,
     ),
-    shape("vLLM API server version", r"vLLM API server version v?{engine_version}(?:\s|$)"),
-    shape("█  version", r"█\s+version v?{engine_version}\s*$"),
+    Shape("vLLM API server version", r"vLLM API server version v?{engine_version}(?:\s|$)"),
+    Shape("█  version", r"█\s+version v?{engine_version}\s*$"),
     # weights
-    shape("odel weights take", r"odel weights take {weights_bytes}"),
-    shape("odel weights took", r"odel weights took {weights_bytes}"),
-    shape("odel loading took", r"odel loading took {weights_bytes}"),
+    Shape("odel weights take", r"odel weights take {weights_bytes}"),
+    Shape("odel weights took", r"odel weights took {weights_bytes}"),
+    Shape("odel loading took", r"odel loading took {weights_bytes}"),
     # V0's profile, one sentence on several lines, or one line of pairs
-    shape("total_gpu_memory", r"total_gpu_memory ?[(=]{total_gpu_bytes}"),
-    shape("gpu_memory_utilization", r"gpu_memory_utilization ?[(=]{gpu_memory_utilization}"),
-    shape("non_torch_memory", r"non_torch_memory(?: takes |=){non_torch_bytes}"),
-    shape("activation peak memory", r"activation peak memory takes {activation_peak_bytes}"),
-    shape("reserved for KV Cache", r"reserved for KV Cache is {kv_available_bytes}"),
-    shape("kv_cache_size=", r"kv_cache_size={kv_available_bytes}"),
-    shape("peak_torch_memory=", r"peak_torch_memory={peak_torch_bytes}"),
+    Shape("total_gpu_memory", r"total_gpu_memory ?[(=]{total_gpu_bytes}"),
+    Shape("gpu_memory_utilization", r"gpu_memory_utilization ?[(=]{gpu_memory_utilization}"),
+    Shape("non_torch_memory", r"non_torch_memory(?: takes |=){non_torch_bytes}"),
+    Shape("activation peak memory", r"activation peak memory takes {activation_peak_bytes}"),
+    Shape("reserved for KV Cache", r"reserved for KV Cache is {kv_available_bytes}"),
+    Shape("kv_cache_size=", r"kv_cache_size={kv_available_bytes}"),
+    Shape("peak_torch_memory=", r"peak_torch_memory={peak_torch_bytes}"),
     # V1's ledger
-    shape("Free memory on device", r"\({free_before_load_bytes}/{total_gpu_bytes}\) on startup"),
-    shape("Free memory on device", r"\((?P<free>[\d.,]+)/(?P<total>[\d.,]+) GiB\)", read=_free),
-    shape(
+    Shape("Free memory on device", r"\({free_before_load_bytes}/{total_gpu_bytes}\) on startup"),
+    Shape("Free memory on device", r"\((?P<free>[\d.,]+)/(?P<total>[\d.,]+) GiB\)", read=_free),
+    Shape(
         "GPU memory utilization",
         r"utilization (?:is )?\({gpu_memory_utilization}, {requested_bytes}\)",
     ),
-    shape("GiB for weight", r"{weights_bytes} for weights?,"),
-    shape("for consumed memory", r"{consumed_bytes} for consumed memory"),
-    shape("for peak activation", r"{activation_peak_bytes} for peak activation"),
-    shape("for non-torch memory", r"{non_torch_bytes} for non-torch memory"),
+    Shape("GiB for weight", r"{weights_bytes} for weights?,"),
+    Shape("for consumed memory", r"{consumed_bytes} for consumed memory"),
+    Shape("for peak activation", r"{activation_peak_bytes} for peak activation"),
+    Shape("for non-torch memory", r"{non_torch_bytes} for non-torch memory"),
     # the DEBUG line that names all three accounts
-    shape(
+    Shape(
         "torch peak memory increase",
         r"torch peak memory increase: {activation_peak_bytes}; non-torch forward increase memory: "
         r"{non_torch_bytes}(?:; weights memory: {weights_bytes})?",
     ),
     # a TPU's memory, chip by chip or all together
-    shape("hbm=[", r"hbm=\[\((?P<used>[\d.]+), (?P<total>[\d.]+)\)(?P<rest>[^\]]*)", read=_hbm),
-    shape(
+    Shape("hbm=[", r"hbm=\[\((?P<used>[\d.]+), (?P<total>[\d.]+)\)(?P<rest>[^\]]*)", read=_hbm),
+    Shape(
         "total_hbm_limit_gb",
         r"total_hbm_limit_gb=(?P<total>[\d.]+)GiB \| total_hbm_limit_cap_gb=(?P<cap>[\d.]+)GiB \| "
         r"total_hbm_used_gb=(?P<used>[\d.]+)GiB.*?total_hbm_avail_gb=(?P<rest>[\d.]+)GiB",
         read=_hbm_shares,
     ),
-    shape("raph memory", r"{cuda_graph_bytes} for (?:CUDAG|NPU g|CPU g|XPUG)raph memory"),
-    shape("raph memory: ", r"Estimated CUDA graph memory: {cuda_graph_estimate_bytes}"),
-    shape(
+    Shape("raph memory", r"{cuda_graph_bytes} for (?:CUDAG|NPU g|CPU g|XPUG)raph memory"),
+    Shape("raph memory: ", r"Estimated CUDA graph memory: {cuda_graph_estimate_bytes}"),
+    Shape(
         "raph pool memory",
         r"memory: {cuda_graph_bytes} \(actual\), {cuda_graph_estimate_bytes} \(estimated\)",
     ),
-    shape("raph capturing finished", r"finished in .*?took {cuda_graph_bytes}"),
-    shape("vailable KV cache memory: ", r"vailable KV cache memory: {kv_available_bytes}"),
-    shape("kv cache memory in use", r"kv cache memory in use is {kv_available_bytes}"),
-    shape("Current KV cache memory", r"Current KV cache memory: {kv_available_bytes}"),
-    shape(
+    Shape("raph capturing finished", r"finished in .*?took {cuda_graph_bytes}"),
+    Shape("vailable KV cache memory: ", r"vailable KV cache memory: {kv_available_bytes}"),
+    Shape("kv cache memory in use", r"kv cache memory in use is {kv_available_bytes}"),
+    Shape("Current KV cache memory", r"Current KV cache memory: {kv_available_bytes}"),
+    Shape(
         "for KV cache on node",
         r"\((?P<cache>[\d.,]+)/(?P<total>[\d.,]+)\) GiB for KV cache on node",
         read=_cpu,
     ),
     # what it comes to
-    shape("CPU blocks", r"# (?:\w+) blocks: {num_blocks}, # CPU blocks"),
-    shape("num_gpu_blocks", r"num_gpu_blocks(?: is|:|=) ?{num_blocks}(?![\d\"])"),
-    shape("cache_config_info{", r"cache_config_info\{(?P<rest>[^}]*)\}", read=_metrics),
-    shape("KV cache size", r"KV cache size: {kv_tokens} tokens"),
-    shape(
+    Shape("CPU blocks", r"# (?:\w+) blocks: {num_blocks}, # CPU blocks"),
+    Shape("num_gpu_blocks", r"num_gpu_blocks(?: is|:|=) ?{num_blocks}(?![\d\"])"),
+    Shape("cache_config_info{", r"cache_config_info\{(?P<rest>[^}]*)\}", read=_metrics),
+    Shape("KV cache size", r"KV cache size: {kv_tokens} tokens"),
+    Shape(
         "aximum concurrency for",
         r"aximum concurrency for {max_model_len} tokens(?: per request)?: {max_concurrency}x",
     ),
-    shape("Using max model len", r"Using max model len {max_model_len}"),
-    shape("max_num_batched_tokens=", r"enabled with max_num_batched_tokens={max_num_batched_tokens}"),
-    shape(
+    Shape("Using max model len", r"Using max model len {max_model_len}"),
+    Shape("max_num_batched_tokens=", r"enabled with max_num_batched_tokens={max_num_batched_tokens}"),
+    Shape(
         "padding layers",
         r"Add (?P<layers>\d+) padding layers, may waste at most (?P<share>[\d.,]+)%",
         read=_padding,
     ),
-    shape("ttention block size to", r"attention block size to {block_size} tokens"),
-    shape("kv cache block size to", r"kv cache block size to {block_size}"),
-    shape("mamba page size by", r"mamba page size by {mamba_padding}%"),
-    shape("to store kv cache", r"Using (?P<rest>fp8\w*) data type to store kv cache", read=_stored),
+    Shape("ttention block size to", r"attention block size to {block_size} tokens"),
+    Shape("kv cache block size to", r"kv cache block size to {block_size}"),
+    Shape("mamba page size by", r"mamba page size by {mamba_padding}%"),
+    Shape("to store kv cache", r"Using (?P<rest>fp8\w*) data type to store kv cache", read=_stored),
     # refusals
-    shape("KV cache is needed", r"{needed_bytes} KV cache is needed"),
-    shape("vailable KV cache memory (", r"available KV cache memory \({kv_available_bytes}\)"),
-    shape("max seq len (", r"max seq len \({max_model_len}\)"),
-    shape("aximum model length is", r"maximum model length is {estimated_max_len}"),
-    shape("KV cache is needed", r"To serve at least one request.*", read=_refusal),
-    shape("stored in KV cache (", r"stored in KV cache \({kv_tokens}\)"),
-    shape("stored in KV cache (", r"The model's max seq len.*", read=_refusal),
-    shape("for the cache blocks", r"No available memory for the cache blocks.*", read=_refusal),
-    shape(
+    Shape("KV cache is needed", r"{needed_bytes} KV cache is needed"),
+    Shape("vailable KV cache memory (", r"available KV cache memory \({kv_available_bytes}\)"),
+    Shape("max seq len (", r"max seq len \({max_model_len}\)"),
+    Shape("aximum model length is", r"maximum model length is {estimated_max_len}"),
+    Shape("KV cache is needed", r"To serve at least one request.*", read=_refusal),
+    Shape("stored in KV cache (", r"stored in KV cache \({kv_tokens}\)"),
+    Shape("stored in KV cache (", r"The model's max seq len.*", read=_refusal),
+    Shape("for the cache blocks", r"No available memory for the cache blocks.*", read=_refusal),
+    Shape(
         "available Mamba cache",
         r"max_num_seqs \({max_num_seqs}\) exceeds available Mamba cache blocks \({num_blocks}\)",
     ),
-    shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=_refusal),
-    shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
+    Shape("available Mamba cache", r"max_num_seqs \(\d+\) exceeds.*", read=_refusal),
+    Shape("less than desired GPU", r"Free memory on device.*", read=_refusal),
     # the card, where a kernel's tuning file names it
-    shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
+    Shape("device_name=", r"device_name={gpu}(?:,dtype|,block|\.json|$|\s)"),
 )  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def _wrapped(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-class Arithmetic:
+class ShellArithmetic:
     """One text's value; ``value_of`` gives a variable's text (or raises NotKnown), ``assign`` takes one."""
 
     def __init__(
@@ -172,7 +172,7 @@ class Arithmetic:
             return 0
         if self.depth >= MAX_DEPTH:
             raise NotKnown
-        return Arithmetic(self.value_of, self.assign, self.depth + 1).value(text)
+        return ShellArithmetic(self.value_of, self.assign, self.depth + 1).value(text)
 
     @staticmethod
     def _number(token: str) -> int:

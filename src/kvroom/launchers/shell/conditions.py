@@ -21,7 +21,7 @@ _PATTERNS = frozenset(("=", "==", "!="))
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TestOutcome:
     """``holds`` is None where only a running shell could tell; ``certain`` is whether every value that was
     read is known and hangs on nothing that is not (a variable without a value counts as empty, as a shell
     has it)."""
@@ -29,12 +29,12 @@ class Outcome:
     holds: bool | None
     certain: bool
 
-    def negated(self) -> Outcome:
+    def negated(self) -> TestOutcome:
         """The contrary."""
-        return Outcome(None if self.holds is None else not self.holds, self.certain)
+        return TestOutcome(None if self.holds is None else not self.holds, self.certain)
 
 
-TRUE, FALSE, UNKNOWN = Outcome(True, True), Outcome(False, True), Outcome(None, False)
+TRUE, FALSE, UNKNOWN = TestOutcome(True, True), TestOutcome(False, True), TestOutcome(None, False)
 
 
 class TestCommand:
@@ -47,7 +47,7 @@ class TestCommand:
         self.expander = Expander(variables, empty=True)
         self.variables = variables
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> TestOutcome:
         """Whether it holds."""
         if len(self.words) > MAX_TERMS:
             return UNKNOWN
@@ -58,7 +58,7 @@ class TestCommand:
         if self.expander.opaque:
             return UNKNOWN
         doubtful = self.expander.missing or self.expander.notes
-        return Outcome(holds, holds is not None and not doubtful)
+        return TestOutcome(holds, holds is not None and not doubtful)
 
     def _peek(self) -> str:
         return self.words[self.at] if self.at < len(self.words) else ""

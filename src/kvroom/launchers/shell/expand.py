@@ -9,7 +9,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable
 
-from kvroom.launchers.shell.arithmetic import Arithmetic, NotKnown
+from kvroom.launchers.shell.arithmetic import NotKnown, ShellArithmetic
 from kvroom.launchers.shell.scan import ASSIGNMENT, METACHARACTERS, continued, past, word_end
 from kvroom.launchers.shell.variables import MAX_CHARACTERS, Value, Variables, too_long
 
@@ -273,7 +273,7 @@ class Expander:
 
     def number(self, text: str) -> int:
         """The value of an arithmetic text; NotKnown where it has none."""
-        return Arithmetic(self._for_arithmetic, self.variables.put).value(text)
+        return ShellArithmetic(self._for_arithmetic, self.variables.put).value(text)
 
     def _for_arithmetic(self, name: str) -> str:
         value = self._get(name)

@@ -17,8 +17,8 @@ from kvroom.launchers.shell.conditions import (
     FALSE,
     TRUE,
     UNKNOWN,
-    Outcome,
     TestCommand,
+    TestOutcome,
     pattern_matches,
 )
 from kvroom.launchers.shell.expand import Expander
@@ -27,10 +27,10 @@ from kvroom.launchers.shell.syntax import (
     AndOr,
     ArithmeticCommand,
     Case,
+    CommandGroup,
     CommandList,
     ForLoop,
     Function,
-    Group,
     If,
     Node,
     Pipeline,
@@ -109,7 +109,7 @@ class Shell:
             raise KvroomError("--from-command", text, "is nested too deep", _FIX) from None
         return self.commands or self.possible
 
-    def _run(self, node: Node) -> Outcome:
+    def _run(self, node: Node) -> TestOutcome:
         self.steps -= 1
         if self.steps < 0:
             raise KvroomError(
@@ -123,7 +123,7 @@ class Shell:
         finally:
             self.depth -= 1
 
-    def _dispatch(self, node: Node) -> Outcome:
+    def _dispatch(self, node: Node) -> TestOutcome:
         match node:
             case CommandList():
                 outcome = TRUE
@@ -151,7 +151,7 @@ class Shell:
                 self._while(node)
             case Function():
                 self.functions[node.name] = node.body
-            case Group():
+            case CommandGroup():
                 return self._group(node)
         return UNKNOWN
 
@@ -172,7 +172,9 @@ class Shell:
         self.variables, self.commands, self.possible, self.files = before
         return branch
 
-    def _choose(self, yes: Node | None, no: Node | None, outcome: Outcome, condition: str) -> None:
+    def _choose(
+        self, yes: Node | None, no: Node | None, outcome: TestOutcome, condition: str
+    ) -> None:
         """Do ``yes`` or ``no`` by an outcome; where it is not certain, say what the other would do."""
         if outcome.certain:
             chosen = yes if outcome.holds else no
@@ -225,7 +227,7 @@ class Shell:
             later = rest
         self._choose(body, later, outcome, condition.source)
 
-    def _and_or(self, node: AndOr) -> Outcome:
+    def _and_or(self, node: AndOr) -> TestOutcome:
         outcome = self._run(node.first)
         condition, last = node.first.source, node.first
         for sign, following in node.rest:
@@ -233,7 +235,7 @@ class Shell:
                 if sign == "&&":
                     outcome = self._run(following)
                 else:
-                    self._choose(None, following, Outcome(True, False), condition)
+                    self._choose(None, following, TestOutcome(True, False), condition)
             elif outcome.certain:
                 if outcome.holds == (sign == "&&"):
                     outcome = self._run(following)
@@ -292,7 +294,7 @@ class Shell:
             values = [self.variables.settings[node.name]]
         if not values:
             if node.words is None or expander.missing:
-                self._choose(node.body, None, Outcome(False, False), f"for {node.name}")
+                self._choose(node.body, None, TestOutcome(False, False), f"for {node.name}")
             return
         notes = tuple(dict.fromkeys(expander.notes))
         for turn, value in enumerate(values[:MAX_TURNS]):
@@ -325,7 +327,7 @@ class Shell:
             outcome = self._run(node.condition)
             outcome = outcome.negated() if node.negated else outcome
             if not outcome.certain:
-                holds = Outcome(bool(outcome.holds), False)
+                holds = TestOutcome(bool(outcome.holds), False)
                 self._choose(node.body, None, holds, f"while {node.condition.source}")
                 return
             if not outcome.holds or not self._turn(node.body) or len(self.commands) > before:
@@ -333,7 +335,7 @@ class Shell:
 
     # Commands
 
-    def _group(self, node: Group) -> Outcome:
+    def _group(self, node: CommandGroup) -> TestOutcome:
         if not node.subshell:
             return self._run(node.body)
         branch = self._branch(node.body)
@@ -342,7 +344,7 @@ class Shell:
         self.files = branch.files
         return UNKNOWN
 
-    def _arithmetic(self, node: ArithmeticCommand) -> Outcome:
+    def _arithmetic(self, node: ArithmeticCommand) -> TestOutcome:
         expander = Expander(self.variables, empty=True)
         try:
             value = expander.number(
@@ -352,7 +354,7 @@ class Shell:
             return UNKNOWN
         if expander.opaque:
             return UNKNOWN
-        return Outcome(value != 0, not (expander.missing or expander.notes))
+        return TestOutcome(value != 0, not (expander.missing or expander.notes))
 
     def _assign(self, words: tuple[str, ...], expander: Expander) -> tuple[str, ...]:
         """Make the assignments in front; the words behind them."""
@@ -387,7 +389,7 @@ class Shell:
         ):
             self.variables.computed |= {name}
 
-    def _simple(self, node: SimpleCommand) -> Outcome:
+    def _simple(self, node: SimpleCommand) -> TestOutcome:
         expander = Expander(self.variables)
         if node.words[:1] in (("[",), ("test",), ("[[",)):
             return self._test(list(node.words))
@@ -400,7 +402,7 @@ class Shell:
             return TRUE
         return self._command(words, typed, expander, node.line, body)
 
-    def _test(self, words: list[str]) -> Outcome:
+    def _test(self, words: list[str]) -> TestOutcome:
         inner = words[1:]
         if words[0] != "test" and inner and inner[-1] in ("]", "]]"):
             inner.pop()
@@ -434,7 +436,7 @@ class Shell:
         expander: Expander,
         line: int,
         body: str | None,
-    ) -> Outcome:
+    ) -> TestOutcome:
         name = words[0]
         if name in ("exit", "return", "break", "continue"):
             raise _Ends(name)
@@ -486,7 +488,7 @@ class Shell:
         }
         return {**self.variables.settings, **texts}
 
-    def _call(self, body: Node, arguments: list[str]) -> Outcome:
+    def _call(self, body: Node, arguments: list[str]) -> TestOutcome:
         before = self.variables.arguments
         self.variables.arguments = arguments
         try:
@@ -508,7 +510,7 @@ def _is_test(node: Node) -> bool:
     return isinstance(node, ArithmeticCommand) and "=" not in node.text.replace("==", "")
 
 
-def _joined(first: Outcome, second: Outcome, sign: str) -> Outcome:
+def _joined(first: TestOutcome, second: TestOutcome, sign: str) -> TestOutcome:
     a, b = first.holds, second.holds
     if sign == "&&":
         holds = False if False in (a, b) else None if None in (a, b) else True
@@ -516,7 +518,7 @@ def _joined(first: Outcome, second: Outcome, sign: str) -> Outcome:
     else:
         holds = True if True in (a, b) else None if None in (a, b) else False
         certain = TRUE in (first, second)
-    return Outcome(holds, certain or (first.certain and second.certain))
+    return TestOutcome(holds, certain or (first.certain and second.certain))
 
 
 def _appended(before: Value | None, value: Value) -> Value:

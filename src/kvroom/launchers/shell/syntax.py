@@ -143,7 +143,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CommandGroup:
     """``{ … }``, or ``( … )`` whose variables stay inside."""
 
     body: CommandList
@@ -154,7 +154,7 @@ class Group:
 
 Node: TypeAlias = (
     SimpleCommand | ArithmeticCommand | Pipeline | AndOr | CommandList | If | ForLoop | WhileLoop
-    | Case | Function | Group
+    | Case | Function | CommandGroup
 )  # fmt: skip
 
 
@@ -388,10 +388,10 @@ class _Parser:
             return self._function(since)
         return None
 
-    def _group(self, since: int, end: str, *, subshell: bool) -> Group:
+    def _group(self, since: int, end: str, *, subshell: bool) -> CommandGroup:
         body = self._list((end,))
         self._take(end)
-        return Group(body, subshell, self._redirections(), self._source(since))
+        return CommandGroup(body, subshell, self._redirections(), self._source(since))
 
     def _redirections(self) -> tuple[Redirection, ...]:
         found: list[Redirection] = []

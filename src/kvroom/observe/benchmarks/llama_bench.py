@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from kvroom.engines.registry import benchmarked_engine
 from kvroom.observe.benchmarks.run import BenchmarkRun, name_of, run_of, written
 
 TOOL = "llama-bench"
@@ -45,7 +46,7 @@ def _run(
     yield from run_of(
         tool=TOOL,
         model=model,
-        engine="llama.cpp",
+        engine=benchmarked_engine(TOOL),
         requests=1,
         input_tokens=float(prompt or max(1, depth)),
         output_tokens=float(answer or 1),

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.observe.benchmarks import llama_bench
-from kvroom.observe.benchmarks.records import Record, record_of, run_of_records
+from kvroom.observe.benchmarks.records import RecordedRequest, record_of, run_of_records
 from kvroom.observe.benchmarks.run import BenchmarkRun
 from kvroom.observe.benchmarks.summaries import runs_of
 from kvroom.observe.benchmarks.tables import runs_of_text
@@ -44,7 +44,7 @@ def read_file(path: str) -> list[BenchmarkRun] | None:
 def runs_of_values(values: Iterator[Any]) -> list[BenchmarkRun] | None:
     """The runs that JSON values tell of, one by one or as records of one run; None where none does."""
     runs: list[BenchmarkRun] = []
-    records: dict[str, list[Record | None]] = {}
+    records: dict[str, list[RecordedRequest | None]] = {}
     known = False
     for value in values:
         if not isinstance(value, Mapping):

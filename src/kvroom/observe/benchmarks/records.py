@@ -10,7 +10,7 @@ from kvroom.observe.benchmarks.run import BenchmarkRun, figure, first, over, run
 from kvroom.workloads.traces.fields import at, table
 
 
-class Record(NamedTuple):
+class RecordedRequest(NamedTuple):
     """A request that was answered, in seconds and tokens."""
 
     start_s: float
@@ -21,7 +21,7 @@ class Record(NamedTuple):
     tpot_s: float | None
 
 
-def record_of(value: Mapping[str, Any]) -> tuple[str, Record | None] | None:
+def record_of(value: Mapping[str, Any]) -> tuple[str, RecordedRequest | None] | None:
     """The tool and the record that an object is; None where it is no record that is known. A request that
     failed has no record."""
     if at(value, "metadata.request_start_ns") is not None:
@@ -31,7 +31,7 @@ def record_of(value: Mapping[str, Any]) -> tuple[str, Record | None] | None:
     return None
 
 
-def _aiperf(v: Mapping[str, Any]) -> Record | None:
+def _aiperf(v: Mapping[str, Any]) -> RecordedRequest | None:
     start, end = (figure(at(v, f"metadata.request_{way}_ns")) for way in ("start", "end"))
     if v.get("error") is not None or start is None or end is None:
         return None
@@ -41,7 +41,7 @@ def _aiperf(v: Mapping[str, Any]) -> Record | None:
         unit = at(v, f"metrics.{name}.unit")
         return None if value is None else value / 1e3 if unit == "ms" else value
 
-    return Record(
+    return RecordedRequest(
         start / 1e9,
         end / 1e9,
         metric("input_sequence_length"),
@@ -51,7 +51,7 @@ def _aiperf(v: Mapping[str, Any]) -> Record | None:
     )
 
 
-def _inference_perf(v: Mapping[str, Any]) -> Record | None:
+def _inference_perf(v: Mapping[str, Any]) -> RecordedRequest | None:
     start, end = figure(v.get("start_time")), figure(v.get("end_time"))
     info = table(v["info"])
     answers = table(info.get("response_metrics")) or info
@@ -62,7 +62,7 @@ def _inference_perf(v: Mapping[str, Any]) -> Record | None:
     times = answers.get("output_token_times")
     began = figure(times[0]) if isinstance(times, list) and times else None
     gaps = (end - began) / (tokens - 1) if began is not None and tokens and tokens > 1 else None
-    return Record(
+    return RecordedRequest(
         start,
         end,
         first(figure(asked.get("input_tokens")), figure(at(asked, "text.input_tokens"))),
@@ -72,7 +72,7 @@ def _inference_perf(v: Mapping[str, Any]) -> Record | None:
     )
 
 
-def run_of_records(tool: str, records: Iterable[Record | None]) -> Iterator[BenchmarkRun]:
+def run_of_records(tool: str, records: Iterable[RecordedRequest | None]) -> Iterator[BenchmarkRun]:
     """One run of all that was answered."""
     done = [r for r in records if r is not None]
     if not done:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from kvroom.engines.registry import benchmarked_engine
 from kvroom.observe.benchmarks.run import (
     BenchmarkRun,
     figure,
@@ -35,11 +36,10 @@ def bench_serve(v: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
         for way in ways
     ]
     span = figure(v.get("duration"))
-    backend = v.get("backend")
     yield from run_of(
         tool="bench serve",
         model=name_of(at(v, "model_id", "server_info.model_path", "model")),
-        engine="sglang" if isinstance(backend, str) and backend.startswith("sglang") else None,
+        engine=benchmarked_engine(v.get("backend")),
         requests=done,
         input_tokens=tokens[0],
         output_tokens=tokens[1],

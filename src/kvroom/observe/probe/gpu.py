@@ -1,7 +1,7 @@
 """Measures the GPUs of a machine with torch or CuPy, whichever is installed; prints JSON.
 
 Standard library and one of the two only, so that any Python that has one can run it by its path:
-``python gpu_probe.py [SHARE [BYTES]]`` takes at most SHARE (0.1) of a GPU's free memory and BYTES (else
+``python gpu.py [SHARE [BYTES]]`` takes at most SHARE (0.1) of a GPU's free memory and BYTES (else
 the same share) of the host's, and some seconds a kind of GPU, of which the first is measured. Each figure
 is the best of several timed runs.
 

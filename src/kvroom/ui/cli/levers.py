@@ -53,9 +53,9 @@ def levers(
     if as_json:
         say(found.to_dict())
         return
-    from kvroom.ui.terminal import levers as face
+    from kvroom.ui.terminal import levers as text
 
-    click.echo(face.show(found, everything=everything))
+    click.echo(text.show(found, everything=everything))
 
 
 def _ids(text: str) -> list[str]:

@@ -6,30 +6,33 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from kvroom import __version__
 from kvroom.ui.terminal.plain import colour, spell_out
 
-COMMANDS = (
-    "calibrate",
-    "check",
-    "compare",
-    "gpus",
-    "launch",
-    "levers",
-    "models",
-    "plan",
-    "probe",
-    "prove",
-    "reconcile",
-    "reuse",
-    "schema",
-    "search",
-    "serve",
-    "simulate",
-    "watch",
-)
-"""Each is the function of its name in ``ui/cli``."""
+COMMANDS = {
+    "calibrate": "A calibration file from what was measured, with the error before and after.",
+    "check": "What launch files start, before they are launched: does it start, does it hold what was "
+    "promised.",
+    "compare": "Scenario files or links, side by side.",
+    "gpus": "The accelerators known by name; with NAME every figure and its source.",
+    "launch": "The engine's command line (or Helm values) that realises a plan.",
+    "levers": "Every lever, ranked: requests, step time and cost before and after.",
+    "models": "The models known by name; with NAME its layers and where its numbers come from.",
+    "plan": "Where every byte goes, how many requests fit, what a step moves, takes and costs.",
+    "probe": "This machine's memory tiers, measured, as a machine file that --gpu FILE takes.",
+    "prove": "A running vLLM, measured beside its plan: cache, steps, first tokens, hits, preemptions.",
+    "reconcile": "An engine's own start-up log against the prediction, account by account.",
+    "reuse": "How much of a trace's prefix could be reused at any cache size.",
+    "schema": "The JSON schema of Scenario, Plan and Check.",
+    "search": "Which hardware, layout and settings meet the objective, and at what price.",
+    "serve": "The page: fill the memory until it breaks, on 127.0.0.1.",
+    "simulate": "What happens when requests come: waits, speeds, cache hits, preemptions.",
+    "watch": "A running engine's cache, filling, beside the plan.",
+}
+"""Each is the function of its name in ``ui/cli``, with the first sentence of its help: the list of commands
+is shown without importing any."""
 
 
 class Commands(click.Group):
@@ -45,6 +48,26 @@ class Commands(click.Group):
             return None
         command: click.Command = getattr(import_module(f"kvroom.ui.cli.{name}"), name)
         return command
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, each with what it says of itself."""
+        limit = formatter.width - 6 - max(map(len, COMMANDS))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, click.Command(name, help=sentence).get_short_help_str(limit))
+                    for name, sentence in COMMANDS.items()
+                ]
+            )
+
+    def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands that begin like ``incomplete``, and options."""
+        options = click.Command.shell_complete(self, context, incomplete)
+        return [
+            CompletionItem(name, help=click.Command(name, help=sentence).get_short_help_str())
+            for name, sentence in COMMANDS.items()
+            if name.startswith(incomplete)
+        ] + options
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Spell signs out where a terminal shows ASCII only, then run as any group does."""

@@ -87,7 +87,7 @@ def search(
     cheaper than the best. Without a rate or users the cheapest million tokens within the objectives are
     sought. Ctrl-C answers with what is known so far.
     """
-    from kvroom.ui.terminal import search as face
+    from kvroom.ui.terminal import search as text
 
     check_places(csv=csv, parquet=parquet, html=html)
     lists = {flag: given.pop(flag[2:].replace("-", "_")) for flag, _, _ in LISTS}
@@ -117,13 +117,13 @@ def search(
         journal=journal,
         jobs=_number("--jobs", jobs) if jobs is not None else os.cpu_count() or 1,
         pool=_ray(ray),
-        progress=face.progress(),
+        progress=text.progress(),
     )
     write(found, csv, parquet, html)
     if as_json:
         say(found.to_dict())
     else:
-        click.echo(face.show(found))
+        click.echo(text.show(found))
     if found.searched["stopped"]:
         raise SystemExit(STOPPED)
 

@@ -1,4 +1,4 @@
-"""What the page's figures draw beyond the Plan's own keys: derived here, so that no face computes.
+"""What the page's figures draw beyond the Plan's own keys: derived here, so that no script of it computes.
 
 ``figures(workings)`` is plain JSON: ``traits`` (what is so of this answer), ``memory`` (all cards added
 up, running and waiting requests), ``price`` (the factors of one token and every layer in order),

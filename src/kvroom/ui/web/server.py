@@ -137,7 +137,7 @@ def files() -> dict[str, Static]:
     return found
 
 
-class Shell:
+class HttpShell:
     """The routes' table over HTTP, with the page itself and its files."""
 
     def __init__(self, board: Board | None = None) -> None:
@@ -268,7 +268,7 @@ def known_hosts(host: str, port: int) -> frozenset[str]:
 
 def app(port: int = PORT, host: str = "127.0.0.1", board: Board | None = None) -> Starlette:
     """The application, for ``uvicorn`` or a test client; with ``board`` it shows an engine too."""
-    shell = Shell(board)
+    shell = HttpShell(board)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -21,6 +21,8 @@ from kvroom.records import dataclass
 MAX_LINE_BYTES = 100_000_000
 """A million-token prompt as token ids takes less than a tenth of it."""
 CHUNK_BYTES = 1 << 16
+MAX_ITEM_SIGNS = 16_000_000
+"""Of a list's item: what breaks off in it is read so far before it is refused."""
 GZIP, XZ, ZSTD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 
 Unpack = Callable[[IO[bytes]], IO[bytes]]
@@ -191,10 +193,11 @@ def json_items(
                     row, end = _SCAN(text, place)
                     break
                 except _BAD as e:
-                    long = len(text) - place > MAX_LINE_BYTES
+                    most = MAX_ITEM_SIGNS if listed else MAX_LINE_BYTES
+                    long = len(text) - place > most
                     if ended or long or isinstance(e, RecursionError):
                         why = f"is no JSON in item {number + 1:,}"
-                        fix = f"Mend it; an item has up to {MAX_LINE_BYTES:,} signs."
+                        fix = f"Mend it; an item has up to {most:,} signs."
                         raise KvroomError("trace", str(path), why, fix) from None
                     more()
             number += 1

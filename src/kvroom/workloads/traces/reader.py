@@ -40,7 +40,7 @@ PEEK_LINES = 1_000
 """How far a trace is read ahead to tell its format and the tokens of a hash id."""
 MOST_FILES = 100_000
 _SKIP = "Mend the line, or pass over such lines with --skip-bad-lines."
-UNTIMED = "has no arrival times: all requests come at once"
+UNTIMED = "the trace has no arrival times: all requests come at once"
 
 
 @dataclass(slots=True)
