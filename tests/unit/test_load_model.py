@@ -166,3 +166,31 @@ def test_more_arrivals_than_it_serves_have_no_steady_state():
     assert t.saturated
     assert t.ttft_s is None
     assert t.requests_per_s < 1000
+
+
+def test_prompts_of_sglang_are_computed_in_steps_of_their_own():
+    workload = {"input_tokens": 1000, "output_tokens": 100, "concurrency": 48}
+    made, seen = both(workload, engine="sglang", engine_args={"scheduler_recv_interval": 1})
+    agree(made, seen, 0.05, 0.1)
+    apart = replace(MODEL, load=replace(MODEL.load, apart=True))
+    # A step of its own costs what any step does, however few prompts are in it.
+    assert apart.closed_loop(8).tpot_s > MODEL.closed_loop(8).tpot_s
+    assert apart.mean_step_s(8, 1e-9) == pytest.approx(MODEL.step_s(8))
+
+
+@pytest.mark.parametrize("rate", [0.5, 2.0])
+@pytest.mark.parametrize("model", ["qwen3-30b-a3b", "llama-3-8b"])
+def test_who_decodes_sees_itself(model, rate):
+    """Where few decode at once a step with one of them is no average one."""
+    workload = {"input_tokens": 1000, "output_tokens": 100, "requests_per_s": rate, "requests": 600}
+    agree(*both(workload, model=model), 0.07, 0.1)
+
+
+def test_few_places_are_waited_for():
+    """One place, served in equal times: M/D/1 again, ρ / (2·(1 − ρ)) services."""
+    alike = replace(MODEL, load=Load(lengths=lengths_of(1, 400), slots=1))
+    service = 400 * alike.step_s(1)
+    t = alike.open_arrivals(0.5 / service)
+    assert t.no_room_s == pytest.approx(0.5 * service, rel=0.02)
+    wide = replace(alike, load=replace(alike.load, slots=400))
+    assert wide.open_arrivals(0.5 / service).no_room_s == 0

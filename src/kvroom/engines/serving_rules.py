@@ -32,6 +32,8 @@ class ServingRules:
     own: Callable[[Drafts | None], EngineScheduler] | None = None
     """Makes the rules of an engine that does not go by vLLM's, of which ``setup`` holds the sizes."""
     warnings: tuple[str, ...] = ()
+    mixes: bool = True
+    """Whether a step computes prompts beside requests that decode."""
 
     @property
     def jumps(self) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from math import ceil, exp, hypot
+from math import ceil, exp, hypot, log
 from typing import Any
 
 from kvroom.latency import calibration
 from kvroom.latency.drafting import drafting_of
 from kvroom.latency.host import SPREAD
+from kvroom.latency.load import error_ratio
 from kvroom.latency.step_time import Clock, Rates, Terms
 from kvroom.latency.work import Work
 from kvroom.records import dataclass
@@ -21,6 +22,10 @@ from kvroom.sharding.deployment import Deployment
 
 CHUNK_TOKENS = 8192
 """Prompt tokens that an engine computes in one step, unless it is told otherwise."""
+
+
+MODELLED = ("tpot", "ttft")
+"""Times under load, which follow from steps by a closed form with an error of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,8 @@ class Timing:
             wide = hypot(known, *(widths[u] for u in self.unseen(metric)))
         if metric == "tpot" and self.clock.drafting is not None:
             wide = hypot(wide, self.clock.drafting.spread)
+        if metric in MODELLED:
+            wide = hypot(wide, log(error_ratio(metric)))
         if self.clock.host is not None:
             wide = hypot(wide, SPREAD)
         return Span(seconds=seconds, low=seconds * exp(-wide), high=seconds * exp(wide))

@@ -26,19 +26,6 @@ from kvroom.latency.clock import PS_PER_S, StepClock, step_clock
 from kvroom.latency.step_time import Clock
 from kvroom.records import dataclass
 
-
-def error_ratio(metric: str) -> float:
-    """How far a simulation of the same load lies off this closed form, one standard deviation, as a factor;
-    measured by ``benchmarks/agree.py``. ``metric`` is tpot or ttft."""
-    return float(exp(_errors()[metric]))
-
-
-@lru_cache(maxsize=1)
-def _errors() -> dict[str, float]:
-    kept = files("kvroom.latency").joinpath("load_errors.json").read_text("utf-8")
-    return {metric: float(value) for metric, value in json.loads(kept)["errors"].items()}
-
-
 ROUNDS = 80
 """Rounds of a fixed point; it settles within a few."""
 CLOSE = 1e-5
@@ -50,6 +37,18 @@ all the same would keep all users in step."""
 CHUNK_TOKENS = 8192
 """Prompt tokens that an engine computes in one step, unless it is told otherwise."""
 NEARLY = 0.999
+
+
+def error_ratio(metric: str) -> float:
+    """How far a simulation of the same load lies off this closed form, one standard deviation, as a factor;
+    measured by ``benchmarks/agree.py``. ``metric`` is tpot or ttft."""
+    return float(exp(_errors()[metric]))
+
+
+@lru_cache(maxsize=1)
+def _errors() -> dict[str, float]:
+    kept = files("kvroom.latency").joinpath("load_errors.json").read_text("utf-8")
+    return {metric: float(value) for metric, value in json.loads(kept)["errors"].items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +72,9 @@ class Load:
     ``lengths`` are requests that stand for all. ``users`` are at once in a closed loop, ``think_s`` between
     an answer and their next prompt; else ``requests_per_s`` come. ``slots`` requests have room at once, give
     or take ``slots_deviation``. All these are of all ``replicas`` of the deployment, which share them evenly.
-    ``chunk_tokens`` are computed in one step at most; ``steps_ahead`` steps are scheduled before the one
-    that runs is over (1 with asynchronous scheduling). ``spread``: the users do not all begin at once.
+    ``chunk_tokens`` are computed in one step at most, prompts in steps of their own where ``apart`` (SGLang);
+    ``steps_ahead`` steps are scheduled before the one that runs is over (1 with asynchronous scheduling).
+    ``spread``: the users do not all begin at once.
     """
 
     lengths: tuple[Length, ...]
@@ -88,6 +88,7 @@ class Load:
     slots_deviation: float = 0.0
     chunk_tokens: int = CHUNK_TOKENS
     steps_ahead: int = 0
+    apart: bool = False
 
     @property
     def input_tokens(self) -> int:
@@ -268,23 +269,37 @@ class LoadModel:
 
     def prompts_at_most(self, decoding: float) -> float:
         """Prompts that the token budget of a step computes beside so many that decode."""
-        left = max(1.0, self.load.chunk_tokens - decoding * self.clock.verified)
-        return left / self.computed_tokens
+        left = self.load.chunk_tokens - self._beside(decoding) * self.clock.verified
+        return max(1.0, left) / self.computed_tokens
+
+    def _beside(self, decoding: float) -> float:
+        """Of so many that decode those that do so in steps that compute prompts."""
+        return 0.0 if self.load.apart else decoding
 
     def mean_step_s(self, decoding: float, prompts: float, own: float = 0.0) -> float:
-        """The mean of steps in each of which ``prompts`` begin on average (Poisson), beside ``own``."""
+        """The mean of steps in each of which ``prompts`` begin on average (Poisson), beside ``own``; where
+        these are computed apart, of such a step and the one before it that computes them, of the latter alone
+        where it computes ``own``."""
+        apart = self.load.apart
+        alone = self.step_s(decoding) if apart and not own else 0.0
+        decoding = self._beside(decoding)
         if not (self.clock.experts or self.clock.products) or prompts < 1e-9:
-            return self.step_s(decoding, own + prompts)
+            most = self.prompts_at_most(decoding)
+            if not alone:
+                return self.step_s(decoding, own + prompts)
+            begun = max(1 - exp(-prompts), prompts / most) * self.step_s(0.0)
+            return alone + begun + prompts * self._prompt_ps / PS_PER_S
         # A prompt of several chunks is met in as many steps, a part of it in each.
         parts = max(1.0, 1 / self.prompts_at_most(decoding))
         mean = prompts * parts
         last = ceil(mean + 6 * sqrt(mean) + 2)
         chance, total, seen = exp(-mean), 0.0, 0.0
         for many in range(last + 1):
-            total += chance * self.step_s(decoding, own + many / parts)
+            if many or not alone:  # no step is taken apart for nothing
+                total += chance * self.step_s(decoding, own + many / parts)
             seen += chance
             chance *= mean / (many + 1)
-        return total / seen
+        return alone + total / seen
 
     def closed_loop(self, users: float, near: float | None = None) -> Times:
         """``users`` (of all ranks) who send a prompt, read the answer, think, and send the next."""
@@ -311,7 +326,7 @@ class LoadModel:
                 break
         rate = running / stay
         no_room = max(0.0, here / rate - stay - load.think_s) if waiting else 0.0
-        queue = max(0.0, running - 1) / 2 * self._prompt_s(decoding)
+        queue = max(0.0, running - 1) / 2 * self._prompt_s(decoding, max(1.0, most))
         return self._times(
             decoding,
             others,
@@ -326,18 +341,26 @@ class LoadModel:
         """Arrivals at ``requests_per_s`` (of all ranks), independent of one another.
 
         Prompts take ρ = rate × ``prompt_s`` of the time, so what a step gains takes a step over 1 − ρ. Who
-        comes waits for the rest of the step under way, longer where steps with prompts follow one another;
-        where prompts fill steps they queue as M/D/1. Where that has no steady state, or not enough room,
-        the deployment is saturated: it runs as a loop that fills it.
+        decodes sees itself beside as many others as decode on average, and after its own prompt, a long
+        step, the prompts that came meanwhile. Who comes waits for the rest of the step under way, longer
+        where steps with prompts follow one another; where prompts fill steps they queue as M/D/1, and for few
+        places as M/G/c. Where that has no steady state, or not enough room, the deployment is saturated: it
+        runs as a loop that fills it.
         """
         rate, slots = requests_per_s / self.dp, max(1.0, self.load.slots / self.dp)
         decoding = min(1.0, slots)
+        prompts = rate * self.step_s(decoding, 1)
         for _ in range(ROUNDS):
-            step, prompt = self.step_s(decoding), self._prompt_s(decoding)
+            seen = min(decoding + 1, slots)
+            step, prompt = self.step_s(seen), self._prompt_s(seen, prompts)
             if rate * prompt >= NEARLY:
                 return self._full()
             whole = step / (1 - rate * prompt)
-            settled = rate * self.decode_steps * whole
+            chunks = ceil(1 / self.prompts_at_most(seen))
+            mine = chunks * self.step_s(self._beside(decoding)) + prompt
+            after = max(0.0, mine - whole) / (1 - rate * prompt) / self.decode_steps
+            prompts = rate * (whole + after)
+            settled = rate * self.decode_steps * (step + prompts * prompt)
             if settled > 2 * slots:
                 return self._full()
             done = abs(settled - decoding) <= CLOSE * max(decoding, 1.0)
@@ -346,10 +369,10 @@ class LoadModel:
                 break
         most = self.prompts_at_most(decoding)
         chunks = ceil(1 / most)
-        long = self.step_s(decoding, min(1.0, most))
-        within = min(
-            1.0, rate * (chunks * step + prompt)
-        )  # the share of time in steps with prompts
+        step, prompt = self.step_s(decoding), self._prompt_s(decoding, prompts)
+        beside = self.step_s(self._beside(decoding))
+        long = self.step_s(self._beside(decoding), min(1.0, most))
+        within = min(1.0, rate * (chunks * beside + prompt))  # of the time, steps with prompts
         rest = (within * long + (1 - within) * min(1.0, decoding) * step) / 2
         ahead = (
             self.load.steps_ahead
@@ -359,20 +382,30 @@ class LoadModel:
         full = min(NEARLY, rate * self._full_step_s(decoding) / most)
         queued = rest + ahead + _backlog(full, most) * self._full_step_s(decoding)
         together = min(max(1.0, most), 1 + rate * (rest + ahead))
-        own = chunks * step + together * prompt + self._late_s
+        one = self.step_s(self._beside(decoding), 1.0) - beside + (chunks - 1) * self._again_s
+        own = chunks * beside + together * one + self._late_s
         waiting = _beyond(decoding, slots, self.load.slots_deviation / sqrt(self.dp))
-        if decoding >= slots or waiting > decoding / 2:
+        held = decoding + rate * own
+        if held >= slots or waiting > decoding / 2:
             return self._full()
+        waiting = max(waiting, _in_line(held, slots) * (1 + self._variation) / 2)
         return self._times(
             decoding,
-            rate * whole,
+            prompts,
             own,
             queued,
             no_room_s=waiting / rate,
             start_s=0.0,
             requests_per_s=requests_per_s,
-            prompt_s=prompt,
+            seen=seen,
         )
+
+    @cached_property
+    def _variation(self) -> float:
+        """The squared coefficient of variation of how long answers take."""
+        outputs = [x.output for x in self.load.lengths]
+        mean = sum(outputs) / len(outputs)
+        return sum((n - mean) ** 2 for n in outputs) / len(outputs) / mean**2
 
     def _first_s(
         self, decoding: float, others: float, most: float, running: float
@@ -381,7 +414,7 @@ class LoadModel:
         chunks = ceil(1 / most)
         company = min(others, max(0.0, most - 1))
         own = self.mean_step_s(decoding, company, 1.0) + (chunks - 1) * (
-            self.step_s(decoding) + self.clock.prompt_ps / PS_PER_S
+            self.step_s(self._beside(decoding)) + self._again_s
         )
         meets = min(1.0, max(0.0, running - 1))
         queued = self.load.steps_ahead * meets * self.mean_step_s(decoding, others)
@@ -395,14 +428,20 @@ class LoadModel:
     def _full_step_s(self, decoding: float) -> float:
         """A step whose token budget is used up."""
         most = self.prompts_at_most(decoding)
-        again = max(0.0, 1 - most) * self.clock.prompt_ps / PS_PER_S
-        return self.step_s(decoding, most) + again
+        again = max(0.0, 1 - most) * self._again_s
+        return self.step_s(self._beside(decoding), most) + again
 
-    def _prompt_s(self, decoding: float) -> float:
-        """What one prompt adds to the steps of so many that decode meanwhile."""
+    def _prompt_s(self, decoding: float, prompts: float) -> float:
+        """What one of ``prompts`` a step adds to the steps of so many that decode meanwhile."""
         chunks = ceil(1 / self.prompts_at_most(decoding))
-        more = (chunks - 1) * self.clock.prompt_ps / PS_PER_S
-        return max(0.0, self.step_s(decoding, 1) - self.step_s(decoding)) + more
+        mean = max(prompts, 1e-6)
+        added = self.mean_step_s(decoding, mean) - self.step_s(decoding)
+        return max(0.0, added) / mean + (chunks - 1) * self._again_s
+
+    @cached_property
+    def _again_s(self) -> float:
+        """What a further chunk of a prompt costs beside its tokens."""
+        return self.clock.prompt_ps / PS_PER_S
 
     @cached_property
     def _late_s(self) -> float:
@@ -419,14 +458,15 @@ class LoadModel:
         no_room_s: float,
         start_s: float,
         requests_per_s: float,
-        prompt_s: float | None = None,
+        seen: float | None = None,
     ) -> Times:
-        step, gained = self.step_s(decoding), self.clock.tokens_a_step
-        whole = (
-            self.mean_step_s(decoding, prompts) if prompt_s is None else step + prompts * prompt_s
-        )
-        if prompt_s is None:
-            prompt_s = (whole - step) / prompts if prompts else self._prompt_s(decoding)
+        step, gained = self.step_s(seen or decoding), self.clock.tokens_a_step
+        if seen is None:
+            whole = self.mean_step_s(decoding, prompts)
+            prompt_s = (whole - step) / prompts if prompts else self._prompt_s(decoding, 0.0)
+        else:
+            prompt_s = self._prompt_s(seen, prompts)
+            whole = step + prompts * prompt_s
         return Times(
             tpot_s=whole / gained,
             step_s=step,
@@ -456,6 +496,17 @@ def _backlog(full: float, most: float) -> float:
     share ``full`` of that is used: what M/D/1, ρ / (2·(1 − ρ)) services, has beyond the step under way."""
     service = 1 / most
     return full / (2 * (1 - full)) * (max(0.0, service - 1) + min(1.0, service) * full)
+
+
+def _in_line(busy: float, slots: float) -> float:
+    """Requests that wait, on average, for one of ``slots`` of which ``busy`` are held (Erlang's C)."""
+    if slots == inf or busy < slots / 4:
+        return 0.0
+    places, lost = max(1, int(slots)), 1.0
+    share = min(NEARLY, busy / places)
+    for n in range(1, places + 1):
+        lost = busy * lost / (n + busy * lost)
+    return lost / (1 - share * (1 - lost)) * share / (1 - share)
 
 
 def _beyond(requests: float, slots: float, deviation: float) -> float:

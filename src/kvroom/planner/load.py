@@ -71,11 +71,11 @@ def loaded(
         return None
     try:
         rules = serving_rules(d, answer)
-        setup, ahead = rules.setup, rules.steps_in_flight - 1
+        setup, ahead, apart = rules.setup, rules.steps_in_flight - 1, not rules.mixes
         budget = setup.config.max_num_batched_tokens
         block = setup.groups[0].block_size if setup.enable_prefix_caching else 0
     except KvroomError:  # it would not start, and is timed as if it did
-        budget, ahead, block = chunk_tokens(d), 0, 0
+        budget, ahead, block, apart = chunk_tokens(d), 0, 0, False
     think = 0.0
     if source.turns == source.agent == ONE and all(map(_even, (source.input, source.output))):
         cached = prefix // block * block if block else 0
@@ -95,6 +95,7 @@ def loaded(
         spread=source.start == SPREAD,
         chunk_tokens=budget,
         steps_ahead=ahead,
+        apart=apart,
     )
     if room.requests is not None:
         # What room varies by as requests come and go; its band holds the closed form's own error, too.

@@ -35,5 +35,7 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
     )
     limits = replace(setup.config, max_num_batched_tokens=settings.chunked_prefill_size)
     return ServingRules(
-        setup=replace(setup, config=limits), own=lambda drafts: SglangScheduler(settings, drafts)
+        setup=replace(setup, config=limits),
+        own=lambda drafts: SglangScheduler(settings, drafts),
+        mixes=False,
     )
