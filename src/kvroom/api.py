@@ -105,7 +105,7 @@ def scenario(model: ModelInput, gpu: GpuInput = None, **keys: Unpack[ScenarioKey
     given: dict[str, Any] = {"model": model, "gpu": gpu, **keys}
     if gpu is None:
         del given["gpu"]
-    return Scenario.from_dict({k: _text_of_path(v) for k, v in given.items()})
+    return Scenario.from_dict({key: _text_of_path(value) for key, value in given.items()})
 
 
 def workings(
@@ -200,7 +200,7 @@ def compare(*questions: Scenario | Mapping[str, Any], hub: HubReader | bool = Tr
         fix = "Give two or more questions."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     with _asking(hub):
-        return Comparison(plans=tuple(plan_of(_one_of(q)).plan for q in questions))
+        return Comparison(plans=tuple(plan_of(_one_of(question)).plan for question in questions))
 
 
 def levers(
@@ -570,7 +570,7 @@ def calibrate(
     from kvroom.observe.calibrate import calibrate as calibrated
 
     with _asking(hub if "model" in keys else False):
-        return calibrated([os.fspath(f) for f in files], keys)
+        return calibrated([os.fspath(file) for file in files], keys)
 
 
 def launch(
@@ -613,7 +613,7 @@ def check(
 
     checker = _checker(expect, settings, keys)
     with _asking(hub):
-        rows = [c for f in files for c in checker.path(os.fspath(f), skip_others=skip_others)]
+        rows = [c for file in files for c in checker.path(os.fspath(file), skip_others=skip_others)]
     return Report(deployments=tuple(rows))
 
 

@@ -60,8 +60,8 @@ def config_of(hub_id: str) -> Mapping[str, Any]:
         path = hf_hub_download(
             hub_id, "config.json", etag_timeout=SECONDS, local_files_only=not there
         )
-    except Exception as e:  # the client raises its own, its HTTP library's and the system's
-        why = type(e).__name__ if there else "it cannot be reached"
+    except Exception as error:  # the client raises its own, its HTTP library's and the system's
+        why = type(error).__name__ if there else "it cannot be reached"
         raise KvroomError(
             "model",
             hub_id,

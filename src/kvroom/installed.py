@@ -37,7 +37,7 @@ def tokenizer(path: str | os.PathLike[str]) -> Tokenizer:
 
     try:
         whole: Any = tokenizers.Tokenizer.from_file(os.fspath(path))
-    except Exception as e:
+    except Exception as error:
         fix = "Give the tokenizer.json of the model."
-        raise KvroomError("--tokenizer", str(path), f"cannot be read ({e})", fix) from None
+        raise KvroomError("--tokenizer", str(path), f"cannot be read ({error})", fix) from None
     return lambda text: cast("list[int]", whole.encode(text, add_special_tokens=False).ids)

@@ -57,25 +57,27 @@ else:
         """The ``__init__`` of ``cls``: a parameter a field, defaults and factories as declared."""
         names = {"_set": object.__setattr__, "_missing": MISSING}
         parameters, named, body = [], [], []
-        for f in fields(cls):
-            value = f.name
-            if f.default_factory is not MISSING:
-                names[f"_new_{f.name}"] = f.default_factory
-                value = f"_new_{f.name}()"
+        for field in fields(cls):
+            value = field.name
+            if field.default_factory is not MISSING:
+                names[f"_new_{field.name}"] = field.default_factory
+                value = f"_new_{field.name}()"
                 default = "=_missing"
-                if f.init:
-                    value += f" if {f.name} is _missing else {f.name}"
-            elif f.default is not MISSING:
-                names[f"_default_{f.name}"] = f.default
-                default = f"=_default_{f.name}"
+                if field.init:
+                    value += f" if {field.name} is _missing else {field.name}"
+            elif field.default is not MISSING:
+                names[f"_default_{field.name}"] = field.default
+                default = f"=_default_{field.name}"
             else:
                 default = ""
-            if f.init:
-                (named if f.kw_only else parameters).append(f.name + default)
-            elif f.default_factory is MISSING:
+            if field.init:
+                (named if field.kw_only else parameters).append(field.name + default)
+            elif field.default_factory is MISSING:
                 continue
             body.append(
-                f" _set(self, {f.name!r}, {value})" if frozen else f" self.{f.name} = {value}"
+                f" _set(self, {field.name!r}, {value})"
+                if frozen
+                else f" self.{field.name} = {value}"
             )
         if hasattr(cls, "__post_init__"):
             body.append(" self.__post_init__()")
@@ -83,13 +85,21 @@ else:
         exec(f"def __init__({head}):\n" + "\n".join(body or [" pass"]), names)
         init = names["__init__"]
         init.__qualname__, init.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
-        init.__annotations__ = {f.name: f.type for f in fields(cls) if f.init} | {"return": None}
+        init.__annotations__ = {field.name: field.type for field in fields(cls) if field.init} | {
+            "return": None
+        }
         return init
 
     def _compare(cls, has_eq, frozen, has_hash):
         """``==`` by the fields that are compared, and the hash that goes with it."""
-        compared = _values([f.name for f in fields(cls) if f.compare])
-        hashed = _values([f.name for f in fields(cls) if (f.compare if f.hash is None else f.hash)])
+        compared = _values([field.name for field in fields(cls) if field.compare])
+        hashed = _values(
+            [
+                field.name
+                for field in fields(cls)
+                if (field.compare if field.hash is None else field.hash)
+            ]
+        )
 
         def __eq__(self, other):
             if other.__class__ is self.__class__:
@@ -112,7 +122,9 @@ else:
 
     @recursive_repr()
     def _repr(self):
-        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+        shown = ", ".join(
+            f"{field.name}={getattr(self, field.name)!r}" for field in fields(self) if field.repr
+        )
         return f"{self.__class__.__qualname__}({shown})"
 
     def _refuse_set(self, name, _):

@@ -51,8 +51,8 @@ def bars(chart: Sequence[Bar], title: str) -> str:
     far = max((b.start + b.length for b in chart), default=0) or 1
     row, left, width = 26, 300, 560
     marks = []
-    for i, b in enumerate(chart):
-        y, x = i * row, left + b.start / far * width
+    for index, b in enumerate(chart):
+        y, x = index * row, left + b.start / far * width
         long = max(1.0, b.length / far * width)
         place: dict[str, Any] = {"x": _at(x), "y": y + 4, "width": _at(long), "height": 18}
         marks += [
@@ -65,16 +65,16 @@ def bars(chart: Sequence[Bar], title: str) -> str:
 
 def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
     """Points on logarithmic axes; those on the front are joined and of another shape."""
-    dots = [d for d in dots if d.x > 0 and d.y > 0]
+    dots = [dot for dot in dots if dot.x > 0 and dot.y > 0]
     if not dots:
         return ""
     height = 380
     low = height - EDGE
-    xs, ys = _scale([d.x for d in dots]), _scale([d.y for d in dots])
+    xs, ys = _scale([dot.x for dot in dots]), _scale([dot.y for dot in dots])
 
-    def place(d: Dot) -> tuple[float, float]:
-        across = (log10(d.x) - xs[0]) / (xs[1] - xs[0])
-        up = (log10(d.y) - ys[0]) / (ys[1] - ys[0])
+    def place(dot: Dot) -> tuple[float, float]:
+        across = (log10(dot.x) - xs[0]) / (xs[1] - xs[0])
+        up = (log10(dot.y) - ys[0]) / (ys[1] - ys[0])
         return EDGE + across * (WIDTH - EDGE - 20), low - up * (low - 20)
 
     marks = [
@@ -86,14 +86,14 @@ def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
         _words(f"{10 ** ys[0]:.3g}", EDGE - 6, low, "end"),
         _words(f"{10 ** ys[1]:.3g}", EDGE - 6, 34, "end"),
     ]
-    front = sorted((place(d) for d in dots if d.best), key=lambda p: p[0])
+    front = sorted((place(dot) for dot in dots if dot.best), key=lambda p: p[0])
     if len(front) > 1:
         way = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in front)
         marks.append(element("path", d=way, fill="none", stroke="var(--best)"))
-    for d in dots:
-        x, y = place(d)
-        says = element("title", text(d.label))
-        if d.best:
+    for dot in dots:
+        x, y = place(dot)
+        says = element("title", text(dot.label))
+        if dot.best:
             corner = {"x": _at(x - 5), "y": _at(y - 5)}
             square = element("rect", says, **corner, width=10, height=10, fill="var(--best)")
             marks.append(square)

@@ -105,13 +105,13 @@ def _requests(m: dict[str, Any], bar: _Bar) -> None:
     if not each:
         return
     bunch = per_block(max(running, m["room"] or 0))
-    for i in range(ceil_div(running, bunch)):
-        first, last = i * bunch + 1, min((i + 1) * bunch, running)
+    for index in range(ceil_div(running, bunch)):
+        first, last = index * bunch + 1, min((index + 1) * bunch, running)
         start, size = bar.x, (last - first + 1) * each
         who = f"request {first}" if first == last else f"requests {first:,} to {last:,}"
-        width = bar.block(f"r{i}", size, "cache", f"{who}: {show_gib(size)}")
+        width = bar.block(f"r{index}", size, "cache", f"{who}: {show_gib(size)}")
         if width > 2.2 and bunch == 1:
-            number = _text(f"n{i}", start + width / 2, 77, "on-cache num", f"{first}")
+            number = _text(f"n{index}", start + width / 2, 77, "on-cache num", f"{first}")
             bar.marks.append({**number, "text-anchor": "middle"})
 
 
@@ -124,12 +124,12 @@ def _edges(m: dict[str, Any], end: float) -> list[Mark]:
     """Where one card ends and the next begins, and how much they hold together."""
     gpus = m["gpus"]
     marks: list[Mark] = []
-    for i in range(1, min(gpus, 64) + 1):
-        at = _pc(end * i / min(gpus, 64))
+    for index in range(1, min(gpus, 64) + 1):
+        at = _pc(end * index / min(gpus, 64))
         marks.append(
             {
                 "tag": "line",
-                "key": f"c{i}",
+                "key": f"c{index}",
                 "class": "tick",
                 "x1": at,
                 "x2": at,
@@ -182,13 +182,14 @@ def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
     ):
         marks.append({**_text(key, 99.8, 14, cls, text), "text-anchor": "end"})
     tiles = min(m["waiting"], MOST_TILES)
-    for i in range(tiles):
-        wide = " wide" if i >= SLIM_TILES else ""
+    for index in range(tiles):
+        wide = " wide" if index >= SLIM_TILES else ""
         marks += [
-            {"tag": "rect", "key": f"q{i}", "class": f"waiting{wide}", "x": i * 38, "y": 158, "width": 34,
-             "height": 26, "title": f"request {first + i:,} waits"},
-            {"tag": "text", "key": f"qn{i}", "class": f"on-waiting{wide}", "x": i * 38 + 17, "y": 176,
-             "text-anchor": "middle", "text": f"{first + i}" if first + i < 1000 else ""},
+            {"tag": "rect", "key": f"q{index}",
+             "class": f"waiting{wide}", "x": index * 38, "y": 158, "width": 34,
+             "height": 26, "title": f"request {first + index:,} waits"},
+            {"tag": "text", "key": f"qn{index}", "class": f"on-waiting{wide}", "x": index * 38 + 17, "y": 176,
+             "text-anchor": "middle", "text": f"{first + index}" if first + index < 1000 else ""},
         ]  # fmt: skip
     for key, cls, shown in (
         ("qsay", "strong wide", tiles),

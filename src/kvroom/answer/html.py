@@ -95,7 +95,7 @@ def number(value: Any, decimals: int = 2) -> str:
 def table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as a table; columns without any value are left out."""
     rows = list(rows)
-    shown = [c for c in columns if any(row.get(c.key) is not None for row in rows)]
+    shown = [column for column in columns if any(row.get(column.key) is not None for row in rows)]
     head = [element("th", text(c.title), cls="n" if c.number else "") for c in shown]
     body = [[_cell(c, row.get(c.key)) for c in shown] for row in rows]
     return cells(head, body)
@@ -121,10 +121,10 @@ def svg(says: str, *marks: str, **attributes: Any) -> str:
 
 def svg_mark(mark: Mapping[str, Any], looks: Mapping[str, Any] | None = None) -> str:
     """One SVG element: its ``tag``, ``text``, ``title``, all else as attributes, ``looks`` before them."""
-    own = {k: v for k, v in mark.items() if k not in ("tag", "text", "title", "key")}
+    own = {key: value for key, value in mark.items() if key not in ("tag", "text", "title", "key")}
     inner = element("title", text(mark["title"])) if "title" in mark else ""
     if looks is None:
         own = {"data-key": mark["key"], **own}
     else:
-        own = {**looks, **{k: v for k, v in own.items() if k != "class"}}
+        own = {**looks, **{key: value for key, value in own.items() if key != "class"}}
     return element(mark["tag"], inner + text(mark.get("text", "")), **own)

@@ -45,8 +45,8 @@ class Series:
 
 def plot(says: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
     """The picture; x in doublings, y from zero. ``says`` tells it to who cannot see it."""
-    xs = [x for s in series for x, _ in (*s.line, *s.dots)]
-    ys = [y for s in series for _, y in (*s.line, *s.dots)]
+    xs = [x for series in series for x, _ in (*series.line, *series.dots)]
+    ys = [y for series in series for _, y in (*series.line, *series.dots)]
     if not xs or min(xs) <= 0:
         return ""
     low, high = log2(min(xs)), log2(max(xs))
@@ -58,28 +58,30 @@ def plot(says: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
         across = LEFT + (WIDTH - LEFT - RIGHT) * (log2(x) - low) / span
         return across, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * min(y, top) / top
 
-    parts = [_axes(at, sorted({round(x) for s in series for x, _ in s.dots}), step, top)]
+    parts = [_axes(at, sorted({round(x) for series in series for x, _ in series.dots}), step, top)]
     parts += [
         element("text", text(x_name), cls="axis", x=LEFT, y=HEIGHT - 6),
         element("text", text(y_name), cls="axis", x=4, y=14),
     ]
     names: list[tuple[float, float, int, str]] = []
-    for i, s in enumerate(series):
-        colour = f"c{i % COLOURS}"
-        if s.band:
-            edge = [at(x, b) for x, _, b in s.band] + [at(x, a) for x, a, _ in reversed(s.band)]
+    for index, one_series in enumerate(series):
+        colour = f"c{index % COLOURS}"
+        if one_series.band:
+            edge = [at(x, b) for x, _, b in one_series.band] + [
+                at(x, a) for x, a, _ in reversed(one_series.band)
+            ]
             parts.append(element("path", cls=f"band {colour}", d=f"M{_path(edge)}Z"))
-        if s.line:
-            way = _path([at(x, y) for x, y in s.line])
+        if one_series.line:
+            way = _path([at(x, y) for x, y in one_series.line])
             parts.append(element("path", cls=f"line {colour}", d=f"M{way}"))
-        for x, y in s.dots:
+        for x, y in one_series.dots:
             cx, cy = at(x, y)
-            says_dot = element("title", text(f"{s.name}: {x:g}, measured {y:.3g}"))
+            says_dot = element("title", text(f"{one_series.name}: {x:g}, measured {y:.3g}"))
             place = {"cx": f"{cx:.1f}", "cy": f"{cy:.1f}", "r": 5}
             parts.append(element("circle", says_dot, cls=f"dot {colour}", **place))
-        if s.line or s.dots:
-            end = at(*max((*s.line, *s.dots)))
-            names.append((end[1], end[0], i % COLOURS, s.name))
+        if one_series.line or one_series.dots:
+            end = at(*max((*one_series.line, *one_series.dots)))
+            names.append((end[1], end[0], index % COLOURS, one_series.name))
     last = 0.0
     for y, x, colour_number, name in sorted(names):
         last = max(y, last + LABEL_GAP)

@@ -108,7 +108,7 @@ def layer_numbers(adapters: Adapters, layer: Layer, layout: Layout) -> int:
 
     Matrices of one name are one linear layer: one A for each of its slices, B for all rows.
     """
-    form = next((k.form for k in layer.stores if isinstance(k, RecurrentState)), "")
+    form = next((kind.form for kind in layer.stores if isinstance(kind, RecurrentState)), "")
     in_slices, conv_slices = SLICES.get(form, (1, 1))
     numbers = 0
     seen: set[str] = set()
@@ -152,12 +152,12 @@ def adapters(
     if adapters is None:
         return NONE
     layers = list(model.each_layer())
-    of_layer = {id(x): 0 for x in layers}
-    for layer in {id(x): x for x in layers}.values():
+    of_layer = {id(layer): 0 for layer in layers}
+    for layer in {id(layer): layer for layer in layers}.values():
         of_layer[id(layer)] = layer_numbers(adapters, layer, layout)
     stages = []
     for rank in ranks:
-        numbers = sum(of_layer[id(layers[i])] for i in rank.layers)
+        numbers = sum(of_layer[id(layers[layer])] for layer in rank.layers)
         for place in ("embed_tokens", "lm_head"):
             here = rank.stage == (0 if place == "embed_tokens" else layout.pp - 1)
             if here and (

@@ -48,15 +48,15 @@ def memory_entries(value: Any, engine: str, gpu: str) -> list[Mapping[str, Any]]
     if value is None:
         return []
     entries = check(value).get("memory", {}).get("entries", [])
-    return [e for e in entries if e.get("engine") == engine and e.get("gpu") == gpu]
+    return [entry for entry in entries if entry.get("engine") == engine and entry.get("gpu") == gpu]
 
 
 def visible_bytes(entries: Sequence[Mapping[str, Any]]) -> int | None:
     """The card's bytes as the engine saw them, the least of the entries."""
     sizes = [
-        check_int("calibration.memory.visible_bytes", e["visible_bytes"], low=1, high=MAX_BYTES)
-        for e in entries
-        if e.get("visible_bytes") is not None
+        check_int("calibration.memory.visible_bytes", entry["visible_bytes"], low=1, high=MAX_BYTES)
+        for entry in entries
+        if entry.get("visible_bytes") is not None
     ]
     return min(sizes, default=None)
 
@@ -80,27 +80,34 @@ def ratio(entries: Sequence[Mapping[str, Any]], account: str) -> float | None:
 
 
 def corrected(
-    d: Deployment, answer: EngineAnswer, calibration: Any, model: Any
+    one_deployment: Deployment, answer: EngineAnswer, calibration: Any, model: Any
 ) -> tuple[Deployment, EngineAnswer, tuple[str, ...]]:
     """The deployment and answer with what ``calibration`` measured in place of estimates, and a note.
 
     ``model`` is the Scenario's. What ``known_bytes`` states already is left as it is.
     """
-    entries = memory_entries(calibration, d.engine, d.device.name)
+    entries = memory_entries(calibration, one_deployment.engine, one_deployment.device.name)
     if not entries:
-        return d, answer, ()
+        return one_deployment, answer, ()
     known: dict[str, int] = {}
     visible = visible_bytes(entries)
     if visible is not None:
         known["visible"] = visible
     for account in answer.accounts:
         if account.name in RATIOS:
-            fitting = [e for e in entries if account.name != "weights" or e.get("model") == model]
+            fitting = [
+                entry
+                for entry in entries
+                if account.name != "weights" or entry.get("model") == model
+            ]
             factor = ratio(fitting, account.name)
             if factor is not None:
                 known[account.name] = round(account.bytes * factor)
-    known |= d.known_bytes
-    deployment = replace(d, known_bytes=known)
-    names = ", ".join(n for n in known if n not in d.known_bytes)
-    note = f"corrected by {len(entries)} measured start of {d.engine} on {d.device.name}: {names}"
+    known |= one_deployment.known_bytes
+    deployment = replace(one_deployment, known_bytes=known)
+    names = ", ".join(n for n in known if n not in one_deployment.known_bytes)
+    note = (
+        f"corrected by {len(entries)} measured start of {one_deployment.engine} on "
+        f"{one_deployment.device.name}: {names}"
+    )
     return deployment, engine_of(deployment.engine).answer(deployment), (note,) if names else ()

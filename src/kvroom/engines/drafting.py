@@ -77,10 +77,14 @@ def from_flags(
     if drafts is None:
         return None, every
     written = flags.write(drafts)
-    stated = {k: _parsed(v) for k, v in every.items() if k in written or k.startswith("spec")}
+    stated = {
+        key: _parsed(value)
+        for key, value in every.items()
+        if key in written or key.startswith("spec")
+    }
     if flags.comparable(stated, drafts, written) != written or not _readable(drafts, model, load):
         return None, every
-    rest = {k: v for k, v in every.items() if k not in written}
+    rest = {key: value for key, value in every.items() if key not in written}
     return SpeculativeDecoding(
         method=drafts.method, model=drafts.model, num_speculative_tokens=drafts.tokens
     ), rest

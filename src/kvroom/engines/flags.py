@@ -57,7 +57,7 @@ say nothing there."""
 
 def plain_args(args: Mapping[str, Any]) -> dict[str, Any]:
     """The flags that say something, by their plain names."""
-    return {plain_name(k): v for k, v in args.items() if v is not None}
+    return {plain_name(key): value for key, value in args.items() if value is not None}
 
 
 def value_of(text: str) -> Any:

@@ -54,7 +54,7 @@ def _items(text: str, end: str) -> list[str]:
     items: list[str] = []
     closers: list[str] = []
     quote, start, skip = "", 0, False
-    for i, c in enumerate(text):
+    for index, c in enumerate(text):
         if skip:
             skip = False
         elif quote:
@@ -69,10 +69,10 @@ def _items(text: str, end: str) -> list[str]:
         elif closers and c == closers[-1]:
             closers.pop()
         elif not closers and c in (",", end):
-            items.append(text[start:i].strip())
-            start = i + 1
+            items.append(text[start:index].strip())
+            start = index + 1
             if c == end or len(items) >= MAX_ITEMS:
-                return [x for x in items if x]
+                return [item for item in items if item]
     if not quote and not closers:
         items.append(text[start:].strip())
-    return [x for x in items if x]
+    return [item for item in items if item]

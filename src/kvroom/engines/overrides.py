@@ -41,7 +41,7 @@ def stage_layers(
     KvroomError where they are not as many as stages, or not the model's layers in all.
     """
     given = _given(engine, args)
-    name = next((n for n in PARTITIONS if given.get(n)), None)
+    name = next((partition for partition in PARTITIONS if given.get(partition)), None)
     if name is None:
         return ()
     counts = read.counts(f"engine_args.{name}", given[name])

@@ -28,13 +28,15 @@ def all_engines() -> Iterator[Engine]:
 
 def command_lines() -> tuple[CommandLine, ...]:
     """The command lines of all engines that have one, each once."""
-    lines = [e.command for e in all_engines() if e.command is not None]
+    lines = [all_engine.command for all_engine in all_engines() if all_engine.command is not None]
     return tuple(dict.fromkeys(lines))
 
 
 def log_readers() -> tuple[LogReader, ...]:
     """The log readers of all engines that have one, each once."""
-    return tuple(dict.fromkeys(e.log for e in all_engines() if e.log is not None))
+    return tuple(
+        dict.fromkeys(all_engine.log for all_engine in all_engines() if all_engine.log is not None)
+    )
 
 
 def log_reader(name: str) -> LogReader:
@@ -44,7 +46,9 @@ def log_reader(name: str) -> LogReader:
 
 def metric_tables() -> tuple[MetricNames, ...]:
     """The metrics of all engines that tell any."""
-    return tuple(e.metrics for e in all_engines() if e.metrics is not None)
+    return tuple(
+        all_engine.metrics for all_engine in all_engines() if all_engine.metrics is not None
+    )
 
 
 def benchmarked_engine(word: object) -> str | None:
@@ -52,7 +56,12 @@ def benchmarked_engine(word: object) -> str | None:
     if not isinstance(word, str):
         return None
     return next(
-        (e.name for e in all_engines() if e.benchmarks and word.startswith(e.benchmarks)), None
+        (
+            all_engine.name
+            for all_engine in all_engines()
+            if all_engine.benchmarks and word.startswith(all_engine.benchmarks)
+        ),
+        None,
     )
 
 

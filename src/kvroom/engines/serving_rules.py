@@ -43,10 +43,10 @@ class ServingRules:
 
     def seeded(self, seed: int) -> ServingRules:
         """The same with drafts drawn by ``seed``."""
-        e = self.setup
-        if e.drafts is None:
+        setup = self.setup
+        if setup.drafts is None:
             return self
-        return replace(self, setup=replace(e, drafts=replace(e.drafts, seed=seed)))
+        return replace(self, setup=replace(setup, drafts=replace(setup.drafts, seed=seed)))
 
     @property
     def steps_in_flight(self) -> int:

@@ -161,14 +161,14 @@ def uneven_mlp(deployment: Deployment) -> Against | None:
     """Tensor ranks that an MLP's width cannot be dealt out to."""
     tp = deployment.layout.tp
     for run in deployment.model.layers:
-        for t in run.layer.tensors:
-            if t.part not in ("mlp", "shared_expert") or not t.is_matrix:
+        for tensor in run.layer.tensors:
+            if tensor.part not in ("mlp", "shared_expert") or not tensor.is_matrix:
                 continue
-            width = {"column": t.rows, "row": t.columns}.get(t.split)
+            width = {"column": tensor.rows, "row": tensor.columns}.get(tensor.split)
             if width is not None and width % tp:
                 fits = [n for n in (1, 2, 4, 8, 16) if width % n == 0]
                 return Against(
-                    f"{t.name} is {width:,} wide, which {tp} tensor ranks do not divide",
+                    f"{tensor.name} is {width:,} wide, which {tp} tensor ranks do not divide",
                     f"tp {' or '.join(map(str, fits))}",
                 )
     return None
@@ -181,21 +181,21 @@ def _cut_sides(
     layout, rule = deployment.layout, deployment.weights.quantisation
     first = 0
     for run in deployment.model.layers:
-        for t in run.layer.tensors:
-            ranks = layout.expert_cut if t.part == "expert" else layout.tp
-            if ranks == 1 or not t.is_matrix or (t.part == "expert" and not experts):
+        for tensor in run.layer.tensors:
+            ranks = layout.expert_cut if tensor.part == "expert" else layout.tp
+            if ranks == 1 or not tensor.is_matrix or (tensor.part == "expert" and not experts):
                 continue
-            if rule.dtype_of(t, first).name != rule.linear.name:
+            if rule.dtype_of(tensor, first).name != rule.linear.name:
                 continue
-            rows, columns, _ = shape_on_rank(t, layout)
-            if t.part == "expert":
+            rows, columns, _ = shape_on_rank(tensor, layout)
+            if tensor.part == "expert":
                 hidden = deployment.model.hidden_size
-                inner = t.rows if t.columns == hidden else t.columns
-                yield t, inner // ranks if inner % ranks == 0 else inner, ranks
-            elif t.split in ("column", "kv"):
-                yield t, rows, ranks
-            elif t.split == "row":
-                yield t, columns, ranks
+                inner = tensor.rows if tensor.columns == hidden else tensor.columns
+                yield tensor, inner // ranks if inner % ranks == 0 else inner, ranks
+            elif tensor.split in ("column", "kv"):
+                yield tensor, rows, ranks
+            elif tensor.split == "row":
+                yield tensor, columns, ranks
         first += run.count
 
 

@@ -95,7 +95,9 @@ class Support:
 def drafting(source: str, *methods: str) -> Requirements:
     """Ways of drafting: a head must be trained, the rest is a flag."""
     head = Requirement(source=source, flag=False, checkpoint=HEAD)
-    return {m: head if m == "eagle3" else Requirement(source=source) for m in methods}
+    return {
+        method: head if method == "eagle3" else Requirement(source=source) for method in methods
+    }
 
 
 def split(source: str, library: str) -> Requirement:

@@ -35,9 +35,16 @@ INLINE = (
 
 def key_of(name: str) -> str:
     """``name`` as it is compared: lower case, no separators, no vendor words."""
-    words = (w for w in name.lower().replace("_", " ").split() if w not in _VENDOR_WORDS)
+    words = (part for part in name.lower().replace("_", " ").split() if part not in _VENDOR_WORDS)
     key = "".join(words).translate(_SEPARATORS)
-    while word := next((w for w in _VENDOR_WORDS if key.startswith(w) and key != w), None):
+    while word := next(
+        (
+            vendor_word
+            for vendor_word in _VENDOR_WORDS
+            if key.startswith(vendor_word) and key != vendor_word
+        ),
+        None,
+    ):
         key = key.removeprefix(word)
     return key
 
@@ -57,7 +64,7 @@ def _load() -> dict[str, Any]:
         "index": index,
         "links": data["links"],
         "references": data["references"],
-        "ambiguous": {key_of(k): v for k, v in data["ambiguous"].items()},
+        "ambiguous": {key_of(key): value for key, value in data["ambiguous"].items()},
     }
 
 
@@ -69,7 +76,7 @@ def _device(name: str) -> Device:
         if isinstance(row.get(link), str):
             row[link] = data["links"][row[link]]
     references: Mapping[str, str] = data["references"]
-    row["sources"] = {k: references.get(v, v) for k, v in row["sources"].items()}
+    row["sources"] = {key: references.get(value, value) for key, value in row["sources"].items()}
     return Device.from_dict(row)
 
 
@@ -105,7 +112,7 @@ def _starting_with(key: str) -> list[str]:
     if len(key) < 3:
         return []
     index = _load()["index"]
-    return list(dict.fromkeys(name for k, name in index.items() if k.startswith(key)))
+    return list(dict.fromkeys(name for one_key, name in index.items() if one_key.startswith(key)))
 
 
 def names() -> list[str]:

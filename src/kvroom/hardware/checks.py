@@ -70,24 +70,24 @@ def assign(obj: object, **values: Any) -> None:
 
 def checked(cls: Any, value: Any, name: str, required: tuple[str, ...]) -> dict[str, Any]:
     """``value``'s keys as arguments of ``cls``: unknown and missing ones are KvroomErrors."""
-    given = check_mapping(name, value, tuple(f.name for f in fields(cls)))
+    given = check_mapping(name, value, tuple(field.name for field in fields(cls)))
     for key in required:
         if given.get(key) is None:
             fix = f"Give {', '.join(required)}."
             raise KvroomError(f"{name}.{key}", given.get(key), "is missing", fix)
-    optional = {f.name for f in fields(cls) if f.name not in required}
-    return {k: v for k, v in given.items() if not (v is None and k in optional)}
+    optional = {field.name for field in fields(cls) if field.name not in required}
+    return {key: value for key, value in given.items() if not (value is None and key in optional)}
 
 
 def plain(obj: Any) -> dict[str, Any]:
     """A spec object as JSON values: sources become texts, tuples lists, absent fields go."""
-    pairs = ((f.name, getattr(obj, f.name)) for f in fields(obj))
+    pairs = ((field.name, getattr(obj, field.name)) for field in fields(obj))
     return {k: _value(v) for k, v in pairs if v is not None and v not in ({}, ())}
 
 
 def _value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {k: _value(v) for k, v in value.items()}
+        return {key: _value(value) for key, value in value.items()}
     if isinstance(value, list | tuple):
         return [_value(v) for v in value]
     if hasattr(value, "to_dict"):

@@ -195,7 +195,7 @@ class Device:
             fix = "Write true or false."
             raise KvroomError("gpu.unified_memory", self.unified_memory, "is not a yes or no", fix)
         peaks = check_mapping("gpu.flops_per_s", self.flops_per_s, DTYPES)
-        known = (*(f.name for f in fields(self)), REST)
+        known = (*(one_field.name for one_field in fields(self)), REST)
         sources = check_mapping("gpu.sources", self.sources, known)
         if not isinstance(self.aliases, list | tuple):
             raise KvroomError(
@@ -204,14 +204,14 @@ class Device:
         assign(
             self,
             flops_per_s={
-                k: check_rate(f"gpu.flops_per_s.{k}", v, "FLOP per second")
-                for k, v in peaks.items()
-                if v is not None
+                key: check_rate(f"gpu.flops_per_s.{key}", value, "FLOP per second")
+                for key, value in peaks.items()
+                if value is not None
             },
             scale_up=_link("gpu.scale_up", self.scale_up),
             host_link=_link("gpu.host_link", self.host_link),
-            aliases=tuple(check_text("gpu.aliases", a) for a in self.aliases),
-            sources={k: Source.parse(v) for k, v in sources.items()},
+            aliases=tuple(check_text("gpu.aliases", alias) for alias in self.aliases),
+            sources={key: Source.parse(value) for key, value in sources.items()},
         )
 
     @property

@@ -79,7 +79,7 @@ class Machine:
         object.__setattr__(self, "count", count)
         for kind, items in (("tier", self.tiers), ("link", self.links)):
             names = [item.name for item in items]
-            twice = next((n for n in names if names.count(n) > 1), None)
+            twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
                 raise KvroomError(
                     f"machine.{kind}s", twice, "is named twice", f"Give each {kind} its own name."
@@ -105,17 +105,17 @@ class Machine:
             return self
         own = self.tier("host") or HOST_MEMORY[self.device.host]
         said = replace(own, bytes=size, source=Source("measured", "--host-memory"))
-        others = tuple(t for t in self.tiers if t.name != "host")
-        at = sum(t.name in ("sram", "l2", "hbm", "dram", "vram") for t in others)
+        others = tuple(tier for tier in self.tiers if tier.name != "host")
+        at = sum(other.name in ("sram", "l2", "hbm", "dram", "vram") for other in others)
         return replace(self, tiers=(*others[:at], said, *others[at:]))
 
     def tier(self, name: str) -> Tier | None:
         """The tier of that name, or None."""
-        return next((t for t in self.tiers if t.name == name), None)
+        return next((tier for tier in self.tiers if tier.name == name), None)
 
     def link(self, name: str) -> Link | None:
         """The link of that name, or None."""
-        return next((k for k in self.links if k.name == name), None)
+        return next((link for link in self.links if link.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
         """The machine as plain JSON values; ``from_dict`` takes it back unchanged."""
@@ -137,7 +137,7 @@ def parse_items(kind: type[Tier] | type[Link], value: Any, name: str) -> tuple[A
         return ()
     if not isinstance(value, list | tuple):
         raise KvroomError(name, value, "is not a list", "Write a list of tables.")
-    return tuple(kind.from_dict(v, f"{name}[{i}]") for i, v in enumerate(value))
+    return tuple(kind.from_dict(v, f"{name}[{index}]") for index, v in enumerate(value))
 
 
 def device_tiers(device: Device) -> tuple[Tier, ...]:

@@ -34,7 +34,7 @@ _INLINE_KEYS = (
     "compute_capability",
 )
 _MACHINE_KEYS = ("tiers", "links", "count", "device")
-_DEVICE_KEYS = tuple(f.name for f in fields(Device))
+_DEVICE_KEYS = tuple(field.name for field in fields(Device))
 _SUFFIXES = (".toml", ".json")
 GIVEN = Source("assumed", "given by the question")
 
@@ -54,7 +54,7 @@ def _from_inline(value: Any, source: Source, known: tuple[str, ...]) -> Device:
         if given.get(key) is None:
             raise KvroomError(f"gpu.{key}", None, "is missing", INLINE)
     size = check_size("gpu.memory_bytes", given.pop("memory_bytes"))
-    rest = {k: v for k, v in given.items() if v is not None}
+    rest = {key: value for key, value in given.items() if value is not None}
     for key, field in (("link_bytes_per_s", "scale_up"), ("host_link_bytes_per_s", "host_link")):
         rate = rest.pop(key, None)
         if rate is not None:
@@ -84,8 +84,12 @@ def load_machine(path: str | Path) -> Machine | Device:
     table = _read_table(Path(path), name)
     if not isinstance(table, Mapping):
         raise KvroomError("gpu", name, "does not hold a table", INLINE)
-    extra = {k: table[k] for k in _MACHINE_KEYS if table.get(k) is not None}
-    rest = {k: v for k, v in table.items() if k not in _MACHINE_KEYS}
+    extra = {
+        machine_key: table[machine_key]
+        for machine_key in _MACHINE_KEYS
+        if table.get(machine_key) is not None
+    }
+    rest = {key: value for key, value in table.items() if key not in _MACHINE_KEYS}
     if "device" in extra:
         check_mapping("gpu", rest, ("name",))
         device = resolve_in_file(extra["device"])
@@ -122,7 +126,10 @@ def resolve_in_file(value: Any) -> Device:
     return _from_inline(value, Source("assumed", "given by a machine file"), _FILE_KEYS)
 
 
-_FILE_KEYS = (*_INLINE_KEYS, *(k for k in _DEVICE_KEYS if k not in _INLINE_KEYS))
+_FILE_KEYS = (
+    *_INLINE_KEYS,
+    *(device_key for device_key in _DEVICE_KEYS if device_key not in _INLINE_KEYS),
+)
 
 
 def _read_table(path: Path, name: str) -> Any:

@@ -88,7 +88,7 @@ class KVCacheGroup:
         if not hits:
             return new
         references = self.pool.references
-        new += sum(1 for b in hits[max(0, skipped - num_blocks) :] if b and not references[b])
+        new += sum(1 for hit in hits[max(0, skipped - num_blocks) :] if hit and not references[hit])
         return new + (1 if computed % self.block_tokens else 0)
 
     def adopt(self, request: ServedRequest, hits: Sequence[int], computed: int) -> None:
@@ -274,7 +274,7 @@ class SlidingWindowGroup(KVCacheGroup):
             segment = (self.interval or self.hit_tokens) // self.block_tokens
             if need >= segment:
                 return None
-            places.update(i for i in range(start, end) if i % segment >= segment - need)
+            places.update(index for index in range(start, end) if index % segment >= segment - need)
         if self.interval is not None:
             for boundary in reachable(request):
                 last = boundary // self.hit_tokens * self.hit_tokens // self.block_tokens

@@ -58,7 +58,7 @@ class AlignedMambaGroup(MambaGroup):
         if part:
             new = max(new, 0) + 1
         most = 1 + part + (checkpoint is not None)
-        return min(new, most) + sum(1 for b in hits if b and not pool.references[b])
+        return min(new, most) + sum(1 for hit in hits if hit and not pool.references[hit])
 
     def _checkpoint(self, request: ServedRequest, start: int, end: int) -> PrefillCheckpoint | None:
         """What a step from ``start`` to ``end`` computed tokens saves on its way, in a block of its own."""
@@ -190,7 +190,7 @@ class AlignedMambaGroup(MambaGroup):
             segment = self.interval // self.block_tokens
             if segment <= 1:
                 return None
-            places.update(i for i in range(start, end) if (i + 1) % segment == 0)
+            places.update(index for index in range(start, end) if (index + 1) % segment == 0)
         for boundary in reachable(request):
             place = boundary // self.hit_tokens * self.hit_tokens // self.block_tokens - 1
             if start <= place < end:

@@ -52,11 +52,14 @@ class PrefixCache:
         sizes = [group.block_tokens for group in groups]
         self.block_tokens = lcm(*sizes)
         self.hash_tokens = gcd(*sizes) if caching else self.block_tokens
-        self.aligned = [g for g in self.groups if isinstance(g, AlignedMambaGroup)]
+        self.aligned = [group for group in self.groups if isinstance(group, AlignedMambaGroup)]
         self.inside_blocks = (
             len(sizes) > 1
             and any(g.block_tokens > self.hash_tokens for g in self.aligned)
-            and all(g.finds_inside_blocks or g.block_tokens == self.hash_tokens for g in groups)
+            and all(
+                group.finds_inside_blocks or group.block_tokens == self.hash_tokens
+                for group in groups
+            )
         )
         self.hit_tokens = self.hash_tokens if self.inside_blocks else self.block_tokens
         for group in self.groups:
@@ -69,9 +72,9 @@ class PrefixCache:
         self._copies: list[int] = []
         # Where a prompt's end is cached inside a block, that is looked at again and again.
         self.quiet = not any(
-            isinstance(g, FullAttentionGroup) and g.hashes_per_block > 1 for g in groups
+            isinstance(group, FullAttentionGroup) and group.hashes_per_block > 1 for group in groups
         )
-        self._plain = self.quiet and all(isinstance(g, FullAttentionGroup) for g in groups)
+        self._plain = self.quiet and all(isinstance(group, FullAttentionGroup) for group in groups)
 
     def _by_kind(self) -> list[tuple[KVCacheGroup, list[int]]]:
         kinds: dict[tuple[object, ...], tuple[KVCacheGroup, list[int]]] = {}
@@ -85,7 +88,9 @@ class PrefixCache:
 
     def fits_ever(self, request: ServedRequest) -> bool:
         """False where the prompt alone is more than an empty pool holds."""
-        full = (g.block_tokens for g in self.groups if isinstance(g, FullAttentionGroup))
+        full = (
+            group.block_tokens for group in self.groups if isinstance(group, FullAttentionGroup)
+        )
         return sum(-(-request.num_prompt_tokens // size) for size in full) < self.pool.total
 
     def begin_step(self) -> None:
@@ -141,7 +146,7 @@ class PrefixCache:
                 for member in members:
                     del blocks_of[member][-(-tokens // group.block_tokens) :]
         junction = longest if longest > tokens else 0
-        return CacheHit(tuple(blocks_of[g.index] for g in self.groups), tokens, junction)
+        return CacheHit(tuple(blocks_of[group.index] for group in self.groups), tokens, junction)
 
     def allocate(
         self,
@@ -189,7 +194,7 @@ class PrefixCache:
             self.register(request, min(computed + new_tokens, request.num_tokens))
         if self.quiet and (self._plain or computed + new_tokens >= request.num_prompt_tokens):
             request.quiet_tokens = min(
-                [g.quiet_until(request, processed, self.caching) for g in self.groups]
+                [group.quiet_until(request, processed, self.caching) for group in self.groups]
             )
         return True
 

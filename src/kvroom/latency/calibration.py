@@ -46,7 +46,7 @@ def kind_of_level(level: str) -> str:
 
 
 TODAY = "now"
-NAMES = tuple(f.name for f in fields(Coefficients))
+NAMES = tuple(field.name for field in fields(Coefficients))
 CPU = "cpu"
 REACHED = dict.fromkeys(
     ("wide_eta", "narrow_eta", "cache_eta", "wide_mu", "narrow_mu", "scale"), 1.0
@@ -91,36 +91,48 @@ def _release(version: str) -> tuple[int, ...]:
     return (0, 0) if numbers[0] < 2024 else numbers
 
 
-def recipe_of(d: Deployment) -> str:
-    """How the server of ``d`` is set up, ``tuned`` for its speed, by ``default`` or ``unknown``: as the
+def recipe_of(deployment: Deployment) -> str:
+    """How the server of ``deployment`` is set up, ``tuned`` for its speed, by ``default`` or
+    ``unknown``: as the
     question says, else as its flags tell. What nobody says is timed as a default server, in a wider band."""
-    if d.recipe is not None:
-        return d.recipe
-    for flag, value in engine_of(d.engine).tuning_flags.items():
-        if flag in d.args and (value is None or d.args[flag] == value):
+    if deployment.recipe is not None:
+        return deployment.recipe
+    for flag, value in engine_of(deployment.engine).tuning_flags.items():
+        if flag in deployment.args and (value is None or deployment.args[flag] == value):
             return "tuned"
-    return "default" if d.args else "unknown"
+    return "default" if deployment.args else "unknown"
 
 
-def unsaid_cache(d: Deployment) -> bool:
+def unsaid_cache(deployment: Deployment) -> bool:
     """Whether neither question nor checkpoint says how wide the cache is: its elements are then as the
     model's, while published runs of narrow weights mostly kept theirs in 8 bits without saying so."""
-    return d.kv_asked == "auto" and d.kv.bits >= 16
+    return deployment.kv_asked == "auto" and deployment.kv.bits >= 16
 
 
-def levels(d: Deployment) -> tuple[str, ...]:
+def levels(deployment: Deployment) -> tuple[str, ...]:
     """All levels of a deployment, from what many share to what is its own.
 
     What published runs did without saying so (``unsaid_cache``) holds only where nothing is said either.
     """
-    device, model, layout = d.device, d.model, d.layout
+    device, model, layout = deployment.device, deployment.model, deployment.layout
     shape = f"model={shape_of(model)}"
-    engine, kind = f"engine={d.engine}", f"kind={kind_of(model)}"
+    engine, kind = f"engine={deployment.engine}", f"kind={kind_of(model)}"
     generation, gpu = f"generation={device.generation}", f"gpu={device.name}"
-    width = f"weights={width_class(d.weights.quantisation.linear.name)}"
+    width = f"weights={width_class(deployment.weights.quantisation.linear.name)}"
     tp, vendor = f"tp={layout.tp}", f"vendor={device.vendor}"
     chip = f"chip={device.compute_capability or device.generation}"
-    found = [vendor, generation, chip, gpu, engine, kind, width, f"cache={d.kv.bits}", tp, shape]
+    found = [
+        vendor,
+        generation,
+        chip,
+        gpu,
+        engine,
+        kind,
+        width,
+        f"cache={deployment.kv.bits}",
+        tp,
+        shape,
+    ]
     pairs = [
         *((engine, vendor), (engine, generation), (engine, kind), (width, kind)),
         *((engine, width), (engine, width, kind), (width, vendor), (width, generation)),
@@ -132,34 +144,34 @@ def levels(d: Deployment) -> tuple[str, ...]:
     if device.scale_up is None:
         found.append("link=bus")
         pairs += [(engine, "link=bus"), ("link=bus", tp), (chip, "link=bus", tp)]
-    if unsaid_cache(d):
+    if unsaid_cache(deployment):
         pairs.append((width, "cache=auto"))
     # what servers of many users have in common is a level: it is what one of them tells of another
-    many = engine_of(d.engine).serves_many
-    era, today = era_of(d.engine, d.version)
+    many = engine_of(deployment.engine).serves_many
+    era, today = era_of(deployment.engine, deployment.version)
     if many:
         of = (engine, f"era={era}")
         pairs += [of, *((*of, x) for x in (generation, gpu, kind, shape, tp))]
         # a vendor's cards for servers have kernels of their own, which its other cards do not share
         pairs.append((*of, vendor, f"board={'single' if device.scale_up is None else 'linked'}"))
     if many and today:
-        known = recipe_of(d)
+        known = recipe_of(deployment)
         recipe = f"recipe={'tuned' if known == 'tuned' else 'default'}"
-        found += ["served=new", recipe, f"stream={_streamed(d)}"]
+        found += ["served=new", recipe, f"stream={_streamed(deployment)}"]
         if known == "unknown":
             found.append(UNKNOWN_RECIPE)
         pairs += [(recipe, kind), (engine, recipe), (recipe, generation)]
         pairs.append((engine, recipe, generation, kind))
     else:  # what others make of a card says little of what today's servers do
         pairs += [("served=other", chip), ("served=other", gpu)]
-    if unsaid_intake(d):
+    if unsaid_intake(deployment):
         found.append("intake=unsaid")
-    return (*found, *(" ".join(p) for p in pairs))
+    return (*found, *(" ".join(pair) for pair in pairs))
 
 
-def _streamed(d: Deployment) -> str:
+def _streamed(deployment: Deployment) -> str:
     """Whether tokens are handed out one by one, each at its cost, or many together."""
-    return "many" if d.args.get("stream_interval", 1) not in (None, 1) else "one"
+    return "many" if deployment.args.get("stream_interval", 1) not in (None, 1) else "one"
 
 
 def board_line(gpu: str, engine: str) -> str:
@@ -183,24 +195,26 @@ def coefficients(found: Iterable[str], table: Mapping[str, Any]) -> Coefficients
         for name, value in effects.get(level, {}).items():
             logs[name] += value
     overall: Mapping[str, float] = table["overall"]
-    made = {n: overall[n] * exp(logs[n]) for n in NAMES}
+    made = {name: overall[name] * exp(logs[name]) for name in NAMES}
     return Coefficients(**made | (REACHED if f"vendor={CPU}" in found else {}))
 
 
-def takes_in_every(d: Deployment) -> int | None:
+def takes_in_every(deployment: Deployment) -> int | None:
     """After how many steps the engine takes in requests, where its flags say so; None where they do not."""
-    flag = engine_of(d.engine).intake_flag
-    steps = d.args.get(flag)
+    flag = engine_of(deployment.engine).intake_flag
+    steps = deployment.args.get(flag)
     return None if steps is None else check_int(f"engine_args.{flag}", steps, low=1, high=10**6)
 
 
-def unsaid_intake(d: Deployment) -> bool:
-    """Whether first tokens are those of published runs of SGLang, whose flags ``d`` does not state."""
-    flag = engine_of(d.engine).intake_flag
-    return bool(flag) and flag not in d.args
+def unsaid_intake(deployment: Deployment) -> bool:
+    """Whether first tokens are those of published runs of SGLang, whose flags ``deployment`` does not
+    state."""
+    flag = engine_of(deployment.engine).intake_flag
+    return bool(flag) and flag not in deployment.args
 
 
-def waiting(k: Coefficients, steps: int) -> Coefficients:
-    """``k`` of an engine that takes in requests every ``steps`` steps: one waits for a share of them, more
+def waiting(coefficients: Coefficients, steps: int) -> Coefficients:
+    """``coefficients`` of an engine that takes in requests every ``steps`` steps: one waits for a
+    share of them, more
     than half the nearer it comes to the last intake."""
-    return replace(k, wait=k.wait + k.intake * (steps - 1))
+    return replace(coefficients, wait=coefficients.wait + coefficients.intake * (steps - 1))

@@ -122,15 +122,15 @@ class StepClock:
     def bent_ps(self, requests: float, tokens: float, prompts: float) -> float:
         """What does not grow evenly with a step's requests, prompt tokens and prompts."""
         spent = 0.0
-        for p in self.products:
-            spent += p.ps(requests, tokens, prompts)
-        for e in self.experts:
-            spent += e.ps(requests, tokens)
+        for product in self.products:
+            spent += product.ps(requests, tokens, prompts)
+        for expert in self.experts:
+            spent += expert.ps(requests, tokens)
         return spent
 
     def context_ps(self, tokens: int) -> int:
         """Attention of one request whose next token is its ``tokens``-th, in a step."""
-        return sum(r.context_ps * r.read(tokens) for r in self.reaches)
+        return sum(reach.context_ps * reach.read(tokens) for reach in self.reaches)
 
     def chunk_ps(self, start: int, tokens: int) -> int:
         """Attention of ``tokens`` prompt tokens of which ``start`` are computed before."""
@@ -142,7 +142,7 @@ class StepClock:
     def passage_ps(self, tokens: int) -> int:
         """What a prompt of ``tokens`` takes in further stages of a pipeline before its first token is out,
         while the first ones work on others'."""
-        each = self.token_ps + sum(p.token_ps for p in self.products)
+        each = self.token_ps + sum(product.token_ps for product in self.products)
         return (self.stages - 1) * round(each * tokens + self.chunk_ps(0, tokens))
 
     def ps(self, work: Sequence[tuple[int, int]]) -> int:
@@ -153,7 +153,7 @@ class StepClock:
         ones = [start for start, tokens in work if tokens == 1]
         chunks = [(start, tokens) for start, tokens in work if tokens > 1]
         total = self.mixed_ps(len(ones), sum(tokens for _, tokens in chunks), len(chunks))
-        total += sum(r.context_ps * r.read_after(ones) for r in self.reaches)
+        total += sum(reach.context_ps * reach.read_after(ones) for reach in self.reaches)
         return total + sum(self.chunk_ps(start, tokens) for start, tokens in chunks)
 
 
@@ -186,8 +186,8 @@ def step_clock(clock: Clock) -> StepClock:
     rates: dict[int | None, _Rate] = {}
     request_s = token_s = chunk_s = 0.0
     # (rank, how often a step reads its cache, how many tokens of a request look back on it)
-    parts = [(s.rank, 1, clock.width) for s in work.stages]
-    parts += [(s.rank, drafted, drafted) for s in draft.work.stages] if draft else []
+    parts = [(stage.rank, 1, clock.width) for stage in work.stages]
+    parts += [(stage.rank, drafted, drafted) for stage in draft.work.stages] if draft else []
     for rank, reads, looks in parts:
         for kind, count in rank.stores:
             if kind.fixed_size:
@@ -284,12 +284,12 @@ def _experts(
     """What a step reads of experts, ``times`` over, its requests spread over ``stages``."""
     return [
         ExpertReads(
-            all_ps=times * clock.expert_read_s(e) * PS_PER_S,
-            decay=clock.expert_decay(e) / stages,
+            all_ps=times * clock.expert_read_s(expert) * PS_PER_S,
+            decay=clock.expert_decay(expert) / stages,
             each=each,
             of_prompts=of_prompts,
         )
         for stage in clock.work.stages
-        for e in stage.experts
+        for expert in stage.experts
         if times
     ]

@@ -28,21 +28,28 @@ HALVINGS = 60
 NEARLY = 1 - 1e-9
 
 
-def fetched_bytes(d: Deployment, tokens: int) -> int:
+def fetched_bytes(deployment: Deployment, tokens: int) -> int:
     """What all ranks of one engine fetch for the cache of a request of ``tokens``: each its own share,
     heads that several ranks keep once for each."""
-    return d.layout.tp * sum(r.request_bytes(tokens, d.kv, d.encoder_tokens) for r in d.ranks)
+    return deployment.layout.tp * sum(
+        rank.request_bytes(tokens, deployment.kv, deployment.encoder_tokens)
+        for rank in deployment.ranks
+    )
 
 
 def adapters_bytes_per_s(*deployments: Deployment) -> float:
     """One network adapter a GPU, of an engine of that deployment which has fewer GPUs."""
     assert NETWORK.bytes_per_s is not None
-    return NETWORK.bytes_per_s * min(d.layout.tp * d.layout.pp for d in deployments)
+    return NETWORK.bytes_per_s * min(
+        deployment.layout.tp * deployment.layout.pp for deployment in deployments
+    )
 
 
-def crossing_layers(d: Deployment) -> int:
+def crossing_layers(deployment: Deployment) -> int:
     """Layers that cross one by one: those whose cache grows."""
-    return max(1, sum(count for kind, count in d.model.stores if kind.growth(d.kv)))
+    return max(
+        1, sum(count for kind, count in deployment.model.stores if kind.growth(deployment.kv))
+    )
 
 
 def occupied_s(whole_s: float, computing_s: float, layers: int) -> float:
@@ -113,8 +120,10 @@ class PoolsUnderLoad:
     @cached_property
     def alone_s(self) -> float:
         """A prompt computed by itself."""
-        n, chunk = self.prefill.input_tokens, self.prefill.chunk_tokens
-        return self.first.prefill(n, self.first.prefilling(n), chunks=ceil(n / chunk)).seconds
+        input_tokens, chunk = self.prefill.input_tokens, self.prefill.chunk_tokens
+        return self.first.prefill(
+            input_tokens, self.first.prefilling(input_tokens), chunks=ceil(input_tokens / chunk)
+        ).seconds
 
     @cached_property
     def fit(self) -> float:
@@ -124,9 +133,11 @@ class PoolsUnderLoad:
     @cached_property
     def full_s(self) -> float:
         """A prompt's part of steps that are full of prompts."""
-        n, chunk, many = self.prefill.input_tokens, self.prefill.chunk_tokens, self.fit
-        prompts = [a.times(many) for a in self.first.prefilling(n)]
-        steps = self.first.prefill(n * many, prompts, chunks=n * many / chunk, prompts=many)
+        input_tokens, chunk, many = self.prefill.input_tokens, self.prefill.chunk_tokens, self.fit
+        prompts = [a.times(many) for a in self.first.prefilling(input_tokens)]
+        steps = self.first.prefill(
+            input_tokens * many, prompts, chunks=input_tokens * many / chunk, prompts=many
+        )
         return min(self.alone_s, steps.seconds / many)
 
     def together(self, rate: float) -> float:

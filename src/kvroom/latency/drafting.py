@@ -30,7 +30,7 @@ ASSUMED_WITHIN = 0.15
 
 def expected_tokens(drafted: int, acceptance: float) -> float:
     """Tokens that a request gains by a step which verifies ``drafted`` ones: 1 … ``drafted`` + 1."""
-    return float(sum(acceptance**i for i in range(drafted + 1)))
+    return float(sum(acceptance**index for index in range(drafted + 1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,12 +74,12 @@ class Drafting:
         return log(most / least) / 2
 
 
-def drafting_of(d: Deployment) -> Drafting | None:
-    """How ``d`` speculates; None where it does not."""
-    asked = d.speculation
+def drafting_of(deployment: Deployment) -> Drafting | None:
+    """How ``deployment`` speculates; None where it does not."""
+    asked = deployment.speculation
     if asked is None:
         return None
-    alone = draft_of(d)
+    alone = draft_of(deployment)
     return Drafting(
         kept=asked.kept,
         assumed=asked.acceptance_assumed,
@@ -88,15 +88,15 @@ def drafting_of(d: Deployment) -> Drafting | None:
     )
 
 
-def draft_of(d: Deployment) -> Deployment | None:
-    """The draft of ``d`` as a deployment of its own, on the ranks of one stage; None where there is
+def draft_of(deployment: Deployment) -> Deployment | None:
+    """The draft of ``deployment`` as a deployment of its own, on the ranks of one stage; None where there is
     none, or none that can be read."""
-    weights = d.extras.draft
+    weights = deployment.extras.draft
     if weights is None:
         return None
-    layout = replace(d.layout, pp=1)
+    layout = replace(deployment.layout, pp=1)
     return replace(
-        d,
+        deployment,
         model=weights.model,
         weights=weights,
         layout=layout,
@@ -106,24 +106,24 @@ def draft_of(d: Deployment) -> Deployment | None:
     )
 
 
-def at_batch(d: Deployment, requests: float) -> Deployment:
-    """``d`` as it drafts in steps of so many requests (whole deployment)."""
-    s = d.speculation
-    if s is None or not s.schedule:
-        return d
-    tokens = drafted_at(s.tokens, s.schedule, requests / d.layout.dp)
-    return replace(d, speculation=replace(s, tokens=tokens) if tokens else None)
+def at_batch(deployment: Deployment, requests: float) -> Deployment:
+    """``deployment`` as it drafts in steps of so many requests (whole deployment)."""
+    speculation = deployment.speculation
+    if speculation is None or not speculation.schedule:
+        return deployment
+    tokens = drafted_at(speculation.tokens, speculation.schedule, requests / deployment.layout.dp)
+    return replace(deployment, speculation=replace(speculation, tokens=tokens) if tokens else None)
 
 
-def traffic_of(d: Deployment) -> Traffic:
-    """What the steps of ``d`` move and compute, speculation included."""
-    draft = draft_of(d) if d.speculation else None
+def traffic_of(deployment: Deployment) -> Traffic:
+    """What the steps of ``deployment`` move and compute, speculation included."""
+    draft = draft_of(deployment) if deployment.speculation else None
     return Traffic(
-        model=d.model,
-        layout=d.layout,
-        ranks=d.own_ranks,
-        kv=d.kv,
-        encoder_tokens=d.encoder_tokens,
-        drafted=d.speculation.tokens if d.speculation else 0,
+        model=deployment.model,
+        layout=deployment.layout,
+        ranks=deployment.own_ranks,
+        kv=deployment.kv,
+        encoder_tokens=deployment.encoder_tokens,
+        drafted=deployment.speculation.tokens if deployment.speculation else 0,
         draft=None if draft is None else traffic_of(draft),
     )

@@ -51,20 +51,21 @@ class Timing:
     """Half widths (logarithms) by metric where one's own measurements say them."""
 
     @classmethod
-    def of(cls, d: Deployment, rates: Rates) -> Timing:
-        """The times of ``d`` on a card of ``rates``, by the calibration that comes with the package."""
+    def of(cls, deployment: Deployment, rates: Rates) -> Timing:
+        """The times of ``deployment`` on a card of ``rates``, by the calibration that comes with the
+        package."""
         table = calibration.shipped()
-        found = calibration.levels(d)
-        k, every = calibration.coefficients(found, table), calibration.takes_in_every(d)
+        found = calibration.levels(deployment)
+        k, every = calibration.coefficients(found, table), calibration.takes_in_every(deployment)
         if every is not None:
             k = calibration.waiting(k, every)
-        clock = Clock(work=Work.of(d), rates=rates, k=k, drafting=drafting_of(d))
+        clock = Clock(work=Work.of(deployment), rates=rates, k=k, drafting=drafting_of(deployment))
         return cls(
-            clock=clock.within_peaks(cache=not calibration.unsaid_cache(d)),
+            clock=clock.within_peaks(cache=not calibration.unsaid_cache(deployment)),
             levels=found,
-            kind=calibration.kind_of(d.model),
-            card=d.device.name,
-            engine=d.engine,
+            kind=calibration.kind_of(deployment.model),
+            card=deployment.device.name,
+            engine=deployment.engine,
             table=table,
         )
 
@@ -79,9 +80,9 @@ class Timing:
             if kind in calibration.NOVEL and not (seen if kind == "generation" else metric in seen):
                 parts.append(kind)
         if "generation" in parts:
-            parts = [p for p in parts if p != "gpu"]
+            parts = [part for part in parts if part != "gpu"]
         together = (calibration.CELL, calibration.SETTING)
-        new = tuple(p for p in parts if p not in together) or tuple(parts[:1])
+        new = tuple(part for part in parts if part not in together) or tuple(parts[:1])
         return (*new, calibration.SOURCE) if calibration.UNKNOWN_RECIPE in self.levels else new
 
     def _own_width(self, metric: str) -> float:

@@ -69,4 +69,7 @@ class HostReads:
 
     def cache_bytes(self, tokens: int) -> float:
         """Cache there that a request of ``tokens`` makes a step read."""
-        return sum(k.read_bytes(tokens, self.kv, self.encoder_tokens) * n for k, n in self.stores)
+        return sum(
+            kind.read_bytes(tokens, self.kv, self.encoder_tokens) * count
+            for kind, count in self.stores
+        )

@@ -93,12 +93,14 @@ class Load:
     @property
     def input_tokens(self) -> int:
         """Tokens of a prompt, on average."""
-        return round(sum(x.cached + x.computed for x in self.lengths) / len(self.lengths))
+        return round(
+            sum(length.cached + length.computed for length in self.lengths) / len(self.lengths)
+        )
 
     @property
     def output_tokens(self) -> int:
         """Tokens of an answer, on average."""
-        return max(1, round(sum(x.output for x in self.lengths) / len(self.lengths)))
+        return max(1, round(sum(length.output for length in self.lengths) / len(self.lengths)))
 
 
 def lengths_of(
@@ -109,9 +111,9 @@ def lengths_of(
     return tuple(
         Length(
             computed=max(1, round(factor * input_tokens)),
-            output=max(1, round(factors[(2 * i + 1) % len(factors)] * output_tokens)),
+            output=max(1, round(factors[(2 * index + 1) % len(factors)] * output_tokens)),
         )
-        for i, factor in enumerate(factors)
+        for index, factor in enumerate(factors)
     )
 
 
@@ -192,12 +194,12 @@ def static_batch(clock: Clock, load: Load) -> Times:
     together = min(users, max(clock.work.layout.dp, load.slots))
     waves = users / together
     each = together / clock.work.layout.dp
-    n, steps = load.input_tokens, max(1, load.output_tokens - 1)
-    step = clock.decode_s(together, n + load.output_tokens // 2)
+    input_tokens, steps = load.input_tokens, max(1, load.output_tokens - 1)
+    step = clock.decode_s(together, input_tokens + load.output_tokens // 2)
     tpot = step / clock.tokens_a_step
-    prompt = [a.times(each) for a in clock.prefilling(n)]
-    chunks = ceil(each * n / load.chunk_tokens)
-    own = clock.prefill(each * n, prompt, chunks=chunks, prompts=each).seconds
+    prompt = [a.times(each) for a in clock.prefilling(input_tokens)]
+    chunks = ceil(each * input_tokens / load.chunk_tokens)
+    own = clock.prefill(each * input_tokens, prompt, chunks=chunks, prompts=each).seconds
     no_room = (waves - 1) * (own + steps * tpot)
     return Times(
         tpot_s=tpot,
@@ -233,12 +235,12 @@ class LoadModel:
     @cached_property
     def computed_tokens(self) -> float:
         """Prompt tokens that are computed of a request, on average."""
-        return sum(x.computed for x in self.load.lengths) / len(self.load.lengths)
+        return sum(length.computed for length in self.load.lengths) / len(self.load.lengths)
 
     @cached_property
     def output_tokens(self) -> float:
         """Tokens of an answer, on average."""
-        return sum(x.output for x in self.load.lengths) / len(self.load.lengths)
+        return sum(length.output for length in self.load.lengths) / len(self.load.lengths)
 
     @cached_property
     def decode_steps(self) -> float:
@@ -248,18 +250,21 @@ class LoadModel:
     @cached_property
     def _request_ps(self) -> float:
         """What a request adds to a step in which it decodes: those of long answers are met more often."""
-        weight = sum(x.output for x in self.load.lengths)
+        weight = sum(length.output for length in self.load.lengths)
         looks = sum(
-            x.output * self.clock.context_ps(ceil(x.context_tokens)) for x in self.load.lengths
+            length.output * self.clock.context_ps(ceil(length.context_tokens))
+            for length in self.load.lengths
         )
         return self.clock.request_ps + looks / weight
 
     @cached_property
     def _prompt_ps(self) -> float:
         """What a whole prompt adds evenly in one step."""
-        c = self.clock
-        pairs = sum(c.chunk_ps(x.cached, x.computed) for x in self.load.lengths)
-        return c.token_ps * self.computed_tokens + c.prompt_ps + pairs / len(self.load.lengths)
+        clock = self.clock
+        pairs = sum(clock.chunk_ps(length.cached, length.computed) for length in self.load.lengths)
+        return (
+            clock.token_ps * self.computed_tokens + clock.prompt_ps + pairs / len(self.load.lengths)
+        )
 
     def step_s(self, decoding: float, prompts: float = 0.0) -> float:
         """A step in which so many requests decode and ``prompts`` whole prompts are computed."""
@@ -403,9 +408,9 @@ class LoadModel:
     @cached_property
     def _variation(self) -> float:
         """The squared coefficient of variation of how long answers take."""
-        outputs = [x.output for x in self.load.lengths]
+        outputs = [length.output for length in self.load.lengths]
         mean = sum(outputs) / len(outputs)
-        return sum((n - mean) ** 2 for n in outputs) / len(outputs) / mean**2
+        return sum((output - mean) ** 2 for output in outputs) / len(outputs) / mean**2
 
     def _first_s(
         self, decoding: float, others: float, most: float, running: float
@@ -504,8 +509,8 @@ def _in_line(busy: float, slots: float) -> float:
         return 0.0
     places, lost = max(1, int(slots)), 1.0
     share = min(NEARLY, busy / places)
-    for n in range(1, places + 1):
-        lost = busy * lost / (n + busy * lost)
+    for number in range(1, places + 1):
+        lost = busy * lost / (number + busy * lost)
     return lost / (1 - share * (1 - lost)) * share / (1 - share)
 
 

@@ -30,17 +30,29 @@ MOST = 2**30
 _FIX = "Write points with step_s, or tpot_s and ttft_s, and what they were measured at."
 
 
-def points_for(value: Any, d: Deployment, model: Any) -> list[Mapping[str, Any]]:
-    """The points of a calibration's content that hold for ``d`` (``model`` as the Scenario names it)."""
+def points_for(value: Any, deployment: Deployment, model: Any) -> list[Mapping[str, Any]]:
+    """The points of a calibration's content that hold for ``deployment`` (``model`` as the Scenario
+    names it)."""
     times = check(value).get("times", {})
     points = times.get("points", []) if isinstance(times, Mapping) else None
-    if not isinstance(points, list | tuple) or not all(isinstance(p, Mapping) for p in points):
+    if not isinstance(points, list | tuple) or not all(
+        isinstance(point, Mapping) for point in points
+    ):
         raise KvroomError("calibration.times", times, "holds no list of points", _FIX)
     for point in points:
         if not any(metric in point for metric in METRICS):
             raise KvroomError("calibration.times.points", point, "says no time", _FIX)
-    own = {"engine": d.engine, "gpu": d.device.name, "model": model, "tp": d.layout.tp}
-    return [p for p in points if all(p[k] == v for k, v in own.items() if p.get(k) is not None)]
+    own = {
+        "engine": deployment.engine,
+        "gpu": deployment.device.name,
+        "model": model,
+        "tp": deployment.layout.tp,
+    }
+    return [
+        point
+        for point in points
+        if all(point[key] == value for key, value in own.items() if point.get(key) is not None)
+    ]
 
 
 Place = tuple[float, float]
@@ -52,16 +64,16 @@ def drawn_to(
 ) -> Timing:
     """``timing`` with its steps, then its first tokens, scaled towards the measured ones: the more, the
     nearer a point's load is to that asked, ``here`` (None: to a point's own as to any other's)."""
-    steps = [p for p in points if "step_s" in p or "tpot_s" in p]
-    firsts = [p for p in points if "ttft_s" in p]
+    steps = [point for point in points if "step_s" in point or "tpot_s" in point]
+    firsts = [point for point in points if "ttft_s" in point]
     if steps:
-        pairs = [(_place(p), log(m / t)) for p in steps for m, t in _steps(timing, p)]
+        pairs = [(_place(step), log(m / t)) for step in steps for m, t in _steps(timing, step)]
         drawn = _Drawn.of(pairs, here)
         k = timing.clock.k
         k = replace(k, scale=k.scale * exp(drawn.log))
         timing = _with(timing, k, ("step", "tpot", "whole"), drawn)
     if firsts:
-        drawn = _Drawn.of([(_place(p), _first(timing, p)) for p in firsts], here)
+        drawn = _Drawn.of([(_place(first), _first(timing, first)) for first in firsts], here)
         k, factor = timing.clock.k, exp(drawn.log)
         k = replace(k, first_s=k.first_s * factor, wait=k.wait * factor, burst=k.burst * factor)
         timing = _with(timing, k, ("ttft",), drawn)
@@ -98,19 +110,22 @@ class _Drawn:
         (Rasmussen and Williams, 2.2)."""
         places, logs = [p for p, _ in pairs], [x for _, x in pairs]
         joint = [
-            [_common(p, q) + (SCATTER**2 if i == j else 0.0) for j, q in enumerate(places)]
-            for i, p in enumerate(places)
+            [
+                _common(place, one_place) + (SCATTER**2 if index == one_index else 0.0)
+                for one_index, one_place in enumerate(places)
+            ]
+            for index, place in enumerate(places)
         ]
         weights = solve(joint, logs)
-        at = [[_common(p, q) for q in places] for p in places]
-        means = [sum(c * w for c, w in zip(row, weights, strict=True)) for row in at]
-        off = [x - m for x, m in zip(logs, means, strict=True)]
+        at = [[_common(place, one_place) for one_place in places] for place in places]
+        means = [sum(c * weight for c, weight in zip(row, weights, strict=True)) for row in at]
+        off = [log - mean for log, mean in zip(logs, means, strict=True)]
         if here is None:
             toward = [sum(row) / len(at) for row in zip(*at, strict=True)]
             own = sum(toward) / len(toward)
         else:
-            toward, own = [_common(here, q) for q in places], SHARED**2 + NEAR**2
-        mean = sum(c * w for c, w in zip(toward, weights, strict=True))
+            toward, own = [_common(here, place) for place in places], SHARED**2 + NEAR**2
+        mean = sum(c * weight for c, weight in zip(toward, weights, strict=True))
         explained = sum(c * w for c, w in zip(toward, solve(joint, toward), strict=True))
         return cls(
             log=mean,
@@ -120,8 +135,8 @@ class _Drawn:
         )
 
 
-def _common(p: Place, q: Place) -> float:
-    apart = (p[0] - q[0]) ** 2 + (p[1] - q[1]) ** 2
+def _common(place: Place, one_place: Place) -> float:
+    apart = (place[0] - one_place[0]) ** 2 + (place[1] - one_place[1]) ** 2
     return SHARED**2 + NEAR**2 * exp(-apart / 2)
 
 
@@ -129,14 +144,19 @@ def solve(matrix: Sequence[Sequence[float]], right: Sequence[float]) -> list[flo
     """x of ``matrix``·x = ``right``, by Gaussian elimination; the matrix is positive definite."""
     rows = [[*row, r] for row, r in zip(matrix, right, strict=True)]
     size = len(rows)
-    for i in range(size):
-        for j in range(i + 1, size):
-            share = rows[j][i] / rows[i][i]
-            rows[j] = [a - share * b for a, b in zip(rows[j], rows[i], strict=True)]
+    for index in range(size):
+        for other_index in range(index + 1, size):
+            share = rows[other_index][index] / rows[index][index]
+            rows[other_index] = [
+                row - share * one_row
+                for row, one_row in zip(rows[other_index], rows[index], strict=True)
+            ]
     x = [0.0] * size
-    for i in reversed(range(size)):
-        later = sum(rows[i][j] * x[j] for j in range(i + 1, size))
-        x[i] = (rows[i][size] - later) / rows[i][i]
+    for index in reversed(range(size)):
+        later = sum(
+            rows[index][other_index] * x[other_index] for other_index in range(index + 1, size)
+        )
+        x[index] = (rows[index][size] - later) / rows[index][index]
     return x
 
 

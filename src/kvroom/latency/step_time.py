@@ -184,8 +184,12 @@ class Clock:
 
     def at(self, requests: float) -> Clock:
         """The clock of steps of so many requests of a replica: engines may draft less in larger ones."""
-        d = self.drafting
-        return self if d is None or not d.schedule else replace(self, drafting=d.at(requests))
+        drafting = self.drafting
+        return (
+            self
+            if drafting is None or not drafting.schedule
+            else replace(self, drafting=drafting.at(requests))
+        )
 
     def drafts(self, tokens: int) -> Clock:
         """The clock of steps that draft only so many tokens of each request."""
@@ -210,9 +214,12 @@ class Clock:
         """
         k, rate = self.k, self.rates.memory_bytes_per_s
         stages = self.work.stages
-        read = sum(self._weights_s(s) for s in stages)
-        least = sum(s.wide_bytes + s.narrow_bytes + sum(e.bytes for e in s.experts) for s in stages)
-        left = least / rate - k.scale * sum(self._launch_s(s) for s in stages)
+        read = sum(self._weights_s(stage) for stage in stages)
+        least = sum(
+            stage.wide_bytes + stage.narrow_bytes + sum(expert.bytes for expert in stage.experts)
+            for stage in stages
+        )
+        left = least / rate - k.scale * sum(self._launch_s(stage) for stage in stages)
         if read < left:
             k = replace(k, wide_eta=k.wide_eta * read / left, narrow_eta=k.narrow_eta * read / left)
         if cache:
@@ -302,12 +309,12 @@ class Clock:
         chunks: float = 1.0,
         prompts: float = 1.0,
     ) -> Terms:
-        k, w = self.k, self.work
+        k, work = self.k, self.work
         verified = requests * self.width
         tokens = verified + prompt_tokens
         sampled = verified + (prompts if prompt_tokens else 0.0)
         weights = cache = compute = layers = 0.0
-        for stage, a in zip(w.stages, attention, strict=True):
+        for stage, a in zip(work.stages, attention, strict=True):
             read, products = self.products_s(stage, tokens, sampled, chunks)
             weights += read + chunks * self._experts_s(stage, tokens / chunks)
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
@@ -348,95 +355,97 @@ class Clock:
         return tokens * self.work.layout.expert_replicas
 
     def products_s(
-        self, s: StageWork, tokens: float, sampled: float, chunks: float = 1.0
+        self, stage: StageWork, tokens: float, sampled: float, chunks: float = 1.0
     ) -> tuple[float, float]:
-        """Seconds, unscaled, to read the weights of ``s`` but its experts', and to multiply ``tokens`` by
+        """Seconds, unscaled, to read the weights of ``stage`` but its experts', and to multiply ``tokens`` by
         them (``sampled`` of which pass the head)."""
-        k, r = self.k, self.rates
-        read = (s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta) / r.memory_bytes_per_s
-        wide = s.wide_params * tokens + s.head_params * sampled
-        narrow = s.narrow_params * tokens
-        flops_s = 2 * wide / (k.wide_mu * r.wide_flops_per_s)
-        return chunks * read, flops_s + 2 * narrow / (k.narrow_mu * r.narrow_flops_per_s)
+        k, rates = self.k, self.rates
+        read = (
+            stage.wide_bytes / k.wide_eta + stage.narrow_bytes / k.narrow_eta
+        ) / rates.memory_bytes_per_s
+        wide = stage.wide_params * tokens + stage.head_params * sampled
+        narrow = stage.narrow_params * tokens
+        flops_s = 2 * wide / (k.wide_mu * rates.wide_flops_per_s)
+        return chunks * read, flops_s + 2 * narrow / (k.narrow_mu * rates.narrow_flops_per_s)
 
-    def _experts_s(self, s: StageWork, tokens: float) -> float:
+    def _experts_s(self, stage: StageWork, tokens: float) -> float:
         """Seconds, unscaled, to read the experts that ``tokens`` touch."""
         spent = 0.0
-        for e in s.experts:
-            touched = 1 - exp(-tokens * self.expert_decay(e))
-            spent += self.expert_read_s(e) / self.k.scale * touched
+        for expert in stage.experts:
+            touched = 1 - exp(-tokens * self.expert_decay(expert))
+            spent += self.expert_read_s(expert) / self.k.scale * touched
         return spent
 
-    def _weights_s(self, s: StageWork) -> float:
-        """Seconds to read all that ``s`` holds, every expert included."""
+    def _weights_s(self, stage: StageWork) -> float:
+        """Seconds to read all that ``stage`` holds, every expert included."""
         k = self.k
-        dense = s.wide_bytes / k.wide_eta + s.narrow_bytes / k.narrow_eta
+        dense = stage.wide_bytes / k.wide_eta + stage.narrow_bytes / k.narrow_eta
         read = k.scale * dense / self.rates.memory_bytes_per_s
-        return read + sum(self.expert_read_s(e) for e in s.experts)
+        return read + sum(self.expert_read_s(expert) for expert in stage.experts)
 
-    def expert_read_s(self, e: Expert) -> float:
-        """Seconds to read all of ``e``."""
+    def expert_read_s(self, expert: Expert) -> float:
+        """Seconds to read all of ``expert``."""
         k = self.k
-        eta = k.expert_eta * (k.narrow_eta if e.narrow else k.wide_eta)
-        wide = 1 + k.expert_width / e.width
-        return k.scale * e.bytes * wide / (eta * self.rates.memory_bytes_per_s)
+        eta = k.expert_eta * (k.narrow_eta if expert.narrow else k.wide_eta)
+        wide = 1 + k.expert_width / expert.width
+        return k.scale * expert.bytes * wide / (eta * self.rates.memory_bytes_per_s)
 
-    def expert_decay(self, e: Expert) -> float:
-        """How fast a step of more tokens of one replica leaves fewer of ``e`` unread: n tokens leave
+    def expert_decay(self, expert: Expert) -> float:
+        """How fast a step of more tokens of one replica leaves fewer of ``expert`` unread: n tokens leave
         a share of exp(−n · decay)."""
-        if e.active >= e.count:
+        if expert.active >= expert.count:
             return 1e9  # all of them, by the first token
-        return -log1p(-e.active / e.count) * self._domain(self.k.routing)
+        return -log1p(-expert.active / expert.count) * self._domain(self.k.routing)
 
-    def _compute_s(self, s: StageWork, tokens: float, attention: float) -> float:
+    def _compute_s(self, stage: StageWork, tokens: float, attention: float) -> float:
         """Seconds, unscaled, that experts and ``attention`` compute."""
-        k, r = self.k, self.rates
+        k, rates = self.k, self.rates
         wide = narrow = 0.0
-        for e in s.experts:
-            used = e.active_params * self._domain(tokens)
-            used *= (1 + k.expert_width / e.width) / k.expert_mu
-            wide, narrow = (wide, narrow + used) if e.narrow else (wide + used, narrow)
+        for expert in stage.experts:
+            used = expert.active_params * self._domain(tokens)
+            used *= (1 + k.expert_width / expert.width) / k.expert_mu
+            wide, narrow = (wide, narrow + used) if expert.narrow else (wide + used, narrow)
         return (
-            2 * wide / (k.wide_mu * r.wide_flops_per_s)
-            + 2 * narrow / (k.narrow_mu * r.narrow_flops_per_s)
-            + attention / (k.attention_mu * r.wide_flops_per_s)
+            2 * wide / (k.wide_mu * rates.wide_flops_per_s)
+            + 2 * narrow / (k.narrow_mu * rates.narrow_flops_per_s)
+            + attention / (k.attention_mu * rates.wide_flops_per_s)
         )
 
-    def _launch_s(self, s: StageWork) -> float:
+    def _launch_s(self, stage: StageWork) -> float:
         k = self.k
         width: float = (self.work.hidden_size / USUAL_WIDTH) ** k.layer_width
         return width * (
-            k.layer_s * s.layers
-            + k.expert_layer_s * s.expert_layers
-            + k.latent_layer_s * s.latent_layers
-            + k.indexer_layer_s * s.indexer_layers
-            + k.state_layer_s * s.state_layers
+            k.layer_s * stage.layers
+            + k.expert_layer_s * stage.expert_layers
+            + k.latent_layer_s * stage.latent_layers
+            + k.indexer_layer_s * stage.indexer_layers
+            + k.state_layer_s * stage.state_layers
         )
 
     def _links_s(self, tokens: float, decoded: float, chunks: float) -> float:
-        k, w = self.k, self.work
-        layout = w.layout
+        k, work = self.k, self.work
+        layout = work.layout
         rate = k.link_eta * self.rates.link_bytes_per_s
-        vector = w.hidden_size * ACTIVATION_BYTES
+        vector = work.hidden_size * ACTIVATION_BYTES
         sent = calls = 0.0
-        layers = sum(s.layers for s in w.stages)
+        layers = sum(stage.layers for stage in work.stages)
         if layout.tp > 1:
             # A ring sends 2·(n − 1)/n of the vector; two all-reduces a layer.
             sent += 2 * layers * 2 * (layout.tp - 1) / layout.tp * vector * tokens
             calls += 2 * layers * k.reduce_s
-        for s in w.stages:
+        for stage in work.stages:
             # Context ranks gather queries, reduce outputs and normalisers: three calls a layer.
-            shared, numbers = s.rank.exchanges()
+            shared, numbers = stage.rank.exchanges()
             sent += numbers * ACTIVATION_BYTES * decoded
             calls += 3 * shared * k.reduce_s
         if layout.ep > layout.tp:
-            routed = sum(s.expert_layers for s in w.stages)
-            copies = min(w.active_experts, layout.ep)
+            routed = sum(stage.expert_layers for stage in work.stages)
+            copies = min(work.active_experts, layout.ep)
             sent += 2 * routed * copies * (layout.ep - 1) / layout.ep * vector * tokens
             calls += 2 * routed * k.exchange_s
         elif layout.expert_dp > 1:
             # Every rank gathers the tokens of all for its slice of each expert; the slices are summed.
-            routed = sum(s.expert_layers for s in w.stages)
+            routed = sum(stage.expert_layers for stage in work.stages)
             sent += 2 * routed * (layout.expert_dp - 1) * vector * tokens
             calls += 2 * routed * k.exchange_s
         if layout.pp > 1:

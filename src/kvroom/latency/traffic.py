@@ -78,8 +78,8 @@ class Traffic:
         one = self.draft.step_bytes(batch, tokens)
         return StepBytes(
             **{
-                f.name: getattr(own, f.name) + self.drafted * getattr(one, f.name)
-                for f in fields(StepBytes)
+                field.name: getattr(own, field.name) + self.drafted * getattr(one, field.name)
+                for field in fields(StepBytes)
             }
         )
 
@@ -87,10 +87,10 @@ class Traffic:
     def _activation_bytes(self) -> int:
         """Each matrix reads its input and writes its output; a token also looks its vector up."""
         widths = sum(
-            (t.rows + t.columns) * (t.active or t.count) * r.count
-            for r in self.model.layers
-            for t in r.layer.tensors
-            if t.is_matrix
+            (tensor.rows + tensor.columns) * (tensor.active or tensor.count) * layer.count
+            for layer in self.model.layers
+            for tensor in layer.layer.tensors
+            if tensor.is_matrix
         )
         widths += sum(t.rows + t.columns for t in self.model.head if t.is_matrix)
         widths += 2 * self.model.hidden_size
@@ -100,15 +100,21 @@ class Traffic:
     def _expert_hops(self) -> int:
         """Experts that a token visits, over all layers."""
         return sum(
-            max((t.active for t in r.layer.tensors if t.part == "expert"), default=0) * r.count
-            for r in self.model.layers
+            max(
+                (tensor.active for tensor in layer.layer.tensors if tensor.part == "expert"),
+                default=0,
+            )
+            * layer.count
+            for layer in self.model.layers
         )
 
     @cached_property
     def _expert_layers(self) -> int:
         """Layers with routed experts."""
         return sum(
-            r.count for r in self.model.layers if any(t.part == "expert" for t in r.layer.tensors)
+            layer.count
+            for layer in self.model.layers
+            if any(tensor.part == "expert" for tensor in layer.layer.tensors)
         )
 
     def _link_bytes(self) -> int:
@@ -136,7 +142,8 @@ class Traffic:
         """Floating-point operations of a decode step: a multiply and an add for each weight used,
         and the attention over what each request holds; of all tokens drafted and verified."""
         attention = sum(
-            k.decode_flops(tokens, self.encoder_tokens) * n for k, n in self.model.stores
+            kind.decode_flops(tokens, self.encoder_tokens) * count
+            for kind, count in self.model.stores
         )
         own = batch * (1 + self.drafted) * (2 * self._matrix_params() + attention)
         if self.draft is None:
@@ -146,7 +153,8 @@ class Traffic:
     def prefill_flops(self, tokens: int) -> int:
         """Floating-point operations of a prompt of ``tokens`` tokens (its last one sampled)."""
         attention = sum(
-            k.prefill_flops(tokens, self.encoder_tokens) * n for k, n in self.model.stores
+            kind.prefill_flops(tokens, self.encoder_tokens) * count
+            for kind, count in self.model.stores
         )
         head = self._head_params()
         return 2 * ((self._matrix_params() - head) * tokens + head) + attention
@@ -158,10 +166,10 @@ class Traffic:
 
     def _matrix_params(self) -> int:
         used = sum(
-            t.rows * t.columns * (t.active or t.count) * r.count
-            for r in self.model.layers
-            for t in r.layer.tensors
-            if t.is_matrix
+            tensor.rows * tensor.columns * (tensor.active or tensor.count) * layer.count
+            for layer in self.model.layers
+            for tensor in layer.layer.tensors
+            if tensor.is_matrix
         )
         return used + self._head_params()
 

@@ -99,12 +99,14 @@ def transfer_s(machine: Machine, name: str, gpu_bytes: float) -> float | None:
     return (wanted.latency_s or 0.0) + max(times)
 
 
-def crossings(machine: Machine, d: Deployment, timing: Timing, tokens: int) -> tuple[Crossing, ...]:
+def crossings(
+    machine: Machine, deployment: Deployment, timing: Timing, tokens: int
+) -> tuple[Crossing, ...]:
     """What each tier below the device costs a deployment on ``machine``."""
-    weights = max(r.weight_bytes for r in d.ranks)
+    weights = max(rank.weight_bytes for rank in deployment.ranks)
     made: list[Crossing] = []
     for name in BELOW:
-        tier, fetch = machine.tier(name), partial(_fetch_s, machine, name, d)
+        tier, fetch = machine.tier(name), partial(_fetch_s, machine, name, deployment)
         load = transfer_s(machine, name, weights)
         if tier is not None and load is not None:
             made.append(
@@ -119,13 +121,16 @@ def crossings(machine: Machine, d: Deployment, timing: Timing, tokens: int) -> t
     return tuple(made)
 
 
-def _fetch_s(machine: Machine, name: str, d: Deployment, tokens: int) -> float:
-    return transfer_s(machine, name, cache_bytes(d, tokens)) or 0.0
+def _fetch_s(machine: Machine, name: str, deployment: Deployment, tokens: int) -> float:
+    return transfer_s(machine, name, cache_bytes(deployment, tokens)) or 0.0
 
 
-def cache_bytes(d: Deployment, tokens: int) -> int:
+def cache_bytes(deployment: Deployment, tokens: int) -> int:
     """What one request of ``tokens`` stores on the GPU that stores most of it."""
-    return max(r.request_bytes(tokens, d.kv, d.encoder_tokens) for r in d.ranks)
+    return max(
+        rank.request_bytes(tokens, deployment.kv, deployment.encoder_tokens)
+        for rank in deployment.ranks
+    )
 
 
 def crossover(fetch: Callable[[int], float], recompute: Callable[[int], float]) -> int | None:

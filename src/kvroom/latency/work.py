@@ -111,24 +111,39 @@ class Work:
     )
 
     @classmethod
-    def of(cls, d: Deployment) -> Work:
-        """The work of ``d``'s steps: the same for any card."""
-        whose = (d.weights, d.own_ranks)
-        return _MADE.get(whose, (d.layout, d.kv, d.encoder_tokens), lambda: cls._of(d))
+    def of(cls, deployment: Deployment) -> Work:
+        """The work of ``deployment``'s steps: the same for any card."""
+        whose = (deployment.weights, deployment.own_ranks)
+        return _MADE.get(
+            whose,
+            (deployment.layout, deployment.kv, deployment.encoder_tokens),
+            lambda: cls._of(deployment),
+        )
 
     @classmethod
-    def _of(cls, d: Deployment) -> Work:
-        layers, ranks = list(d.model.each_layer()), d.own_ranks
+    def _of(cls, deployment: Deployment) -> Work:
+        layers, ranks = list(deployment.model.each_layer()), deployment.own_ranks
         return cls(
             stages=tuple(
-                _stage(d, r, [layers[i] for i in r.layers], last=r is ranks[-1]) for r in ranks
+                _stage(
+                    deployment,
+                    rank,
+                    [layers[layer] for layer in rank.layers],
+                    last=rank is ranks[-1],
+                )
+                for rank in ranks
             ),
-            layout=d.layout,
-            hidden_size=d.model.hidden_size,
-            kv=d.kv,
-            encoder_tokens=d.encoder_tokens,
+            layout=deployment.layout,
+            hidden_size=deployment.model.hidden_size,
+            kv=deployment.kv,
+            encoder_tokens=deployment.encoder_tokens,
             active_experts=max(
-                (t.active for r in d.model.layers for t in r.layer.tensors if t.part == "expert"),
+                (
+                    tensor.active
+                    for layer in deployment.model.layers
+                    for tensor in layer.layer.tensors
+                    if tensor.part == "expert"
+                ),
                 default=0,
             ),
         )
@@ -146,10 +161,11 @@ class Work:
         key = (flops, tokens)
         if key not in self._seen:
             made = []
-            for s in self.stages:
-                cache, state = s.rank.cache_read_bytes(tokens, self.kv, self.encoder_tokens)
+            for stage in self.stages:
+                cache, state = stage.rank.cache_read_bytes(tokens, self.kv, self.encoder_tokens)
                 used = sum(
-                    getattr(k, flops)(tokens, self.encoder_tokens) * n for k, n in s.rank.stores
+                    getattr(kind, flops)(tokens, self.encoder_tokens) * count
+                    for kind, count in stage.rank.stores
                 )
                 made.append(Attention(cache_bytes=cache, state_bytes=state, flops=used))
             self._seen[key] = tuple(made)
@@ -159,36 +175,36 @@ class Work:
 _MADE: Memo[Work] = Memo(256)
 
 
-def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) -> StageWork:
-    rule, layout, model = d.weights.quantisation, d.layout, d.model
+def _stage(deployment: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) -> StageWork:
+    rule, layout, model = deployment.weights.quantisation, deployment.layout, deployment.model
     wide_bytes = wide = narrow = 0.0
     experts: dict[tuple[int, int, bool], list[float]] = {}
     for index, layer, times in _distinct(rule, rank.layers, layers):
-        for t in layer.tensors:
-            dtype = rule.dtype_of(t, index)
+        for tensor in layer.tensors:
+            dtype = rule.dtype_of(tensor, index)
             is_narrow = dtype.bits < WIDE_BITS
-            if t.part == "expert":
-                held = experts.setdefault((t.count, t.active, is_narrow), [0.0, 0.0, inf])
-                held[0] += bytes_on_rank(t, dtype, layout) * times
-                if t.is_matrix:
+            if tensor.part == "expert":
+                held = experts.setdefault((tensor.count, tensor.active, is_narrow), [0.0, 0.0, inf])
+                held[0] += bytes_on_rank(tensor, dtype, layout) * times
+                if tensor.is_matrix:
                     spread = layout.expert_cut * layout.ep
-                    held[2] = min(held[2], min(t.rows, t.columns) / layout.expert_cut)
-                    held[1] += t.rows * t.columns * t.active / spread * times
+                    held[2] = min(held[2], min(tensor.rows, tensor.columns) / layout.expert_cut)
+                    held[1] += tensor.rows * tensor.columns * tensor.active / spread * times
                 continue
             if not is_narrow:
-                wide_bytes += bytes_on_rank(t, dtype, layout) * times
-            if t.is_matrix:
-                share = _params_on_rank(t, layout) * times
+                wide_bytes += bytes_on_rank(tensor, dtype, layout) * times
+            if tensor.is_matrix:
+                share = _params_on_rank(tensor, layout) * times
                 wide, narrow = (wide, narrow + share) if is_narrow else (wide + share, narrow)
     head = 0.0
     if last:
         tables = model.embedding[:1] if model.tied else model.head
-        for t in tables:
-            dtype = rule.dtype_of(t, None)
+        for tensor in tables:
+            dtype = rule.dtype_of(tensor, None)
             if dtype.bits >= WIDE_BITS:
-                wide_bytes += bytes_on_rank(t, dtype, layout)
-            if t.is_matrix:
-                head += _params_on_rank(t, layout)
+                wide_bytes += bytes_on_rank(tensor, dtype, layout)
+            if tensor.is_matrix:
+                head += _params_on_rank(tensor, layout)
     wide_bytes = min(wide_bytes, rank.read_bytes)
     return StageWork(
         rank=rank,
@@ -202,11 +218,15 @@ def _stage(d: Deployment, rank: Rank, layers: Sequence[Layer], *, last: bool) ->
             for (n, k, small), (b, p, w) in experts.items()
         ),
         layers=len(layers),
-        expert_layers=_having(layers, lambda x: any(t.part == "expert" for t in x.tensors)),
-        latent_layers=_having(layers, lambda x: any(isinstance(s, Latent) for s in x.stores)),
-        indexer_layers=_having(layers, lambda x: any(isinstance(s, Indexer) for s in x.stores)),
+        expert_layers=_having(
+            layers, lambda x: any(tensor.part == "expert" for tensor in x.tensors)
+        ),
+        latent_layers=_having(layers, lambda x: any(isinstance(kind, Latent) for kind in x.stores)),
+        indexer_layers=_having(
+            layers, lambda x: any(isinstance(kind, Indexer) for kind in x.stores)
+        ),
         state_layers=_having(
-            layers, lambda x: any(isinstance(s, RecurrentState) for s in x.stores)
+            layers, lambda x: any(isinstance(kind, RecurrentState) for kind in x.stores)
         ),
     )
 
@@ -216,13 +236,13 @@ def _distinct(
 ) -> Iterator[tuple[int, Layer, int]]:
     """(index, layer, how many like it), each layer by itself where its width depends on its index."""
     if rule.varies_by_layer:
-        yield from ((i, layer, 1) for i, layer in zip(indices, layers, strict=True))
+        yield from ((index, layer, 1) for index, layer in zip(indices, layers, strict=True))
         return
     counts: dict[int, list[int]] = {}
-    for i, layer in enumerate(layers):
-        counts.setdefault(id(layer), [i, 0])[1] += 1
-    for i, times in counts.values():
-        yield indices[i], layers[i], times
+    for index, layer in enumerate(layers):
+        counts.setdefault(id(layer), [index, 0])[1] += 1
+    for index, times in counts.values():
+        yield indices[index], layers[index], times
 
 
 def _params_on_rank(tensor: Tensor, layout: Layout) -> int:

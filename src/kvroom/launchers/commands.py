@@ -118,9 +118,9 @@ def read_start(start: Start, rest: dict[str, Any], *, model_stated: bool = False
 def read_together(starts: list[Start], rest: dict[str, Any]) -> Command:
     """The keys of several commands that make one deployment."""
     first = starts[0].command
-    words = [(s.program, s.words) for s in starts if s.command is first]
-    environment = {k: v for s in starts for k, v in s.environment.items()}
-    files = {k: v for s in starts for k, v in s.files.items()}
+    words = [(start.program, start.words) for start in starts if start.command is first]
+    environment = {key: value for start in starts for key, value in start.environment.items()}
+    files = {key: value for start in starts for key, value in start.files.items()}
     keys, warnings, model = first.read_starts(words, environment, files, rest)
     return _command(starts[0], keys, rest, warnings, model)
 
@@ -134,7 +134,7 @@ def _command(
     drafting = speculation_of(None, drafts, args) if rest.get("speculation") else None
     if drafting is not None:  # the comment says what these flags are for
         written = drafts.write(drafting)
-        keys["engine_args"] = {k: v for k, v in args.items() if k not in written}
+        keys["engine_args"] = {key: value for key, value in args.items() if key not in written}
     warnings = list(dict.fromkeys([*start.notes, *warnings]))
     return Command({**keys, **rest}, tuple(warnings), model)
 

@@ -48,7 +48,9 @@ def engine_command(workings: Workings) -> EngineCommand:
     """The command that realises a plan; StartRefused where its engine would refuse it."""
     verdict = workings.plan.verdict
     if not verdict.starts:
-        fix = next((r.fix for r in verdict.reasons if r.fix), "kvroom plan says more")
+        fix = next(
+            (reason.fix for reason in verdict.reasons if reason.fix), "kvroom plan says more"
+        )
         message = verdict.reasons[0].message if verdict.reasons else verdict.sentence
         fix = f"{fix[0].upper()}{fix[1:]}."
         raise StartRefused(f"{workings.plan.scenario.engine} would not start", None, message, fix)

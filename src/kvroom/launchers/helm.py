@@ -51,7 +51,9 @@ def values(start: Launch, weight_bytes: int) -> str:
 
 def no_chart(engine: str) -> KvroomError:
     """That an engine has no chart."""
-    charts = [c.label for c in command_lines() if c.chart is not None]
+    charts = [
+        command_line.label for command_line in command_lines() if command_line.chart is not None
+    ]
     why = f"is for {' and '.join(charts)}, not {engine}"
     return KvroomError("--format", "helm", why, "Use --format shell.")
 
@@ -68,7 +70,9 @@ def yaml(value: Any, indent: int = 0) -> str:
     """``value`` (mappings, lists, scalars) as block YAML."""
     pad = "  " * indent
     if isinstance(value, dict):
-        return "\n".join(f"{pad}{_key(key)}:{_inner(v, indent)}" for key, v in value.items())
+        return "\n".join(
+            f"{pad}{_key(key)}:{_inner(value, indent)}" for key, value in value.items()
+        )
     if isinstance(value, list):
         lines = []
         for item in value:

@@ -52,7 +52,7 @@ class Launch:
     @property
     def argv(self) -> list[str]:
         """The command word by word."""
-        words = ["env", *(f"{k}={v}" for k, v in self.env.items())] if self.env else []
+        words = ["env", *(f"{key}={value}" for key, value in self.env.items())] if self.env else []
         words += self.program
         for name, value in self.flags:
             words += [name] if value is None else [name, value]
@@ -72,7 +72,9 @@ def launch(workings: Workings) -> Launch:
     scenario = stated(workings)
     parts = command.parts(scenario, scenario.model if isinstance(scenario.model, str) else "")
     if parts is not None:
-        rest = {k: v for k, v in scenario.differences().items() if k not in parts.keys}
+        rest = {
+            key: value for key, value in scenario.differences().items() if key not in parts.keys
+        }
         return Launch(
             command=command,
             program=command.programs[0],
@@ -97,13 +99,13 @@ def launch(workings: Workings) -> Launch:
             and not scenario.model.endswith(".gguf")
         )
         flags = {command.hub_flag if by_hub else command.model_flag: model, **flags}
-    rest = {k: v for k, v in scenario.differences().items() if k not in stated_keys}
+    rest = {key: value for key, value in scenario.differences().items() if key not in stated_keys}
     if scenario.model != model:
         rest["model"] = scenario.model
     return Launch(
         command=command,
         program=program,
-        flags=tuple(_typed(command, n, v) for n, v in flags.items()),
+        flags=tuple(_typed(command, key, value) for key, value in flags.items()),
         scenario=scenario,
         rest=_plain(rest),
         env=_longer(workings, command) | _variables(scenario, command),
@@ -121,9 +123,11 @@ def _longer(workings: Workings, command: CommandLine) -> dict[str, str]:
 
 def _variables(scenario: Scenario, command: CommandLine) -> dict[str, str]:
     """The environment variables among the engine's flags."""
-    given = {plain_name(k): v for k, v in scenario.engine_args.items()}
+    given = {plain_name(key): value for key, value in scenario.engine_args.items()}
     return {
-        k.upper(): _value(v) for k, v in given.items() if k in command.variables and v is not None
+        key.upper(): _value(value)
+        for key, value in given.items()
+        if key in command.variables and value is not None
     }
 
 
@@ -134,7 +138,9 @@ def _value(value: Any) -> str:
 
 
 def _plain(rest: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: v.to_dict() if hasattr(v, "to_dict") else v for k, v in rest.items()}
+    return {
+        key: value.to_dict() if hasattr(value, "to_dict") else value for key, value in rest.items()
+    }
 
 
 def stated(workings: Workings) -> Scenario:
@@ -193,9 +199,11 @@ def _flags(
     )
     if drafting is not None and drafting.field == "speculation":
         flags |= engine_of(line.engine).draft_flags.write(drafting)
-    flags |= {plain_name(k): v for k, v in scenario.engine_args.items()}
+    flags |= {plain_name(key): value for key, value in scenario.engine_args.items()}
     return {
-        k: v for k, v in flags.items() if v is not None and k not in line.variables
+        key: value
+        for key, value in flags.items()
+        if value is not None and key not in line.variables
     }, stated_keys
 
 

@@ -54,7 +54,7 @@ def _launches(value: Any, around: Launched) -> Iterator[Launched]:
 
 def _within(value: Mapping[str, Any], around: Launched) -> Launched:
     places = [value, *(value.get(k) for k in ("nodeSelector", "labels", "nodeLabels"))]
-    named = next((c for p in places if isinstance(p, dict) and (c := card(p))), None)
+    named = next((c for place in places if isinstance(place, dict) and (c := card(place))), None)
     count = gpu_count(value)
     return replace(
         around,
@@ -121,7 +121,9 @@ def _chart(spec: Mapping[str, Any], command: CommandLine) -> list[str]:
     image = f"{spec.get('repository') or command.default_image}:{spec.get('tag') or 'latest'}"
     program = (*command.programs[0], str(spec[chart.model]))
     config = spec[chart.config]
-    options = {k: v for k, v in config.items() if k not in (chart.extra, *chart.plain)}
+    options = {
+        key: value for key, value in config.items() if key not in (chart.extra, *chart.plain)
+    }
     more = [word(w) for w in listed(config.get(chart.extra))]
     return ["docker", "run", *_variables(spec), image, *program, *flags(options), *more]
 
@@ -143,7 +145,7 @@ def _pairs(container: Mapping[str, Any]) -> list[str]:
     named = (container.get(key) for key in ("env", "environment", "envs"))
     environment: Any = next(filter(None, named), [])
     if isinstance(environment, dict):
-        return [f"{k}={word(v)}" for k, v in environment.items()]
+        return [f"{key}={word(value)}" for key, value in environment.items()]
     return [
         f"{e.get('name')}={word(e.get('value'))}" if isinstance(e, dict) else word(e)
         for e in listed(environment)

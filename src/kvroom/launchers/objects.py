@@ -84,7 +84,11 @@ def _resource(start: Launch) -> str:
 
 
 def _environment(start: Launch) -> list[dict[str, str]]:
-    return [{"name": k, "value": v} for k, v in start.env.items()] if not _shelled(start) else []
+    return (
+        [{"name": key, "value": value} for key, value in start.env.items()]
+        if not _shelled(start)
+        else []
+    )
 
 
 def _shelled(start: Launch) -> bool:
@@ -210,7 +214,9 @@ def _llm_d(start: Launch) -> dict[str, Any]:
 
 
 def _dynamo(start: Launch) -> dict[str, Any]:
-    workers = (p[-1] for p in start.command.programs if p[-1].startswith("dynamo."))
+    workers = (
+        program[-1] for program in start.command.programs if program[-1].startswith("dynamo.")
+    )
     module = next(workers, None) if start.command.joiner == "-" else None  # else its flags differ
     if module is None or start.files:
         why = f"starts no {start.command.label} by the flags of its own command"

@@ -62,7 +62,7 @@ def environment(container: Mapping[str, Any]) -> dict[str, str]:
 def _first_container(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     template = spec.get("template")
     containers = listed(template.get("containers")) if isinstance(template, dict) else []
-    return next((c for c in containers if isinstance(c, dict)), {})
+    return next((container for container in containers if isinstance(container, dict)), {})
 
 
 def _llm_service(spec: Mapping[str, Any]) -> list[str] | None:
@@ -77,7 +77,9 @@ def _llm_service(spec: Mapping[str, Any]) -> list[str] | None:
     if command[:1] and command[0].endswith("sh"):
         return [*command, *args]
     variables = [
-        f"{k}={v}" for k, v in environment(container).items() if k != "VLLM_ADDITIONAL_ARGS"
+        f"{key}={value}"
+        for key, value in environment(container).items()
+        if key != "VLLM_ADDITIONAL_ARGS"
     ]
     words = [*_served_by().platform_program, model_of(model["uri"]), *_parallel(spec), *args, *more]
     return ["env", *variables, *words] if variables else words
@@ -92,8 +94,8 @@ def _inference_service(spec: Mapping[str, Any]) -> list[str] | None:
     if model["modelFormat"].get("name") not in ("huggingface", line.engine, line.label):
         return None
     args = [word(w) for w in listed(model.get("args"))]
-    named = [w for w in args if re.match(r"--model[_-](id|dir)\b", w)]
-    kept = [w for w in args if not re.match(r"--(model[_-](name|id|dir)|backend|task)\b", w)]
+    named = [arg for arg in args if re.match(r"--model[_-](id|dir)\b", arg)]
+    kept = [arg for arg in args if not re.match(r"--(model[_-](name|id|dir)|backend|task)\b", arg)]
     uri = named[0].partition("=")[2] if named else model.get("storageUri")
     return (
         [*_served_by().platform_program, *([model_of(uri)] if uri else []), *kept]
@@ -110,14 +112,18 @@ def _ray(spec: Mapping[str, Any]) -> list[str] | None:
     source = loading.get("model_source") or loading.get("model_id")
     options = spec.get("engine_kwargs")
     options = options if isinstance(options, dict) else {}
-    off = [f"--no-{str(k).replace('_', '-')}" for k, v in options.items() if v is False]
+    off = [f"--no-{str(key).replace('_', '-')}" for key, value in options.items() if value is False]
     runtime = spec.get("runtime_env")
     variables = runtime.get("env_vars") if isinstance(runtime, dict) else None
-    pairs = [f"{k}={word(v)}" for k, v in variables.items()] if isinstance(variables, dict) else []
+    pairs = (
+        [f"{key}={word(value)}" for key, value in variables.items()]
+        if isinstance(variables, dict)
+        else []
+    )
     words = [
         *_served_by().platform_program,
         word(source),
-        *flags({k: v for k, v in options.items() if v is not False}),
+        *flags({key: value for key, value in options.items() if value is not False}),
         *off,
     ]
     return ["env", *pairs, *words] if pairs else words

@@ -96,7 +96,7 @@ def words_starts(
 
 def interpolated(words: list[str], env: Mapping[str, str]) -> list[str]:
     """A manifest's words with its variables put in."""
-    return [substituted(w, env) for w in words]
+    return [substituted(word, env) for word in words]
 
 
 def _wanted(words: list[str], standard_input: str | None) -> bool:
@@ -106,7 +106,7 @@ def _wanted(words: list[str], standard_input: str | None) -> bool:
     if _program(words) is not None or _container(words, {}, {}) is not None:
         return True
     inner = inner_text(words)
-    if inner is None and any(base_name(w) in SHELLS or "/" in w for w in words):
+    if inner is None and any(base_name(word) in SHELLS or "/" in word for word in words):
         inner = standard_input
     return inner is not None and _mentions().search(inner) is not None
 
@@ -134,15 +134,15 @@ def _container(words: list[str], env: dict[str, str], settings: Mapping[str, str
     """An engine's image that ``docker run`` starts; the variables handed in go into ``env``."""
     if not words or base_name(words[0]) not in ("docker", "podman", "nerdctl", "sudo"):
         return None
-    for i, (before, word) in enumerate(pairwise(words), 1):
+    for index, (before, word) in enumerate(pairwise(words), 1):
         if before.startswith("-") and "=" not in before and before not in DOCKER_SWITCHES:
             continue  # the value of an option, such as a name
         for command in command_lines():
             if image := command.image.search(word):
-                for flag, value in pairwise(words[:i]):
+                for flag, value in pairwise(words[:index]):
                     if flag in ("-e", "--env"):
                         _hand_in(value, env, settings)
-                return i, command, image[1] or ""
+                return index, command, image[1] or ""
     return None
 
 
@@ -165,11 +165,11 @@ def _version(image: Image | None, command: CommandLine) -> str | None:
 
 def _program(words: list[str]) -> Start | None:
     """The first program of an engine among the words."""
-    for i, word in enumerate(words):
+    for index, word in enumerate(words):
         for command in command_lines():
             for program in command.programs:
-                end = i + len(program)
-                if base_name(word) == program[0] and tuple(words[i + 1 : end]) == program[1:]:
+                end = index + len(program)
+                if base_name(word) == program[0] and tuple(words[index + 1 : end]) == program[1:]:
                     if words[end : end + 1] == [command.optional_word]:
                         end += 1
                     return Start(command, program, words[end:], None)

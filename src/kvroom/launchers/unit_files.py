@@ -80,11 +80,11 @@ def _systemd(text: str) -> Iterator[Launched]:
             image, at = value.strip(), number
         elif key == "Exec":
             command = value
-    known = dict(v.split("=", 1) for v in variables if "=" in v)
+    known = dict(variable.split("=", 1) for variable in variables if "=" in variable)
     for number, value in starts:
         yield Launched(["env", *variables, *words_of(substituted(value, known))], number)
     if image:
-        environment = [w for v in variables for w in ("-e", v)]
+        environment = [w for variable in variables for w in ("-e", variable)]
         yield Launched(["docker", "run", *environment, image, *words_of(command)], at)
 
 
@@ -98,7 +98,7 @@ def _dockerfile(text: str) -> Iterator[Launched]:
             continue
         name, rest = match[1].upper(), line[match.end() :].strip()
         if name == "FROM":
-            image = next((w for w in rest.split() if not w.startswith("--")), "")
+            image = next((part for part in rest.split() if not part.startswith("--")), "")
             entry, command, at = [], [], number
         elif name in ("ENV", "ARG"):
             variables |= _pairs(rest)
@@ -107,7 +107,7 @@ def _dockerfile(text: str) -> Iterator[Launched]:
         elif name == "CMD":
             command, at = _words(rest), number if not entry else at
     if image:
-        environment = [w for k, v in variables.items() for w in ("-e", f"{k}={v}")]
+        environment = [w for key, value in variables.items() for w in ("-e", f"{key}={value}")]
         yield Launched(["docker", "run", *environment, image, *entry, *command], at)
 
 
@@ -115,7 +115,7 @@ def _pairs(text: str) -> dict[str, str]:
     words = words_of(text)
     if words and "=" not in words[0]:
         return {words[0]: " ".join(words[1:])} if len(words) > 1 else {}
-    return dict(w.split("=", 1) for w in words if "=" in w)
+    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def _words(text: str) -> list[str]:

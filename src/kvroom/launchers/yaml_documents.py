@@ -44,17 +44,17 @@ def yaml_documents(text: str) -> Iterator[Any]:
             node = loader.get_node()
             _check_size(node, {})
             yield loader.construct_document(node)
-    except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark or e.context_mark
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
         at = mark.line if mark else 0
         lines = text.splitlines()
         line = lines[at].strip() if at < len(lines) else ""
-        why = f"cannot be read: {e.problem or e.context}"
+        why = f"cannot be read: {error.problem or error.context}"
         raise KvroomError("--from-command", f"line {at + 1}: {line}", why, FIX) from None
     except KvroomError:
         raise
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as e:
-        why = f"is no YAML: {str(e).splitlines()[0] if str(e) else 'nested too deep'}"
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
+        why = f"is no YAML: {str(error).splitlines()[0] if str(error) else 'nested too deep'}"
         raise KvroomError("--from-command", text.strip(), why, FIX) from None
     finally:
         if loader is not None:

@@ -40,7 +40,9 @@ class Config:
         file stays null.
         """
         known = self.raw.keys() | self.defaults.keys()
-        return self.with_defaults(**{k: v for k, v in defaults.items() if k not in known})
+        return self.with_defaults(
+            **{key: value for key, value in defaults.items() if key not in known}
+        )
 
     def get(self, *names: str, default: Any = None) -> Any:
         """The first of ``names`` that is there and not null, else a class default, else ``default``."""
@@ -56,7 +58,7 @@ class Config:
 
     def field(self, *names: str) -> str:
         """The key to name in an error: the one that is there, else the first."""
-        present = [n for n in names if n in self.raw]
+        present = [name for name in names if name in self.raw]
         return self.path + (present or list(names))[0]
 
     def integer(

@@ -35,7 +35,7 @@ class Dtype:
 
     def fills(self, *columns: int) -> bool:
         """Whether rows of so many ``columns`` fill whole groups and bytes, so that ``factor`` is exact."""
-        return all(n % self.group == 0 and n * self.bits % 8 == 0 for n in columns)
+        return all(column % self.group == 0 and column * self.bits % 8 == 0 for column in columns)
 
     def bytes_for(self, columns: int, rows: int = 1) -> int:
         """Bytes of a ``rows`` × ``columns`` matrix stored row by row, partial groups rounded up."""
@@ -99,7 +99,7 @@ def cache_dtype(name: str, field: str = "kv_dtype") -> Dtype:
     """
     low = name.lower()
     if low.count("/") == 1:
-        key, value = (cache_dtype(n.strip(), field) for n in low.split("/"))
+        key, value = (cache_dtype(part.strip(), field) for part in low.split("/"))
         return _mean(key, value)
     found = CACHE_DTYPES.get(CACHE_ALIASES.get(low, low))
     if low.endswith("_ds_mla") and found is None:
@@ -112,7 +112,7 @@ def cache_dtype(name: str, field: str = "kv_dtype") -> Dtype:
     return found
 
 
-def _mean(a: Dtype, b: Dtype) -> Dtype:
-    """The width of keys in ``a`` and as many values in ``b``, over 32 elements at a time."""
-    group = (a.bytes_for(32) + b.bytes_for(32)) // 2
-    return Dtype(f"{a.name}/{b.name}", group // 4, 32, group % 4)
+def _mean(dtype: Dtype, one_dtype: Dtype) -> Dtype:
+    """The width of keys in ``dtype`` and as many values in ``one_dtype``, over 32 elements at a time."""
+    group = (dtype.bytes_for(32) + one_dtype.bytes_for(32)) // 2
+    return Dtype(f"{dtype.name}/{one_dtype.name}", group // 4, 32, group % 4)

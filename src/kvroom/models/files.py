@@ -24,8 +24,10 @@ def stamp(path: Path, what: str = "file") -> Stamp:
     """The stamp of a regular file; KvroomError if it is missing, unreadable, or a pipe or device."""
     try:
         found = path.stat()
-    except (OSError, ValueError) as e:
-        raise KvroomError("model", str(path), _reason(e), f"Give the path of a {what}.") from None
+    except (OSError, ValueError) as error:
+        raise KvroomError(
+            "model", str(path), _reason(error), f"Give the path of a {what}."
+        ) from None
     if not stat.S_ISREG(found.st_mode):
         kind = "is a folder" if stat.S_ISDIR(found.st_mode) else "is no regular file"
         raise KvroomError("model", str(path), kind, f"Give the path of a {what}.")
@@ -39,8 +41,10 @@ def read_bytes(path: Path, limit: int, what: str = "file") -> bytes:
         # A pipe put there since the look above must not block.
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
             return file.read(limit)
-    except (OSError, ValueError) as e:
-        raise KvroomError("model", str(path), _reason(e), f"Give the path of a {what}.") from None
+    except (OSError, ValueError) as error:
+        raise KvroomError(
+            "model", str(path), _reason(error), f"Give the path of a {what}."
+        ) from None
 
 
 def read_json(path: Path, what: str = "config.json") -> dict[str, Any]:
@@ -67,8 +71,8 @@ def decode(data: bytes | str, source: str, what: str = "config.json") -> dict[st
         raise KvroomError("model", source, "is nested too deeply", fix) from None
     except UnicodeDecodeError:
         raise KvroomError("model", source, "is binary, not JSON text", fix) from None
-    except json.JSONDecodeError as e:
-        where = f"is not valid JSON (line {e.lineno}, column {e.colno}: {e.msg})"
+    except json.JSONDecodeError as error:
+        where = f"is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg})"
         raise KvroomError("model", source, where, fix) from None
     except ValueError:  # what Python says of an integer that it will not read
         raise KvroomError("model", source, "holds a number of too many digits", fix) from None

@@ -280,21 +280,22 @@ def read(source: Path | str | bytes) -> ModelSpec:
         name=title if isinstance(title, str) and title else name,
         source="gguf header",
         quantisation=_quantisation(header, spec) if header.tensors else spec.quantisation,
-        file_bytes=sum(i.nbytes for i in _loaded(header, spec).values()) if whole else None,
-        expanded_latents=latent is None and any(isinstance(k, Latent) for k, _ in spec.stores),
+        file_bytes=sum(value.nbytes for value in _loaded(header, spec).values()) if whole else None,
+        expanded_latents=latent is None
+        and any(isinstance(kind, Latent) for kind, _ in spec.stores),
         warnings=(*spec.warnings, *warnings, *(_mismatch(header, spec) if whole else ())),
     )
 
 
 def spec_of(header: Header, name: str) -> ModelSpec:
     """The structure: by its architecture's reader, else from the file's own tensors and keys."""
-    shapes = {k: i.shape for k, i in header.tensors.items()}
+    shapes = {key: value.shape for key, value in header.tensors.items()}
     if not known(header.metadata) and shapes:
         return gguf_tensors.read(header.metadata, shapes, name)
     try:
         return hf.read(config_of(header.metadata, shapes, name))
-    except KvroomError as e:
-        error = e
+    except KvroomError as one_error:
+        error = one_error
     if shapes and known(header.metadata):
         try:
             return gguf_tensors.read(header.metadata, shapes, name)
@@ -317,13 +318,15 @@ def _all_parts(path: Path) -> tuple[Header, tuple[str, ...]]:
     count = int(match[3])
     if not 1 <= count <= 1000:
         raise KvroomError("model", str(path), "is named as one of too many parts", _FIX)
-    parts = [path.with_name(f"{match[1]}-{i:05}-of-{match[3]}.gguf") for i in range(1, count + 1)]
-    there = [p for p in parts if p.is_file()]
+    parts = [
+        path.with_name(f"{match[1]}-{index:05}-of-{match[3]}.gguf") for index in range(1, count + 1)
+    ]
+    there = [part for part in parts if part.is_file()]
     if parts[0] not in there:
         fix = f"Put {parts[0].name} beside it: it holds the model's keys."
         raise KvroomError("model", str(path), "is a later part of a split file", fix)
     headers = [read_header(p) for p in there]
-    tensors = {name: info for h in headers for name, info in h.tensors.items()}
+    tensors = {name: info for header in headers for name, info in header.tensors.items()}
     warnings: tuple[str, ...] = ()
     if len(there) < count:
         warnings = (
@@ -347,7 +350,7 @@ def _loaded(header: Header, spec: ModelSpec) -> dict[str, Info]:
 
 
 def _mismatch(header: Header, spec: ModelSpec) -> tuple[str, ...]:
-    held = sum(math.prod(i.shape) for i in _loaded(header, spec).values())
+    held = sum(math.prod(value.shape) for value in _loaded(header, spec).values())
     said = spec.params - sum(t.elements for t in spec.beside)
     if held and abs(held - said) <= 0.02 * said:
         return ()

@@ -53,18 +53,18 @@ _WINDOW_EVERY = {
 """Every which layer is full, where llama.cpp's loader says it and the file does not."""
 
 
-def windows(k: Keys, layers: int) -> tuple[list[bool], tuple[str, ...]]:
+def windows(keys: Keys, layers: int) -> tuple[list[bool], tuple[str, ...]]:
     """Which layers slide a window, and what is to be said where the file leaves it open."""
-    if not k.number("attention.sliding_window", 0):
+    if not keys.number("attention.sliding_window", 0):
         return [False] * layers, ()
-    pattern = k.get("attention.sliding_window_pattern")
+    pattern = keys.get("attention.sliding_window_pattern")
     if isinstance(pattern, list) and len(pattern) >= layers:
         return [bool(p) for p in pattern[:layers]], ()
-    every = pattern if type(pattern) is int and pattern > 0 else _WINDOW_EVERY.get(k.arch)
+    every = pattern if type(pattern) is int and pattern > 0 else _WINDOW_EVERY.get(keys.arch)
     if every is not None:
-        return [bool((i + 1) % every) for i in range(layers)], ()
+        return [bool((index + 1) % every) for index in range(layers)], ()
     said = (
-        f"{k.arch}.attention.sliding_window is {k.get('attention.sliding_window')} and the file does "
+        f"{keys.arch}.attention.sliding_window is {keys.get('attention.sliding_window')} and the file does "
         "not say which layers slide: all are counted as full attention"
     )
     return [False] * layers, (said,)
@@ -72,19 +72,19 @@ def windows(k: Keys, layers: int) -> tuple[list[bool], tuple[str, ...]]:
 
 def read(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> ModelSpec:
     """The model that a GGUF's own tensors and keys describe; KvroomError where a key is missing."""
-    k = Keys(metadata, shapes, name)
-    if k.arch == "clip" or metadata.get("general.type") == "mmproj":
+    keys = Keys(metadata, shapes, name)
+    if keys.arch == "clip" or metadata.get("general.type") == "mmproj":
         said = "is a vision or audio projector (mmproj), not a language model"
         raise KvroomError("model", name, said, "Give the model's own .gguf file.")
-    is_t5 = any(n.startswith("dec.blk.") for n in shapes)
-    layers = k.number("decoder_block_count", 0) if is_t5 else 0
-    layers = layers or k.number("block_count")
-    drafts = k.number("nextn_predict_layers", 0)
+    is_t5 = any(shape.startswith("dec.blk.") for shape in shapes)
+    layers = keys.number("decoder_block_count", 0) if is_t5 else 0
+    layers = layers or keys.number("block_count")
+    drafts = keys.number("nextn_predict_layers", 0)
     if not drafts < layers <= MAX_LAYERS:
         said = f"is a GGUF of {layers:,} layers"
         raise KvroomError("model", name, said, "Give a language model's file.")
     main = layers - drafts
-    active = max(1, k.number("expert_used_count", 1))
+    active = max(1, keys.number("expert_used_count", 1))
     own: dict[int, list[Tensor]] = defaultdict(list)
     outside: list[Tensor] = []
     for tensor, shape in shapes.items():
@@ -93,10 +93,10 @@ def read(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> ModelSpec:
             own[int(at[1])].append(_tensor(at[2], shape, active))
         else:
             outside.append(_outer(tensor, shape))
-    stores, words = _stores(k, main, own)
+    stores, words = _stores(keys, main, own)
     if is_t5:
-        stores = [(*s, *_cross(s)) for s in stores]
-    keyed = [(stores[i], tuple(own[i])) for i in range(main)]
+        stores = [(*kind, *_cross(kind)) for kind in stores]
+    keyed = [(stores[index], tuple(own[index])) for index in range(main)]
     each = by_kind(keyed, lambda made: Layer(stores=made[0], tensors=made[1]))
     tables = tuple(t for t in outside if t.part == "embedding")
     rest = tuple(t for t in outside if t.part not in ("embedding", "encoder"))
@@ -104,27 +104,27 @@ def read(metadata: Mapping[str, Any], shapes: Shapes, name: str) -> ModelSpec:
     attention = [
         s for layer in stores for s in layer if isinstance(s, FullAttention | SlidingWindow)
     ]
-    heads = k.each("attention.head_count", main, 0)
+    heads = keys.each("attention.head_count", main, 0)
     return ModelSpec(
         name=name,
-        model_type=k.arch,
+        model_type=keys.arch,
         layers=runs_of(each),
         embedding=tables,
         head=rest,
         beside=tuple(t for t in outside if t.part == "encoder"),
-        mtp=tuple(Run(Layer(tensors=tuple(own[i])), 1) for i in range(main, layers)),
+        mtp=tuple(Run(Layer(tensors=tuple(own[index])), 1) for index in range(main, layers)),
         tied=not any(t.part == "head" and t.is_matrix for t in rest),
-        hidden_size=k.number("embedding_length"),
-        vocab_size=tokens[1] if len(tokens) == 2 else max(1, k.number("vocab_size", 1)),
+        hidden_size=keys.number("embedding_length"),
+        vocab_size=tokens[1] if len(tokens) == 2 else max(1, keys.number("vocab_size", 1)),
         q_heads=max(heads),
         kv_heads=max((s.kv_heads for s in attention), default=max(heads)),
-        max_context_tokens=k.number("context_length", 0) or None,
-        encoder_tokens=k.number("context_length", 0) if is_t5 else 0,
-        generates=k.get("attention.causal") is not False,
+        max_context_tokens=keys.number("context_length", 0) or None,
+        encoder_tokens=keys.number("context_length", 0) if is_t5 else 0,
+        generates=keys.get("attention.causal") is not False,
         dtype="fp16",
         warnings=(
             *words,
-            f"GGUF architecture '{k.arch}' has no reader of its own: tensors are the file's, "
+            f"GGUF architecture '{keys.arch}' has no reader of its own: tensors are the file's, "
             "caches follow from its keys",
         ),
         layer_names="dec.blk" if is_t5 else "blk",
@@ -183,7 +183,7 @@ def _outer(name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def _cross(stores: Stores) -> Stores:
-    own = next((s for s in stores if isinstance(s, FullAttention)), None)
+    own = next((kind for kind in stores if isinstance(kind, FullAttention)), None)
     if own is None:
         return ()
     sizes = {"kv_heads": own.kv_heads, "k_dim": own.k_dim, "v_dim": own.v_dim}
@@ -191,87 +191,93 @@ def _cross(stores: Stores) -> Stores:
 
 
 def _stores(
-    k: Keys, layers: int, own: Mapping[int, list[Tensor]]
+    keys: Keys, layers: int, own: Mapping[int, list[Tensor]]
 ) -> tuple[list[Stores], tuple[str, ...]]:
     """What each layer keeps, and what is to be said of it."""
-    if k.get("attention.causal") is False:
+    if keys.get("attention.causal") is False:
         return [()] * layers, ()
-    heads = k.each("attention.head_count", layers, 0)
-    kv_heads = k.each("attention.head_count_kv", layers, max(heads))
-    slides, words = windows(k, layers)
-    every = k.number("full_attention_interval", 0)
-    shared = k.number("attention.shared_kv_layers", 0)
+    heads = keys.each("attention.head_count", layers, 0)
+    kv_heads = keys.each("attention.head_count_kv", layers, max(heads))
+    slides, words = windows(keys, layers)
+    every = keys.number("full_attention_interval", 0)
+    shared = keys.number("attention.shared_kv_layers", 0)
     made: dict[Any, Stores] = {}
     found: list[Stores] = []
-    for i in range(layers):
-        names = {t.name.partition(".")[0] for t in own.get(i, ())}
-        recurs = bool((i + 1) % every) if every else not kv_heads[i]
-        both = not recurs and any(n.startswith("ssm_") for n in names) and bool(kv_heads[i])
-        key = (recurs, both, heads[i], kv_heads[i], slides[i], layers - shared <= i)
+    for index in range(layers):
+        names = {t.name.partition(".")[0] for t in own.get(index, ())}
+        recurs = bool((index + 1) % every) if every else not kv_heads[index]
+        both = (
+            not recurs and any(name.startswith("ssm_") for name in names) and bool(kv_heads[index])
+        )
+        key = (recurs, both, heads[index], kv_heads[index], slides[index], layers - shared <= index)
         if key not in made:
-            stores = () if recurs else _attention(k, heads[i], kv_heads[i], slide=slides[i])
+            stores = (
+                ()
+                if recurs
+                else _attention(keys, heads[index], kv_heads[index], slide=slides[index])
+            )
             if key[5]:
-                stores = tuple(SharedCache(of=s) for s in stores)
-            made[key] = (*stores, *(_state(k) if recurs or both else ()))
+                stores = tuple(SharedCache(of=kind) for kind in stores)
+            made[key] = (*stores, *(_state(keys) if recurs or both else ()))
         found.append(made[key])
     return found, words
 
 
-def _attention(k: Keys, heads: int, kv_heads: int, *, slide: bool) -> Stores:
+def _attention(keys: Keys, heads: int, kv_heads: int, *, slide: bool) -> Stores:
     heads, kv_heads = max(heads, 1), max(kv_heads, 1)
-    near = "_swa" if slide and k.get("attention.key_length_swa") else ""
-    width = max(1, k.number("embedding_length") // heads)
-    key = k.number(f"attention.key_length{near}", width) or 1
-    value = k.number(f"attention.value_length{near}", key) or 1
-    rank = k.number("attention.kv_lora_rank", 0)
+    near = "_swa" if slide and keys.get("attention.key_length_swa") else ""
+    width = max(1, keys.number("embedding_length") // heads)
+    key = keys.number(f"attention.key_length{near}", width) or 1
+    value = keys.number(f"attention.value_length{near}", key) or 1
+    rank = keys.number("attention.kv_lora_rank", 0)
     if rank:
-        rope = k.number("rope.dimension_count", 0)
+        rope = keys.number("rope.dimension_count", 0)
         latent = Latent(
             latent_dim=rank,
             rope_dim=rope,
             q_heads=heads,
-            k_dim=k.number("attention.key_length_mla", key),
-            v_dim=k.number("attention.value_length_mla", value),
-            sparse_read=k.number("attention.indexer.top_k", 0) or None,
+            k_dim=keys.number("attention.key_length_mla", key),
+            v_dim=keys.number("attention.value_length_mla", value),
+            sparse_read=keys.number("attention.indexer.top_k", 0) or None,
         )
-        dim = k.number("attention.indexer.key_length", 0)
-        scored = k.number("attention.indexer.head_count", 1)
+        dim = keys.number("attention.indexer.key_length", 0)
+        scored = keys.number("attention.indexer.head_count", 1)
         return (latent, *((Indexer(dim=dim, heads=scored),) if dim else ()))
     sizes = {"kv_heads": kv_heads, "k_dim": key, "v_dim": value, "q_heads": heads}
     if slide:
-        return (SlidingWindow(window=k.number("attention.sliding_window"), **sizes),)
+        return (SlidingWindow(window=keys.number("attention.sliding_window"), **sizes),)
     return (FullAttention(**sizes),)
 
 
-def _state(k: Keys) -> Stores:
+def _state(keys: Keys) -> Stores:
     """What a recurrent layer keeps; llama.cpp holds all of it in FP32."""
-    hidden = k.number("embedding_length")
-    head = k.number("wkv.head_size", 0)
+    hidden = keys.number("embedding_length")
+    head = keys.number("wkv.head_size", 0)
     if head:
-        shifts = k.number("token_shift_count", 2) or 1
+        shifts = keys.number("token_shift_count", 2) or 1
         return (
             RecurrentState(
                 heads=hidden // head or 1, head_elements=head * head, form="rwkv", dtype=FP32
             ),
             ConvState(channels=((hidden, 1),), columns=shifts, dtype=FP32),
         )
-    cached = k.number("shortconv.l_cache", 0)
+    cached = keys.number("shortconv.l_cache", 0)
     if cached:
         return (ConvState(channels=((hidden, 1),), columns=max(1, cached - 1), dtype=FP32),)
-    kda = k.number("kda.head_dim", 0)
+    kda = keys.number("kda.head_dim", 0)
     if kda:
-        heads = max(k.each("attention.head_count", 1, 1))
-        taps = k.number("ssm.conv_kernel", 4) - 1
+        heads = max(keys.each("attention.head_count", 1, 1))
+        taps = keys.number("ssm.conv_kernel", 4) - 1
         return (
             RecurrentState(heads=heads, head_elements=kda * kda, form="kda", dtype=FP32),
             ConvState(channels=((heads, kda),) * 3, columns=max(1, taps), dtype=FP32),
         )
-    inner = k.number("ssm.inner_size", 0)
+    inner = keys.number("ssm.inner_size", 0)
     if not inner:
         return ()
-    state = k.number("ssm.state_size")
-    groups = k.number("ssm.group_count", 0)
-    taps = max(1, k.number("ssm.conv_kernel", 4) - 1)
+    state = keys.number("ssm.state_size")
+    groups = keys.number("ssm.group_count", 0)
+    taps = max(1, keys.number("ssm.conv_kernel", 4) - 1)
     form = "mamba2" if groups else "mamba1"
     return (
         RecurrentState(heads=inner, head_elements=state, form=form, dtype=FP32),

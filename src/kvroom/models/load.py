@@ -131,8 +131,10 @@ def _by_value(model: Mapping[str, Any]) -> ModelSpec:
         text = json.dumps(config, sort_keys=True)
     except RecursionError:
         raise KvroomError("model", "config", "is nested too deeply", "Give a plain one.") from None
-    except (TypeError, ValueError) as e:
-        raise KvroomError("model", "config", f"is not JSON ({e})", "Give a plain one.") from None
+    except (TypeError, ValueError) as error:
+        raise KvroomError(
+            "model", "config", f"is not JSON ({error})", "Give a plain one."
+        ) from None
     if len(text) > MAX_JSON_BYTES:
         fix = "Give the model's config.json."
         raise KvroomError("model", "config", f"is {len(text):,} characters long", fix)
@@ -185,7 +187,7 @@ def _file(path: Path) -> ModelSpec:
     beside: tuple[Stamp, ...] = ()
     if path.name in ("config.json", INDEX) or path.suffix == ".safetensors":
         names = ("config.json", HF_QUANT, INDEX, "model.safetensors")
-        near = (path.parent / n for n in names)
+        near = (path.parent / name for name in names)
         beside = tuple(stamp(p) for p in near if p != path and p.is_file())
     return _read_file(stamp(path, "model's config.json"), beside)
 
@@ -263,8 +265,8 @@ def _by_name(name: str, *, ask_hub: bool) -> ModelSpec:
     """A catalogue entry, else what the hub says where it may be asked."""
     try:
         return catalogue.find(name)
-    except KvroomError as e:
-        if e.field != "model":
+    except KvroomError as error:
+        if error.field != "model":
             raise
     known = catalogue.names()
     hub = _HUB.get()

@@ -108,14 +108,18 @@ def _candidates(text: str) -> Iterator[tuple[str, str]]:
     cached = _CACHED.search(text)
     if cached:
         yield cached[1].lower(), cached[2]
-    parts = [p for p in re.split(r"[/\\]", _PARTS_OF_FILE.sub("", text)) if p]
-    parts = [p for i, p in enumerate(parts) if not (_SNAPSHOT.fullmatch(p.lower()) and i)]
-    for i in range(len(parts) - 1, max(-1, len(parts) - 4), -1):
-        owner = parts[i - 1].lower() if i else ""
-        before, mark, after = parts[i].partition("--")
+    parts = [part for part in re.split(r"[/\\]", _PARTS_OF_FILE.sub("", text)) if part]
+    parts = [
+        part
+        for index, part in enumerate(parts)
+        if not (_SNAPSHOT.fullmatch(part.lower()) and index)
+    ]
+    for index in range(len(parts) - 1, max(-1, len(parts) - 4), -1):
+        owner = parts[index - 1].lower() if index else ""
+        before, mark, after = parts[index].partition("--")
         if mark and after:
             yield before.lower(), after
-        yield owner, parts[i]
+        yield owner, parts[index]
 
 
 def _spelled(name: str) -> str:
@@ -191,7 +195,7 @@ def _mix(mix: str) -> str:
 def _width(words: list[str], owner: str, known: str) -> str | None:
     """The ``weight_dtype`` that words say."""
     said = set(words)
-    mix = next((w.removeprefix("ud-") for w in words if re.fullmatch(_GGUF, w)), None)
+    mix = next((word.removeprefix("ud-") for word in words if re.fullmatch(_GGUF, word)), None)
     for word in words:
         if word.startswith(("nvfp4", "fp4")):
             return "nvfp4"
@@ -205,7 +209,7 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
     four = bool(
         said & {"int4", "w4a16", "4bit", "4-bit", "4bits", "w4a8", "awq", "gptq", "autoround"}
     )
-    if any(w.startswith("fp8") or w.endswith("fp8") for w in words):
+    if any(word.startswith("fp8") or word.endswith("fp8") for word in words):
         by_block = "block" in said or (owner in _BLOCK_SCALED and "dynamic" not in said)
         return "fp8_block" if by_block else "fp8"
     if eight:
@@ -218,7 +222,7 @@ def _width(words: list[str], owner: str, known: str) -> str | None:
         return "nf4"
     if four:
         return "int4"
-    exl = next((w.removesuffix("bpw") for w in words if w.endswith("bpw")), None)
+    exl = next((word.removesuffix("bpw") for word in words if word.endswith("bpw")), None)
     if exl and said & {"exl2", "exl3"}:
         return f"exl2_{float(exl):.1f}"
     for width, spellings in (("bf16", ("bf16", "bfloat16")), ("fp16", ("fp16", "f16"))):

@@ -121,7 +121,7 @@ def experts(
     """``count`` routed experts, of which a token goes through ``active``; ``names`` as in ``mlp``."""
     if names is None:
         names = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
-    shapes = [(f"{name}.{u}", inner, hidden) for u in names[:-1]]
+    shapes = [(f"{name}.{one_name}", inner, hidden) for one_name in names[:-1]]
     shapes.append((f"{name}.{names[-1]}", hidden, inner))
     made = []
     for module, rows, columns in shapes:

@@ -80,11 +80,15 @@ def _parse(data: bytes, name: str, size: int | None) -> dict[str, Entry]:
     if len(data) < 8 + length:
         raise KvroomError("model", name, "is cut off inside its header", _FIX)
     header = decode(data[8 : 8 + length], name, "safetensors header")
-    entries = {k: _entry(name, k, v) for k, v in header.items() if k != "__metadata__"}
+    entries = {
+        key: _entry(name, key, value) for key, value in header.items() if key != "__metadata__"
+    }
     end = (
         8
         + length
-        + max((v["data_offsets"][1] for k, v in header.items() if k in entries), default=0)
+        + max(
+            (value["data_offsets"][1] for key, value in header.items() if key in entries), default=0
+        )
     )
     if size is not None and end > size:
         raise KvroomError("model", name, f"is cut off: {size:,} of {end:,} bytes", _FIX)
@@ -123,7 +127,7 @@ def read_index(source: Path | str) -> Index:
     raw = read_json(path, "model.safetensors.index.json")
     fix = "Give the index as published."
     table = raw.get("weight_map")
-    if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
+    if not isinstance(table, dict) or not all(isinstance(value, str) for value in table.values()):
         raise KvroomError("model", str(path), "has no weight_map of names to files", fix)
     metadata = raw.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
@@ -137,7 +141,7 @@ def read_index(source: Path | str) -> Index:
             raise KvroomError("model", name, "in the index is not a file beside it", fix)
     shards = [path.parent / name for name in files]
     try:
-        there = bool(shards) and all(s.is_file() for s in shards)
+        there = bool(shards) and all(shard.is_file() for shard in shards)
     except (OSError, ValueError):
         there = False
     entries: dict[str, Entry] | None = None
@@ -145,7 +149,7 @@ def read_index(source: Path | str) -> Index:
         entries = {}
         for shard in shards:
             entries.update(read_header(shard))
-        total = sum(e.nbytes for e in entries.values())
+        total = sum(entry.nbytes for entry in entries.values())
     return Index(frozenset(entries or table), entries, total)
 
 
@@ -191,7 +195,9 @@ def loaded_bytes(spec: ModelSpec, weights: Path) -> Stated:
     unread = idle(spec, index.names)
     expected = weight_bytes(spec, spec.layers) + _loose_bytes(spec)
     if index.entries is not None:
-        nbytes = sum(_loaded(e, spec) for name, e in index.entries.items() if name not in unread)
+        nbytes = sum(
+            _loaded(value, spec) for name, value in index.entries.items() if name not in unread
+        )
     elif index.total_bytes is None:
         return Stated(None)
     else:
@@ -229,10 +235,14 @@ def weight_bytes(spec: ModelSpec, runs: tuple[Run, ...], first: int = 0) -> int:
     for run in runs:
         tensors = run.layer.tensors
         if rule is None:
-            total += 2 * run.count * sum(t.elements for t in tensors)
+            total += 2 * run.count * sum(tensor.elements for tensor in tensors)
         elif rule.varies_by_layer:
-            total += sum(rule.bytes_of(t, at + i) for i in range(run.count) for t in tensors)
+            total += sum(
+                rule.bytes_of(tensor, at + index)
+                for index in range(run.count)
+                for tensor in tensors
+            )
         else:
-            total += run.count * sum(rule.bytes_of(t, at) for t in tensors)
+            total += run.count * sum(rule.bytes_of(tensor, at) for tensor in tensors)
         at += run.count
     return total

@@ -26,7 +26,7 @@ class Layer:
     @cached_property
     def params(self) -> int:
         """Parameters of the layer."""
-        return sum(t.elements for t in self.tensors)
+        return sum(tensor.elements for tensor in self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,15 @@ class ModelSpec:
     @cached_property
     def num_layers(self) -> int:
         """Decoder layers, multi-token-prediction layers left out."""
-        return sum(r.count for r in self.layers)
+        return sum(layer.count for layer in self.layers)
 
     @cached_property
     def params(self) -> int:
         """Parameters that the config describes: tied weights once, towers in, MTP layers out."""
         loose = (*self.embedding, *self.head, *self.beside)
-        return sum(t.elements for t in loose) + sum(r.layer.params * r.count for r in self.layers)
+        return sum(t.elements for t in loose) + sum(
+            layer.layer.params * layer.count for layer in self.layers
+        )
 
     @cached_property
     def mtp_params(self) -> int:
@@ -135,10 +137,10 @@ class ModelSpec:
         Token table and head count; encoders and towers do not, unless the model is only an encoder.
         """
         idle = sum(
-            t.elements * (t.count - t.active) // t.count * r.count
-            for r in self.layers
-            for t in r.layer.tensors
-            if t.part == "expert"
+            tensor.elements * (tensor.count - tensor.active) // tensor.count * layer.count
+            for layer in self.layers
+            for tensor in layer.layer.tensors
+            if tensor.part == "expert"
         )
         return self.params - sum(t.elements for t in self.beside) - idle
 

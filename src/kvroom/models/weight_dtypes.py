@@ -104,7 +104,7 @@ def _int4_g32(spec: ModelSpec | None) -> Quantisation:
 def _nvfp4(spec: ModelSpec | None) -> Quantisation:
     """NVIDIA's narrow every linear layer, but leave latent attention as it was."""
     latent = spec is not None and any(
-        "kv_a_proj" in t.name for r in spec.layers for t in r.layer.tensors
+        "kv_a_proj" in tensor.name for layer in spec.layers for tensor in layer.layer.tensors
     )
     rule = Kept(NVFP4, attention=not latent)
     return Quantisation(name="nvfp4", linear=NVFP4, rule=rule)
@@ -149,5 +149,10 @@ def _mix(mix: str, spec: ModelSpec | None) -> Quantisation:
 
 def _experts(spec: ModelSpec) -> int:
     """Routed experts of a layer, 0 where there are none."""
-    each = (t.count for r in spec.layers for t in r.layer.tensors if t.part == "expert")
+    each = (
+        tensor.count
+        for layer in spec.layers
+        for tensor in layer.layer.tensors
+        if tensor.part == "expert"
+    )
     return max(each, default=0)

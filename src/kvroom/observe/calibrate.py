@@ -132,7 +132,7 @@ def _served(path: str, name: str, answer: Reconciliation, found: Calibrated) -> 
     """The steps that a start-up log goes on to tell, of the deployment that it started."""
     if answer.scenario is None or path == "-":
         return
-    question = {k: v for k, v in answer.scenario.items() if k != "known_bytes"}
+    question = {key: value for key, value in answer.scenario.items() if key != "known_bytes"}
     for step in served_log.read_file(path):
         point = asdict(step)
         del point["lines"]
@@ -219,12 +219,16 @@ def _off(
 ) -> CacheError | None:
     """Printed against predicted, before and after calibrating by ``entries``."""
     figure = next(
-        (f for f in FIGURES if reconciliation.printed.get(f) and f in reconciliation.predicted),
+        (
+            figure
+            for figure in FIGURES
+            if reconciliation.printed.get(figure) and figure in reconciliation.predicted
+        ),
         None,
     )
     if figure is None or reconciliation.scenario is None:
         return None
-    asked = {k: v for k, v in reconciliation.scenario.items() if k != "known_bytes"}
+    asked = {key: value for key, value in reconciliation.scenario.items() if key != "known_bytes"}
     asked["calibration"] = {"kvroom_calibration": FORMAT, "memory": {"entries": entries}}
     after = figures_of(work(Scenario.from_dict(asked))).get(figure)
     return CacheError(

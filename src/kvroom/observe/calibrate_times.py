@@ -51,7 +51,7 @@ def of_run(file: str, run: BenchmarkRun, given: Mapping[str, Any]) -> Timed | No
     KvroomError where no plan can be made of it.
     """
     seconds = {"tpot_s": run.tpot_s, "ttft_s": run.ttft_s}
-    measured = {k: v for k, v in seconds.items() if v}
+    measured = {key: value for key, value in seconds.items() if value}
     load = {
         "input_tokens": max(1, round(run.input_tokens)),
         "output_tokens": max(1, round(run.output_tokens)),
@@ -90,9 +90,11 @@ def _planned(question: Mapping[str, Any], points: Sequence[Mapping[str, Any]] | 
 def errors(timed: Sequence[Timed]) -> list[TimeError]:
     """Every measured time against the plan without and with the others' points."""
     found = []
-    for i, t in enumerate(timed):
+    for index, t in enumerate(timed):
         others = [
-            o.point for j, o in enumerate(timed) if j != i and (len(timed) <= FEW or j % 2 != i % 2)
+            o.point
+            for one_index, o in enumerate(timed)
+            if one_index != index and (len(timed) <= FEW or one_index % 2 != index % 2)
         ]
         before = _planned(t.question, None)
         alone = not points_for(_file(others), before.deployment, before.plan.scenario.model)

@@ -76,9 +76,9 @@ def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, 
     if not goal or not free:
         return made
     question = {
-        k: v
-        for k, v in (reconciliation.scenario or {}).items()
-        if k not in ("known_bytes", "calibration")
+        key: value
+        for key, value in (reconciliation.scenario or {}).items()
+        if key not in ("known_bytes", "calibration")
     }
     sizes = {n: before[n]["measured_bytes"] if n in before else predicted[n] for n in free}
     for _ in range(STEPS):
@@ -97,7 +97,7 @@ def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, 
         tokens_off = tokens - goal if abs(tokens - goal) > block else (tokens - goal) / 2
         over = round(tokens_off * plan.memory.kv_bytes / tokens)
         whole = sum(sizes.values())
-        sizes = {n: round(v * (1 + over / whole)) for n, v in sizes.items()}
+        sizes = {key: round(value * (1 + over / whole)) for key, value in sizes.items()}
         if min(sizes.values()) <= 0 or (
             not left and abs(sum(sizes.values()) - before[free[0]]["measured_bytes"]) > MOST_LEFT
         ):
@@ -106,4 +106,7 @@ def _settled(made: dict[str, Any], reconciliation: Reconciliation) -> dict[str, 
 
 
 def _pairs(sizes: dict[str, int], predicted: dict[str, int]) -> dict[str, dict[str, int]]:
-    return {n: {"measured_bytes": v, "predicted_bytes": predicted[n]} for n, v in sizes.items()}
+    return {
+        key: {"measured_bytes": value, "predicted_bytes": predicted[key]}
+        for key, value in sizes.items()
+    }

@@ -71,13 +71,13 @@ class Checked:
     @property
     def is_finding(self) -> bool:
         """Whether it does not start or does not hold what was promised."""
-        broken = any(not p.holds for p in self.promises)
+        broken = any(not promise.holds for promise in self.promises)
         return broken or self.status not in ("fits", "none", "unreadable")
 
     @property
     def reason(self) -> str:
         """Why it is a finding, or what is to be known of it, in one line."""
-        broken = [p.clause for p in self.promises if not p.holds]
+        broken = [promise.clause for promise in self.promises if not promise.holds]
         if self.reasons and self.status != "full":
             return "; ".join([self.reasons[0].message, *broken])
         return "; ".join(broken) or self.sentence
@@ -87,7 +87,7 @@ class Checked:
         """What would do instead; "" where nothing is known."""
         if self.flags:
             return " ".join(f"{flag} {value}" for flag, value in self.flags.items())
-        return next((r.fix for r in self.reasons if r.fix), "")
+        return next((reason.fix for reason in self.reasons if reason.fix), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +99,20 @@ class CheckReport:
     @property
     def exit_status(self) -> int:
         """0 where all is fine, 1 with a finding, 2 where a file could not be read."""
-        if any(c.status == "unreadable" for c in self.deployments):
+        if any(deployment.status == "unreadable" for deployment in self.deployments):
             return 2
-        return int(any(c.is_finding for c in self.deployments))
+        return int(any(deployment.is_finding for deployment in self.deployments))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         rows = [
-            {**asdict(c), "finding": c.is_finding, "reason": c.reason, "fix": c.fix}
-            for c in self.deployments
+            {
+                **asdict(deployment),
+                "finding": deployment.is_finding,
+                "reason": deployment.reason,
+                "fix": deployment.fix,
+            }
+            for deployment in self.deployments
         ]
         return {"exit_status": self.exit_status, "deployments": rows}
 
@@ -127,7 +132,7 @@ def expectations(text: str) -> Expectations:
     """Those of ``concurrency=16,ttft_p95=1s``; KvroomError names what is wrong."""
     requests: int | None = None
     times: list[str] = []
-    for part in filter(None, (p.strip() for p in text.split(","))):
+    for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
         if name.strip() == "concurrency":
             number = int(value) if value.strip().isdecimal() else value
@@ -171,9 +176,9 @@ class Checker:
         try:
             starts = list(starts_of(text, self.settings))
             rest = stated_rest(text)
-        except KvroomError as e:
-            return [_unreadable(name, 1, e)]
-        together = [s for s in starts if s.command.several_starts]
+        except KvroomError as one_error:
+            return [_unreadable(name, 1, one_error)]
+        together = [start for start in starts if start.command.several_starts]
         stated = "model" in self.keys
         found: list[Checked] = []
         for start in starts:
@@ -201,13 +206,15 @@ class Checker:
             command = read()
             scenario, cards = self.scenario(start, command)
             return self.judged(name, start, command, scenario, cards)
-        except KvroomError as e:
-            return _unreadable(name, start.line, e, start.command.engine)
+        except KvroomError as error:
+            return _unreadable(name, start.line, error, start.command.engine)
 
     def scenario(self, start: Start, command: Command) -> tuple[Scenario, int | None]:
         """(the question that a start asks, the cards that it is given, None where nobody says)."""
         keys = {
-            k: v for k, v in self.keys.items() if k not in ("model", "gpu_count", "engine_args")
+            key: value
+            for key, value in self.keys.items()
+            if key not in ("model", "gpu_count", "engine_args")
         }
         base = {**command.keys, **keys}
         if "engine_args" in self.keys:
@@ -264,7 +271,9 @@ class Checker:
             reasons=reasons,
             promises=tuple(self.promises(workings, start.replicas)) if starts else (),
             warnings=tuple(dict.fromkeys(warnings)),
-            flags={start.command.typed(k): v for k, v in flags.items()} if flags else None,
+            flags={start.command.typed(key): value for key, value in flags.items()}
+            if flags
+            else None,
             scenario=scenario.differences(),
         )
 

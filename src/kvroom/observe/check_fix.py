@@ -64,7 +64,9 @@ def _edits(text: str, at: int, start: Start, flags: Flags) -> Iterator[str]:
         pattern = re.compile(
             rf"({'|'.join(map(re.escape, spellings))})([ \t]+|=|['\"],?\s+['\"]?)([\w.$%{{}}]+)"
         )
-        here = next((i for i in range(first, len(kept)) if pattern.search(kept[i])), None)
+        here = next(
+            (index for index in range(first, len(kept)) if pattern.search(kept[index])), None
+        )
         if here is None:
             missing += [flag, value]
         else:
@@ -74,31 +76,33 @@ def _edits(text: str, at: int, start: Start, flags: Flags) -> Iterator[str]:
         return
     words = " ".join(missing)
     program = re.compile(
-        "(" + "|".join(r"\s+".join(map(re.escape, p)) for p in start.command.programs)
+        "(" + "|".join(r"\s+".join(map(re.escape, program)) for program in start.command.programs)
         + r")(\s+(?![-\\&|;])(?:\"[^\"]*\"|'[^']*'|[^\s\\\"']+))?"
     )  # fmt: skip
-    for i in range(first, len(kept)):
-        if match := program.search(kept[i]):
-            line = f"{kept[i][: match.end()]} {words}{kept[i][match.end() :]}"
-            yield "".join([*kept[:i], line, *kept[i + 1 :]])
+    for index in range(first, len(kept)):
+        if match := program.search(kept[index]):
+            line = f"{kept[index][: match.end()]} {words}{kept[index][match.end() :]}"
+            yield "".join([*kept[:index], line, *kept[index + 1 :]])
             break
     pairs = [f"{f}={v}" for f, v in zip(missing[::2], missing[1::2], strict=True)]
-    for i in range(first, len(kept)):
-        if re.match(r"\s*-?\s*(args|extraArgs|command):\s*$", kept[i]) and i + 1 < len(kept):
-            indent = re.match(r"\s*", kept[i + 1])
+    for index in range(first, len(kept)):
+        if re.match(r"\s*-?\s*(args|extraArgs|command):\s*$", kept[index]) and index + 1 < len(
+            kept
+        ):
+            indent = re.match(r"\s*", kept[index + 1])
             dash = f"{indent[0] if indent else ''}- "
             items = [f'{dash}"{pair}"\n' for pair in pairs]
-            end = i + 1
+            end = index + 1
             while end < len(kept) and kept[end].startswith(dash):
                 end += 1
             yield "".join([*kept[:end], *items, *kept[end:]])
         elif match := re.search(
-            r"(args|command|extraArgs|CMD|ENTRYPOINT)(\"?:)?\s*\[.*(?=\])", kept[i]
+            r"(args|command|extraArgs|CMD|ENTRYPOINT)(\"?:)?\s*\[.*(?=\])", kept[index]
         ):
             items = [f', "{pair}"' for pair in pairs]
-            line = kept[i][: match.end()] + "".join(items) + kept[i][match.end() :]
-            yield "".join([*kept[:i], line, *kept[i + 1 :]])
+            line = kept[index][: match.end()] + "".join(items) + kept[index][match.end() :]
+            yield "".join([*kept[:index], line, *kept[index + 1 :]])
         elif match := re.match(
-            r"\s*command:\s*(?:--?\w|vllm|python).*(?<!\\)$", kept[i].rstrip("\n")
+            r"\s*command:\s*(?:--?\w|vllm|python).*(?<!\\)$", kept[index].rstrip("\n")
         ):
-            yield "".join([*kept[:i], f"{match[0]} {words}\n", *kept[i + 1 :]])
+            yield "".join([*kept[:index], f"{match[0]} {words}\n", *kept[index + 1 :]])

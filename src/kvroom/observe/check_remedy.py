@@ -33,7 +33,7 @@ def _with(scenario: Scenario, flags: Flags, command: CommandLine) -> Scenario:
     args = {**scenario.engine_args, **flags}
     length = command.keys.get("context_tokens", ("",))[0]
     if length in flags:
-        return replace(scenario, engine_args={k: v for k, v in args.items() if k != length},
+        return replace(scenario, engine_args={key: value for key, value in args.items() if key != length},
                        context_tokens=flags[length])  # fmt: skip
     return replace(scenario, engine_args=args)
 
@@ -45,9 +45,13 @@ def _candidates(workings: Workings, command: CommandLine) -> Iterator[Flags]:
     shorter: list[Flags] = []
     if longest and longest >= LEAST_TOKENS and length:
         shorter = [{length: longest // LEAST_TOKENS * LEAST_TOKENS}]
-    sequences = [{"max_num_seqs": n} for n in SEQUENCES] if "max_num_seqs" in command.known else []
+    sequences = (
+        [{"max_num_seqs": sequence} for sequence in SEQUENCES]
+        if "max_num_seqs" in command.known
+        else []
+    )
     shares = (
-        [{"gpu_memory_utilization": s} for s in SHARES]
+        [{"gpu_memory_utilization": share} for share in SHARES]
         if "gpu_memory_utilization" in command.known
         else []
     )

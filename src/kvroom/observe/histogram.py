@@ -30,11 +30,15 @@ class Histogram:
 
         Bounds and counts that are not numbers go. A count below the one before takes that one's value.
         """
-        kept = {b: c for b, c in buckets.items() if not math.isnan(b) and 0 <= c < math.inf}
+        kept = {
+            key: value
+            for key, value in buckets.items()
+            if not math.isnan(key) and 0 <= value < math.inf
+        }
         if not kept:
             return None
         bounds = sorted(kept)
-        counts = list(accumulate((kept[b] for b in bounds), max))
+        counts = list(accumulate((kept[bound] for bound in bounds), max))
         if bounds[-1] != math.inf:
             bounds.append(math.inf)
             counts.append(counts[-1])
@@ -55,7 +59,9 @@ class Histogram:
         """The observations made after ``before``; all of them where the histogram began anew."""
         if before is None or before.bounds != self.bounds:
             return self
-        counts = [a - b for a, b in zip(self.counts, before.counts, strict=True)]
+        counts = [
+            count - one_count for count, one_count in zip(self.counts, before.counts, strict=True)
+        ]
         if any(count < 0 for count in counts):
             return self
         total = None
@@ -90,12 +96,12 @@ class Histogram:
             return None
         found: dict[str, Any] = {"mean": self.mean}
         open_ended = []
-        for p in PERCENTILES:
-            told = self.percentile(p)
+        for percentile in PERCENTILES:
+            told = self.percentile(percentile)
             assert told is not None
-            found[f"p{p}"] = told[0]
+            found[f"p{percentile}"] = told[0]
             if told[1]:
-                open_ended.append(f"p{p}")
+                open_ended.append(f"p{percentile}")
         return {**found, "count": self.count, "at_least": open_ended}
 
     def steps(self) -> list[tuple[float, float, float]]:
@@ -123,5 +129,5 @@ def merged(parts: Iterable[Histogram]) -> Histogram | None:
     same = [h for h in kept if h.bounds == first.bounds]
     counts = tuple(sum(column) for column in zip(*(h.counts for h in same), strict=True))
     totals = [h.total for h in same]
-    total = None if None in totals else sum(t for t in totals if t is not None)
+    total = None if None in totals else sum(total for total in totals if total is not None)
     return Histogram(first.bounds, counts, total)

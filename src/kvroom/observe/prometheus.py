@@ -75,7 +75,11 @@ class _Sample:
 @cache
 def _known() -> dict[str, tuple[str, str, str]]:
     """Sample name → (engine, kind, figure)."""
-    return {n: (d.engine, *told) for d in metric_tables() for n, told in d.samples().items()}
+    return {
+        key: (metric_table.engine, *told)
+        for metric_table in metric_tables()
+        for key, told in metric_table.samples().items()
+    }
 
 
 def _sorted_out(text: str) -> tuple[list[str], tuple[str, ...], int]:
@@ -140,7 +144,7 @@ def _of(
             continue
         model = model or sample.labels.get("model_name")
         if kind == "info":
-            infos |= {k: v for k, v in sample.labels.items() if len(infos) < 100}
+            infos |= {key: value for key, value in sample.labels.items() if len(infos) < 100}
         elif kind == "bucket":
             bound = _number(sample.labels.get("le"))
             if bound is not None:
@@ -154,14 +158,24 @@ def _of(
             series_ = values.setdefault((kind, figure), {})
             key = _series(sample.name, sample.labels)
             series_[key] = max(sample.value, series_.get(key, 0.0))
-    gauges = {f: _gauge(f, list(v.values())) for (k, f), v in values.items() if k == "gauge"}
-    counters = {f: _added(v) for (k, f), v in values.items() if k == "counter"}
+    gauges = {
+        value: _gauge(value, list(this_value.values()))
+        for (one_value, value), this_value in values.items()
+        if one_value == "gauge"
+    }
+    counters = {
+        value: _added(this_value)
+        for (one_value, value), this_value in values.items()
+        if one_value == "counter"
+    }
     histograms = _histograms(buckets, values)
     if not (gauges or counters or histograms):
         return None
     if "hits" in counters and "queries" not in counters and "prompt_tokens" in counters:
         counters["queries"] = counters["prompt_tokens"]
-    prefixes = tuple(d.prefix for d in metric_tables() if d is not names)
+    prefixes = tuple(
+        metric_table.prefix for metric_table in metric_tables() if metric_table is not names
+    )
     return Reading(
         engine=names.engine, gauges=gauges, counters=counters, histograms=histograms, info=infos,
         model=model, unknown=tuple(n for n in unknown if not n.startswith(prefixes)),
@@ -178,7 +192,11 @@ def _number(text: str | None) -> float | None:
 
 def _series(name: str, labels: dict[str, str]) -> Labels:
     """What tells a series from others of its figure; its name first, ranks of one figure left out."""
-    kept = sorted((k, v) for k, v in labels.items() if k != "le" and k not in SAME_FIGURE_RANKS)
+    kept = sorted(
+        (key, value)
+        for key, value in labels.items()
+        if key != "le" and key not in SAME_FIGURE_RANKS
+    )
     return (("", _ENDING.sub("", name)), *kept)
 
 
@@ -190,7 +208,7 @@ def _gauge(figure: str, values: list[float]) -> float:
 def _added(series: dict[Labels, float]) -> float:
     """A counter's series added up, those of one name only: another name is an older word for it."""
     names = {key[0][1] for key in series}
-    return max(sum(v for key, v in series.items() if key[0][1] == name) for name in names)
+    return max(sum(value for key, value in series.items() if key[0][1] == name) for name in names)
 
 
 def _histograms(

@@ -175,11 +175,15 @@ def other_card(log: StartupLog, workings: Workings) -> list[str]:
         return []
     family = device.name.split("-")[0].lower()
     fits = [
-        d.name
-        for d in cards.all_devices()
-        if d.name.split("-")[0].lower() == family
-        and d.name != device.name
-        and (abs(d.engine_bytes / needed - 1) < SAME_CARD if total else d.engine_bytes > held)
+        all_device.name
+        for all_device in cards.all_devices()
+        if all_device.name.split("-")[0].lower() == family
+        and all_device.name != device.name
+        and (
+            abs(all_device.engine_bytes / needed - 1) < SAME_CARD
+            if total
+            else all_device.engine_bytes > held
+        )
     ]
     if not fits:
         return []
@@ -207,7 +211,9 @@ def _command(
             asked = scenario.differences() | {
                 "context_tokens": length,
                 "engine_args": {
-                    k: v for k, v in {**scenario.engine_args, **args}.items() if v is not None
+                    key: value
+                    for key, value in {**scenario.engine_args, **args}.items()
+                    if value is not None
                 },
             }
             made = work(Scenario.from_dict(asked))
@@ -246,7 +252,7 @@ def complete(
     notes: list[str] = []
     missing: list[str] = []
     args = {**asked.pop("engine_args", {}), **given.get("engine_args", {})}
-    asked |= {k: v for k, v in given.items() if k != "engine_args"}
+    asked |= {key: value for key, value in given.items() if key != "engine_args"}
     for name in ("max_model_len", "context_length"):
         if "context_tokens" in asked:
             args.pop(name, None)
@@ -292,7 +298,7 @@ def _attention_groups(asked: Mapping[str, Any], given: dict[str, Any]) -> dict[s
     args = {**asked.get("engine_args", {}), **given.get("engine_args", {})}
     if not args.get("enable_dp_attention") or "dp" not in given:
         return given
-    rest = {k: v for k, v in given.items() if k != "dp"}
+    rest = {key: value for key, value in given.items() if key != "dp"}
     return rest | {"engine_args": {**given.get("engine_args", {}), "dp_size": given["dp"]}}
 
 
@@ -326,10 +332,10 @@ def _known(
     model = asked["model"]
     try:
         spec = load(model, paths=paths)
-    except KvroomError as e:
+    except KvroomError as error:
         if "model" in given:
             raise
-        notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {e.message}")
+        notes.append(f"the log's model '{str(model)[:80]}' cannot be read here: {error.message}")
         return None
     reading = read_name(model) if isinstance(model, str) and "model" not in given else None
     by_path = isinstance(model, str) and model.startswith(("/", "~", "\\"))
@@ -348,15 +354,15 @@ def _predict(
     for _ in range(20):
         try:
             return work(Scenario.from_dict(asked), paths=paths), notes
-        except KvroomError as e:
-            key, _, name = e.field.partition(".")
+        except KvroomError as error:
+            key, _, name = error.field.partition(".")
             held, ours = (asked, given) if key != "engine_args" else (
                 asked["engine_args"], given.get("engine_args", {})
             )  # fmt: skip
             name = name if key == "engine_args" else key
             if name not in held or name in ours:
                 raise
-            said = f"{name} {str(held[name])[:40]} in the log {e.message}"
+            said = f"{name} {str(held[name])[:40]} in the log {error.message}"
             if key in ("gpu", "gpu_count", "tp", "pp", "dp", "ep", "dcp", "model"):
                 return None, [*notes, f"{said}: is it this model and card?"]
             del held[name]
@@ -380,18 +386,24 @@ def figures_of(workings: Workings) -> dict[str, Any]:
     if _in_buffers(workings.plan.scenario.engine):
         found["kv_bytes"] = found.pop("kv_available_bytes", None)
     found["max_model_len"] = workings.deployment.context_tokens
-    return {n: v for n, v in found.items() if v is not None}
+    return {key: value for key, value in found.items() if value is not None}
 
 
 def known_bytes(log: StartupLog) -> dict[str, int]:
     """What the log prints of one GPU, as a Scenario's known_bytes."""
-    found = {k: log.printed.get(PRINTED_AS[k]) for k in PRINTED_AS if k != "kv"}
+    found = {
+        printed_a: log.printed.get(PRINTED_AS[printed_a])
+        for printed_a in PRINTED_AS
+        if printed_a != "kv"
+    }
     estimate = log.printed.get("cuda_graph_estimate_bytes")
     if estimate is not None and estimate > 0:
         found["graphs"] = estimate  # what was taken off the cache, not what the graphs came to
     if log.engine is not None:
         found |= log_reader(log.engine).known_bytes(log.printed)
-    return {k: v for k, v in found.items() if v is not None and 0 <= v <= MAX_BYTES}
+    return {
+        key: value for key, value in found.items() if value is not None and 0 <= value <= MAX_BYTES
+    }
 
 
 def _in_buffers(engine: str | None) -> bool:
@@ -438,7 +450,7 @@ def _given_bytes(
     if made is None or made.plan.capacity.engine is None:
         return {}, notes
     names = ("kv_tokens", "num_blocks", "max_concurrency", "block_size")
-    found = {n: v for n, v in figures_of(made).items() if n in names}
+    found = {key: value for key, value in figures_of(made).items() if key in names}
     if reader.scales:
         found |= _scaled(made.plan, size)
     return found, notes
@@ -466,7 +478,11 @@ def accounts_of(log: StartupLog, workings: Workings) -> tuple[AccountLine, ...]:
     facts = Facts(log, workings)
     lines = []
     accounts: dict[str, Account | None] = {"visible": None}
-    accounts |= {a.name: a for a in workings.plan.memory.accounts if a.name in PRINTED_AS}
+    accounts |= {
+        account.name: account
+        for account in workings.plan.memory.accounts
+        if account.name in PRINTED_AS
+    }
     for name, account in accounts.items():
         printed = _printed(log, name)
         size = workings.plan.memory.gpu_bytes if account is None else account.bytes

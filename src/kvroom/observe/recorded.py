@@ -44,7 +44,7 @@ def read_bytes(data: bytes) -> StartupLog | None:
 
 def _recording(header: Mapping[str, Any]) -> StartupLog:
     """What a recording's head tells."""
-    info = {str(k): str(v) for k, v in (header.get("info") or {}).items()}
+    info = {str(key): str(value) for key, value in (header.get("info") or {}).items()}
     note = f"a recording of {header.get('address')}, begun {header.get('began')}"
     reading = prometheus.Reading(str(header.get("engine")), info=info, model=header.get("model"))
     return _log(reading, header.get("cache") or {}, header.get("scenario") or {}, note)
@@ -66,7 +66,7 @@ def _metrics_of(data: bytes) -> StartupLog | None:
 def _log(
     reading: prometheus.Reading, cache: Mapping[str, Any], scenario: Mapping[str, Any], note: str
 ) -> StartupLog:
-    printed: dict[str, Any] = {k: v for k, v in cache.items() if isinstance(v, int)}
+    printed: dict[str, Any] = {key: value for key, value in cache.items() if isinstance(value, int)}
     room = concurrency_of(reading)
     if room is not None:
         printed["max_concurrency"] = room

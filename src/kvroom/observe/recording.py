@@ -169,7 +169,11 @@ class Recording:
         if first is None or first.get(KEY) != FORMAT:
             fix = "Give a file that kvroom watch --record wrote."
             raise KvroomError("recording", str(path), "is no recording", fix)
-        told = {k: v for k, v in first.items() if not isinstance(v, str) or v.isprintable()}
+        told = {
+            key: value
+            for key, value in first.items()
+            if not isinstance(value, str) or value.isprintable()
+        }
         texts = {k: str(told.get(k) or "unknown") for k in ("engine", "address", "began")}
         maps = {
             k: v if isinstance(v := told.get(k), dict) else {}
@@ -247,8 +251,8 @@ class Recording:
                     raise KvroomError("recording", str(self.path), why, fix)
                 owed = min(0.0, came - count)
                 span = line["t_s"] - before["t_s"]
-                for i in range(count):
-                    at = before["t_s"] - start + span * (i + 0.5) / count
+                for index in range(count):
+                    at = before["t_s"] - start + span * (index + 0.5) / count
                     prompt, answer = (length.draw(draws) for length in lengths)
                     prefix = sharing.prefix(max(1, prompt)) if sharing else None
                     yield Request(round(at * PS_PER_S), max(1, prompt), answer, prefix)

@@ -154,8 +154,8 @@ class Watcher:
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
     """The slope of the least-squares line."""
-    n = len(points)
-    mean_t, mean_v = (sum(point[i] for point in points) / n for i in (0, 1))
+    count = len(points)
+    mean_t, mean_v = (sum(point[i] for point in points) / count for i in (0, 1))
     spread = sum((t - mean_t) ** 2 for t, _ in points)
     return sum((t - mean_t) * (v - mean_v) for t, v in points) / spread if spread else 0.0
 
@@ -166,11 +166,11 @@ def began_anew(before: Reading, now: Reading) -> bool:
         return True
     if before.started_s is not None and now.started_s is not None:
         return now.started_s != before.started_s
-    fell = any(v < before.counters.get(k, 0.0) for k, v in now.counters.items())
+    fell = any(value < before.counters.get(key, 0.0) for key, value in now.counters.items())
     return fell or any(
-        h.count < before.histograms[k].count
-        for k, h in now.histograms.items()
-        if k in before.histograms
+        value.count < before.histograms[key].count
+        for key, value in now.histograms.items()
+        if key in before.histograms
     )
 
 

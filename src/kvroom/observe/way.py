@@ -75,12 +75,12 @@ def way(expected: float, log: StartupLog, workings: Workings) -> Way | None:
     whole = room(deployment, rank, answer.gpu_bytes)
     if printed is None or not need or whole is None:
         return None
-    accounts = {a.name: a for a in answer.accounts}
+    accounts = {account.name: account for account in answer.accounts}
     graphs = engine_of(workings.plan.scenario.engine).subtracts_graphs(deployment)
     spent = sum(
-        a.bytes
-        for n, a in accounts.items()
-        if n not in ("kv", "unused", "weights") and (n != "graphs" or graphs)
+        value.bytes
+        for key, value in accounts.items()
+        if key not in ("kv", "unused", "weights") and (key != "graphs" or graphs)
     )
     steps = [
         WayStep(cause="expected", label="expected", requests=expected),

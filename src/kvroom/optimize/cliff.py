@@ -40,7 +40,7 @@ class CliffRange:
     def values(self) -> list[float]:
         """The points from the easy end to the hard one."""
         ratio = (self.high / self.low) ** (1 / (POINTS - 1))
-        found = [self.low * ratio**i for i in range(POINTS)]
+        found = [self.low * ratio**index for index in range(POINTS)]
         if self.key == "kv_blocks":
             return [float(round(value)) for value in reversed(found)]
         return found
@@ -140,7 +140,7 @@ class Cliff:
     @property
     def breaks_at(self) -> float | None:
         """The first value at which an objective is missed, or else p99 leaves the easy end's level."""
-        easy = next((p.p99_s for p in self.points if p.p99_s), None)
+        easy = next((point.p99_s for point in self.points if point.p99_s), None)
         for point in self.points:
             objectives = point.answer.get("slo")
             if objectives is not None:

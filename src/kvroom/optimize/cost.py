@@ -73,7 +73,9 @@ def binding_figure(plan: Plan, account: str) -> Any:
             each = plan.kv.bytes_per_request_per_gpu
             return (plan.memory.kv_bytes / each if each else 0) * plan.scenario.dp
         case "weights":
-            return next((a.bytes for a in plan.memory.accounts if a.name == "weights"), 0)
+            return next(
+                (account.bytes for account in plan.memory.accounts if account.name == "weights"), 0
+            )
         case "max_num_seqs":
             return plan.capacity.engine and plan.capacity.engine.max_running_requests
         case "context":

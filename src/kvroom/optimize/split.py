@@ -114,14 +114,14 @@ class _Hunt:
         return self._tried(prefill, decode, gpus, replace(self.scenario, disaggregation=pools))
 
     def together(self, gpus: int) -> Tried:
-        s = self.scenario
-        copies = gpus // s.gpu_count
+        scenario = self.scenario
+        copies = gpus // scenario.gpu_count
         if not copies:
-            why = f"GPUs are fewer than the {s.gpu_count} of one replica that does both"
+            why = f"GPUs are fewer than the {scenario.gpu_count} of one replica that does both"
             fix = "Say a smaller layout beside disaggregation: --gpu-count, --tp."
             raise KvroomError("disaggregation", gpus, why, fix)
-        asked = replace(s, disaggregation=None, replicas=copies)
-        return self._tried(0, copies, copies * s.gpu_count, asked)
+        asked = replace(scenario, disaggregation=None, replicas=copies)
+        return self._tried(0, copies, copies * scenario.gpu_count, asked)
 
     def _tried(self, prefill: int, decode: int, gpus: int, asked: Scenario) -> Tried:
         made = serve(work(asked), self.source, slo=self.slo, watch=self.watch)
@@ -150,12 +150,12 @@ def splits(
     (_, prefill, p), (_, decode, d) = pools_of(scenario)
     total = p * prefill.gpu_count + d * decode.gpu_count
     pairs = [
-        (n, (total - n * prefill.gpu_count) // decode.gpu_count)
-        for n in range(1, total // prefill.gpu_count + 1)
+        (number, (total - number * prefill.gpu_count) // decode.gpu_count)
+        for number in range(1, total // prefill.gpu_count + 1)
     ]
     pairs = [pair for pair in pairs if pair[1] >= 1]
     if len(pairs) > MOST:
-        pairs = [pairs[i * (len(pairs) - 1) // (MOST - 1)] for i in range(MOST)]
+        pairs = [pairs[index * (len(pairs) - 1) // (MOST - 1)] for index in range(MOST)]
     scenario, _ = laid_out(scenario)
     hunt = _Hunt(scenario, pools, source, slo, watch)
     together = hunt.together(total)

@@ -49,12 +49,12 @@ class CurvePoint:
         """The point as plain values, by COLUMNS; None where a figure is not known."""
         if self.plan is None:
             return dict.fromkeys(COLUMNS) | {"value": self.value, "crossover": False}
-        p = self.plan
-        limit = p.capacity.engine.max_concurrency if p.capacity.engine else None
+        plan = self.plan
+        limit = plan.capacity.engine.max_concurrency if plan.capacity.engine else None
         figures = (
-            self.value, limit, p.step.bytes.weights, p.step.bytes.kv + p.step.bytes.state,
-            p.step.seconds, p.step.seconds_low, p.step.seconds_high, p.step.tokens_per_s,
-            p.serving.tpot_s, p.serving.ttft_s, p.cost.usd_per_million_output_tokens, self.crossover,
+            self.value, limit, plan.step.bytes.weights, plan.step.bytes.kv + plan.step.bytes.state,
+            plan.step.seconds, plan.step.seconds_low, plan.step.seconds_high, plan.step.tokens_per_s,
+            plan.serving.tpot_s, plan.serving.ttft_s, plan.cost.usd_per_million_output_tokens, self.crossover,
         )  # fmt: skip
         return dict(zip(COLUMNS, figures, strict=True))
 
@@ -74,11 +74,11 @@ def parse(text: str) -> tuple[str, list[int | str]]:
             fix = f"List them: {key}=A,B."
             raise KvroomError("sweep", text, f"is a range, and {key} takes names", fix)
         return key, list(_doubled(_number(key, low), _number(key, high)))
-    names = [v.strip() for v in rest.split(",") if v.strip()]
+    names = [part.strip() for part in rest.split(",") if part.strip()]
     if not names or len(names) > MOST_VALUES:
         fix = f"Give 1 to {MOST_VALUES} values."
         raise KvroomError("sweep", text, f"names {len(names)} values", fix)
-    return key, [_number(key, v) for v in names] if key in NUMBERS else list(names)
+    return key, [_number(key, name) for name in names] if key in NUMBERS else list(names)
 
 
 def _number(key: str, text: str) -> int:
@@ -116,8 +116,8 @@ def sweep(scenario: Scenario, key: str, values: Sequence[int | str]) -> tuple[Cu
         scenario, _ = laid_out(scenario)
     turn = _turn(scenario, key, values)
     if isinstance(turn, int) and turn not in values:
-        values = sorted({*(v for v in values if isinstance(v, int)), turn})
-    return tuple(_point(scenario, key, v, marked=v == turn) for v in values)
+        values = sorted({*(value for value in values if isinstance(value, int)), turn})
+    return tuple(_point(scenario, key, value, marked=value == turn) for value in values)
 
 
 def _with(scenario: Scenario, key: str, value: int | str) -> Scenario:
@@ -134,20 +134,20 @@ def _point(scenario: Scenario, key: str, value: int | str, *, marked: bool) -> C
         return CurvePoint(
             value=value, plan=work(_with(scenario, key, value)).plan, crossover=marked
         )
-    except KvroomError as e:
-        return CurvePoint(value=value, plan=None, error=e)
+    except KvroomError as error:
+        return CurvePoint(value=value, plan=None, error=error)
 
 
 def _turn(scenario: Scenario, key: str, values: Sequence[int | str]) -> int | None:
     """The batch, or length, from which a step moves more cache than weights, if it lies inside."""
     if key not in ("batch", "context"):
         return None
-    w = work(scenario)
+    workings = work(scenario)
     low, high = int(values[0]), int(values[-1])
     if key == "batch":
-        found = w.traffic.crossover_batch(w.plan.step.request_tokens)
+        found = workings.traffic.crossover_batch(workings.plan.step.request_tokens)
     else:
-        batch = w.plan.step.batch
-        weights = w.traffic.weight_bytes(batch)
-        found = smallest(lambda n: batch * sum(w.traffic.request_bytes(n)) >= weights, high)
+        batch = workings.plan.step.batch
+        weights = workings.traffic.weight_bytes(batch)
+        found = smallest(lambda n: batch * sum(workings.traffic.request_bytes(n)) >= weights, high)
     return found if found is not None and low <= found <= high else None

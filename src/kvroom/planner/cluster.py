@@ -150,11 +150,13 @@ def passage_of(clocks: Sequence[StepClock]) -> Callable[[ServedRequest], int] | 
 def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
     """``replicas`` of a planned deployment; KvroomError where its engine would not start or no step can
     be timed."""
-    d = workings.deployment
-    rules = serving_rules(d, workings.answer)
+    deployment = workings.deployment
+    rules = serving_rules(deployment, workings.answer)
     if workings.timing is None:
         fix = "Name a card of the catalogue, or give its flops_per_s."
-        raise KvroomError("gpu", d.device.name, "has no known arithmetic rate: no times", fix)
+        raise KvroomError(
+            "gpu", deployment.device.name, "has no known arithmetic rate: no times", fix
+        )
     clock = workings.timing.clock
     fewer = {tokens for _, tokens in clock.drafting.schedule} if clock.drafting else ()
     return ReplicaGroup(
@@ -162,8 +164,8 @@ def group_of(workings: Workings, replicas: int, most: int = 0) -> ReplicaGroup:
         rules=rules,
         clock=step_clock(clock),
         clocks={n: step_clock(clock.drafts(n)) for n in fewer},
-        replicas=replicas * d.layout.dp,
-        most=max(replicas, most) * d.layout.dp,
+        replicas=replicas * deployment.layout.dp,
+        most=max(replicas, most) * deployment.layout.dp,
     )
 
 
@@ -182,13 +184,15 @@ def groups_of(workings: Workings) -> list[ReplicaGroup]:
     if split is not None:
         groups[0] = replace(groups[0], prompts_only=True)
         _check_split(groups)
-    sizes = {g.rules.name_tokens for g in groups}
+    sizes = {group.rules.name_tokens for group in groups}
     if len(sizes) > 1:
         fix = "Give all pools the same engine, block_size and dcp."
         raise KvroomError(field, sorted(sizes), "tokens are in a block, pool by pool", fix)
     start = (fleet and fleet.start) or ColdStart()
-    together = lockstep_of(scenario, [g.workings.deployment.layout.dp for g in groups])
-    return [replace(g, cold_ps=cold_start_ps(g, start), lockstep=together) for g in groups]
+    together = lockstep_of(scenario, [group.workings.deployment.layout.dp for group in groups])
+    return [
+        replace(group, cold_ps=cold_start_ps(group, start), lockstep=together) for group in groups
+    ]
 
 
 def _pool_group(field: str, own: Scenario, count: int) -> ReplicaGroup:
@@ -202,16 +206,16 @@ def _check_split(groups: Sequence[ReplicaGroup]) -> None:
             name = group.workings.deployment.model.name
             why = "is handed over only with vLLM's rules and one group of full attention"
             raise KvroomError("disaggregation", name, why, "Leave disaggregation out.")
-    check_widths([g.workings.deployment.kv_name for g in groups])
+    check_widths([group.workings.deployment.kv_name for group in groups])
 
 
 def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
     """Until a replica of ``group`` that starts serves: its weights from their tier (all GPUs at once,
     ``latency.transfer``), and so many seconds."""
-    d = group.workings.deployment
+    deployment = group.workings.deployment
     name = start.weights_from
-    machine = Machine.standard(d.device, d.layout.gpus)
-    load = transfer_s(machine, name, max(r.weight_bytes for r in d.ranks))
+    machine = Machine.standard(deployment.device, deployment.layout.gpus)
+    load = transfer_s(machine, name, max(rank.weight_bytes for rank in deployment.ranks))
     if load is None:
         fix = f"One of: {', '.join(t for t in BELOW if machine.tier(t))}."
         raise KvroomError("fleet.start.weights_from", name, "is no tier of this machine", fix)
@@ -221,7 +225,7 @@ def cold_start_ps(group: ReplicaGroup, start: ColdStart) -> int:
 def is_managed(scenario: Scenario, groups: Sequence[ReplicaGroup]) -> bool:
     """Whether replicas need a router that decides, or are not all alike for ever."""
     policy = (scenario.routing or Routing()).policy
-    several = sum(g.replicas for g in groups) > 1
+    several = sum(group.replicas for group in groups) > 1
     special = bool(scenario.fleet and scenario.fleet.keys) or scenario.disaggregation is not None
     return (several and (policy != ROUTING_POLICIES[0] or shares(groups))) or special
 
@@ -230,21 +234,23 @@ def with_tiers(groups: Sequence[ReplicaGroup], feed: Feed) -> list[ReplicaGroup]
     """``groups`` with the tiers that their Scenarios ask for."""
     common: Common = {}
     unit = feed.naming.unit if feed.naming else 1
-    engines = sum(g.most for g in groups)
+    engines = sum(group.most for group in groups)
     made: list[ReplicaGroup] = []
-    for g in groups:
-        own = plant_of(g.workings, g.rules, g.clock, unit=unit, engines=engines, common=common)
-        if own is not None and g.lockstep:
-            dp = g.workings.deployment.layout.dp
+    for group in groups:
+        own = plant_of(
+            group.workings, group.rules, group.clock, unit=unit, engines=engines, common=common
+        )
+        if own is not None and group.lockstep:
+            dp = group.workings.deployment.layout.dp
             why = "data-parallel ranks that step together are not simulated with tiers"
             raise KvroomError("tiers", dp, why, "Leave the tiers out, or set dp 1.")
-        made.append(replace(g, plant=own))
+        made.append(replace(group, plant=own))
     return made
 
 
 def shares(groups: Sequence[ReplicaGroup]) -> bool:
     """Whether replicas have a tier in common."""
-    return any(g.plant is not None and g.plant.shared for g in groups)
+    return any(group.plant is not None and group.plant.shared for group in groups)
 
 
 def managed(
@@ -260,10 +266,14 @@ def managed(
     """``groups`` behind the routers that ``scenario`` asks for; failures are drawn by ``seed``."""
     split = scenario.disaggregation
     replicas: list[Replica] = []
-    passage = passage_of([g.clock for g in groups for _ in range(g.most)])
+    passage = passage_of([group.clock for group in groups for _ in range(group.most)])
     outcome = ClusterOutcome(replicas, limits=limits, on_over=on_over, passage_ps=passage)
     routings = [scenario.routing or Routing(), *([split.routing] if split else [])]
-    room = [g.blocks * g.rules.setup.groups[0].block_size for g in groups for _ in range(g.most)]
+    room = [
+        group.blocks * group.rules.setup.groups[0].block_size
+        for group in groups
+        for _ in range(group.most)
+    ]
     naming = feed.naming
     size = naming.unit * naming.block_tokens if naming else 1
     routers = [Router(routing, room, size) for routing in routings]
@@ -321,7 +331,7 @@ def managed(
     else:
         dp = groups[0].workings.deployment.layout.dp
         scale = autoscale_of(scenario, groups[0].replicas, dp)
-        begin = sum(g.replicas for g in groups)
+        begin = sum(group.replicas for group in groups)
         pools = [RoutedPool(replicas=replicas, router=routers[0], begin=begin, scale=scale)]
     fleet = ManagedCluster(
         pools,
@@ -340,19 +350,19 @@ def _links(split: Disaggregation, groups: Sequence[ReplicaGroup]) -> TransferLin
     """What connects the pools: as asked, or a network adapter a GPU, of the pool that has fewer."""
     rate = split.link_bytes_per_s
     if rate is None:
-        rate = adapters_bytes_per_s(*(g.workings.deployment for g in groups))
-    d = groups[1].workings.deployment
-    each = fetched_bytes(d, 1)
-    linear = fetched_bytes(d, FAR) == FAR * each
+        rate = adapters_bytes_per_s(*(group.workings.deployment for group in groups))
+    deployment = groups[1].workings.deployment
+    each = fetched_bytes(deployment, 1)
+    linear = fetched_bytes(deployment, FAR) == FAR * each
 
     def request_bytes(tokens: int) -> int:
-        return tokens * each if linear else fetched_bytes(d, tokens)
+        return tokens * each if linear else fetched_bytes(deployment, tokens)
 
     return TransferLinks(
         bytes_per_s=rate,
         latency_s=split.latency_s,
         layerwise=split.layerwise,
-        layers=crossing_layers(d),
+        layers=crossing_layers(deployment),
         request_bytes=request_bytes,
         longest_tokens=groups[1].rules.setup.config.max_model_len,
     )
@@ -374,10 +384,14 @@ def fleet_warnings(fleet: Cluster, groups: Sequence[ReplicaGroup], last_ps: int)
                 f"{crossed['link_busy']:.0%} of the time: requests wait for their cache to cross"
             )
     for group in groups:
-        d = group.workings.deployment
-        if d.layout.dp > 1 and d.model.active_params < d.model.params and not group.lockstep:
+        deployment = group.workings.deployment
+        if (
+            deployment.layout.dp > 1
+            and deployment.model.active_params < deployment.model.params
+            and not group.lockstep
+        ):
             yield (
-                f"the {d.layout.dp} data-parallel ranks of a mixture of experts step together; here "
+                f"the {deployment.layout.dp} data-parallel ranks of a mixture of experts step together; here "
                 "each has a clock of its own (fleet.lockstep)"
             )
             return
@@ -387,30 +401,34 @@ def fleet_dict(fleet: ManagedCluster, seconds: float) -> dict[str, Any]:
     """What became of each replica and what happened to them, as plain values."""
     end = round(seconds * PS_PER_S)
     rows = []
-    for r in fleet.replicas:
-        role = {"role": r.role} if r.role else {}
+    for replica in fleet.replicas:
+        role = {"role": replica.role} if replica.role else {}
         rows.append(
             {
-                "replica": r.place,
+                "replica": replica.place,
                 **role,
-                "gpu": r.kind,
-                "gpus": r.gpus,
-                "requests": r.requests,
-                "completed": r.completed,
-                "prefix_hit_ratio": r.cached_tokens / r.prompt_tokens if r.prompt_tokens else 0.0,
-                "kv_blocks": {"total": r.blocks, "peak": r.peak_blocks},
-                "cold_starts": r.cold_starts,
-                "failures": r.failures,
-                "there_s": r.there_ps(end) / PS_PER_S,
+                "gpu": replica.kind,
+                "gpus": replica.gpus,
+                "requests": replica.requests,
+                "completed": replica.completed,
+                "prefix_hit_ratio": replica.cached_tokens / replica.prompt_tokens
+                if replica.prompt_tokens
+                else 0.0,
+                "kv_blocks": {"total": replica.blocks, "peak": replica.peak_blocks},
+                "cold_starts": replica.cold_starts,
+                "failures": replica.failures,
+                "there_s": replica.there_ps(end) / PS_PER_S,
             }
         )
     routing = fleet.pools[0].router.routing
     told: dict[str, Any] = {
         "routing": {"policy": routing.policy, "stale_s": routing.stale_s},
         "retries": fleet.retries,
-        "cold_starts": sum(r.cold_starts for r in fleet.replicas),
-        "failures": sum(r.failures for r in fleet.replicas),
-        "gpu_hours": sum(r.there_ps(end) * r.gpus for r in fleet.replicas) / PS_PER_S / 3600,
+        "cold_starts": sum(replica.cold_starts for replica in fleet.replicas),
+        "failures": sum(replica.failures for replica in fleet.replicas),
+        "gpu_hours": sum(replica.there_ps(end) * replica.gpus for replica in fleet.replicas)
+        / PS_PER_S
+        / 3600,
         "replicas": rows,
         "timeline": [
             {"t_s": t.time_ps / PS_PER_S, "what": t.what, "replica": t.place} for t in fleet.history

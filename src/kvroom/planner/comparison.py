@@ -38,21 +38,27 @@ class Comparison:
 
     def differences(self) -> list[str]:
         """The keys that were asked differently."""
-        questions = [p.scenario.to_dict() for p in self.plans]
-        return [key for key in questions[0] if any(q[key] != questions[0][key] for q in questions)]
+        questions = [plan.scenario.to_dict() for plan in self.plans]
+        return [
+            key
+            for key in questions[0]
+            if any(question[key] != questions[0][key] for question in questions)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values (CONTRACT: compare)."""
-        return {"plans": [p.to_dict() for p in self.plans]}
+        return {"plans": [plan.to_dict() for plan in self.plans]}
 
     def rows(self) -> list[dict[str, Any]]:
         """A flat row a Plan: what was asked differently, then its figures (``*_bytes``, ``*_s`` seconds)."""
         keys = self.differences()
         rows = []
-        for p in self.plans:
-            question = p.scenario.to_dict()
-            shown = {k: question[k] if _flat(question[k]) else str(question[k]) for k in keys}
-            rows.append(shown | {name: figure(p) for name, figure in FIGURES.items()})
+        for plan in self.plans:
+            question = plan.scenario.to_dict()
+            shown = {
+                key: question[key] if _flat(question[key]) else str(question[key]) for key in keys
+            }
+            rows.append(shown | {name: figure(plan) for name, figure in FIGURES.items()})
         return rows
 
     def to_frame(self) -> Any:
@@ -61,10 +67,13 @@ class Comparison:
 
     def to_html(self) -> str:
         """A report as one self-contained HTML file."""
-        rows = [{k: _shown(k, v) for k, v in row.items()} for row in self.rows()]
+        rows = [{key: _shown(key, value) for key, value in row.items()} for row in self.rows()]
         columns = [html.Column(title=key.replace("_", " "), key=key) for key in rows[0]]
         parts = [html.table(columns, rows)]
-        parts += [html.paragraph(f"{i}: {p.verdict.sentence}") for i, p in enumerate(self.plans, 1)]
+        parts += [
+            html.paragraph(f"{index}: {plan.verdict.sentence}")
+            for index, plan in enumerate(self.plans, 1)
+        ]
         return html.page("Plans side by side", parts)
 
 

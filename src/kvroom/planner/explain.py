@@ -42,15 +42,15 @@ def _weights(workings: Workings) -> Iterator[Explanation]:
     model, plan = workings.deployment.model, workings.plan
     parts: dict[str, int] = {}
     for run in model.layers:
-        for t in run.layer.tensors:
-            parts[t.part] = parts.get(t.part, 0) + t.elements * run.count
-    for t in (*model.embedding, *model.head, *model.beside):
-        parts[t.part] = parts.get(t.part, 0) + t.elements
+        for tensor in run.layer.tensors:
+            parts[tensor.part] = parts.get(tensor.part, 0) + tensor.elements * run.count
+    for tensor in (*model.embedding, *model.head, *model.beside):
+        parts[tensor.part] = parts.get(tensor.part, 0) + tensor.elements
     tied = "; the head shares the embedding" if model.tied else ""
     yield explained(
         "weights.params",
         plan.weights.params,
-        numbers=_sum([_n(v) for v in parts.values()]),
+        numbers=_sum([_n(part) for part in parts.values()]),
         formula=" + ".join(part.replace("_", " ") for part in parts) + tied,
         source=model.source,
     )
@@ -78,8 +78,12 @@ def _entries(kind: LayerKind, tokens: int, encoder_tokens: int) -> str:
 
 def _cache(workings: Workings) -> Iterator[Explanation]:
     deployment, plan = workings.deployment, workings.plan
-    stores = [(k, n) for k, n in deployment.model.stores if not isinstance(k, SharedCache)]
-    grows = [(k, n) for k, n in stores if k.growth(deployment.kv)]
+    stores = [
+        (kind, count)
+        for kind, count in deployment.model.stores
+        if not isinstance(kind, SharedCache)
+    ]
+    grows = [(kind, count) for kind, count in stores if kind.growth(deployment.kv)]
 
     def per_token(kind: LayerKind, n: int) -> str:
         ratio = kind.tokens_per_entry
@@ -95,14 +99,14 @@ def _cache(workings: Workings) -> Iterator[Explanation]:
         plan.kv.bytes_per_request,
         numbers=_sum(
             [
-                f"{n} × {_entries(k, deployment.context_tokens, deployment.encoder_tokens)}"
-                f" × {k.entry_formula(deployment.kv)}"
-                for k, n in stores
+                f"{count} × {_entries(kind, deployment.context_tokens, deployment.encoder_tokens)}"
+                f" × {kind.entry_formula(deployment.kv)}"
+                for kind, count in stores
             ]
         ),
         tokens=f"{deployment.context_tokens:,} token{'s' if deployment.context_tokens != 1 else ''}",
     )
-    fixed = [(k, n) for k, n in stores if k.recurrent]
+    fixed = [(kind, count) for kind, count in stores if kind.recurrent]
     if fixed:
         yield explained(
             "kv.state_bytes_per_request",
@@ -111,7 +115,7 @@ def _cache(workings: Workings) -> Iterator[Explanation]:
         )
     yield explained("kv.bytes_per_token_per_gpu", plan.kv.bytes_per_token_per_gpu)
     rank = workings.answer.rank
-    held = [(k, n) for k, n in rank.stores if not isinstance(k, SharedCache)]
+    held = [(kind, count) for kind, count in rank.stores if not isinstance(kind, SharedCache)]
     yield explained(
         "kv.bytes_per_request_per_gpu",
         plan.kv.bytes_per_request_per_gpu,
@@ -139,13 +143,15 @@ def _memory(workings: Workings) -> Iterator[Explanation]:
         formula=what,
         source="measured" if "visible" in deployment.known_bytes else str(source),
     )
-    others = [a for a in plan.memory.accounts if a.name != "kv" and a.bytes]
+    others = [account for account in plan.memory.accounts if account.name != "kv" and account.bytes]
     if plan.memory.kv_bytes:
         yield explained(
             "memory.kv_bytes",
             plan.memory.kv_bytes,
-            numbers=" − ".join(_n(v) for v in (plan.memory.gpu_bytes, *(a.bytes for a in others))),
-            formula=" − ".join(["memory", *(a.name for a in others)]),
+            numbers=" − ".join(
+                _n(v) for v in (plan.memory.gpu_bytes, *(other.bytes for other in others))
+            ),
+            formula=" − ".join(["memory", *(other.name for other in others)]),
         )
 
 

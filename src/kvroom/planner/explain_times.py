@@ -69,7 +69,7 @@ def _speculation(workings: Workings) -> Iterator[Explanation]:
         formula = (
             f"1 + a + a² + … + a^{asked.tokens}, each of {asked.tokens} drafts kept with chance a"
         )
-        numbers = " + ".join(f"{asked.kept[0]!r}**{i}" for i in range(asked.tokens + 1))
+        numbers = " + ".join(f"{asked.kept[0]!r}**{index}" for index in range(asked.tokens + 1))
     yield explained(
         "step.tokens_per_request",
         workings.plan.step.tokens_per_request,
@@ -84,27 +84,27 @@ def _terms(terms: Terms) -> str:
 
 
 def _serving(workings: Workings) -> Iterator[Explanation]:
-    t, load, serving = workings.times, workings.load, workings.plan.serving
-    if t is None or load is None:
+    times, load, serving = workings.times, workings.load, workings.plan.serving
+    if times is None or load is None:
         return
     if serving.tpot_s is not None:
-        others = f" + {t.prompts_a_step!r} × {t.prompt_s!r}" if t.prompts_a_step else ""
+        others = f" + {times.prompts_a_step!r} × {times.prompt_s!r}" if times.prompts_a_step else ""
         yield explained(
             "serving.tpot_s",
             serving.tpot_s,
-            numbers=f"{t.step_s!r}{others}"
-            if t.tokens_a_step == 1
-            else f"({t.step_s!r}{others}) / {t.tokens_a_step!r}",
-            formula=f"a decode step of {t.decoding:,.1f} requests"
+            numbers=f"{times.step_s!r}{others}"
+            if times.tokens_a_step == 1
+            else f"({times.step_s!r}{others}) / {times.tokens_a_step!r}",
+            formula=f"a decode step of {times.decoding:,.1f} requests"
             + (" + prompts begun in a step × what one adds" if others else "")
-            + (", over the tokens that it gains each" if t.tokens_a_step != 1 else ""),
+            + (", over the tokens that it gains each" if times.tokens_a_step != 1 else ""),
         )
     if serving.ttft_s is not None:
         parts = [
-            ("the prompt's own prefill", t.own_s),
-            ("the step under way and prompts before it", t.queued_s),
-            ("answers that must end before there is room", t.no_room_s),
-            *_outside(t),
+            ("the prompt's own prefill", times.own_s),
+            ("the step under way and prompts before it", times.queued_s),
+            ("answers that must end before there is room", times.no_room_s),
+            *_outside(times),
         ]
         kept = [(words, s) for words, s in parts if s]
         yield explained(
@@ -117,7 +117,7 @@ def _serving(workings: Workings) -> Iterator[Explanation]:
         yield explained(
             "serving.output_tokens_per_s",
             serving.output_tokens_per_s,
-            numbers=f"{t.requests_per_s!r} × {load.output_tokens}",
+            numbers=f"{times.requests_per_s!r} × {load.output_tokens}",
         )
 
 

@@ -72,9 +72,9 @@ def _tensor_ranks(model: ModelSpec, cards: int) -> int:
     """The most tensor ranks of one machine that divide the cards and share out the heads."""
     heads = model.q_heads or cards
     return next(
-        n
-        for n in range(min(cards, CARDS_A_MACHINE), 0, -1)
-        if cards % n == 0 and heads % n == 0 and uneven_heads(model, n) is None
+        number
+        for number in range(min(cards, CARDS_A_MACHINE), 0, -1)
+        if cards % number == 0 and heads % number == 0 and uneven_heads(model, number) is None
     )
 
 

@@ -31,51 +31,64 @@ CHUNK_FLAGS = ("max_num_batched_tokens", "chunked_prefill_size", "max_num_tokens
 
 
 def load_of(
-    w: Workload, d: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
+    workload: Workload, deployment: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
 ) -> Load | None:
-    """The load of ``w`` on so many ``replicas`` of ``d``, of which each holds ``room`` requests at once; None
+    """The load of ``workload`` on so many ``replicas`` of ``deployment``, of which each holds ``room``
+    requests at once; None
     where it states no lengths, or comes all at once."""
-    if not (w.tells("input") and w.tells("output")):
+    if not (workload.tells("input") and workload.tells("output")):
         return None
-    users = w.concurrency or (d.concurrency or 1) * replicas
-    if w.static:
-        if w.input_tokens is None or w.output_tokens is None:
+    users = workload.concurrency or (deployment.concurrency or 1) * replicas
+    if workload.static:
+        if workload.input_tokens is None or workload.output_tokens is None:
             return None
-        one = lengths_of(w.input_tokens, w.output_tokens)
+        one = lengths_of(workload.input_tokens, workload.output_tokens)
         return Load(
             lengths=one,
             users=users,
             replicas=replicas,
             static=True,
             slots=room.requests or inf,
-            chunk_tokens=chunk_tokens(d),
+            chunk_tokens=chunk_tokens(deployment),
         )
-    arriving = w.arrivals is not None or w.requests_per_s is not None or w.concurrency is not None
-    source = of_workload(w if arriving else replace(w, concurrency=users))
-    return loaded(source, d, answer, room, replicas)
+    arriving = (
+        workload.arrivals is not None
+        or workload.requests_per_s is not None
+        or workload.concurrency is not None
+    )
+    source = of_workload(workload if arriving else replace(workload, concurrency=users))
+    return loaded(source, deployment, answer, room, replicas)
 
 
-def chunk_tokens(d: Deployment) -> int:
+def chunk_tokens(deployment: Deployment) -> int:
     """Prompt tokens a step by the engine's flags, else what is usual."""
-    said = next((d.args[f] for f in CHUNK_FLAGS if isinstance(d.args.get(f), int)), CHUNK_TOKENS)
+    said = next(
+        (
+            deployment.args[chunk_flag]
+            for chunk_flag in CHUNK_FLAGS
+            if isinstance(deployment.args.get(chunk_flag), int)
+        ),
+        CHUNK_TOKENS,
+    )
     return check_int("engine_args.chunk", said, low=1, high=2**40)
 
 
 def loaded(
-    source: Synthetic, d: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
+    source: Synthetic, deployment: Deployment, answer: EngineAnswer, room: Room, replicas: int = 1
 ) -> Load | None:
-    """The load of requests of ``source`` on so many ``replicas`` of ``d``, of which each holds ``room`` at
+    """The load of requests of ``source`` on so many ``replicas`` of ``deployment``, of which each
+    holds ``room`` at
     once; None where they come all at once."""
     arrivals, prefix = source.arrivals, source.prefix.tokens
     if arrivals.kind == "once":
         return None
     try:
-        rules = serving_rules(d, answer)
+        rules = serving_rules(deployment, answer)
         setup, ahead, apart = rules.setup, rules.steps_in_flight - 1, not rules.mixes
         budget = setup.config.max_num_batched_tokens
         block = setup.groups[0].block_size if setup.enable_prefix_caching else 0
     except KvroomError:  # it would not start, and is timed as if it did
-        budget, ahead, block, apart = chunk_tokens(d), 0, 0, False
+        budget, ahead, block, apart = chunk_tokens(deployment), 0, 0, False
     think = 0.0
     if source.turns == source.agent == ONE and all(map(_even, (source.input, source.output))):
         cached = prefix // block * block if block else 0

@@ -22,11 +22,11 @@ from kvroom.simulator.offload_tiers import (
 from kvroom.workloads.statistics import nearest_rank
 
 
-def tiers_of(scenario: Scenario, d: Deployment) -> tuple[SizedTier, ...]:
+def tiers_of(scenario: Scenario, deployment: Deployment) -> tuple[SizedTier, ...]:
     """The tiers that a Scenario asks for, on its machine; those of no bytes are none."""
     if not scenario.tiers:
         return ()
-    machine = machine_of(scenario, d.layout.gpus)
+    machine = machine_of(scenario, deployment.layout.gpus)
     return sized(scenario.tiers, machine)
 
 
@@ -43,18 +43,18 @@ def plant_of(
 
     KvroomError where the engine's rules or the model's cache are not simulated with tiers.
     """
-    scenario, d = workings.plan.scenario, workings.deployment
-    tiers = tiers_of(scenario, d)
+    scenario, deployment = workings.plan.scenario, workings.deployment
+    tiers = tiers_of(scenario, deployment)
     if not tiers or not rules.setup.enable_prefix_caching:
         return None
     if not rules.jumps:
-        what = d.model.name if rules.own is None else d.engine
+        what = deployment.model.name if rules.own is None else deployment.engine
         why = "is not simulated with tiers: they take vLLM's rules and one full-attention cache"
         raise KvroomError("tiers", what, why, "Leave the tiers out, or take another.")
     return Plant(
         tiers=tiers,
-        machine=machine_of(scenario, d.layout.gpus),
-        d=d,
+        machine=machine_of(scenario, deployment.layout.gpus),
+        d=deployment,
         clock=clock,
         block_tokens=rules.setup.groups[0].block_size,
         unit=unit,
@@ -67,10 +67,10 @@ def plant_of(
 def warnings_of(scenario: Scenario, plants: Sequence[Plant]) -> Iterable[str]:
     """What is to be said about the tiers."""
     if scenario.tiers and not plants:
-        if any(t.bytes != 0 for t in scenario.tiers):
+        if any(tier.bytes != 0 for tier in scenario.tiers):
             yield "tiers keep nothing: prefix caching is off"
         return
-    yield from dict.fromkeys(w for plant in plants for w in plant.warnings())
+    yield from dict.fromkeys(warning for plant in plants for warning in plant.warnings())
 
 
 def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
     prompt = sum(tiers.prompt_tokens for tiers in made)
     found = sum(tiers.gpu_tokens for tiers in made)
     rows: list[dict[str, Any]] = [{"tier": "gpu", **_hits(found, prompt)}]
-    for place, t in enumerate(plants[0].tiers):
+    for place, tier in enumerate(plants[0].tiers):
         levels = [(plant, tiers.levels[place]) for plant in plants for tiers in plant.made]
         stores = {id(level.store): (plant, level.store) for plant, level in levels}
         page_bytes = plants[0].block.once * plants[0].unit
@@ -94,16 +94,16 @@ def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
         rooms = [store.room for _, store in stores.values()]
         rows.append(
             {
-                "tier": t.asked.kind,
+                "tier": tier.asked.kind,
                 **_hits(sum(level.hit_tokens for _, level in levels), prompt),
-                "bytes": t.bytes,
+                "bytes": tier.bytes,
                 "room_tokens": None
                 if None in rooms
                 else sum(room for room in rooms if room) * page_tokens,
                 "held_tokens": sum(len(store) for _, store in stores.values()) * page_tokens,
                 "read_bytes": sum(level.read_blocks * plant.block.once for plant, level in levels),
                 "written_bytes": sum(level.written_pages for _, level in levels) * page_bytes,
-                "evicted_bytes": sum(s.evicted for _, s in stores.values()) * page_bytes,
+                "evicted_bytes": sum(kind.evicted for _, kind in stores.values()) * page_bytes,
                 "reads": len(waits),
                 "read_s": {
                     "mean": sum(waits) / len(waits) / PS_PER_S if waits else None,
@@ -119,18 +119,19 @@ def _hits(tokens: int, prompt: int) -> dict[str, Any]:
     return {"hit_tokens": tokens, "hit_ratio": tokens / prompt if prompt else 0.0}
 
 
-def holdings(scenario: Scenario, d: Deployment) -> list[dict[str, Any]]:
+def holdings(scenario: Scenario, deployment: Deployment) -> list[dict[str, Any]]:
     """What the tiers of a Scenario hold of its cache, for one copy of the deployment: tokens, and requests
     of ``context_tokens``."""
-    if not d.model.generates or not scenario.tiers:
+    if not deployment.model.generates or not scenario.tiers:
         return []
-    per_token = BlockBytes.of(d, 1).once
+    per_token = BlockBytes.of(deployment, 1).once
     per_request = sum(
-        kind.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens) * count
-        for kind, count in d.model.stores
+        kind.stored_bytes(deployment.context_tokens, deployment.kv, deployment.encoder_tokens)
+        * count
+        for kind, count in deployment.model.stores
     )
     rows: list[dict[str, Any]] = []
-    for t in tiers_of(scenario, d):
+    for t in tiers_of(scenario, deployment):
         row: Mapping[str, Any] = {
             "tier": t.asked.kind,
             "bytes": t.bytes,

@@ -120,10 +120,12 @@ WIDE = 10
 def unknown_accounts(accounts: Sequence[Account]) -> tuple[str, ...]:
     """In words, the accounts whose band says that nothing is known of them."""
     return tuple(
-        f"nothing is known of {a.name} here: {show_gib(a.low_bytes)} to {show_gib(a.high_bytes)} "
-        f"(measure it, and give it: known_bytes.{a.name})"
-        for a in accounts
-        if a.source == "assumed" and a.high_bytes > max(GIB, WIDE * max(a.low_bytes, MIB))
+        f"nothing is known of {account.name} here: {show_gib(account.low_bytes)} to "
+        f"{show_gib(account.high_bytes)} "
+        f"(measure it, and give it: known_bytes.{account.name})"
+        for account in accounts
+        if account.source == "assumed"
+        and account.high_bytes > max(GIB, WIDE * max(account.low_bytes, MIB))
     )
 
 
@@ -139,8 +141,8 @@ class Placed:
     @property
     def limit(self) -> Ceiling | None:
         """Requests by arithmetic alone."""
-        d = self.deployment
-        return ceiling(d, self.answer.gpu_bytes) if d.model.generates else None
+        deployment = self.deployment
+        return ceiling(deployment, self.answer.gpu_bytes) if deployment.model.generates else None
 
 
 def place(scenario: Scenario, *, paths: bool = True) -> Placed:
@@ -182,7 +184,7 @@ def _work(scenario: Scenario, *, paths: bool) -> Workings:
     alone = "one copy of the deployment serves the workload alone"
     where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
     left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
-    unlike = tuple(w for w in made.plan.warnings if w == QUEUE_WITHOUT_END)
+    unlike = tuple(warning for warning in made.plan.warnings if warning == QUEUE_WITHOUT_END)
     plan = replace(made.plan, warnings=made.plan.warnings + left)
     return replace(made, plan=plan, beyond=left + unlike)
 
@@ -195,8 +197,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     placed = place(scenario, paths=paths)
     deployment, answer, timing = placed.deployment, placed.answer, placed.timing
     model, warnings, limit = deployment.model, placed.warnings, placed.limit
-    w = scenario.workload
-    alone, shared = expected_room(deployment, answer, w)
+    workload = scenario.workload
+    alone, shared = expected_room(deployment, answer, workload)
     room = alone if shared.requests is None else shared
     verdict = judge(scenario, deployment, answer, limit, room)
     held = requests_held(deployment, answer, limit, room)
@@ -204,13 +206,16 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     answered = verdict.starts or scenario.allow_overcommit  # the time questions
     if held and not scenario.allow_overcommit:
         batch = min(batch, held)
-    tokens = min(deployment.context_tokens, (w and decoding_tokens(w)) or deployment.context_tokens)
+    tokens = min(
+        deployment.context_tokens,
+        (workload and decoding_tokens(workload)) or deployment.context_tokens,
+    )
     stepping = at_batch(deployment, batch)
     traffic = traffic_of(stepping)
     copies = scenario.replicas
-    load = load_of(w, deployment, answer, shared, copies) if w and loaded else None
+    load = load_of(workload, deployment, answer, shared, copies) if workload and loaded else None
     serving, times = serving_of(timing if answered else None, load)
-    warnings += notes_of(deployment, timing, w, load)
+    warnings += notes_of(deployment, timing, workload, load)
     if times is not None and times.saturated:
         warnings += (QUEUE_WITHOUT_END,)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
@@ -271,16 +276,19 @@ def _divided(scenario: Scenario, split: Disaggregation, *, paths: bool) -> Worki
     link = split.link_bytes_per_s
     if link is None:
         link = adapters_bytes_per_s(one, two)
-    w, warnings = scenario.workload, _both(prefill, decode)
+    workload, warnings = scenario.workload, _both(prefill, decode)
     pools, times = None, None
-    if w is not None and prefill.timing is not None and decode.timing is not None:
+    if workload is not None and prefill.timing is not None and decode.timing is not None:
         loads = [
-            load_of(w, x.deployment, x.answer, x.plan.capacity.shared) for x in (prefill, decode)
+            load_of(workload, x.deployment, x.answer, x.plan.capacity.shared)
+            for x in (prefill, decode)
         ]
-        if w.static:
+        if workload.static:
             warnings += ("one static batch is not timed in pools (kvroom simulate serves it)",)
         elif loads[0] is not None and loads[1] is not None:
-            prompt, answer = (replace(x, users=w.concurrency or 1) for x in loads if x)
+            prompt, answer = (
+                replace(load, users=workload.concurrency or 1) for load in loads if load
+            )
             pools = PoolsUnderLoad(
                 first=prefill.timing.clock.plain,
                 second=decode.timing.clock,
@@ -327,13 +335,13 @@ def _both(prefill: Workings, decode: Workings) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*prefill.plan.warnings, *decode.plan.warnings)))
 
 
-def _pool(w: Workings, replicas: int, rate: float | None) -> Pool:
+def _pool(workings: Workings, replicas: int, rate: float | None) -> Pool:
     rate = None if rate == inf else rate
     return Pool(
-        gpu=w.deployment.device.name,
-        gpus=w.deployment.layout.gpus,
+        gpu=workings.deployment.device.name,
+        gpus=workings.deployment.layout.gpus,
         replicas=replicas,
-        fits=w.plan.verdict.fits,
+        fits=workings.plan.verdict.fits,
         requests_per_s=rate,
     )
 

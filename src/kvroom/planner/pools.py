@@ -19,10 +19,10 @@ def within(field: str) -> Iterator[None]:
     """What is refused of a pool's keys is told as that pool's, ``field``."""
     try:
         yield
-    except KvroomError as e:
-        if e.field.partition(".")[0] not in ReplicaPool.PARSERS:
+    except KvroomError as error:
+        if error.field.partition(".")[0] not in ReplicaPool.PARSERS:
             raise
-        raise KvroomError(f"{field}.{e.field}", e.value, e.message, e.fix) from None
+        raise KvroomError(f"{field}.{error.field}", error.value, error.message, error.fix) from None
 
 
 def pools_of(scenario: Scenario) -> list[tuple[str, Scenario, int]]:
@@ -32,7 +32,7 @@ def pools_of(scenario: Scenario) -> list[tuple[str, Scenario, int]]:
     if split is not None:
         named = [("disaggregation.prefill", split.prefill), ("disaggregation.decode", split.decode)]
     elif fleet is not None and fleet.pools is not None:
-        named = [(f"fleet.pools[{n}]", pool) for n, pool in enumerate(fleet.pools)]
+        named = [(f"fleet.pools[{index}]", pool) for index, pool in enumerate(fleet.pools)]
     else:
         return [("", scenario, scenario.replicas)]
     pools = []
@@ -74,8 +74,8 @@ def failures_of(scenario: Scenario, count: int, seed: int) -> Failures | None:
     rule = scenario.fleet.failures if scenario.fleet else None
     if rule is None:
         return None
-    for n, failure in enumerate(rule.at):
-        check_int(f"fleet.failures.at[{n}].replica", failure.replica, low=0, high=count - 1)
+    for index, failure in enumerate(rule.at):
+        check_int(f"fleet.failures.at[{index}].replica", failure.replica, low=0, high=count - 1)
     return Failures(
         at=[(seconds_ps(failure.s), failure.replica) for failure in rule.at],
         mtbf_ps=None if rule.mtbf_s is None else seconds_ps(rule.mtbf_s),
@@ -108,4 +108,7 @@ def check_fleet(scenario: Scenario) -> tuple[str, ...]:
     failures_of(scenario, max(count, scale.most if scale else 0), 0)
     lockstep_of(scenario, [own.dp for _, own, _ in pools])
     keys = scenario.fleet.keys if scenario.fleet else ()
-    return (*(["routing"] if scenario.routing is not None else []), *(f"fleet.{k}" for k in keys))
+    return (
+        *(["routing"] if scenario.routing is not None else []),
+        *(f"fleet.{key}" for key in keys),
+    )

@@ -54,16 +54,16 @@ class TraceReuse:
                 need |= {"bytes": size, "gib": size / GIB, "tiers": placed(size, self.rooms)}
             if self.rooms:
                 tiers = self.reuse.by_tier(self.rooms, price)
-                answer["tiers"] = [asdict(t) | {"gib": t.bytes / GIB} for t in tiers]
+                answer["tiers"] = [asdict(tier) | {"gib": tier.bytes / GIB} for tier in tiers]
         return answer | {"warnings": list(self.warnings)}
 
     def rows(self) -> list[dict[str, Any]]:
         """A flat row a policy and cache size: blocks, tokens, hits over references."""
         size = self.reuse.refs.block_tokens
         return [
-            {"policy": policy, "blocks": int(n), "tokens": int(n) * size, "hit_ratio": ratio}
+            {"policy": policy, "blocks": int(key), "tokens": int(key) * size, "hit_ratio": ratio}
             for policy, by_size in self.reuse.hit_ratio.items()
-            for n, ratio in by_size.items()
+            for key, ratio in by_size.items()
         ]
 
     def to_frame(self) -> Any:
@@ -87,7 +87,7 @@ class TraceReuse:
         parts = [html.paragraph(summary), html.heading("Hit ratio of LRU caches by blocks")]
         parts += [charts.curve(self.reuse.curve(64), "Hit ratio of LRU caches by blocks")]
         parts += [html.heading("By policy and size"), html.table(columns, self.rows())]
-        parts += [html.paragraph(f"Note: {w}.", soft=True) for w in self.warnings]
+        parts += [html.paragraph(f"Note: {warning}.", soft=True) for warning in self.warnings]
         return html.page("What a prefix cache would hold", parts)
 
 

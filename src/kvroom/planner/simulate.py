@@ -59,7 +59,11 @@ class Objective:
 
 def parse_slo(text: str, field: str = "--slo") -> tuple[Objective, ...]:
     """The objectives of ``ttft_p95=2s,tpot_p95=50ms``; KvroomError names what is wrong."""
-    known = [f"{m}_{at}" for m in METRICS for at in ("mean", *(f"p{p}" for p in PERCENTS), "max")]
+    known = [
+        f"{metric}_{at}"
+        for metric in METRICS
+        for at in ("mean", *(f"p{percent}" for percent in PERCENTS), "max")
+    ]
     found: list[Objective] = []
     for part in text.split(","):
         name, equals, value = (x.strip() for x in part.partition("="))
@@ -159,10 +163,10 @@ def drafted_dict(out: Outcome) -> dict[str, float]:
     }
 
 
-def _kept(o: Objective, times: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
-    value = times[f"{o.metric}_s"].get(o.at)
-    met = value is not None and value <= o.limit_s
-    return {"limit_s": o.limit_s, "value_s": value, "met": met}
+def _kept(objective: Objective, times: Mapping[str, Mapping[str, float | None]]) -> dict[str, Any]:
+    value = times[f"{objective.metric}_s"].get(objective.at)
+    met = value is not None and value <= objective.limit_s
+    return {"limit_s": objective.limit_s, "value_s": value, "met": met}
 
 
 def spread_s(
@@ -181,8 +185,11 @@ def spread_s(
             else:
                 ordered.append(value)
     if not ordered:
-        return dict.fromkeys(("mean", *(f"p{p}" for p in PERCENTS), "max"))
-    found = {f"p{p}": (nearest_rank(ordered, p) + outside_ps) / PS_PER_S for p in PERCENTS}
+        return dict.fromkeys(("mean", *(f"p{percent}" for percent in PERCENTS), "max"))
+    found = {
+        f"p{percent}": (nearest_rank(ordered, percent) + outside_ps) / PS_PER_S
+        for percent in PERCENTS
+    }
     mean = (sum(ordered) + outside_ps * len(ordered)) / len(ordered) / PS_PER_S
     return {"mean": mean, **found, "max": (ordered[-1] + outside_ps) / PS_PER_S}
 
@@ -192,8 +199,8 @@ def _gaps_s(out: Outcome) -> dict[str, float | None]:
     count = gaps.count
     if not count:
         return spread_s(())
-    found = gaps.ranked([*(ceil_div(p * count, 100) for p in PERCENTS), count])
-    named = dict(zip((*(f"p{p}" for p in PERCENTS), "max"), found, strict=True))
+    found = gaps.ranked([*(ceil_div(percent * count, 100) for percent in PERCENTS), count])
+    named = dict(zip((*(f"p{percent}" for percent in PERCENTS), "max"), found, strict=True))
     mean = gaps.total_ps / count / PS_PER_S
     return {"mean": mean, **{name: gap / PS_PER_S for name, gap in named.items()}}
 
@@ -227,7 +234,7 @@ def usual_warmup(source: Iterable[Request]) -> int:
 def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, float]:
     """Seconds that a client waits for a first token beside the engine's part: the front end's, and what a
     start at once adds. The same as in the plan of the same load; of a trace only the front end's."""
-    timing, d = workings.timing, workings.deployment
+    timing, deployment = workings.timing, workings.deployment
     if timing is None:
         return 0.0, 0.0
     if workings.split and workings.split.times:
@@ -235,12 +242,14 @@ def outside_of(workings: Workings, source: Iterable[Request]) -> tuple[float, fl
     if isinstance(source, Synthetic):
         shared = workings.plan.capacity.shared
         copies = sum(count for _, _, count in pools_of(workings.plan.scenario))
-        load = loaded(source, d, workings.answer, shared, copies)
+        load = loaded(source, deployment, workings.answer, shared, copies)
         if load is not None:
             times = served(timing.clock, load)
             return times.front_end_s, times.start_s
     k = timing.clock.k
-    return k.first_s + k.wait * timing.clock.decode_s(d.layout.dp, workings.asked_tokens), 0.0
+    return k.first_s + k.wait * timing.clock.decode_s(
+        deployment.layout.dp, workings.asked_tokens
+    ), 0.0
 
 
 def serve(
@@ -270,8 +279,11 @@ def serve(
         naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
     feed = Feed(source, naming)
     seed = getattr(source, "seed", 0)
-    groups = [replace(g, rules=g.rules.seeded(seed)) for g in with_tiers(groups, feed)]
-    plants = [g.plant for g in groups if g.plant is not None]
+    groups = [
+        replace(with_tier, rules=with_tier.rules.seeded(seed))
+        for with_tier in with_tiers(groups, feed)
+    ]
+    plants = [group.plant for group in groups if group.plant is not None]
     fleet: Cluster
     if is_managed(scenario, groups):
         if tell is not None:
@@ -280,15 +292,15 @@ def serve(
         fleet = managed(scenario, groups, feed, limits, on_over=on_over, watch=watch, seed=seed)
         fleet.outcome.outside_ps, fleet.outcome.warmup = outside, warmup
     else:
-        each = [g for g in groups for _ in range(g.replicas)]
+        each = [group for group in groups for _ in range(group.replicas)]
         passage = passage_of([g.clock for g in each])
         outcome = Outcome(
             limits=limits, on_over=on_over, passage_ps=passage, outside_ps=outside, warmup=warmup
         )
         follow = feed.follow if feed.waits else None
         engines = [
-            g.engine(outcome, feed, follow, place=n, tell=None if n else tell)
-            for n, g in enumerate(each)
+            g.engine(outcome, feed, follow, place=index, tell=None if index else tell)
+            for index, g in enumerate(each)
         ]
         fleet = Cluster(engines, outcome, watch=watch)
     fleet.serve(feed)
@@ -310,13 +322,13 @@ def serve(
             "waiting": waiting,
             "dropped": out.dropped,
         },
-        blocks=sum(g.blocks * g.most for g in groups),
+        blocks=sum(group.blocks * group.most for group in groups),
         duration_s=last / PS_PER_S,
         warnings=(
             *(
-                w
-                for w in workings.plan.warnings
-                if w not in workings.beyond and w != QUEUE_WITHOUT_END
+                warning
+                for warning in workings.plan.warnings
+                if warning not in workings.beyond and warning != QUEUE_WITHOUT_END
             ),
             *rules.warnings,
             *warnings_of(scenario, plants),
@@ -348,10 +360,10 @@ def bands(
 
     found: dict[str, Any] = {"seeds": len(answers)}
     for name in BAND:
-        found[name] = {at: band(a[name][at] for a in answers) for at in answers[0][name]}
-    found["requests_at_once"] = {at: band(c[at] for c in counts) for at in counts[0]}
+        found[name] = {at: band(answer[name][at] for answer in answers) for at in answers[0][name]}
+    found["requests_at_once"] = {at: band(count[at] for count in counts) for at in counts[0]}
     for name in ("output_tokens_per_s", "goodput_requests_per_s", "prefix_hit_ratio"):
-        found[name] = band(a[name] for a in answers)
+        found[name] = band(answer[name] for answer in answers)
     return found
 
 

@@ -93,15 +93,16 @@ class Simulation:
 
     def to_html(self) -> str:
         """A report as one self-contained HTML file."""
-        f = self.figures
-        n, blocks = f["requests"], f["kv_blocks"]
+        figures = self.figures
+        n, blocks = figures["requests"], figures["kv_blocks"]
         summary = (
-            f"{n['completed']:,} of {n['arrived']:,} requests are answered in {f['duration_s']:,.1f} s, "
-            f"{f['output_tokens_per_s']:,.0f} tokens a second; {blocks['peak']:,} of "
-            f"{blocks['total']:,} blocks are held at most; {f['prefix_hit_ratio']:.1%} of the prompts' "
-            f"tokens are found cached; {f['preemptions']:,} times a request loses its blocks."
+            f"{n['completed']:,} of {n['arrived']:,} requests are answered in "
+            f"{figures['duration_s']:,.1f} s, "
+            f"{figures['output_tokens_per_s']:,.0f} tokens a second; {blocks['peak']:,} of "
+            f"{blocks['total']:,} blocks are held at most; {figures['prefix_hit_ratio']:.1%} of the prompts' "
+            f"tokens are found cached; {figures['preemptions']:,} times a request loses its blocks."
         )
-        times = [{"what": name, **f[key]} for key, name in TIMES.items()]
+        times = [{"what": name, **figures[key]} for key, name in TIMES.items()]
         columns = [html.Column(title="seconds", key="what")]
         columns += [
             html.Column(title=at, key=at, number=True, decimals=4)
@@ -112,7 +113,7 @@ class Simulation:
         for key in ("running", "waiting", "blocks"):
             points = [(row["time_s"], row[key]) for row in line]
             parts += [html.heading(f"{key} over seconds"), charts.curve(points, f"{key} over time")]
-        parts += [html.paragraph(f"Note: {w}.", soft=True) for w in f["warnings"]]
+        parts += [html.paragraph(f"Note: {w}.", soft=True) for w in figures["warnings"]]
         return html.page("What happens to the requests", parts)
 
 
@@ -161,9 +162,9 @@ def simulation(
 
 def _spread_notes(workings: Workings, requests: Iterable[Request]) -> Iterator[str]:
     """Whether lengths were drawn round the means that the question tells."""
-    w = workings.plan.scenario.workload
+    workload = workings.plan.scenario.workload
     loop = isinstance(requests, Synthetic) and requests.arrivals.users
-    if loop and w is not None and spreads(w):
+    if loop and workload is not None and spreads(workload):
         low, high = CLOSED_LOOP_SPREAD
         yield (
             f"lengths are drawn from {low:g} to {high:g} of their means, as benchmarks do, since users of"
@@ -175,6 +176,6 @@ def _read_notes(requests: Iterable[Request]) -> Iterator[str]:
     """What reading a trace met."""
     if isinstance(requests, Trace):
         yield from requests.counts.notes()
-        n = requests.counts.unordered
-        if n:
-            yield f"{n:,} request{'s' if n != 1 else ''} came out of order, now sorted"
+        unordered = requests.counts.unordered
+        if unordered:
+            yield f"{unordered:,} request{'s' if unordered != 1 else ''} came out of order, now sorted"

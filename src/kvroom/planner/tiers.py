@@ -10,16 +10,16 @@ from kvroom.planner.place import machine_of
 from kvroom.planner.plan import Workings
 
 
-def plan_json(w: Workings) -> dict[str, Any]:
+def plan_json(workings: Workings) -> dict[str, Any]:
     """The Plan as plain JSON values: its own keys, and the tiers below the GPU."""
-    return {**w.plan.to_dict(), "tiers": tiers(w)}
+    return {**workings.plan.to_dict(), "tiers": tiers(workings)}
 
 
-def tiers(w: Workings) -> dict[str, Any]:
+def tiers(workings: Workings) -> dict[str, Any]:
     """The machine's tiers, each against the one above it, and what crossing them costs."""
-    d = w.deployment
-    machine = machine_of(w.own, d.layout.gpus)
-    tokens = w.asked_tokens
+    deployment = workings.deployment
+    machine = machine_of(workings.own, deployment.layout.gpus)
+    tokens = workings.asked_tokens
     found: dict[str, Any] = {
         "tiers": [
             {
@@ -33,20 +33,20 @@ def tiers(w: Workings) -> dict[str, Any]:
             }
             for r in ladder(machine)
         ],
-        "links": [{"name": k.name, "bytes_per_s": k.bytes_per_s} for k in machine.links],
+        "links": [{"name": link.name, "bytes_per_s": link.bytes_per_s} for link in machine.links],
     }
-    if w.own.tiers:
-        found["holds"] = holdings(w.own, d)
-    if w.timing is not None:
+    if workings.own.tiers:
+        found["holds"] = holdings(workings.own, deployment)
+    if workings.timing is not None:
         found["prompt_tokens"] = tokens
-        found["recompute_s"] = w.timing.prefill_s(tokens)
+        found["recompute_s"] = workings.timing.prefill_s(tokens)
         found["crossings"] = [
             {
-                "name": c.tier.name,
-                "load_weights_s": c.weights_s,
-                "fetch_s": c.fetch_s,
-                "crossover_tokens": c.crossover_tokens,
+                "name": crossing.tier.name,
+                "load_weights_s": crossing.weights_s,
+                "fetch_s": crossing.fetch_s,
+                "crossover_tokens": crossing.crossover_tokens,
             }
-            for c in crossings(machine, d, w.timing, tokens)
+            for crossing in crossings(machine, deployment, workings.timing, tokens)
         ]
     return found

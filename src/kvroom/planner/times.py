@@ -23,57 +23,60 @@ NOTED = 0.1
 """What published runs did unsaid is told where it changes the cache's rate by more (a logarithm)."""
 
 
-def rates_of(d: Deployment) -> Rates | None:
-    """The peaks that the steps of ``d`` meet; None where the card's arithmetic is not known."""
-    return Rates.of(d.device, compute_dtype(d.weights.quantisation.linear, d.device))
+def rates_of(deployment: Deployment) -> Rates | None:
+    """The peaks that the steps of ``deployment`` meet; None where the card's arithmetic is not known."""
+    return Rates.of(
+        deployment.device, compute_dtype(deployment.weights.quantisation.linear, deployment.device)
+    )
 
 
-def timing_of(d: Deployment, scenario: Scenario) -> Timing | None:
-    """The times of ``d``, drawn to the measurements of the calibration file where ``scenario`` has one;
+def timing_of(deployment: Deployment, scenario: Scenario) -> Timing | None:
+    """The times of ``deployment``, drawn to the measurements of the calibration file where
+    ``scenario`` has one;
     None where the card's arithmetic is not known."""
-    rates = rates_of(d)
+    rates = rates_of(deployment)
     if rates is None:
         return None
-    timing = Timing.of(d, rates)
+    timing = Timing.of(deployment, rates)
     if scenario.calibration is None:
         return timing
-    w = scenario.workload
-    users = (w and w.concurrency) or scenario.concurrency or 1
-    tokens = d.context_tokens
-    if w is not None and w.input_tokens is not None:
-        tokens = w.input_tokens + (w.output_tokens or 0) // 2
-    points = points_for(scenario.calibration, d, scenario.model)
+    workload = scenario.workload
+    users = (workload and workload.concurrency) or scenario.concurrency or 1
+    tokens = deployment.context_tokens
+    if workload is not None and workload.input_tokens is not None:
+        tokens = workload.input_tokens + (workload.output_tokens or 0) // 2
+    points = points_for(scenario.calibration, deployment, scenario.model)
     return drawn_to(timing, points, place_of(users, tokens))
 
 
 def notes_of(
-    d: Deployment, timing: Timing | None, w: Workload | None, load: Load | None
+    deployment: Deployment, timing: Timing | None, workload: Workload | None, load: Load | None
 ) -> tuple[str, ...]:
     """What the times take from published runs because the question does not say it; what they lack."""
     said = []
     longest = load.input_tokens + load.output_tokens if load is not None else 0
-    if longest > d.context_tokens:
+    if longest > deployment.context_tokens:
         said.append(
             f"a request of the workload comes to {longest:,} tokens, and the longest may have"
-            f" {d.context_tokens:,} (--context)"
+            f" {deployment.context_tokens:,} (--context)"
         )
     if timing is None:
-        if load is not None and d.model.generates:
+        if load is not None and deployment.model.generates:
             said.append("no times: the card's arithmetic is not known (flops_per_s)")
         return tuple(said)
-    width = calibration.width_class(d.weights.quantisation.linear.name)
+    width = calibration.width_class(deployment.weights.quantisation.linear.name)
     narrow = timing.table["effects"].get(f"weights={width} cache=auto", {})
-    if narrow.get("cache_eta", 0) > NOTED and calibration.unsaid_cache(d):
+    if narrow.get("cache_eta", 0) > NOTED and calibration.unsaid_cache(deployment):
         said.append(
             f"times are those of published runs with {width} weights, which mostly kept the cache in 8"
             " bits; say how wide it is for times of that width (--kv-dtype bf16)"
         )
-    told = [name for name in ("input", "output") if w is not None and w.tells(name)]
+    told = [name for name in ("input", "output") if workload is not None and workload.tells(name)]
     if load is None and len(told) == 1:
         missing = "output" if told == ["input"] else "input"
         said.append(f"no times under load without workload.{missing}_tokens (--{missing}-tokens)")
-    if load is not None and not load.static and calibration.unsaid_intake(d):
-        engine = engine_of(d.engine)
+    if load is not None and not load.static and calibration.unsaid_intake(deployment):
+        engine = engine_of(deployment.engine)
         said.append(
             f"the first token waits as in {engine.label}'s published runs, which took in requests every"
             " 10 to 30 steps; a server without that flag is quicker"
@@ -83,12 +86,12 @@ def notes_of(
 
 
 def step_of(
-    traffic: Traffic, d: Deployment, timing: Timing | None, batch: int, tokens: int
+    traffic: Traffic, deployment: Deployment, timing: Timing | None, batch: int, tokens: int
 ) -> Step:
     """One decode step of ``batch`` requests of ``tokens`` tokens: bytes, FLOPs, seconds."""
     moved, flops = traffic.step_bytes(batch, tokens), traffic.decode_flops(batch, tokens)
     span = timing.step(batch, tokens)[1] if timing else None
-    gained = sum((1.0, *d.speculation.kept)) if d.speculation else 1.0
+    gained = sum((1.0, *deployment.speculation.kept)) if deployment.speculation else 1.0
     return Step(
         batch=batch,
         request_tokens=tokens,
@@ -97,19 +100,21 @@ def step_of(
         seconds=span.seconds if span else None,
         seconds_low=span.low if span else None,
         seconds_high=span.high if span else None,
-        bound=_bound(d, moved.weights + moved.kv + moved.state, flops),
+        bound=_bound(deployment, moved.weights + moved.kv + moved.state, flops),
         crossover_batch=traffic.crossover_batch(tokens),
         tokens_per_request=gained,
         tokens_per_s=batch * gained / span.seconds if span else None,
     )
 
 
-def _bound(d: Deployment, moved: int, flops: int) -> str | None:
+def _bound(deployment: Deployment, moved: int, flops: int) -> str | None:
     """What a step waits for at the card's peak rates: its memory or its arithmetic."""
-    peak = d.device.flops(compute_dtype(d.weights.quantisation.linear, d.device))
+    peak = deployment.device.flops(
+        compute_dtype(deployment.weights.quantisation.linear, deployment.device)
+    )
     if peak is None:
         return None
-    return "memory" if moved / d.device.memory_bytes_per_s >= flops / peak else "compute"
+    return "memory" if moved / deployment.device.memory_bytes_per_s >= flops / peak else "compute"
 
 
 def _banded(
@@ -151,7 +156,7 @@ USUAL_DRAW = Draw(low=0.4, share=0.7, high=1.0)
 
 
 def cost_of(
-    d: Deployment,
+    deployment: Deployment,
     replicas: int,
     step: Step,
     load: Load | None,
@@ -176,12 +181,12 @@ def cost_of(
             parts = under_load(timing.clock, load, times)
             span = timing.span("whole" if load.static else "tpot", times.tpot_s)
         else:
-            terms, span = timing.step(step.batch, d.context_tokens)
+            terms, span = timing.step(step.batch, deployment.context_tokens)
             parts = parts_of(terms)
         drawn = draw(parts, timing.table)
         low, share, high = drawn.widened(span.low, span.seconds, span.high)
         drawn = Draw(low=low, share=share, high=high)
-    return price_of([(d, replicas)], output, entering, users, drawn)
+    return price_of([(deployment, replicas)], output, entering, users, drawn)
 
 
 def price_of(
@@ -197,7 +202,7 @@ def price_of(
     limits = [(d.device.tdp_w, d.layout.gpus * n) for d, n in parts]
     hour, watts = _summed(hours), _summed(limits)
     shares = (drawn.low, drawn.share, drawn.high)
-    joules = [watts * s / output if watts and output else None for s in shares]
+    joules = [watts * share / output if watts and output else None for share in shares]
     return Cost(
         usd_per_hour=hour,
         usd_per_million_output_tokens=_a_million(hour, output),

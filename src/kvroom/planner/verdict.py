@@ -18,44 +18,44 @@ from kvroom.units import say_tokens, show_gib
 
 
 def requests_held(
-    d: Deployment, answer: EngineAnswer, limit: Ceiling | None, room: Room | None = None
+    deployment: Deployment, answer: EngineAnswer, limit: Ceiling | None, room: Room | None = None
 ) -> int | None:
     """Whole requests that the deployment runs at once: those that its cache holds, as far as its scheduler
     takes them; of the workload's lengths where ``room`` has them, else of ``context_tokens``. None where
     requests store nothing."""
-    stored, taken = _stored(d, answer, limit, room), _taken(d, answer)
+    stored, taken = _stored(deployment, answer, limit, room), _taken(deployment, answer)
     return stored if stored is None or taken is None else min(stored, taken)
 
 
 def _stored(
-    d: Deployment, answer: EngineAnswer, limit: Ceiling | None, room: Room | None = None
+    deployment: Deployment, answer: EngineAnswer, limit: Ceiling | None, room: Room | None = None
 ) -> int | None:
     """Whole requests that the cache holds."""
     if limit is None:
         return None
     if room is not None and room.requests is not None:
         return floor(room.requests)
-    if engine_of(d.engine).ceiling:
+    if engine_of(deployment.engine).ceiling:
         return limit.requests
     most = answer.capacity.max_concurrency if answer.capacity else None
-    return None if most is None else d.layout.dp * answer.pools * floor(most)
+    return None if most is None else deployment.layout.dp * answer.pools * floor(most)
 
 
-def _taken(d: Deployment, answer: EngineAnswer) -> int | None:
+def _taken(deployment: Deployment, answer: EngineAnswer) -> int | None:
     """Requests that the engine's schedulers run at once, whatever is free; None without a limit."""
     most = answer.capacity.max_running_requests if answer.capacity else None
-    return None if most is None else d.layout.dp * answer.pools * most
+    return None if most is None else deployment.layout.dp * answer.pools * most
 
 
 def judge(
     scenario: Scenario,
-    d: Deployment,
+    deployment: Deployment,
     answer: EngineAnswer,
     limit: Ceiling | None,
     room: Room | None = None,
 ) -> Verdict:
     """The verdict on a deployment; ``room`` is that of the workload's lengths, where it states any."""
-    return _Judge(scenario, d, answer, limit, room).verdict()
+    return _Judge(scenario, deployment, answer, limit, room).verdict()
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class _Judge:
 
     def _refused(self) -> Verdict:
         rules = self.answer.refusals
-        unsupported = next((r for r in rules if r.unsupported), None)
+        unsupported = next((rule for rule in rules if rule.unsupported), None)
         first = unsupported or rules[0]
         reason = Reason(rule=first.rule, message=first.message, fix=first.fix, source=first.source)
         status: Status = "unsupported" if unsupported else "would_not_start"
@@ -117,7 +117,8 @@ class _Judge:
             binding=self.answer.binding or "nothing",
             sentence=f"{how} on {self._cards}: {reason.clause}.",
             reasons=tuple(
-                Reason(rule=r.rule, message=r.message, fix=r.fix, source=r.source) for r in rules
+                Reason(rule=rule.rule, message=rule.message, fix=rule.fix, source=rule.source)
+                for rule in rules
             ),
         )
 
@@ -141,13 +142,13 @@ class _Judge:
         for tp in (2, 4, 8, 16, 32, 64):
             if tp > d.layout.tp and heads % tp == 0:
                 layout = replace(d.layout, tp=tp, ep=1, dcp=1)
-                if max(r.weight_bytes for r in d.weights.ranks(layout)) < room:
+                if max(rank.weight_bytes for rank in d.weights.ranks(layout)) < room:
                     remedies.append(f"{layout.gpus} of them (tp {tp})")
                     break
         for name in ("fp8", "int4"):
             rule = type(d.weights)(model=d.model, quantisation=weight_dtypes.named(name, d.model))
             if rule.whole_bytes < d.weights.whole_bytes and all(
-                r.weight_bytes < room for r in rule.ranks(d.layout)
+                rank.weight_bytes < room for rank in rule.ranks(d.layout)
             ):
                 remedies.append(f"{name} weights")
                 break
@@ -195,7 +196,7 @@ class _Judge:
         """Bytes of one GPU by which all its accounts together exceed it."""
         if self.answer.cache_given or engine_of(self.d.engine).ceiling:
             return 0
-        return -sum(a.bytes for a in self.answer.accounts if a.name == "unused")
+        return -sum(account.bytes for account in self.answer.accounts if account.name == "unused")
 
     def _overrun(self, over: int) -> Verdict:
         d, answer = self.d, self.answer
@@ -286,8 +287,8 @@ class _Judge:
 
     @property
     def _cards(self) -> str:
-        n = self.d.layout.gpus
-        return self.d.device.name if n == 1 else f"{n} × {self.d.device.name}"
+        gpus = self.d.layout.gpus
+        return self.d.device.name if gpus == 1 else f"{gpus} × {self.d.device.name}"
 
     @property
     def _check(self) -> str:
@@ -295,18 +296,20 @@ class _Judge:
 
     @property
     def _of(self) -> str:
-        w = self.lengths
-        if w is None:
+        lengths = self.lengths
+        if lengths is None:
             return say_tokens(self.d.context_tokens)
-        if w.input_tokens is not None and w.output_tokens is not None:
-            return f"{w.input_tokens:,} tokens in and {w.output_tokens:,} out"
+        if lengths.input_tokens is not None and lengths.output_tokens is not None:
+            return f"{lengths.input_tokens:,} tokens in and {lengths.output_tokens:,} out"
         return "the workload's lengths"
 
     @property
     def _account(self) -> str:
         """Which share of a request's bytes it is that runs out: growing cache, or fixed state."""
         rank, kv = self.answer.rank, self.d.kv
-        fixed = sum(k.stored_bytes(1, kv) * n for k, n in rank.stores if k.recurrent)
+        fixed = sum(
+            kind.stored_bytes(1, kv) * count for kind, count in rank.stores if kind.recurrent
+        )
         return "state" if 2 * fixed > self.d.request_bytes(rank) else "kv_memory"
 
 
@@ -320,14 +323,16 @@ def _refusal(binding: str, sentence: str, reason: Reason) -> Verdict:
     )
 
 
-def with_speed(verdict: Verdict, d: Deployment, answer: EngineAnswer, step: Step) -> Verdict:
+def with_speed(
+    verdict: Verdict, deployment: Deployment, answer: EngineAnswer, step: Step
+) -> Verdict:
     """The verdict on what reads host memory in each step, which is told first with the speed of it."""
-    away = d.weights.host_bytes
+    away = deployment.weights.host_bytes
     if not verdict.starts or not (answer.host or away) or step.seconds is None:
         return verdict
     what = f"{show_gib(away)} of each GPU's weights in host memory"
     if answer.host:
-        what = answer.host.words(d.model)
+        what = answer.host.words(deployment.model)
     each = step.tokens_per_request / step.seconds
     per = "each " if step.batch > 1 else ""
     speed = f"{each:.0f}" if each >= 10 else f"{each:.2g}"
@@ -340,8 +345,8 @@ def in_pool(verdict: Verdict, pool: str) -> Verdict:
     return replace(verdict, sentence=f"A replica of the {pool} pool: {verdict.sentence}")
 
 
-def _a_request(d: Deployment) -> str:
-    return f"a request of {say_tokens(d.context_tokens)}"
+def _a_request(deployment: Deployment) -> str:
+    return f"a request of {say_tokens(deployment.context_tokens)}"
 
 
 def _ordinal(n: int) -> str:

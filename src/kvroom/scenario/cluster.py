@@ -51,10 +51,10 @@ COLD_TIERS = ("host", "nvme", "network")
 def _said(value: object) -> dict[str, object]:
     """The keys of a part of the question that are not at their usual values."""
     kept: dict[str, object] = {}
-    for f in fields(value):  # type: ignore[arg-type]
-        own = getattr(value, f.name)
-        if own != f.default:
-            kept[f.name] = _plain(own)
+    for field in fields(value):  # type: ignore[arg-type]
+        own = getattr(value, field.name)
+        if own != field.default:
+            kept[field.name] = _plain(own)
     return kept
 
 
@@ -85,7 +85,7 @@ class Routing:
             value = _routing_keys(name, value)
         if not isinstance(value, Mapping):
             raise KvroomError(name, value, "is no way to spread requests", _EXAMPLE)
-        known = tuple(f.name for f in fields(cls))
+        known = tuple(field.name for field in fields(cls))
         for key in value:
             if key not in known:
                 fix = did_you_mean(str(key), known, _EXAMPLE)
@@ -100,7 +100,7 @@ class Routing:
 
     def to_dict(self) -> str | dict[str, object]:
         """The name of the policy, or an object where it has settings."""
-        said = {k: v for k, v in _said(self).items() if k != "policy"}
+        said = {key: value for key, value in _said(self).items() if key != "policy"}
         return {"policy": self.policy, **said} if said else self.policy
 
 
@@ -155,7 +155,7 @@ class ReplicaPool:
     @property
     def differs(self) -> dict[str, object]:
         """The Scenario keys that it sets."""
-        return {k: v for k, v in _said(self).items() if k != "count"}
+        return {key: value for key, value in _said(self).items() if key != "count"}
 
     def to_dict(self) -> dict[str, object]:
         """What it sets, its count in any case."""
@@ -183,7 +183,7 @@ class Autoscaling:
     def parse(cls, name: str, value: object) -> Self:
         """The rule of an object; KvroomError names the key that is wrong."""
         keys = parse_object(name, value)
-        check_keys(name, keys, tuple(f.name for f in fields(cls)))
+        check_keys(name, keys, tuple(field.name for field in fields(cls)))
 
         def share(key: str, usual: float) -> float:
             return check_float(f"{name}.{key}", keys.get(key, usual), low=0, high=1)
@@ -239,10 +239,10 @@ class FailurePlan:
     def parse(cls, name: str, value: object) -> Self:
         """The failures of an object; KvroomError names the key that is wrong."""
         keys = parse_object(name, value)
-        check_keys(name, keys, tuple(f.name for f in fields(cls)))
+        check_keys(name, keys, tuple(field.name for field in fields(cls)))
         at: list[Failure] = []
-        for n, each in enumerate(parse_list(f"{name}.at", keys["at"]) if "at" in keys else ()):
-            where = f"{name}.at[{n}]"
+        for index, each in enumerate(parse_list(f"{name}.at", keys["at"]) if "at" in keys else ()):
+            where = f"{name}.at[{index}]"
             one = parse_object(where, each)
             check_keys(where, one, ("s", "replica"))
             replica = check_int(
@@ -272,7 +272,7 @@ class ColdStart:
     def parse(cls, name: str, value: object) -> Self:
         """The start of an object; KvroomError names the key that is wrong."""
         keys = parse_object(name, value)
-        check_keys(name, keys, tuple(f.name for f in fields(cls)))
+        check_keys(name, keys, tuple(field.name for field in fields(cls)))
         what = "is no tier that holds weights"
         tier = keys.get("weights_from", "nvme")
         return cls(
@@ -287,7 +287,7 @@ class ColdStart:
 
 def _pools(name: str, value: object) -> tuple[ReplicaPool, ...]:
     pools = parse_list(name, value)
-    return tuple(ReplicaPool.parse(f"{name}[{n}]", pool) for n, pool in enumerate(pools))
+    return tuple(ReplicaPool.parse(f"{name}[{index}]", pool) for index, pool in enumerate(pools))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class Fleet:
     @property
     def keys(self) -> tuple[str, ...]:
         """Those of its keys that are asked."""
-        return tuple(f.name for f in fields(self) if getattr(self, f.name) is not None)
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) is not None)
 
     def to_dict(self) -> dict[str, object]:
         """The keys that are asked."""

@@ -111,8 +111,10 @@ def command(scenario: Scenario) -> str:
         users = bool(workload)
     else:
         users = False
-    keys |= {f"workload.{k}": v for k, v in workload.items()}
-    if not all(isinstance(v, _PLAIN) and k in {"model", *_FLAG} for k, v in keys.items()):
+    keys |= {f"workload.{key}": value for key, value in workload.items()}
+    if not all(
+        isinstance(value, _PLAIN) and key in {"model", *_FLAG} for key, value in keys.items()
+    ):
         return shlex.join(["kvroom", "plan", scenario.link()])
     count = f":{scenario.gpu_count}" if scenario.gpu_count != 1 else ""
     words = ["kvroom", "plan", str(keys.pop("model")), "--gpu", f"{keys.pop('gpu')}{count}"]
@@ -137,7 +139,8 @@ def _literal(value: object, indent: int = 0) -> str:
     pad = "    " * (indent + 1)
     if isinstance(value, dict) and value:
         rows = "".join(
-            f"{pad}{json.dumps(k)}: {_literal(v, indent + 1)},\n" for k, v in value.items()
+            f"{pad}{json.dumps(key)}: {_literal(value, indent + 1)},\n"
+            for key, value in value.items()
         )
         return "{\n" + rows + "    " * indent + "}"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -72,5 +72,5 @@ def add_engine(name: str, place: str, aliases: Iterable[str] = ()) -> None:
 def remove_engine(name: str) -> None:
     """Take one away again that was added."""
     del _PLACES[name]
-    for alias in [a for a, n in _ALIASES.items() if n == name]:
+    for alias in [key for key, value in _ALIASES.items() if value == name]:
         del _ALIASES[alias]

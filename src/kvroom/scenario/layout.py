@@ -29,7 +29,7 @@ def filled_layout(keys: Mapping[str, object]) -> dict[str, int]:
     pp, dp = degree("pp"), degree("dp")
     cards = degree("gpu_count", 0)
     tp = degree("tp", 0)
-    if cards > 1 and not any(keys.get(k) for k in DEGREES):
+    if cards > 1 and not any(keys.get(degree) for degree in DEGREES):
         check_int("gpu_count", cards, low=1, high=MAX_GPUS)
         return {"tp": OPEN, "gpu_count": cards}
     if not tp:

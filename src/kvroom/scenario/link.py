@@ -37,8 +37,8 @@ def keys_of_link(link: str) -> dict[str, object]:
         raise KvroomError("link", link, "is longer than any link of kvroom", _HOW)
     try:
         parts = urlsplit(link)
-    except ValueError as e:
-        raise KvroomError("link", link, "is not an address", _HOW) from e
+    except ValueError as error:
+        raise KvroomError("link", link, "is not an address", _HOW) from error
     state = dict(parse_qsl(parts.fragment)).get("s", "")
     if not state:
         return _from_query(parts.query, link)
@@ -48,8 +48,8 @@ def keys_of_link(link: str) -> dict[str, object]:
     try:
         raw = base64.urlsafe_b64decode(packed + "=" * (-len(packed) % 4))
         keys = json.loads(raw)
-    except (binascii.Error, ValueError, RecursionError) as e:
-        raise KvroomError("link", link, "is cut off or garbled", _HOW) from e
+    except (binascii.Error, ValueError, RecursionError) as error:
+        raise KvroomError("link", link, "is cut off or garbled", _HOW) from error
     return dict(parse_object("link", keys))
 
 

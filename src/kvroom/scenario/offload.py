@@ -60,8 +60,12 @@ class OffloadTier:
     def to_dict(self) -> dict[str, object]:
         """Its kind, and the keys that are not as usual."""
         usual = OffloadTier(kind=self.kind, shared=self.kind == "network")
-        said = {f.name: getattr(self, f.name) for f in fields(self)}
-        return {k: v for k, v in said.items() if k == "kind" or v != getattr(usual, k)}
+        said = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            key: value
+            for key, value in said.items()
+            if key == "kind" or value != getattr(usual, key)
+        }
 
 
 def parse_tiers(name: str, value: object) -> tuple[OffloadTier, ...]:
@@ -91,7 +95,9 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
     vLLM's ``kv_offloading_size`` (GiB of all ranks) and connectors, LMCache's sizes (GB a worker),
     SGLang's ``hicache_size`` (GB a rank).
     """
-    given = {k.strip().lstrip("-").replace("-", "_").lower(): v for k, v in args.items()}
+    given = {
+        key.strip().lstrip("-").replace("-", "_").lower(): value for key, value in args.items()
+    }
     connector, extra = _connector(given.get("kv_transfer_config"))
     host = disk = 0.0
     if (size := _amount(given.get("kv_offloading_size"))) > 0:
@@ -113,7 +119,7 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
 
 def unfollowed(args: Mapping[str, object]) -> str:
     """The connector of a ``kv_transfer_config`` that is no tier here, "" where there is none."""
-    given = {k.strip().lstrip("-").replace("-", "_"): v for k, v in args.items()}
+    given = {key.strip().lstrip("-").replace("-", "_"): value for key, value in args.items()}
     connector, _ = _connector(given.get("kv_transfer_config"))
     return "" if connector in (*LMCACHE, OFFLOADING) else connector
 
@@ -168,7 +174,7 @@ def _tier(field: str, given: object) -> OffloadTier:
             fix = did_you_mean(str(key), KEYS, f"Known keys: {', '.join(KEYS)}.")
             raise KvroomError(field, key, "is no known key", fix)
     said = {key: value for key, value in given.items() if value is not None}
-    kind = _word(f"{field}.kind", said.pop("kind", None), {k: k for k in KINDS})
+    kind = _word(f"{field}.kind", said.pop("kind", None), {kind: kind for kind in KINDS})
     made: dict[str, object] = {"kind": kind, "shared": kind == "network"}
     for key, value in said.items():
         made[key] = _read(f"{field}.{key}", key, value)
@@ -202,7 +208,7 @@ def _read(name: str, key: str, value: object) -> object:
         case "write":
             return _word(name, value, WRITES)
         case "policy":
-            return _word(name, value, {p: p for p in POLICIES})
+            return _word(name, value, {policy: policy for policy in POLICIES})
         case _:
             return _flag(name, value)
 

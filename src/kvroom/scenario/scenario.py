@@ -74,7 +74,11 @@ KNOWN_BYTES = ("visible", "free_before_load", "weights", "activations", "runtime
 def _known_bytes(name: str, value: object) -> dict[str, int]:
     given = parse_object(name, value)
     check_keys(name, given, KNOWN_BYTES)
-    sizes = {k: parse_bytes(f"{name}.{k}", v) for k, v in given.items() if v is not None}
+    sizes = {
+        key: parse_bytes(f"{name}.{key}", value)
+        for key, value in given.items()
+        if value is not None
+    }
     if "visible" in sizes:
         check_int(f"{name}.visible", sizes["visible"], low=1, high=MAX_BYTES, unit="bytes")
         free = sizes.get("free_before_load", 0)
@@ -216,26 +220,26 @@ class Scenario:
         keys |= {"replicas": 1, "routing": None, "fleet": None, "disaggregation": None}
         own = pool.differs
         if set(own) & {"gpu", *LAYOUT_KEYS}:
-            keys = {k: v for k, v in keys.items() if k not in LAYOUT_KEYS}
+            keys = {key: value for key, value in keys.items() if key not in LAYOUT_KEYS}
         if pool.engine_args is not None:
             own["engine_args"] = {**self.engine_args, **pool.engine_args}
         return Scenario.from_dict(keys | own)
 
     def to_dict(self) -> dict[str, object]:
         """Every key, as plain JSON values; ``from_dict`` takes it back to an equal Scenario."""
-        keys = {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+        keys = {one_field.name: _plain(getattr(self, one_field.name)) for one_field in fields(self)}
         return keys | dict.fromkeys(DEGREES if self.layout_open else ())
 
     def differences(self) -> dict[str, object]:
         """Only the keys that differ from the defaults (``model`` and ``gpu`` always)."""
         keys: dict[str, object] = {}
         usual = Scenario(model="", gpu="")
-        for f in fields(self):
-            value = getattr(self, f.name)
+        for one_field in fields(self):
+            value = getattr(self, one_field.name)
             if isinstance(value, Workload):
-                keys[f.name] = value.differences()
-            elif f.name in ("model", "gpu") or value != getattr(usual, f.name):
-                keys[f.name] = _plain(value)
+                keys[one_field.name] = value.differences()
+            elif one_field.name in ("model", "gpu") or value != getattr(usual, one_field.name):
+                keys[one_field.name] = _plain(value)
         if self.layout_open:
             del keys["tp"]
         return keys

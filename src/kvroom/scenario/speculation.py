@@ -73,7 +73,7 @@ class Speculation:
         if isinstance(rate, tuple):
             return rate[: self.tokens]
         each = USUAL_ACCEPTANCE[self.method] if rate is None else rate
-        return tuple(each**n for n in range(1, self.tokens + 1))
+        return tuple(each**number for number in range(1, self.tokens + 1))
 
 
 def drafted_at(tokens: int, schedule: tuple[tuple[int, int], ...], requests: float) -> int:
@@ -118,10 +118,10 @@ class SpeculativeDecoding:
 
     def to_dict(self) -> dict[str, object]:
         """The keys that are asked."""
-        keys = {f.name: getattr(self, f.name) for f in fields(self)}
+        keys = {field.name: getattr(self, field.name) for field in fields(self)}
         rate = self.acceptance_rate
         keys["acceptance_rate"] = list(rate) if isinstance(rate, tuple) else rate
-        return {k: v for k, v in keys.items() if v is not None}
+        return {key: value for key, value in keys.items() if value is not None}
 
 
 def _draft_model(name: str, value: object) -> str | dict[str, object]:
@@ -164,7 +164,7 @@ def line(text: str, field: str = "--speculation") -> dict[str, object]:
             given[key] = value
             continue
         try:
-            numbers = [int(x) if x.isdecimal() else float(x) for x in value.split("/")]
+            numbers = [int(part) if part.isdecimal() else float(part) for part in value.split("/")]
         except ValueError:
             raise KvroomError(field, part, "is no number", EXAMPLE) from None
         given[key] = numbers if "/" in value else numbers[0]

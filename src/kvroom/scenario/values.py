@@ -30,7 +30,10 @@ def parse_list(name: str, value: object) -> Sequence[object]:
 
 def parse_json_object(name: str, value: object) -> dict[str, object]:
     """An object of any JSON values."""
-    return {str(k): parse_json(f"{name}.{k}", v) for k, v in parse_object(name, value).items()}
+    return {
+        str(key): parse_json(f"{name}.{key}", value)
+        for key, value in parse_object(name, value).items()
+    }
 
 
 def parse_json(name: str, value: object, *, finite: bool = True) -> object:
@@ -95,7 +98,9 @@ def parse_keys(
     given = parse_object(where, value)
     check_keys(where, given, tuple(parsers))
     prefix = "" if where == "scenario" else f"{where}."
-    return {k: parsers[k](prefix + k, v) for k, v in given.items() if v is not None}
+    return {
+        key: parsers[key](prefix + key, value) for key, value in given.items() if value is not None
+    }
 
 
 def check_keys(where: str, given: Mapping[str, object], known: Sequence[str]) -> None:

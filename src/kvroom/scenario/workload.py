@@ -35,7 +35,9 @@ def spec_text(name: str, value: object) -> str:
             raise KvroomError(name, len(value), "kinds are given", fix)
         kind, inner = next(iter(value.items()))
         if isinstance(inner, Mapping):
-            return ":".join([str(kind), *(f"{k}={_scalar(name, v)}" for k, v in inner.items())])
+            return ":".join(
+                [str(kind), *(f"{key}={_scalar(name, value)}" for key, value in inner.items())]
+            )
         return f"{kind}:{_scalar(name, inner)}"
     return _scalar(name, value)
 
@@ -143,8 +145,12 @@ class Workload:
 
     def to_dict(self) -> dict[str, object]:
         """Every key, as plain JSON values."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def differences(self) -> dict[str, object]:
         """Only the keys that differ from the defaults."""
-        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) != f.default}
+        return {
+            field.name: v
+            for field in fields(self)
+            if (v := getattr(self, field.name)) != field.default
+        }

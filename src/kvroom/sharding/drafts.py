@@ -32,7 +32,7 @@ ASSUMED_BAND = (0.5, 2.0)
 
 
 def drafts(
-    s: Speculation | None,
+    speculation: Speculation | None,
     weights: WeightMap,
     layout: Layout,
     load: Load,
@@ -42,42 +42,47 @@ def drafts(
 
     Raises KvroomError where the way of drafting needs what is not there.
     """
-    if s is None or s.method == "ngram":
+    if speculation is None or speculation.method == "ngram":
         return NONE
-    if s.method == "mtp" and s.model is None:
-        return _prediction(s, weights, layout)
-    if s.model is None:
-        if s.method == "draft" and s.field != "speculation":
+    if speculation.method == "mtp" and speculation.model is None:
+        return _prediction(speculation, weights, layout)
+    if speculation.model is None:
+        if speculation.method == "draft" and speculation.field != "speculation":
             return Extras(warnings=("no draft model is named: nothing is counted for it",))
-        if s.method == "draft":
+        if speculation.method == "draft":
             raise KvroomError(
-                f"{s.field}.model", None, "is missing", "Say which model drafts, or take eagle."
+                f"{speculation.field}.model",
+                None,
+                "is missing",
+                "Say which model drafts, or take eagle.",
             )
-        return _head(s, weights, layout)
+        return _head(speculation, weights, layout)
     try:
-        own = load(s.model)
-    except KvroomError as e:
-        if s.field == "speculation":
-            raise KvroomError(f"{s.field}.model", e.value, e.message, e.fix) from None
-        return _unread(s, weights, layout, e)
-    own = _trimmed(s.method, own, weights.model)
+        own = load(speculation.model)
+    except KvroomError as error:
+        if speculation.field == "speculation":
+            raise KvroomError(
+                f"{speculation.field}.model", error.value, error.message, error.fix
+            ) from None
+        return _unread(speculation, weights, layout, error)
+    own = _trimmed(speculation.method, own, weights.model)
     alone = WeightMap(model=own, quantisation=narrow(own))
     size = _on_rank(alone, layout)
-    if s.method != "draft":
+    if speculation.method != "draft":
         size += _spare_table(weights, layout)
-    return _extras(size, own, layout, runs=_running(s.method, alone, weights))
+    return _extras(size, own, layout, runs=_running(speculation.method, alone, weights))
 
 
-def _prediction(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
+def _prediction(speculation: Speculation, weights: WeightMap, layout: Layout) -> Extras:
     """The model's own prediction layers, counted on from its last."""
     model = weights.model
     if not model.mtp:
-        if s.field != "speculation":
+        if speculation.field != "speculation":
             return Extras(
                 warnings=("the config names no prediction layers: nothing is counted for drafting",)
             )
         raise KvroomError(
-            f"{s.field}.method",
+            f"{speculation.field}.method",
             "mtp",
             "needs prediction layers, and this model's config names none",
             "Use eagle, draft or ngram.",
@@ -85,7 +90,7 @@ def _prediction(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
     size, index = _spare_table(weights, layout), model.num_layers
     for run in model.mtp:
         for _ in range(run.count):
-            size += sum(weights.bytes_on(t, index, layout) for t in run.layer.tensors)
+            size += sum(weights.bytes_on(tensor, index, layout) for tensor in run.layer.tensors)
             index += 1
     own = WeightMap(model=_trimmed("mtp", model, model), quantisation=weights.quantisation)
     return _extras(
@@ -100,28 +105,33 @@ def _spare_table(weights: WeightMap, layout: Layout) -> int:
     return sum(weights.bytes_on(t, None, layout) for t in weights.model.embedding)
 
 
-def _head(s: Speculation, weights: WeightMap, layout: Layout) -> Extras:
+def _head(speculation: Speculation, weights: WeightMap, layout: Layout) -> Extras:
     """A head of one layer like the model's own attention, its own config unknown: an assumption."""
     like = replace(_one_layer(weights.model), draft_vocab_size=DRAFT_VOCABULARY)
-    own = _trimmed(s.method, like, weights.model)
+    own = _trimmed(speculation.method, like, weights.model)
     alone = WeightMap(model=own, quantisation=weight_dtypes.named("bf16"))
     size = _on_rank(alone, layout) + _spare_table(weights, layout)
-    found = _extras(size, own, layout, ASSUMED_BAND, runs=_running(s.method, alone, weights))
+    found = _extras(
+        size, own, layout, ASSUMED_BAND, runs=_running(speculation.method, alone, weights)
+    )
     said = (
-        f"no {s.method} head given: one layer like the model's own is assumed (speculation.model)"
+        f"no {speculation.method} head given: one layer like the model's own is assumed "
+        f"(speculation.model)"
     )
     return replace(found, warnings=(said,))
 
 
-def _unread(s: Speculation, weights: WeightMap, layout: Layout, why: KvroomError) -> Extras:
+def _unread(
+    speculation: Speculation, weights: WeightMap, layout: Layout, why: KvroomError
+) -> Extras:
     """A draft that only the engine's flags name, and that cannot be read here."""
     said = f"the draft model {why.value} {why.message}"
-    if s.method == "draft":
+    if speculation.method == "draft":
         return Extras(warnings=(f"{said}: nothing is counted for it",))
-    if s.method == "mtp":
-        return _prediction(s, weights, layout)
+    if speculation.method == "mtp":
+        return _prediction(speculation, weights, layout)
     return replace(
-        _head(s, weights, layout),
+        _head(speculation, weights, layout),
         warnings=(f"{said}: one layer like the model's own is assumed",),
     )
 
@@ -129,11 +139,11 @@ def _unread(s: Speculation, weights: WeightMap, layout: Layout, why: KvroomError
 def _one_layer(model: ModelSpec) -> ModelSpec:
     """``model`` with a single dense layer: its lightest that keeps every token."""
     keeping = [
-        r.layer
-        for r in model.layers
-        if any(isinstance(k, FullAttention | Latent) for k in r.layer.stores)
+        layer.layer
+        for layer in model.layers
+        if any(isinstance(kind, FullAttention | Latent) for kind in layer.layer.stores)
     ]
-    layers = keeping or [r.layer for r in model.layers]
+    layers = keeping or [layer.layer for layer in model.layers]
     lightest = min(map(_dense, layers), key=lambda x: x.params)
     return replace(model, layers=(Run(lightest, 1),))
 
@@ -142,8 +152,10 @@ def _dense(layer: Layer) -> Layer:
     """``layer`` with the experts that a token uses and no others: heads are dense, whatever they draft for
     (``lmsys/SGLang-EAGLE3-…-SpecForge`` on the hub)."""
     tensors = tuple(
-        replace(t, count=t.active, active=0, part="mlp") if t.part == "expert" else t
-        for t in layer.tensors
+        replace(tensor, count=tensor.active, active=0, part="mlp")
+        if tensor.part == "expert"
+        else tensor
+        for tensor in layer.tensors
     )
     return replace(layer, tensors=tensors)
 
@@ -172,8 +184,10 @@ def _widened(layer: Layer) -> Layer:
     return replace(
         layer,
         tensors=tuple(
-            replace(t, columns=2 * t.columns) if t.is_matrix and t.name.endswith(WIDE) else t
-            for t in layer.tensors
+            replace(tensor, columns=2 * tensor.columns)
+            if tensor.is_matrix and tensor.name.endswith(WIDE)
+            else tensor
+            for tensor in layer.tensors
         ),
     )
 

@@ -56,11 +56,11 @@ class Extras:
 
     def loaded_bytes(self, stage: int) -> int:
         """What lies beside the weights on a GPU of ``stage`` once the model is loaded."""
-        return sum(p.stages[stage] for p in self.parts)
+        return sum(part.stages[stage] for part in self.parts)
 
     def accounts(self, stage: int) -> tuple[Account, ...]:
         """The accounts of ``stage``; none of nothing."""
-        return tuple(p.account(stage) for p in self.parts if p.stages[stage])
+        return tuple(part.account(stage) for part in self.parts if part.stages[stage])
 
     def unmeasured(self, known: Mapping[str, int]) -> Extras:
         """Nothing in bytes where the weights were measured: what is loaded beside them is in that."""
@@ -85,8 +85,8 @@ def together(found: Iterable[Extras]) -> Extras:
     """Several Extras as one."""
     listed = list(found)
     return Extras(
-        parts=tuple(p for e in listed for p in e.parts),
-        draft_layers=tuple(x for e in listed for x in e.draft_layers),
+        parts=tuple(part for e in listed for part in e.parts),
+        draft_layers=tuple(draft_layer for e in listed for draft_layer in e.draft_layers),
         draft=next((e.draft for e in listed if e.draft is not None), None),
-        warnings=tuple(w for e in listed for w in e.warnings),
+        warnings=tuple(warning for e in listed for warning in e.warnings),
     )

@@ -42,9 +42,9 @@ class HostPart:
         """The model as the GPUs have it."""
         dense: dict[int, Layer] = {}
         layers = [
-            dense.setdefault(id(layer), _dense(layer)) if i in self.experts else layer
-            for i, layer in enumerate(model.each_layer())
-            if i not in self.layers
+            dense.setdefault(id(layer), _dense(layer)) if index in self.experts else layer
+            for index, layer in enumerate(model.each_layer())
+            if index not in self.layers
         ]
         rest = replace(model, layers=runs_of(layers))
         return replace(rest, head=(), tied=False) if self.head else rest
@@ -52,12 +52,14 @@ class HostPart:
     def stores(self, model: ModelSpec) -> tuple[tuple[LayerKind, int], ...]:
         """The cache kinds that lie there, each with its number of layers."""
         counts: dict[LayerKind, int] = {}
-        for i, layer in enumerate(model.each_layer()):
-            if self.cache or i in self.layers:
+        for index, layer in enumerate(model.each_layer()):
+            if self.cache or index in self.layers:
                 for kind in layer.stores:
                     counts[kind] = counts.get(kind, 0) + 1
         return tuple(counts.items())
 
 
 def _dense(layer: Layer) -> Layer:
-    return replace(layer, tensors=tuple(t for t in layer.tensors if t.part != "expert"))
+    return replace(
+        layer, tensors=tuple(tensor for tensor in layer.tensors if tensor.part != "expert")
+    )

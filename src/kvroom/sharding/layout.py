@@ -67,7 +67,7 @@ def check_layout(model: ModelSpec, layout: Layout) -> None:
     """Refuse a layout that this model cannot be cut into, naming the degree and what would do."""
     heads, layers = model.q_heads, model.num_layers
     if heads and heads % layout.tp:
-        fits = [n for n in range(1, min(heads, 64) + 1) if heads % n == 0]
+        fits = [number for number in range(1, min(heads, 64) + 1) if heads % number == 0]
         raise KvroomError(
             "tp",
             layout.tp,
@@ -109,9 +109,11 @@ def context_ranks(model: ModelSpec, layout: Layout) -> int:
     than heads, and every rank of a latent. Without copies there is one.
     """
     heads = [
-        k.kv_heads for k, _ in model.stores if isinstance(k, HeadedAttention) and k.context_parallel
+        kind.kv_heads
+        for kind, _ in model.stores
+        if isinstance(kind, HeadedAttention) and kind.context_parallel
     ]
-    return min(layout.dcp, *(max(1, layout.tp // n) for n in heads)) if heads else layout.dcp
+    return min(layout.dcp, *(max(1, layout.tp // head) for head in heads)) if heads else layout.dcp
 
 
 def context_cuts(model: ModelSpec, tp: int) -> tuple[int, ...]:
@@ -124,7 +126,13 @@ def context_cuts(model: ModelSpec, tp: int) -> tuple[int, ...]:
 def most_experts(model: ModelSpec) -> int:
     """Routed experts of the layer that has most (0: a dense model)."""
     return max(
-        (t.count for r in model.layers for t in r.layer.tensors if t.part == "expert"), default=0
+        (
+            tensor.count
+            for layer in model.layers
+            for tensor in layer.layer.tensors
+            if tensor.part == "expert"
+        ),
+        default=0,
     )
 
 
@@ -135,8 +143,8 @@ def stage_sizes(layers: int, pp: int) -> tuple[int, ...]:
     """
     base, odd = divmod(layers, pp)
     sizes = [base] * pp
-    for i in range(odd):
-        sizes[(pp - 2 - i) % pp] += 1
+    for index in range(odd):
+        sizes[(pp - 2 - index) % pp] += 1
     return tuple(sizes)
 
 
@@ -193,14 +201,15 @@ class Rank:
     def request_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> int:
         """What a request of ``tokens`` tokens stores on this rank, before rounding to blocks."""
         return sum(
-            k.stored_bytes(self.held(k, tokens), kv, encoder_tokens) * n for k, n in self.stores
+            kind.stored_bytes(self.held(kind, tokens), kv, encoder_tokens) * count
+            for kind, count in self.stores
         )
 
     def cache_read_bytes(self, tokens: int, kv: Dtype, encoder_tokens: int = 0) -> tuple[int, int]:
         """What one decode step of such a request moves on this rank: (cache, state) bytes."""
         cache = state = 0
-        for kind, n in self.stores:
-            read = kind.read_bytes(self.held(kind, tokens), kv, encoder_tokens) * n
+        for kind, count in self.stores:
+            read = kind.read_bytes(self.held(kind, tokens), kv, encoder_tokens) * count
             if kind.recurrent:
                 state += read
             else:
@@ -213,14 +222,19 @@ class Rank:
         if self.dcp == 1:
             return 0, 0
         shared = [
-            (k.exchanged(), n) for k, n in self.stores if k.context_parallel and k.exchanged()
+            (kind.exchanged(), count)
+            for kind, count in self.stores
+            if kind.context_parallel and kind.exchanged()
         ]
         return sum(n for _, n in shared), (self.dcp - 1) * sum(x * n for x, n in shared)
 
     def token_bytes(self, kv: Dtype) -> float:
         """What one more token adds on this rank, growing layers only."""
         return float(
-            sum(k.growth(kv) / (self.dcp if k.context_parallel else 1) * n for k, n in self.stores)
+            sum(
+                kind.growth(kv) / (self.dcp if kind.context_parallel else 1) * count
+                for kind, count in self.stores
+            )
         )
 
 
@@ -294,12 +308,12 @@ class WeightMap:
             first = len(made)
             if self.quantisation.varies_by_layer:
                 made += [
-                    sum(self.bytes_on(t, i, layout) for t in run.layer.tensors)
-                    for i in range(first, first + run.count)
+                    sum(self.bytes_on(tensor, index, layout) for tensor in run.layer.tensors)
+                    for index in range(first, first + run.count)
                 ]
             else:
                 made += [
-                    sum(self.bytes_on(t, first, layout) for t in run.layer.tensors)
+                    sum(self.bytes_on(tensor, first, layout) for tensor in run.layer.tensors)
                 ] * run.count
         return made
 
@@ -312,12 +326,16 @@ class WeightMap:
         if model.tied:
             head += max(tables, default=0)
         experts = [
-            sum(self.bytes_on(t, i, one) for t in layer.tensors if t.part == "expert")
-            for i, layer in enumerate(model.each_layer())
+            sum(
+                self.bytes_on(tensor, index, one)
+                for tensor in layer.tensors
+                if tensor.part == "expert"
+            )
+            for index, layer in enumerate(model.each_layer())
         ]
         return Pieces(
-            layers=tuple(round(b * ratio) for b in self._uncut_layers),
-            experts=tuple(round(b * ratio) for b in experts),
+            layers=tuple(round(uncut_layer * ratio) for uncut_layer in self._uncut_layers),
+            experts=tuple(round(expert * ratio) for expert in experts),
             table=round(sum(tables) * ratio),
             head=round(head * ratio),
             beside=round(sum(self.bytes_on(t, None, one) for t in model.beside) * ratio),
@@ -365,7 +383,7 @@ class WeightMap:
         in_layers = sum(sizes[i] for i in held)
         copies = int(first) or int(last and model.tied)  # a tied head needs the table on its stage
         experts = self._experts(held, layers, layout)
-        read = in_layers - sum(e[0] for e in experts) + head
+        read = in_layers - sum(expert[0] for expert in experts) + head
         if last and model.tied:
             read += max((self.bytes_on(t, None, layout) for t in model.embedding), default=0)
         return Rank(
@@ -384,11 +402,11 @@ class WeightMap:
     ) -> list[tuple[int, int, int]]:
         groups: dict[tuple[int, int], int] = {}
         for index, layer in zip(held, layers, strict=True):
-            for t in layer.tensors:
-                if t.part == "expert":
-                    key = (t.count, t.active)
-                    groups[key] = groups.get(key, 0) + self.bytes_on(t, index, layout)
-        return [(size, n, k) for (n, k), size in groups.items()]
+            for tensor in layer.tensors:
+                if tensor.part == "expert":
+                    key = (tensor.count, tensor.active)
+                    groups[key] = groups.get(key, 0) + self.bytes_on(tensor, index, layout)
+        return [(size, one_value, value) for (one_value, value), size in groups.items()]
 
 
 def stores_of(layers: Iterable[Layer], tp: int = 1) -> tuple[tuple[LayerKind, int], ...]:
@@ -397,8 +415,8 @@ def stores_of(layers: Iterable[Layer], tp: int = 1) -> tuple[tuple[LayerKind, in
     for layer in layers:
         counts[id(layer)] = (layer, counts.get(id(layer), (layer, 0))[1] + 1)
     kinds: dict[LayerKind, int] = {}
-    for layer, n in counts.values():
+    for layer, count in counts.values():
         for store in layer.stores:
             cut = store.on_rank(tp)
-            kinds[cut] = kinds.get(cut, 0) + n
+            kinds[cut] = kinds.get(cut, 0) + count
     return tuple(kinds.items())

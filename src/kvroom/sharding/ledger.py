@@ -26,7 +26,7 @@ def room(deployment: Deployment, rank: Rank, gpu_bytes: int) -> Fraction | None:
 
 def binding_rank(deployment: Deployment, gpu_bytes: int) -> Rank:
     """The stage with least room, or where none stores anything the one with most weights."""
-    rooms = [(room(deployment, r, gpu_bytes), r) for r in deployment.ranks]
+    rooms = [(room(deployment, rank, gpu_bytes), rank) for rank in deployment.ranks]
     held = [(x, r.stage, r) for x, r in rooms if x is not None]
     if held and min(held)[0] > 0:
         return min(held)[2]
@@ -35,11 +35,11 @@ def binding_rank(deployment: Deployment, gpu_bytes: int) -> Rank:
 
 def ceiling(deployment: Deployment, gpu_bytes: int) -> Ceiling | None:
     """The ceiling of the whole deployment: ``exact`` times dp, ``requests`` = dp × floor."""
-    rooms = [room(deployment, r, gpu_bytes) for r in deployment.ranks]
-    least = min((x for x in rooms if x is not None), default=None)
+    rooms = [room(deployment, rank, gpu_bytes) for rank in deployment.ranks]
+    least = min((room for room in rooms if room is not None), default=None)
     if least is None:
         return None
-    if any(deployment.loaded_bytes(r) > gpu_bytes for r in deployment.ranks):
+    if any(deployment.loaded_bytes(rank) > gpu_bytes for rank in deployment.ranks):
         least = Fraction(0)
     dp = deployment.layout.dp
     return Ceiling(requests=dp * int(least), exact=float(least) * dp)
@@ -49,13 +49,13 @@ def longest_context(
     ranks: Sequence[Rank], cache_bytes: Sequence[int], kv: Dtype, encoder_tokens: int
 ) -> int | None:
     """The longest request that fits ``cache_bytes`` of each rank; None where length costs nothing."""
-    if not any(r.token_bytes(kv) for r in ranks):
+    if not any(rank.token_bytes(kv) for rank in ranks):
         return None
 
     def fits(tokens: int) -> bool:
         return all(
-            r.request_bytes(tokens, kv, encoder_tokens) <= b
-            for r, b in zip(ranks, cache_bytes, strict=True)
+            rank.request_bytes(tokens, kv, encoder_tokens) <= cache_byte
+            for rank, cache_byte in zip(ranks, cache_bytes, strict=True)
         )
 
     return longest_fit(fits, LONGEST)

@@ -50,19 +50,19 @@ class Cluster:
     @property
     def running_count(self) -> int:
         """Requests that hold blocks."""
-        return sum(e.running_count for e in self.engines)
+        return sum(engine.running_count for engine in self.engines)
 
     @property
     def waiting_count(self) -> int:
         """Requests that have come and hold none."""
-        return sum(e.waiting_count for e in self.engines)
+        return sum(engine.waiting_count for engine in self.engines)
 
     @property
     def peak_blocks(self) -> int:
         """The most blocks held at once, each engine's own most together."""
-        return sum(e.peak_blocks for e in self.engines)
+        return sum(engine.peak_blocks for engine in self.engines)
 
     @property
     def last_ps(self) -> int:
         """How far it got."""
-        return max((e.decide for e in self.engines), default=0)
+        return max((engine.decide for engine in self.engines), default=0)

@@ -42,9 +42,11 @@ class DecodeBatch:
         self._bases = 0
         self.new_blocks = [0] * 2 * block_tokens
         self.finishing: list[tuple[int, int, ServedRequest]] = []
-        self._context_ps = sum(r.context_ps for r in reaches if r.tokens is None)
+        self._context_ps = sum(reach.context_ps for reach in reaches if reach.tokens is None)
         self._windows = [
-            WindowedAttention(r.tokens, r.context_ps) for r in reaches if r.tokens is not None
+            WindowedAttention(reach.tokens, reach.context_ps)
+            for reach in reaches
+            if reach.tokens is not None
         ]
 
     def enter(self, request: ServedRequest, step: int) -> bool:

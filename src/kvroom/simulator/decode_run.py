@@ -37,7 +37,8 @@ class DecodeRun:
             self._wait(place, request)
         self._fixed = clock.decode_ps(len(self._all))
         self._reads = [
-            _AttentionRead(r.context_ps, r.tokens, self._start_counts) for r in clock.reaches
+            _AttentionRead(reach.context_ps, reach.tokens, self._start_counts)
+            for reach in clock.reaches
         ]
 
     @classmethod

@@ -61,8 +61,8 @@ class EventEngine(EventScheduler):
         self.parked: set[ServedRequest] = set()  # done, their blocks kept for others to fetch
         self._gap = outcome.gaps.add
         self._decode_ps = clock.decodes
-        windows = any(r.tokens is not None for r in clock.reaches)
-        self._pairs_ps = None if windows else sum(r.pairs_ps for r in clock.reaches)
+        windows = any(reach.tokens is not None for reach in clock.reaches)
+        self._pairs_ps = None if windows else sum(reach.pairs_ps for reach in clock.reaches)
 
     @property
     def wakes_ps(self) -> int:

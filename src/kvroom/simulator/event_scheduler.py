@@ -363,7 +363,7 @@ class EventScheduler(RequestStream):
         for request in order[place:]:
             if request.decoding and request.last_step >= step:
                 self._starve(request)
-        chunks = [(request, n) for request, n in tokens_of.items() if not request.decoding]
+        chunks = [(request, value) for request, value in tokens_of.items() if not request.decoding]
         if preempted:
             self.blocked = ""
         else:

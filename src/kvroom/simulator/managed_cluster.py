@@ -58,7 +58,7 @@ class RoutedPool:
 
     def note_up(self) -> None:
         """Bring the places that take requests up to date."""
-        self.up = [r.place for r in self.replicas if r.state is ReplicaState.UP]
+        self.up = [replica.place for replica in self.replicas if replica.state is ReplicaState.UP]
 
 
 class ManagedCluster(Cluster):
@@ -97,11 +97,13 @@ class ManagedCluster(Cluster):
         self._agenda: list[PlannedEvent] = []
         self._orders = 0
         self._coming: list[tuple[int, int, int, ServedRequest]] = []  # time, index, pool, request
-        self._home = {r.place: n for n, pool in enumerate(pools) for r in pool.replicas}
+        self._home = {
+            replica.place: index for index, pool in enumerate(pools) for replica in pool.replicas
+        }
         for pool in pools:
             if pool.router.looks:
-                for r in pool.replicas:
-                    outcome.routers[r.place] = pool.router
+                for replica in pool.replicas:
+                    outcome.routers[replica.place] = pool.router
 
     # What comes
 
@@ -187,9 +189,9 @@ class ManagedCluster(Cluster):
 
     def _begin(self) -> None:
         for number, pool in enumerate(self.pools):
-            for r in pool.replicas[: pool.begin]:
-                r.since_ps = 0
-                self._up(r, 0)
+            for replica in pool.replicas[: pool.begin]:
+                replica.since_ps = 0
+                self._up(replica, 0)
             pool.note_up()
             if pool.scale is not None:
                 self._plan(pool.scale.every_ps, "scale", number)
@@ -204,8 +206,8 @@ class ManagedCluster(Cluster):
 
     def _quiet(self) -> bool:
         """Whether nobody is being served or waits."""
-        idle = all(e.wakes_ps == FOREVER for e in self.engines) and not self._releases
-        return idle and not self._coming and not any(p.waiting for p in self.pools)
+        idle = all(engine.wakes_ps == FOREVER for engine in self.engines) and not self._releases
+        return idle and not self._coming and not any(pool.waiting for pool in self.pools)
 
     def _send(self, request: ServedRequest, now: int, pool: int) -> None:
         """Hand ``request`` to a replica of a pool."""
@@ -258,7 +260,7 @@ class ManagedCluster(Cluster):
         """Decisions in the order of their times. An engine that nobody can notice for a while (it only
         generates answers that nothing follows on) goes on by itself until others may do something."""
         first_pool = len(self.pools[0].replicas)
-        there = [r for r in self.replicas if r.engine is not None]
+        there = [replica for replica in self.replicas if replica.engine is not None]
         engines = self.engines
         hands_over = self.links is not None
         always = [self.follows or (hands_over and r.place < first_pool) for r in there]
@@ -378,24 +380,30 @@ class ManagedCluster(Cluster):
 
     def _scale(self, pool: RoutedPool, now: int) -> None:
         assert pool.scale is not None
-        for r in pool.replicas:
+        for replica in pool.replicas:
             if (
-                r.state is ReplicaState.DRAINING
-                and r.engine is not None
-                and r.engine.wakes_ps == FOREVER
+                replica.state is ReplicaState.DRAINING
+                and replica.engine is not None
+                and replica.engine.wakes_ps == FOREVER
             ):
-                self.history.append(ClusterEvent(now, "gone", r.place))
-                r.off(max(r.engine.end, r.since_ps))
-                pool.router.lost(r.place)
+                self.history.append(ClusterEvent(now, "gone", replica.place))
+                replica.off(max(replica.engine.end, replica.since_ps))
+                pool.router.lost(replica.place)
         change = pool.scale.change(pool.replicas, now, pool.changed_ps)
         if change > 0:
-            off = next((r for r in pool.replicas if r.state is ReplicaState.OFF), None)
+            off = next(
+                (replica for replica in pool.replicas if replica.state is ReplicaState.OFF), None
+            )
             if off is not None:
                 pool.changed_ps = now
                 self._start(off, now)
         elif change < 0:
             pool.changed_ps = now
-            up = [r for r in pool.replicas if r.state is ReplicaState.UP and r.engine is not None]
+            up = [
+                replica
+                for replica in pool.replicas
+                if replica.state is ReplicaState.UP and replica.engine is not None
+            ]
             least = min(up, key=lambda r: (r.engine.blocks_in_use if r.engine else 0, -r.place))
             least.state = ReplicaState.DRAINING
             self.history.append(ClusterEvent(now, "drains", least.place))
@@ -406,7 +414,7 @@ class ManagedCluster(Cluster):
     @property
     def engines(self) -> list[ServingEngine]:
         """Those that are there."""
-        return [r.engine for r in self.replicas if r.engine is not None]
+        return [replica.engine for replica in self.replicas if replica.engine is not None]
 
     @property
     def waiting_count(self) -> int:
@@ -415,11 +423,11 @@ class ManagedCluster(Cluster):
             request.first_token_ps >= 0 or request.retries > 0 for *_, request in self._coming
         )
         stranded = sum(len(pool.waiting) for pool in self.pools)
-        return sum(e.waiting_count for e in self.engines) + between + stranded
+        return sum(engine.waiting_count for engine in self.engines) + between + stranded
 
     @property
     def peak_blocks(self) -> int:
         """The most blocks held at once, each replica's own most together."""
-        for r in self.replicas:
-            r.note()
-        return sum(r.peak_blocks for r in self.replicas)
+        for replica in self.replicas:
+            replica.note()
+        return sum(replica.peak_blocks for replica in self.replicas)

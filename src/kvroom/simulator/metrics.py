@@ -42,7 +42,7 @@ class Gaps:
         """Put runs that were added lately, if they are so many numbers, into the columns, where they take
         less memory; ``total_ps`` is that of the columns."""
         if len(self._fresh) >= least:
-            first, slope, steps, weight, spent = (self._fresh[n::5] for n in range(5))
+            first, slope, steps, weight, spent = (self._fresh[number::5] for number in range(5))
             self.total_ps += sum(map(mul, spent, weight))
             self.first += array("q", first)
             self.slope += array("q", slope)
@@ -75,8 +75,12 @@ class Gaps:
         upto = list(accumulate(bins))
         reach = most // width + 1
         places_of = [bisect_left(upto, rank) for rank in ranks]
-        around = {p for place in places_of for p in range(place - reach, place + reach + 1)}
-        near = [i for i, place in enumerate(places) if place in around]
+        around = {
+            one_place
+            for place in places_of
+            for one_place in range(place - reach, place + reach + 1)
+        }
+        near = [index for index, place in enumerate(places) if place in around]
         ranked: list[int] = []
         for rank, place in zip(ranks, places_of, strict=True):
             start = place - reach

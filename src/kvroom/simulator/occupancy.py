@@ -44,7 +44,7 @@ WIDE = 1.2816
 
 
 def expected_room(
-    d: Deployment, answer: EngineAnswer, workload: Workload | None
+    deployment: Deployment, answer: EngineAnswer, workload: Workload | None
 ) -> tuple[Room, Room]:
     """Requests of ``workload`` at once on all data-parallel replicas: each for itself, and with the prefix
     that they share held once. Nothing is known where no lengths are asked or the engine would not start."""
@@ -53,7 +53,7 @@ def expected_room(
     if workload.input_tokens is None and workload.input is None:
         return Room(), Room()
     try:
-        rules = serving_rules(d, answer)
+        rules = serving_rules(deployment, answer)
         # When they come does not matter here.
         made = of_workload(
             replace(workload, arrivals=workload.arrivals or "once", requests_per_s=None)
@@ -79,7 +79,9 @@ def expected_room(
     shared, own_held = alone, held
     prefix = made.prefix
     if prefix.tokens and setup.enable_prefix_caching:
-        once = sum(prefix.tokens // g.block_size for g in setup.groups if g.type == "full")
+        once = sum(
+            prefix.tokens // group.block_size for group in setup.groups if group.type == "full"
+        )
         kept = prefix.tokens // setup.groups[0].block_size * setup.groups[0].block_size
         rest, left = held - once, usable - prefix.groups * once
         own = [(max(1, p - kept), o) for p, o in lengths]
@@ -88,7 +90,7 @@ def expected_room(
             room = min(room, _in_step(own, tokens))
             if room > alone:
                 shared, own_held = room, rest
-    dp = d.layout.dp
+    dp = deployment.layout.dp
     return (
         _banded(alone * dp, varies / held, most * dp),
         _banded(shared * dp, varies / own_held, most * dp),
@@ -113,7 +115,9 @@ def held_blocks(
         steps_of_prompt = 1 + prompt / setup.config.max_num_batched_tokens
         steps = answer - 1
         first, last = _blocks(setup.groups, prompt), _blocks(setup.groups, prompt + steps)
-        total += steps_of_prompt * first + sum(_grown(g, prompt, steps) for g in setup.groups)
+        total += steps_of_prompt * first + sum(
+            _grown(group, prompt, steps) for group in setup.groups
+        )
         total += ahead * last
         # The deviation is that of what grows evenly from first to last.
         even += steps_of_prompt * first + steps * (first + last) / 2
@@ -126,7 +130,7 @@ def waiting_blocks(setup: SchedulerSetup, lengths: Sequence[tuple[int, int]]) ->
     """Blocks that are free on average because the prompt that waits needs more: half of it."""
     needs = [_blocks(setup.groups, prompt) for prompt, _ in lengths]
     total = sum(needs)
-    return sum(n * n for n in needs) / total / 2 if total else 0.0
+    return sum(need * need for need in needs) / total / 2 if total else 0.0
 
 
 def _in_step(lengths: Sequence[tuple[int, int]], tokens: float) -> float:
@@ -137,15 +141,15 @@ def _in_step(lengths: Sequence[tuple[int, int]], tokens: float) -> float:
 
 
 def _blocks(groups: Iterable[GroupSpec], tokens: int) -> float:
-    return sum(_group_blocks(g, tokens) for g in groups)
+    return sum(_group_blocks(group, tokens) for group in groups)
 
 
-def _grown(g: GroupSpec, prompt: int, steps: int) -> float:
+def _grown(group: GroupSpec, prompt: int, steps: int) -> float:
     """Blocks times steps of a decode of ``steps`` from ``prompt`` tokens on."""
-    if g.type == "full":
-        return _upto(prompt + steps, g.block_size) - _upto(prompt, g.block_size)
+    if group.type == "full":
+        return _upto(prompt + steps, group.block_size) - _upto(prompt, group.block_size)
     middles = (prompt + steps * (2 * part + 1) // (2 * PARTS) for part in range(PARTS))
-    return steps * sum(_group_blocks(g, tokens) for tokens in middles) / PARTS
+    return steps * sum(_group_blocks(group, tokens) for tokens in middles) / PARTS
 
 
 def _upto(tokens: int, size: int) -> int:
@@ -154,14 +158,14 @@ def _upto(tokens: int, size: int) -> int:
     return size * whole * (whole + 1) // 2 + rest * (whole + 1)
 
 
-def _group_blocks(g: GroupSpec, tokens: int) -> float:
-    size = g.block_size
-    match g.type:
+def _group_blocks(group: GroupSpec, tokens: int) -> float:
+    size = group.block_size
+    match group.type:
         case "full":
             return -(-tokens // size)
         case "sliding_window":
             # A window may begin anywhere in a block, so it touches a part of one more.
-            return min(-(-tokens // size), (g.reach - 1) / size + 1)
+            return min(-(-tokens // size), (group.reach - 1) / size + 1)
         case "chunked_local":
-            return -(-((tokens - 1) % g.reach + 1) // size)
+            return -(-((tokens - 1) % group.reach + 1) // size)
     return 1

@@ -276,7 +276,7 @@ class OffloadConnector:
     def _pages(self, blocks: int) -> list[int]:
         """Names for the pages that so many unnamed blocks fill."""
         count = blocks // self.unit
-        names = [self._unnamed - self._engines * i for i in range(count)]
+        names = [self._unnamed - self._engines * index for index in range(count)]
         self._unnamed -= self._engines * count
         return names
 

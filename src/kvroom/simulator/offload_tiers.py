@@ -34,11 +34,18 @@ class BlockBytes:
     all: int
 
     @classmethod
-    def of(cls, d: Deployment, block_tokens: int) -> BlockBytes:
+    def of(cls, deployment: Deployment, block_tokens: int) -> BlockBytes:
         """Those of a deployment's growing layers."""
-        once = sum((kind.growth(d.kv) * count for kind, count in d.model.stores), Fraction(0))
-        ranks = [ceil(rank.token_bytes(d.kv) * block_tokens) for rank in d.own_ranks]
-        return cls(once=ceil(once * block_tokens), gpu=max(ranks), all=sum(ranks) * d.layout.tp)
+        once = sum(
+            (kind.growth(deployment.kv) * count for kind, count in deployment.model.stores),
+            Fraction(0),
+        )
+        ranks = [
+            ceil(rank.token_bytes(deployment.kv) * block_tokens) for rank in deployment.own_ranks
+        ]
+        return cls(
+            once=ceil(once * block_tokens), gpu=max(ranks), all=sum(ranks) * deployment.layout.tp
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +128,7 @@ class Plant:
     @property
     def shared(self) -> bool:
         """Whether what one engine does matters to others."""
-        return any(t.asked.shared for t in self.tiers)
+        return any(tier.asked.shared for tier in self.tiers)
 
     def make(self, engine: int) -> OffloadConnector:
         """Empty tiers of one more engine, its number among all."""
@@ -142,28 +149,28 @@ class Plant:
         dp = self.d.layout.dp
         above = self._above()
         levels: list[OffloadLevel] = []
-        for t in self.tiers:
-            kind = t.asked.kind
-            if t.asked.shared:
+        for tier in self.tiers:
+            kind = tier.asked.kind
+            if tier.asked.shared:
                 if kind not in self.common:
-                    self.common[kind] = self._store(t, 1), self._own(t, 1)
+                    self.common[kind] = self._store(tier, 1), self._own(tier, 1)
                 store, link = self.common[kind]
             else:
-                store, link = self._store(t, dp), self._own(t, dp)
+                store, link = self._store(tier, dp), self._own(tier, dp)
             if kind == "network":
-                link = self._own(t, 1)  # each engine has its own adapters
+                link = self._own(tier, 1)  # each engine has its own adapters
             if kind == "host":
-                above = [link] if t.asked.bytes_per_s is not None else [*above, link]
+                above = [link] if tier.asked.bytes_per_s is not None else [*above, link]
             levels.append(
                 OffloadLevel(
                     name=kind,
                     store=store,
                     links=tuple(above if kind == "host" else [*above, link]),
-                    latency_ps=round(t.latency_s * PS_PER_S),
-                    back=t.asked.write == "back",
-                    inclusive=t.asked.inclusive,
-                    layerwise=t.asked.layerwise,
-                    shared=t.asked.shared,
+                    latency_ps=round(tier.latency_s * PS_PER_S),
+                    back=tier.asked.write == "back",
+                    inclusive=tier.asked.inclusive,
+                    layerwise=tier.asked.layerwise,
+                    shared=tier.asked.shared,
                 )
             )
         return levels
@@ -180,32 +187,36 @@ class Plant:
         if (
             host is not None
             and host.bytes_per_s
-            and not any(t.asked.kind == "host" for t in self.tiers)
+            and not any(tier.asked.kind == "host" for tier in self.tiers)
         ):
             links.append(
                 TransferQueue(_share(host.bytes_per_s, self.d.layout.dp), block.all, duplex=False)
             )
         return links
 
-    def _own(self, t: SizedTier, dp: int) -> TransferQueue:
+    def _own(self, sized_tier: SizedTier, dp: int) -> TransferQueue:
         """The tier's own link. An adapter carries what its GPU stores; a rate that is given is that of
         one copy of the deployment, all GPUs together."""
-        kind, given, block = t.asked.kind, t.asked.bytes_per_s, self.block
-        rate = given if given is not None else t.tier.bytes_per_s
+        kind, given, block = sized_tier.asked.kind, sized_tier.asked.bytes_per_s, self.block
+        rate = given if given is not None else sized_tier.tier.bytes_per_s
         assert rate is not None
         adapters = kind == "network" and given is None
         size = block.gpu if adapters else block.all
         duplex = kind == "network" or (kind == "host" and given is not None)
         return TransferQueue(_share(rate, 1 if kind == "network" else dp), size, duplex=duplex)
 
-    def _store(self, t: SizedTier, dp: int) -> Store:
-        room = None if t.bytes is None else t.bytes // dp // (self.block.once * self.unit)
-        return Store(room, t.asked.policy)
+    def _store(self, sized_tier: SizedTier, dp: int) -> Store:
+        room = (
+            None
+            if sized_tier.bytes is None
+            else sized_tier.bytes // dp // (self.block.once * self.unit)
+        )
+        return Store(room, sized_tier.asked.policy)
 
     def warnings(self) -> Iterable[str]:
         """What speaks against a tier, with its numbers."""
-        for t in self.tiers:
-            yield from t.warnings
+        for tier in self.tiers:
+            yield from tier.warnings
         if not self.made:
             return
         size = show_gib(self.block.once * self.unit)

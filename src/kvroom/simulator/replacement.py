@@ -75,7 +75,9 @@ class StackHits:
         """Sizes in blocks at which hits grow, ascending, and the hits of a cache of that size."""
         if len(self._distances) != len(self.by_distance):
             self._distances = sorted(self.by_distance)
-            self._hits = list(accumulate(self.by_distance[d] for d in self._distances))
+            self._hits = list(
+                accumulate(self.by_distance[distance] for distance in self._distances)
+            )
         return self._distances, self._hits
 
     def hits(self, capacity: int) -> int:

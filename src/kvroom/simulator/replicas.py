@@ -168,17 +168,25 @@ class Autoscale:
 
     def change(self, replicas: Sequence[Replica], now: int, changed_ps: int) -> int:
         """+1, −1 or 0 replicas, when the last change was at ``changed_ps`` (−1: never)."""
-        there = [r for r in replicas if r.state in (ReplicaState.UP, ReplicaState.STARTING)]
+        there = [
+            replica
+            for replica in replicas
+            if replica.state in (ReplicaState.UP, ReplicaState.STARTING)
+        ]
         if len(there) < self.least:
             return 1
         if changed_ps >= 0 and now < changed_ps + self.cool_down_ps:
             return 0
         engines = [
-            r.engine for r in replicas if r.state is ReplicaState.UP and r.engine is not None
+            replica.engine
+            for replica in replicas
+            if replica.state is ReplicaState.UP and replica.engine is not None
         ]
-        waiting = sum(e.waiting_count for e in engines)
-        blocks = sum(e.blocks_in_use for e in engines)
-        share = blocks / max(1, sum(r.blocks for r in replicas if r.state is ReplicaState.UP))
+        waiting = sum(engine.waiting_count for engine in engines)
+        blocks = sum(engine.blocks_in_use for engine in engines)
+        share = blocks / max(
+            1, sum(replica.blocks for replica in replicas if replica.state is ReplicaState.UP)
+        )
         if waiting > self.queue * len(there) or share > self.high:
             return 1 if len(there) < self.most else 0
         starting = len(there) > len(engines)

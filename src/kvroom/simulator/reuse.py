@@ -60,8 +60,8 @@ class Price:
     @classmethod
     def of(cls, model: ModelSpec, kv: Dtype) -> Price:
         """The price for ``model`` with its cache stored as ``kv``, every byte once."""
-        growth = sum((k.growth(kv) * n for k, n in model.stores), Fraction(0))
-        ended = (k for k in model.stores if not k[0].growth(kv))
+        growth = sum((kind.growth(kv) * count for kind, count in model.stores), Fraction(0))
+        ended = (kind for kind in model.stores if not kind[0].growth(kv))
         fixed = sum(k.stored_bytes(MAX_CAPACITY_BLOCKS, kv) * n for k, n in ended)
         return cls(model.name, kv, growth, fixed)
 
@@ -165,7 +165,7 @@ def log_spaced(largest: int, points: int) -> list[int]:
     """At most ``points`` whole numbers from 1 to ``largest``, each about the same multiple on."""
     if points < 2 or largest < 2:
         return [largest]
-    steps = (round(largest ** (i / (points - 1))) for i in range(points))
+    steps = (round(largest ** (index / (points - 1))) for index in range(points))
     return sorted({*steps, largest})
 
 
@@ -196,7 +196,9 @@ def reuse(
     ratios: dict[str, dict[str, float]] = {}
     for policy in dict.fromkeys(policies):
         hits = stack.hits if policy == "lru" else player(policy, refs)
-        ratios[policy] = {str(c): hits(c) / total if total else 0.0 for c in capacities}
+        ratios[policy] = {
+            str(capacity): hits(capacity) / total if total else 0.0 for capacity in capacities
+        }
     return Reuse(refs=refs, infinite=infinite_cache(refs), lru=stack, hit_ratio=ratios)
 
 
@@ -239,8 +241,8 @@ def ages(refs: References) -> dict[str, Any]:
                 first[number] = arrival
             uses[number] += 1
             latest[number] = arrival
-    lives = [max(0, b - a) for a, b, n in zip(first, latest, uses, strict=True) if n > 1]
-    repeats = sorted((n - 1 for n in uses), reverse=True)
+    lives = [max(0, b - a) for a, b, use in zip(first, latest, uses, strict=True) if use > 1]
+    repeats = sorted((use - 1 for use in uses), reverse=True)
     hits = sum(repeats)
     within = {
         str(limit): sum(gap <= limit * PS_PER_S for gap in gaps) / len(gaps) if gaps else 0.0
@@ -250,7 +252,7 @@ def ages(refs: References) -> dict[str, Any]:
         "reuse_time_s": spread_s(gaps),
         "reuse_within_s": within,
         "lifetime_s": spread_s(lives),
-        "uses_per_block": {k: v for k, v in spread(uses).items() if k != "sum"},
-        "never_reused_ratio": sum(n == 1 for n in uses) / unique if unique else 0.0,
+        "uses_per_block": {key: value for key, value in spread(uses).items() if key != "sum"},
+        "never_reused_ratio": sum(use == 1 for use in uses) / unique if unique else 0.0,
         "top_tenth_ratio": sum(repeats[: ceil_div(unique, 10)]) / hits if hits else 0.0,
     }

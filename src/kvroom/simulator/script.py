@@ -54,7 +54,9 @@ class Script:
         engine = _engine(row["engine"])
         rows = _list("requests", row["requests"])
         check_int("requests", len(rows), low=0, high=MAX_REQUESTS, unit="requests")
-        return cls(engine=engine, requests=tuple(_request(i, r) for i, r in enumerate(rows)))
+        return cls(
+            engine=engine, requests=tuple(_request(index, row) for index, row in enumerate(rows))
+        )
 
     def served(self) -> list[ServedRequest]:
         """The requests as the scheduler takes them, on a clock of steps."""
@@ -124,7 +126,7 @@ def _engine(value: Any) -> SchedulerSetup:
     )
     rows = _list("engine.groups", row["groups"])
     check_int("engine.groups", len(rows), low=1, high=1000, unit="groups")
-    groups = tuple(_group(f"engine.groups[{i}]", row) for i, row in enumerate(rows))
+    groups = tuple(_group(f"engine.groups[{index}]", row) for index, row in enumerate(rows))
     caching = flag("enable_prefix_caching", True)
     interval = row.get("prefix_cache_retention_interval", 0)
     if interval is not None:
@@ -153,9 +155,9 @@ def _check_together(engine: SchedulerSetup) -> None:
     check_retention(engine, "engine.prefix_cache_retention_interval")
     cache = engine.scheduler().cache
     if engine.enable_prefix_caching:
-        for i, group in enumerate(engine.groups):
+        for index, group in enumerate(engine.groups):
             if group.type == "chunked_local" and group.block_size != cache.hit_tokens:
-                field, size = f"engine.groups[{i}].block_size", group.block_size
+                field, size = f"engine.groups[{index}].block_size", group.block_size
                 fix = "Give all groups one block_size, or set enable_prefix_caching to false."
                 raise KvroomError(field, size, "differs from another group's", fix)
 
@@ -195,8 +197,8 @@ def _request(number: int, value: Any) -> ScriptRequest:
 
 def _runs(field: str, value: Any) -> tuple[Run, ...]:
     runs: list[Run] = []
-    for i, pair in enumerate(_list(field, value)):
-        where = f"{field}[{i}]"
+    for index, pair in enumerate(_list(field, value)):
+        where = f"{field}[{index}]"
         if not isinstance(pair, list | tuple) or len(pair) != 2:
             fix = "Write [first id, how many], such as [100, 16]."
             raise KvroomError(where, pair, "is not a run of token ids", fix)

@@ -247,7 +247,7 @@ class StepLoop:
                     rank.begin(output, start, end)
             if len(in_flight) == most or (in_flight and not working):
                 self._finish(*in_flight.popleft())
-            elif not working and not any(o.preempted or o.dropped for o in outputs):
+            elif not working and not any(output.preempted or output.dropped for output in outputs):
                 self._wait_or_drop()
         return True
 

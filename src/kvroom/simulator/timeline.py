@@ -124,11 +124,11 @@ class Timeline:
     def glance(self, engines: Sequence[ServingEngine]) -> None:
         """Count who runs since the last time, halfway between then and now."""
         now = running = waiting = 0
-        for e in engines:
-            if e.decide > now:  # noqa: PLR1730 (a call costs more)
-                now = e.decide
-            running += e.running_count
-            waiting += e.waiting_count
+        for engine in engines:
+            if engine.decide > now:  # noqa: PLR1730 (a call costs more)
+                now = engine.decide
+            running += engine.running_count
+            waiting += engine.waiting_count
         before, ran, waited = self._last
         full = waiting > 0
         if self._glances and now > before:
@@ -164,10 +164,10 @@ class Timeline:
         fresh = outcome.ttft_ps[self._seen :]
         self._seen = len(outcome.ttft_ps)
         moment = Moment(
-            max((e.decide for e in engines), default=0),
-            sum(e.running_count for e in engines),
-            sum(e.waiting_count for e in engines),
-            sum(e.blocks_in_use for e in engines),
+            max((engine.decide for engine in engines), default=0),
+            sum(engine.running_count for engine in engines),
+            sum(engine.waiting_count for engine in engines),
+            sum(engine.blocks_in_use for engine in engines),
             outcome.prompt_tokens,
             outcome.cached_tokens,
             sum(fresh) // len(fresh) if fresh else 0,

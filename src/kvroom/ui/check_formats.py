@@ -25,7 +25,11 @@ def _message(check: Checked) -> str:
 
 
 def _shown(report: CheckReport) -> list[Checked]:
-    return [c for c in report.deployments if c.is_finding or c.status == "unreadable"]
+    return [
+        deployment
+        for deployment in report.deployments
+        if deployment.is_finding or deployment.status == "unreadable"
+    ]
 
 
 def sarif(report: CheckReport) -> str:
@@ -41,7 +45,7 @@ def sarif(report: CheckReport) -> str:
                 "locations": [{"physicalLocation": place}],
             }
         )
-    rules = [{"id": r} for r in dict.fromkeys(_rule(c) for c in _shown(report))]
+    rules = [{"id": fromkey} for fromkey in dict.fromkeys(_rule(c) for c in _shown(report))]
     driver = {"name": "kvroom", "version": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "results": results}
     return codec.encode({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]}, pretty=True)

@@ -41,8 +41,8 @@ def decode(text: str | bytes, field: str = "scenario", source: str | None = None
         raise KvroomError(field, start, f"is longer than {MAX_SCENARIO_BYTES:,} bytes", fix)
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError) as e:
-        raise KvroomError(field, start, f"is not JSON ({e})", fix) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise KvroomError(field, start, f"is not JSON ({error})", fix) from None
     except RecursionError:
         raise KvroomError(field, start, "is nested too deeply", fix) from None
 
@@ -57,8 +57,8 @@ def read_json(path: str, field: str) -> Any:
             raise KvroomError(field, path, "is not a file", "Give the path of a JSON file.")
         with file.open("rb") as stream:
             return decode(stream.read(MAX_SCENARIO_BYTES + 1), field, path)
-    except (OSError, ValueError) as e:
-        if isinstance(e, KvroomError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, KvroomError):
             raise
         raise KvroomError(field, path, "cannot be read", "Check its name and rights.") from None
 

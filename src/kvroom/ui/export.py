@@ -81,8 +81,8 @@ def check_writable(flag: str, path: str | None) -> None:
         Path(path).open("a").close()
         if not there:
             Path(path).unlink()
-    except (OSError, ValueError) as e:
-        why = getattr(e, "strerror", None) or "the name cannot be one"
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "the name cannot be one"
         fix = "Give a file in a folder that can be written to."
         raise KvroomError(flag, path, f"cannot be written ({why})", fix) from None
 
@@ -95,7 +95,7 @@ def save(flag: str, path: str, data: bytes) -> None:
     try:
         part.write_bytes(data)
         part.replace(whole)
-    except OSError as e:
+    except OSError as error:
         part.unlink(missing_ok=True)
         fix = "Give a file in a folder that can be written to."
-        raise KvroomError(flag, path, f"cannot be written ({e.strerror})", fix) from None
+        raise KvroomError(flag, path, f"cannot be written ({error.strerror})", fix) from None

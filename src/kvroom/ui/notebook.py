@@ -101,7 +101,7 @@ def turn(scenario: Scenario, answer: Mapping[str, Any], turned: Mapping[str, Any
     given = scenario.differences()
     if turned["name"] == "bits":
         given["kv_dtype"] = next(
-            t["kv_dtype"] for t in turns["bits"] if t["value"] == turned["value"]
+            turn["kv_dtype"] for turn in turns["bits"] if turn["value"] == turned["value"]
         )
     else:
         key = turns[turned["name"]]["key"]

@@ -87,8 +87,8 @@ def _engine(proof: Proof) -> str:
 def _figures(proof: Proof) -> str:
     rows = proof.steps
     contexts = sorted(proof.lines)
-    by_context = [(c, [r for r in rows if _near(r.measured.context_tokens, contexts) == c])
-                  for c in contexts]  # fmt: skip
+    by_context = [(context, [row for row in rows if _near(row.measured.context_tokens, contexts) == context])
+                  for context in contexts]  # fmt: skip
     step = [
         Series(
             f"{c:,} tokens",
@@ -113,9 +113,9 @@ def _figures(proof: Proof) -> str:
         for c, own in by_context
     ]
     grown = []
-    for batch in sorted({r.measured.concurrency for r in rows}):
+    for batch in sorted({row.measured.concurrency for row in rows}):
         own = sorted(
-            (r for r in rows if r.measured.concurrency == batch),
+            (row for row in rows if row.measured.concurrency == batch),
             key=lambda r: r.measured.context_tokens,
         )
         if len(own) > 1:
@@ -126,7 +126,7 @@ def _figures(proof: Proof) -> str:
                     [(r.measured.context_tokens, r.measured.step_s * 1e3) for r in own],
                 )
             )
-    wanted = "".join(_error(name, e) for name, e in errors(rows).items())
+    wanted = "".join(_error(name, value) for name, value in errors(rows).items())
     return "\n".join(
         (
             html.heading("A step, by how many decode at once", 3),

@@ -61,9 +61,9 @@ def ray_pool(address: str) -> Callable[[], Executor]:
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, logging_level="error")
-        except (ConnectionError, ValueError, RuntimeError) as e:
+        except (ConnectionError, ValueError, RuntimeError) as error:
             fix = "Start one with `ray start --head`, or give its address."
-            said = str(e).splitlines()[0][:120] if str(e) else type(e).__name__
+            said = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
             raise KvroomError(
                 "--ray", address, f"is no cluster that answers ({said})", fix
             ) from None

@@ -45,8 +45,8 @@ class RowFile:
             else:
                 self._parquet = _Parquet(self._part)
                 self.on_over = self._column
-        except OSError as e:
-            raise self._unwritable(e) from None
+        except OSError as error:
+            raise self._unwritable(error) from None
         return self
 
     def _line(self, request: ServedRequest, end: int | None) -> None:
@@ -70,8 +70,8 @@ class RowFile:
                 self._parquet.close()
             if kind is None:
                 self._part.replace(self._path)
-        except OSError as e:
-            raise self._unwritable(e) from None
+        except OSError as error:
+            raise self._unwritable(error) from None
         finally:
             with suppress(OSError):
                 self._part.unlink(missing_ok=True)

@@ -11,9 +11,9 @@ from random import Random
 
 _LN2 = 0.6931471805599453
 _SQRT_HALF = 0.7071067811865476
-_A3, _A5, _A7, _A9, _A11, _A13, _A15, _A17, _A19 = (1.0 / k for k in range(3, 21, 2))
+_A3, _A5, _A7, _A9, _A11, _A13, _A15, _A17, _A19 = (1.0 / step for step in range(3, 21, 2))
 _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (
-    1.0 / factorial(k) for k in range(2, 14)
+    1.0 / factorial(step) for step in range(2, 14)
 )
 
 

@@ -158,7 +158,7 @@ class RequestGraph:
     def chain(cls, requests: Iterable[Request]) -> RequestGraph:
         """Each request waits for the one before it."""
         row = tuple(requests)
-        return cls(row, tuple((i - 1,) if i else () for i in range(len(row))))
+        return cls(row, tuple((index - 1,) if index else () for index in range(len(row))))
 
     def __iter__(self) -> Iterator[Request]:
         """The requests by arrival."""

@@ -53,18 +53,18 @@ def fragmentation(
 
     ``lengths`` counts requests by their final length, prompt and answer.
     """
-    used = sum(tokens * n for tokens, n in lengths.items())
+    used = sum(tokens * value for tokens, value in lengths.items())
     found: dict[str, float] = {}
     for size in sizes:
-        allocated = sum(ceil_div(tokens, size) * n for tokens, n in lengths.items()) * size
+        allocated = sum(ceil_div(tokens, size) * value for tokens, value in lengths.items()) * size
         found[str(size)] = (allocated - used) / allocated if allocated else 0.0
     return found
 
 
 def reservation(lengths: Mapping[int, int], cap: int) -> dict[str, Any]:
     """What reserving ``cap`` tokens for every request that fits would use of them in the end."""
-    fit = sum(n for tokens, n in lengths.items() if tokens <= cap)
-    used = sum(tokens * n for tokens, n in lengths.items() if tokens <= cap)
+    fit = sum(value for tokens, value in lengths.items() if tokens <= cap)
+    used = sum(tokens * value for tokens, value in lengths.items() if tokens <= cap)
     return {"cap_tokens": cap, "requests": fit, "useful_ratio": used / (fit * cap) if fit else 0.0}
 
 
@@ -94,7 +94,7 @@ def describe(
         raise KvroomError("workload", 0, "requests are too few to describe", "Give one at least.")
     times = sorted(arrivals)
     span_ps = times[-1] - times[0]
-    totals = (tokens for tokens, n in lengths.items() for _ in range(n))
+    totals = (tokens for tokens, value in lengths.items() for _ in range(value))
     return {
         "requests": count,
         "sessions": len(sessions) or None,

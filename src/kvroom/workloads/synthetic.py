@@ -331,7 +331,7 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
         fix = "Give --rate, or the workload's arrivals."
         rate = workload.requests_per_s
         raise KvroomError("--rate", rate, "is not the only load that is asked for", fix)
-    given = {k: getattr(workload, k) for k in KEYS if getattr(workload, k) is not None}
+    given = {key: getattr(workload, key) for key in KEYS if getattr(workload, key) is not None}
     plain = {
         "input": _plain_lengths(workload, workload.input_tokens),
         "output": _plain_lengths(workload, workload.output_tokens),
@@ -342,7 +342,7 @@ def of_workload(workload: Workload, seed: int | None = None) -> Synthetic:
         "seed": seed,
     }
     lengths = workload.lengths or {}
-    given = {k: v for k, v in (plain | lengths).items() if v is not None} | given
+    given = {key: value for key, value in (plain | lengths).items() if value is not None} | given
     return parse(given if seed is None else given | {"seed": seed})
 
 

@@ -20,7 +20,7 @@ def ceiling(deployment: Deployment) -> EngineAnswer:
     starts = left >= deployment.request_bytes(rank)
     lengths = longest_context(
         deployment.ranks,
-        [max(0, gpu - deployment.loaded_bytes(r)) for r in deployment.ranks],
+        [max(0, gpu - deployment.loaded_bytes(rank)) for rank in deployment.ranks],
         deployment.kv,
         deployment.encoder_tokens,
     )

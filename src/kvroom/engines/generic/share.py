@@ -42,7 +42,7 @@ def share_of_memory(deployment: Deployment, free_share: float | None = None) -> 
         if name in deployment.known_bytes:
             over[name] = (deployment.known_bytes[name],) * 3
     budget = int(gpu * share)
-    assumed = sum(o[0] for o in over.values())
+    assumed = sum(value[0] for value in over.values())
     rank = binding_rank(deployment, budget - assumed)
     if free_share is not None:
         held = deployment.known_bytes.get("weights", rank.weight_bytes) + assumed
@@ -63,11 +63,11 @@ def share_of_memory(deployment: Deployment, free_share: float | None = None) -> 
         deployment.kv,
         deployment.encoder_tokens,
     )
-    caches = [max(0, budget - deployment.loaded_bytes(r) - assumed) for r in deployment.ranks]
+    caches = [max(0, budget - deployment.loaded_bytes(rank) - assumed) for rank in deployment.ranks]
     most = cache / need if need else None
     starts = left > 0 and cache >= need
-    low = max(0, left - sum(o[2] - o[0] for o in over.values()))
-    high = max(0, left + sum(o[0] - o[1] for o in over.values()))
+    low = max(0, left - sum(value[2] - value[0] for value in over.values()))
+    high = max(0, left + sum(value[0] - value[1] for value in over.values()))
     longest = longest_context(deployment.ranks, caches, deployment.kv, deployment.encoder_tokens)
     return EngineAnswer(
         rank=rank,
@@ -79,9 +79,12 @@ def share_of_memory(deployment: Deployment, free_share: float | None = None) -> 
             *deployment.extras.accounts(rank.stage),
             *(
                 account(
-                    n, o[0], "measured" if n in deployment.known_bytes else "assumed", (o[1], o[2])
+                    key,
+                    value[0],
+                    "measured" if key in deployment.known_bytes else "assumed",
+                    (value[1], value[2]),
                 )
-                for n, o in over.items()
+                for key, value in over.items()
             ),
             account("kv", cache, "engine rule", (low, high)),
             account("unused", gpu - weights - taken - cache, "engine rule"),

@@ -108,7 +108,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
     machine = chosen.machine
     refusal = _refusal(machine.s, deployment, chosen.context)
     loads = machine.loads(chosen.placement, chosen.context)
-    short = [i for i, load in enumerate(loads) if load.total() > machine.free_bytes]
+    short = [index for index, load in enumerate(loads) if load.total() > machine.free_bytes]
     if not refusal and short:
         refusal = (
             f"GPU {short[0]} would have to hold {show_gib(loads[short[0]].total())} and has "
@@ -150,8 +150,8 @@ def _machine(deployment: Deployment, setup: LlamaCppSetup) -> ReplicaGpus:
         gpus = 1
     if setup.spread == "fewest":
         context = setup.context(setup.slots or 1, total)
-        trials = (ReplicaGpus(deployment, setup, n) for n in range(1, gpus))
-        fit = (m.gpus for m in trials if m.fits(m.split(ALL), context))
+        trials = (ReplicaGpus(deployment, setup, number) for number in range(1, gpus))
+        fit = (trial.gpus for trial in trials if trial.fits(trial.split(ALL), context))
         gpus = next(fit, gpus)
     return ReplicaGpus(deployment, setup, gpus)
 
@@ -234,7 +234,9 @@ def _refusal(setup: LlamaCppSetup, deployment: Deployment, context: Context) -> 
             return f"it has no cache type {dtype.name} (q8_0 is as wide as one byte)"
     if context.slots > MOST_SLOTS:
         return f"{context.slots:,} slots are more than its {MOST_SLOTS} (parallel)"
-    latent = any(isinstance(k, Latent) for k, _ in deployment.model.stores) and not setup.expanded
+    latent = (
+        any(isinstance(kind, Latent) for kind, _ in deployment.model.stores) and not setup.expanded
+    )
     if latent and setup.rules.latent == "latent" and setup.key != setup.value:
         return "latent attention stores keys only, and K and V types must then be equal"
     if setup.value.scale_bytes and not setup.flash and not latent:
@@ -280,21 +282,21 @@ def _accounts(machine: ReplicaGpus, load: DeviceBytes) -> tuple[Account, ...]:
 def _capacity(chosen: Chosen, *, starts: bool) -> EngineCapacity:
     machine, context = chosen.machine, chosen.context
     setup, deployment = machine.s, machine.d
-    stores = [k for k, _ in deployment.model.stores]
-    near = next((k.window_tokens for k in stores if k.window_tokens), 0)
+    stores = [kind for kind, _ in deployment.model.stores]
+    near = next((kind.window_tokens for kind in stores if kind.window_tokens), 0)
     windowed = bool(near) and is_windowed(deployment.model) and setup.rules.windows
     tokens = _shortened(deployment, context) or deployment.context_tokens
     held = _held(setup, context, tokens)
     low, high = _ends(chosen, held, tokens) if stores else (None, None)
     return EngineCapacity(
-        kv_tokens=context.tokens if any(not k.recurrent for k in stores) else None,
+        kv_tokens=context.tokens if any(not kind.recurrent for kind in stores) else None,
         max_concurrency=held if stores else None,
         max_context_tokens=_longest(chosen) if starts else _longest_alone(chosen),
         low=low,
         high=high,
         window_tokens=window_cells(setup, context, near) * context.streams if windowed else None,
         state_slots=context.slots * (1 + setup.flags.drafted)
-        if any(k.recurrent for k in stores)
+        if any(kind.recurrent for kind in stores)
         else None,
         max_running_requests=context.slots,
     )
@@ -340,7 +342,7 @@ def _longest(chosen: Chosen) -> int | None:
 def _longest_alone(chosen: Chosen) -> int | None:
     machine = chosen.machine
     stores = machine.d.model.stores
-    if not any(k.growth(machine.d.kv) for k, _ in stores):
+    if not any(kind.growth(machine.d.kv) for kind, _ in stores):
         return None
     step = max(machine.s.rules.padding, 1)
     found = longest_fit(
@@ -351,7 +353,7 @@ def _longest_alone(chosen: Chosen) -> int | None:
 
 def _notes(chosen: Chosen) -> tuple[str, ...]:
     """How to get there, and what lies in host memory."""
-    machine, context, p = chosen.machine, chosen.context, chosen.placement
+    machine, context, placement = chosen.machine, chosen.context, chosen.placement
     setup, deployment = machine.s, machine.d
     notes: list[str] = []
     if chosen.by_kvroom:
@@ -373,10 +375,10 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
         )
     if not setup.cpu:
         notes.append(_host(chosen))
-    forms = {k.form for k, _ in deployment.model.stores if isinstance(k, RecurrentState)}
+    forms = {kind.form for kind, _ in deployment.model.stores if isinstance(kind, RecurrentState)}
     if forms & {"rglru", "lightning"}:
         notes.append(f"llama.cpp does not run this model's recurrence ({', '.join(forms)})")
-    if p.on_gpu == 0 and not setup.cpu:
+    if placement.on_gpu == 0 and not setup.cpu:
         why = "" if setup.rules.all_layers else " (n_gpu_layers is 0 by default in this release)"
         notes.append(f"no layer lies on a GPU{why}")
     rule = deployment.weights.quantisation.name
@@ -401,16 +403,24 @@ def _setting(engine: str, context: Context) -> str:
 
 def _host(chosen: Chosen) -> str:
     """What host memory holds of the model and its cache."""
-    machine, context, p = chosen.machine, chosen.context, chosen.placement
+    machine, context, placement = chosen.machine, chosen.context, chosen.placement
     pieces, cache = machine.d.weights.pieces, machine.cache(context)
-    away = [i for i, gpu in enumerate(p.places[:-1]) if gpu == HOST]
+    away = [index for index, gpu in enumerate(placement.places[:-1]) if gpu == HOST]
     parts = [f"the token table ({show_gib(pieces.table)})"]
     if away:
         size = sum(pieces.layers[i] for i in away)
         parts.append(f"{len(away)} of {machine.layers} layers ({show_gib(size)})")
-    experts = sum(pieces.experts[i] for i in p.host_experts if i not in away)
+    experts = sum(
+        pieces.experts[host_expert]
+        for host_expert in placement.host_experts
+        if host_expert not in away
+    )
     if experts:
-        n = sum(bool(pieces.experts[i]) for i in p.host_experts if i not in away)
+        n = sum(
+            bool(pieces.experts[host_expert])
+            for host_expert in placement.host_experts
+            if host_expert not in away
+        )
         parts.append(f"the experts of {n} layers ({show_gib(experts)})")
     on_gpu = machine.s.flags.kv_on_gpu
     stored = sum(cache) if not on_gpu else sum(cache[i] for i in away)

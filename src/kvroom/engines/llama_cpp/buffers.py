@@ -45,6 +45,12 @@ def widest(model: ModelSpec) -> int:
 
 def _width(layer: Layer) -> int:
     """Numbers a token that the layer's feed-forward block holds at once."""
-    dense = sum(t.rows for t in layer.tensors if t.part == "mlp" and t.is_matrix)
-    routed = sum(t.rows * t.active for t in layer.tensors if t.part == "expert" and t.is_matrix)
+    dense = sum(
+        tensor.rows for tensor in layer.tensors if tensor.part == "mlp" and tensor.is_matrix
+    )
+    routed = sum(
+        tensor.rows * tensor.active
+        for tensor in layer.tensors
+        if tensor.part == "expert" and tensor.is_matrix
+    )
     return dense + routed

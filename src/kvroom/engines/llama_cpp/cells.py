@@ -112,17 +112,20 @@ def layer_cache_bytes(setup: LlamaCppSetup, model: ModelSpec, context: Context) 
     floor = _value_floor(model) if not setup.flash else 0
     made: list[int] = []
     for run in model.layers:
-        size = sum(store_bytes(setup, k, context, windowed, floor) for k in run.layer.stores)
+        size = sum(store_bytes(setup, kind, context, windowed, floor) for kind in run.layer.stores)
         made += [size] * run.count
     return tuple(made)
 
 
 def state_bytes(setup: LlamaCppSetup, layer: Layer, context: Context) -> int:
     """What of one layer's cache is recurrent state."""
-    kinds = (k for k in layer.stores if k.recurrent)
-    return sum(store_bytes(setup, k, context, windowed=False) for k in kinds)
+    kinds = (kind for kind in layer.stores if kind.recurrent)
+    return sum(store_bytes(setup, kind, context, windowed=False) for kind in kinds)
 
 
 def _value_floor(model: ModelSpec) -> int:
     heads = (FullAttention, SlidingWindow, ChunkedAttention)
-    return max((k.kv_heads * k.v_dim for k, _ in model.stores if isinstance(k, heads)), default=0)
+    return max(
+        (kind.kv_heads * kind.v_dim for kind, _ in model.stores if isinstance(kind, heads)),
+        default=0,
+    )

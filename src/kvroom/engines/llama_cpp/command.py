@@ -21,7 +21,7 @@ class LlamaCppCommandLine(CommandLine):
         """It takes every card that it sees."""
         devices = env.get("CUDA_VISIBLE_DEVICES", "")
         if devices:
-            keys["gpu_count"] = len([x for x in devices.split(",") if x.strip()])
+            keys["gpu_count"] = len([part for part in devices.split(",") if part.strip()])
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """One width for keys and values is the Scenario's own; slots are as many as a server's own."""

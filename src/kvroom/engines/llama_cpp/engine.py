@@ -28,7 +28,8 @@ from kvroom.sharding.deployment import Deployment
 def wide(stores: tuple[LayerKind, ...]) -> tuple[LayerKind, ...]:
     """A layer's kinds with what is recurrent in FP32."""
     return tuple(
-        replace(s, dtype=FP32) if isinstance(s, RecurrentState | ConvState) else s for s in stores
+        replace(kind, dtype=FP32) if isinstance(kind, RecurrentState | ConvState) else kind
+        for kind in stores
     )
 
 
@@ -46,7 +47,8 @@ class LlamaCpp(Engine):
         if not any(kind.recurrent for kind, _ in model.stores):
             return model
         runs = (
-            replace(r, layer=replace(r.layer, stores=wide(r.layer.stores))) for r in model.layers
+            replace(layer, layer=replace(layer.layer, stores=wide(layer.layer.stores)))
+            for layer in model.layers
         )
         return replace(model, layers=tuple(runs))
 

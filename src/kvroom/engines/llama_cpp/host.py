@@ -8,18 +8,18 @@ from kvroom.sharding.host import HostPart
 from kvroom.units import show_gb, show_gib
 
 
-def host_part(machine: ReplicaGpus, p: Placement, c: Context) -> HostPart:
+def host_part(machine: ReplicaGpus, placement: Placement, context: Context) -> HostPart:
     """What lies in host memory, and how much that is."""
     if machine.s.cpu:
         return HostPart()
-    pieces, cache = machine.d.weights.pieces, machine.cache(c)
-    layers = frozenset(i for i, gpu in enumerate(p.places[:-1]) if gpu == HOST)
-    experts = frozenset(i for i in p.host_experts - layers if pieces.experts[i])
+    pieces, cache = machine.d.weights.pieces, machine.cache(context)
+    layers = frozenset(index for index, gpu in enumerate(placement.places[:-1]) if gpu == HOST)
+    experts = frozenset(i for i in placement.host_experts - layers if pieces.experts[i])
     on_gpu = machine.s.flags.kv_on_gpu
-    head = p.places[-1] == HOST
-    size = pieces.table + sum(pieces.layers[i] for i in layers)
-    size += sum(pieces.experts[i] for i in experts) + (pieces.head if head else 0)
-    size += sum(size for i, size in enumerate(cache) if i in layers or not on_gpu)
+    head = placement.places[-1] == HOST
+    size = pieces.table + sum(pieces.layers[layer] for layer in layers)
+    size += sum(pieces.experts[expert] for expert in experts) + (pieces.head if head else 0)
+    size += sum(size for index, size in enumerate(cache) if index in layers or not on_gpu)
     return HostPart(
         layers=layers,
         experts=experts,

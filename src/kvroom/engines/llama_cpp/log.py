@@ -190,71 +190,71 @@ SHAPES: tuple[Shape, ...] = (
 )  # fmt: skip
 
 
-def figures(r: Record) -> Figures:
+def figures(record: Record) -> Figures:
     """The figures under their common names: of the GPU that holds most, and what host memory holds.
 
     The cache is keys, values and recurrent state. Where no device's part is printed it is the whole.
     """
-    found: Figures = {"max_model_len": r.last("n_ctx"), "n_seq_max": r.last("n_seq_max")}
-    cells = r.parts.get("cells")
+    found: Figures = {"max_model_len": record.last("n_ctx"), "n_seq_max": record.last("n_seq_max")}
+    cells = record.parts.get("cells")
     if cells:
         found["kv_tokens"] = max(cells.values())
-    state = r.parts.get("state") or r.parts.get("states") or {}
+    state = record.parts.get("state") or record.parts.get("states") or {}
     found["state_bytes"] = sum(state.values()) if state else None
-    parts = _accounts(r)
-    if by_gpu := devices(r):
+    parts = _accounts(record)
+    if by_gpu := devices(record):
         fullest: Figures = max(by_gpu, key=lambda f: sum(f.values()))
         found |= fullest
     for key, held in parts.items():
-        if host := [v for d, v in held.items() if _HOST.search(d)]:
+        if host := [value for key, value in held.items() if _HOST.search(key)]:
             found[key.replace("_bytes", "_host_bytes")] = sum(host)
-    if not parts["kv_bytes"] and (caches := r.parts.get("caches")):
+    if not parts["kv_bytes"] and (caches := record.parts.get("caches")):
         found["kv_bytes"] = sum(caches.values()) + sum(state.values())
-    cards: dict[str, Any] = (r.settings.get(SERVER) or {}).get("cards", {})
-    found["total_gpu_bytes"] = min((v for _, v in cards.values() if v), default=None)
-    for name, value in (r.settings.get("scheduled") or {}).items():
+    cards: dict[str, Any] = (record.settings.get(SERVER) or {}).get("cards", {})
+    found["total_gpu_bytes"] = min((card for _, card in cards.values() if card), default=None)
+    for name, value in (record.settings.get("scheduled") or {}).items():
         if found.get(name) is None:
             found[name] = value
-    return {n: v for n, v in found.items() if v is not None}
+    return {key: value for key, value in found.items() if value is not None}
 
 
-def devices(r: Record) -> tuple[Figures, ...]:
+def devices(record: Record) -> tuple[Figures, ...]:
     """What each GPU holds, in the order of their names."""
-    parts = _accounts(r)
+    parts = _accounts(record)
     names = {d for held in parts.values() for d in held if not _HOST.search(d)}
     return tuple(
-        {key: held[d] for key, held in parts.items() if d in held}
-        for d in sorted(names, key=lambda d: (len(d), d))
+        {key: held[name] for key, held in parts.items() if name in held}
+        for name in sorted(names, key=lambda d: (len(d), d))
     )
 
 
-def _accounts(r: Record) -> dict[str, dict[str, int]]:
+def _accounts(record: Record) -> dict[str, dict[str, int]]:
     """Accounts' figures by device."""
-    cache, state = r.parts.get("kv", {}), r.parts.get("state", {})
+    cache, state = record.parts.get("kv", {}), record.parts.get("state", {})
     return {
-        "weights_bytes": r.parts.get("weights", {}),
+        "weights_bytes": record.parts.get("weights", {}),
         "kv_bytes": {d: cache.get(d, 0) + state.get(d, 0) for d in (*cache, *state)},
-        "activation_peak_bytes": r.parts.get("compute", {}),
+        "activation_peak_bytes": record.parts.get("compute", {}),
     }
 
 
-def question(r: Record) -> dict[str, Any]:
+def question(record: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
-    model = r.last("model") or r.last("name")
-    k, v = r.last("k_type"), r.last("v_type")
+    model = record.last("model") or record.last("name")
+    k, v = record.last("k_type"), record.last("v_type")
     asked: dict[str, Any] = {"model": model} if model else {}
-    cards = r.parts.get("cards used") or r.parts.get("cards seen") or {}
+    cards = record.parts.get("cards used") or record.parts.get("cards seen") or {}
     count = len(cards)
-    if r.last("gpu"):
-        asked["gpu"] = r.last("gpu")
-    if r.settings.get("ollama"):
-        asked |= _of_ollama(r)
-        server = (r.settings.get(SERVER) or {}).get("cards", {})
+    if record.last("gpu"):
+        asked["gpu"] = record.last("gpu")
+    if record.settings.get("ollama"):
+        asked |= _of_ollama(record)
+        server = (record.settings.get(SERVER) or {}).get("cards", {})
         names = [name for name, _ in server.values() if name]
         if names:
             asked["gpu"], count = names[0], len(server)
     else:
-        asked |= _of_llama_cpp(r)
+        asked |= _of_llama_cpp(record)
         if k and k != v and v:
             asked["engine_args"] |= {"cache_type_k": k, "cache_type_v": v}
     if count > 1:
@@ -264,36 +264,40 @@ def question(r: Record) -> dict[str, Any]:
     return asked
 
 
-def _of_llama_cpp(r: Record) -> dict[str, Any]:
+def _of_llama_cpp(record: Record) -> dict[str, Any]:
     args: dict[str, Any] = {
-        flag: r.last(name)
+        flag: record.last(name)
         for name, flag in (
             ("n_ctx", "ctx_size"), ("n_seq_max", "parallel"), ("n_ubatch", "ubatch_size"),
             ("n_batch", "batch_size"), ("offloaded_layers", "n_gpu_layers"),
         )
-        if r.last(name) is not None
+        if record.last(name) is not None
     }  # fmt: skip
-    if r.settings.get("kv_unified") == "true" or (
-        "kv_unified" not in r.settings and r.settings.get("shared_cells")
+    if record.settings.get("kv_unified") == "true" or (
+        "kv_unified" not in record.settings and record.settings.get("shared_cells")
     ):
         args["kv_unified"] = True
-    flash = _FLASH.get(str(r.settings.get("flash_attn")))
+    flash = _FLASH.get(str(record.settings.get("flash_attn")))
     if flash is not None:
         args["flash_attn"] = flash
     asked: dict[str, Any] = {"engine": ENGINE, "engine_args": args}
-    version = r.last("engine_version")
+    version = record.last("engine_version")
     if version:
         asked["engine_version"] = str(version)
     return asked
 
 
-def _of_ollama(r: Record) -> dict[str, Any]:
+def _of_ollama(record: Record) -> dict[str, Any]:
     """Ollama's settings: what its runner was started with, else its server's environment.
 
     ``OLLAMA_FLASH_ATTENTION:false`` and zeros are what is printed of a variable that is not set.
     """
-    server = r.settings.get(SERVER) or {}
-    env = {k: v for k, v in server.get("env", {}).items() if v not in ("", "0", "false")}
+    server = record.settings.get(SERVER) or {}
+    env = {
+        key: value
+        for key, value in server.get("env", {}).items()
+        if value not in ("", "0", "false")
+    }
     asked: dict[str, Any] = {"engine": "ollama"}
     args: dict[str, Any] = {}
     for name in ("num_parallel", "context_length", "gpu_overhead"):
@@ -302,14 +306,14 @@ def _of_ollama(r: Record) -> dict[str, Any]:
     for name in ("flash_attention", "sched_spread"):
         if env.get(name) in ("1", "true"):
             args[name] = True
-    typed = dict(re.findall(r"--?([a-z][\w-]*)[ =]([^\s\"]+)", r.settings.get("command", "")))
+    typed = dict(re.findall(r"--?([a-z][\w-]*)[ =]([^\s\"]+)", record.settings.get("command", "")))
     for flag, name in (("parallel", "num_parallel"), ("batch-size", "num_batch")):
         if typed.get(flag, "").isdecimal():
             args[name] = int(typed[flag][:9])
-    flash = _FLASH.get(str(r.settings.get("flash_attn")))
+    flash = _FLASH.get(str(record.settings.get("flash_attn")))
     if flash is not None:
         args["flash_attention"] = flash
-    total = r.last("n_ctx") or int(typed.get("ctx-size", "0")[:9] or 0)
+    total = record.last("n_ctx") or int(typed.get("ctx-size", "0")[:9] or 0)
     if total:
         args.pop("context_length", None)
         args["num_ctx"] = max(1, total // args.get("num_parallel", 1))
@@ -320,10 +324,10 @@ def _of_ollama(r: Record) -> dict[str, Any]:
     return asked | {"engine_args": args}
 
 
-def quantization(r: Record) -> str | None:
+def quantization(record: Record) -> str | None:
     """How the file stores its weights: as its header says, else as its name does."""
-    said: str | None = r.settings.get("file_type")
-    named = _FILE_WEIGHTS.search(str(r.last("model") or ""))
+    said: str | None = record.settings.get("file_type")
+    named = _FILE_WEIGHTS.search(str(record.last("model") or ""))
     return said or (named[1].lower() if named else None)
 
 

@@ -111,14 +111,16 @@ def release_of(version: str | None) -> tuple[OllamaRules, BuildRules, str]:
 
 def named(args: Mapping[str, Any]) -> dict[str, Any]:
     """``args`` by their plain names, without the environment's prefix."""
-    return {read.plain_name(k).lower().removeprefix("ollama_"): v for k, v in args.items()}
+    return {
+        read.plain_name(key).lower().removeprefix("ollama_"): value for key, value in args.items()
+    }
 
 
 def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
     """The options of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     options = named(args)
     read.check_known("Ollama", options, (*KNOWN, *OTHERS))
-    stated = {k: v for k, v in options.items() if v is not None}
+    stated = {key: value for key, value in options.items() if value is not None}
 
     def number(name: str, low: int, high: int = 10**9) -> int:
         return read.number(f"engine_args.{name}", stated[name], low, high)

@@ -210,7 +210,9 @@ def library_name(model: str) -> str:
         parts = str(catalogue.entry_of(model)["name"]).split("-")
     except KvroomError:
         return f"hf.co/{model}" if "/" in model else model
-    at = next((i for i, part in enumerate(parts) if i and _SIZE.fullmatch(part)), len(parts))
+    at = next(
+        (index for index, part in enumerate(parts) if index and _SIZE.fullmatch(part)), len(parts)
+    )
     base = re.sub(r"(?<=[a-z])-(?=[\d.]+(?:-|$))", "", "-".join(parts[:at]), count=1)
     return ":".join(part for part in (base, "-".join(parts[at:])) if part)
 

@@ -33,7 +33,7 @@ class Placement:
     @property
     def on_gpu(self) -> int:
         """Layers that a GPU holds, the output projection counted as one."""
-        return sum(p != HOST for p in self.places)
+        return sum(place != HOST for place in self.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class ReplicaGpus:
         gpus = self.used_gpus
         shares = [*self.s.flags.tensor_split, *[0.0] * len(gpus)][: len(gpus)]
         sums = list(accumulate(shares if any(shares) else [1.0] * len(gpus)))
-        points = [x / sums[-1] for x in sums]
-        for i in range(start, self.layers + 1):
-            places[i] = gpus[min(bisect_right(points, (i - start) / count), len(gpus) - 1)]
+        points = [sum_ / sums[-1] for sum_ in sums]
+        for index in range(start, self.layers + 1):
+            places[index] = gpus[min(bisect_right(points, (index - start) / count), len(gpus) - 1)]
         return Placement(tuple(places), self.asked_experts)
 
     @property
@@ -126,37 +126,41 @@ class ReplicaGpus:
 
     # What lies there
 
-    def loads(self, p: Placement, context: Context) -> list[DeviceBytes]:
+    def loads(self, placement: Placement, context: Context) -> list[DeviceBytes]:
         """What each GPU holds, in order."""
         pieces, setup = self.d.weights.pieces, self.s
         cache = self.cache(context)
         weights, stored = [0] * self.gpus, [0] * self.gpus
-        for i, gpu in enumerate(p.places[:-1]):
+        for index, gpu in enumerate(placement.places[:-1]):
             if gpu != HOST:
-                weights[gpu] += pieces.layers[i] - (pieces.experts[i] if i in p.host_experts else 0)
+                weights[gpu] += pieces.layers[index] - (
+                    pieces.experts[index] if index in placement.host_experts else 0
+                )
                 if setup.flags.kv_on_gpu:
-                    stored[gpu] += cache[i]
-        if p.places[-1] != HOST:
-            weights[p.places[-1]] += pieces.head
+                    stored[gpu] += cache[index]
+        if placement.places[-1] != HOST:
+            weights[placement.places[-1]] += pieces.head
         if setup.flags.split_mode in ("row", "tensor"):
             weights = self._shared_out(sum(weights))
             if setup.flags.split_mode == "tensor":
                 stored = self._shared_out(sum(stored))
             else:
                 first = min(setup.flags.main_gpu, self.gpus - 1)
-                stored = [sum(stored) if g == first else 0 for g in range(self.gpus)]
-        if setup.flags.towers and p.on_gpu:
+                stored = [sum(stored) if index == first else 0 for index in range(self.gpus)]
+        if setup.flags.towers and placement.on_gpu:
             weights[self.used_gpus[0]] += pieces.beside
         if setup.cpu:
             weights[0] += pieces.table
         known = self.d.known_bytes
         if "weights" in known:
-            weights = [known["weights"] if w else 0 for w in weights]
+            weights = [known["weights"] if weight else 0 for weight in weights]
         loads: list[DeviceBytes] = []
         for gpu in range(self.gpus):
             busy = bool(weights[gpu] or stored[gpu])
             compute = (
-                compute_band(self.s, self.d.model, context, p.places[-1] == gpu) if busy else NONE
+                compute_band(self.s, self.d.model, context, placement.places[-1] == gpu)
+                if busy
+                else NONE
             )
             driver = NONE if setup.cpu or not busy else DRIVER
             if busy and "activations" in known:
@@ -171,7 +175,7 @@ class ReplicaGpus:
         shares = [*self.s.flags.tensor_split, *[0.0] * self.gpus][: self.gpus]
         if not any(shares):
             shares = [1.0] * self.gpus
-        return [round(size * x / sum(shares)) for x in shares]
+        return [round(size * share / sum(shares)) for share in shares]
 
     def cache(self, context: Context) -> tuple[int, ...]:
         """Cache bytes of every layer."""
@@ -180,9 +184,10 @@ class ReplicaGpus:
     def draft_bytes(self, context: Context) -> int:
         """A draft's weights, and its cache in a context like the model's own; on the last GPU."""
         extras = self.d.extras
-        stores = (k for layer in extras.draft_layers for k in layer.stores)
+        stores = (kind for layer in extras.draft_layers for kind in layer.stores)
         cache = sum(
-            store_bytes(self.s, k, context, windowed=is_windowed(self.d.model)) for k in stores
+            store_bytes(self.s, kind, context, windowed=is_windowed(self.d.model))
+            for kind in stores
         )
         return cache + extras.loaded_bytes(self.d.layout.pp - 1)
 
@@ -194,9 +199,12 @@ class ReplicaGpus:
             return self.free_bytes
         return self.free_bytes - self.s.margin(gpu) - load.total(end)
 
-    def fits(self, p: Placement, context: Context, end: int = 0) -> bool:
+    def fits(self, placement: Placement, context: Context, end: int = 0) -> bool:
         """Whether every GPU has room for what lies on it."""
-        return all(self.room(g, load, end) >= 0 for g, load in enumerate(self.loads(p, context)))
+        return all(
+            self.room(index, load, end) >= 0
+            for index, load in enumerate(self.loads(placement, context))
+        )
 
     # What --fit does
 
@@ -207,7 +215,7 @@ class ReplicaGpus:
         if self.fits(whole, context):
             return whole
         pieces = self.d.weights.pieces
-        routed = frozenset(i for i, size in enumerate(pieces.experts) if size)
+        routed = frozenset(index for index, size in enumerate(pieces.experts) if size)
         if not routed:
             return self.packed(context, frozenset())
         for dense in (replace(whole, host_experts=routed), self.packed(context, routed)):
@@ -218,32 +226,34 @@ class ReplicaGpus:
     def _with_experts(self, dense: Placement, context: Context) -> Placement:
         """Experts brought back, GPU by GPU from the front, as far as there is room."""
         experts = self.d.weights.pieces.experts
-        left = [self.room(g, load) for g, load in enumerate(self.loads(dense, context))]
+        left = [self.room(index, load) for index, load in enumerate(self.loads(dense, context))]
         host = set(dense.host_experts)
-        for i, gpu in enumerate(dense.places[:-1]):
-            if i in host and experts[i] <= left[gpu]:
-                left[gpu] -= experts[i]
-                host.discard(i)
-            elif i in host:
+        for index, gpu in enumerate(dense.places[:-1]):
+            if index in host and experts[index] <= left[gpu]:
+                left[gpu] -= experts[index]
+                host.discard(index)
+            elif index in host:
                 left[gpu] = -1  # full: later layers of this GPU stay dense
         return replace(dense, host_experts=frozenset(host))
 
-    def reduced_context(self, slots: int, total: int, least: int, p: Placement) -> int:
+    def reduced_context(self, slots: int, total: int, least: int, placement: Placement) -> int:
         """The context that --fit brings ``total`` down to, between what the device uses at ``total``
         and at ``least`` by a straight line; ``least`` where that is not enough."""
-        short = self._short(p, self.s.context(slots, total))
+        short = self._short(placement, self.s.context(slots, total))
         if short <= 0 or total <= least:
             return total
-        gain = short - self._short(p, self.s.context(slots, least))
+        gain = short - self._short(placement, self.s.context(slots, least))
         if gain < short:
             return least
         cut = ceil_div(short * (total - least), gain)
         step = 256 * self.s.context(slots, total).streams
         return max(least, (total - cut) // step * step)
 
-    def _short(self, p: Placement, context: Context) -> int:
+    def _short(self, placement: Placement, context: Context) -> int:
         """Bytes that the fullest GPU lacks."""
-        return -min(self.room(g, load) for g, load in enumerate(self.loads(p, context)))
+        return -min(
+            self.room(index, load) for index, load in enumerate(self.loads(placement, context))
+        )
 
 
 def most(holds: Callable[[int], bool], limit: int) -> int:
@@ -256,5 +266,5 @@ def most(holds: Callable[[int], bool], limit: int) -> int:
 
 def runs(values: Sequence[int], of: int) -> range:
     """The indices at which ``values`` holds ``of``: one range, as layers lie."""
-    matches = [i for i, v in enumerate(values) if v == of]
+    matches = [index for index, value in enumerate(values) if value == of]
     return range(matches[0], matches[-1] + 1) if matches else range(0)

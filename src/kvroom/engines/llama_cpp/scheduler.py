@@ -141,8 +141,8 @@ class SlotScheduler:
     def _grow(self, slot: Slot, tokens: int) -> bool:
         """Let ``slot`` hold ``tokens``; idle slots give their cells up, the one idle for longest first."""
         more = tokens - slot.held
-        idle = sorted((x for x in self.slots if x.request is None), key=lambda x: x.used)
-        left = self.settings.tokens - sum(x.held for x in self.slots)
+        idle = sorted((slot for slot in self.slots if slot.request is None), key=lambda x: x.used)
+        left = self.settings.tokens - sum(slot.held for slot in self.slots)
         for other in idle:
             if more <= left:
                 break

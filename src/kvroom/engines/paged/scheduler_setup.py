@@ -51,7 +51,8 @@ class SchedulerSetup:
         config = self.config
         steps = config.steps_in_flight
         groups = [
-            _kv_cache_group(i, g, self.enable_prefix_caching) for i, g in enumerate(self.groups)
+            _kv_cache_group(index, group, self.enable_prefix_caching)
+            for index, group in enumerate(self.groups)
         ]
         cache = PrefixCache(
             groups,

@@ -87,7 +87,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
             warnings=warnings,
         )
     too_little, more = _outside(args, share, frees[0], pools.cache_bytes)
-    best, worst = (_pools_or_none(args, stages, share, f) for f in frees[1:])
+    best, worst = (_pools_or_none(args, stages, share, free) for free in frees[1:])
     ends = [p.cache_bytes if p else 0 for p in (pools, worst, best)]
     tokens = deployment.context_tokens
     rooms = pools.rooms(tokens)
@@ -172,13 +172,13 @@ def _free(deployment: Deployment, rank: Rank, gpu: int, which: int) -> Free:
     return Free(
         before=deployment.known_bytes.get("free_before_load", max(0, gpu - taken)),
         weights=deployment.known_bytes.get("weights", round(rank.weight_bytes * LOAD_SLACK[which])),
-        beside=sum(_at(a, which) for a in deployment.extras.accounts(rank.stage)),
+        beside=sum(_at(account, which) for account in deployment.extras.accounts(rank.stage)),
     )
 
 
-def _at(a: Account, which: int) -> int:
+def _at(account: Account, which: int) -> int:
     """An account as estimated (0), at best (1), at worst (2)."""
-    return (a.bytes, a.low_bytes, a.high_bytes)[which]
+    return (account.bytes, account.low_bytes, account.high_bytes)[which]
 
 
 def _rest_gib(args: SglangArgs, share: StaticShare, free: Free) -> float:
@@ -239,7 +239,7 @@ def _notes(args: SglangArgs) -> tuple[str, ...]:
     """Where the release's own rule changes the answer, or the model lies outside what it knows."""
     release = shown(args.rules.release)
     notes: list[str] = []
-    near = any(k.window_tokens is not None for k, _ in args.d.model.stores)
+    near = any(kind.window_tokens is not None for kind, _ in args.d.model.stores)
     if near and not args.windows and not args.traits.compressed:
         notes.append(f"SGLang {release} keeps this model's windows at full length")
     if args.traits.state and not args.rules.state_pool:

@@ -23,7 +23,7 @@ class SglangCommandLine(CommandLine):
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its switches have no negative."""
-        args = {k: v for k, v in scenario.engine_args.items() if v is not False}
+        args = {key: value for key, value in scenario.engine_args.items() if value is not False}
         return replace(scenario, engine_args=args)
 
 

@@ -81,7 +81,9 @@ def _width(args: SglangArgs) -> int:
 
 def _layers(args: SglangArgs, ratio: int) -> int:
     return sum(
-        n for kind, n in args.d.model.stores if isinstance(kind, Compressed) and kind.ratio == ratio
+        count
+        for kind, count in args.d.model.stores
+        if isinstance(kind, Compressed) and kind.ratio == ratio
     )
 
 

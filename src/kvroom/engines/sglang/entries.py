@@ -82,7 +82,7 @@ def entries_of(args: SglangArgs, layers: Sequence[Layer]) -> Entries:
 
 def _plain_attention(args: SglangArgs) -> FullAttention | None:
     """The geometry that one pool for all layers takes for each of them: the full layers'."""
-    return next((k for k, _ in args.d.model.stores if isinstance(k, FullAttention)), None)
+    return next((kind for kind, _ in args.d.model.stores if isinstance(kind, FullAttention)), None)
 
 
 def _headed(args: SglangArgs, kind: HeadedAttention) -> int:
@@ -113,7 +113,8 @@ def _index(args: SglangArgs, kind: Indexer) -> int:
 
 def _index_width(args: SglangArgs) -> int:
     return next(
-        (k.entry_bytes(args.kv) for k, _ in args.d.model.stores if isinstance(k, Indexer)), 0
+        (kind.entry_bytes(args.kv) for kind, _ in args.d.model.stores if isinstance(kind, Indexer)),
+        0,
     )
 
 
@@ -160,4 +161,4 @@ def state_width(args: SglangArgs) -> int:
 
 def has_state(layer: Layer) -> bool:
     """Whether a layer keeps recurrent or convolution state."""
-    return any(isinstance(k, RecurrentState | ConvState) for k in layer.stores)
+    return any(isinstance(kind, RecurrentState | ConvState) for kind in layer.stores)

@@ -70,7 +70,7 @@ class SglangFlags:
 def read_flags(args: Mapping[str, Any], layout: Layout) -> SglangFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("SGLang", args, KNOWN_FLAGS)
-    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
+    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
     found: dict[str, Any] = {}
     for name, (field, reader) in READERS.items():
         if name in given:
@@ -113,11 +113,15 @@ def _attention_dp(given: Mapping[str, Any], layout: Layout) -> int:
 
 def attention_groups(args: Mapping[str, Any], tp: int) -> int:
     """Data-parallel attention groups that the flags ask for; 1 where they cannot be."""
-    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
+    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
     names = ["attn_dp_size", "attention_data_parallel_size"]
     if read.switch("engine_args.enable_dp_attention", given.get("enable_dp_attention", False)):
         names += ["dp_size", "data_parallel_size"]
-    counts = [read.number(f"engine_args.{n}", given[n], 1, 100_000) for n in names if n in given]
+    counts = [
+        read.number(f"engine_args.{name}", given[name], 1, 100_000)
+        for name in names
+        if name in given
+    ]
     groups = max(counts, default=1)
     return groups if tp % groups == 0 else 1
 
@@ -179,8 +183,8 @@ def _graph_config(value: Any) -> dict[str, dict[str, Any]]:
         config = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         config = None
-    if isinstance(config, Mapping) and all(isinstance(v, Mapping) for v in config.values()):
-        return {str(k): dict(v) for k, v in config.items()}
+    if isinstance(config, Mapping) and all(isinstance(value, Mapping) for value in config.values()):
+        return {str(key): dict(value) for key, value in config.items()}
     raise KvroomError(
         "engine_args.cuda_graph_config",
         value,

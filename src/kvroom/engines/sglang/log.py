@@ -16,7 +16,9 @@ ENGINE = "sglang"
 
 
 def _arguments(record: Record, match: re.Match[str]) -> None:
-    record.settings.update({k: v for k, v in read_keywords(match["rest"]).items() if v is not None})
+    record.settings.update(
+        {key: value for key, value in read_keywords(match["rest"]).items() if value is not None}
+    )
 
 
 def _pool(record: Record, match: re.Match[str]) -> None:
@@ -36,7 +38,7 @@ def _pool(record: Record, match: re.Match[str]) -> None:
 def _state(record: Record, match: re.Match[str]) -> None:
     record.add("state_slots", whole(match["slots"]))
     sizes = re.findall(r"size: (-?[\d.,]+ ?[KMGT]i?B)", match["rest"])
-    record.add("state_bytes", sum(size(s) or 0 for s in sizes))
+    record.add("state_bytes", sum(size(one_size) or 0 for one_size in sizes))
 
 
 def _refusal(record: Record, match: re.Match[str]) -> None:
@@ -99,7 +101,7 @@ def figures(record: Record) -> Figures:
     if pools:
         # State has a pool of its own, which is room for cache too.
         printed["kv_available_bytes"] = sum(pools.values()) + (printed["state_bytes"] or 0)
-    return {n: v for n, v in printed.items() if v is not None}
+    return {key: value for key, value in printed.items() if value is not None}
 
 
 def question(record: Record) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def question(record: Record) -> dict[str, Any]:
         keys["model"] = model
     within = settings.get("enable_dp_attention") is True
     for names, key in ((("tp_size",), "tp"), (("pp_size",), "pp"), (("dp_size",), "dp")):
-        degree = next((settings[n] for n in names if isinstance(settings.get(n), int)), 1)
+        degree = next((settings[name] for name in names if isinstance(settings.get(name), int)), 1)
         if degree > 1 and not (key == "dp" and within):
             keys[key] = degree
     ep = settings.get("ep_size")
@@ -129,9 +131,12 @@ def question(record: Record) -> dict[str, Any]:
     if version:
         keys["engine_version"] = version
     keys["engine_args"] = {
-        k: v
-        for k, v in settings.items()
-        if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v is not False and v != "auto"
+        key: value
+        for key, value in settings.items()
+        if key in (*MEMORY_FLAGS, *ADAPTER_FLAGS)
+        and value is not None
+        and value is not False
+        and value != "auto"
     }
     if within and isinstance(settings.get("dp_size"), int):
         keys["engine_args"]["dp_size"] = settings["dp_size"]

@@ -114,8 +114,8 @@ def stage_sizes(args: SglangArgs) -> tuple[int, ...]:
     base, odd = divmod(args.d.model.num_layers, args.d.layout.pp)
     sizes = [base] * args.d.layout.pp
     if args.rules.spread_odd_layers:
-        for i in range(odd):
-            sizes[-1 - i] += 1
+        for index in range(odd):
+            sizes[-1 - index] += 1
     else:
         sizes[-1] += odd
     return tuple(sizes)
@@ -124,7 +124,7 @@ def stage_sizes(args: SglangArgs) -> tuple[int, ...]:
 def pools_of(args: SglangArgs, stages: Sequence[StageLayers], rest_gib: float) -> SglangPools:
     """The pools in ``rest_gib`` of each rank; PoolRefused where SGLang would not start."""
     slots: int | None = None
-    per_slot = slot_bytes(args, [x.layers for x in stages])
+    per_slot = slot_bytes(args, [stage.layers for stage in stages])
     if per_slot:
         rest_gib, slots = state_pool(args, per_slot, rest_gib)
     early = args.rules.requests == "profiled"
@@ -133,7 +133,7 @@ def pools_of(args: SglangArgs, stages: Sequence[StageLayers], rest_gib: float) -
     budget = int(rest_gib * (1 << 30))
     if early:
         return _profiled(args, stages, budget, slots, per_slot)
-    stage, reach = 0, max((x.entries.window_tokens for x in stages), default=0)
+    stage, reach = 0, max((stage.entries.window_tokens for stage in stages), default=0)
     window: int | None
     if args.traits.compressed and args.rules.compressed != "none":
         tokens, window, taken = compressed.sizes(args, budget)
@@ -170,7 +170,7 @@ def _smallest(
     args: SglangArgs, stages: Sequence[StageLayers], budget: int
 ) -> tuple[int, int, int | None]:
     """(stage, tokens, window tokens) of the stage whose pools hold least, the user's limit applied."""
-    found = [_capacity(args, x.entries, budget) for x in stages]
+    found = [_capacity(args, stage.entries, budget) for stage in stages]
     stage = min(range(len(found)), key=lambda i: (found[i][0], i))
     tokens, window = found[stage]
     limit = args.flags.max_tokens
@@ -183,14 +183,20 @@ def _smallest(
 def _encoder_tokens(args: SglangArgs) -> int:
     return (
         args.d.encoder_tokens
-        if any(isinstance(k, CrossAttention) for k, _ in args.d.model.stores)
+        if any(isinstance(kind, CrossAttention) for kind, _ in args.d.model.stores)
         else 0
     )
 
 
-def _taken(e: Entries, tokens: int, window: int | None, slots: int | None, per_slot: int) -> int:
+def _taken(
+    entries: Entries, tokens: int, window: int | None, slots: int | None, per_slot: int
+) -> int:
     state = (slots or 0) * per_slot
-    return tokens * (e.full + e.drafts) + (window or 0) * (e.window + e.window_drafts) + state
+    return (
+        tokens * (entries.full + entries.drafts)
+        + (window or 0) * (entries.window + entries.window_drafts)
+        + state
+    )
 
 
 def _requests(args: SglangArgs, tokens: int, slots: int | None) -> int:
@@ -212,30 +218,30 @@ def _requests(args: SglangArgs, tokens: int, slots: int | None) -> int:
     return min(most, slots // args.state_slots_each)
 
 
-def _capacity(args: SglangArgs, e: Entries, budget: int) -> tuple[int, int | None]:
+def _capacity(args: SglangArgs, entries: Entries, budget: int) -> tuple[int, int | None]:
     """Tokens of one stage's pools in ``budget`` bytes: (full, window)."""
     page = args.page
-    if not e.window_layers:
-        return _tokens(args, budget, e.full + e.drafts) // page * page, None
+    if not entries.window_layers:
+        return _tokens(args, budget, entries.full + entries.drafts) // page * page, None
     if args.rules.window_split != "bytes":
-        return _split(args, e, budget // (e.full + e.window) // page * page)
+        return _split(args, entries, budget // (entries.full + entries.window) // page * page)
     if _capped(args):
-        window = _window_cap(args, e)
-        left = budget - window * (e.window + e.window_drafts)
-        return int(left // (e.full + e.drafts)) // page * page, window
-    if not e.full_layers:
-        tokens = budget // (e.window + e.window_drafts) // page * page
+        window = _window_cap(args, entries)
+        left = budget - window * (entries.window + entries.window_drafts)
+        return int(left // (entries.full + entries.drafts)) // page * page, window
+    if not entries.full_layers:
+        tokens = budget // (entries.window + entries.window_drafts) // page * page
         return tokens, tokens
-    both = e.full + e.drafts + _ratio(args) * (e.window + e.window_drafts)
+    both = entries.full + entries.drafts + _ratio(args) * (entries.window + entries.window_drafts)
     tokens = int(budget // both) // page * page
-    return tokens, _window_of(args, e, tokens)
+    return tokens, _window_of(args, entries, tokens)
 
 
 def _tokens(args: SglangArgs, budget: int, cell: int) -> int:
     """Tokens of ``cell`` bytes in ``budget``; a model without attention has them for every request."""
     if cell:
         return budget // cell
-    if any(not k.recurrent for k, _ in args.d.model.stores):
+    if any(not kind.recurrent for kind, _ in args.d.model.stores):
         return UNBOUND
     return args.flags.max_tokens or MOST_REQUESTS * args.d.context_tokens
 
@@ -244,12 +250,12 @@ def _ratio(args: SglangArgs) -> float:
     return WINDOW_RATIO if args.flags.window_ratio is None else args.flags.window_ratio
 
 
-def _window_of(args: SglangArgs, e: Entries, tokens: int) -> int | None:
+def _window_of(args: SglangArgs, entries: Entries, tokens: int) -> int | None:
     """Window tokens beside ``tokens`` of the full pool."""
-    if not e.window_layers:
+    if not entries.window_layers:
         return None
     if _capped(args):
-        return min(_window_cap(args, e), tokens)
+        return min(_window_cap(args, entries), tokens)
     return int(tokens * _ratio(args)) // args.page * args.page
 
 
@@ -264,11 +270,11 @@ def _capped(args: SglangArgs) -> bool:
     )
 
 
-def _window_cap(args: SglangArgs, e: Entries) -> int:
+def _window_cap(args: SglangArgs, entries: Entries) -> int:
     """The most window tokens alive with that many requests: each keeps its window, what eviction lags
     behind and its next page; and the prefill chunks in flight."""
     draft, page = args.draft, args.page
-    trailing = e.window_tokens + EVICTION_TOKENS * (draft.tokens if draft else 1) + page
+    trailing = entries.window_tokens + EVICTION_TOKENS * (draft.tokens if draft else 1) + page
     coming = page
     if draft is not None:
         drafted = max(draft.steps * draft.topk, draft.tokens)
@@ -278,27 +284,27 @@ def _window_cap(args: SglangArgs, e: Entries) -> int:
     return ceil_div(most, page) * page
 
 
-def _split(args: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
+def _split(args: SglangArgs, entries: Entries, tokens: int) -> tuple[int, int]:
     """The pools up to 0.5.10: tokens counted for all layers alike, then dealt out."""
     if (
         args.rules.llama4_ratio
         and args.flags.llama4_ratio
         and args.traits.architecture.startswith("Llama4")
     ):
-        return _llama4_split(args, e, tokens)
+        return _llama4_split(args, entries, tokens)
     ratio = _ratio(args)
-    far, near = e.full, e.window
+    far, near = entries.full, entries.window
     if args.rules.window_split == "layers":
-        far, near = e.full_layers, e.window_layers
+        far, near = entries.full_layers, entries.window_layers
     full = int(tokens * (far + near) / (far + ratio * near))
     window = int(full * ratio)
     return full // args.page * args.page, window // args.page * args.page
 
 
-def _llama4_split(args: SglangArgs, e: Entries, tokens: int) -> tuple[int, int]:
+def _llama4_split(args: SglangArgs, entries: Entries, tokens: int) -> tuple[int, int]:
     """Llama-4's pools by ``hybrid_kvcache_ratio``: between equal (0) and chunk over context (1)."""
     asked = args.flags.llama4_ratio or 0.0
-    share = (1 - asked) + asked * e.window_tokens / args.d.context_tokens
+    share = (1 - asked) + asked * entries.window_tokens / args.d.context_tokens
     window = int(4 * tokens * share // (3 * share + 1))
     full = int(4 * tokens - 12 * tokens * share // (3 * share + 1))
     return full // args.page * args.page, window // args.page * args.page
@@ -308,8 +314,8 @@ def _profiled(
     args: SglangArgs, stages: Sequence[StageLayers], budget: int, slots: int | None, per_slot: int
 ) -> SglangPools:
     """Up to 0.5.9: requests follow the tokens first profiled, before limits and pages."""
-    cells = [x.entries.full + x.entries.window for x in stages]
-    found = [_tokens(args, budget, c) for c in cells]
+    cells = [stage.entries.full + stage.entries.window for stage in stages]
+    found = [_tokens(args, budget, cell) for cell in cells]
     stage = min(range(len(found)), key=lambda i: (found[i], i))
     tokens = found[stage]
     asked = args.requests
@@ -323,10 +329,10 @@ def _profiled(
     if args.flags.max_tokens is not None:
         tokens = min(tokens, args.flags.max_tokens)
     tokens = tokens // args.page * args.page
-    e = stages[stage].entries
+    entries = stages[stage].entries
     window: int | None = None
-    if e.window_layers:
-        tokens, window = _split(args, e, tokens)
+    if entries.window_layers:
+        tokens, window = _split(args, entries, tokens)
     if tokens <= 0:
         raise PoolRefused("not one page of cache fits the static part")
     own = tokens // 2 if asked is None else args.requests_each or 0
@@ -335,12 +341,12 @@ def _profiled(
     return SglangPools(
         tokens=tokens,
         window_tokens=window,
-        window_reach=e.window_tokens,
+        window_reach=entries.window_tokens,
         slots=slots,
         slots_each=args.state_slots_each,
         page=args.page,
         requests=min(own, size),
         stage=stage,
-        cache_bytes=_taken(e, tokens, window, slots, per_slot),
+        cache_bytes=_taken(entries, tokens, window, slots, per_slot),
         encoder_tokens=_encoder_tokens(args),
     )

@@ -148,7 +148,7 @@ class SglangScheduler:
 
     def _reserved(self) -> float:
         """Tokens that running requests are thought to need yet."""
-        return self.ratio * sum(min(q.tokens_left, CLIP_TOKENS) for q in self.running)
+        return self.ratio * sum(min(request.tokens_left, CLIP_TOKENS) for request in self.running)
 
     # Decodes
 
@@ -176,8 +176,10 @@ class SglangScheduler:
             output.preempted.append(victim)
             self.waiting.appendleft(victim)
         if retracted:
-            decoded = sum(q.num_tokens - q.num_prompt_tokens for q in self.running)
-            longest = sum(q.output_tokens for q in self.running)
+            decoded = sum(
+                request.num_tokens - request.num_prompt_tokens for request in self.running
+            )
+            longest = sum(request.output_tokens for request in self.running)
             self.ratio = min(1.0, (decoded + RETRACTED_TOKENS * len(self.running)) / (longest + 1))
         for request in self.running:
             self._allocate(request, request.num_computed_tokens + 1 + drafted)
@@ -185,7 +187,10 @@ class SglangScheduler:
             output.scheduled.append(ScheduledTokens(request, 1 + drafted, True, drafted))
 
     def _room_for_all(self, tokens: int) -> bool:
-        need = sum(max(0, self._more(q, q.num_computed_tokens + tokens)) for q in self.running)
+        need = sum(
+            max(0, self._more(request, request.num_computed_tokens + tokens))
+            for request in self.running
+        )
         return need <= self.free + self.cache.evictable * self.settings.stretch
 
     # Tokens

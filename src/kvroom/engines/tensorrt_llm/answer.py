@@ -50,11 +50,15 @@ class RankMemory:
     def free(self, end: int = 0) -> int:
         """Free after the estimation run: as estimated, or at the good (1) or bad (-1) end."""
         left = self.gpu_bytes - self.others - self.weights - sum(a.bytes for a in self.beside)
-        left -= sum(o[0] for o in self.overheads.values())
+        left -= sum(overhead[0] for overhead in self.overheads.values())
         if end > 0:
-            left += round(hypot(*(o[0] - o[1] for o in self.overheads.values())))
+            left += round(
+                hypot(*(overhead[0] - overhead[1] for overhead in self.overheads.values()))
+            )
         if end < 0:
-            left -= round(hypot(*(o[2] - o[0] for o in self.overheads.values())))
+            left -= round(
+                hypot(*(overhead[2] - overhead[0] for overhead in self.overheads.values()))
+            )
         return max(0, left)
 
     def cache(self, end: int = 0) -> int:
@@ -72,7 +76,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         for n in (tp, 1)
     )
     setup = TensorrtLlmSetup(deployment, rules, flags, own, whole)
-    budgets = [_budget(setup, r) for r in setup.ranks]
+    budgets = [_budget(setup, rank) for rank in setup.ranks]
     made = [_pools(setup, budgets, end) for end in (0, -1, 1)]
     pools = made[0]
     unused = read.unknown("TensorRT-LLM", deployment.args, KNOWN_FLAGS)
@@ -90,7 +94,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         )
     held = pools.concurrency(tokens)
     ends = [p.concurrency(tokens) if p else held for p in made]
-    window = next((p for p in pools.pools if p.window), None)
+    window = next((pool for pool in pools.pools if pool.window), None)
     return EngineAnswer(
         rank=setup.ranks[pools.stage],
         gpu_bytes=budget.gpu_bytes,
@@ -125,7 +129,7 @@ def _pools(setup: TensorrtLlmSetup, budgets: list[RankMemory], end: int) -> Wind
             size = min(size, setup.flags.total_bytes)
         caches.append(max(0, size - memory.workspace))
     # Once the run is over its activations are free again.
-    frees = [b.free(end) + b.overheads["activations"][0] for b in budgets]
+    frees = [budget.free(end) + budget.overheads["activations"][0] for budget in budgets]
     return pools_of(setup, caches, frees)
 
 
@@ -133,7 +137,7 @@ def _budget(setup: TensorrtLlmSetup, rank: Rank) -> RankMemory:
     deployment, known = setup.d, setup.d.known_bytes
     gpu = known.get("visible", deployment.device.engine_bytes)
     several = deployment.layout.tp * deployment.layout.pp > 1
-    runtime = tuple(a + (b if several else 0) for a, b in zip(CONTEXT, LINKS, strict=True))
+    runtime = tuple(a + (link if several else 0) for a, link in zip(CONTEXT, LINKS, strict=True))
     found: dict[str, Band] = {
         "activations": _activations(setup),
         "runtime": (runtime[0], runtime[1], runtime[2]),
@@ -158,7 +162,11 @@ def _activations(setup: TensorrtLlmSetup) -> Band:
     model = setup.d.model
     inner = max(
         (
-            sum(t.rows * (t.active or 1) for t in run.layer.tensors if t.part in ("mlp", "expert"))
+            sum(
+                tensor.rows * (tensor.active or 1)
+                for tensor in run.layer.tensors
+                if tensor.part in ("mlp", "expert")
+            )
             for run in model.layers
         ),
         default=0,
@@ -170,12 +178,14 @@ def _activations(setup: TensorrtLlmSetup) -> Band:
 def _workspace(setup: TensorrtLlmSetup, rank: Rank, cache: int) -> int:
     """What FP8 latent attention keeps aside to expand cached prompts in, where prefixes are reused and
     prefill is not cut into chunks."""
-    latent = next((k for k, _ in rank.stores if isinstance(k, Latent)), None)
+    latent = next((kind for kind, _ in rank.stores if isinstance(kind, Latent)), None)
     chunked = setup.flags.chunked_prefill or not setup.flags.reuse
     if latent is None or setup.d.kv.bits != 8 or chunked or not setup.pytorch:
         return 0
     each = latent.q_heads * (latent.k_dim + latent.v_dim)
-    stored = sum(k.block_bytes(1, setup.d.kv) * n for k, n in rank.stores if growing(k))
+    stored = sum(
+        kind.block_bytes(1, setup.d.kv) * count for kind, count in rank.stores if growing(kind)
+    )
     requests = min(setup.flags.requests, setup.flags.batch_tokens)
     lengths = setup.flags.workspace_cap or requests * setup.length
     return min(each * lengths, cache * each // (stored + each))
@@ -200,7 +210,7 @@ def _accounts(
 ) -> tuple[Account, ...]:
     """One GPU's memory; ``ends``: the pools as estimated and at the ends of the bands (none: refused)."""
     known = deployment.known_bytes
-    sizes = [p.cache_bytes + p.state_bytes for p in ends if p] or [0]
+    sizes = [end.cache_bytes + end.state_bytes for end in ends if end] or [0]
     activations = memory.overheads["activations"]
     accounts = [
         account("weights", memory.weights, "measured" if "weights" in known else "config"),
@@ -222,7 +232,7 @@ def _accounts(
         ),
         account("kv", sizes[0], "engine rule", (min(sizes), max(sizes))),
     ]
-    unused = memory.gpu_bytes - sum(a.bytes for a in accounts)
+    unused = memory.gpu_bytes - sum(account.bytes for account in accounts)
     return (*accounts, account("unused", unused, "engine rule"))
 
 
@@ -240,10 +250,10 @@ def _cacheless(
     accounts = [
         account("weights", budget.weights, "config"),
         *budget.beside,
-        *(account(n, o[0], "assumed", o[1:]) for n, o in over.items()),
+        *(account(key, value[0], "assumed", value[1:]) for key, value in over.items()),
         account("kv", need if starts else 0, "engine rule"),
     ]
-    spent = sum(a.bytes for a in accounts)
+    spent = sum(account.bytes for account in accounts)
     return EngineAnswer(
         rank=setup.ranks[rank.stage],
         gpu_bytes=budget.gpu_bytes,
@@ -265,7 +275,7 @@ def _cacheless(
 
 def _notes(setup: TensorrtLlmSetup) -> tuple[str, ...]:
     notes: list[str] = []
-    near = [k for k, _ in setup.d.model.stores if k.window_tokens is not None]
+    near = [kind for kind, _ in setup.d.model.stores if kind.window_tokens is not None]
     if near and not any(setup.window_of(k) for k in near):
         notes.append(
             "TensorRT-LLM keeps this model's windows at full length (max_attention_window sets them)"

@@ -44,17 +44,24 @@ class TensorrtLlmCommandLine(CommandLine):
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """(what trtllm-serve takes as flags, the file for the rest)."""
         of_layout = {name for names in self.keys.values() for name in names}
-        on_line = {k: v for k, v in flags.items() if k in of_layout | ON_LINE}
+        on_line = {key: value for key, value in flags.items() if key in of_layout | ON_LINE}
         inner = dict(flags.get("kv_cache_config") or {})
         if scenario.kv_dtype != "auto":
             inner["dtype"] = scenario.kv_dtype
-        outer = {k: v for k, v in flags.items() if k not in on_line and k != "kv_cache_config"}
+        outer = {
+            key: value
+            for key, value in flags.items()
+            if key not in on_line and key != "kv_cache_config"
+        }
         inner |= {k: outer.pop(k) for k in OF_CACHE if k in outer}
         if not inner and not outer:
             return on_line, {}
-        lines = [f"{k}: {json.dumps(v)}" for k, v in outer.items()]
+        lines = [f"{key}: {json.dumps(value)}" for key, value in outer.items()]
         if inner:
-            lines += ["kv_cache_config:", *(f"  {k}: {json.dumps(v)}" for k, v in inner.items())]
+            lines += [
+                "kv_cache_config:",
+                *(f"  {key}: {json.dumps(value)}" for key, value in inner.items()),
+            ]
         on_line[FILE_FLAG] = FILE
         return on_line, {FILE: "\n".join(lines) + "\n"}
 

@@ -47,12 +47,17 @@ class TensorrtLlmFlags:
 def read_flags(args: Mapping[str, Any], layout: Layout) -> TensorrtLlmFlags:
     """The flags of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     read.check_known("TensorRT-LLM", args, KNOWN_FLAGS)
-    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
+    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
     for name in _CONFIGS:
         if name in given:
             inner = _mapping(f"engine_args.{name}", given[name])
             read.check_known("TensorRT-LLM", inner, KNOWN_FLAGS)
-            given = {**{read.plain_name(k): v for k, v in inner.items() if v is not None}, **given}
+            given = {
+                **{
+                    read.plain_name(key): value for key, value in inner.items() if value is not None
+                },
+                **given,
+            }
     for name, key in _DEGREES.items():
         if name in given:
             read.check_agrees(name, given[name], key, getattr(layout, key))
@@ -65,7 +70,7 @@ def read_flags(args: Mapping[str, Any], layout: Layout) -> TensorrtLlmFlags:
 
 def attention_groups(args: Mapping[str, Any], tp: int) -> int:
     """Ranks that each compute their own requests' attention (``enable_attention_dp``)."""
-    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
+    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
     asked = given.get("enable_attention_dp", False)
     return tp if read.switch("engine_args.enable_attention_dp", asked) else 1
 

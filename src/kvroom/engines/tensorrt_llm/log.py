@@ -87,7 +87,7 @@ def figures(record: Record) -> Figures:
         printed["num_blocks"] = list(pools.values())[-1]
     if printed["kv_tokens"] is None and printed["num_blocks"] and printed["block_size"]:
         printed["kv_tokens"] = printed["num_blocks"] * printed["block_size"]
-    return {n: v for n, v in printed.items() if v is not None}
+    return {key: value for key, value in printed.items() if value is not None}
 
 
 def question(record: Record) -> dict[str, Any]:

@@ -83,7 +83,7 @@ class TensorrtLlmSetup:
         own = kind.window
         if self.flags.windows:
             return own if own in self.flags.windows else 0
-        mixed = any(isinstance(k, FullAttention) for k, _ in self.d.model.stores)
+        mixed = any(isinstance(kind, FullAttention) for kind, _ in self.d.model.stores)
         return own if self.rules.windows_derived and mixed else 0
 
 
@@ -114,7 +114,8 @@ class WindowPools:
     def main(self) -> WindowPool:
         """The pool of full attention, or else the widest window's."""
         return next(
-            (p for p in self.pools if not p.window), max(self.pools, key=lambda p: p.window)
+            (pool for pool in self.pools if not pool.window),
+            max(self.pools, key=lambda p: p.window),
         )
 
     @property
@@ -132,7 +133,8 @@ class WindowPools:
         block = self.s.block_tokens
         beams = self.s.flags.beams
         held = min(
-            p.tokens // block / (ceil_div(_kept(p, tokens), block) * beams) for p in self.pools
+            pool.tokens // block / (ceil_div(_kept(pool, tokens), block) * beams)
+            for pool in self.pools
         )
         return min(held, float(self.s.flags.requests)) if self.state_bytes else held
 
@@ -158,16 +160,16 @@ def growing(kind: LayerKind) -> bool:
 
 def state_bytes(rank: Rank) -> int:
     """One slot of recurrent state on ``rank``."""
-    return sum(k.stored_bytes(1, BF16) * n for k, n in rank.stores if k.recurrent)
+    return sum(kind.stored_bytes(1, BF16) * count for kind, count in rank.stores if kind.recurrent)
 
 
 def estimated_token_bytes(setup: TensorrtLlmSetup, stage: int) -> Fraction:
     """Bytes a token as the estimate divides them: heads by ranks, even below one head."""
     total = Fraction(0)
-    for kind, n in setup.uncut[stage].stores:
+    for kind, count in setup.uncut[stage].stores:
         if growing(kind):
             shared = setup.attention_tp if isinstance(kind, HeadedAttention) else 1
-            total += Fraction(kind.block_bytes(1, setup.d.kv) * n, shared)
+            total += Fraction(kind.block_bytes(1, setup.d.kv) * count, shared)
     return total
 
 
@@ -177,9 +179,9 @@ def pools_of(
     """The pools of the rank with least room; None where nothing is stored. ``budgets`` are bytes for
     cache by the estimate, ``frees`` bytes free as the pools are made, rank by rank."""
     made = [
-        _rank_pools(setup, i, rank, budgets[i], frees[i])
-        for i, rank in enumerate(setup.ranks)
-        if any(growing(k) for k, _ in rank.stores)
+        _rank_pools(setup, index, rank, budgets[index], frees[index])
+        for index, rank in enumerate(setup.ranks)
+        if any(growing(kind) for kind, _ in rank.stores)
     ]
     return min(made, key=lambda p: (p.concurrency(setup.length), p.stage), default=None)
 
@@ -191,13 +193,15 @@ def _rank_pools(
     if state:
         budget -= state * setup.flags.requests * setup.d.layout.pp
     groups: dict[int, int] = {}
-    for kind, n in rank.stores:
+    for kind, count in rank.stores:
         if growing(kind):
             window = setup.window_of(kind)
-            groups[window] = groups.get(window, 0) + kind.block_bytes(1, setup.d.kv) * n
+            groups[window] = groups.get(window, 0) + kind.block_bytes(1, setup.d.kv) * count
     budget = max(0, budget)
     crossed = sum(
-        k.block_bytes(1, setup.d.kv) * n for k, n in rank.stores if isinstance(k, CrossAttention)
+        kind.block_bytes(1, setup.d.kv) * count
+        for kind, count in rank.stores
+        if isinstance(kind, CrossAttention)
     )
     cross = (
         int(Fraction(setup.flags.cross_share) * budget) if crossed and setup.d.encoder_tokens else 0
@@ -207,7 +211,7 @@ def _rank_pools(
         pools = _coalesced(setup, groups, budget)
     elif len(groups) > 1:
         share = Fraction(budget, len(groups))
-        pools = [WindowPool(w, Fraction(size), int(share / size)) for w, size in groups.items()]
+        pools = [WindowPool(key, Fraction(size), int(share / size)) for key, size in groups.items()]
     else:
         ((window, size),) = groups.items()
         rate = estimated_token_bytes(setup, stage)
@@ -223,7 +227,7 @@ def _rank_pools(
     if cross:
         pools.append(WindowPool(0, Fraction(crossed), cross // crossed, setup.d.encoder_tokens))
     block = setup.block_tokens
-    held = sum(int(p.tokens // block * block * p.token_bytes) for p in pools)
+    held = sum(int(pool.tokens // block * block * pool.token_bytes) for pool in pools)
     return WindowPools(setup, stage, tuple(pools), held, state * setup.slots if state else 0)
 
 
@@ -234,8 +238,10 @@ def _coalesced(setup: TensorrtLlmSetup, groups: dict[int, int], budget: int) -> 
     def need(window: int) -> int:
         return ceil_div(min(setup.length, window) if window else setup.length, block) * block
 
-    whole = sum(size * need(w) for w, size in groups.items())
+    whole = sum(size * need(key) for key, size in groups.items())
     requests = budget * V2_SHARE / whole if whole else Fraction(0)
     if setup.flags.max_tokens is not None:
         requests = min(requests, Fraction(setup.flags.max_tokens, need(0)))
-    return [WindowPool(w, Fraction(size), int(requests * need(w))) for w, size in groups.items()]
+    return [
+        WindowPool(key, Fraction(size), int(requests * need(key))) for key, size in groups.items()
+    ]

@@ -71,97 +71,103 @@ class Width:
     experts: str
 
 
-def peak(s: VllmSetup, rank: Rank, batch: Batching) -> Peak:
+def peak(vllm_setup: VllmSetup, rank: Rank, batch: Batching) -> Peak:
     """The profiling run's peak on ``rank``. On a TPU nothing runs before the cache is cut: the share less
     what the loaded model uses is the cache (tpu-inference, "Memory statistics")."""
-    if s.platform.tpu:
+    if vllm_setup.platform.tpu:
         return Peak(0, 0)
-    number = s.number_bytes
-    hidden = s.d.model.hidden_size
+    number = vllm_setup.number_bytes
+    hidden = vllm_setup.d.model.hidden_size
     tokens = batch.tokens
-    cublas = 0 if s.platform.cuda == 0 else CUBLAS_BYTES[s.platform.cuda >= HOPPER]
-    widths = list(_widths(s, rank))
-    kept = max((_kept(s, w, tokens) for w in widths), default=0)
-    layer = max((_layer(s, w, tokens) for w in widths), default=0)
+    cublas = (
+        0 if vllm_setup.platform.cuda == 0 else CUBLAS_BYTES[vllm_setup.platform.cuda >= HOPPER]
+    )
+    widths = list(_widths(vllm_setup, rank))
+    kept = max((_kept(vllm_setup, width, tokens) for width in widths), default=0)
+    layer = max((_layer(vllm_setup, width, tokens) for width in widths), default=0)
     forward = layer + HIDDEN * tokens * hidden * number // 2 + cublas
-    last = rank.stage == s.d.layout.pp - 1
+    last = rank.stage == vllm_setup.d.layout.pp - 1
     if not last:
         forward += HANDED_ON * tokens * hidden * number // 2
     working = forward
-    if last and s.d.model.generates:
-        logits, buffer = sampler(s, batch)
+    if last and vllm_setup.d.model.generates:
+        logits, buffer = sampler(vllm_setup, batch)
         held = (2 * tokens + 4 * min(batch.sequences, tokens)) * hidden * number // 2
         working = max(forward, logits + held + cublas + buffer)
     return Peak(working, kept)
 
 
-def sampler(s: VllmSetup, batch: Batching) -> tuple[int, int]:
+def sampler(vllm_setup: VllmSetup, batch: Batching) -> tuple[int, int]:
     """(bytes of logits in every shape they take, bytes of the selection's own buffer)."""
-    vocabulary = s.d.model.vocab_size
+    vocabulary = vllm_setup.d.model.vocab_size
     rows = min(batch.sequences, batch.tokens)
-    wide = s.number_bytes - 2  # logits computed in fp32
-    if on_v2_runner(s) and not s.rules.v2_selects:
+    wide = vllm_setup.number_bytes - 2  # logits computed in fp32
+    if on_v2_runner(vllm_setup) and not vllm_setup.rules.v2_selects:
         return (PLAIN + wide) * rows * vocabulary, 0
-    if s.rules.sorted_sampling or (rows < FEWEST_SELECTED and not on_v2_runner(s)):
+    if vllm_setup.rules.sorted_sampling or (
+        rows < FEWEST_SELECTED and not on_v2_runner(vllm_setup)
+    ):
         return (SORTING + wide) * rows * vocabulary, 0
     buffer = 0
-    if s.rules.selection_buffer:
+    if vllm_setup.rules.selection_buffer:
         power = 1 << (rows - 1).bit_length()
-        buffer = 4 * vocabulary * min(s.platform.multiprocessors, power)
+        buffer = 4 * vocabulary * min(vllm_setup.platform.multiprocessors, power)
     return (SELECTING + wide) * rows * vocabulary, buffer
 
 
-def _kept(s: VllmSetup, w: Width, tokens: int) -> int:
+def _kept(vllm_setup: VllmSetup, width: Width, tokens: int) -> int:
     """The experts' workspaces where a manager keeps them: those of the Triton kernels."""
-    if not s.rules.workspaces_kept or w.experts not in ("wide", "fp8"):
+    if not vllm_setup.rules.workspaces_kept or width.experts not in ("wide", "fp8"):
         return 0
-    return 2 * w.workspaces * tokens * s.gathered
+    return 2 * width.workspaces * tokens * vllm_setup.gathered
 
 
-def _layer(s: VllmSetup, w: Width, tokens: int) -> int:
+def _layer(vllm_setup: VllmSetup, width: Width, tokens: int) -> int:
     """A layer at work, its hidden vectors apart."""
-    dense = s.number_bytes * w.dense * tokens + w.narrowed * tokens
-    if not w.experts or _kept(s, w, tokens):
+    dense = vllm_setup.number_bytes * width.dense * tokens + width.narrowed * tokens
+    if not width.experts or _kept(vllm_setup, width, tokens):
         return dense
-    if w.experts == "nvfp4" and s.platform.cuda > HOPPER:
+    if width.experts == "nvfp4" and vllm_setup.platform.cuda > HOPPER:
         own = TRTLLM_EXPERTS - HIDDEN
-        return max(dense, own * tokens * s.d.model.hidden_size)
-    return max(dense, 2 * w.workspaces * tokens * s.gathered)
+        return max(dense, own * tokens * vllm_setup.d.model.hidden_size)
+    return max(dense, 2 * width.workspaces * tokens * vllm_setup.gathered)
 
 
-def _widths(s: VllmSetup, rank: Rank) -> Iterator[Width]:
+def _widths(vllm_setup: VllmSetup, rank: Rank) -> Iterator[Width]:
     """The Width of each kind of layer that ``rank`` holds."""
     first = 0
-    for run in s.d.model.layers:
+    for run in vllm_setup.d.model.layers:
         here = range(max(first, rank.layers.start), min(first + run.count, rank.layers.stop))
         if here:
-            yield _width(s, run.layer, here.start)
+            yield _width(vllm_setup, run.layer, here.start)
         first += run.count
 
 
-def _width(s: VllmSetup, layer: Layer, index: int) -> Width:
-    layout, hidden = s.d.layout, s.d.model.hidden_size
-    rule = s.d.weights.quantisation
+def _width(vllm_setup: VllmSetup, layer: Layer, index: int) -> Width:
+    layout, hidden = vllm_setup.d.layout, vllm_setup.d.model.hidden_size
+    rule = vllm_setup.d.weights.quantisation
     dense = narrowed = 0
-    latent = any(isinstance(k, Latent) for k in layer.stores)
+    latent = any(isinstance(kind, Latent) for kind in layer.stores)
     for part in ("mlp", "shared_expert", "attention", "state"):
         if part == "attention" and latent:
             continue  # a prompt's keys and values are expanded in chunks of their own
-        tensors = [t for t in layer.tensors if t.part == part and t.is_matrix]
+        tensors = [tensor for tensor in layer.tensors if tensor.part == part and tensor.is_matrix]
         numbers, inner = _in_and_out(tensors, layout)
         dense = max(dense, numbers + inner)
         if part in ("mlp", "shared_expert") and any(
-            _eight_bits(rule.dtype_of(t, index).name) for t in tensors
+            _eight_bits(rule.dtype_of(tensor, index).name) for tensor in tensors
         ):
             narrowed = max(narrowed, inner)
     workspaces, experts = 0, ""
-    for t in layer.tensors:
-        if t.part != "expert" or not t.is_matrix:
+    for tensor in layer.tensors:
+        if tensor.part != "expert" or not tensor.is_matrix:
             continue
-        inner = ceil_div(t.rows if t.columns == hidden else t.columns, layout.expert_cut)
+        inner = ceil_div(
+            tensor.rows if tensor.columns == hidden else tensor.columns, layout.expert_cut
+        )
         both = max(inner, hidden) + max(2 * inner, hidden)
-        workspaces = max(workspaces, t.active * both)
-        dtype = rule.dtype_of(t, index)
+        workspaces = max(workspaces, tensor.active * both)
+        dtype = rule.dtype_of(tensor, index)
         experts = (
             "wide" if dtype.bits > NARROW_BITS
             else "fp8" if dtype.bits == NARROW_BITS
@@ -174,11 +180,11 @@ def _width(s: VllmSetup, layer: Layer, index: int) -> Width:
 def _in_and_out(tensors: list[Tensor], layout: Layout) -> tuple[int, int]:
     """Numbers a token that a part's first matrices give on a rank, and that its last one takes."""
     given = taken = 0
-    for t in tensors:
-        rows, columns, _ = shape_on_rank(t, layout)
-        if t.split in ("column", "kv"):
+    for tensor in tensors:
+        rows, columns, _ = shape_on_rank(tensor, layout)
+        if tensor.split in ("column", "kv"):
             given += rows
-        elif t.split == "row":
+        elif tensor.split == "row":
             taken = max(taken, columns)
     return given, taken
 

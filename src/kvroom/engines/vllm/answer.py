@@ -47,7 +47,7 @@ class VllmWorkings(VllmSetup):
         """Whether the hybrid cache manager groups the layers."""
         if not self.rules.hybrid_manager:
             return False
-        chunked = any(isinstance(k, ChunkedAttention) for k, _ in self.d.model.stores)
+        chunked = any(isinstance(kind, ChunkedAttention) for kind, _ in self.d.model.stores)
         if self.flags.hybrid_off is None:
             return self.rules.chunked_grouped or not chunked
         return not self.flags.hybrid_off
@@ -56,11 +56,13 @@ class VllmWorkings(VllmSetup):
         """The groups as they lie on ``rank``'s stage."""
         specs = self.pages.specs
         if self.pages.compressed:
-            return [g.on(rank.layers) for g in packed_groups(specs, self.rules)]
+            return [
+                packed_group.on(rank.layers) for packed_group in packed_groups(specs, self.rules)
+            ]
         if self.rules.whole_model_groups:
             made = groups_of(specs, self.rules, hybrid=self.hybrid)
             return made if len(self.d.ranks) == 1 else [g.on(rank.layers) for g in made]
-        held = [m for m in specs if m[0] in rank.layers]
+        held = [spec for spec in specs if spec[0] in rank.layers]
         return groups_of(held, self.rules, hybrid=self.hybrid)
 
     @cached_property
@@ -68,8 +70,8 @@ class VllmWorkings(VllmSetup):
         """Each stage's groups, and its layers' specs before any unifying."""
         specs = self.pages.specs
         return [
-            (tuple(self.groups(r)), tuple(m for m in specs if m[0] in r.layers))
-            for r in self.d.ranks
+            (tuple(self.groups(rank)), tuple(spec for spec in specs if spec[0] in rank.layers))
+            for rank in self.d.ranks
         ]
 
     def stages(self, cache_bytes: list[int]) -> list[Stage]:
@@ -107,9 +109,9 @@ _ASKED: Memo[tuple[VllmWorkings, tuple[str, ...]]] = Memo(4)
 def answer(deployment: Deployment) -> EngineAnswer:
     """What vLLM of the asked release makes of the deployment."""
     workings, warnings = _asked(deployment)
-    budgets = [ledger.budget(workings, r, workings.batch) for r in deployment.ranks]
+    budgets = [ledger.budget(workings, rank, workings.batch) for rank in deployment.ranks]
     given = workings.flags.cache_bytes
-    sizes = [given if given is not None else b.cache_bytes() for b in budgets]
+    sizes = [given if given is not None else budget.cache_bytes() for budget in budgets]
     if refused := tuple(refusals(START_RULES, workings, workings.release)):
         return _refused(workings, budgets, sizes, refused[0].sentence, warnings, refused=refused)
     try:
@@ -117,7 +119,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         pool = workings.pool(sizes)
     except CannotStart as refusal:
         return _refused(workings, budgets, sizes, str(refusal), warnings)
-    if not any(s.groups for s in pool.stages):
+    if not any(stage.groups for stage in pool.stages):
         return _cacheless(workings, budgets, sizes, warnings)
     tokens = deployment.context_tokens
     if workings.flags.auto_fit:
@@ -132,7 +134,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         starts, reason = False, f"vLLM {shown(workings.rules.release)}: {against[0].sentence}"
     at = min(range(len(deployment.ranks)), key=lambda i: (_room(pool.stages[i]), i))
     low, high = (
-        (workings.pool([b.cache_bytes(k) for b in budgets]) for k in (-1, 1))
+        (workings.pool([budget.cache_bytes(k) for budget in budgets]) for k in (-1, 1))
         if given is None
         else (pool, pool)
     )
@@ -178,14 +180,14 @@ def paging(deployment: Deployment) -> Paging:
     workings, _ = _asked(deployment)
     given = workings.flags.cache_bytes
     sizes = [
-        given if given is not None else ledger.budget(workings, r, workings.batch).cache_bytes()
-        for r in deployment.ranks
+        given if given is not None else ledger.budget(workings, rank, workings.batch).cache_bytes()
+        for rank in deployment.ranks
     ]
     pool = workings.pool(sizes)
     return Paging(
         rules=workings.rules,
         num_blocks=pool.num_blocks,
-        groups=tuple(g.spec for g in pool.stages[0].groups),
+        groups=tuple(group.spec for group in pool.stages[0].groups),
         batch_tokens=workings.batch.tokens,
         sequences=workings.batch.sequences,
         chunked_prefill=workings.flags.chunked_prefill,
@@ -255,7 +257,7 @@ def _cacheless(
 ) -> EngineAnswer:
     """A model that stores nothing for a request: it starts when its weights and overheads fit."""
     at = binding_rank(workings.d, budgets[0].gpu_bytes).stage
-    fits = all(s >= 0 for s in sizes)
+    fits = all(size >= 0 for size in sizes)
     cache = max(0, sizes[at])
     return EngineAnswer(
         rank=workings.d.ranks[at],

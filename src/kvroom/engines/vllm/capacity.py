@@ -68,28 +68,28 @@ class VllmPool:
 
     def group_blocks(self, group: Group, tokens: int) -> int:
         """The same for a group, whose members may differ."""
-        return max(self.blocks_needed(s, tokens) for s in group.kinds)
+        return max(self.blocks_needed(kind, tokens) for kind in group.kinds)
 
     @property
     def caching(self) -> list[Stage]:
         """The stages whose layers keep blocks (one of state alone kept none in older versions)."""
-        return [s for s in self.stages if s.groups]
+        return [stage for stage in self.stages if stage.groups]
 
     def request_blocks(self, tokens: int) -> int:
         """Blocks of all groups that one request of ``tokens`` holds at most."""
-        return sum(self.group_blocks(g, tokens) for g in self.caching[0].groups)
+        return sum(self.group_blocks(group, tokens) for group in self.caching[0].groups)
 
     @property
     def num_blocks(self) -> int:
         """Blocks of the pool, the unusable null block included: the least of the stages."""
         if self.override is not None:
             return self.override
-        return min((s.blocks for s in self.stages if s.block_bytes), default=0)
+        return min((stage.blocks for stage in self.stages if stage.block_bytes), default=0)
 
     @property
     def block_tokens(self) -> int:
         """Tokens of the smallest group's block."""
-        return min(g.block_tokens for g in self.caching[0].groups)
+        return min(group.block_tokens for group in self.caching[0].groups)
 
     def concurrency(self, tokens: int) -> float:
         """Requests of ``tokens`` that the engine says it holds at once."""
@@ -118,10 +118,13 @@ class VllmPool:
         # Before stages were checked apart: the whole model against the stage with least.
         whole = Stage(
             groups=tuple(
-                Group(g.spec, tuple(m for s in self.caching for m in s.groups[i].members))
-                for i, g in enumerate(self.caching[0].groups)
+                Group(
+                    group.spec,
+                    tuple(member for s in self.caching for member in s.groups[index].members),
+                )
+                for index, group in enumerate(self.caching[0].groups)
             ),
-            specs=tuple(m for s in self.caching for m in s.specs),
+            specs=tuple(spec for s in self.caching for spec in s.specs),
             cache_bytes=min(s.cache_bytes for s in self.caching),
         )
         return [self._need(whole, tokens)]
@@ -139,7 +142,7 @@ class VllmPool:
                 return block * self.group_blocks(stage.groups[0], tokens), have
             case "usable blocks":
                 have -= block  # one block is the null block
-        return block * sum(self.group_blocks(g, tokens) for g in stage.groups), have
+        return block * sum(self.group_blocks(group, tokens) for group in stage.groups), have
 
     def longest(self, limit: int = LONGEST) -> int | None:
         """The longest request that the engine would start with; None where length costs nothing."""

@@ -38,7 +38,9 @@ class VllmCommandLine(CommandLine):
 
     def unused(self, env: Texts) -> list[str]:
         """V1 is what there is."""
-        return super().unused({k: v for k, v in env.items() if (k, v) != ("VLLM_USE_V1", "1")})
+        return super().unused(
+            {key: value for key, value in env.items() if (key, value) != ("VLLM_USE_V1", "1")}
+        )
 
     def from_environment(self, env: Texts, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """On a CPU a variable sets the cache, in GiB; older releases take their kernels from one."""

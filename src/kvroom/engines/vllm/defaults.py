@@ -65,14 +65,18 @@ def batching(setup: VllmSetup) -> Batching:
     return Batching(tokens, sequences, batches)
 
 
-def batch_refusal(setup: VllmSetup, b: Batching) -> str:
+def batch_refusal(setup: VllmSetup, batching: Batching) -> str:
     """Why the scheduler's configuration would be refused, "" where it would not
     (``SchedulerConfig``'s own checks)."""
-    if setup.flags.sequences is not None and b.tokens < b.sequences:
-        return f"max_num_batched_tokens {b.tokens:,} is less than max_num_seqs {b.sequences:,}"
-    if not setup.flags.chunked_prefill and not setup.flags.auto_fit and b.tokens < setup.context:
+    if setup.flags.sequences is not None and batching.tokens < batching.sequences:
+        return f"max_num_batched_tokens {batching.tokens:,} is less than max_num_seqs {batching.sequences:,}"
+    if (
+        not setup.flags.chunked_prefill
+        and not setup.flags.auto_fit
+        and batching.tokens < setup.context
+    ):
         return (
-            f"max_num_batched_tokens {b.tokens:,} is less than max_model_len {setup.context:,}, and "
+            f"max_num_batched_tokens {batching.tokens:,} is less than max_model_len {setup.context:,}, and "
             "chunked prefill is off"
         )
     return ""
@@ -119,5 +123,5 @@ def on_v2_runner(setup: VllmSetup) -> bool:
 
 
 def _v2_by_default(model: ModelSpec) -> bool:
-    recurrent = any(k.recurrent for k, _ in model.stores)
+    recurrent = any(kind.recurrent for kind, _ in model.stores)
     return model.model_type in V2_RUNNER_MODELS or not (most_experts(model) or recurrent)

@@ -55,28 +55,30 @@ class Item:
     """Of what is really encoded: the dummy of a long video is short, its embeddings are padded."""
 
 
-def encoder_band(s: VllmSetup, batch_tokens: int, working: int) -> tuple[int, int, int] | None:
+def encoder_band(
+    vllm_setup: VllmSetup, batch_tokens: int, working: int
+) -> tuple[int, int, int] | None:
     """(bytes, low, high) that encoding adds on the first stage to a peak of ``working`` bytes; None
     where no image may come."""
-    model, args = s.d.model, s.d.args
-    if model.vision is None or not model.beside or not model.generates or s.first_engine:
+    model, args = vllm_setup.d.model, vllm_setup.d.args
+    if model.vision is None or not model.beside or not model.generates or vllm_setup.first_engine:
         return None
-    given = {read.plain_name(k): v for k, v in args.items() if v is not None}
+    given = {read.plain_name(key): value for key, value in args.items() if value is not None}
     if any(read.switch(f"engine_args.{k}", given.get(k, False)) for k in OFF) or _forbidden(given):
         return None
-    item = largest_item(s)
+    item = largest_item(vllm_setup)
     count = max(1, batch_tokens // item.tokens)
     kept = count * item.pixel_numbers * NUMBER_BYTES
     kept += count * item.tokens * model.hidden_size * (1 + _levels(model)) * NUMBER_BYTES
-    blocks = 2 * count * item.patches * _numbers_a_patch(s) * NUMBER_BYTES
+    blocks = 2 * count * item.patches * _numbers_a_patch(vllm_setup) * NUMBER_BYTES
     at = [max(kept, kept + round(blocks * f) - working) for f in (1.0, *BAND)]
     return at[0], min(at[1], round(0.9 * kept)), at[2]
 
 
-def largest_item(s: VllmSetup) -> Item:
+def largest_item(vllm_setup: VllmSetup) -> Item:
     """The largest image or video that the model takes, as the release profiles with."""
-    model, kind = s.d.model, s.d.model.model_type
-    seen, pixels = model.vision, _pixels(s)
+    model, kind = vllm_setup.d.model, vllm_setup.d.model.model_type
+    seen, pixels = model.vision, _pixels(vllm_setup)
     tokens = LARGEST_IMAGE_TOKENS.get(kind)
     merged = (seen.spatial_merge_size if seen else None) or MERGED
     if tokens is not None:
@@ -84,7 +86,7 @@ def largest_item(s: VllmSetup) -> Item:
         if pixels is not None:
             tokens = max(1, min(tokens, pixels // (side * merged) ** 2))
         patches = tokens * merged**2
-        if pixels is None and s.rules.video_profiled and not _no_video(s):
+        if pixels is None and vllm_setup.rules.video_profiled and not _no_video(vllm_setup):
             tokens = LARGEST_VIDEO_TOKENS.get(kind, tokens)
         return Item(tokens, patches, patches * 3 * 2 * side**2)
     if seen is None or not (seen.image_size and seen.patch_size):
@@ -102,9 +104,11 @@ TOKENS = {"gemma3": 256}
 """Tokens of an image whose embeddings are pooled to so many."""
 
 
-def _pixels(s: VllmSetup) -> int | None:
+def _pixels(vllm_setup: VllmSetup) -> int | None:
     """The most pixels that an image may have, by ``mm_processor_kwargs``."""
-    given = {read.plain_name(k): v for k, v in s.d.args.items() if v is not None}
+    given = {
+        read.plain_name(key): value for key, value in vllm_setup.d.args.items() if value is not None
+    }
     words = read.mapping("engine_args.mm_processor_kwargs", given.get("mm_processor_kwargs"))
     found = words.get("max_pixels")
     if found is None and isinstance(words.get("size"), Mapping):
@@ -119,13 +123,13 @@ def _levels(model: ModelSpec) -> int:
     return max((t.count for t in model.beside if "deepstack" in t.name), default=0)
 
 
-def _numbers_a_patch(s: VllmSetup) -> int:
+def _numbers_a_patch(vllm_setup: VllmSetup) -> int:
     """Numbers alive for a patch in the widest block: its vector twice, and the widest projection."""
-    matrices = [t for t in s.d.model.beside if t.is_matrix]
-    blocks = [t for t in matrices if t.count > 1] or matrices
-    width = min((min(t.rows, t.columns) for t in blocks), default=0)
-    widest = max((t.rows for t in blocks), default=0)
-    return 3 * width + ceil_div(widest, s.d.layout.tp)
+    matrices = [t for t in vllm_setup.d.model.beside if t.is_matrix]
+    blocks = [matrice for matrice in matrices if matrice.count > 1] or matrices
+    width = min((min(block.rows, block.columns) for block in blocks), default=0)
+    widest = max((block.rows for block in blocks), default=0)
+    return 3 * width + ceil_div(widest, vllm_setup.d.layout.tp)
 
 
 def _limits(given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -138,6 +142,8 @@ def _forbidden(given: Mapping[str, Any]) -> bool:
     return all(_limits(given).get(k) in (0, "0") for k in ("image", "video"))
 
 
-def _no_video(s: VllmSetup) -> bool:
-    given = {read.plain_name(k): v for k, v in s.d.args.items() if v is not None}
+def _no_video(vllm_setup: VllmSetup) -> bool:
+    given = {
+        read.plain_name(key): value for key, value in vllm_setup.d.args.items() if value is not None
+    }
     return _limits(given).get("video") in (0, "0")

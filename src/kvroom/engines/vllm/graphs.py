@@ -50,13 +50,13 @@ def capture_sizes(largest: int) -> list[int]:
     return [n for n in ladder if n <= largest]
 
 
-def captured(s: VllmSetup, batch: Batching) -> list[int]:
+def captured(vllm_setup: VllmSetup, batch: Batching) -> list[int]:
     """The sizes captured; none where graphs are off.
 
     Twice the requests at once, up to a ceiling, where no flag says otherwise; ``compilation_config`` (a
     level, an object or its JSON) holds the same names.
     """
-    given = _asked({read.plain_name(k): v for k, v in s.d.args.items()})
+    given = _asked({read.plain_name(key): value for key, value in vllm_setup.d.args.items()})
     if given is None:
         return []
     sizes = given.get("cudagraph_capture_sizes")
@@ -71,28 +71,35 @@ def captured(s: VllmSetup, batch: Batching) -> list[int]:
     if largest is not None:
         bound = read.number("engine_args.max_cudagraph_capture_size", largest, 0, 10**6)
         return capture_sizes(min(bound, batch.tokens))
-    most = _ceiling(s)
-    tokens = 1 if s.rules.drafted_captures == "none" else 1 + s.flags.speculative_tokens
+    most = _ceiling(vllm_setup)
+    tokens = (
+        1
+        if vllm_setup.rules.drafted_captures == "none"
+        else 1 + vllm_setup.flags.speculative_tokens
+    )
     bound = min(2 * batch.sequences * tokens, most)
-    made = {*capture_sizes(min(bound, batch.tokens)), *_decodes(s, batch.sequences, bound, most)}
-    if s.rules.batch_captured and batch.tokens <= bound:
+    made = {
+        *capture_sizes(min(bound, batch.tokens)),
+        *_decodes(vllm_setup, batch.sequences, bound, most),
+    }
+    if vllm_setup.rules.batch_captured and batch.tokens <= bound:
         made.add(batch.tokens)
     return sorted(n for n in made if n <= batch.tokens)
 
 
-def _ceiling(s: VllmSetup) -> int:
-    usual = s.rules.blackwell_captures and s.platform.cuda == BLACKWELL
-    return MOST_OF.get(s.d.model.model_type, MOST_BLACKWELL if usual else MOST)
+def _ceiling(vllm_setup: VllmSetup) -> int:
+    usual = vllm_setup.rules.blackwell_captures and vllm_setup.platform.cuda == BLACKWELL
+    return MOST_OF.get(vllm_setup.d.model.model_type, MOST_BLACKWELL if usual else MOST)
 
 
-def _decodes(s: VllmSetup, sequences: int, bound: int, most: int) -> list[int]:
+def _decodes(vllm_setup: VllmSetup, sequences: int, bound: int, most: int) -> list[int]:
     """Sizes of whole decodes that are captured beside the ladder: so many requests with their drafts, or
     all the sequences."""
-    tokens = 1 + s.flags.speculative_tokens
-    if tokens > 1 and s.rules.drafted_captures == "by request":
+    tokens = 1 + vllm_setup.flags.speculative_tokens
+    if tokens > 1 and vllm_setup.rules.drafted_captures == "by request":
         requests = min(sequences, most)
         return [n * tokens for n in (*capture_sizes(requests), requests) if n * tokens <= bound]
-    if tokens == 1 and s.rules.sequences_captured and sequences <= bound:
+    if tokens == 1 and vllm_setup.rules.sequences_captured and sequences <= bound:
         return [sequences]
     return []
 
@@ -105,73 +112,75 @@ def _asked(args: Mapping[str, Any]) -> dict[str, Any] | None:
             return None
         level = None
     compilation = read.mapping("engine_args.compilation_config", level)
-    stated = {k: v for k, v in args.items() if v is not None}
-    given = {**{k: v for k, v in compilation.items() if v is not None}, **stated}
+    stated = {key: value for key, value in args.items() if value is not None}
+    given = {**{key: value for key, value in compilation.items() if value is not None}, **stated}
     if str(given.get("cudagraph_mode", "")).lower() in OFF or given.get("use_cudagraph") is False:
         return None
     return given
 
 
-def captures(s: VllmSetup, batch: Batching) -> Captures:
+def captures(vllm_setup: VllmSetup, batch: Batching) -> Captures:
     """The graphs of a start; none where they are off, or the device has none."""
-    if s.flags.eager or not s.platform.graphs:
+    if vllm_setup.flags.eager or not vllm_setup.platform.graphs:
         return Captures()
-    args = {read.plain_name(k): v for k, v in s.d.args.items()}
-    tokens = 1 + s.flags.speculative_tokens
-    sizes = captured(s, batch)
+    args = {read.plain_name(key): value for key, value in vllm_setup.d.args.items()}
+    tokens = 1 + vllm_setup.flags.speculative_tokens
+    sizes = captured(vllm_setup, batch)
     mode = (
         str((_asked(args) or {}).get("cudagraph_mode", "")).lower().removeprefix("cudagraphmode.")
     )
     # A decode verifies every draft: its sizes are multiples of a request's tokens.
-    whole = {n for n in (ceil_div(n, tokens) * tokens for n in sizes) if n <= max(sizes)}
-    if tokens > 1 and s.rules.whole_graphs and not on_v2_runner(s):
+    whole = {n for n in (ceil_div(size, tokens) * tokens for size in sizes) if n <= max(sizes)}
+    if tokens > 1 and vllm_setup.rules.whole_graphs and not on_v2_runner(vllm_setup):
         sizes = sorted(whole)
     decodes = sum(1 for n in whole if n <= batch.sequences * tokens)
-    if s.first_engine or mode in WHOLE_ONLY:
+    if vllm_setup.first_engine or mode in WHOLE_ONLY:
         return Captures(whole=decodes)
-    if mode == "piecewise" or not s.rules.whole_graphs:
+    if mode == "piecewise" or not vllm_setup.rules.whole_graphs:
         return Captures(pieces=len(sizes))
     return Captures(pieces=len(sizes), whole=decodes)
 
 
-def graph_bytes(s: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+def graph_bytes(vllm_setup: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
     """(bytes, low, high) of the graphs as they come to be."""
     layers = len(rank.layers)
-    if s.first_engine:
+    if vllm_setup.first_engine:
         each = 5.0
-    elif _wide(s, rank):
+    elif _wide(vllm_setup, rank):
         each = 8 + 0.13 * layers
     else:
         each = 3.8 + 0.147 * layers
-    if s.platform.hip:
+    if vllm_setup.platform.hip:
         each *= ROCM_RATIO
     size = round(made.count * each * MIB)
     return size, round(0.7 * size), round(1.5 * size)
 
 
-def estimated_bytes(s: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
+def estimated_bytes(vllm_setup: VllmSetup, rank: Rank, made: Captures) -> tuple[int, int, int]:
     """(bytes, low, high) of what the engine itself takes off its cache for them: the first graph of each
     kind as measured, and as much for every other as the next one took."""
     if not made.count:
         return 0, 0, 0
-    size = (made.count - 1) * _each(s, rank) + _accumulators(s, rank, made)
+    size = (made.count - 1) * _each(vllm_setup, rank) + _accumulators(vllm_setup, rank, made)
     return size, round(0.85 * size), round(1.25 * size)
 
 
-def _wide(s: VllmSetup, rank: Rank) -> bool:
+def _wide(vllm_setup: VllmSetup, rank: Rank) -> bool:
     """Whether a graph holds the many kernels of latent attention or of routed experts."""
-    return s.experts or any(isinstance(k, Latent) for k, _ in rank.stores)
+    return vllm_setup.experts or any(isinstance(kind, Latent) for kind, _ in rank.stores)
 
 
-def _each(s: VllmSetup, rank: Rank) -> int:
+def _each(vllm_setup: VllmSetup, rank: Rank) -> int:
     """Bytes by which a graph more is estimated: kernels' arguments and what each layer keeps for it."""
     layers = len(rank.layers)
-    return round((0.8 + 0.245 * layers if _wide(s, rank) else 1.2 + 0.16 * layers) * MIB)
+    return round((0.8 + 0.245 * layers if _wide(vllm_setup, rank) else 1.2 + 0.16 * layers) * MIB)
 
 
-def _accumulators(s: VllmSetup, rank: Rank, made: Captures) -> int:
+def _accumulators(vllm_setup: VllmSetup, rank: Rank, made: Captures) -> int:
     """FlashAttention 3's accumulators of the largest decode, which only the first whole graph takes."""
-    if s.platform.cuda != HOPPER or not made.whole:
+    if vllm_setup.platform.cuda != HOPPER or not made.whole:
         return 0
-    heads = [(k.q_heads, k.v_dim) for k, _ in rank.stores if isinstance(k, HeadedAttention)]
+    heads = [
+        (kind.q_heads, kind.v_dim) for kind, _ in rank.stores if isinstance(kind, HeadedAttention)
+    ]
     return max((MOST * n * (v + 1) * 4 * SPLITS for n, v in heads), default=0)

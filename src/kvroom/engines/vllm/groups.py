@@ -52,7 +52,7 @@ class Group:
 
     def on(self, layers: range) -> Group:
         """What of the group lies on the stage that holds ``layers``."""
-        held = tuple(m for m in self.members if m[0] in layers)
+        held = tuple(member for member in self.members if member[0] in layers)
         return (
             self if len(held) == len(self.members) else Group(self.spec, held, self.padding_bytes)
         )
@@ -78,7 +78,7 @@ def check_context_ranks(deployment: Deployment, specs: Sequence[LayerSpec]) -> N
 
 def bytes_per_block(groups: Iterable[Group]) -> int:
     """What one block of the pool takes on a stage that holds ``groups``."""
-    return max((g.page_bytes for g in groups), default=0)
+    return max((group.page_bytes for group in groups), default=0)
 
 
 def groups_of(specs: Sequence[LayerSpec], rules: VllmRules, *, hybrid: bool) -> list[Group]:
@@ -162,7 +162,7 @@ def _equal_pages(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     buckets: dict[Spec, list[LayerSpec]] = {}
     for member in specs:
         buckets.setdefault(member[1], []).append(member)
-    lengths = [len(b) for b in buckets.values()]
+    lengths = [len(bucket) for bucket in buckets.values()]
     size = min(lengths)
     if max(lengths) < size * rules.wide_group_ratio:
         size = max(lengths)

@@ -41,13 +41,18 @@ ROCM_GROUPED = Fraction(1, 25)
 """What grouped four-bit experts take on ROCm over their checkpoint: seven starts, 3.7 to 4.3 %."""
 
 
-def loaded(s: VllmSetup, rank: Rank) -> int:
+def loaded(vllm_setup: VllmSetup, rank: Rank) -> int:
     """Bytes of weights on ``rank`` once loaded."""
     size = rank.weight_bytes
-    if s.d.model.file_bytes is not None or s.platform.cpu:
+    if vllm_setup.d.model.file_bytes is not None or vllm_setup.platform.cpu:
         return size
-    more = rotary(s, rank) + second_copies(s, rank) + padding(s, rank) + _grouped(s, rank)
-    return size + more - spared(s, rank)
+    more = (
+        rotary(vllm_setup, rank)
+        + second_copies(vllm_setup, rank)
+        + padding(vllm_setup, rank)
+        + _grouped(vllm_setup, rank)
+    )
+    return size + more - spared(vllm_setup, rank)
 
 
 def band(size: int) -> tuple[int, int]:
@@ -55,16 +60,16 @@ def band(size: int) -> tuple[int, int]:
     return round(size * BAND[0]), round(size * BAND[1])
 
 
-def rotary(s: VllmSetup, rank: Rank) -> int:
+def rotary(vllm_setup: VllmSetup, rank: Rank) -> int:
     """Cosines and sines of every position, a table for each kind of attention on the rank."""
-    model = s.d.model
+    model = vllm_setup.d.model
     positions = model.max_context_tokens or 0
     if len(model.embedding) > 1:  # a table of learned positions instead
         return 0
     family = model.model_type
     two_bases = family.startswith(TWO_BASES)
     turned = Fraction(PARTLY_TURNED.get(family, 1))
-    near = any(k.window_tokens is not None for k, _ in model.stores)
+    near = any(kind.window_tokens is not None for kind, _ in model.stores)
     tables: set[tuple[str, int, int]] = set()
     for kind, _ in rank.stores:
         if isinstance(kind, Latent):
@@ -76,25 +81,25 @@ def rotary(s: VllmSetup, rank: Rank) -> int:
     return sum(positions * width * each for _, width, each in tables)
 
 
-def second_copies(s: VllmSetup, rank: Rank) -> int:
+def second_copies(vllm_setup: VllmSetup, rank: Rank) -> int:
     """Latent attention's up-projections once more, in 16 bits, as decoding multiplies by them."""
     total = 0
-    for layer, count in _held(s, rank):
+    for layer, count in _held(vllm_setup, rank):
         for t in layer:
             if t.name.endswith("kv_b_proj"):
-                total += count * ceil_div(t.rows * t.columns, s.d.layout.tp) * 2
+                total += count * ceil_div(t.rows * t.columns, vllm_setup.d.layout.tp) * 2
     return total
 
 
-def padding(s: VllmSetup, rank: Rank) -> int:
+def padding(vllm_setup: VllmSetup, rank: Rank) -> int:
     """What MXFP4 experts take beyond their own bytes: their sides are padded to whole tiles."""
-    layout, hidden = s.d.layout, s.d.model.hidden_size
-    rule = s.d.weights.quantisation
+    layout, hidden = vllm_setup.d.layout, vllm_setup.d.model.hidden_size
+    rule = vllm_setup.d.weights.quantisation
     if not rule.linear.name.startswith("mxfp4"):
         return 0
     more = Fraction(0)
-    tile, wide_tile = _tiles(s)
-    for layer, count in _held(s, rank):
+    tile, wide_tile = _tiles(vllm_setup)
+    for layer, count in _held(vllm_setup, rank):
         for t in layer:
             if t.part != "expert" or not t.is_matrix:
                 continue
@@ -106,38 +111,42 @@ def padding(s: VllmSetup, rank: Rank) -> int:
     return int(more)
 
 
-def _grouped(s: VllmSetup, rank: Rank) -> int:
+def _grouped(vllm_setup: VllmSetup, rank: Rank) -> int:
     """What four-bit experts with groups of scales take more on ROCm, whose kernels are not Marlin's."""
-    linear = s.d.weights.quantisation.linear
-    if not s.platform.hip or linear.bits != 4 or linear.name.startswith(("mxfp4", "nvfp4")):
+    linear = vllm_setup.d.weights.quantisation.linear
+    if (
+        not vllm_setup.platform.hip
+        or linear.bits != 4
+        or linear.name.startswith(("mxfp4", "nvfp4"))
+    ):
         return 0
     return int(sum(size for size, _, _ in rank.experts) * ROCM_GROUPED)
 
 
-def _tiles(s: VllmSetup) -> tuple[int, int]:
+def _tiles(vllm_setup: VllmSetup) -> tuple[int, int]:
     """(what an expert's inner side is a multiple of, what its hidden side is).
 
     The kernels that the release takes on this card: Triton on Hopper while it was the default, TRT-LLM
     on data-centre Blackwell, AITER or Triton on ROCm, else Marlin.
     """
-    if s.platform.hip or s.platform.cuda == HOPPER + 1:
+    if vllm_setup.platform.hip or vllm_setup.platform.cuda == HOPPER + 1:
         return 256, 256
-    if s.platform.cuda == HOPPER and s.rules.triton_mxfp4:
+    if vllm_setup.platform.cuda == HOPPER and vllm_setup.rules.triton_mxfp4:
         return 256, 1
     return 128, 256
 
 
-def spared(s: VllmSetup, rank: Rank) -> int:
+def spared(vllm_setup: VllmSetup, rank: Rank) -> int:
     """What a rank does not hold of encoders: their matrices are cut over tensor ranks by default."""
-    model, tp = s.d.model, s.d.layout.tp
+    model, tp = vllm_setup.d.model, vllm_setup.d.layout.tp
     if tp == 1 or rank.stage or not model.beside:
         return 0
-    if _text_only(s.d.args):
+    if _text_only(vllm_setup.d.args):
         return 0
-    mode = _arg(s.d.args, "mm_encoder_tp_mode")
+    mode = _arg(vllm_setup.d.args, "mm_encoder_tp_mode")
     if isinstance(mode, str) and mode.strip().lower() == "data":
         return 0
-    weights, layout = s.d.weights, s.d.layout
+    weights, layout = vllm_setup.d.weights, vllm_setup.d.layout
     whole = sum(
         weights.bytes_on(t, None, layout)
         for t in model.beside
@@ -146,10 +155,10 @@ def spared(s: VllmSetup, rank: Rank) -> int:
     return whole - whole // tp
 
 
-def _held(s: VllmSetup, rank: Rank) -> list[tuple[tuple[Tensor, ...], int]]:
+def _held(vllm_setup: VllmSetup, rank: Rank) -> list[tuple[tuple[Tensor, ...], int]]:
     """The tensors of each kind of layer on ``rank``, with how many such layers it has."""
     made, first = [], 0
-    for run in s.d.model.layers:
+    for run in vllm_setup.d.model.layers:
         held = min(first + run.count, rank.layers.stop) - max(first, rank.layers.start)
         if held > 0:
             made.append((run.layer.tensors, held))
@@ -167,4 +176,4 @@ def _text_only(args: Mapping[str, Any]) -> bool:
 
 
 def _arg(args: Mapping[str, Any], name: str) -> Any:
-    return next((v for k, v in args.items() if read.plain_name(k) == name), None)
+    return next((value for key, value in args.items() if read.plain_name(key) == name), None)

@@ -36,7 +36,7 @@ def _arguments(record: Record, match: re.Match[str]) -> None:
 
 
 def _namespace(record: Record, match: re.Match[str]) -> None:
-    given = {k: v for k, v in read_keywords(match["rest"]).items() if v is not None}
+    given = {key: value for key, value in read_keywords(match["rest"]).items() if value is not None}
     for key, value in given.items():
         record.settings.setdefault(key, value)
 
@@ -235,13 +235,13 @@ def figures(record: Record) -> Figures:
     peak = record.high("peak_torch_bytes")
     if activation is None and peak is not None and weights is not None and peak > weights:
         printed["activation_peak_bytes"] = peak - weights
-    return {n: v for n, v in printed.items() if v is not None}
+    return {key: value for key, value in printed.items() if value is not None}
 
 
 def question(record: Record) -> dict[str, Any]:
     """The Scenario's keys as far as the log states them."""
     config = record.settings.get("config") or {}
-    settings = {k: v for k, v in record.settings.items() if k not in UNASKED}
+    settings = {key: value for key, value in record.settings.items() if key not in UNASKED}
     keys: dict[str, Any] = {"engine": ENGINE}
     model = config.get("model") or settings.get("model_tag") or settings.get("model")
     if isinstance(model, str):
@@ -273,9 +273,11 @@ def _flags(
     settings: Mapping[str, Any], config: Mapping[str, Any], record: Record
 ) -> dict[str, Any]:
     args = {
-        k: v
-        for k, v in settings.items()
-        if k in (*MEMORY_FLAGS, *ADAPTER_FLAGS) and v is not None and v not in ("auto", -1)
+        key: value
+        for key, value in settings.items()
+        if key in (*MEMORY_FLAGS, *ADAPTER_FLAGS)
+        and value is not None
+        and value not in ("auto", -1)
     }
     for name, flag in _ENGINE_WORDS.items():
         if isinstance(config.get(name), bool) and (config[name] or name == "enable_prefix_caching"):
@@ -312,7 +314,7 @@ def _speculation(stated: Any, config: Any) -> dict[str, Any]:
     if str(words.get("method")).endswith("mtp"):
         words.pop("model", None)  # the model itself
     known = ("method", "model", "num_speculative_tokens")
-    return {k: v for k, v in words.items() if k in known and v is not None}
+    return {key: value for key, value in words.items() if key in known and value is not None}
 
 
 def quantization(record: Record) -> str | None:

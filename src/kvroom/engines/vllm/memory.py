@@ -59,7 +59,10 @@ class Budget:
     def subtracted(self) -> tuple[Band, ...]:
         """What comes off the cache."""
         left_in = () if self.graphs_subtracted else ("graphs",)
-        return (self.weights, *(v for n, v in self.overheads.items() if n not in left_in))
+        return (
+            self.weights,
+            *(value for key, value in self.overheads.items() if key not in left_in),
+        )
 
     def cache_bytes(self, end: int = 0) -> int:
         """Bytes left for cache: as estimated, or at the low (-1) or high (1) end of its band.
@@ -76,21 +79,21 @@ class Budget:
         return left
 
 
-def budget(s: VllmSetup, rank: Rank, batch: Batching) -> Budget:
+def budget(vllm_setup: VllmSetup, rank: Rank, batch: Batching) -> Budget:
     """The ledger of ``rank`` before any cache is counted in blocks."""
-    d, flags, rules = s.d, s.flags, s.rules
+    d, flags, rules = vllm_setup.d, vllm_setup.flags, vllm_setup.rules
     known = d.known_bytes
     gpu = known.get("visible", d.device.engine_bytes)
     share = flags.utilisation if flags.utilisation is not None else rules.utilisation
     requested = ceil(gpu * share) if rules.whole_bytes else int(gpu * share)
-    size = loaded(s, rank)
-    captures = graphs.captures(s, batch)
-    subtracted = estimates_graphs(s) and captures.count > 0
-    overheads = _overheads(s, rank, batch)
+    size = loaded(vllm_setup, rank)
+    captures = graphs.captures(vllm_setup, batch)
+    subtracted = estimates_graphs(vllm_setup) and captures.count > 0
+    overheads = _overheads(vllm_setup, rank, batch)
     overheads["graphs"] = (
-        graphs.estimated_bytes(s, rank, captures)
+        graphs.estimated_bytes(vllm_setup, rank, captures)
         if subtracted
-        else graphs.graph_bytes(s, rank, captures)
+        else graphs.graph_bytes(vllm_setup, rank, captures)
     )
     if "activations" in known:
         overheads.pop("encoder", None)
@@ -106,49 +109,51 @@ def budget(s: VllmSetup, rank: Rank, batch: Batching) -> Budget:
         overheads=overheads,
         graphs_subtracted=subtracted,
         taken_by_others=max(0, gpu - free) if not rules.start_snapshot else 0,
-        outside=outside(s),
+        outside=outside(vllm_setup),
     )
 
 
-def _overheads(s: VllmSetup, rank: Rank, batch: Batching) -> dict[str, Band]:
+def _overheads(vllm_setup: VllmSetup, rank: Rank, batch: Batching) -> dict[str, Band]:
     """Activations, what encoding adds, and runtime of ``rank``, each with an 80 % band."""
-    found = peak(s, rank, batch)
-    low, high = EXPERTS_BAND if s.experts else PEAK_BAND
+    found = peak(vllm_setup, rank, batch)
+    low, high = EXPERTS_BAND if vllm_setup.experts else PEAK_BAND
     made: dict[str, Band] = {
         "activations": (found.bytes, round(found.bytes * low), round(found.bytes * high)),
-        "runtime": non_torch(s),
+        "runtime": non_torch(vllm_setup),
     }
-    seeing = encoder_band(s, batch.tokens, found.bytes) if rank.stage == 0 else None
+    seeing = encoder_band(vllm_setup, batch.tokens, found.bytes) if rank.stage == 0 else None
     if seeing is not None:
         made["encoder"] = seeing
     return made
 
 
-def estimates_graphs(s: VllmSetup) -> bool:
+def estimates_graphs(vllm_setup: VllmSetup) -> bool:
     """Whether the engine estimates its graphs and takes that off the cache: not on ROCm, and not on the
     V2 runner at first."""
-    asked = s.flags.estimates_graphs
-    default = s.rules.graphs_subtracted and (s.rules.v2_estimates or not on_v2_runner(s))
-    return (default if asked is None else asked) and not s.platform.hip
+    asked = vllm_setup.flags.estimates_graphs
+    default = vllm_setup.rules.graphs_subtracted and (
+        vllm_setup.rules.v2_estimates or not on_v2_runner(vllm_setup)
+    )
+    return (default if asked is None else asked) and not vllm_setup.platform.hip
 
 
-def accounts(b: Budget, d: Deployment, given: int | None) -> tuple[Account, ...]:
+def accounts(budget: Budget, deployment: Deployment, given: int | None) -> tuple[Account, ...]:
     """The accounts of one GPU; they add up to ``gpu_bytes``. ``given``: the cache asked for outright."""
-    known = d.known_bytes
-    cache = max(0, b.cache_bytes() if given is None else given)
+    known = deployment.known_bytes
+    cache = max(0, budget.cache_bytes() if given is None else given)
     over = [
-        account(n, v[0], "measured" if n in known else SOURCES[n], (v[1], v[2]))
-        for n, v in b.overheads.items()
+        account(key, value[0], "measured" if key in known else SOURCES[key], (value[1], value[2]))
+        for key, value in budget.overheads.items()
     ]
     low, high = cache, cache
     if given is None:
-        low, high = max(0, b.cache_bytes(-1)), max(0, b.cache_bytes(1))
-    size, least, most = b.weights
-    spent = size + sum(a.bytes for a in (*b.beside, *over)) + cache
+        low, high = max(0, budget.cache_bytes(-1)), max(0, budget.cache_bytes(1))
+    size, least, most = budget.weights
+    spent = size + sum(a.bytes for a in (*budget.beside, *over)) + cache
     return (
         account("weights", size, "measured" if "weights" in known else "config", (least, most)),
-        *b.beside,
+        *budget.beside,
         *over,
         account("kv", cache, "engine rule", (low, high)),
-        account("unused", b.gpu_bytes - spent, "engine rule"),
+        account("unused", budget.gpu_bytes - spent, "engine rule"),
     )

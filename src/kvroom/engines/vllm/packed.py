@@ -75,7 +75,7 @@ def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     longest = [max(map(len, pages.values())) for pages in paged]
     if rules.packed == "tuples":
         length = least_padding(longest, longest[0])
-        slots = length * sum(next(iter(m))[1].page_bytes for m in paged[0].values())
+        slots = length * sum(next(iter(value))[1].page_bytes for value in paged[0].values())
         padding = slots - sum(spec.page_bytes for _, spec in full)
     else:
         mixed = [n for n, p in zip(longest[1:], paged[1:], strict=True) if len(p) > 1]
@@ -85,8 +85,8 @@ def packed_groups(specs: Sequence[LayerSpec], rules: VllmRules) -> list[Group]:
     for members, pages in zip(near, paged[1:], strict=True):
         repeats = list(zip(*pages.values(), strict=True))
         count = ceil_div(len(repeats), length)
-        for i in range(count):
-            part = tuple(m for repeat in repeats[i::count] for m in repeat)
+        for index in range(count):
+            part = tuple(m for repeat in repeats[index::count] for m in repeat)
             made.append(Group(members[0][1], part))
     return made
 
@@ -103,5 +103,5 @@ def least_padding(counts: Sequence[int], least: int) -> int:
     """The group length from ``least`` up that pads ``counts`` least; of equals the longest."""
     return min(
         range(least, max([least, *counts]) + 1),
-        key=lambda d: (sum(-c % d for c in counts), -d),
+        key=lambda d: (sum(-count % d for count in counts), -d),
     )

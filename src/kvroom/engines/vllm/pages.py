@@ -80,10 +80,10 @@ class Pages:
 
     @cached_property
     def _kinds(self) -> tuple[LayerKind, ...]:
-        return tuple(k.on_rank(self.d.layout.tp) for k, _ in self.d.model.stores)
+        return tuple(kind.on_rank(self.d.layout.tp) for kind, _ in self.d.model.stores)
 
     def _has(self, *types: type[LayerKind]) -> bool:
-        return any(isinstance(k, types) for k in self._kinds)
+        return any(isinstance(kind, types) for kind in self._kinds)
 
     @property
     def latent(self) -> bool:
@@ -142,7 +142,7 @@ class Pages:
             self.platform.cuda == BLACKWELL
             and not self.rules.backend_alignment
             and self.rules.mamba_caching != "never"
-            and any(isinstance(k, HeadedAttention) and k.k_dim == 256 for k in self._kinds)
+            and any(isinstance(kind, HeadedAttention) and kind.k_dim == 256 for kind in self._kinds)
         )
 
     @property
@@ -184,7 +184,10 @@ class Pages:
             self.rules.wide_fp8_pages
             and self.platform.cuda == HOPPER
             and self.fp8
-            and any(isinstance(k, HeadedAttention) and k.k_dim == WIDE_HEAD for k in self._kinds)
+            and any(
+                isinstance(kind, HeadedAttention) and kind.k_dim == WIDE_HEAD
+                for kind in self._kinds
+            )
         )
 
     @property
@@ -225,14 +228,18 @@ class Pages:
     def _token_bytes(self) -> int:
         """What one token takes in one layer of a hybrid's attention."""
         return max(
-            (self._entry(k) for k in self._kinds if isinstance(k, HeadedAttention | Latent)),
+            (
+                self._entry(kind)
+                for kind in self._kinds
+                if isinstance(kind, HeadedAttention | Latent)
+            ),
             default=1,
         )
 
     @property
     def _state_bytes(self) -> int:
         """One layer's state, the largest of the model's."""
-        return max((self.state_page(x.stores) for x in self.layers), default=0)
+        return max((self.state_page(layer.stores) for layer in self.layers), default=0)
 
     @property
     def _chunk(self) -> int:
@@ -258,7 +265,7 @@ class Pages:
     @property
     def _flagged(self) -> bool:
         """The model's scan can resume at block boundaries: Mamba and Mamba-2."""
-        forms = {k.form for k in self._kinds if isinstance(k, RecurrentState)}
+        forms = {kind.form for kind in self._kinds if isinstance(kind, RecurrentState)}
         return bool(forms) and forms <= {"mamba1", "mamba2"}
 
     @cached_property
@@ -279,22 +286,22 @@ class Pages:
     @property
     def _gdn_checkpoint(self) -> bool:
         """FlashInfer's gated-delta-net prefill, on Hopper and newer, keeps a checkpoint."""
-        forms = {k.form for k in self._kinds if isinstance(k, RecurrentState)}
+        forms = {kind.form for kind in self._kinds if isinstance(kind, RecurrentState)}
         return self.rules.gdn_checkpoint and forms == {"gdn"} and self.platform.cuda >= HOPPER
 
     def state_page(self, stores: Sequence[LayerKind]) -> int:
         """What one request's state takes in a layer with these ``stores``, before padding."""
         more = self._drafted_columns(stores)
         return sum(
-            self._state_dtyped(k, more).on_rank(self.d.layout.tp).entry_bytes(self.d.kv)
-            for k in stores
-            if isinstance(k, RecurrentState | ConvState)
+            self._state_dtyped(kind, more).on_rank(self.d.layout.tp).entry_bytes(self.d.kv)
+            for kind in stores
+            if isinstance(kind, RecurrentState | ConvState)
         )
 
     def _drafted_columns(self, stores: Sequence[LayerKind]) -> int:
         """Columns that a convolution keeps beside its own: one a drafted token, to step back by
         (``num_spec`` of MambaStateShapeCalculator)."""
-        form = next((k.form for k in stores if isinstance(k, RecurrentState)), "")
+        form = next((kind.form for kind in stores if isinstance(kind, RecurrentState)), "")
         name = self.d.model.model_type if form == "mamba2" else form
         return self.flags.speculative_tokens if name in self.rules.drafted_conv else 0
 
@@ -393,7 +400,10 @@ class Pages:
 
     def _of_state(self, page: int, stores: Sequence[LayerKind]) -> Spec:
         spoken = self.flags.speculative_tokens
-        shape = (page, *(k.entry_bytes(self.d.kv) for k in stores if isinstance(k, ConvState)))
+        shape = (
+            page,
+            *(kind.entry_bytes(self.d.kv) for kind in stores if isinstance(kind, ConvState)),
+        )
         padded = max(page, self.block * self._token_bytes) if self.hybrid else page
         rules = self.rules
         fixed, grows, tokens = 1 + spoken, False, self.setup.context
@@ -412,7 +422,7 @@ class Pages:
 
     def _checkpoint_tokens(self, stores: Sequence[LayerKind]) -> int:
         """What the state that a prefill saves in a block of its own is a multiple of; 0: it saves none."""
-        form = next((k.form for k in stores if isinstance(k, RecurrentState)), "")
+        form = next((kind.form for kind in stores if isinstance(kind, RecurrentState)), "")
         if form == "mamba2":
             return int(self.rules.mamba2_checkpoint)
         # FlashInfer's states lie on the grid of cached prefixes: block ends.

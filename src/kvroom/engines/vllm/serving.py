@@ -89,6 +89,6 @@ def serving_rules(deployment: Deployment) -> ServingRules:
     return ServingRules(
         setup=setup,
         warnings=(STATES,)
-        if deployment.speculation and any(g.type == "mamba" for g in groups)
+        if deployment.speculation and any(group.type == "mamba" for group in groups)
         else (),
     )

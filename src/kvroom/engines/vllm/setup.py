@@ -53,7 +53,9 @@ class VllmSetup:
     @cached_property
     def number_bytes(self) -> int:
         """Bytes of a number that the model computes with (``dtype``)."""
-        named = next((v for k, v in self.d.args.items() if read.plain_name(k) == "dtype"), None)
+        named = next(
+            (value for key, value in self.d.args.items() if read.plain_name(key) == "dtype"), None
+        )
         return 4 if str(named).lower() in ("float32", "float", "fp32") else 2
 
     @property

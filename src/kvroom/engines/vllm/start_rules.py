@@ -80,7 +80,9 @@ def _weights_on_card(setup: VllmSetup) -> Why:
 
 def _bf16(setup: VllmSetup) -> Why:
     found = capability(setup.d)
-    named = next((v for k, v in setup.d.args.items() if read.plain_name(k) == "dtype"), None)
+    named = next(
+        (value for key, value in setup.d.args.items() if read.plain_name(key) == "dtype"), None
+    )
     if found is None or found >= BF16_NEEDS or str(named).lower() not in ("bfloat16", "bf16"):
         return None
     return Against(
@@ -153,29 +155,29 @@ def _whole_items(setup: VllmSetup) -> Why:
     )
 
 
-def _free_memory(q: PoolQuestion) -> Why:
+def _free_memory(pool_question: PoolQuestion) -> Why:
     """The share must be free when the start's snapshot is taken, after context and process groups."""
-    setup, b = q.s, q.budget
+    setup, budget = pool_question.s, pool_question.budget
     if setup.flags.cache_bytes is not None or not setup.rules.start_snapshot:
         return None
     known = setup.d.known_bytes.get("free_before_load")
-    free = b.gpu_bytes - b.outside[1] if known is None else known
-    if free >= b.requested_bytes:
+    free = budget.gpu_bytes - budget.outside[1] if known is None else known
+    if free >= budget.requested_bytes:
         return None
-    share = int(1000 * free / b.gpu_bytes) / 1000
+    share = int(1000 * free / budget.gpu_bytes) / 1000
     return Against(
-        f"{show_gib(b.requested_bytes)} are asked for (gpu_memory_utilization) and "
-        f"{show_gib(free)} are free at the start, {show_gib(b.requested_bytes - free)} over",
+        f"{show_gib(budget.requested_bytes)} are asked for (gpu_memory_utilization) and "
+        f"{show_gib(free)} are free at the start, {show_gib(budget.requested_bytes - free)} over",
         f"gpu_memory_utilization={share:.3f} at most",
         {"gpu_memory_utilization": share},
     )
 
 
-def _state_blocks(q: PoolQuestion) -> Why:
+def _state_blocks(pool_question: PoolQuestion) -> Why:
     """Every sequence of a batch that is captured whole holds a block of state."""
-    setup, pool = q.s, q.pool
+    setup, pool = pool_question.s, pool_question.pool
     if setup.flags.cache_bytes is not None or not any(
-        g.spec.type == "state" for stage in pool.caching for g in stage.groups
+        group.spec.type == "state" for stage in pool.caching for group in stage.groups
     ):
         return None
     batch = batching(setup)
@@ -190,7 +192,9 @@ def _state_blocks(q: PoolQuestion) -> Why:
 
 
 def _arg(setup: VllmSetup, name: str) -> object:
-    return next((v for k, v in setup.d.args.items() if read.plain_name(k) == name), None)
+    return next(
+        (value for key, value in setup.d.args.items() if read.plain_name(key) == name), None
+    )
 
 
 START_RULES = (

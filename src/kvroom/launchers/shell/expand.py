@@ -101,8 +101,8 @@ class Expander:
         out: list[str] = []
         current: str | None = None
         size = 0
-        i, n = 0, len(word)
-        while i < n:
+        i, count = 0, len(word)
+        while i < count:
             c, pair = word[i], word[i : i + 2]
             if c == "\\":
                 after = continued(word, i)
@@ -133,7 +133,7 @@ class Expander:
                 piece = values[-1]
             else:
                 end = i + 1
-                while end < n and word[end] not in "\\'\"$`":
+                while end < count and word[end] not in "\\'\"$`":
                     end += 1
                 piece, i = word[i:end], end
             current = (current or "") + piece
@@ -161,8 +161,8 @@ class Expander:
 
     def _quoted(self, body: str) -> str:
         out: list[str] = []
-        i, n, size = 0, len(body), 0
-        while i < n:
+        i, count, size = 0, len(body), 0
+        while i < count:
             c = body[i]
             if c == "\\":
                 after = continued(body, i)
@@ -176,7 +176,7 @@ class Expander:
                 piece = " ".join(values)
             else:
                 end = i + 1
-                while end < n and body[end] not in "\\$`":
+                while end < count and body[end] not in "\\$`":
                     end += 1
                 piece, i = body[i:end], end
             out.append(piece)
@@ -244,7 +244,9 @@ class Expander:
         match = _INNER_ECHO.fullmatch(typed)
         if match and self.depth < MAX_DEPTH and not re.search(r"[|;&<>\n]", match[1]):
             inner = Expander(self.variables, empty=self.empty, depth=self.depth + 1)
-            words = [w for w in inner.fields(_elements(match[1])) if w not in ("-n", "-e")]
+            words = [
+                field for field in inner.fields(_elements(match[1])) if field not in ("-n", "-e")
+            ]
             self._join(inner)
             if "basename" in typed[: match.start(1)]:
                 return words[0].rstrip("/").rpartition("/")[2] if len(words) == 1 else typed
@@ -351,14 +353,14 @@ class Expander:
 def _elements(text: str) -> list[str]:
     """The raw words of an array's text."""
     words: list[str] = []
-    i, n = 0, len(text)
-    while i < n:
+    i, count = 0, len(text)
+    while i < count:
         after = continued(text, i)
         if after > i:
             i = after
         elif text[i] == "#" and (i == 0 or text[i - 1].isspace()):
             end = text.find("\n", i)
-            i = n if end < 0 else end
+            i = count if end < 0 else end
         elif text[i] in METACHARACTERS:
             i += 1
         else:

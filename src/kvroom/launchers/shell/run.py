@@ -166,8 +166,8 @@ class Shell:
         try:
             if node is not None:
                 self._run(node)
-        except _Ends as e:
-            end = e.kind
+        except _Ends as error:
+            end = error.kind
         branch = _Branch(self.variables, self.commands, self.possible, self.files, end)
         self.variables, self.commands, self.possible, self.files = before
         return branch
@@ -189,10 +189,13 @@ class Shell:
         self._say(taken, other, condition, holds)
         how = "if" if holds else "unless"
         note = f"started {how} {condition}"
-        self.commands += [replace(c, notes=(*c.notes, note)) for c in taken.commands]
+        self.commands += [
+            replace(command, notes=(*command.notes, note)) for command in taken.commands
+        ]
         contrary = f"started {'unless' if holds else 'if'} {condition}: taken so"
         self.possible += [
-            *taken.possible, *(replace(c, notes=(*c.notes, contrary)) for c in other.commands),
+            *taken.possible,
+            *(replace(command, notes=(*command.notes, contrary)) for command in other.commands),
             *other.possible,
         ]  # fmt: skip
         self.variables, self.files = taken.variables, taken.files
@@ -276,10 +279,14 @@ class Shell:
             condition = f"{node.word} is {' or '.join(patterns)}"
             self._say(taken, other, condition, holds=False)
             note = f"started if {condition}: taken so"
-            self.possible += [replace(c, notes=(*c.notes, note)) for c in other.commands]
+            self.possible += [
+                replace(command, notes=(*command.notes, note)) for command in other.commands
+            ]
             self.possible += other.possible
         note = f"started as {node.word} is not known"
-        self.commands += [replace(c, notes=(*c.notes, note)) for c in taken.commands]
+        self.commands += [
+            replace(command, notes=(*command.notes, note)) for command in taken.commands
+        ]
         self.possible += taken.possible
         self.variables, self.files = taken.variables, taken.files
         if taken.end:
@@ -307,7 +314,8 @@ class Shell:
                     shown = shortened(" ".join(values))
                     note = f"{node.name} takes each of {shown}: taken once, as {shortened(value)}"
                     self.commands[before:] = [
-                        replace(c, notes=(*c.notes, note)) for c in self.commands[before:]
+                        replace(command, notes=(*command.notes, note))
+                        for command in self.commands[before:]
                     ]
                 return
 
@@ -315,10 +323,10 @@ class Shell:
         """One turn of a loop: whether there is another."""
         try:
             self._run(body)
-        except _Ends as e:
-            if e.kind not in ("break", "continue"):
+        except _Ends as error:
+            if error.kind not in ("break", "continue"):
                 raise
-            return e.kind == "continue"
+            return error.kind == "continue"
         return True
 
     def _while(self, node: WhileLoop) -> None:
@@ -412,17 +420,26 @@ class Shell:
         """Keep the file that ``cat`` or ``tee`` writes; the text that the command reads."""
         body, target, adds = None, "", False
         notes: tuple[str, ...] = ()
-        for r in redirections:
-            if r.body is not None:
+        for redirection in redirections:
+            if redirection.body is not None:
                 expander = Expander(self.variables)
-                body = r.body if r.literal else expander.here_document(r.body)
-                notes = () if r.literal else tuple(expander.notes)
-            elif r.sign in (">", ">>", ">|"):
-                target, adds = Expander(self.variables).text(r.target), r.sign == ">>"
-            elif r.sign == "<<<":
-                body = Expander(self.variables).text(r.target)
+                body = (
+                    redirection.body
+                    if redirection.literal
+                    else expander.here_document(redirection.body)
+                )
+                notes = () if redirection.literal else tuple(expander.notes)
+            elif redirection.sign in (">", ">>", ">|"):
+                target, adds = (
+                    Expander(self.variables).text(redirection.target),
+                    redirection.sign == ">>",
+                )
+            elif redirection.sign == "<<<":
+                body = Expander(self.variables).text(redirection.target)
         if words[:1] == ["tee"] or words[:2] == ["sudo", "tee"]:
-            target = next((w for w in words[1:] if w != "tee" and not w.startswith("-")), target)
+            target = next(
+                (word for word in words[1:] if word != "tee" and not word.startswith("-")), target
+            )
         if body is not None and target and words[:1] != ["bash"]:
             self.file_notes[target] = (*self.file_notes.get(target, ()), *notes)
             self.files[target] = (self.files.get(target, "") if adds else "") + body
@@ -467,8 +484,16 @@ class Shell:
         if name in _SILENT:
             return TRUE
         if self.wanted(words, body or self._script(words)):
-            known = {k: v for k, v in self._texts().items() if k not in self.variables.computed}
-            named = [n for f, n in self.file_notes.items() if any(f in w for w in words)]
+            known = {
+                key: value
+                for key, value in self._texts().items()
+                if key not in self.variables.computed
+            }
+            named = [
+                value
+                for key, value in self.file_notes.items()
+                if any(key in word for word in words)
+            ]
             notes = tuple(dict.fromkeys([*expander.notes, *(n for each in named for n in each)]))
             body = body or self._script(words)
             self.commands.append(ShellCommand(words, line, known, notes, body))
@@ -484,7 +509,8 @@ class Shell:
     def _texts(self) -> dict[str, str]:
         """Every variable as one text, those of ``--set`` over them."""
         texts = {
-            k: " ".join(v) if isinstance(v, list) else v for k, v in self.variables.values.items()
+            key: " ".join(value) if isinstance(value, list) else value
+            for key, value in self.variables.values.items()
         }
         return {**self.variables.settings, **texts}
 
@@ -493,8 +519,8 @@ class Shell:
         self.variables.arguments = arguments
         try:
             return self._run(body)
-        except _Ends as e:
-            if e.kind != "return":
+        except _Ends as error:
+            if error.kind != "return":
                 raise
             return UNKNOWN
         finally:
@@ -511,12 +537,24 @@ def _is_test(node: Node) -> bool:
 
 
 def _joined(first: TestOutcome, second: TestOutcome, sign: str) -> TestOutcome:
-    a, b = first.holds, second.holds
+    one_holds, this_holds = first.holds, second.holds
     if sign == "&&":
-        holds = False if False in (a, b) else None if None in (a, b) else True
+        holds = (
+            False
+            if False in (one_holds, this_holds)
+            else None
+            if None in (one_holds, this_holds)
+            else True
+        )
         certain = FALSE in (first, second)
     else:
-        holds = True if True in (a, b) else None if None in (a, b) else False
+        holds = (
+            True
+            if True in (one_holds, this_holds)
+            else None
+            if None in (one_holds, this_holds)
+            else False
+        )
         certain = TRUE in (first, second)
     return TestOutcome(holds, certain or (first.certain and second.certain))
 

@@ -40,8 +40,8 @@ def _ansi_end(text: str, at: int) -> int:
 def past(text: str, start: int) -> int:
     """Past the quote, substitution or parenthesis opened at ``start``; KvroomError where it has no end."""
     closers: list[str] = []
-    i, n = start, len(text)
-    while i < n:
+    i, count = start, len(text)
+    while i < count:
         c, pair = text[i], text[i : i + 2]
         top = closers[-1] if closers else ""
         quoted = top == '"' or (top == "}" and closers[-2:-1] == ['"'])
@@ -66,14 +66,14 @@ def past(text: str, start: int) -> int:
             closers.append(")")
         i += 1
         if not closers:
-            return min(i, n)
+            return min(i, count)
     raise not_closed(text, start, "a quote" if text[start] == '"' else text[start : start + 2])
 
 
 def word_end(text: str, start: int, stops: frozenset[str] = METACHARACTERS) -> int:
     """Past the word that begins at ``start``."""
-    i, n = start, len(text)
-    while i < n:
+    i, count = start, len(text)
+    while i < count:
         c, pair = text[i], text[i : i + 2]
         if c == "\\":
             after = continued(text, i)
@@ -90,4 +90,4 @@ def word_end(text: str, start: int, stops: frozenset[str] = METACHARACTERS) -> i
             break
         else:
             i += 1
-    return min(i, n)
+    return min(i, count)

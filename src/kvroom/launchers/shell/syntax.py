@@ -170,9 +170,9 @@ class _Lexer:
     pending: list[Token] = field(default_factory=list)
 
     def tokens(self) -> list[Token]:
-        text, i, n, start = self.text, 0, len(self.text), True
+        text, i, count, start = self.text, 0, len(self.text), True
         comparison = False
-        while i < n:
+        while i < count:
             c = text[i]
             if c in BLANKS:
                 i += 1
@@ -183,7 +183,7 @@ class _Lexer:
                 i, start = self._bodies(i + 1), True
             elif c == "#" and (i == 0 or text[i - 1] in METACHARACTERS):
                 end = text.find("\n", i)
-                i = n if end < 0 else end
+                i = count if end < 0 else end
             elif comparison:
                 end = max(word_end(text, i, _COMPARISON_STOPS), i + 1)
                 self.found.append(Token("word", text[i:end], i))
@@ -381,7 +381,9 @@ class _Parser:
             node: Node = kinds[token.text](since)
             self._redirections()
             return node
-        if _NAME.fullmatch(token.text) and [t.text for t in self.tokens[since + 1 : since + 3]] == [
+        if _NAME.fullmatch(token.text) and [
+            token.text for token in self.tokens[since + 1 : since + 3]
+        ] == [
             "(",
             ")",
         ]:

@@ -69,7 +69,10 @@ class Variables:
 
     def copy(self) -> Variables:
         """The same, on its own."""
-        values = {k: list(v) if isinstance(v, list) else v for k, v in self.values.items()}
+        values = {
+            key: list(value) if isinstance(value, list) else value
+            for key, value in self.values.items()
+        }
         return Variables(
             values, self.settings, dict(self.notes), self.computed, list(self.arguments)
         )

@@ -21,35 +21,39 @@ def words_of(text: str) -> list[str]:
     KvroomError where a quote is not closed.
     """
     words: list[str] = []
-    i = 0
-    while i < len(text):
-        if (after := continued(text, i)) > i:
-            i = after
-        elif text[i] == "#" and (i == 0 or text[i - 1].isspace()):
-            end = text.find("\n", i)
-            i = len(text) if end < 0 else end
-        elif text[i] in METACHARACTERS:
-            i += 1
+    count = 0
+    while count < len(text):
+        if (after := continued(text, count)) > count:
+            count = after
+        elif text[count] == "#" and (count == 0 or text[count - 1].isspace()):
+            end = text.find("\n", count)
+            count = len(text) if end < 0 else end
+        elif text[count] in METACHARACTERS:
+            count += 1
         else:
-            end = max(word_end(text, i), i + 1)
-            words += Expander(Variables(), literal=True).fields([text[i:end]])
-            i = end
+            end = max(word_end(text, count), count + 1)
+            words += Expander(Variables(), literal=True).fields([text[count:end]])
+            count = end
     return words
 
 
 def substituted(word: str, env: Mapping[str, str]) -> str:
     """``word`` with the variables that ``env`` has, or that it gives a default, put in: as compose does."""
 
-    def value(m: re.Match[str]) -> str:
-        name, sign, other = m[1] or m[4], m[2] or "", m[3] or ""
+    def value(found_match: re.Match[str]) -> str:
+        name, sign, other = (
+            found_match[1] or found_match[4],
+            found_match[2] or "",
+            found_match[3] or "",
+        )
         if name is None:
-            return m[0]
+            return found_match[0]
         known = env.get(name)
         if sign.endswith("+"):
             return other if known or (known is not None and sign == "+") else ""
         if known is not None and (known or not sign.startswith(":")):
             return known
-        return other if sign.endswith("-") else m[0]
+        return other if sign.endswith("-") else found_match[0]
 
     return _VARIABLE.sub(value, word) if "$" in word else word
 

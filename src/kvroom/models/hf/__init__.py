@@ -73,17 +73,17 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
     A type without a reader is read by the class that its config names (``by_class``), one that no
     class has by its keys (``by_keys``), with a warning that says from which.
     """
-    c = Config(config)
-    kind = c.text("model_type", default="")
+    one_config = Config(config)
+    kind = one_config.text("model_type", default="")
     module = _MODULE_OF.get(kind)
     named = _class_of(kind, config.get("architectures"))
     if module is not None or named:
         if named:
             from kvroom.models.hf import by_class
 
-            spec: ModelSpec = by_class.read(c, named, read, _MODULE_OF)
+            spec: ModelSpec = by_class.read(one_config, named, read, _MODULE_OF)
         else:
-            spec = import_module(f"kvroom.models.hf.{module}").READERS[kind](c)
+            spec = import_module(f"kvroom.models.hf.{module}").READERS[kind](one_config)
         drafted = config.get("draft_vocab_size")
         return replace(
             spec,
@@ -93,7 +93,7 @@ def read(config: Mapping[str, Any]) -> ModelSpec:
         )
     from kvroom.models.hf import by_class, by_keys
 
-    return by_keys.read(c, (*_MODULE_OF, *by_class.kinds()), read)
+    return by_keys.read(one_config, (*_MODULE_OF, *by_class.kinds()), read)
 
 
 def _class_of(kind: str, architectures: object) -> str | None:
@@ -121,5 +121,5 @@ def _vision(config: Mapping[str, Any]) -> Vision | None:
     tower = config.get("vision_config")
     if not isinstance(tower, Mapping):
         return None
-    said = {f.name: tower.get(f.name) for f in fields(Vision)}
-    return Vision(**{k: v for k, v in said.items() if type(v) is int and v > 0})
+    said = {field.name: tower.get(field.name) for field in fields(Vision)}
+    return Vision(**{key: value for key, value in said.items() if type(value) is int and value > 0})

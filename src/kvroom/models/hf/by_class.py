@@ -40,7 +40,7 @@ def table() -> dict[str, Entry]:
     text = files("kvroom.models.hf").joinpath("classes.json").read_text("utf-8")
     found: dict[str, Entry] = json.loads(text)["classes"]
     for entry in found.values():
-        entry["lists"].update({k: _unpacked(v) for k, v in entry["lists"].items()})
+        entry["lists"].update({key: _unpacked(value) for key, value in entry["lists"].items()})
     return found
 
 
@@ -72,7 +72,7 @@ def class_of(kind: str, architectures: object) -> str | None:
 def named(kind: str, architectures: object) -> str | None:
     """The first of ``architectures`` that the table has for this ``model_type``."""
     names = architectures if isinstance(architectures, list) else []
-    for name in (n for n in names if isinstance(n, str)):
+    for name in (name for name in names if isinstance(name, str)):
         for key in (name, f"{kind}:{name}"):
             if key in table() and table()[key]["type"] == kind:
                 return key
@@ -80,20 +80,23 @@ def named(kind: str, architectures: object) -> str | None:
 
 
 def read(
-    c: Config, name: str, inner: Callable[[Mapping[str, Any]], ModelSpec], readers: Container[str]
+    config: Config,
+    name: str,
+    inner: Callable[[Mapping[str, Any]], ModelSpec],
+    readers: Container[str],
 ) -> ModelSpec:
     """The model of the table's class ``name`` with the config's own numbers.
 
     A text level of a type that has a reader (one of ``readers``) is read by it, through ``inner``; the
     table then says what lies beside.
     """
-    keys = ClassKeys(c, table()[name])
+    keys = ClassKeys(config, table()[name])
     entry = keys.entry
     prefix = entry["prefix"]
     level = keys.level(prefix)
     crosses = any(_CROSS.search(row[0]) for row in entry["inside"])
     if prefix and str(level.get("model_type")) in readers and not crosses:
-        spec = inner(_standing_alone(c, level))
+        spec = inner(_standing_alone(config, level))
         beside = _towers(keys)
         said = (*spec.warnings, *keys.beyond(name))
         return replace(spec, beside=beside, layer_names=entry["stack"], warnings=said)
@@ -103,18 +106,19 @@ def read(
     active = level.integer(*ACTIVE, *MORE_ACTIVE, default=1, low=0, high=100_000)
     shapes = [tensor_of(r[0], keys.sizes(r[1], r[0]), active) for r in inside]
     own = caches.by_layer(level, count, entry["type"])
-    encoder = _encoder_tokens(c, level) if crosses else 0
+    encoder = _encoder_tokens(config, level) if crosses else 0
 
     def build(kind: tuple[tuple[int, ...], int]) -> Layer:
         tensors = tuple(shapes[i] for i in kind[0])
         names = [inside[i][0] for i in kind[0]]
-        stores = own.kinds[kind[1]] if any(_MIXES.search(n) for n in names) else ()
-        if any(_CROSS.search(n) for n in names):
+        stores = own.kinds[kind[1]] if any(_MIXES.search(name) for name in names) else ()
+        if any(_CROSS.search(name) for name in names):
             stores = (*stores, *caches.cross(stores))
         return Layer(stores=stores, tensors=tensors)
 
     each = [
-        (tuple(j for j, member in enumerate(where) if member[i]), own.at[i]) for i in range(count)
+        (tuple(one_index for one_index, member in enumerate(where) if member[index]), own.at[index])
+        for index in range(count)
     ]
     layers = by_kind(each, build)
     outside = [
@@ -143,17 +147,17 @@ def read(
         mtp=prediction(level, layers[-1], tokens.columns if tokens else 1),
         encoder_tokens=encoder,
         layer_names=entry["stack"],
-        root=c,
+        root=config,
     )
     return replace(spec, warnings=(*spec.warnings, *own.words, *keys.beyond(name)))
 
 
-def _standing_alone(c: Config, level: Config) -> dict[str, Any]:
+def _standing_alone(config: Config, level: Config) -> dict[str, Any]:
     """The text level as a config of its own, with what the outermost level says for the whole."""
-    outer = {k: c.raw[k] for k in OUTER if c.raw.get(k) is not None}
-    defaults = {k: v for k, v in level.defaults.items() if k not in level.raw}
+    outer = {k: config.raw[k] for k in OUTER if config.raw.get(k) is not None}
+    defaults = {key: value for key, value in level.defaults.items() if key not in level.raw}
     text = {**outer, **defaults, **level.raw}
-    text["tie_word_embeddings"] = ties(level, c)
+    text["tie_word_embeddings"] = ties(level, config)
     if "quantization_config" in outer:
         text["quantization_config"] = outer["quantization_config"]
     return text
@@ -165,26 +169,30 @@ OUTER = ("quantization_config", "dtype", "torch_dtype", "_name_or_path")
 def _towers(keys: ClassKeys) -> Tensors:
     """What lies beside the decoder, by shape."""
     found = []
-    for i, (dims, count, when) in enumerate(keys.entry["beside"]):
+    for index, (dims, count, when) in enumerate(keys.entry["beside"]):
         if keys.holds(when):
             rows, *more = keys.sizes(dims, "a tower") or [1]
             columns, many = prod(more), keys.size(count, "a tower")
             if rows and columns and many:
                 found.append(
                     Tensor(
-                        name=f"beside.{i}", count=many, rows=rows, columns=columns, part="encoder"
+                        name=f"beside.{index}",
+                        count=many,
+                        rows=rows,
+                        columns=columns,
+                        part="encoder",
                     )
                 )
     return tuple(found)
 
 
-def _encoder_tokens(c: Config, level: Config) -> int:
+def _encoder_tokens(config: Config, level: Config) -> int:
     """The longest encoder input that the config states, of the outer level first."""
     names = ("max_source_positions", "max_encoder_position_embeddings", "n_positions")
-    for at in (c, c.sub("encoder"), c.sub("encoder_config"), level):
+    for at in (config, config.sub("encoder"), config.sub("encoder_config"), level):
         if at.has(*names):
             return at.integer(*names, high=10**9)
-    for at in (c.sub("encoder"), c.sub("encoder_config"), level):
+    for at in (config.sub("encoder"), config.sub("encoder_config"), level):
         if at.has("max_position_embeddings"):
             return at.integer("max_position_embeddings", high=10**9)
     return 512

@@ -98,7 +98,7 @@ def read(config: Config, known: Sequence[str], inner: Callable[..., ModelSpec]) 
 
 
 def _sized(level: Mapping[str, Any]) -> bool:
-    return any(level.get(k) is not None for k in LAYERS) and any(
+    return any(level.get(layer) is not None for layer in LAYERS) and any(
         level.get(k) is not None for k in HIDDEN
     )
 
@@ -112,14 +112,18 @@ def _level(
 ) -> ModelSpec:
     """The text level: by its own type's reader, else by its keys."""
     outer = {
-        k: v
-        for k, v in root.raw.items()
-        if k in ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings")
-        and v is not None
+        key: value
+        for key, value in root.raw.items()
+        if key in ("quantization_config", "torch_dtype", "dtype", "tie_word_embeddings")
+        and value is not None
     }
     if level.get("model_type") in known:
         return inner(
-            {**outer, **level, **{k: v for k, v in outer.items() if k.startswith("quant")}}
+            {
+                **outer,
+                **level,
+                **{key: value for key, value in outer.items() if key.startswith("quant")},
+            }
         )
     own = level.get("model_type")
     said = f"{name}.model_type {own!r}" if own else f"{name} without model_type"
@@ -142,28 +146,34 @@ def _with_towers(root: Config, spec: ModelSpec, said: str, name: str) -> ModelSp
     return replace(spec, beside=(*spec.beside, *beside), warnings=warnings)
 
 
-def _decoder(c: Config, said: str) -> ModelSpec:
+def _decoder(config: Config, said: str) -> ModelSpec:
     """A decoder by its keys."""
-    c = Config({SYNONYMS.get(k, k): v for k, v in c.raw.items()}, c.defaults, c.path)
-    count = c.integer(*LAYERS, high=MAX_LAYERS)
-    hidden = c.integer(*HIDDEN)
-    own = caches.by_layer(c, count)
+    config = Config(
+        {SYNONYMS.get(key, key): value for key, value in config.raw.items()},
+        config.defaults,
+        config.path,
+    )
+    count = config.integer(*LAYERS, high=MAX_LAYERS)
+    hidden = config.integer(*HIDDEN)
+    own = caches.by_layer(config, count)
     notes: list[str] = list(own.words)
-    sparse = _sparse(c, count, notes)
-    gated = _gated(c, notes)
-    mixtures = _mixtures(c, hidden, notes, gated=gated) if any(sparse) else ()
-    bias = any(c.get(k) is True for k in BIASES)
-    mlp_bias = c.get("mlp_bias") is True or c.get("use_bias") is True
+    sparse = _sparse(config, count, notes)
+    gated = _gated(config, notes)
+    mixtures = _mixtures(config, hidden, notes, gated=gated) if any(sparse) else ()
+    bias = any(config.get(biase) is True for biase in BIASES)
+    mlp_bias = config.get("mlp_bias") is True or config.get("use_bias") is True
 
     def build(kind: tuple[int, bool]) -> Layer:
         stores = own.kinds[kind[0]]
-        mixers = tuple(t for s in stores for t in _mixer(c, hidden, s, bias=bias))
+        mixers = tuple(t for kind in stores for t in _mixer(config, hidden, kind, bias=bias))
         if kind[1] and mixtures:
-            feed = tuple(t for m in mixtures for t in m.tensors(hidden))
-        elif c.has(*INNER):
-            inner = c.get(*INNER)
+            feed = tuple(tensor for mixture in mixtures for tensor in mixture.tensors(hidden))
+        elif config.has(*INNER):
+            inner = config.get(*INNER)
             width = (
-                max(c.integers(*INNER), default=1) if isinstance(inner, list) else c.integer(*INNER)
+                max(config.integers(*INNER), default=1)
+                if isinstance(inner, list)
+                else config.integer(*INNER)
             )
             feed = parts.mlp(hidden, width, gated=gated, bias=mlp_bias)
         else:
@@ -172,21 +182,23 @@ def _decoder(c: Config, said: str) -> ModelSpec:
 
     layers = by_kind(zip(own.at, sparse, strict=True), build)
     spec = model(
-        c,
+        config,
         layers,
         hidden=hidden,
-        vocab=c.integer("vocab_size", "padded_vocab_size"),
+        vocab=config.integer("vocab_size", "padded_vocab_size"),
         q_heads=own.heads[0],
         kv_heads=own.heads[1],
-        mtp=prediction(c, layers[-1], hidden),
+        mtp=prediction(config, layers[-1], hidden),
     )
-    if c.has("kv_lora_rank"):
+    if config.has("kv_lora_rank"):
         notes.append("latents from kv_lora_rank")
-    kinds = {s.kind for stores in own.kinds for s in stores} - {"full", "latent"}
+    kinds = {kind.kind for stores in own.kinds for kind in stores} - {"full", "latent"}
     if kinds:
         notes.append(f"{', '.join(sorted(kinds))} layers from the config's layer keys")
     odd = sorted(
-        k for k, v in c.raw.items() if v not in (None, False, 0, "", [], {}) and not _read(k)
+        key
+        for key, value in config.raw.items()
+        if value not in (None, False, 0, "", [], {}) and not _read(key)
     )
     if odd:
         more = f" and {len(odd) - 8} more" if len(odd) > 8 else ""
@@ -216,77 +228,82 @@ def _read(key: str) -> bool:
     )
 
 
-def _gated(c: Config, notes: list[str]) -> bool:
+def _gated(config: Config, notes: list[str]) -> bool:
     """Whether the feed-forward block has a gate, by its activation."""
-    act = c.get(
+    act = config.get(
         "hidden_act", "hidden_activation", "activation_function", "mlp_hidden_act", "activation"
     )
     act = act.lower() if isinstance(act, str) else "silu"
-    layernorm = c.has("layer_norm_eps", "layer_norm_epsilon") and not c.has("rms_norm_eps")
+    layernorm = config.has("layer_norm_eps", "layer_norm_epsilon") and not config.has(
+        "rms_norm_eps"
+    )
     if act in PLAIN_ACTS or (act in GATELESS_IF_LAYERNORM and layernorm):
         notes.append(f"a feed-forward block without gate from {act}")
         return False
     return True
 
 
-def _sparse(c: Config, count: int, notes: list[str]) -> list[bool]:
+def _sparse(config: Config, count: int, notes: list[str]) -> list[bool]:
     """Which layers have routed experts."""
-    experts = next((k for k in EXPERTS if c.has(k) and max(_listed(c, k)) > 1), None)
+    experts = next(
+        (expert for expert in EXPERTS if config.has(expert) and max(_listed(config, expert)) > 1),
+        None,
+    )
     if experts is None:
         return [False] * count
-    listed = c.get("mlp_layer_types")
+    listed = config.get("mlp_layer_types")
     said = listed[:count] if isinstance(listed, list) and len(listed) >= count else None
-    said = said or schedules.schedule(c, "mlp_layer_types", count) or ["sparse"] * count
+    said = said or schedules.schedule(config, "mlp_layer_types", count) or ["sparse"] * count
     sparse = [s != "dense" for s in said]
-    notes.append(f"{c.get(experts)} experts from {experts} in {sum(sparse)} of {count} layers")
+    notes.append(f"{config.get(experts)} experts from {experts} in {sum(sparse)} of {count} layers")
     return sparse
 
 
-def _mixtures(c: Config, hidden: int, notes: list[str], *, gated: bool) -> tuple[Mixture, ...]:
+def _mixtures(config: Config, hidden: int, notes: list[str], *, gated: bool) -> tuple[Mixture, ...]:
     """The routed experts; lists give one set for each modality (ERNIE VL), a token using the first."""
-    counts, inners = _listed(c, *EXPERTS), _listed(c, *MOE_INNER, *INNER)
+    counts, inners = _listed(config, *EXPERTS), _listed(config, *MOE_INNER, *INNER)
     inner = inners[0]
-    if c.has(*SHARED_INNER):
-        shared = c.integer(*SHARED_INNER, low=0)
+    if config.has(*SHARED_INNER):
+        shared = config.integer(*SHARED_INNER, low=0)
     else:
-        shared = inner * c.integer(*SHARED, default=0, low=0, high=10_000)
+        shared = inner * config.integer(*SHARED, default=0, low=0, high=10_000)
     if shared:
         notes.append(f"a shared expert of width {shared:,}")
     modules = ("gate_proj", "up_proj", "down_proj") if gated else ("up_proj", "down_proj")
-    active = c.integer(*ACTIVE, "moe_topk", "num_selected_experts", default=1, high=100_000)
+    active = config.integer(*ACTIVE, "moe_topk", "num_selected_experts", default=1, high=100_000)
     return tuple(
         Mixture(
             count=count,
-            active=0 if i else min(active, count),
-            inner=inners[min(i, len(inners) - 1)],
-            shared=0 if i else shared,
+            active=0 if index else min(active, count),
+            inner=inners[min(index, len(inners) - 1)],
+            shared=0 if index else shared,
             modules=modules,
             shared_modules=modules,
         )
-        for i, count in enumerate(counts)
+        for index, count in enumerate(counts)
     )
 
 
-def _listed(c: Config, *names: str) -> list[int]:
+def _listed(config: Config, *names: str) -> list[int]:
     """A number, or several in a list."""
-    if isinstance(c.get(*names), list):
-        return c.integers(*names, low=1)[:8] or [1]
-    return [c.integer(*names)]
+    if isinstance(config.get(*names), list):
+        return config.integers(*names, low=1)[:8] or [1]
+    return [config.integer(*names)]
 
 
-def _mixer(c: Config, hidden: int, kind: object, *, bias: bool) -> Tensors:
+def _mixer(config: Config, hidden: int, kind: object, *, bias: bool) -> Tensors:
     """The tensors behind what a layer keeps."""
     if isinstance(kind, SharedCache):
         return tuple(
             t
-            for t in _mixer(c, hidden, kind.of, bias=bias)
+            for t in _mixer(config, hidden, kind.of, bias=bias)
             if not re.search(r"\.[kv]_(proj|norm)", t.name)
         )
     if isinstance(kind, Latent):
-        return latent_sizes(c).tensors(bias=c.get("attention_bias") is True)
+        return latent_sizes(config).tensors(bias=config.get("attention_bias") is True)
     if isinstance(kind, HeadedAttention):
-        o_bias = c.get("attention_bias") is True or c.get("use_bias") is True
-        norms = any(c.get(k) is True for k in NORMS)
+        o_bias = config.get("attention_bias") is True or config.get("use_bias") is True
+        norms = any(config.get(norm) is True for norm in NORMS)
         return (
             *parts.attention(
                 hidden,
@@ -301,22 +318,22 @@ def _mixer(c: Config, hidden: int, kind: object, *, bias: bool) -> Tensors:
             *(parts.norm("self_attn.k_norm", kind.k_dim) if norms else ()),
         )
     if isinstance(kind, RecurrentState):
-        return _recurrence(c, hidden, kind)
+        return _recurrence(config, hidden, kind)
     if isinstance(kind, ConvState):
         channels = [(u, w) for u, w in kind.channels]
         return conv1d("mixer.conv1d", channels, kind.columns + 1, bias=False)
     return ()
 
 
-def _recurrence(c: Config, hidden: int, kind: RecurrentState) -> Tensors:
+def _recurrence(config: Config, hidden: int, kind: RecurrentState) -> Tensors:
     """Projections in and out of a recurrence, as wide as its heads (a gate as wide as its values)."""
     if kind.form == "mamba2":
-        width = c.integer("mamba_head_dim", "mamba_d_head", default=64, high=100_000)
+        width = config.integer("mamba_head_dim", "mamba_d_head", default=64, high=100_000)
         inner, keys = kind.heads * width, kind.head_elements // width
     elif kind.form == "mamba1":
         inner, keys = kind.heads, kind.head_elements
     else:
-        v = c.integer(
+        v = config.integer(
             "linear_value_head_dim", "head_dim", default=max(1, int(kind.head_elements**0.5))
         )
         inner, keys = kind.heads * v, kind.heads * (kind.head_elements // v)

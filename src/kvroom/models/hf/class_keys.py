@@ -21,8 +21,8 @@ rows ``inside`` the layers, ``outside`` and ``beside`` them (``tools/class_table
 class ClassKeys:
     """A config's numbers, completed by what its class takes for keys that are left out."""
 
-    def __init__(self, c: Config, entry: Entry) -> None:
-        self.c, self.entry = c, entry
+    def __init__(self, config: Config, entry: Entry) -> None:
+        self.c, self.entry = config, entry
         self.values: dict[str, Fraction] = {}
 
     def raw(self, path: str) -> Any:
@@ -61,7 +61,7 @@ class ClassKeys:
             name = key.removeprefix(prefix)
             if key.startswith(prefix) and "." not in name and not level.has(name):
                 defaults[name] = int(self.number(key))
-        lists = {k: v for k, v in defaults.items() if isinstance(v, list)}
+        lists = {key: value for key, value in defaults.items() if isinstance(value, list)}
         count = self.layers
         for key, value in lists.items():
             if len(value) != count or any(level.has(k) for k in schedules.SCHEDULES.get(key, ())):
@@ -100,7 +100,7 @@ class ClassKeys:
 
     def sizes(self, texts: list[str], what: str) -> list[int]:
         """Several expressions' whole values."""
-        return [self.size(t, what) for t in texts]
+        return [self.size(text, what) for text in texts]
 
     def beyond(self, name: str) -> list[str]:
         """What to say where the config has a width that the table knows at one value only."""
@@ -138,25 +138,25 @@ class ClassKeys:
         if how == "list":
             key, labels = rest
             values = self._labels(key, count)
-            return [v in labels for v in values]
+            return [value in labels for value in values]
         if how in ("from", "before"):
             first = self.size(rest[0], "layers", high=MAX_LAYERS)
-            return [(i >= first) == (how == "from") for i in range(count)]
+            return [(index >= first) == (how == "from") for index in range(count)]
         if how == "every":
             every, offset = max(1, self.size(rest[0], "a period", high=MAX_LAYERS)), rest[1]
-            return [(i + offset) % every == 0 for i in range(count)]
+            return [(index + offset) % every == 0 for index in range(count)]
         if how in ("in", "out"):
             inside = self.raw(rest[0])
             if not isinstance(inside, list):
                 inside = self.entry["lists"].get(rest[0], [])
-            return [(i in inside) == (how == "in") for i in range(count)]
+            return [(index in inside) == (how == "in") for index in range(count)]
         if how == "both":
             pair = zip(*(self.members(w, count) for w in rest), strict=True)
             return [a and b for a, b in pair]
         at = {i if i >= 0 else count + i for i in rest[0]}
         if how == "not":
-            return [i not in at for i in range(count)]
-        return [i in at for i in range(count)]
+            return [index not in at for index in range(count)]
+        return [index in at for index in range(count)]
 
     def _labels(self, path: str, count: int) -> list[Any]:
         """A list key's entry for each layer, made from other keys where it is absent."""
@@ -169,7 +169,7 @@ class ClassKeys:
         if made is not None:
             return made
         own = self.entry["lists"].get(path) or [None]
-        return [own[min(i, len(own) - 1)] for i in range(count)]
+        return [own[min(index, len(own) - 1)] for index in range(count)]
 
 
 def _evaluate(text: str, keys: ClassKeys) -> Fraction:

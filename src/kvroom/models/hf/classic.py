@@ -25,429 +25,445 @@ def _fused(module: str, out: str) -> tuple[str, str, str, str]:
     return (module, module, module, out)
 
 
-def _layer_norm(name: str, s: Sizes) -> Tensors:
-    return parts.norm(name, s.hidden, bias=True)
+def _layer_norm(name: str, dims: Sizes) -> Tensors:
+    return parts.norm(name, dims.hidden, bias=True)
 
 
-def _inner(c: Config, s: Sizes) -> int:
-    return c.integer(*INNER, default=4 * s.hidden)
+def _inner(config: Config, dims: Sizes) -> int:
+    return config.integer(*INNER, default=4 * dims.hidden)
 
 
-def _rows(c: Config) -> int:
+def _rows(config: Config) -> int:
     """Positions that a learned table has."""
-    return c.integer("n_positions", "max_position_embeddings", "n_ctx")
+    return config.integer("n_positions", "max_position_embeddings", "n_ctx")
 
 
-def gpt2(c: Config) -> ModelSpec:
+def gpt2(config: Config) -> ModelSpec:
     """GPT-2: learned positions, tied embeddings, one fused projection, biases everywhere."""
-    return _gpt2(c.of_class(tie_word_embeddings=True, n_positions=1024), sizes(c))
+    return _gpt2(config.of_class(tie_word_embeddings=True, n_positions=1024), sizes(config))
 
 
-def gpt_bigcode(c: Config) -> ModelSpec:
+def gpt_bigcode(config: Config) -> ModelSpec:
     """StarCoder and SantaCoder: GPT-2 with one KV head for all (``multi_query``)."""
-    c = c.of_class(tie_word_embeddings=True, n_positions=1024, multi_query=True)
-    s = sizes(c)
-    return _gpt2(c, replace(s, kv_heads=1 if c.flag("multi_query") else s.heads))
+    config = config.of_class(tie_word_embeddings=True, n_positions=1024, multi_query=True)
+    dims = sizes(config)
+    return _gpt2(config, replace(dims, kv_heads=1 if config.flag("multi_query") else dims.heads))
 
 
-def _gpt2(c: Config, s: Sizes) -> ModelSpec:
+def _gpt2(config: Config, dims: Sizes) -> ModelSpec:
     tensors = (
-        *_layer_norm("ln_1", s),
+        *_layer_norm("ln_1", dims),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=True,
             o_bias=True,
             name="attn",
             names=_fused("c_attn", "c_proj"),
         ),
-        *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
+        *_layer_norm("ln_2", dims),
+        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
         embedding=(
-            *parts.embedding(s.vocab, s.hidden, "wte"),
-            *parts.positions(_rows(c), s.hidden, "wpe"),
+            *parts.embedding(dims.vocab, dims.hidden, "wte"),
+            *parts.positions(_rows(config), dims.hidden, "wpe"),
         ),
-        final=_layer_norm("ln_f", s),
+        final=_layer_norm("ln_f", dims),
         layer_names="transformer.h",
     )
 
 
-def gptj(c: Config) -> ModelSpec:
+def gptj(config: Config) -> ModelSpec:
     """GPT-J: parallel halves under one norm, no biases in attention, a biased head of its own."""
-    return _parallel(c, ("q_proj", "k_proj", "v_proj", "out_proj"))
+    return _parallel(config, ("q_proj", "k_proj", "v_proj", "out_proj"))
 
 
-def codegen(c: Config) -> ModelSpec:
+def codegen(config: Config) -> ModelSpec:
     """CodeGen: GPT-J with a fused projection."""
-    return _parallel(c, _fused("qkv_proj", "out_proj"))
+    return _parallel(config, _fused("qkv_proj", "out_proj"))
 
 
-def _parallel(c: Config, names: tuple[str, str, str, str]) -> ModelSpec:
-    c = c.of_class(n_positions=2048)
-    s = sizes(c)
+def _parallel(config: Config, names: tuple[str, str, str, str]) -> ModelSpec:
+    config = config.of_class(n_positions=2048)
+    dims = sizes(config)
     tensors = (
-        *_layer_norm("ln_1", s),
-        *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, name="attn", names=names),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc_in", "fc_out")),
+        *_layer_norm("ln_1", dims),
+        *parts.attention(
+            dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, name="attn", names=names
+        ),
+        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("fc_in", "fc_out")),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
-        embedding=parts.embedding(s.vocab, s.hidden, "wte"),
-        final=_layer_norm("ln_f", s),
-        lm_head=parts.lm_head(s.vocab, s.hidden, bias=True),
+        embedding=parts.embedding(dims.vocab, dims.hidden, "wte"),
+        final=_layer_norm("ln_f", dims),
+        lm_head=parts.lm_head(dims.vocab, dims.hidden, bias=True),
         layer_names="transformer.h",
     )
 
 
-def gpt_neo(c: Config) -> ModelSpec:
+def gpt_neo(config: Config) -> ModelSpec:
     """GPT-Neo: GPT-2 with separate projections; every second layer looks back ``window_size`` only."""
-    c = c.of_class(tie_word_embeddings=True, window_size=256, max_position_embeddings=2048)
-    s = sizes(c)
+    config = config.of_class(
+        tie_word_embeddings=True, window_size=256, max_position_embeddings=2048
+    )
+    dims = sizes(config)
     tensors = (
-        *_layer_norm("ln_1", s),
+        *_layer_norm("ln_1", dims),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             o_bias=True,
             name="attn.attention",
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
-        *_layer_norm("ln_2", s),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("c_fc", "c_proj")),
+        *_layer_norm("ln_2", dims),
+        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("c_fc", "c_proj")),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
-        window=c.integer("window_size", high=10**9),
-        sliding=_local(c, s.layers),
+        window=config.integer("window_size", high=10**9),
+        sliding=_local(config, dims.layers),
         embedding=(
-            *parts.embedding(s.vocab, s.hidden, "wte"),
-            *parts.positions(_rows(c), s.hidden, "wpe"),
+            *parts.embedding(dims.vocab, dims.hidden, "wte"),
+            *parts.positions(_rows(config), dims.hidden, "wpe"),
         ),
-        final=_layer_norm("ln_f", s),
+        final=_layer_norm("ln_f", dims),
         layer_names="transformer.h",
     )
 
 
-def _local(c: Config, layers: int) -> list[bool]:
+def _local(config: Config, layers: int) -> list[bool]:
     """``attention_types`` is [[["global", "local"], 12], …]: a pattern and how often it repeats."""
-    if c.has("attention_layers") and not c.has("attention_types"):
-        return [kind == "local" for kind in c.items("attention_layers", length=layers)]
+    if config.has("attention_layers") and not config.has("attention_types"):
+        return [kind == "local" for kind in config.items("attention_layers", length=layers)]
     kinds: list[Any] = []
     default = [[["global", "local"], (layers + 1) // 2]]
-    for group in c.items("attention_types", default=default):
+    for group in config.items("attention_types", default=default):
         try:
             pattern, times = group
             kinds += list(pattern) * min(int(times), layers)
         except (TypeError, ValueError):
             raise KvroomError(
-                c.field("attention_types"),
+                config.field("attention_types"),
                 group,
                 "is not a pattern with its number of repeats",
                 'Write [["global", "local"], 12].',
             ) from None
     if len(kinds) < layers:
         raise KvroomError(
-            c.field("attention_types"),
-            c.get("attention_types"),
+            config.field("attention_types"),
+            config.get("attention_types"),
             f"describes {len(kinds)} of {layers} layers",
             "Give one entry for each layer.",
         )
     return [kind == "local" for kind in kinds[:layers]]
 
 
-def gpt_neox(c: Config) -> ModelSpec:
+def gpt_neox(config: Config) -> ModelSpec:
     """GPT-NeoX, Pythia, RedPajama-INCITE: rotary positions, two norms, an untied head."""
-    c = c.of_class(attention_bias=True, max_position_embeddings=2048)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+    config = config.of_class(attention_bias=True, max_position_embeddings=2048)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     tensors = (
-        *_layer_norm("input_layernorm", s),
-        *_layer_norm("post_attention_layernorm", s),
+        *_layer_norm("input_layernorm", dims),
+        *_layer_norm("post_attention_layernorm", dims),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=bias,
             o_bias=bias,
             name="attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
+        *parts.mlp(
+            dims.hidden, _inner(config, dims), bias=True, names=("dense_h_to_4h", "dense_4h_to_h")
+        ),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
-        embedding=parts.embedding(s.vocab, s.hidden, "embed_in"),
-        final=_layer_norm("final_layer_norm", s),
-        lm_head=parts.lm_head(s.vocab, s.hidden, name="embed_out"),
+        embedding=parts.embedding(dims.vocab, dims.hidden, "embed_in"),
+        final=_layer_norm("final_layer_norm", dims),
+        lm_head=parts.lm_head(dims.vocab, dims.hidden, name="embed_out"),
         layer_names="gpt_neox.layers",
     )
 
 
-def opt(c: Config) -> ModelSpec:
+def opt(config: Config) -> ModelSpec:
     """OPT: learned positions with two rows to spare, tied embeddings.
 
     The 350M model embeds in ``word_embed_proj_dim`` numbers and projects in and out, and norms after
     each half (``do_layer_norm_before`` false), so that it has no final norm.
     """
-    c = c.of_class(
+    config = config.of_class(
         tie_word_embeddings=True,
         do_layer_norm_before=True,
         enable_bias=True,
         layer_norm_elementwise_affine=True,
         max_position_embeddings=2048,
     )
-    s = sizes(c)
-    narrow = c.integer("word_embed_proj_dim", default=s.hidden)
-    bias = c.flag("enable_bias")
-    affine = c.flag("layer_norm_elementwise_affine")
+    dims = sizes(config)
+    narrow = config.integer("word_embed_proj_dim", default=dims.hidden)
+    bias = config.flag("enable_bias")
+    affine = config.flag("layer_norm_elementwise_affine")
     tensors = (
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=bias,
             o_bias=bias,
             names=("q_proj", "k_proj", "v_proj", "out_proj"),
         ),
-        *(_layer_norm("self_attn_layer_norm", s) if affine else ()),
-        *parts.mlp(s.hidden, c.integer(*INNER), bias=bias, name="", names=("fc1", "fc2")),
-        *(_layer_norm("final_layer_norm", s) if affine else ()),
+        *(_layer_norm("self_attn_layer_norm", dims) if affine else ()),
+        *parts.mlp(dims.hidden, config.integer(*INNER), bias=bias, name="", names=("fc1", "fc2")),
+        *(_layer_norm("final_layer_norm", dims) if affine else ()),
     )
     embedding = (
-        *parts.embedding(s.vocab, narrow),
-        *parts.positions(_rows(c) + 2, s.hidden),
+        *parts.embedding(dims.vocab, narrow),
+        *parts.positions(_rows(config) + 2, dims.hidden),
     )
     final: Tensors = ()
-    if c.flag("do_layer_norm_before") and not c.flag("_remove_final_layer_norm") and affine:
-        final = _layer_norm("final_layer_norm", s)
-    if narrow != s.hidden:
-        embedding += parts.linear("project_in", s.hidden, narrow, part="mlp")
-        final += parts.linear("project_out", narrow, s.hidden, part="mlp")
+    if (
+        config.flag("do_layer_norm_before")
+        and not config.flag("_remove_final_layer_norm")
+        and affine
+    ):
+        final = _layer_norm("final_layer_norm", dims)
+    if narrow != dims.hidden:
+        embedding += parts.linear("project_in", dims.hidden, narrow, part="mlp")
+        final += parts.linear("project_out", narrow, dims.hidden, part="mlp")
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
         embedding=embedding,
         final=final,
-        lm_head=parts.lm_head(s.vocab, narrow),
+        lm_head=parts.lm_head(dims.vocab, narrow),
         layer_names="model.decoder.layers",
     )
 
 
-def bloom(c: Config) -> ModelSpec:
+def bloom(config: Config) -> ModelSpec:
     """BLOOM: ALiBi instead of positions, a norm after the embedding, tied."""
-    c = c.of_class(tie_word_embeddings=True)
-    s = sizes(c)
+    config = config.of_class(tie_word_embeddings=True)
+    dims = sizes(config)
     tensors = (
-        *_layer_norm("input_layernorm", s),
+        *_layer_norm("input_layernorm", dims),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=True,
             o_bias=True,
             name="self_attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *_layer_norm("post_attention_layernorm", s),
-        *parts.mlp(s.hidden, 4 * s.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")),
+        *_layer_norm("post_attention_layernorm", dims),
+        *parts.mlp(
+            dims.hidden, 4 * dims.hidden, bias=True, names=("dense_h_to_4h", "dense_4h_to_h")
+        ),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
         embedding=(
-            *parts.embedding(s.vocab, s.hidden, "word_embeddings"),
-            *_layer_norm("word_embeddings_layernorm", s),
+            *parts.embedding(dims.vocab, dims.hidden, "word_embeddings"),
+            *_layer_norm("word_embeddings_layernorm", dims),
         ),
-        final=_layer_norm("ln_f", s),
+        final=_layer_norm("ln_f", dims),
         layer_names="transformer.h",
     )
 
 
-def mpt(c: Config) -> ModelSpec:
+def mpt(config: Config) -> ModelSpec:
     """MPT: tied embeddings, no biases unless ``no_bias`` is false, ALiBi or learned positions.
 
     ``attn_config`` may give fewer KV heads (``kv_n_heads``, or one with ``multiquery_attention``), norm
     queries and keys (``qk_ln``) and switch ALiBi off (MosaicML's llm-foundry).
     """
-    c = c.of_class(tie_word_embeddings=True, no_bias=True, learned_pos_emb=True)
-    s = sizes(c)
-    attn = c.sub("attn_config", alibi=True)
+    config = config.of_class(tie_word_embeddings=True, no_bias=True, learned_pos_emb=True)
+    dims = sizes(config)
+    attn = config.sub("attn_config", alibi=True)
     one = attn.text("attn_type") == "multiquery_attention"
-    s = replace(s, kv_heads=attn.integer("kv_n_heads", default=1 if one else s.heads))
-    check_groups(attn, s.heads, s.kv_heads, "kv_n_heads")
-    bias = not c.flag("no_bias")
-    inner = int(c.number("expansion_ratio", default=4, low=0.01, high=1000) * s.hidden)
-    widths = (("attn.q_ln", s.heads), ("attn.k_ln", s.kv_heads)) if attn.flag("qk_ln") else ()
+    dims = replace(dims, kv_heads=attn.integer("kv_n_heads", default=1 if one else dims.heads))
+    check_groups(attn, dims.heads, dims.kv_heads, "kv_n_heads")
+    bias = not config.flag("no_bias")
+    inner = int(config.number("expansion_ratio", default=4, low=0.01, high=1000) * dims.hidden)
+    widths = (("attn.q_ln", dims.heads), ("attn.k_ln", dims.kv_heads)) if attn.flag("qk_ln") else ()
     tensors = (
-        *parts.norm("norm_1", s.hidden, bias=bias),
+        *parts.norm("norm_1", dims.hidden, bias=bias),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=bias,
             o_bias=bias,
             name="attn",
             names=_fused("Wqkv", "out_proj"),
         ),
-        *(t for name, n in widths for t in parts.norm(name, n * s.head_dim, bias=bias)),
-        *parts.norm("norm_2", s.hidden, bias=bias),
-        *parts.mlp(s.hidden, inner, bias=bias, gated=False, name="ffn"),
+        *(t for name, n in widths for t in parts.norm(name, n * dims.head_dim, bias=bias)),
+        *parts.norm("norm_2", dims.hidden, bias=bias),
+        *parts.mlp(dims.hidden, inner, bias=bias, gated=False, name="ffn"),
     )
-    embedding = parts.embedding(s.vocab, s.hidden, "wte")
-    if c.flag("learned_pos_emb") and not attn.flag("alibi") and not attn.flag("rope"):
+    embedding = parts.embedding(dims.vocab, dims.hidden, "wte")
+    if config.flag("learned_pos_emb") and not attn.flag("alibi") and not attn.flag("rope"):
         embedding += parts.positions(
-            c.integer("max_seq_len", default=2048, high=10**9), s.hidden, "wpe"
+            config.integer("max_seq_len", default=2048, high=10**9), dims.hidden, "wpe"
         )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
         embedding=embedding,
-        final=parts.norm("norm_f", s.hidden, bias=bias),
+        final=parts.norm("norm_f", dims.hidden, bias=bias),
         layer_names="transformer.blocks",
     )
 
 
-def falcon(c: Config) -> ModelSpec:
+def falcon(config: Config) -> ModelSpec:
     """Falcon, in its three layouts.
 
     ``new_decoder_architecture`` (40B, 180B, 11B): ``num_kv_heads`` and two norms before parallel halves,
     or one (``num_ln_in_parallel_attn``). ``multi_query`` (7B): one KV head, one norm. Neither (RW): as
     many KV heads as query heads. Without ``parallel_attn`` the second half has its own norm.
     """
-    return _falcon(c, c.flag("new_decoder_architecture"))
+    return _falcon(config, config.flag("new_decoder_architecture"))
 
 
-def refined_web(c: Config) -> ModelSpec:
+def refined_web(config: Config) -> ModelSpec:
     """Falcon 40B under its first name, which implied the new layout."""
-    return _falcon(c, c.flag("new_decoder_architecture", default=True))
+    return _falcon(config, config.flag("new_decoder_architecture", default=True))
 
 
-def _falcon(c: Config, new: bool) -> ModelSpec:
-    c = c.of_class(
+def _falcon(config: Config, new: bool) -> ModelSpec:
+    config = config.of_class(
         tie_word_embeddings=True,
         multi_query=True,
         parallel_attn=True,
         max_position_embeddings=2048,
     )
-    s = sizes(c)
+    dims = sizes(config)
     if new:
-        s = replace(s, kv_heads=c.integer("num_kv_heads", "n_head_kv", default=s.heads))
-        check_groups(c, s.heads, s.kv_heads, "num_kv_heads", "n_head_kv")
+        dims = replace(
+            dims, kv_heads=config.integer("num_kv_heads", "n_head_kv", default=dims.heads)
+        )
+        check_groups(config, dims.heads, dims.kv_heads, "num_kv_heads", "n_head_kv")
     else:
-        s = replace(s, kv_heads=1 if c.flag("multi_query") else s.heads)
-    bias = c.flag("bias")
+        dims = replace(dims, kv_heads=1 if config.flag("multi_query") else dims.heads)
+    bias = config.flag("bias")
     names: tuple[str, ...] = ("input_layernorm",)
-    if not c.flag("parallel_attn"):
+    if not config.flag("parallel_attn"):
         names = ("input_layernorm", "post_attention_layernorm")
-    elif c.integer("num_ln_in_parallel_attn", default=2 if new else 1) == 2:
+    elif config.integer("num_ln_in_parallel_attn", default=2 if new else 1) == 2:
         names = ("ln_attn", "ln_mlp")
     tensors = (
-        *(t for name in names for t in _layer_norm(name, s)),
+        *(t for name in names for t in _layer_norm(name, dims)),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=bias,
             o_bias=bias,
             name="self_attention",
             names=_fused("query_key_value", "dense"),
         ),
-        *parts.mlp(s.hidden, _inner(c, s), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")),
+        *parts.mlp(
+            dims.hidden, _inner(config, dims), bias=bias, names=("dense_h_to_4h", "dense_4h_to_h")
+        ),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
-        embedding=parts.embedding(s.vocab, s.hidden, "word_embeddings"),
-        final=_layer_norm("ln_f", s),
+        embedding=parts.embedding(dims.vocab, dims.hidden, "word_embeddings"),
+        final=_layer_norm("ln_f", dims),
         layer_names="transformer.h",
     )
 
 
-def phi(c: Config) -> ModelSpec:
+def phi(config: Config) -> ModelSpec:
     """Phi-1 to Phi-2: parallel halves under one norm, biases everywhere, a biased head."""
-    c = c.of_class(max_position_embeddings=2048)
-    s = sizes(c)
+    config = config.of_class(max_position_embeddings=2048)
+    dims = sizes(config)
     own: tuple[Tensor, ...] = ()
-    if c.flag("qk_layernorm"):
+    if config.flag("qk_layernorm"):
         own = (
-            *parts.norm("self_attn.q_layernorm", s.head_dim, bias=True),
-            *parts.norm("self_attn.k_layernorm", s.head_dim, bias=True),
+            *parts.norm("self_attn.q_layernorm", dims.head_dim, bias=True),
+            *parts.norm("self_attn.k_layernorm", dims.head_dim, bias=True),
         )
     return _phi(
-        c,
-        s,
+        config,
+        dims,
         ("self_attn", ("q_proj", "k_proj", "v_proj", "dense")),
         ("input_layernorm", "final_layernorm", "lm_head", "model.layers"),
         own,
     )
 
 
-def phi_msft(c: Config) -> ModelSpec:
+def phi_msft(config: Config) -> ModelSpec:
     """Phi-2 in Microsoft's first form (remote code ``modeling_phi``): GPT-2's keys, one fused Wqkv."""
-    s = sizes(c)
-    s = replace(s, kv_heads=c.integer("n_head_kv", default=s.heads))
-    check_groups(c, s.heads, s.kv_heads, "n_head_kv")
+    dims = sizes(config)
+    dims = replace(dims, kv_heads=config.integer("n_head_kv", default=dims.heads))
+    check_groups(config, dims.heads, dims.kv_heads, "n_head_kv")
     return _phi(
-        c,
-        s,
+        config,
+        dims,
         ("mixer", _fused("Wqkv", "out_proj")),
         ("ln", "lm_head.ln", "lm_head.linear", "transformer.h"),
     )
 
 
 def _phi(
-    c: Config,
-    s: Sizes,
+    config: Config,
+    dims: Sizes,
     attention: tuple[str, tuple[str, str, str, str]],
     names: tuple[str, str, str, str],
     own: Tensors = (),
 ) -> ModelSpec:
     norm, final, head, layer_names = names
     tensors = (
-        *_layer_norm(norm, s),
+        *_layer_norm(norm, dims),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=True,
             o_bias=True,
             name=attention[0],
             names=attention[1],
         ),
         *own,
-        *parts.mlp(s.hidden, _inner(c, s), bias=True, names=("fc1", "fc2")),
+        *parts.mlp(dims.hidden, _inner(config, dims), bias=True, names=("fc1", "fc2")),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
-        final=_layer_norm(final, s),
-        lm_head=parts.lm_head(s.vocab, s.hidden, bias=True, name=head),
+        final=_layer_norm(final, dims),
+        lm_head=parts.lm_head(dims.vocab, dims.hidden, bias=True, name=head),
         layer_names=layer_names,
     )
 

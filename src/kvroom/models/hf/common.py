@@ -48,29 +48,29 @@ class Sizes:
     vocab: int
 
 
-def sizes(c: Config) -> Sizes:
+def sizes(config: Config) -> Sizes:
     """Read a decoder's sizes; head_dim is the config's own where it has one, else hidden / heads."""
-    hidden = c.integer(*HIDDEN)
-    heads = c.integer(*HEADS, high=100_000)
-    kv_heads = c.integer("num_key_value_heads", "num_kv_heads", default=heads, high=100_000)
-    check_groups(c, heads, kv_heads)
+    hidden = config.integer(*HIDDEN)
+    heads = config.integer(*HEADS, high=100_000)
+    kv_heads = config.integer("num_key_value_heads", "num_kv_heads", default=heads, high=100_000)
+    check_groups(config, heads, kv_heads)
     return Sizes(
-        layers=c.integer(*LAYERS, high=MAX_LAYERS),
+        layers=config.integer(*LAYERS, high=MAX_LAYERS),
         hidden=hidden,
         heads=heads,
         kv_heads=kv_heads,
-        head_dim=head_dim(c, hidden, heads),
-        vocab=c.integer("vocab_size", "padded_vocab_size"),
+        head_dim=head_dim(config, hidden, heads),
+        vocab=config.integer("vocab_size", "padded_vocab_size"),
     )
 
 
-def head_dim(c: Config, hidden: int, heads: int) -> int:
+def head_dim(config: Config, hidden: int, heads: int) -> int:
     """``head_dim`` where the config has it, else hidden / heads, which must divide."""
-    if c.has("head_dim"):
-        return c.integer("head_dim", high=100_000)
+    if config.has("head_dim"):
+        return config.integer("head_dim", high=100_000)
     if hidden % heads:
         raise KvroomError(
-            c.field(*HEADS),
+            config.field(*HEADS),
             heads,
             f"does not divide hidden_size {hidden}",
             "Correct one of them, or add head_dim.",
@@ -78,28 +78,28 @@ def head_dim(c: Config, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def check_groups(c: Config, heads: int, kv_heads: int, *names: str) -> None:
+def check_groups(config: Config, heads: int, kv_heads: int, *names: str) -> None:
     """Refuse query heads that do not share KV heads evenly; ``names`` is the key that gave these."""
     if heads % kv_heads:
         raise KvroomError(
-            c.field(*names or ("num_key_value_heads", "num_kv_heads")),
+            config.field(*names or ("num_key_value_heads", "num_kv_heads")),
             kv_heads,
             f"does not divide {heads} attention heads",
             f"Give a divisor of {heads}.",
         )
 
 
-def layer_kinds(c: Config, layers: int, default: Callable[[int], bool]) -> list[bool]:
+def layer_kinds(config: Config, layers: int, default: Callable[[int], bool]) -> list[bool]:
     """Whether each layer sees only a window or chunk: ``layer_types``, else ``default`` of its index."""
-    if not c.has("layer_types"):
-        return [default(i) for i in range(layers)]
-    near = "chunked_attention" if c.has("attention_chunk_size") else "sliding_attention"
+    if not config.has("layer_types"):
+        return [default(index) for index in range(layers)]
+    near = "chunked_attention" if config.has("attention_chunk_size") else "sliding_attention"
     known = {near: True, "full_attention": False}
-    said = c.items("layer_types", length=layers)
+    said = config.items("layer_types", length=layers)
     for entry in said:
         if not isinstance(entry, str) or entry not in known:
             raise KvroomError(
-                c.field("layer_types"),
+                config.field("layer_types"),
                 entry,
                 "is no attention type of this architecture",
                 f"Write {' or '.join(known)}.",
@@ -107,23 +107,23 @@ def layer_kinds(c: Config, layers: int, default: Callable[[int], bool]) -> list[
     return [known[entry] for entry in said]
 
 
-def context_limit(c: Config) -> int | None:
+def context_limit(config: Config) -> int | None:
     """The longest context that the model states, as vLLM derives it from the config.
 
     The smallest of the keys that state one (``model_max_length`` wins over all: Command-R), times the
     factor of the rotary scaling. YaRN scales from its original length; the limit of llama3 and longrope,
     and of every Gemma 3, includes the scaling already.
     """
-    said = [c.integer(key, high=10**9) for key in CONTEXT if c.has(key)]
+    said = [config.integer(key, high=10**9) for key in CONTEXT if config.has(key)]
     if not said:
         return None
-    limit = c.integer("model_max_length", default=min(said), high=10**9)
-    if "gemma3" in c.text("model_type", default=""):
+    limit = config.integer("model_max_length", default=min(said), high=10**9)
+    if "gemma3" in config.text("model_type", default=""):
         return limit
-    scaling = c.get("rope_scaling", "rope_parameters")
+    scaling = config.get("rope_scaling", "rope_parameters")
     if not isinstance(scaling, dict):
         return limit
-    rope = c.sub("rope_scaling", "rope_parameters")
+    rope = config.sub("rope_scaling", "rope_parameters")
     by_type = [rope.sub(key) for key, value in scaling.items() if isinstance(value, dict)]
     factor = 1.0
     for level in by_type or [rope]:
@@ -137,7 +137,7 @@ def context_limit(c: Config) -> int | None:
 
 
 def model(
-    c: Config,
+    config: Config,
     layers: Iterable[Layer],
     *,
     hidden: int,
@@ -163,9 +163,9 @@ def model(
     itself false by default). ``root`` is the outermost level of a nested config, where quantisation,
     dtype and tying may be said.
     """
-    top = root or c
+    top = root or config
     if tied is None:
-        tied = ties(c, top)
+        tied = ties(config, top)
     if embedding is None:
         embedding = parts.embedding(vocab, hidden)
     if final is None:
@@ -185,19 +185,19 @@ def model(
         vocab_size=vocab,
         q_heads=q_heads,
         kv_heads=kv_heads,
-        max_context_tokens=context_limit(c),
+        max_context_tokens=context_limit(config),
         encoder_tokens=encoder_tokens,
         generates=generates,
-        dtype=dtype_of(c, top),
+        dtype=dtype_of(config, top),
         quantisation=from_config(top.raw),
         warnings=warnings,
-        state_dtype=c.get("mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
-        scan_chunk_tokens=c.maybe_integer("mamba_chunk_size", "chunk_size", high=10**6),
+        state_dtype=config.get("mamba_ssm_cache_dtype", "mamba_ssm_dtype"),
+        scan_chunk_tokens=config.maybe_integer("mamba_chunk_size", "chunk_size", high=10**6),
         layer_names=layer_names,
     )
 
 
-def ties(c: Config, top: Config) -> bool:
+def ties(config: Config, top: Config) -> bool:
     """Whether the head is the token table.
 
     The text level says it, else the outermost. In a file that transformers 5 wrote the outermost wins:
@@ -208,11 +208,11 @@ def ties(c: Config, top: Config) -> bool:
     key = "tie_word_embeddings"
     if major.isdigit() and int(major) >= 5 and isinstance(top.raw.get(key), bool):
         return top.flag(key)
-    return c.flag(key, default=top.flag(key, default=False))
+    return config.flag(key, default=top.flag(key, default=False))
 
 
-def dtype_of(c: Config, top: Config) -> str:
+def dtype_of(config: Config, top: Config) -> str:
     """The checkpoint's own width: ``bf16`` where it does not say or says something odd."""
-    said = c.get("dtype", "torch_dtype") or top.get("dtype", "torch_dtype")
+    said = config.get("dtype", "torch_dtype") or top.get("dtype", "torch_dtype")
     names = {"float16": "fp16", "half": "fp16", "float32": "fp32", "float": "fp32"}
     return names.get(str(said).removeprefix("torch."), "bf16")

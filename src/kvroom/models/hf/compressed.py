@@ -32,13 +32,13 @@ class Far(NamedTuple):
     sparse: bool
 
 
-def deepseek_v4(c: Config) -> ModelSpec:
+def deepseek_v4(config: Config) -> ModelSpec:
     """DeepSeek-V4 Flash and Pro; ``deepseek_ref`` is the same config under the reference's name.
 
     Left out as in every count: the balancing bias and the hash layers' token-to-expert table.
     """
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_hidden_layers=43,
         hidden_size=4096,
         num_attention_heads=64,
@@ -59,30 +59,33 @@ def deepseek_v4(c: Config) -> ModelSpec:
         max_position_embeddings=1048576,
         num_nextn_predict_layers=1,
     )
-    count = c.integer("num_hidden_layers", high=MAX_LAYERS)
-    hidden, heads = c.integer("hidden_size"), c.integer("num_attention_heads", high=100_000)
-    vocab = c.integer("vocab_size")
-    kinds = _kinds(c, count)
-    outside = c.integer("num_nextn_predict_layers", low=0, high=1000)
-    streams = c.integer("hc_mult", high=1000)
+    count = config.integer("num_hidden_layers", high=MAX_LAYERS)
+    hidden, heads = (
+        config.integer("hidden_size"),
+        config.integer("num_attention_heads", high=100_000),
+    )
+    vocab = config.integer("vocab_size")
+    kinds = _kinds(config, count)
+    outside = config.integer("num_nextn_predict_layers", low=0, high=1000)
+    streams = config.integer("hc_mult", high=1000)
 
     def build(far: Far) -> Layer:
         return Layer(
-            stores=_stores(c, far, heads),
+            stores=_stores(config, far, heads),
             tensors=(
                 *parts.norm("attn_norm", hidden),
                 *parts.norm("ffn_norm", hidden),
                 *_hyper("hc_attn", streams, hidden),
                 *_hyper("hc_ffn", streams, hidden),
-                *_attention(c, far, hidden, heads),
+                *_attention(config, far, hidden, heads),
                 *mixture(
-                    c,
+                    config,
                     count=("n_routed_experts", "num_local_experts"),
                     inner=("moe_intermediate_size",),
                     name="ffn.experts",
                     modules=W_MODULES,
                     router_name="ffn.gate",
-                    shared=shared_width(c, c.integer("moe_intermediate_size")),
+                    shared=shared_width(config, config.integer("moe_intermediate_size")),
                     shared_name="ffn.shared_experts",
                     shared_modules=W_MODULES,
                 ).tensors(hidden),
@@ -96,7 +99,7 @@ def deepseek_v4(c: Config) -> ModelSpec:
         *parts.vector("hc_head_scale", 1),
     )
     return model(
-        c,
+        config,
         by_kind(kinds[:count], build),
         hidden=hidden,
         vocab=vocab,
@@ -112,37 +115,40 @@ def deepseek_v4(c: Config) -> ModelSpec:
     )
 
 
-def _kinds(c: Config, count: int) -> list[Far]:
+def _kinds(config: Config, count: int) -> list[Far]:
     """What each layer does with far tokens; entries past ``count`` are prediction layers.
 
     ``layer_types`` by name, else ``compress_ratios`` (an indexer goes with 4, as in the reference
     code); else two layers of 128, then 128 and 4 in turn.
     """
-    if c.has("layer_types"):
-        rates = c.sub("compress_rates")
+    if config.has("layer_types"):
+        rates = config.sub("compress_rates")
         sparse, heavy = "compressed_sparse_attention", "heavily_compressed_attention"
-        near = rates.integer(sparse, default=c.integer("compress_rate_csa", default=4))
-        far = rates.integer(heavy, default=c.integer("compress_rate_hca", default=128))
+        near = rates.integer(sparse, default=config.integer("compress_rate_csa", default=4))
+        far = rates.integer(heavy, default=config.integer("compress_rate_hca", default=128))
         named = {
             "sliding_attention": Far(0, False),
             sparse: Far(near, True),
             heavy: Far(far, False),
         }
-        return [named[t] for t in names_of(c, "layer_types", count, tuple(named))]
-    if not c.has("compress_ratios"):
-        return [Far(128, False) if i < 2 or i % 2 == 0 else Far(4, True) for i in range(count)]
-    c.items("compress_ratios", length=count)
-    return [Far(r, r == 4) for r in c.integers("compress_ratios")]
+        return [named[t] for t in names_of(config, "layer_types", count, tuple(named))]
+    if not config.has("compress_ratios"):
+        return [
+            Far(128, False) if index < 2 or index % 2 == 0 else Far(4, True)
+            for index in range(count)
+        ]
+    config.items("compress_ratios", length=count)
+    return [Far(integer, integer == 4) for integer in config.integers("compress_ratios")]
 
 
-def _stores(c: Config, far: Far, heads: int) -> tuple[LayerKind, ...]:
-    dim = c.integer("head_dim", high=100_000)
+def _stores(config: Config, far: Far, heads: int) -> tuple[LayerKind, ...]:
+    dim = config.integer("head_dim", high=100_000)
     near = TiedWindow(
         kv_heads=1,
         k_dim=dim,
         v_dim=dim,
         q_heads=heads,
-        window=c.integer("sliding_window", high=10**9),
+        window=config.integer("sliding_window", high=10**9),
     )
     if not far.ratio:
         return (near,)
@@ -154,11 +160,11 @@ def _stores(c: Config, far: Far, heads: int) -> tuple[LayerKind, ...]:
             dim=dim,
             ratio=far.ratio,
             q_heads=heads,
-            sparse_read=c.integer("index_topk", high=10**9),
+            sparse_read=config.integer("index_topk", high=10**9),
         ),
         Indexer(
-            dim=c.integer("index_head_dim"),
-            heads=c.integer("index_n_heads", high=100_000),
+            dim=config.integer("index_head_dim"),
+            heads=config.integer("index_n_heads", high=100_000),
             ratio=far.ratio,
             dtype=FP8_INDEX,
         ),
@@ -186,13 +192,13 @@ def _compressor(name: str, hidden: int, dim: int, far: Far) -> Tensors:
     )
 
 
-def _attention(c: Config, far: Far, hidden: int, heads: int) -> Tensors:
-    dim = c.integer("head_dim", high=100_000)
-    q_rank = c.integer("q_lora_rank")
-    groups, o_rank = c.integer("o_groups", high=100_000), c.integer("o_lora_rank")
+def _attention(config: Config, far: Far, hidden: int, heads: int) -> Tensors:
+    dim = config.integer("head_dim", high=100_000)
+    q_rank = config.integer("q_lora_rank")
+    groups, o_rank = config.integer("o_groups", high=100_000), config.integer("o_lora_rank")
     if heads * dim % groups:
         raise KvroomError(
-            c.field("o_groups"),
+            config.field("o_groups"),
             groups,
             f"does not divide the {heads} heads of {dim}",
             "Give a divisor.",
@@ -223,7 +229,7 @@ def _attention(c: Config, far: Far, hidden: int, heads: int) -> Tensors:
     made += _compressor("attn.compressor", hidden, dim, far)
     if not far.sparse:
         return made
-    index, scorers = c.integer("index_head_dim"), c.integer("index_n_heads", high=100_000)
+    index, scorers = config.integer("index_head_dim"), config.integer("index_n_heads", high=100_000)
     return (
         *made,
         *_compressor("attn.indexer.compressor", hidden, index, far),

@@ -30,10 +30,10 @@ PREDICTION = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
-def qwen3_next(c: Config) -> ModelSpec:
+def qwen3_next(config: Config) -> ModelSpec:
     """Qwen3-Next: experts but for ``mlp_only_layers``; the linear layers' projections are fused."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         intermediate_size=5632,
         num_key_value_heads=2,
         moe_intermediate_size=512,
@@ -41,18 +41,18 @@ def qwen3_next(c: Config) -> ModelSpec:
         num_experts=512,
         num_experts_per_tok=10,
     )
-    every = c.integer("decoder_sparse_step", default=1, high=100_000)
-    dense = set(c.integers("mlp_only_layers", default=[], high=100_000))
-    sparse = c.integer("num_experts", low=0, high=100_000) > 0
+    every = config.integer("decoder_sparse_step", default=1, high=100_000)
+    dense = set(config.integers("mlp_only_layers", default=[], high=100_000))
+    sparse = config.integer("num_experts", low=0, high=100_000) > 0
     return _qwen(
-        c, moe=lambda i: sparse and i not in dense and (i + 1) % every == 0, style="qwen3_next"
+        config, moe=lambda i: sparse and i not in dense and (i + 1) % every == 0, style="qwen3_next"
     )
 
 
-def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
+def qwen3_5_text(config: Config, **outer: Any) -> ModelSpec:
     """The dense decoder of Qwen3.5 and 3.6."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         vocab_size=248320,
         hidden_size=4096,
         intermediate_size=12288,
@@ -60,13 +60,13 @@ def qwen3_5_text(c: Config, **outer: Any) -> ModelSpec:
         num_attention_heads=16,
         num_key_value_heads=4,
     )
-    return _qwen(c, moe=lambda i: False, style="qwen3_5", **outer)
+    return _qwen(config, moe=lambda i: False, style="qwen3_5", **outer)
 
 
-def qwen3_5_moe_text(c: Config, **outer: Any) -> ModelSpec:
+def qwen3_5_moe_text(config: Config, **outer: Any) -> ModelSpec:
     """The decoder of Qwen3.5 and 3.6 with experts in every layer."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         vocab_size=248320,
         hidden_size=2048,
         num_hidden_layers=40,
@@ -77,26 +77,26 @@ def qwen3_5_moe_text(c: Config, **outer: Any) -> ModelSpec:
         num_experts=256,
         num_experts_per_tok=8,
     )
-    return _qwen(c, moe=lambda i: True, style="qwen3_5", **outer)
+    return _qwen(config, moe=lambda i: True, style="qwen3_5", **outer)
 
 
-def qwen3_5(c: Config) -> ModelSpec:
+def qwen3_5(config: Config) -> ModelSpec:
     """Qwen3.5 and 3.6: the dense decoder behind its vision tower."""
-    return composite(c, qwen3_5_text, _tower, layer_names=BEHIND_TOWER)
+    return composite(config, qwen3_5_text, _tower, layer_names=BEHIND_TOWER)
 
 
-def qwen3_5_moe(c: Config) -> ModelSpec:
+def qwen3_5_moe(config: Config) -> ModelSpec:
     """Qwen3.5 and 3.6: the decoder with experts behind its vision tower."""
-    return composite(c, qwen3_5_moe_text, _tower, layer_names=BEHIND_TOWER)
+    return composite(config, qwen3_5_moe_text, _tower, layer_names=BEHIND_TOWER)
 
 
-def _tower(c: Config, hidden: int, root: Config) -> Tensors:
+def _tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Qwen3-VL's tower, but nothing feeds the decoder's deeper layers unless the config says so."""
-    return qwen3_tower(c.of_class(deepstack_visual_indexes=[]), hidden, root)
+    return qwen3_tower(config.of_class(deepstack_visual_indexes=[]), hidden, root)
 
 
-def _qwen(c: Config, *, moe: Callable[[int], bool], style: str, **outer: Any) -> ModelSpec:
-    c = c.of_class(
+def _qwen(config: Config, *, moe: Callable[[int], bool], style: str, **outer: Any) -> ModelSpec:
+    config = config.of_class(
         head_dim=256,
         linear_conv_kernel_dim=4,
         linear_key_head_dim=128,
@@ -104,115 +104,118 @@ def _qwen(c: Config, *, moe: Callable[[int], bool], style: str, **outer: Any) ->
         linear_num_key_heads=16,
         linear_num_value_heads=32,
     )
-    s = sizes(c)
-    every = c.integer("full_attention_interval", default=4, high=100_000)
+    dims = sizes(config)
+    every = config.integer("full_attention_interval", default=4, high=100_000)
     types = layer_types(
-        c,
+        config,
         "layer_types",
-        length=s.layers,
+        length=dims.layers,
         allowed=("state", "full"),
-        default=["state" if (i + 1) % every else "full" for i in range(s.layers)],
+        default=["state" if (index + 1) % every else "full" for index in range(dims.layers)],
     )
-    mixers = {"full": _attention(c, s), "state": _linear(c, s, style)}
+    mixers = {"full": _attention(config, dims), "state": _linear(config, dims, style)}
 
     def build(kind: tuple[str, bool]) -> Layer:
-        forward = _experts(c, s) if kind[1] else parts.mlp(s.hidden, c.integer(*INNER))
-        return block(s.hidden, mixers[kind[0]], forward, NORMS)
+        forward = (
+            _experts(config, dims) if kind[1] else parts.mlp(dims.hidden, config.integer(*INNER))
+        )
+        return block(dims.hidden, mixers[kind[0]], forward, NORMS)
 
-    ahead = build(("full", moe(s.layers - 1)))
+    ahead = build(("full", moe(dims.layers - 1)))
     return model(
-        c,
-        by_kind(((kind, moe(i)) for i, kind in enumerate(types)), build),
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
-        mtp=prediction(c, ahead, s.hidden, PREDICTION),
+        config,
+        by_kind(((kind, moe(index)) for index, kind in enumerate(types)), build),
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        mtp=prediction(config, ahead, dims.hidden, PREDICTION),
         **outer,
     )
 
 
-def olmo_hybrid(c: Config) -> ModelSpec:
+def olmo_hybrid(config: Config) -> ModelSpec:
     """Olmo Hybrid: full attention normed over its whole width, its norms behind the blocks.
 
     Linear heads are as many as attention heads; their keys take 3/4 of the hidden width together, and
     values are twice as wide as keys, unless the config says otherwise.
     """
-    c = filled(c, intermediate_size=11008, linear_conv_kernel_dim=4)
-    s = sizes(c)
-    keys = c.integer("linear_num_key_heads", default=s.heads, high=100_000)
-    k_dim = c.integer("linear_key_head_dim", default=max(1, int(0.75 * s.hidden / keys)))
-    c = c.with_defaults(
+    config = filled(config, intermediate_size=11008, linear_conv_kernel_dim=4)
+    dims = sizes(config)
+    keys = config.integer("linear_num_key_heads", default=dims.heads, high=100_000)
+    k_dim = config.integer("linear_key_head_dim", default=max(1, int(0.75 * dims.hidden / keys)))
+    config = config.with_defaults(
         linear_num_key_heads=keys,
-        linear_num_value_heads=s.heads,
+        linear_num_value_heads=dims.heads,
         linear_key_head_dim=k_dim,
         linear_value_head_dim=2 * k_dim,
     )
-    pattern = ["full" if i % 4 == 3 else "state" for i in range(s.layers)]
+    pattern = ["full" if index % 4 == 3 else "state" for index in range(dims.layers)]
     if "full" not in pattern:
         pattern[-1] = "full"
     types = layer_types(
-        c, "layer_types", length=s.layers, allowed=("state", "full"), default=pattern
+        config, "layer_types", length=dims.layers, allowed=("state", "full"), default=pattern
     )
-    bias = c.flag("attention_bias")
+    bias = config.flag("attention_bias")
     full = Mixer(
-        stores=attention(s).stores, tensors=grouped(s, qkv_bias=bias, o_bias=bias, norms="width")
+        stores=attention(dims).stores,
+        tensors=grouped(dims, qkv_bias=bias, o_bias=bias, norms="width"),
     )
-    forward = parts.mlp(s.hidden, c.integer(*INNER))
+    forward = parts.mlp(dims.hidden, config.integer(*INNER))
     behind = ("post_attention_layernorm", "post_feedforward_layernorm")
     made = {
-        "full": block(s.hidden, full, forward, behind),
-        "state": block(s.hidden, _linear(c, s, "olmo"), forward, NORMS),
+        "full": block(dims.hidden, full, forward, behind),
+        "state": block(dims.hidden, _linear(config, dims, "olmo"), forward, NORMS),
     }
     return model(
-        c,
+        config,
         [made[kind] for kind in types],
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
     )
 
 
-def _attention(c: Config, s: Sizes) -> Mixer:
-    bias = c.flag("attention_bias")
+def _attention(config: Config, dims: Sizes) -> Mixer:
+    bias = config.flag("attention_bias")
     return Mixer(
-        stores=attention(s).stores,
+        stores=attention(dims).stores,
         tensors=(
             *parts.attention(
-                s.hidden,
-                s.heads,
-                s.kv_heads,
-                s.head_dim,
+                dims.hidden,
+                dims.heads,
+                dims.kv_heads,
+                dims.head_dim,
                 qkv_bias=bias,
                 o_bias=bias,
-                q_gate=c.flag("attn_output_gate", default=True),
+                q_gate=config.flag("attn_output_gate", default=True),
             ),
-            *parts.norm("self_attn.q_norm", s.head_dim),
-            *parts.norm("self_attn.k_norm", s.head_dim),
+            *parts.norm("self_attn.q_norm", dims.head_dim),
+            *parts.norm("self_attn.k_norm", dims.head_dim),
         ),
     )
 
 
-def _linear(c: Config, s: Sizes, style: str) -> Mixer:
-    keys = c.integer("linear_num_key_heads", high=100_000)
-    values = c.integer("linear_num_value_heads", high=100_000)
+def _linear(config: Config, dims: Sizes, style: str) -> Mixer:
+    keys = config.integer("linear_num_key_heads", high=100_000)
+    values = config.integer("linear_num_value_heads", high=100_000)
     if values % keys:
         raise KvroomError(
-            c.field("linear_num_key_heads"),
+            config.field("linear_num_key_heads"),
             keys,
             f"does not divide {values} value heads",
             f"Give a divisor of {values}.",
         )
     return gated_delta(
-        s.hidden,
+        dims.hidden,
         keys=keys,
-        k_dim=c.integer("linear_key_head_dim", high=100_000),
+        k_dim=config.integer("linear_key_head_dim", high=100_000),
         values=values,
-        v_dim=c.integer("linear_value_head_dim", high=100_000),
-        kernel=c.integer("linear_conv_kernel_dim", high=1000),
+        v_dim=config.integer("linear_value_head_dim", high=100_000),
+        kernel=config.integer("linear_conv_kernel_dim", high=1000),
         style=style,
-        dtype=state_dtype(c),
+        dtype=state_dtype(config),
     )
 
 
@@ -276,20 +279,20 @@ def gated_delta(
     )
 
 
-def _experts(c: Config, s: Sizes) -> Tensors:
+def _experts(config: Config, dims: Sizes) -> Tensors:
     """Routed experts and one shared expert behind a gate of its own."""
-    count = c.integer("num_experts", "num_local_experts", high=100_000)
-    shared = c.integer("shared_expert_intermediate_size")
+    count = config.integer("num_experts", "num_local_experts", high=100_000)
+    shared = config.integer("shared_expert_intermediate_size")
     return (
-        *parts.router(s.hidden, count),
+        *parts.router(dims.hidden, count),
         *parts.experts(
-            s.hidden,
-            c.integer("moe_intermediate_size"),
+            dims.hidden,
+            config.integer("moe_intermediate_size"),
             count,
-            c.integer("num_experts_per_tok", high=count),
+            config.integer("num_experts_per_tok", high=count),
         ),
-        *parts.mlp(s.hidden, shared, name="mlp.shared_expert", part="shared_expert"),
-        *parts.router(s.hidden, 1, name="mlp.shared_expert_gate"),
+        *parts.mlp(dims.hidden, shared, name="mlp.shared_expert", part="shared_expert"),
+        *parts.router(dims.hidden, 1, name="mlp.shared_expert_gate"),
     )
 
 

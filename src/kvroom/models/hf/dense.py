@@ -21,57 +21,68 @@ FUSED = ("qkv_proj", "qkv_proj", "qkv_proj", "o_proj")
 FUSED_MLP = ("gate_up_proj", "gate_up_proj", "down_proj")
 
 
-def kind_of(s: Sizes, window: int | None = None) -> LayerKind:
+def kind_of(dims: Sizes, window: int | None = None) -> LayerKind:
     """What one attention layer of these sizes keeps: a window's tokens, or (None) all."""
-    heads = {"kv_heads": s.kv_heads, "k_dim": s.head_dim, "v_dim": s.head_dim, "q_heads": s.heads}
+    heads = {
+        "kv_heads": dims.kv_heads,
+        "k_dim": dims.head_dim,
+        "v_dim": dims.head_dim,
+        "q_heads": dims.heads,
+    }
     return SlidingWindow(**heads, window=window) if window else FullAttention(**heads)
 
 
 def decoder(
-    c: Config,
-    s: Sizes,
+    config: Config,
+    dims: Sizes,
     tensors: Tensors,
     *,
     window: int | None = None,
     sliding: Sequence[bool] | None = None,
     **rest: Any,
 ) -> ModelSpec:
-    """A model of ``s.layers`` layers with equal ``tensors``; ``rest`` goes to ``model``.
+    """A model of ``dims.layers`` layers with equal ``tensors``; ``rest`` goes to ``model``.
 
     With a ``window`` every layer slides it, or those of which ``sliding`` says so.
     """
-    full = Layer(stores=(kind_of(s),), tensors=tensors)
-    near = Layer(stores=(kind_of(s, window),), tensors=tensors)
-    each = [near if slides else full for slides in sliding or [True] * s.layers]
+    full = Layer(stores=(kind_of(dims),), tensors=tensors)
+    near = Layer(stores=(kind_of(dims, window),), tensors=tensors)
+    each = [near if slides else full for slides in sliding or [True] * dims.layers]
     return model(
-        c, each, hidden=s.hidden, vocab=s.vocab, q_heads=s.heads, kv_heads=s.kv_heads, **rest
+        config,
+        each,
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        **rest,
     )
 
 
-def sliding_window(c: Config) -> int | None:
+def sliding_window(config: Config) -> int | None:
     """The window, if the config or its class names one."""
-    return c.maybe_integer("sliding_window", low=1, high=10**9)
+    return config.maybe_integer("sliding_window", low=1, high=10**9)
 
 
-def head_norms(s: Sizes) -> Tensors:
+def head_norms(dims: Sizes) -> Tensors:
     """Norms of queries and keys over a head's width, which all heads share."""
     return (
-        *parts.norm("self_attn.q_norm", s.head_dim),
-        *parts.norm("self_attn.k_norm", s.head_dim),
+        *parts.norm("self_attn.q_norm", dims.head_dim),
+        *parts.norm("self_attn.k_norm", dims.head_dim),
     )
 
 
-def width_norms(s: Sizes) -> Tensors:
+def width_norms(dims: Sizes) -> Tensors:
     """Norms of queries and keys over the width of all heads (OLMo 2, Command-R+)."""
     return (
-        *parts.norm("self_attn.q_norm", s.heads * s.head_dim),
-        *parts.norm("self_attn.k_norm", s.kv_heads * s.head_dim),
+        *parts.norm("self_attn.q_norm", dims.heads * dims.head_dim),
+        *parts.norm("self_attn.k_norm", dims.kv_heads * dims.head_dim),
     )
 
 
 def llama_tensors(
-    c: Config,
-    s: Sizes,
+    config: Config,
+    dims: Sizes,
     *,
     qkv_bias: bool = False,
     o_bias: bool = False,
@@ -85,78 +96,84 @@ def llama_tensors(
 ) -> Tensors:
     """One layer: its ``norms``, attention, ``extra`` and feed-forward block."""
     return (
-        *(t for name in norms for t in parts.norm(name, s.hidden, bias=norm_bias)),
+        *(t for name in norms for t in parts.norm(name, dims.hidden, bias=norm_bias)),
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             qkv_bias=qkv_bias,
             o_bias=o_bias,
             names=names,
         ),
         *extra,
-        *parts.mlp(s.hidden, c.integer(*INNER), bias=mlp_bias, gated=gated, names=mlp_names),
+        *parts.mlp(
+            dims.hidden, config.integer(*INNER), bias=mlp_bias, gated=gated, names=mlp_names
+        ),
     )
 
 
-def llama(c: Config, root: Config | None = None) -> ModelSpec:
+def llama(config: Config, root: Config | None = None) -> ModelSpec:
     """Llama and its many likes: RMS norms, rotary positions, gated feed-forward.
 
     ``attention_bias`` and ``mlp_bias`` add vectors. Windows only where ``layer_types`` names layers
     that slide.
     """
-    s = sizes(c)
-    bias = c.flag("attention_bias")
-    tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, mlp_bias=c.flag("mlp_bias"))
-    sliding = layer_kinds(c, s.layers, lambda i: False)
-    return decoder(c, s, tensors, window=sliding_window(c), sliding=sliding, root=root)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
+    tensors = llama_tensors(
+        config, dims, qkv_bias=bias, o_bias=bias, mlp_bias=config.flag("mlp_bias")
+    )
+    sliding = layer_kinds(config, dims.layers, lambda i: False)
+    return decoder(config, dims, tensors, window=sliding_window(config), sliding=sliding, root=root)
 
 
-def mistral(c: Config, root: Config | None = None) -> ModelSpec:
+def mistral(config: Config, root: Config | None = None) -> ModelSpec:
     """Mistral: a window in every layer, 4096 where the key is none where it is null.
 
     Ministral's ``layer_types`` name the layers that slide.
     """
-    c = c.of_class(num_key_value_heads=8, sliding_window=4096, max_position_embeddings=131072)
-    s = sizes(c)
-    sliding = layer_kinds(c, s.layers, lambda i: True)
-    tensors = llama_tensors(c, s)
-    return decoder(c, s, tensors, window=sliding_window(c), sliding=sliding, root=root)
+    config = config.of_class(
+        num_key_value_heads=8, sliding_window=4096, max_position_embeddings=131072
+    )
+    dims = sizes(config)
+    sliding = layer_kinds(config, dims.layers, lambda i: True)
+    tensors = llama_tensors(config, dims)
+    return decoder(config, dims, tensors, window=sliding_window(config), sliding=sliding, root=root)
 
 
-def ministral3(c: Config, root: Config | None = None) -> ModelSpec:
+def ministral3(config: Config, root: Config | None = None) -> ModelSpec:
     """Ministral 3 and Devstral 2: Mistral with a head width of its own and no window by default."""
     return mistral(
-        c.of_class(head_dim=128, sliding_window=None, max_position_embeddings=262144), root
+        config.of_class(head_dim=128, sliding_window=None, max_position_embeddings=262144), root
     )
 
 
-def qwen2(c: Config, root: Config | None = None) -> ModelSpec:
+def qwen2(config: Config, root: Config | None = None) -> ModelSpec:
     """Qwen 1.5 to 2.5: biases on query, key and value; windows only with ``use_sliding_window``."""
-    c = c.of_class(max_position_embeddings=32768)
-    s = sizes(c)
-    tensors = llama_tensors(c, s, qkv_bias=True)
-    return decoder(c, s, tensors, root=root, **qwen_windows(c, s))
+    config = config.of_class(max_position_embeddings=32768)
+    dims = sizes(config)
+    tensors = llama_tensors(config, dims, qkv_bias=True)
+    return decoder(config, dims, tensors, root=root, **qwen_windows(config, dims))
 
 
-def qwen3(c: Config, root: Config | None = None) -> ModelSpec:
+def qwen3(config: Config, root: Config | None = None) -> ModelSpec:
     """Qwen 3: query and key norms of a head's width."""
-    c = c.of_class(head_dim=128, max_position_embeddings=32768)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
-    tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, extra=head_norms(s))
-    return decoder(c, s, tensors, root=root, **qwen_windows(c, s))
+    config = config.of_class(head_dim=128, max_position_embeddings=32768)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
+    tensors = llama_tensors(config, dims, qkv_bias=bias, o_bias=bias, extra=head_norms(dims))
+    return decoder(config, dims, tensors, root=root, **qwen_windows(config, dims))
 
 
-def qwen_windows(c: Config, s: Sizes) -> dict[str, Any]:
+def qwen_windows(config: Config, dims: Sizes) -> dict[str, Any]:
     """Windows of Qwen's decoders: from layer ``max_window_layers`` on, and only where switched on."""
-    if not c.flag("use_sliding_window") or sliding_window(c) is None:
+    if not config.flag("use_sliding_window") or sliding_window(config) is None:
         return {}
-    first = c.integer("max_window_layers", default=28, low=0)
+    first = config.integer("max_window_layers", default=28, low=0)
     return {
-        "window": sliding_window(c),
-        "sliding": layer_kinds(c, s.layers, lambda i: i >= first),
+        "window": sliding_window(config),
+        "sliding": layer_kinds(config, dims.layers, lambda i: i >= first),
     }
 
 
@@ -166,66 +183,74 @@ def biased(**defaults: Any) -> Callable[[Config], ModelSpec]:
     ``attention_out_bias`` is separate in Seed-OSS; elsewhere the output is biased as its inputs are.
     """
 
-    def read(c: Config) -> ModelSpec:
-        c = c.of_class(**defaults)
-        s = sizes(c)
-        bias = c.flag("attention_bias")
+    def read(config: Config) -> ModelSpec:
+        config = config.of_class(**defaults)
+        dims = sizes(config)
+        bias = config.flag("attention_bias")
         tensors = llama_tensors(
-            c,
-            s,
+            config,
+            dims,
             qkv_bias=bias,
-            o_bias=c.flag("attention_out_bias", default=bias),
-            mlp_bias=c.flag("mlp_bias"),
+            o_bias=config.flag("attention_out_bias", default=bias),
+            mlp_bias=config.flag("mlp_bias"),
         )
-        return decoder(c, s, tensors)
+        return decoder(config, dims, tensors)
 
     return read
 
 
-def smollm3(c: Config) -> ModelSpec:
+def smollm3(config: Config) -> ModelSpec:
     """SmolLM3: Llama with tied embeddings; layers without rotary positions may slide a window."""
-    c = c.of_class(num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=32768)
-    s = sizes(c)
-    every = c.integer("no_rope_layer_interval", default=4)
-    rotary = c.items(
-        "no_rope_layers", length=s.layers, default=[(i + 1) % every for i in range(s.layers)]
+    config = config.of_class(
+        num_key_value_heads=4, tie_word_embeddings=True, max_position_embeddings=32768
     )
-    bias = c.flag("attention_bias")
-    tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, mlp_bias=c.flag("mlp_bias"))
+    dims = sizes(config)
+    every = config.integer("no_rope_layer_interval", default=4)
+    rotary = config.items(
+        "no_rope_layers",
+        length=dims.layers,
+        default=[(index + 1) % every for index in range(dims.layers)],
+    )
+    bias = config.flag("attention_bias")
+    tensors = llama_tensors(
+        config, dims, qkv_bias=bias, o_bias=bias, mlp_bias=config.flag("mlp_bias")
+    )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
-        window=sliding_window(c) if c.flag("use_sliding_window") else None,
-        sliding=layer_kinds(c, s.layers, lambda i: not rotary[i]),
+        window=sliding_window(config) if config.flag("use_sliding_window") else None,
+        sliding=layer_kinds(config, dims.layers, lambda i: not rotary[i]),
     )
 
 
-def internlm3(c: Config) -> ModelSpec:
+def internlm3(config: Config) -> ModelSpec:
     """InternLM 3: Llama whose biases are called ``qkv_bias`` and ``bias`` (output and feed-forward)."""
-    c = c.of_class(num_key_value_heads=2, head_dim=128, max_position_embeddings=32768)
-    s = sizes(c)
-    rest = c.flag("bias", "mlp_bias")
-    qkv = c.flag("qkv_bias", "attention_bias")
-    return decoder(c, s, llama_tensors(c, s, qkv_bias=qkv, o_bias=rest, mlp_bias=rest))
+    config = config.of_class(num_key_value_heads=2, head_dim=128, max_position_embeddings=32768)
+    dims = sizes(config)
+    rest = config.flag("bias", "mlp_bias")
+    qkv = config.flag("qkv_bias", "attention_bias")
+    return decoder(
+        config, dims, llama_tensors(config, dims, qkv_bias=qkv, o_bias=rest, mlp_bias=rest)
+    )
 
 
-def phi3(c: Config) -> ModelSpec:
+def phi3(config: Config) -> ModelSpec:
     """Phi-3 to Phi-4: Llama with fused projections; a window in every layer where one is given."""
-    s = sizes(c.of_class(max_position_embeddings=4096))
-    tensors = llama_tensors(c, s, names=FUSED, mlp_names=FUSED_MLP)
-    return decoder(c, s, tensors, window=sliding_window(c))
+    dims = sizes(config.of_class(max_position_embeddings=4096))
+    tensors = llama_tensors(config, dims, names=FUSED, mlp_names=FUSED_MLP)
+    return decoder(config, dims, tensors, window=sliding_window(config))
 
 
-def glm(c: Config) -> ModelSpec:
+def glm(config: Config) -> ModelSpec:
     """GLM-4 9B in transformers' form: biases on query, key and value, fused gate and up."""
-    return _glm(c, ("input_layernorm", "post_attention_layernorm"))
+    return _glm(config, ("input_layernorm", "post_attention_layernorm"))
 
 
-def glm4(c: Config) -> ModelSpec:
+def glm4(config: Config) -> ModelSpec:
     """GLM-4 0414: GLM with a norm after attention and after the feed-forward block as well."""
     return _glm(
-        c,
+        config,
         (
             "input_layernorm",
             "post_self_attn_layernorm",
@@ -235,18 +260,18 @@ def glm4(c: Config) -> ModelSpec:
     )
 
 
-def _glm(c: Config, norms: Sequence[str]) -> ModelSpec:
-    c = c.of_class(
+def _glm(config: Config, norms: Sequence[str]) -> ModelSpec:
+    config = config.of_class(
         num_key_value_heads=2,
         head_dim=128,
         attention_bias=True,
         max_position_embeddings=131072,
     )
-    s = sizes(c)
+    dims = sizes(config)
     tensors = llama_tensors(
-        c, s, qkv_bias=c.flag("attention_bias"), norms=norms, mlp_names=FUSED_MLP
+        config, dims, qkv_bias=config.flag("attention_bias"), norms=norms, mlp_names=FUSED_MLP
     )
-    return decoder(c, s, tensors)
+    return decoder(config, dims, tensors)
 
 
 READERS: dict[str, Callable[[Config], ModelSpec]] = {

@@ -29,35 +29,35 @@ def _stores(heads: int, width: int) -> tuple[FullAttention, CrossAttention]:
     )
 
 
-def t5(c: Config) -> ModelSpec:
+def t5(config: Config) -> ModelSpec:
     """T5 and FLAN-T5: relative position biases in the first layer of each stack, no other biases.
 
     ``d_kv`` is a head's width whatever d_model / heads is (T5 11B: 128 heads of 128). A feed-forward
     block named gated-… has two input matrices. The head is tied unless ``tie_word_embeddings`` is false
     (T5 1.1 and FLAN-T5 publish a head of their own, which transformers 5 ties by class).
     """
-    return _t5(c, every=False)
+    return _t5(config, every=False)
 
 
-def mt5(c: Config) -> ModelSpec:
+def mt5(config: Config) -> ModelSpec:
     """mT5: T5 1.1 for many languages, gated by class."""
-    return _t5(c.of_class(feed_forward_proj="gated-gelu"), every=False)
+    return _t5(config.of_class(feed_forward_proj="gated-gelu"), every=False)
 
 
-def umt5(c: Config) -> ModelSpec:
+def umt5(config: Config) -> ModelSpec:
     """UMT5: mT5 with a relative position bias in every layer."""
-    return _t5(c.of_class(feed_forward_proj="gated-gelu"), every=True)
+    return _t5(config.of_class(feed_forward_proj="gated-gelu"), every=True)
 
 
-def _t5(c: Config, *, every: bool) -> ModelSpec:
-    c = c.of_class(tie_word_embeddings=True, relative_attention_num_buckets=32)
-    hidden, inner = c.integer("d_model"), c.integer("d_ff")
-    heads, width = c.integer("num_heads", high=100_000), c.integer("d_kv", default=64)
-    encoder = c.integer("num_layers", high=MAX_LAYERS)
-    layers = c.integer("num_decoder_layers", default=encoder, high=MAX_LAYERS)
-    gated = c.text("feed_forward_proj", default="relu").startswith("gated")
-    buckets = c.integer("relative_attention_num_buckets")
-    vocab = c.integer("vocab_size")
+def _t5(config: Config, *, every: bool) -> ModelSpec:
+    config = config.of_class(tie_word_embeddings=True, relative_attention_num_buckets=32)
+    hidden, inner = config.integer("d_model"), config.integer("d_ff")
+    heads, width = config.integer("num_heads", high=100_000), config.integer("d_kv", default=64)
+    encoder = config.integer("num_layers", high=MAX_LAYERS)
+    layers = config.integer("num_decoder_layers", default=encoder, high=MAX_LAYERS)
+    gated = config.text("feed_forward_proj", default="relu").startswith("gated")
+    buckets = config.integer("relative_attention_num_buckets")
+    vocab = config.integer("vocab_size")
     wi = ("wi_0", "wi_1", "wo") if gated else ("wi", "wo")
 
     def attention(name: str) -> Tensors:
@@ -77,7 +77,7 @@ def _t5(c: Config, *, every: bool) -> ModelSpec:
     first = Layer(stores=stores, tensors=(*tensors, *bias))
     later = first if every else Layer(stores=stores, tensors=tensors)
     return model(
-        c,
+        config,
         [first] + [later] * (layers - 1),
         hidden=hidden,
         vocab=vocab,
@@ -100,28 +100,28 @@ def _t5(c: Config, *, every: bool) -> ModelSpec:
             ),
             *towers.plain("encoder.final_layer_norm", hidden),
         ),
-        encoder_tokens=c.integer("n_positions", default=512, high=10**9),
+        encoder_tokens=config.integer("n_positions", default=512, high=10**9),
         layer_names="decoder.block",
     )
 
 
-def bart(c: Config) -> ModelSpec:
+def bart(config: Config) -> ModelSpec:
     """BART: learned positions (two rows to spare), norms after each half and after the embeddings."""
-    return _bart(c, last_norm=False)
+    return _bart(config, last_norm=False)
 
 
-def mbart(c: Config) -> ModelSpec:
+def mbart(config: Config) -> ModelSpec:
     """mBART: BART with norms before each half, so with a last norm in each stack."""
-    return _bart(c, last_norm=True)
+    return _bart(config, last_norm=True)
 
 
-def _bart(c: Config, *, last_norm: bool) -> ModelSpec:
-    c = c.of_class(tie_word_embeddings=True, max_position_embeddings=1024)
-    hidden = c.integer("d_model")
-    rows = c.integer("max_position_embeddings") + 2
+def _bart(config: Config, *, last_norm: bool) -> ModelSpec:
+    config = config.of_class(tie_word_embeddings=True, max_position_embeddings=1024)
+    hidden = config.integer("d_model")
+    rows = config.integer("max_position_embeddings") + 2
     positions = towers.plain("encoder.embed_positions", rows, hidden)
     return _biased(
-        c,
+        config,
         encoder=positions,
         positions=rows,
         embedding_norm=True,
@@ -131,28 +131,28 @@ def _bart(c: Config, *, last_norm: bool) -> ModelSpec:
     )
 
 
-def whisper(c: Config) -> ModelSpec:
+def whisper(config: Config) -> ModelSpec:
     """Whisper: two convolutions over mel bands before the encoder, keys without biases.
 
     30 seconds of sound make ``max_source_positions`` encoder tokens, whatever was said in them.
     """
-    c = c.of_class(
+    config = config.of_class(
         tie_word_embeddings=True,
         num_mel_bins=80,
         max_source_positions=1500,
         max_target_positions=448,
     )
-    hidden = c.integer("d_model")
-    heard = c.integer("max_source_positions")
+    hidden = config.integer("d_model")
+    heard = config.integer("max_source_positions")
     front = (
-        *towers.plain("encoder.conv1", hidden, 3 * c.integer("num_mel_bins") + 1),
+        *towers.plain("encoder.conv1", hidden, 3 * config.integer("num_mel_bins") + 1),
         *towers.plain("encoder.conv2", hidden, 3 * hidden + 1),
         *towers.plain("encoder.embed_positions", heard, hidden),
     )
     return _biased(
-        c,
+        config,
         encoder=front,
-        positions=c.integer("max_target_positions"),
+        positions=config.integer("max_target_positions"),
         embedding_norm=False,
         last_norm=True,
         k_bias=False,
@@ -161,7 +161,7 @@ def whisper(c: Config) -> ModelSpec:
 
 
 def _biased(
-    c: Config,
+    config: Config,
     *,
     encoder: Tensors,
     positions: int,
@@ -171,13 +171,13 @@ def _biased(
     encoder_tokens: int,
 ) -> ModelSpec:
     """BART's plan: LayerNorms, biases and two feed-forward matrices in every layer."""
-    hidden, vocab = c.integer("d_model"), c.integer("vocab_size")
-    layers = c.integer("decoder_layers", high=MAX_LAYERS)
-    heads = c.integer("decoder_attention_heads", high=100_000)
-    inner = c.integer("decoder_ffn_dim")
+    hidden, vocab = config.integer("d_model"), config.integer("vocab_size")
+    layers = config.integer("decoder_layers", high=MAX_LAYERS)
+    heads = config.integer("decoder_attention_heads", high=100_000)
+    inner = config.integer("decoder_ffn_dim")
     if hidden % heads:
         raise KvroomError(
-            c.field("decoder_attention_heads"),
+            config.field("decoder_attention_heads"),
             heads,
             f"does not divide d_model {hidden}",
             "Correct one of them.",
@@ -208,18 +208,18 @@ def _biased(
             *parts.norm("final_layer_norm", hidden, bias=True),
         ),
     )
-    wide = c.integer("encoder_ffn_dim")
+    wide = config.integer("encoder_ffn_dim")
     norms = embedding_norm + last_norm
     stack = towers.stack(
         "encoder.layers",
-        c.integer("encoder_layers", high=MAX_LAYERS),
+        config.integer("encoder_layers", high=MAX_LAYERS),
         hidden,
         wide,
         vectors=towers.biases(hidden, wide) - (0 if k_bias else hidden),
     )
     first = parts.norm("layernorm_embedding", hidden, bias=True) if embedding_norm else ()
     return model(
-        c,
+        config,
         [layer] * layers,
         hidden=hidden,
         vocab=vocab,

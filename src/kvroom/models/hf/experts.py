@@ -28,9 +28,11 @@ EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_expe
 ACTIVE = ("num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_k", "moe_top_k")
 
 
-def filled(c: Config, **defaults: Any) -> Config:
-    """``c`` with its class's ``defaults``, those of ``CORE`` in nested levels only."""
-    return c.of_class(**{k: v for k, v in defaults.items() if c.path or k not in CORE})
+def filled(config: Config, **defaults: Any) -> Config:
+    """``config`` with its class's ``defaults``, those of ``CORE`` in nested levels only."""
+    return config.of_class(
+        **{key: value for key, value in defaults.items() if config.path or key not in CORE}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class Mixture:
 
 
 def mixture(
-    c: Config,
+    config: Config,
     *,
     count: tuple[str, ...] = EXPERTS,
     active: tuple[str, ...] = ACTIVE,
@@ -90,68 +92,83 @@ def mixture(
     **more: Any,
 ) -> Mixture:
     """The Mixture that a config describes; ``more`` goes to Mixture as it is."""
-    experts = c.integer(*count, high=100_000)
-    chosen = check_active(c, experts, c.integer(*active, high=100_000), active)
-    return Mixture(count=experts, active=chosen, inner=c.integer(*inner), **more)
+    experts = config.integer(*count, high=100_000)
+    chosen = check_active(config, experts, config.integer(*active, high=100_000), active)
+    return Mixture(count=experts, active=chosen, inner=config.integer(*inner), **more)
 
 
-def check_active(c: Config, count: int, active: int, names: tuple[str, ...] = ACTIVE) -> int:
+def check_active(config: Config, count: int, active: int, names: tuple[str, ...] = ACTIVE) -> int:
     """``active``, refused where a token would go to more experts than there are."""
     if active > count:
         raise KvroomError(
-            c.field(*names), active, f"is more than the {count} experts", f"Give at most {count}."
+            config.field(*names),
+            active,
+            f"is more than the {count} experts",
+            f"Give at most {count}.",
         )
     return active
 
 
-def shared_width(c: Config, each: int, *names: str) -> int:
+def shared_width(config: Config, each: int, *names: str) -> int:
     """The summed width of the shared experts of width ``each`` (0 where there are none)."""
-    return each * c.integer(*(names or ("n_shared_experts",)), default=0, low=0, high=10_000)
+    return each * config.integer(*(names or ("n_shared_experts",)), default=0, low=0, high=10_000)
 
 
-def sparse_layers(c: Config, layers: int, first_dense: int = 0) -> list[bool]:
+def sparse_layers(config: Config, layers: int, first_dense: int = 0) -> list[bool]:
     """Which layers have routed experts.
 
     ``mlp_layer_types`` says it by name, a list in ``moe_layer_freq`` by 0 and 1; else all after
     ``first_k_dense_replace`` (``first_dense`` where absent), each ``moe_layer_freq``-th of them.
     """
-    if c.has("mlp_layer_types"):
+    if config.has("mlp_layer_types"):
         known = ("dense", "sparse", "moe", "hash_moe")
-        return [t != "dense" for t in names_of(c, "mlp_layer_types", layers, known)]
-    if isinstance(c.get("moe_layer_freq"), list):
-        return [f > 0 for f in c.integers("moe_layer_freq", length=layers, high=1)]
-    first = c.integer("first_k_dense_replace", default=first_dense, low=0)
-    every = c.integer("moe_layer_freq", default=1)
-    return [i >= first and i % every == 0 for i in range(layers)]
+        return [t != "dense" for t in names_of(config, "mlp_layer_types", layers, known)]
+    if isinstance(config.get("moe_layer_freq"), list):
+        return [integer > 0 for integer in config.integers("moe_layer_freq", length=layers, high=1)]
+    first = config.integer("first_k_dense_replace", default=first_dense, low=0)
+    every = config.integer("moe_layer_freq", default=1)
+    return [index >= first and index % every == 0 for index in range(layers)]
 
 
-def names_of(c: Config, key: str, layers: int, known: tuple[str, ...]) -> list[str]:
+def names_of(config: Config, key: str, layers: int, known: tuple[str, ...]) -> list[str]:
     """A list of one of the ``known`` words for each layer."""
-    words = c.items(key, length=layers)
+    words = config.items(key, length=layers)
     for word in words:
         if word not in known:
             raise KvroomError(
-                c.field(key), word, "is no kind of layer here", f"One of: {', '.join(known)}."
+                config.field(key), word, "is no kind of layer here", f"One of: {', '.join(known)}."
             )
-    return [str(w) for w in words]
+    return [str(word) for word in words]
 
 
 def stored(
-    s: Sizes, window: int | None = None, *, v_dim: int | None = None, sparse_read: int | None = None
+    dims: Sizes,
+    window: int | None = None,
+    *,
+    v_dim: int | None = None,
+    sparse_read: int | None = None,
 ) -> LayerKind:
     """Grouped attention's cache: the last ``window`` tokens, or all (``window`` None)."""
-    v = s.head_dim if v_dim is None else v_dim
+    head_dim = dims.head_dim if v_dim is None else v_dim
     if window is None:
         return FullAttention(
-            kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=v, q_heads=s.heads, sparse_read=sparse_read
+            kv_heads=dims.kv_heads,
+            k_dim=dims.head_dim,
+            v_dim=head_dim,
+            q_heads=dims.heads,
+            sparse_read=sparse_read,
         )
     return SlidingWindow(
-        kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=v, q_heads=s.heads, window=window
+        kv_heads=dims.kv_heads,
+        k_dim=dims.head_dim,
+        v_dim=head_dim,
+        q_heads=dims.heads,
+        window=window,
     )
 
 
 def grouped(
-    s: Sizes,
+    dims: Sizes,
     *,
     qkv_bias: bool = False,
     o_bias: bool = False,
@@ -162,15 +179,15 @@ def grouped(
     """Grouped attention with query and key norms of one head's width or of the whole projection."""
     q, k = {
         "none": (0, 0),
-        "head": (s.head_dim, s.head_dim),
-        "width": (s.heads * s.head_dim, s.kv_heads * s.head_dim),
+        "head": (dims.head_dim, dims.head_dim),
+        "width": (dims.heads * dims.head_dim, dims.kv_heads * dims.head_dim),
     }[norms]
     return (
         *parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
             v_dim=v_dim,
             qkv_bias=qkv_bias,
             o_bias=o_bias,
@@ -204,7 +221,7 @@ DEEPSEEK_PREDICTION = ("enorm", "hnorm", "eh_proj", "shared_head.norm")
 
 
 def prediction(
-    c: Config, layer: Layer, hidden: int, names: tuple[str, ...] = DEEPSEEK_PREDICTION
+    config: Config, layer: Layer, hidden: int, names: tuple[str, ...] = DEEPSEEK_PREDICTION
 ) -> tuple[Run, ...]:
     """The multi-token-prediction layers: each a ``layer`` behind [embedding, hidden state] projected.
 
@@ -212,7 +229,7 @@ def prediction(
     the norm after it, where there is one. The token table and output head that some files repeat in it
     are the model's own and count once.
     """
-    count = c.integer(*PREDICTION, default=0, low=0, high=1000)
+    count = config.integer(*PREDICTION, default=0, low=0, high=1000)
     if not count:
         return ()
     tensors = (
@@ -220,14 +237,14 @@ def prediction(
         *parts.norm(names[1], hidden),
         *parts.linear(names[2], hidden, 2 * hidden, part="mlp"),
         *layer.tensors,
-        *(t for n in names[3:] for t in parts.norm(n, hidden)),
+        *(t for name in names[3:] for t in parts.norm(name, hidden)),
     )
     return (Run(Layer(stores=layer.stores, tensors=tensors), count),)
 
 
 def decoder(
-    c: Config,
-    s: Sizes,
+    config: Config,
+    dims: Sizes,
     attention: Tensors,
     mix: Callable[[], Mixture],
     *,
@@ -241,27 +258,27 @@ def decoder(
 
     ``mix`` and ``dense`` are asked only where some layer needs them; ``outer`` goes to common.model.
     """
-    near = windowed or [False] * s.layers
-    window = c.integer("sliding_window", high=10**9) if any(near) else None
+    near = windowed or [False] * dims.layers
+    window = config.integer("sliding_window", high=10**9) if any(near) else None
 
     def build(kind: tuple[bool, bool]) -> Layer:
         if kind[1]:
-            feed = mix().tensors(s.hidden)
+            feed = mix().tensors(dims.hidden)
         else:
-            feed = dense() if dense else parts.mlp(s.hidden, c.integer(*INNER))
+            feed = dense() if dense else parts.mlp(dims.hidden, config.integer(*INNER))
         return Layer(
-            stores=(stored(s, window if kind[0] else None),),
-            tensors=(*two_norms(s.hidden, bias=norm_bias), *attention, *feed),
+            stores=(stored(dims, window if kind[0] else None),),
+            tensors=(*two_norms(dims.hidden, bias=norm_bias), *attention, *feed),
         )
 
-    layers = by_kind(zip(near, sparse or [True] * s.layers, strict=True), build)
-    outer.setdefault("mtp", prediction(c, layers[-1], s.hidden))
+    layers = by_kind(zip(near, sparse or [True] * dims.layers, strict=True), build)
+    outer.setdefault("mtp", prediction(config, layers[-1], dims.hidden))
     return model(
-        c,
+        config,
         layers,
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
         **outer,
     )

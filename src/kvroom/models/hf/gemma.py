@@ -30,77 +30,82 @@ GEMMA3_TEXT = {
 """What a ``text_config`` inside a Gemma 3 config may leave out."""
 
 
-def gemma(c: Config, root: Config | None = None) -> ModelSpec:
+def gemma(config: Config, root: Config | None = None) -> ModelSpec:
     """Gemma 1: Llama with a head width of 256 and tied embeddings."""
-    c = c.of_class(
+    config = config.of_class(
         num_key_value_heads=16,
         head_dim=256,
         tie_word_embeddings=True,
         max_position_embeddings=8192,
     )
-    s = sizes(c)
-    return decoder(c, s, _biased(c, s, ("input_layernorm", "post_attention_layernorm")), root=root)
+    dims = sizes(config)
+    return decoder(
+        config,
+        dims,
+        _biased(config, dims, ("input_layernorm", "post_attention_layernorm")),
+        root=root,
+    )
 
 
-def gemma2(c: Config, root: Config | None = None) -> ModelSpec:
+def gemma2(config: Config, root: Config | None = None) -> ModelSpec:
     """Gemma 2: norms round both halves; even layers slide a window of 4096, odd ones see all."""
-    c = c.of_class(
+    config = config.of_class(
         num_key_value_heads=4,
         head_dim=256,
         sliding_window=4096,
         tie_word_embeddings=True,
         max_position_embeddings=8192,
     )
-    s = sizes(c)
+    dims = sizes(config)
     return decoder(
-        c,
-        s,
-        _biased(c, s, SANDWICH),
-        window=sliding_window(c),
-        sliding=layer_kinds(c, s.layers, lambda i: i % 2 == 0),
+        config,
+        dims,
+        _biased(config, dims, SANDWICH),
+        window=sliding_window(config),
+        sliding=layer_kinds(config, dims.layers, lambda i: i % 2 == 0),
         root=root,
     )
 
 
-def gemma3_text(c: Config, root: Config | None = None) -> ModelSpec:
+def gemma3_text(config: Config, root: Config | None = None) -> ModelSpec:
     """Gemma 3's decoder: Gemma 2 with query and key norms and five windows to one full layer.
 
     With ``use_bidirectional_attention`` (EmbeddingGemma) it is an encoder and stores nothing.
     """
-    c = c.of_class(
+    config = config.of_class(
         num_key_value_heads=4,
         head_dim=256,
         sliding_window=4096,
         tie_word_embeddings=True,
         max_position_embeddings=131072,
     )
-    s = sizes(c)
-    tensors = _biased(c, s, SANDWICH, head_norms(s))
-    if c.flag("use_bidirectional_attention"):
+    dims = sizes(config)
+    tensors = _biased(config, dims, SANDWICH, head_norms(dims))
+    if config.flag("use_bidirectional_attention"):
         return model(
-            c,
-            [Layer(tensors=tensors)] * s.layers,
-            hidden=s.hidden,
-            vocab=s.vocab,
-            q_heads=s.heads,
-            kv_heads=s.kv_heads,
+            config,
+            [Layer(tensors=tensors)] * dims.layers,
+            hidden=dims.hidden,
+            vocab=dims.vocab,
+            q_heads=dims.heads,
+            kv_heads=dims.kv_heads,
             generates=False,
             root=root,
         )
-    every = c.integer("sliding_window_pattern", "_sliding_window_pattern", default=6)
+    every = config.integer("sliding_window_pattern", "_sliding_window_pattern", default=6)
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         tensors,
-        window=sliding_window(c),
-        sliding=layer_kinds(c, s.layers, lambda i: (i + 1) % every != 0),
+        window=sliding_window(config),
+        sliding=layer_kinds(config, dims.layers, lambda i: (i + 1) % every != 0),
         root=root,
     )
 
 
-def _biased(c: Config, s: Sizes, norms: Sequence[str], extra: Tensors = ()) -> Tensors:
-    bias = c.flag("attention_bias")
-    return llama_tensors(c, s, qkv_bias=bias, o_bias=bias, norms=norms, extra=extra)
+def _biased(config: Config, dims: Sizes, norms: Sequence[str], extra: Tensors = ()) -> Tensors:
+    bias = config.flag("attention_bias")
+    return llama_tensors(config, dims, qkv_bias=bias, o_bias=bias, norms=norms, extra=extra)
 
 
 READERS: dict[str, Callable[[Config], ModelSpec]] = {

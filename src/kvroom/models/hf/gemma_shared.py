@@ -37,13 +37,13 @@ GEMMA4_TEXT = {
 }
 
 
-def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
+def gemma3n_text(config: Config, root: Config | None = None) -> ModelSpec:
     """Gemma 3n's decoder: four windows to one full layer, a shared tail, AltUp streams and LAuReL.
 
     AltUp keeps ``altup_num_inputs`` hidden states side by side, LAuReL adds a low-rank residual (the
     MatFormer and AltUp papers); ``intermediate_size`` may be a list.
     """
-    c = c.of_class(
+    config = config.of_class(
         num_key_value_heads=2,
         head_dim=256,
         sliding_window=512,
@@ -55,48 +55,52 @@ def gemma3n_text(c: Config, root: Config | None = None) -> ModelSpec:
         altup_num_inputs=4,
         laurel_rank=64,
     )
-    s = sizes(c)
-    sliding = layer_kinds(c, s.layers, lambda i: (i + 1) % 5 != 0)
-    first = _first_shared(c, sliding)
-    streams = c.integer("altup_num_inputs", high=1000)
-    inner = c.get("intermediate_size")
+    dims = sizes(config)
+    sliding = layer_kinds(config, dims.layers, lambda i: (i + 1) % 5 != 0)
+    first = _first_shared(config, sliding)
+    streams = config.integer("altup_num_inputs", high=1000)
+    inner = config.get("intermediate_size")
     widths = (
-        c.integers("intermediate_size", length=s.layers, low=1)
+        config.integers("intermediate_size", length=dims.layers, low=1)
         if isinstance(inner, list)
-        else [c.integer("intermediate_size")] * s.layers
+        else [config.integer("intermediate_size")] * dims.layers
     )
-    around = (*_altup(s.hidden, streams), *_laurel(s.hidden, c.integer("laurel_rank")))
-    window = sliding_window(c)
+    around = (*_altup(dims.hidden, streams), *_laurel(dims.hidden, config.integer("laurel_rank")))
+    window = sliding_window(config)
     made: dict[Any, Layer] = {}
     each = []
-    for i, (slides, width) in enumerate(zip(sliding, widths, strict=True)):
-        key = (slides, i >= first, width)
+    for index, (slides, width) in enumerate(zip(sliding, widths, strict=True)):
+        key = (slides, index >= first, width)
         if key not in made:
-            kind = kind_of(s, window if slides else None)
+            kind = kind_of(dims, window if slides else None)
             tensors = (
-                *_attention(c, s, shared=i >= first),
-                *parts.mlp(s.hidden, width),
+                *_attention(config, dims, shared=index >= first),
+                *parts.mlp(dims.hidden, width),
                 *around,
-                *_per_layer_input(c, s),
+                *_per_layer_input(config, dims),
             )
-            stores = SharedCache(of=kind) if i >= first else kind
+            stores = SharedCache(of=kind) if index >= first else kind
             made[key] = Layer(stores=(stores,), tensors=tensors)
         each.append(made[key])
     square = [
         t
-        for n in range(streams - 1)
-        for t in parts.linear(f"altup_projections.{n}", s.hidden, s.hidden, part="mlp")
+        for number in range(streams - 1)
+        for t in parts.linear(f"altup_projections.{number}", dims.hidden, dims.hidden, part="mlp")
     ]
     back = [replace(t, name=t.name.replace("projections", "unembed_projections")) for t in square]
     return model(
-        c,
+        config,
         each,
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
-        embedding=(*parts.embedding(s.vocab, s.hidden), *_per_layer_tables(c, s), *square),
-        final=(*parts.norm("norm", s.hidden), *back),
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        embedding=(
+            *parts.embedding(dims.vocab, dims.hidden),
+            *_per_layer_tables(config, dims),
+            *square,
+        ),
+        final=(*parts.norm("norm", dims.hidden), *back),
         root=root,
     )
 
@@ -119,7 +123,7 @@ def _laurel(hidden: int, rank: int) -> Tensors:
     )
 
 
-def gemma4_text(c: Config, root: Config | None = None) -> ModelSpec:
+def gemma4_text(config: Config, root: Config | None = None) -> ModelSpec:
     """Gemma 4's decoder: full layers have heads of ``global_head_dim``, and may use keys as values.
 
     ``attention_k_eq_v`` leaves the value projection of full layers out and gives them
@@ -127,7 +131,7 @@ def gemma4_text(c: Config, root: Config | None = None) -> ModelSpec:
     full. With ``enable_moe_block`` experts run beside the dense block. ``use_double_wide_mlp`` doubles
     the feed-forward width of the shared tail.
     """
-    c = c.of_class(
+    config = config.of_class(
         num_key_value_heads=4,
         head_dim=256,
         global_head_dim=512,
@@ -137,55 +141,55 @@ def gemma4_text(c: Config, root: Config | None = None) -> ModelSpec:
         vocab_size_per_layer_input=262144,
         hidden_size_per_layer_input=256,
     )
-    near = sizes(c)
-    k_eq_v = c.flag("attention_k_eq_v")
+    near = sizes(config)
+    k_eq_v = config.flag("attention_k_eq_v")
     kv_heads = near.kv_heads
     if k_eq_v:
-        kv_heads = c.integer("num_global_key_value_heads", default=kv_heads, high=100_000)
-        check_groups(c, near.heads, kv_heads, "num_global_key_value_heads")
-    far = replace(near, kv_heads=kv_heads, head_dim=c.integer("global_head_dim", default=512))
-    sliding = layer_kinds(c, near.layers, lambda i: (i + 1) % 6 != 0)
+        kv_heads = config.integer("num_global_key_value_heads", default=kv_heads, high=100_000)
+        check_groups(config, near.heads, kv_heads, "num_global_key_value_heads")
+    far = replace(near, kv_heads=kv_heads, head_dim=config.integer("global_head_dim", default=512))
+    sliding = layer_kinds(config, near.layers, lambda i: (i + 1) % 6 != 0)
     sliding[-1] = False
-    first = _first_shared(c, sliding)
-    kinds = {True: kind_of(near, sliding_window(c)), False: kind_of(far)}
+    first = _first_shared(config, sliding)
+    kinds = {True: kind_of(near, sliding_window(config)), False: kind_of(far)}
 
     def layer(slides: bool, shared: bool) -> Layer:
         s = near if slides else far
-        inner = c.integer("intermediate_size")
-        wide = shared and c.flag("use_double_wide_mlp")
+        inner = config.integer("intermediate_size")
+        wide = shared and config.flag("use_double_wide_mlp")
         store: LayerKind = SharedCache(of=kinds[slides]) if shared else kinds[slides]
         tensors = (
-            *_attention(c, s, shared=shared, values=slides or not k_eq_v),
+            *_attention(config, s, shared=shared, values=slides or not k_eq_v),
             *parts.mlp(s.hidden, inner * 2 if wide else inner),
-            *(_gemma4_experts(c, s.hidden) if c.flag("enable_moe_block") else ()),
-            *_per_layer_input(c, s),
+            *(_gemma4_experts(config, s.hidden) if config.flag("enable_moe_block") else ()),
+            *_per_layer_input(config, s),
         )
         return Layer(stores=(store,), tensors=tensors)
 
     made = {(a, b): layer(a, b) for a in (True, False) for b in (True, False)}
     return model(
-        c,
-        [made[slides, i >= first] for i, slides in enumerate(sliding)],
+        config,
+        [made[slides, index >= first] for index, slides in enumerate(sliding)],
         hidden=near.hidden,
         vocab=near.vocab,
         q_heads=near.heads,
         kv_heads=max(near.kv_heads, far.kv_heads),
-        embedding=(*parts.embedding(near.vocab, near.hidden), *_per_layer_tables(c, near)),
+        embedding=(*parts.embedding(near.vocab, near.hidden), *_per_layer_tables(config, near)),
         root=root,
     )
 
 
-def _gemma4_experts(c: Config, hidden: int) -> Tensors:
-    count = c.integer("num_experts", high=100_000)
+def _gemma4_experts(config: Config, hidden: int) -> Tensors:
+    count = config.integer("num_experts", high=100_000)
     return (
         *parts.router(hidden, count, name="router.proj"),
         *parts.vector("router.scale", hidden),
         *parts.vector("router.per_expert_scale", count),
         *parts.experts(
             hidden,
-            c.integer("moe_intermediate_size"),
+            config.integer("moe_intermediate_size"),
             count,
-            c.integer("top_k_experts", high=count),
+            config.integer("top_k_experts", high=count),
             name="experts",
         ),
         *parts.norm("post_feedforward_layernorm_1", hidden),
@@ -194,14 +198,14 @@ def _gemma4_experts(c: Config, hidden: int) -> Tensors:
     )
 
 
-def _first_shared(c: Config, sliding: Sequence[bool]) -> int:
+def _first_shared(config: Config, sliding: Sequence[bool]) -> int:
     """Index of the first layer that stores nothing; every type that reads must have been stored."""
     layers = len(sliding)
-    shared = c.integer("num_kv_shared_layers", default=0, low=0)
+    shared = config.integer("num_kv_shared_layers", default=0, low=0)
     first = layers - shared
     if shared and (first < 1 or set(sliding[:first]) != set(sliding)):
         raise KvroomError(
-            c.field("num_kv_shared_layers"),
+            config.field("num_kv_shared_layers"),
             shared,
             f"leaves no layer of each attention type to store what the others of {layers} read",
             "Give a smaller number.",
@@ -209,40 +213,42 @@ def _first_shared(c: Config, sliding: Sequence[bool]) -> int:
     return first
 
 
-def _attention(c: Config, s: Sizes, *, shared: bool, values: bool = True) -> Tensors:
+def _attention(config: Config, dims: Sizes, *, shared: bool, values: bool = True) -> Tensors:
     """Norms and attention of one layer; a ``shared`` one has no keys and values of its own."""
-    bias = c.flag("attention_bias")
+    bias = config.flag("attention_bias")
     left_out = set() if values else {"self_attn.v_proj"}
     if shared:
         left_out = {"self_attn.k_proj", "self_attn.v_proj", "self_attn.k_norm"}
     tensors = (
-        *(t for name in SANDWICH for t in parts.norm(name, s.hidden)),
-        *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, qkv_bias=bias, o_bias=bias),
-        *head_norms(s),
+        *(t for name in SANDWICH for t in parts.norm(name, dims.hidden)),
+        *parts.attention(
+            dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, qkv_bias=bias, o_bias=bias
+        ),
+        *head_norms(dims),
     )
-    return tuple(t for t in tensors if t.name.removesuffix(".bias") not in left_out)
+    return tuple(tensor for tensor in tensors if tensor.name.removesuffix(".bias") not in left_out)
 
 
-def _per_layer_input(c: Config, s: Sizes) -> Tensors:
-    width = c.integer("hidden_size_per_layer_input", default=256, low=0)
+def _per_layer_input(config: Config, dims: Sizes) -> Tensors:
+    width = config.integer("hidden_size_per_layer_input", default=256, low=0)
     if not width:
         return ()
     return (
-        *parts.linear("per_layer_input_gate", width, s.hidden, part="mlp"),
-        *parts.linear("per_layer_projection", s.hidden, width, part="mlp"),
-        *parts.norm("post_per_layer_input_norm", s.hidden),
+        *parts.linear("per_layer_input_gate", width, dims.hidden, part="mlp"),
+        *parts.linear("per_layer_projection", dims.hidden, width, part="mlp"),
+        *parts.norm("post_per_layer_input_norm", dims.hidden),
     )
 
 
-def _per_layer_tables(c: Config, s: Sizes) -> Tensors:
+def _per_layer_tables(config: Config, dims: Sizes) -> Tensors:
     """The embedding of every token for every layer, and its projection from the first embedding."""
-    width = c.integer("hidden_size_per_layer_input", default=256, low=0)
+    width = config.integer("hidden_size_per_layer_input", default=256, low=0)
     if not width:
         return ()
-    rows = c.integer("vocab_size_per_layer_input")
+    rows = config.integer("vocab_size_per_layer_input")
     return (
-        *parts.embedding(rows, s.layers * width, "embed_tokens_per_layer"),
-        *parts.linear("per_layer_model_projection", s.layers * width, s.hidden, part="mlp"),
+        *parts.embedding(rows, dims.layers * width, "embed_tokens_per_layer"),
+        *parts.linear("per_layer_model_projection", dims.layers * width, dims.hidden, part="mlp"),
         *parts.norm("per_layer_projection_norm", width),
     )
 

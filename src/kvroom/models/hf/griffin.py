@@ -25,80 +25,82 @@ from kvroom.units import ceil_div
 W_MODULES = ("w1", "w3", "w2")
 
 
-def recurrent_gemma(c: Config) -> ModelSpec:
+def recurrent_gemma(config: Config) -> ModelSpec:
     """RecurrentGemma: ``block_types`` over and over; the feed-forward is half ``intermediate_size``."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         intermediate_size=7680,
         attention_window_size=2048,
         conv1d_width=4,
         block_types=["recurrent", "recurrent", "attention"],
         tie_word_embeddings=True,
     )
-    s = sizes(c)
+    dims = sizes(config)
     cycle = layer_types(
-        c,
+        config,
         "block_types",
-        length=max(1, len(c.items("block_types"))),
+        length=max(1, len(config.items("block_types"))),
         allowed=("state", "window"),
         known={"recurrent": "state", "attention": "window"},
     )
     window = SlidingWindow(
-        kv_heads=s.kv_heads,
-        k_dim=s.head_dim,
-        v_dim=s.head_dim,
-        q_heads=s.heads,
-        window=c.integer("attention_window_size", "sliding_window", high=10**9),
+        kv_heads=dims.kv_heads,
+        k_dim=dims.head_dim,
+        v_dim=dims.head_dim,
+        q_heads=dims.heads,
+        window=config.integer("attention_window_size", "sliding_window", high=10**9),
     )
     attends = Mixer(
         stores=(window,),
         tensors=parts.attention(
-            s.hidden,
-            s.heads,
-            s.kv_heads,
-            s.head_dim,
-            qkv_bias=c.flag("attention_bias"),
+            dims.hidden,
+            dims.heads,
+            dims.kv_heads,
+            dims.head_dim,
+            qkv_bias=config.flag("attention_bias"),
             o_bias=True,
             name="temporal_block",
         ),
     )
-    forward = parts.mlp(s.hidden, max(1, c.integer(*INNER) // 2), bias=True, name="mlp_block")
+    forward = parts.mlp(
+        dims.hidden, max(1, config.integer(*INNER) // 2), bias=True, name="mlp_block"
+    )
     norms = ("temporal_pre_norm", "channel_pre_norm")
     made = {
-        "window": block(s.hidden, attends, forward, norms),
-        "state": block(s.hidden, _rg_lru(c, s), forward, norms),
+        "window": block(dims.hidden, attends, forward, norms),
+        "state": block(dims.hidden, _rg_lru(config, dims), forward, norms),
     }
     return model(
-        c,
-        [made[cycle[i % len(cycle)]] for i in range(s.layers)],
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
-        final=parts.norm("final_norm", s.hidden),
+        config,
+        [made[cycle[index % len(cycle)]] for index in range(dims.layers)],
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        final=parts.norm("final_norm", dims.hidden),
     )
 
 
-def _rg_lru(c: Config, s: Sizes) -> Mixer:
+def _rg_lru(config: Config, dims: Sizes) -> Mixer:
     """The recurrent block: two branches, a convolution, gates that are block-diagonal by head."""
-    width = c.integer("lru_width", default=s.hidden)
-    if width % s.heads:
+    width = config.integer("lru_width", default=dims.hidden)
+    if width % dims.heads:
         raise KvroomError(
-            c.field("lru_width"),
+            config.field("lru_width"),
             width,
-            f"is not a multiple of {s.heads} attention heads",
-            f"Give a multiple of {s.heads}.",
+            f"is not a multiple of {dims.heads} attention heads",
+            f"Give a multiple of {dims.heads}.",
         )
-    each = width // s.heads
-    kernel = c.integer("conv1d_width", high=1000)
+    each = width // dims.heads
+    kernel = config.integer("conv1d_width", high=1000)
     name = "temporal_block"
     gates = (f"{name}.rg_lru.input_gate", f"{name}.rg_lru.recurrent_gate")
     return Mixer(
         stores=(
             RecurrentState(
-                heads=s.heads, head_elements=each, form="rglru", dtype=state_dtype(c, FP32)
+                heads=dims.heads, head_elements=each, form="rglru", dtype=state_dtype(config, FP32)
             ),
-            ConvState(channels=((s.heads, each),), columns=kernel - 1),
+            ConvState(channels=((dims.heads, each),), columns=kernel - 1),
         ),
         tensors=(
             *(
@@ -107,59 +109,59 @@ def _rg_lru(c: Config, s: Sizes) -> Mixer:
                 for t in parts.linear(
                     f"{name}.{branch}",
                     width,
-                    s.hidden,
+                    dims.hidden,
                     part="state",
                     split="column",
                     bias=True,
-                    units=s.heads,
+                    units=dims.heads,
                 )
             ),
-            *conv1d(f"{name}.conv_1d", [(s.heads, each)], kernel, bias=True),
-            *grouped_vector(f"{name}.rg_lru.recurrent_param", width, s.heads),
+            *conv1d(f"{name}.conv_1d", [(dims.heads, each)], kernel, bias=True),
+            *grouped_vector(f"{name}.rg_lru.recurrent_param", width, dims.heads),
             *(
                 t
                 for gate in gates
                 for t in (
-                    *grouped_vector(f"{gate}_weight", width * each, s.heads),
-                    *grouped_vector(f"{gate}_bias", width, s.heads),
+                    *grouped_vector(f"{gate}_weight", width * each, dims.heads),
+                    *grouped_vector(f"{gate}_bias", width, dims.heads),
                 )
             ),
             *parts.linear(
                 f"{name}.linear_out",
-                s.hidden,
+                dims.hidden,
                 width,
                 part="state",
                 split="row",
                 bias=True,
-                units=s.heads,
+                units=dims.heads,
             ),
         ),
     )
 
 
-def lfm2(c: Config) -> ModelSpec:
+def lfm2(config: Config) -> ModelSpec:
     """LFM2. Its feed-forward width is two thirds of what it says, unless told otherwise.
 
     ``block_ff_dim`` wins over ``intermediate_size``; with ``block_auto_adjust_ff_dim`` (the default)
     two thirds of it, times ``block_ffn_dim_multiplier``, rounded up to ``block_multiple_of``.
     """
-    c = filled(c, num_key_value_heads=8, intermediate_size=12288)
-    s = _lfm2_sizes(c)
-    inner = c.integer("block_ff_dim", *INNER)
-    if c.flag("block_auto_adjust_ff_dim", default=True):
+    config = filled(config, num_key_value_heads=8, intermediate_size=12288)
+    s = _lfm2_sizes(config)
+    inner = config.integer("block_ff_dim", *INNER)
+    if config.flag("block_auto_adjust_ff_dim", default=True):
         inner = int(2 * inner / 3)
-        if c.raw.get("block_ffn_dim_multiplier", 1.0) is not None:
-            inner = int(c.number("block_ffn_dim_multiplier", default=1.0, high=1000.0) * inner)
-            step = c.integer("block_multiple_of", default=256)
+        if config.raw.get("block_ffn_dim_multiplier", 1.0) is not None:
+            inner = int(config.number("block_ffn_dim_multiplier", default=1.0, high=1000.0) * inner)
+            step = config.integer("block_multiple_of", default=256)
             inner = step * ceil_div(inner, step)
     forward = parts.mlp(s.hidden, max(1, inner), name="feed_forward", names=W_MODULES)
-    return _lfm2(c, s, dense=forward, sparse=forward, first=s.layers)
+    return _lfm2(config, s, dense=forward, sparse=forward, first=s.layers)
 
 
-def lfm2_moe(c: Config) -> ModelSpec:
+def lfm2_moe(config: Config) -> ModelSpec:
     """LFM2 with experts in all layers but the first ``num_dense_layers``."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=8,
         intermediate_size=7168,
         moe_intermediate_size=1792,
@@ -167,93 +169,102 @@ def lfm2_moe(c: Config) -> ModelSpec:
         num_experts_per_tok=4,
         num_dense_layers=2,
     )
-    s = _lfm2_sizes(c)
-    count = c.integer("num_experts", "num_local_experts", high=100_000)
+    s = _lfm2_sizes(config)
+    count = config.integer("num_experts", "num_local_experts", high=100_000)
     sparse = (
         *parts.router(s.hidden, count, name="feed_forward.gate"),
         *parts.experts(
             s.hidden,
-            c.integer("moe_intermediate_size"),
+            config.integer("moe_intermediate_size"),
             count,
-            c.integer("num_experts_per_tok", high=count),
+            config.integer("num_experts_per_tok", high=count),
             name="feed_forward.experts",
             names=W_MODULES,
         ),
     )
-    dense = parts.mlp(s.hidden, c.integer(*INNER), name="feed_forward", names=W_MODULES)
-    first = c.integer("num_dense_layers", low=0, high=100_000)
-    return _lfm2(c, s, dense=dense, sparse=sparse, first=first)
+    dense = parts.mlp(s.hidden, config.integer(*INNER), name="feed_forward", names=W_MODULES)
+    first = config.integer("num_dense_layers", low=0, high=100_000)
+    return _lfm2(config, s, dense=dense, sparse=sparse, first=first)
 
 
-def _lfm2_sizes(c: Config) -> Sizes:
-    return sizes(c if c.has(*HIDDEN) else c.with_defaults(hidden_size=c.get("block_dim")))
+def _lfm2_sizes(config: Config) -> Sizes:
+    return sizes(
+        config if config.has(*HIDDEN) else config.with_defaults(hidden_size=config.get("block_dim"))
+    )
 
 
-def _lfm2(c: Config, s: Sizes, *, dense: Tensors, sparse: Tensors, first: int) -> ModelSpec:
+def _lfm2(config: Config, dims: Sizes, *, dense: Tensors, sparse: Tensors, first: int) -> ModelSpec:
     """Layers of either kind before ``first`` with the ``dense`` block, after it the ``sparse`` one."""
     types = layer_types(
-        c,
+        config,
         "layer_types",
-        length=s.layers,
+        length=dims.layers,
         allowed=("conv", "full"),
-        default=_full_at(c, s.layers),
+        default=_full_at(config, dims.layers),
     )
     attends = Mixer(
         stores=(
-            FullAttention(kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=s.head_dim, q_heads=s.heads),
+            FullAttention(
+                kv_heads=dims.kv_heads, k_dim=dims.head_dim, v_dim=dims.head_dim, q_heads=dims.heads
+            ),
         ),
         tensors=(
             *parts.attention(
-                s.hidden,
-                s.heads,
-                s.kv_heads,
-                s.head_dim,
+                dims.hidden,
+                dims.heads,
+                dims.kv_heads,
+                dims.head_dim,
                 names=("q_proj", "k_proj", "v_proj", "out_proj"),
             ),
-            *parts.norm("self_attn.q_layernorm", s.head_dim),
-            *parts.norm("self_attn.k_layernorm", s.head_dim),
+            *parts.norm("self_attn.q_layernorm", dims.head_dim),
+            *parts.norm("self_attn.k_layernorm", dims.head_dim),
         ),
     )
-    mixers = {"full": attends, "conv": _short_conv(c, s)}
+    mixers = {"full": attends, "conv": _short_conv(config, dims)}
     norms = ("operator_norm", "ffn_norm")
     made = {
-        (kind, early): block(s.hidden, mixer, dense if early else sparse, norms)
+        (kind, early): block(dims.hidden, mixer, dense if early else sparse, norms)
         for kind, mixer in mixers.items()
         for early in (True, False)
     }
-    tied = c.flag("tie_embedding", "tie_word_embeddings", default=True)
+    tied = config.flag("tie_embedding", "tie_word_embeddings", default=True)
     return model(
-        c,
-        [made[kind, i < first] for i, kind in enumerate(types)],
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
-        final=parts.norm("embedding_norm", s.hidden),
+        config,
+        [made[kind, index < first] for index, kind in enumerate(types)],
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        final=parts.norm("embedding_norm", dims.hidden),
         tied=tied,
     )
 
 
-def _full_at(c: Config, layers: int) -> list[str]:
-    if not c.has("full_attn_idxs"):
+def _full_at(config: Config, layers: int) -> list[str]:
+    if not config.has("full_attn_idxs"):
         return ["full"] * layers
-    full = set(c.integers("full_attn_idxs", high=layers - 1))
-    return ["full" if i in full else "conv" for i in range(layers)]
+    full = set(config.integers("full_attn_idxs", high=layers - 1))
+    return ["full" if index in full else "conv" for index in range(layers)]
 
 
-def _short_conv(c: Config, s: Sizes) -> Mixer:
+def _short_conv(config: Config, dims: Sizes) -> Mixer:
     """A convolution between two gates, over the hidden width itself."""
-    kernel = c.integer("conv_L_cache", default=3, high=1000)
-    bias = c.flag("conv_bias")
+    kernel = config.integer("conv_L_cache", default=3, high=1000)
+    bias = config.flag("conv_bias")
     return Mixer(
-        stores=(ConvState(channels=((s.hidden, 1),), columns=kernel - 1),),
+        stores=(ConvState(channels=((dims.hidden, 1),), columns=kernel - 1),),
         tensors=(
             *parts.linear(
-                "conv.in_proj", 3 * s.hidden, s.hidden, part="state", split="column", bias=bias
+                "conv.in_proj",
+                3 * dims.hidden,
+                dims.hidden,
+                part="state",
+                split="column",
+                bias=bias,
             ),
-            *conv1d("conv.conv", [(s.hidden, 1)], kernel, bias=bias),
+            *conv1d("conv.conv", [(dims.hidden, 1)], kernel, bias=bias),
             *parts.linear(
-                "conv.out_proj", s.hidden, s.hidden, part="state", split="row", bias=bias
+                "conv.out_proj", dims.hidden, dims.hidden, part="state", split="row", bias=bias
             ),
         ),
     )

@@ -31,10 +31,10 @@ from kvroom.models.spec import Layer, ModelSpec
 MOE = "block_sparse_moe"
 
 
-def kimi_linear(c: Config, **outer: Any) -> ModelSpec:
+def kimi_linear(config: Config, **outer: Any) -> ModelSpec:
     """Kimi-Linear, and the decoder of Kimi-K3."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         vocab_size=163840,
         hidden_size=2304,
         num_hidden_layers=27,
@@ -47,26 +47,26 @@ def kimi_linear(c: Config, **outer: Any) -> ModelSpec:
         qk_nope_head_dim=128,
         v_head_dim=128,
     )
-    latent = latent_sizes(c)
-    gate = latent.heads * latent.v if c.flag("mla_use_output_gate") else 0
-    mixers = {"full": _latent(c, latent, gate), "state": _kda(c, latent.hidden)}
-    return _decoder(c, latent, mixers, MOE, **outer)
+    latent = latent_sizes(config)
+    gate = latent.heads * latent.v if config.flag("mla_use_output_gate") else 0
+    mixers = {"full": _latent(config, latent, gate), "state": _kda(config, latent.hidden)}
+    return _decoder(config, latent, mixers, MOE, **outer)
 
 
-def kimi_k3(c: Config) -> ModelSpec:
+def kimi_k3(config: Config) -> ModelSpec:
     """Kimi-K3: the decoder in ``text_config``, a MoonViT3D tower in ``vision_config``."""
-    return composite(c, kimi_linear, moonvit3d, layer_names="language_model.model.layers")
+    return composite(config, kimi_linear, moonvit3d, layer_names="language_model.model.layers")
 
 
-def bailing_hybrid(c: Config) -> ModelSpec:
+def bailing_hybrid(config: Config) -> ModelSpec:
     """Ling 2.5 and 3: latent attention every ``layer_group_size`` layers, a linear one between.
 
     Which one the class that the config names tells: Ling 2.5 (``BailingMoeV2_5ForCausalLM``) has
     lightning attention, Ling 3 KDA with full-rank gates. KDA's width is ``linear_head_dim``, in the
     published Ling 3 ``head_dim``; its latent attention's gate is one number a head.
     """
-    c = filled(
-        c,
+    config = filled(
+        config,
         intermediate_size=6144,
         moe_intermediate_size=768,
         num_local_experts=512,
@@ -76,28 +76,28 @@ def bailing_hybrid(c: Config) -> ModelSpec:
         qk_nope_head_dim=128,
         v_head_dim=128,
     )
-    latent = latent_sizes(c)
-    every = c.integer("layer_group_size", default=6, high=MAX_LAYERS)
-    heads = c.integer("linear_num_heads", default=latent.heads, high=100_000)
-    width = c.integer("linear_head_dim", "head_dim", default=128, high=100_000)
-    if "V2_5" in str(c.get("architectures", default="")):
+    latent = latent_sizes(config)
+    every = config.integer("layer_group_size", default=6, high=MAX_LAYERS)
+    heads = config.integer("linear_num_heads", default=latent.heads, high=100_000)
+    width = config.integer("linear_head_dim", "head_dim", default=128, high=100_000)
+    if "V2_5" in str(config.get("architectures", default="")):
         state = _lightning(latent.hidden, heads, width)
-        full = _latent(c, latent, 0)
+        full = _latent(config, latent, 0)
     else:
         state = kda(
             latent.hidden,
             heads=heads,
             width=width,
-            kernel=c.integer(
+            kernel=config.integer(
                 "linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000
             ),
             low_rank_decay=False,
             low_rank_gate=False,
-            dtype=state_dtype(c, FP32),
+            dtype=state_dtype(config, FP32),
         )
-        full = _latent(c, latent, latent.heads)
+        full = _latent(config, latent, latent.heads)
     mixers = {"full": full, "state": state}
-    return _decoder(c, latent, mixers, "mlp", every=every)
+    return _decoder(config, latent, mixers, "mlp", every=every)
 
 
 def _lightning(hidden: int, heads: int, width: int) -> Mixer:
@@ -125,7 +125,7 @@ def _lightning(hidden: int, heads: int, width: int) -> Mixer:
 
 
 def _decoder(
-    c: Config,
+    config: Config,
     latent: LatentSizes,
     mixers: dict[str, Mixer],
     moe: str,
@@ -134,12 +134,14 @@ def _decoder(
     **outer: Any,
 ) -> ModelSpec:
     """The decoder of either ``mixers``; full attention ``every`` so many layers (0: Kimi's lists)."""
-    layers = c.integer(*LAYERS, high=MAX_LAYERS)
+    layers = config.integer(*LAYERS, high=MAX_LAYERS)
     hidden = latent.hidden
-    residual = c.has("attn_res_block_size")
+    residual = config.has("attn_res_block_size")
 
     def build(kind: tuple[str, bool]) -> Layer:
-        forward = _experts(c, hidden, moe) if kind[1] else parts.mlp(hidden, c.integer(*INNER))
+        forward = (
+            _experts(config, hidden, moe) if kind[1] else parts.mlp(hidden, config.integer(*INNER))
+        )
         norms = ("input_layernorm", "post_attention_layernorm")
         layer = block(hidden, mixers[kind[0]], forward, norms)
         if not residual:
@@ -147,32 +149,32 @@ def _decoder(
         looks = (*_residual("self_attention_res", hidden), *_residual("mlp_res", hidden))
         return Layer(stores=layer.stores, tensors=layer.tensors + looks)
 
-    sparse = sparse_layers(c, layers, first_dense=1)
+    sparse = sparse_layers(config, layers, first_dense=1)
     return model(
-        c,
-        by_kind(zip(_types(c, layers, every), sparse, strict=True), build),
+        config,
+        by_kind(zip(_types(config, layers, every), sparse, strict=True), build),
         hidden=hidden,
-        vocab=c.integer("vocab_size"),
+        vocab=config.integer("vocab_size"),
         q_heads=latent.heads,
         kv_heads=1,  # the latent: one for all heads
         final=(
             *parts.norm("norm", hidden),
             *(_residual("output_attn_res", hidden) if residual else ()),
         ),
-        mtp=prediction(c, build(("full", sparse[-1])), hidden),
+        mtp=prediction(config, build(("full", sparse[-1])), hidden),
         **outer,
     )
 
 
-def _types(c: Config, layers: int, every: int) -> list[str]:
+def _types(config: Config, layers: int, every: int) -> list[str]:
     """Which layers are latent attention (``full``) and which KDA (``state``)."""
-    if c.has("layer_types"):
-        return layer_types(c, "layer_types", length=layers, allowed=("state", "full"))
+    if config.has("layer_types"):
+        return layer_types(config, "layer_types", length=layers, allowed=("state", "full"))
     if every:
-        return ["state" if i % every else "full" for i in range(1, layers + 1)]
-    linear = c.sub("linear_attn_config")
+        return ["state" if index % every else "full" for index in range(1, layers + 1)]
+    linear = config.sub("linear_attn_config")
     if not linear.has("full_attn_layers") and not linear.has("kda_layers"):
-        return ["full" if i and i % 4 == 0 else "state" for i in range(layers)]
+        return ["full" if index and index % 4 == 0 else "state" for index in range(layers)]
     whole = set(range(1, layers + 1))
     lists = {
         name: set(linear.integers(name, low=1, high=layers))
@@ -189,21 +191,21 @@ def _types(c: Config, layers: int, every: int) -> list[str]:
             f"and full_attn_layers do not share out layer {odd[0]} of 1 to {layers}",
             "Put each layer, counted from 1, in exactly one of the two.",
         )
-    return ["full" if i in full else "state" for i in range(1, layers + 1)]
+    return ["full" if index in full else "state" for index in range(1, layers + 1)]
 
 
-def _kda(c: Config, hidden: int) -> Mixer:
-    linear = c.sub("linear_attn_config")
-    heads = c.integer("linear_num_heads", default=32, high=100_000)
-    width = c.integer("linear_head_dim", default=128, high=100_000)
-    kernel = c.integer("linear_conv_kernel_dim", default=4, high=1000)
+def _kda(config: Config, hidden: int) -> Mixer:
+    linear = config.sub("linear_attn_config")
+    heads = config.integer("linear_num_heads", default=32, high=100_000)
+    width = config.integer("linear_head_dim", default=128, high=100_000)
+    kernel = config.integer("linear_conv_kernel_dim", default=4, high=1000)
     return kda(
         hidden,
         heads=linear.integer("num_heads", default=heads, high=100_000),
         width=linear.integer("head_dim", default=width, high=100_000),
         kernel=linear.integer("short_conv_kernel_size", default=kernel, high=1000),
         low_rank_gate=not linear.flag("use_full_rank_gate"),
-        dtype=state_dtype(c, FP32),
+        dtype=state_dtype(config, FP32),
     )
 
 
@@ -254,9 +256,9 @@ def kda(
     )
 
 
-def _latent(c: Config, latent: LatentSizes, gate: int) -> Mixer:
+def _latent(config: Config, latent: LatentSizes, gate: int) -> Mixer:
     """Latent attention (Kimi's without rotary positions, whose part is kept all the same), gated."""
-    tensors = latent.tensors(bias=c.flag("attention_bias"))
+    tensors = latent.tensors(bias=config.flag("attention_bias"))
     if gate:
         tensors += parts.linear(
             "self_attn.g_proj",
@@ -269,15 +271,15 @@ def _latent(c: Config, latent: LatentSizes, gate: int) -> Mixer:
     return Mixer(stores=(latent.kept(),), tensors=tensors)
 
 
-def _experts(c: Config, hidden: int, moe: str) -> Tensors:
+def _experts(config: Config, hidden: int, moe: str) -> Tensors:
     """Routed experts (in a latent space where ``routed_expert_hidden_size`` says so), shared ones."""
-    count = c.integer("num_experts", "num_local_experts", high=100_000)
-    active = c.integer(
+    count = config.integer("num_experts", "num_local_experts", high=100_000)
+    active = config.integer(
         "num_experts_per_token", "num_experts_per_tok", default=min(8, count), high=count
     )
-    inner = c.integer("moe_intermediate_size")
-    shared = c.integer("num_shared_experts", "n_shared_experts", default=1, low=0, high=10_000)
-    latent = c.maybe_integer("routed_expert_hidden_size")
+    inner = config.integer("moe_intermediate_size")
+    shared = config.integer("num_shared_experts", "n_shared_experts", default=1, low=0, high=10_000)
+    latent = config.maybe_integer("routed_expert_hidden_size")
     tensors = (
         *parts.router(hidden, count, name=f"{moe}.gate"),
         *parts.experts(
@@ -295,7 +297,7 @@ def _experts(c: Config, hidden: int, moe: str) -> Tensors:
             *parts.linear(f"{moe}.routed_expert_up_proj", hidden, latent, part="mlp"),
             *(
                 parts.norm(f"{moe}.routed_expert_norm", latent)
-                if c.flag("latent_moe_use_norm")
+                if config.flag("latent_moe_use_norm")
                 else ()
             ),
         )

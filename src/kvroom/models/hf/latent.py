@@ -103,18 +103,18 @@ class LatentSizes:
         )
 
 
-def latent_sizes(c: Config) -> LatentSizes:
+def latent_sizes(config: Config) -> LatentSizes:
     """Read the widths; a ``q_lora_rank`` of null (V2-Lite, Moonlight) means none."""
-    heads = c.integer("num_attention_heads", high=100_000)
-    check_groups(c, heads, c.integer("num_key_value_heads", default=heads, high=100_000))
+    heads = config.integer("num_attention_heads", high=100_000)
+    check_groups(config, heads, config.integer("num_key_value_heads", default=heads, high=100_000))
     return LatentSizes(
-        hidden=c.integer("hidden_size"),
+        hidden=config.integer("hidden_size"),
         heads=heads,
-        q_rank=c.maybe_integer("q_lora_rank"),
-        kv_rank=c.integer("kv_lora_rank"),
-        rope=c.integer("qk_rope_head_dim"),
-        nope=c.integer("qk_nope_head_dim"),
-        v=c.integer("v_head_dim"),
+        q_rank=config.maybe_integer("q_lora_rank"),
+        kv_rank=config.integer("kv_lora_rank"),
+        rope=config.integer("qk_rope_head_dim"),
+        nope=config.integer("qk_nope_head_dim"),
+        v=config.integer("v_head_dim"),
     )
 
 
@@ -139,32 +139,32 @@ class _Index:
         )
 
 
-def _index(c: Config) -> _Index | None:
-    if not c.has("index_topk"):
+def _index(config: Config) -> _Index | None:
+    if not config.has("index_topk"):
         return None
     return _Index(
-        dim=c.integer("index_head_dim"),
-        heads=c.integer("index_n_heads", high=100_000),
-        topk=c.integer("index_topk", high=10**9),
+        dim=config.integer("index_head_dim"),
+        heads=config.integer("index_n_heads", high=100_000),
+        topk=config.integer("index_topk", high=10**9),
     )
 
 
-def _decoder(c: Config, indexed: list[bool] | None = None, **outer: Any) -> ModelSpec:
+def _decoder(config: Config, indexed: list[bool] | None = None, **outer: Any) -> ModelSpec:
     """DeepSeek's decoder; ``indexed`` says which layers run an indexer of their own (default all)."""
-    count = c.integer("num_hidden_layers", high=MAX_LAYERS)
-    m = latent_sizes(c)
-    index = _index(c)
-    attention = m.tensors(bias=c.flag("attention_bias"))
+    count = config.integer("num_hidden_layers", high=MAX_LAYERS)
+    m = latent_sizes(config)
+    index = _index(config)
+    attention = m.tensors(bias=config.flag("attention_bias"))
     latent = m.kept(index.topk if index else None)
-    dense_bias = c.flag("mlp_bias")
-    each = c.integer("moe_intermediate_size") if c.has("n_routed_experts") else 0
+    dense_bias = config.flag("mlp_bias")
+    each = config.integer("moe_intermediate_size") if config.has("n_routed_experts") else 0
 
     def mix() -> Mixture:
         return mixture(
-            c,
+            config,
             count=("n_routed_experts", "num_local_experts", "num_experts"),
             inner=("moe_intermediate_size",),
-            shared=shared_width(c, each),
+            shared=shared_width(config, each),
             shared_bias=dense_bias,
         )
 
@@ -173,7 +173,7 @@ def _decoder(c: Config, indexed: list[bool] | None = None, **outer: Any) -> Mode
         feed = (
             mix().tensors(m.hidden)
             if has_experts
-            else parts.mlp(m.hidden, c.integer(*INNER), bias=dense_bias)
+            else parts.mlp(m.hidden, config.integer(*INNER), bias=dense_bias)
         )
         stores: tuple[LayerKind, ...] = (latent,)
         extra: Tensors = ()
@@ -182,31 +182,31 @@ def _decoder(c: Config, indexed: list[bool] | None = None, **outer: Any) -> Mode
             extra = index.tensors(m.hidden, m.q_rank or m.hidden)
         return Layer(stores=stores, tensors=(*two_norms(m.hidden), *attention, *extra, *feed))
 
-    sparse = sparse_layers(c, count) if each else [False] * count
+    sparse = sparse_layers(config, count) if each else [False] * count
     runs = indexed or [True] * count
     layers = by_kind(zip(sparse, runs, strict=True), build)
     return model(
-        c,
+        config,
         layers,
         hidden=m.hidden,
-        vocab=c.integer("vocab_size"),
+        vocab=config.integer("vocab_size"),
         q_heads=m.heads,
         kv_heads=1,  # the latent: one for all heads
-        mtp=prediction(c, build((sparse[-1], True)), m.hidden),
+        mtp=prediction(config, build((sparse[-1], True)), m.hidden),
         **outer,
     )
 
 
-def deepseek_v2(c: Config, **outer: Any) -> ModelSpec:
+def deepseek_v2(config: Config, **outer: Any) -> ModelSpec:
     """DeepSeek-V2 and V2-Lite (arXiv 2405.04434); with ``use_mla`` false, as DeepSeek-OCR's decoder is, the
     first DeepSeek MoE's attention."""
-    if c.get("use_mla") is False:
+    if config.get("use_mla") is False:
         from kvroom.models.hf.moe_shared import deepseek
 
-        return deepseek(c)
+        return deepseek(config)
     return _decoder(
         filled(
-            c,
+            config,
             num_hidden_layers=32,
             hidden_size=4096,
             num_attention_heads=32,
@@ -248,27 +248,27 @@ _V3: dict[str, Any] = {
 }
 
 
-def deepseek_v3(c: Config, **outer: Any) -> ModelSpec:
+def deepseek_v3(config: Config, **outer: Any) -> ModelSpec:
     """DeepSeek-V3 and R1 (arXiv 2412.19437), and Kimi K2 (arXiv 2507.20534), which is built as V3.
 
     A config of this type that has ``index_topk`` is read with its indexer, as engines do.
     """
-    return _decoder(filled(c, **_V3), **outer)
+    return _decoder(filled(config, **_V3), **outer)
 
 
-def deepseek_v32(c: Config, **outer: Any) -> ModelSpec:
+def deepseek_v32(config: Config, **outer: Any) -> ModelSpec:
     """DeepSeek-V3.2 (arXiv 2512.02556): V3 with sparse attention in every layer."""
     index = {"index_topk": 2048, "index_head_dim": 128, "index_n_heads": 64}
-    return _decoder(filled(c, **{**_V3, **index, "max_position_embeddings": 163840}), **outer)
+    return _decoder(filled(config, **{**_V3, **index, "max_position_embeddings": 163840}), **outer)
 
 
-def glm_moe_dsa(c: Config, **outer: Any) -> ModelSpec:
+def glm_moe_dsa(config: Config, **outer: Any) -> ModelSpec:
     """GLM-5: DeepSeek sparse attention; ``indexer_types`` says which layers run the indexer.
 
     Without it ``index_topk_pattern`` ("F" and "S"), else the schedule of ``index_topk_freq``.
     """
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_hidden_layers=78,
         hidden_size=6144,
         num_attention_heads=64,
@@ -289,33 +289,35 @@ def glm_moe_dsa(c: Config, **outer: Any) -> ModelSpec:
         index_n_heads=32,
         max_position_embeddings=202752,
     )
-    return _decoder(c, _indexed(c, c.integer("num_hidden_layers", high=MAX_LAYERS)), **outer)
+    return _decoder(
+        config, _indexed(config, config.integer("num_hidden_layers", high=MAX_LAYERS)), **outer
+    )
 
 
-def _indexed(c: Config, layers: int) -> list[bool]:
-    if c.has("indexer_types"):
-        return [t == "full" for t in names_of(c, "indexer_types", layers, ("full", "shared"))]
-    pattern = c.get("index_topk_pattern")
+def _indexed(config: Config, layers: int) -> list[bool]:
+    if config.has("indexer_types"):
+        return [t == "full" for t in names_of(config, "indexer_types", layers, ("full", "shared"))]
+    pattern = config.get("index_topk_pattern")
     if pattern is not None:
-        letters = list(pattern) if isinstance(pattern, str) else c.items("index_topk_pattern")
+        letters = list(pattern) if isinstance(pattern, str) else config.items("index_topk_pattern")
         if len(letters) < layers or not set(map(str, letters)) <= {"F", "S", "full", "shared"}:
             raise KvroomError(
-                c.field("index_topk_pattern"),
+                config.field("index_topk_pattern"),
                 pattern,
                 f"is not an F (full) or S (shared) for each of {layers} layers",
                 "Correct it or leave it out.",
             )
-        return [str(x) in ("F", "full") for x in letters[:layers]]
-    every = max(c.integer("index_topk_freq", default=1, low=0), 1)
-    offset = c.integer("index_skip_topk_offset", default=2, low=0)
-    return [max(i - offset + 1, 0) % every == 0 for i in range(layers)]
+        return [str(letter) in ("F", "full") for letter in letters[:layers]]
+    every = max(config.integer("index_topk_freq", default=1, low=0), 1)
+    offset = config.integer("index_skip_topk_offset", default=2, low=0)
+    return [max(index - offset + 1, 0) % every == 0 for index in range(layers)]
 
 
-def glm4_moe_lite(c: Config, **outer: Any) -> ModelSpec:
+def glm4_moe_lite(config: Config, **outer: Any) -> ModelSpec:
     """GLM-4.7-Flash: latent attention under GLM's experts, only the first layer dense."""
     return _decoder(
         filled(
-            c,
+            config,
             num_hidden_layers=47,
             hidden_size=2048,
             num_attention_heads=20,

@@ -20,117 +20,117 @@ from kvroom.models.spec import ModelSpec
 POST_NORMS = ("post_attention_layernorm", "post_feedforward_layernorm")
 
 
-def olmo(c: Config) -> ModelSpec:
+def olmo(config: Config) -> ModelSpec:
     """OLMo 1: Llama whose norms have no parameters."""
-    c = c.of_class(max_position_embeddings=2048)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
-    tensors = llama_tensors(c, s, qkv_bias=bias, o_bias=bias, norms=())
-    return decoder(c, s, tensors, final=())
+    config = config.of_class(max_position_embeddings=2048)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
+    tensors = llama_tensors(config, dims, qkv_bias=bias, o_bias=bias, norms=())
+    return decoder(config, dims, tensors, final=())
 
 
-def olmo2(c: Config) -> ModelSpec:
+def olmo2(config: Config) -> ModelSpec:
     """OLMo 2: norms after attention and feed-forward; queries and keys normed over all heads."""
-    return _olmo2(c, {})
+    return _olmo2(config, {})
 
 
-def olmo3(c: Config) -> ModelSpec:
+def olmo3(config: Config) -> ModelSpec:
     """OLMo 3: OLMo 2 with a window of 4096 in three of four layers."""
-    c = c.of_class(sliding_window=4096)
-    s = sizes(c)
-    sliding = layer_kinds(c, s.layers, lambda i: (i + 1) % 4 != 0)
-    return _olmo2(c, {"window": sliding_window(c), "sliding": sliding})
+    config = config.of_class(sliding_window=4096)
+    dims = sizes(config)
+    sliding = layer_kinds(config, dims.layers, lambda i: (i + 1) % 4 != 0)
+    return _olmo2(config, {"window": sliding_window(config), "sliding": sliding})
 
 
-def _olmo2(c: Config, windows: dict[str, Any]) -> ModelSpec:
-    c = c.of_class(max_position_embeddings=2048)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+def _olmo2(config: Config, windows: dict[str, Any]) -> ModelSpec:
+    config = config.of_class(max_position_embeddings=2048)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     tensors = llama_tensors(
-        c, s, qkv_bias=bias, o_bias=bias, extra=width_norms(s), norms=POST_NORMS
+        config, dims, qkv_bias=bias, o_bias=bias, extra=width_norms(dims), norms=POST_NORMS
     )
-    return decoder(c, s, tensors, **windows)
+    return decoder(config, dims, tensors, **windows)
 
 
-def exaone4(c: Config) -> ModelSpec:
+def exaone4(config: Config) -> ModelSpec:
     """EXAONE 4: norms after both halves, queries and keys normed over a head.
 
     ``sliding_window_pattern`` is letters ("LLLG": three local layers, then a global one; the last
     layer is always global) or the period itself; a null window means full attention everywhere.
     """
-    c = c.of_class(
+    config = config.of_class(
         num_key_value_heads=32,
         sliding_window=4096,
         sliding_window_pattern=4,
         max_position_embeddings=2048,
     )
-    s = sizes(c)
-    tensors = llama_tensors(c, s, extra=head_norms(s), norms=POST_NORMS)
-    sliding = layer_kinds(c, s.layers, _exaone_pattern(c, s.layers))
-    return decoder(c, s, tensors, window=sliding_window(c), sliding=sliding)
+    dims = sizes(config)
+    tensors = llama_tensors(config, dims, extra=head_norms(dims), norms=POST_NORMS)
+    sliding = layer_kinds(config, dims.layers, _exaone_pattern(config, dims.layers))
+    return decoder(config, dims, tensors, window=sliding_window(config), sliding=sliding)
 
 
-def _exaone_pattern(c: Config, layers: int) -> Callable[[int], bool]:
-    pattern = c.get("sliding_window_pattern")
+def _exaone_pattern(config: Config, layers: int) -> Callable[[int], bool]:
+    pattern = config.get("sliding_window_pattern")
     if not pattern:
         return lambda i: False
     if isinstance(pattern, str):
         if set(pattern) - {"L", "G"}:
             raise KvroomError(
-                c.field("sliding_window_pattern"),
+                config.field("sliding_window_pattern"),
                 pattern,
                 "has letters other than L (local) and G (global)",
                 "Write LLLG or its like.",
             )
         return lambda i: pattern[i % len(pattern)] == "L" and i < layers - 1
-    every = c.integer("sliding_window_pattern")
+    every = config.integer("sliding_window_pattern")
     return lambda i: (i + 1) % every != 0
 
 
-def cohere(c: Config) -> ModelSpec:
+def cohere(config: Config) -> ModelSpec:
     """Command-R and Aya: one LayerNorm without shift before parallel halves, tied embeddings.
 
     ``use_qk_norm`` (Command-R+) norms queries and keys with a scale of its own for each head.
     """
-    return _cohere(c.of_class(use_qk_norm=False), {})
+    return _cohere(config.of_class(use_qk_norm=False), {})
 
 
-def cohere2(c: Config) -> ModelSpec:
+def cohere2(config: Config) -> ModelSpec:
     """Command-R7B and Command-A: Cohere with a window of 4096 in three of four layers."""
-    c = c.of_class(sliding_window=4096)
-    every = c.integer("sliding_window_pattern", "layer_switch", default=4)
-    sliding = layer_kinds(c, sizes(c).layers, lambda i: (i + 1) % every != 0)
-    return _cohere(c, {"window": sliding_window(c), "sliding": sliding})
+    config = config.of_class(sliding_window=4096)
+    every = config.integer("sliding_window_pattern", "layer_switch", default=4)
+    sliding = layer_kinds(config, sizes(config).layers, lambda i: (i + 1) % every != 0)
+    return _cohere(config, {"window": sliding_window(config), "sliding": sliding})
 
 
-def _cohere(c: Config, windows: dict[str, Any]) -> ModelSpec:
-    c = c.of_class(tie_word_embeddings=True, max_position_embeddings=8192)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+def _cohere(config: Config, windows: dict[str, Any]) -> ModelSpec:
+    config = config.of_class(tie_word_embeddings=True, max_position_embeddings=8192)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     tensors = llama_tensors(
-        c,
-        s,
+        config,
+        dims,
         qkv_bias=bias,
         o_bias=bias,
-        extra=width_norms(s) if c.flag("use_qk_norm") else (),
+        extra=width_norms(dims) if config.flag("use_qk_norm") else (),
         norms=("input_layernorm",),
     )
-    return decoder(c, s, tensors, **windows)
+    return decoder(config, dims, tensors, **windows)
 
 
-def starcoder2(c: Config) -> ModelSpec:
+def starcoder2(config: Config) -> ModelSpec:
     """StarCoder 2: LayerNorms, biases everywhere (``use_bias``), a feed-forward block without gate."""
-    c = c.of_class(
+    config = config.of_class(
         num_key_value_heads=2,
         use_bias=True,
         tie_word_embeddings=True,
         max_position_embeddings=4096,
     )
-    s = sizes(c)
-    bias = c.flag("use_bias")
+    dims = sizes(config)
+    bias = config.flag("use_bias")
     tensors = llama_tensors(
-        c,
-        s,
+        config,
+        dims,
         qkv_bias=bias,
         o_bias=bias,
         mlp_bias=bias,
@@ -138,49 +138,49 @@ def starcoder2(c: Config) -> ModelSpec:
         gated=False,
         mlp_names=("c_fc", "c_proj"),
     )
-    final = parts.norm("norm", s.hidden, bias=True)
-    return decoder(c, s, tensors, window=sliding_window(c), final=final)
+    final = parts.norm("norm", dims.hidden, bias=True)
+    return decoder(config, dims, tensors, window=sliding_window(config), final=final)
 
 
-def stablelm(c: Config) -> ModelSpec:
+def stablelm(config: Config) -> ModelSpec:
     """StableLM: Llama with LayerNorms.
 
     ``use_parallel_residual`` (StableLM 2 12B) leaves the second norm out, ``qk_layernorm`` norms each
     head of queries and keys with a scale of its own.
     """
-    c = c.of_class(max_position_embeddings=4096)
-    s = sizes(c)
+    config = config.of_class(max_position_embeddings=4096)
+    dims = sizes(config)
     norms = ("input_layernorm", "post_attention_layernorm")
     own = (
-        *parts.norm("self_attn.q_layernorm", s.heads * s.head_dim),
-        *parts.norm("self_attn.k_layernorm", s.kv_heads * s.head_dim),
+        *parts.norm("self_attn.q_layernorm", dims.heads * dims.head_dim),
+        *parts.norm("self_attn.k_layernorm", dims.kv_heads * dims.head_dim),
     )
     tensors = llama_tensors(
-        c,
-        s,
-        qkv_bias=c.flag("use_qkv_bias"),
-        extra=own if c.flag("qk_layernorm") else (),
-        norms=norms[:1] if c.flag("use_parallel_residual") else norms,
+        config,
+        dims,
+        qkv_bias=config.flag("use_qkv_bias"),
+        extra=own if config.flag("qk_layernorm") else (),
+        norms=norms[:1] if config.flag("use_parallel_residual") else norms,
         norm_bias=True,
     )
-    return decoder(c, s, tensors, final=parts.norm("norm", s.hidden, bias=True))
+    return decoder(config, dims, tensors, final=parts.norm("norm", dims.hidden, bias=True))
 
 
-def nemotron(c: Config) -> ModelSpec:
+def nemotron(config: Config) -> ModelSpec:
     """Nemotron-4 and Minitron: LayerNorms, squared ReLU, so no gate."""
-    c = c.of_class(max_position_embeddings=4096)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+    config = config.of_class(max_position_embeddings=4096)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     tensors = llama_tensors(
-        c,
-        s,
+        config,
+        dims,
         qkv_bias=bias,
         o_bias=bias,
-        mlp_bias=c.flag("mlp_bias"),
+        mlp_bias=config.flag("mlp_bias"),
         norm_bias=True,
         gated=False,
     )
-    return decoder(c, s, tensors, final=parts.norm("norm", s.hidden, bias=True))
+    return decoder(config, dims, tensors, final=parts.norm("norm", dims.hidden, bias=True))
 
 
 READERS: dict[str, Callable[[Config], ModelSpec]] = {

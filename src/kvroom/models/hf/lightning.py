@@ -22,67 +22,67 @@ from kvroom.models.spec import ModelSpec
 KNOWN: dict[Any, str] = {**LAYER_TYPES, 0: "state", 1: "full"}
 
 
-def minimax(c: Config) -> ModelSpec:
+def minimax(config: Config) -> ModelSpec:
     """MiniMax-Text-01 and M1; experts in every layer."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         intermediate_size=14336,
         num_key_value_heads=8,
         num_local_experts=8,
         num_experts_per_tok=2,
     )
-    s = sizes(c)
-    count = c.integer("num_local_experts", "num_experts", high=100_000)
+    dims = sizes(config)
+    count = config.integer("num_local_experts", "num_experts", high=100_000)
     forward = (
-        *parts.router(s.hidden, count, name="block_sparse_moe.gate"),
+        *parts.router(dims.hidden, count, name="block_sparse_moe.gate"),
         *parts.experts(
-            s.hidden,
-            c.integer(*INNER),
+            dims.hidden,
+            config.integer(*INNER),
             count,
-            c.integer("num_experts_per_tok", high=count),
+            config.integer("num_experts_per_tok", high=count),
             name="block_sparse_moe.experts",
             names=("w1", "w3", "w2"),
         ),
     )
-    shared = c.integer("shared_intermediate_size", default=0, low=0)
+    shared = config.integer("shared_intermediate_size", default=0, low=0)
     if shared:
         forward += (
-            *parts.mlp(s.hidden, shared, name="shared_mlp", part="shared_expert"),
-            *parts.router(s.hidden, 1, name="coefficient"),
+            *parts.mlp(dims.hidden, shared, name="shared_mlp", part="shared_expert"),
+            *parts.router(dims.hidden, 1, name="coefficient"),
         )
     types = layer_types(
-        c,
+        config,
         "attn_type_list",
         "layer_types",
-        length=s.layers,
+        length=dims.layers,
         allowed=("state", "full"),
-        default=["state" if i % 2 else "full" for i in range(s.layers)],
+        default=["state" if index % 2 else "full" for index in range(dims.layers)],
         known=KNOWN,
     )
     norms = ("input_layernorm", "post_attention_layernorm")
     made = {
-        "full": block(s.hidden, attention(s), forward, norms),
-        "state": block(s.hidden, _lightning(c, s), forward, norms),
+        "full": block(dims.hidden, attention(dims), forward, norms),
+        "state": block(dims.hidden, _lightning(config, dims), forward, norms),
     }
     return model(
-        c,
+        config,
         [made[kind] for kind in types],
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
     )
 
 
-def _lightning(c: Config, s: Sizes) -> Mixer:
-    wide = s.heads * s.head_dim
+def _lightning(config: Config, dims: Sizes) -> Mixer:
+    wide = dims.heads * dims.head_dim
     return Mixer(
         stores=(
             RecurrentState(
-                heads=s.heads,
-                head_elements=s.head_dim * s.head_dim,
+                heads=dims.heads,
+                head_elements=dims.head_dim * dims.head_dim,
                 form="lightning",
-                dtype=state_dtype(c),
+                dtype=state_dtype(config),
             ),
         ),
         tensors=(
@@ -92,15 +92,15 @@ def _lightning(c: Config, s: Sizes) -> Mixer:
                 for t in parts.linear(
                     f"self_attn.{module}",
                     rows,
-                    s.hidden,
+                    dims.hidden,
                     part="state",
                     split="column",
-                    units=s.heads,
+                    units=dims.heads,
                 )
             ),
-            *grouped_vector("self_attn.norm", wide, s.heads),
+            *grouped_vector("self_attn.norm", wide, dims.heads),
             *parts.linear(
-                "self_attn.out_proj", s.hidden, wide, part="state", split="row", units=s.heads
+                "self_attn.out_proj", dims.hidden, wide, part="state", split="row", units=dims.heads
             ),
         ),
     )

@@ -17,9 +17,9 @@ from kvroom.models.hf.latent import latent_sizes
 from kvroom.models.spec import Layer, ModelSpec
 
 
-def longcat_flash(c: Config) -> ModelSpec:
+def longcat_flash(config: Config) -> ModelSpec:
     """LongCat-Flash and its Thinking, 560B of which about 27B are used."""
-    c = c.of_class(
+    config = config.of_class(
         qk_rope_head_dim=64,
         qk_nope_head_dim=128,
         v_head_dim=128,
@@ -29,15 +29,17 @@ def longcat_flash(c: Config) -> ModelSpec:
         moe_topk=12,
         max_position_embeddings=131072,
     )
-    m = latent_sizes(c)
-    count = c.integer("n_routed_experts", "num_experts", high=100_000)
-    zero = c.integer("zero_expert_num", low=0, high=100_000)
-    chosen = check_active(c, count + zero, c.integer("moe_topk", high=100_000), ("moe_topk",))
-    inner = c.integer("expert_ffn_hidden_size", "moe_intermediate_size")
+    m = latent_sizes(config)
+    count = config.integer("n_routed_experts", "num_experts", high=100_000)
+    zero = config.integer("zero_expert_num", low=0, high=100_000)
+    chosen = check_active(
+        config, count + zero, config.integer("moe_topk", high=100_000), ("moe_topk",)
+    )
+    inner = config.integer("expert_ffn_hidden_size", "moe_intermediate_size")
     half = (
         *two_norms(m.hidden),
-        *m.tensors(bias=c.flag("attention_bias")),
-        *parts.mlp(m.hidden, c.integer(*INNER), name="mlps"),
+        *m.tensors(bias=config.flag("attention_bias")),
+        *parts.mlp(m.hidden, config.integer(*INNER), name="mlps"),
     )
     # A token's choices fall on experts that compute in the share that these have of all.
     active = max(1, round(chosen * count / (count + zero)))
@@ -50,12 +52,12 @@ def longcat_flash(c: Config) -> ModelSpec:
             *parts.experts(m.hidden, inner, count, min(active, count)),
         ),
     )
-    layers = c.integer(*LAYERS, high=MAX_LAYERS)
+    layers = config.integer(*LAYERS, high=MAX_LAYERS)
     return model(
-        c,
+        config,
         [layer] * layers,
         hidden=m.hidden,
-        vocab=c.integer("vocab_size"),
+        vocab=config.integer("vocab_size"),
         q_heads=m.heads,
         kv_heads=1,  # the latent: one for all heads
     )

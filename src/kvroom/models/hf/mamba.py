@@ -17,35 +17,41 @@ from kvroom.models.hf.recurrent import Mixer, dt_rank, expanded, mamba1, mamba2,
 from kvroom.models.spec import Layer, ModelSpec
 
 
-def mamba(c: Config) -> ModelSpec:
+def mamba(config: Config) -> ModelSpec:
     """Mamba, and Falcon-Mamba, whose extra norms carry no weights."""
-    c = filled(c, state_size=16, conv_kernel=4, tie_word_embeddings=True)
-    hidden = c.integer(*HIDDEN)
+    config = filled(config, state_size=16, conv_kernel=4, tie_word_embeddings=True)
+    hidden = config.integer(*HIDDEN)
     mixer = mamba1(
         hidden,
-        inner=c.integer("intermediate_size", default=expanded(c, hidden, "expand")),
-        state=c.integer("state_size", high=100_000),
-        rank=dt_rank(c, "time_step_rank", hidden),
-        kernel=c.integer("conv_kernel", high=1000),
-        conv_bias=c.flag("use_conv_bias", default=True),
-        proj_bias=c.flag("use_bias"),
-        dtype=state_dtype(c),
+        inner=config.integer("intermediate_size", default=expanded(config, hidden, "expand")),
+        state=config.integer("state_size", high=100_000),
+        rank=dt_rank(config, "time_step_rank", hidden),
+        kernel=config.integer("conv_kernel", high=1000),
+        conv_bias=config.flag("use_conv_bias", default=True),
+        proj_bias=config.flag("use_bias"),
+        dtype=state_dtype(config),
     )
-    return _stack(c, hidden, mixer)
+    return _stack(config, hidden, mixer)
 
 
-def mamba2_reader(c: Config) -> ModelSpec:
+def mamba2_reader(config: Config) -> ModelSpec:
     """Mamba-2 (Mamba-Codestral): heads and groups of heads, ``expand`` × hidden wide."""
-    c = filled(
-        c, state_size=128, conv_kernel=4, chunk_size=256, n_groups=8, num_heads=128, head_dim=64
+    config = filled(
+        config,
+        state_size=128,
+        conv_kernel=4,
+        chunk_size=256,
+        n_groups=8,
+        num_heads=128,
+        head_dim=64,
     )
-    hidden = c.integer(*HIDDEN)
-    heads = c.integer("num_heads", high=100_000)
-    head_dim = c.integer("head_dim", high=100_000)
-    inner = expanded(c, hidden, "expand")
+    hidden = config.integer(*HIDDEN)
+    heads = config.integer("num_heads", high=100_000)
+    head_dim = config.integer("head_dim", high=100_000)
+    inner = expanded(config, hidden, "expand")
     if heads * head_dim != inner:
         raise KvroomError(
-            c.field("num_heads"),
+            config.field("num_heads"),
             heads,
             f"times head_dim {head_dim} is not expand x hidden_size, {inner}",
             "Correct num_heads, head_dim or expand.",
@@ -54,23 +60,23 @@ def mamba2_reader(c: Config) -> ModelSpec:
         hidden,
         heads=heads,
         head_dim=head_dim,
-        groups=c.integer("n_groups", high=100_000),
-        state=c.integer("state_size", high=100_000),
-        kernel=c.integer("conv_kernel", high=1000),
-        conv_bias=c.flag("use_conv_bias", default=True),
-        in_bias=c.flag("use_bias"),
-        out_bias=c.flag("use_bias"),
-        dtype=state_dtype(c),
+        groups=config.integer("n_groups", high=100_000),
+        state=config.integer("state_size", high=100_000),
+        kernel=config.integer("conv_kernel", high=1000),
+        conv_bias=config.flag("use_conv_bias", default=True),
+        in_bias=config.flag("use_bias"),
+        out_bias=config.flag("use_bias"),
+        dtype=state_dtype(config),
     )
-    return _stack(c, hidden, mixer)
+    return _stack(config, hidden, mixer)
 
 
-def _stack(c: Config, hidden: int, mixer: Mixer) -> ModelSpec:
+def _stack(config: Config, hidden: int, mixer: Mixer) -> ModelSpec:
     layer = Layer(stores=mixer.stores, tensors=(*parts.norm("norm", hidden), *mixer.tensors))
-    vocab = c.integer("vocab_size")
+    vocab = config.integer("vocab_size")
     return model(
-        c,
-        [layer] * c.integer(*LAYERS, high=MAX_LAYERS),
+        config,
+        [layer] * config.integer(*LAYERS, high=MAX_LAYERS),
         hidden=hidden,
         vocab=vocab,
         q_heads=0,

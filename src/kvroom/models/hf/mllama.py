@@ -22,14 +22,14 @@ SPARE_TOKENS = 8
 """Rows of the token table beyond the vocabulary (the image token and its neighbours)."""
 
 
-def mllama(c: Config) -> ModelSpec:
+def mllama(config: Config) -> ModelSpec:
     """Llama 3.2 11B and 90B Vision: ``cross_attention_layers`` lists which layers are cross layers.
 
     An image makes tiles × (patches + 1) encoder tokens: at most 4 × 1601 at 560 pixels.
     """
-    if not c.has("text_config"):
-        c.integer("text_config.hidden_size")  # says that it is missing
-    t = c.sub("text_config").of_class(
+    if not config.has("text_config"):
+        config.integer("text_config.hidden_size")  # says that it is missing
+    t = config.sub("text_config").of_class(
         vocab_size=128256,
         hidden_size=4096,
         intermediate_size=14336,
@@ -39,7 +39,7 @@ def mllama(c: Config) -> ModelSpec:
         max_position_embeddings=131072,
         cross_attention_layers=[3, 8, 13, 18, 23, 28, 33, 38],
     )
-    v = c.sub("vision_config").with_defaults(
+    v = config.sub("vision_config").with_defaults(
         hidden_size=1280,
         intermediate_size=5120,
         num_hidden_layers=32,
@@ -49,61 +49,68 @@ def mllama(c: Config) -> ModelSpec:
         max_num_tiles=4,
         vision_output_dim=7680,
     )
-    s = sizes(t)
+    dims = sizes(t)
     crossing = set(t.integers("cross_attention_layers"))
-    if crossing and max(crossing) >= s.layers:
+    if crossing and max(crossing) >= dims.layers:
         raise KvroomError(
             t.field("cross_attention_layers"),
             max(crossing),
-            f"is no layer of {s.layers}",
-            f"Give indices from 0 to {s.layers - 1}.",
+            f"is no layer of {dims.layers}",
+            f"Give indices from 0 to {dims.layers - 1}.",
         )
-    own = Layer(stores=(kind_of(s),), tensors=llama_tensors(t, s))
-    seen = CrossAttention(kv_heads=s.kv_heads, k_dim=s.head_dim, v_dim=s.head_dim, q_heads=s.heads)
+    own = Layer(stores=(kind_of(dims),), tensors=llama_tensors(t, dims))
+    seen = CrossAttention(
+        kv_heads=dims.kv_heads, k_dim=dims.head_dim, v_dim=dims.head_dim, q_heads=dims.heads
+    )
     cross = Layer(
         stores=(seen,),
         tensors=(
-            *parts.norm("input_layernorm", s.hidden),
-            *parts.attention(s.hidden, s.heads, s.kv_heads, s.head_dim, name="cross_attn"),
-            *parts.norm("cross_attn.q_norm", s.head_dim),
-            *parts.norm("cross_attn.k_norm", s.head_dim),
+            *parts.norm("input_layernorm", dims.hidden),
+            *parts.attention(
+                dims.hidden, dims.heads, dims.kv_heads, dims.head_dim, name="cross_attn"
+            ),
+            *parts.norm("cross_attn.q_norm", dims.head_dim),
+            *parts.norm("cross_attn.k_norm", dims.head_dim),
             *parts.vector("cross_attn_attn_gate", 1),
-            *parts.norm("post_attention_layernorm", s.hidden),
-            *parts.mlp(s.hidden, t.integer(*INNER)),
+            *parts.norm("post_attention_layernorm", dims.hidden),
+            *parts.mlp(dims.hidden, t.integer(*INNER)),
             *parts.vector("cross_attn_mlp_gate", 1),
         ),
     )
     tiles, tokens = v.integer("max_num_tiles", high=1000), _tile_tokens(v)
     return model(
         t,
-        [cross if i in crossing else own for i in range(s.layers)],
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
-        embedding=parts.embedding(s.vocab + SPARE_TOKENS, s.hidden),
+        [cross if index in crossing else own for index in range(dims.layers)],
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        embedding=parts.embedding(dims.vocab + SPARE_TOKENS, dims.hidden),
         beside=(
             *_tower(v, tiles, tokens),
-            *towers.plain("multi_modal_projector", s.hidden, v.integer("vision_output_dim") + 1),
+            *towers.plain("multi_modal_projector", dims.hidden, v.integer("vision_output_dim") + 1),
         ),
         encoder_tokens=tiles * tokens,
         layer_names="language_model.model.layers",
-        root=c,
+        root=config,
     )
 
 
-def _tile_tokens(v: Config) -> int:
-    side, patch = v.integer("image_size", high=100_000), v.integer("patch_size", high=100_000)
+def _tile_tokens(config: Config) -> int:
+    side, patch = (
+        config.integer("image_size", high=100_000),
+        config.integer("patch_size", high=100_000),
+    )
     return (side // patch) ** 2 + 1
 
 
-def _tower(v: Config, tiles: int, tokens: int) -> Tensors:
+def _tower(config: Config, tiles: int, tokens: int) -> Tensors:
     """Two stacks, the second gated, and position tables for patches, tiles and aspect ratios."""
-    hidden, inner = v.integer("hidden_size"), v.integer("intermediate_size")
-    patch = v.integer("patch_size", high=100_000)
-    ratios = len(v.items("supported_aspect_ratios", default=[None] * 8)) + 1
+    hidden, inner = config.integer("hidden_size"), config.integer("intermediate_size")
+    patch = config.integer("patch_size", high=100_000)
+    ratios = len(config.items("supported_aspect_ratios", default=[None] * 8)) + 1
     vectors = inner + hidden + 2 * 2 * hidden  # biases of the feed-forward block, two LayerNorms
-    numbers = v.integer("num_channels", default=3, high=1000) * patch * patch
+    numbers = config.integer("num_channels", default=3, high=1000) * patch * patch
     return (
         *towers.plain("vision_model.patch_embedding", hidden, numbers),
         *towers.plain("vision_model.position_embedding", tokens, hidden),
@@ -111,14 +118,14 @@ def _tower(v: Config, tiles: int, tokens: int) -> Tensors:
         *towers.plain("vision_model.tile_embedding", ratios, tiles * hidden, 2),
         *towers.stack(
             "vision_model.transformer",
-            v.integer("num_hidden_layers", high=MAX_LAYERS),
+            config.integer("num_hidden_layers", high=MAX_LAYERS),
             hidden,
             inner,
             vectors=vectors,
         ),
         *towers.stack(
             "vision_model.global_transformer",
-            v.integer("num_global_layers", high=MAX_LAYERS),
+            config.integer("num_global_layers", high=MAX_LAYERS),
             hidden,
             inner,
             vectors=vectors + 2,

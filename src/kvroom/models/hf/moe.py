@@ -20,69 +20,69 @@ W_MODULES = ("w1", "w3", "w2")
 """Gate, up and down under the names of Mistral's own checkpoints."""
 
 
-def _everywhere(c: Config, layers: int) -> list[bool]:
+def _everywhere(config: Config, layers: int) -> list[bool]:
     """A ``sliding_window`` that is a number holds in every layer; null or absent means full."""
-    return [c.has("sliding_window")] * layers
+    return [config.has("sliding_window")] * layers
 
 
-def mixtral(c: Config) -> ModelSpec:
+def mixtral(config: Config) -> ModelSpec:
     """Mixtral (arXiv 2401.04088): Mistral's attention, each layer 8 experts of which 2 are used."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=8,
         num_local_experts=8,
         num_experts_per_tok=2,
         max_position_embeddings=131072,
     )
-    s = sizes(c)
+    dims = sizes(config)
     return decoder(
-        c,
-        s,
-        grouped(s),
+        config,
+        dims,
+        grouped(dims),
         lambda: mixture(
-            c,
+            config,
             inner=("intermediate_size",),
             name="block_sparse_moe.experts",
             modules=W_MODULES,
             router_name="block_sparse_moe.gate",
         ),
-        windowed=_everywhere(c, s.layers),
+        windowed=_everywhere(config, dims.layers),
     )
 
 
-def phimoe(c: Config) -> ModelSpec:
+def phimoe(config: Config) -> ModelSpec:
     """Phi-3.5-MoE (arXiv 2404.14219): LayerNorms with shift, optional biases also at the head."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=8,
         num_local_experts=16,
         num_experts_per_tok=2,
         max_position_embeddings=131072,
     )
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=bias, o_bias=bias),
+        config,
+        dims,
+        grouped(dims, qkv_bias=bias, o_bias=bias),
         lambda: mixture(
-            c,
+            config,
             inner=("intermediate_size",),
             name="block_sparse_moe.experts",
             modules=W_MODULES,
             router_name="block_sparse_moe.gate",
         ),
-        windowed=_everywhere(c, s.layers),
+        windowed=_everywhere(config, dims.layers),
         norm_bias=True,
-        final=parts.norm("norm", s.hidden, bias=True),
-        lm_head=parts.lm_head(s.vocab, s.hidden, bias=c.flag("lm_head_bias")),
+        final=parts.norm("norm", dims.hidden, bias=True),
+        lm_head=parts.lm_head(dims.vocab, dims.hidden, bias=config.flag("lm_head_bias")),
     )
 
 
-def minimax_m2(c: Config) -> ModelSpec:
+def minimax_m2(config: Config) -> ModelSpec:
     """MiniMax-M2: query and key norms over the whole projection, 256 small experts, none shared."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=8,
         head_dim=128,
         intermediate_size=1536,
@@ -90,13 +90,13 @@ def minimax_m2(c: Config) -> ModelSpec:
         num_experts_per_tok=8,
         max_position_embeddings=196608,
     )
-    s = sizes(c)
+    dims = sizes(config)
     return decoder(
-        c,
-        s,
-        grouped(s, norms="width" if c.flag("use_qk_norm", default=True) else "none"),
+        config,
+        dims,
+        grouped(dims, norms="width" if config.flag("use_qk_norm", default=True) else "none"),
         lambda: mixture(
-            c,
+            config,
             inner=("intermediate_size",),
             name="block_sparse_moe.experts",
             modules=W_MODULES,
@@ -105,70 +105,72 @@ def minimax_m2(c: Config) -> ModelSpec:
     )
 
 
-def olmoe(c: Config) -> ModelSpec:
+def olmoe(config: Config) -> ModelSpec:
     """OLMoE (arXiv 2409.02060): query and key norms over the whole projection, 64 experts."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         intermediate_size=2048,
         num_experts=64,
         num_experts_per_tok=8,
         max_position_embeddings=4096,
     )
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=bias, o_bias=bias, norms="width"),
-        lambda: mixture(c, inner=("intermediate_size",)),
+        config,
+        dims,
+        grouped(dims, qkv_bias=bias, o_bias=bias, norms="width"),
+        lambda: mixture(config, inner=("intermediate_size",)),
     )
 
 
-def granitemoe(c: Config) -> ModelSpec:
+def granitemoe(config: Config) -> ModelSpec:
     """Granite 3 MoE: gate and up in one matrix; ``shared_intermediate_size`` adds a shared expert."""
-    c = filled(c, num_local_experts=8, num_experts_per_tok=2, max_position_embeddings=2048)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+    config = filled(
+        config, num_local_experts=8, num_experts_per_tok=2, max_position_embeddings=2048
+    )
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=bias, o_bias=bias),
+        config,
+        dims,
+        grouped(dims, qkv_bias=bias, o_bias=bias),
         lambda: mixture(
-            c,
+            config,
             inner=("intermediate_size",),
             name="block_sparse_moe",
             modules=("input_linear", "input_linear", "output_linear"),
             router_name="block_sparse_moe.router.layer",
-            shared=c.integer("shared_intermediate_size", default=0, low=0),
+            shared=config.integer("shared_intermediate_size", default=0, low=0),
             shared_name="shared_mlp",
             shared_modules=("input_linear", "input_linear", "output_linear"),
         ),
     )
 
 
-def dbrx(c: Config) -> ModelSpec:
+def dbrx(config: Config) -> ModelSpec:
     """DBRX (Databricks, 2024): fused query-key-value, 16 experts of which 4 are used, LayerNorms."""
-    attn = c.sub("attn_config", kv_n_heads=1)
-    ffn = c.sub("ffn_config", ffn_hidden_size=3584, moe_num_experts=4, moe_top_k=1)
-    s = sizes(c.with_defaults(num_key_value_heads=attn.integer("kv_n_heads", high=100_000)))
-    rows = (s.heads + 2 * s.kv_heads) * s.head_dim
+    attn = config.sub("attn_config", kv_n_heads=1)
+    ffn = config.sub("ffn_config", ffn_hidden_size=3584, moe_num_experts=4, moe_top_k=1)
+    dims = sizes(config.with_defaults(num_key_value_heads=attn.integer("kv_n_heads", high=100_000)))
+    rows = (dims.heads + 2 * dims.kv_heads) * dims.head_dim
     fused = "norm_attn_norm.attn"
     attention = (
         *parts.linear(
-            f"{fused}.Wqkv", rows, s.hidden, part="attention", split="kv", units=s.kv_heads
+            f"{fused}.Wqkv", rows, dims.hidden, part="attention", split="kv", units=dims.kv_heads
         ),
         *parts.linear(
             f"{fused}.out_proj",
-            s.hidden,
-            s.heads * s.head_dim,
+            dims.hidden,
+            dims.heads * dims.head_dim,
             part="attention",
             split="row",
-            units=s.heads,
+            units=dims.heads,
         ),
     )
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         attention,
         lambda: mixture(
             ffn,
@@ -183,18 +185,18 @@ def dbrx(c: Config) -> ModelSpec:
     )
 
 
-def _qwen_sparse(c: Config, layers: int) -> list[bool]:
+def _qwen_sparse(config: Config, layers: int) -> list[bool]:
     """Every ``decoder_sparse_step``-th layer but those in ``mlp_only_layers``; none without experts."""
-    step = c.integer("decoder_sparse_step", default=1)
-    dense = set(c.integers("mlp_only_layers", default=[]))
-    some = c.integer("num_local_experts", "num_experts", default=0, low=0) > 0
-    return [some and i not in dense and (i + 1) % step == 0 for i in range(layers)]
+    step = config.integer("decoder_sparse_step", default=1)
+    dense = set(config.integers("mlp_only_layers", default=[]))
+    some = config.integer("num_local_experts", "num_experts", default=0, low=0) > 0
+    return [some and index not in dense and (index + 1) % step == 0 for index in range(layers)]
 
 
-def qwen2_moe(c: Config) -> ModelSpec:
+def qwen2_moe(config: Config) -> ModelSpec:
     """Qwen1.5/2 MoE: biases on query, key and value; a shared expert behind a gate of its own."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=16,
         num_experts=60,
         num_experts_per_tok=4,
@@ -204,29 +206,31 @@ def qwen2_moe(c: Config) -> ModelSpec:
         max_position_embeddings=32768,
         sliding_window=4096,
     )
-    s = sizes(c)
-    slides = c.flag("use_sliding_window")
-    first_full = c.integer("max_window_layers", default=28, low=0)
+    dims = sizes(config)
+    slides = config.flag("use_sliding_window")
+    first_full = config.integer("max_window_layers", default=28, low=0)
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=c.flag("qkv_bias", default=True)),
+        config,
+        dims,
+        grouped(dims, qkv_bias=config.flag("qkv_bias", default=True)),
         lambda: mixture(
-            c,
+            config,
             inner=("moe_intermediate_size",),
-            shared=c.integer("shared_expert_intermediate_size", low=0),
+            shared=config.integer("shared_expert_intermediate_size", low=0),
             shared_name="mlp.shared_expert",
             shared_gate=True,
         ),
-        sparse=_qwen_sparse(c, s.layers),
-        windowed=layer_kinds(c, s.layers, lambda i: slides and i < first_full and i % 2 == 0),
+        sparse=_qwen_sparse(config, dims.layers),
+        windowed=layer_kinds(
+            config, dims.layers, lambda i: slides and i < first_full and i % 2 == 0
+        ),
     )
 
 
-def qwen3_moe(c: Config, **outer: Any) -> ModelSpec:
+def qwen3_moe(config: Config, **outer: Any) -> ModelSpec:
     """Qwen3 MoE (arXiv 2505.09388): query and key norms of a head's width, no shared expert."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=4,
         num_experts=128,
         num_experts_per_tok=8,
@@ -235,15 +239,15 @@ def qwen3_moe(c: Config, **outer: Any) -> ModelSpec:
         max_position_embeddings=32768,
         sliding_window=4096,
     )
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=bias, o_bias=bias, norms="head"),
-        lambda: mixture(c, inner=("moe_intermediate_size",)),
-        sparse=_qwen_sparse(c, s.layers),
-        windowed=[c.flag("use_sliding_window") and c.has("sliding_window")] * s.layers,
+        config,
+        dims,
+        grouped(dims, qkv_bias=bias, o_bias=bias, norms="head"),
+        lambda: mixture(config, inner=("moe_intermediate_size",)),
+        sparse=_qwen_sparse(config, dims.layers),
+        windowed=[config.flag("use_sliding_window") and config.has("sliding_window")] * dims.layers,
         **outer,
     )
 

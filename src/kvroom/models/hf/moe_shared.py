@@ -32,28 +32,32 @@ from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 
 
-def deepseek(c: Config) -> ModelSpec:
+def deepseek(config: Config) -> ModelSpec:
     """DeepSeekMoE 16B (arXiv 2401.06066, its remote code): multi-head attention, shared experts."""
-    c = filled(c, max_position_embeddings=2048)
-    s = sizes(c)
-    bias = c.flag("attention_bias")
-    each = c.integer("moe_intermediate_size", default=1407)
+    config = filled(config, max_position_embeddings=2048)
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
+    each = config.integer("moe_intermediate_size", default=1407)
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=bias, o_bias=bias),
-        lambda: mixture(c, inner=("moe_intermediate_size",), shared=shared_width(c, each)),
-        sparse=sparse_layers(c, s.layers) if c.has("n_routed_experts") else [False] * s.layers,
+        config,
+        dims,
+        grouped(dims, qkv_bias=bias, o_bias=bias),
+        lambda: mixture(
+            config, inner=("moe_intermediate_size",), shared=shared_width(config, each)
+        ),
+        sparse=sparse_layers(config, dims.layers)
+        if config.has("n_routed_experts")
+        else [False] * dims.layers,
     )
 
 
-def glm4_moe(c: Config, **outer: Any) -> ModelSpec:
+def glm4_moe(config: Config, **outer: Any) -> ModelSpec:
     """GLM-4.5 and 4.6 (arXiv 2508.06471): a head's width that is not hidden / heads, shared expert.
 
     Biases on query, key and value only; norms on query and key with ``use_qk_norm``.
     """
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_hidden_layers=46,
         hidden_size=4096,
         num_attention_heads=96,
@@ -66,54 +70,56 @@ def glm4_moe(c: Config, **outer: Any) -> ModelSpec:
         moe_intermediate_size=1408,
         first_k_dense_replace=1,
         max_position_embeddings=131072,
-        num_nextn_predict_layers=0 if c.path else 1,
+        num_nextn_predict_layers=0 if config.path else 1,
     )
-    s = sizes(c)
-    each = c.integer("moe_intermediate_size")
+    dims = sizes(config)
+    each = config.integer("moe_intermediate_size")
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         grouped(
-            s,
-            qkv_bias=c.flag("attention_bias"),
-            norms="head" if c.flag("use_qk_norm") else "none",
+            dims,
+            qkv_bias=config.flag("attention_bias"),
+            norms="head" if config.flag("use_qk_norm") else "none",
         ),
-        lambda: mixture(c, inner=("moe_intermediate_size",), shared=shared_width(c, each)),
-        sparse=sparse_layers(c, s.layers),
+        lambda: mixture(
+            config, inner=("moe_intermediate_size",), shared=shared_width(config, each)
+        ),
+        sparse=sparse_layers(config, dims.layers),
         **outer,
     )
 
 
-def ernie4_5(c: Config) -> ModelSpec:
+def ernie4_5(config: Config) -> ModelSpec:
     """ERNIE 4.5, dense: ``use_bias`` puts biases everywhere but on the head; tied by default."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=2,
         head_dim=128,
         intermediate_size=3072,
         tie_word_embeddings=True,
         max_position_embeddings=131072,
     )
-    s = sizes(c)
-    bias = c.flag("use_bias")
+    dims = sizes(config)
+    bias = config.flag("use_bias")
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=bias, o_bias=bias),
-        lambda: mixture(c),
-        sparse=[False] * s.layers,
-        dense=lambda: parts.mlp(s.hidden, c.integer("intermediate_size"), bias=bias),
+        config,
+        dims,
+        grouped(dims, qkv_bias=bias, o_bias=bias),
+        lambda: mixture(config),
+        sparse=[False] * dims.layers,
+        dense=lambda: parts.mlp(dims.hidden, config.integer("intermediate_size"), bias=bias),
     )
 
 
-def ernie4_5_moe(c: Config) -> ModelSpec:
+def ernie4_5_moe(config: Config) -> ModelSpec:
     """ERNIE 4.5 MoE: experts in every ``moe_layer_interval``-th layer from start to end index.
 
     The routing bias is a parameter of its class; the shared experts are one of their summed width.
     Its prediction layer is a dense one behind a projection (vLLM's ``ernie_mtp``).
     """
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_key_value_heads=4,
         intermediate_size=12288,
         moe_intermediate_size=1536,
@@ -126,97 +132,99 @@ def ernie4_5_moe(c: Config) -> ModelSpec:
         tie_word_embeddings=True,
         max_position_embeddings=131072,
     )
-    s = sizes(c)
-    bias = c.flag("use_bias")
-    first = c.integer("moe_layer_start_index", low=0)
-    last = c.integer("moe_layer_end_index", low=-1)
-    last = s.layers - 1 if last == -1 else last
-    every = c.integer("moe_layer_interval")
-    attention = grouped(s, qkv_bias=bias, o_bias=bias)
+    dims = sizes(config)
+    bias = config.flag("use_bias")
+    first = config.integer("moe_layer_start_index", low=0)
+    last = config.integer("moe_layer_end_index", low=-1)
+    last = dims.layers - 1 if last == -1 else last
+    every = config.integer("moe_layer_interval")
+    attention = grouped(dims, qkv_bias=bias, o_bias=bias)
 
     def dense() -> Tensors:
-        return parts.mlp(s.hidden, c.integer("intermediate_size"), bias=bias)
+        return parts.mlp(dims.hidden, config.integer("intermediate_size"), bias=bias)
 
     def mix() -> Mixture:
-        each = c.integer("moe_intermediate_size")
+        each = config.integer("moe_intermediate_size")
         return mixture(
-            c,
+            config,
             inner=("moe_intermediate_size",),
             router_bias=True,
-            shared=shared_width(c, each, "moe_num_shared_experts"),
+            shared=shared_width(config, each, "moe_num_shared_experts"),
             shared_bias=bias,
         )
 
-    layer = Layer(stores=(stored(s),), tensors=(*two_norms(s.hidden), *attention, *dense()))
+    layer = Layer(stores=(stored(dims),), tensors=(*two_norms(dims.hidden), *attention, *dense()))
     return decoder(
-        c,
-        s,
+        config,
+        dims,
         attention,
         mix,
-        sparse=[(i + 1) % every == 0 and first <= i <= last for i in range(s.layers)],
+        sparse=[
+            (index + 1) % every == 0 and first <= index <= last for index in range(dims.layers)
+        ],
         dense=dense,
-        lm_head=parts.lm_head(s.vocab, s.hidden, bias=bias),
+        lm_head=parts.lm_head(dims.vocab, dims.hidden, bias=bias),
         mtp=prediction(
-            c, layer, s.hidden, ("mtp_emb_norm.0", "mtp_hidden_norm.0", "mtp_linear_proj.0")
+            config, layer, dims.hidden, ("mtp_emb_norm.0", "mtp_hidden_norm.0", "mtp_linear_proj.0")
         ),
     )
 
 
-def mimo(c: Config) -> ModelSpec:
+def mimo(config: Config) -> ModelSpec:
     """MiMo 7B (arXiv 2505.07608): Qwen 2's decoder with prediction layers of its own form."""
-    c = filled(c, intermediate_size=11008, max_position_embeddings=32768)
-    s = sizes(c)
-    slides = c.flag("use_sliding_window") and c.has("sliding_window")
-    first = c.integer("max_window_layers", default=28, low=0)
+    config = filled(config, intermediate_size=11008, max_position_embeddings=32768)
+    dims = sizes(config)
+    slides = config.flag("use_sliding_window") and config.has("sliding_window")
+    first = config.integer("max_window_layers", default=28, low=0)
     spec = decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=c.flag("attention_bias", default=True)),
-        lambda: mixture(c),
-        sparse=[False] * s.layers,
-        windowed=layer_kinds(c, s.layers, lambda i: slides and i >= first),
+        config,
+        dims,
+        grouped(dims, qkv_bias=config.flag("attention_bias", default=True)),
+        lambda: mixture(config),
+        sparse=[False] * dims.layers,
+        windowed=layer_kinds(config, dims.layers, lambda i: slides and i >= first),
         mtp=(),
     )
     names = ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm")
-    return replace(spec, mtp=prediction(c, spec.layers[0].layer, s.hidden, names))
+    return replace(spec, mtp=prediction(config, spec.layers[0].layer, dims.hidden, names))
 
 
-def hunyuan(c: Config) -> ModelSpec:
+def hunyuan(config: Config) -> ModelSpec:
     """Hunyuan V1, dense and MoE (arXiv 2411.02265): norms of a head's width after the rotation.
 
     Lists give expert counts and widths layer by layer; the shared expert has ``num_shared_expert`` ×
     ``intermediate_size``. With ``use_cla`` only every ``cla_share_factor``-th layer keeps keys and
     values, and the next ones attend to those (cross-layer attention, arXiv 2405.12981).
     """
-    is_moe = c.text("model_type", default="") == "hunyuan_v1_moe"
-    c = filled(
-        c,
-        head_dim=c.maybe_integer("attention_head_dim", high=100_000),
+    is_moe = config.text("model_type", default="") == "hunyuan_v1_moe"
+    config = filled(
+        config,
+        head_dim=config.maybe_integer("attention_head_dim", high=100_000),
         max_position_embeddings=2048,
     )
-    s = sizes(c)
-    bias = c.flag("attention_bias")
-    norms: Literal["head", "none"] = "head" if c.flag("use_qk_norm", default=True) else "none"
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
+    norms: Literal["head", "none"] = "head" if config.flag("use_qk_norm", default=True) else "none"
     own = grouped(
-        s,
+        dims,
         qkv_bias=bias,
         o_bias=bias,
         norms=norms,
         norm_names=("query_layernorm", "key_layernorm"),
     )
-    kept = stored(s)
-    share = c.integer("cla_share_factor", default=1) if c.flag("use_cla") else 1
-    has_shared = c.flag("use_mixed_mlp_moe", default=True)
-    inner = c.integer("intermediate_size")
+    kept = stored(dims)
+    share = config.integer("cla_share_factor", default=1) if config.flag("use_cla") else 1
+    has_shared = config.flag("use_mixed_mlp_moe", default=True)
+    inner = config.integer("intermediate_size")
 
     def each(*names: str, default: int) -> list[int]:
-        if isinstance(c.get(*names), list):
-            return c.integers(*names, length=s.layers)
-        return [c.integer(*names, default=default, low=0)] * s.layers
+        if isinstance(config.get(*names), list):
+            return config.integers(*names, length=dims.layers)
+        return [config.integer(*names, default=default, low=0)] * dims.layers
 
-    counts = each("num_experts", default=1) if is_moe else [1] * s.layers
+    counts = each("num_experts", default=1) if is_moe else [1] * dims.layers
     shapes = zip(
-        [i % share == 0 for i in range(s.layers)],
+        [index % share == 0 for index in range(dims.layers)],
         counts,
         each("moe_topk", "num_experts_per_tok", default=1),
         each("moe_intermediate_size", default=inner),
@@ -230,26 +238,26 @@ def hunyuan(c: Config) -> ModelSpec:
         if is_moe:
             feed = Mixture(
                 count=count,
-                active=check_active(c, count, active, ("moe_topk",)),
+                active=check_active(config, count, active, ("moe_topk",)),
                 inner=expert,
                 shared=inner * shared if has_shared else 0,
                 shared_name="mlp.shared_mlp",
                 router_name="mlp.gate.wg",
-            ).tensors(s.hidden)
+            ).tensors(dims.hidden)
         else:
-            feed = parts.mlp(s.hidden, inner, bias=c.flag("mlp_bias"))
+            feed = parts.mlp(dims.hidden, inner, bias=config.flag("mlp_bias"))
         return Layer(
             stores=(kept if keeps else SharedCache(of=kept),),
-            tensors=(*two_norms(s.hidden), *attention, *feed),
+            tensors=(*two_norms(dims.hidden), *attention, *feed),
         )
 
     return model(
-        c,
+        config,
         by_kind(shapes, build),
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
     )
 
 

@@ -9,13 +9,13 @@ from kvroom.models.parts import Tensors
 from kvroom.models.tensors import Tensor
 
 
-def moonvit3d(c: Config, hidden: int, root: Config) -> Tensors:
+def moonvit3d(config: Config, hidden: int, root: Config) -> Tensors:
     """Kimi-K3's MoonViT3D and its projector, all without biases (structure: the published checkpoint).
 
     Learned positions over ``init_pos_emb_height`` × ``width`` (time is fixed), attention wider than the
     hidden size, ``sd2_tpool`` merging, and a two-layer projector with a norm after it.
     """
-    c = c.of_class(
+    config = config.of_class(
         vt_hidden_size=1024,
         vt_intermediate_size=4096,
         vt_num_hidden_layers=27,
@@ -24,23 +24,23 @@ def moonvit3d(c: Config, hidden: int, root: Config) -> Tensors:
         init_pos_emb_width=64,
         text_hidden_size=hidden,
     )
-    depth = c.integer("vt_num_hidden_layers", high=MAX_LAYERS)
-    width = c.integer("vt_hidden_size")
-    inner = c.integer("vt_intermediate_size")
-    wide = c.integer("qkv_hidden_size", default=width)
-    text = c.integer("text_hidden_size")
-    merge = prod(c.integers("merge_kernel_size", default=[2, 2], low=1, high=1000))
-    joined = merge * c.integer("mm_hidden_size", default=width)
-    norm = 2 if c.text("norm_type", default="rmsnorm") == "layernorm" else 1
+    depth = config.integer("vt_num_hidden_layers", high=MAX_LAYERS)
+    width = config.integer("vt_hidden_size")
+    inner = config.integer("vt_intermediate_size")
+    wide = config.integer("qkv_hidden_size", default=width)
+    text = config.integer("text_hidden_size")
+    merge = prod(config.integers("merge_kernel_size", default=[2, 2], low=1, high=1000))
+    joined = merge * config.integer("mm_hidden_size", default=width)
+    norm = 2 if config.text("norm_type", default="rmsnorm") == "layernorm" else 1
     vectors = 2 * norm * width
-    if c.flag("attn_bias"):
+    if config.flag("attn_bias"):
         vectors += 3 * wide + width
-    if c.flag("linear_bias"):
+    if config.flag("linear_bias"):
         vectors += inner + width
-    loose = norm * width + (width if c.flag("patch_embed_proj_bias") else 0)
-    positions = c.integer("init_pos_emb_height") * c.integer("init_pos_emb_width")
+    loose = norm * width + (width if config.flag("patch_embed_proj_bias") else 0)
+    positions = config.integer("init_pos_emb_height") * config.integer("init_pos_emb_width")
     return (
-        _matrix("vision_tower.patch_embed.proj", width, 3 * c.integer("patch_size") ** 2),
+        _matrix("vision_tower.patch_embed.proj", width, 3 * config.integer("patch_size") ** 2),
         _matrix("vision_tower.patch_embed.pos_emb", positions, width),
         _matrix("vision_tower.encoder.blocks.wqkv", 3 * wide, width, depth),
         _matrix("vision_tower.encoder.blocks.wo", width, wide, depth),

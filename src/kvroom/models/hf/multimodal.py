@@ -91,8 +91,10 @@ def _other_text(root: Config, level: Config) -> ModelSpec:
     }
     try:
         return hf.read({**outer, **level.raw})
-    except KvroomError as e:
-        raise KvroomError(f"{level.path}{e.field}", e.value, e.message, e.fix) from None
+    except KvroomError as error:
+        raise KvroomError(
+            f"{level.path}{error.field}", error.value, error.message, error.fix
+        ) from None
 
 
 def _beside(
@@ -110,96 +112,96 @@ def _beside(
     return replace(spec, layer_names=layer_names, beside=(*tower(v), *projector(v)))
 
 
-def gemma3(c: Config) -> ModelSpec:
+def gemma3(config: Config) -> ModelSpec:
     """Gemma 3 4B to 27B: a SigLIP tower whose patches are pooled, normed and projected."""
-    spec = _text(c, "gemma3_text")
+    spec = _text(config, "gemma3_text")
 
-    def projector(v: Config) -> Tensors:
-        seen = v.integer("hidden_size", default=768)
+    def projector(config: Config) -> Tensors:
+        seen = config.integer("hidden_size", default=768)
         return (
             *towers.plain("multi_modal_projector.projection", seen, spec.hidden_size),
             *towers.plain("multi_modal_projector.norm", seen),
         )
 
-    return _beside(c, spec, lambda v: towers.vision(v, "siglip_vision_model"), projector)
+    return _beside(config, spec, lambda v: towers.vision(v, "siglip_vision_model"), projector)
 
 
-def gemma3n(c: Config) -> ModelSpec:
+def gemma3n(config: Config) -> ModelSpec:
     """Gemma 3n: the decoder only; its MobileNet vision and Conformer audio towers are not counted."""
-    spec = _text(c, "gemma3n_text")
+    spec = _text(config, "gemma3n_text")
     warning = "The vision and audio towers of Gemma 3n are not counted among its weights."
     return replace(spec, layer_names="model.language_model.layers", warnings=(warning,))
 
 
-def gemma4(c: Config) -> ModelSpec:
+def gemma4(config: Config) -> ModelSpec:
     """Gemma 4: its own vision tower, and an audio tower where ``audio_config`` is there."""
-    spec = _text(c, "gemma4_text")
+    spec = _text(config, "gemma4_text")
 
-    def projector(v: Config) -> Tensors:
-        seen = v.integer("hidden_size", default=768)
+    def projector(config: Config) -> Tensors:
+        seen = config.integer("hidden_size", default=768)
         return towers.plain("embed_vision.embedding_projection", spec.hidden_size, seen)
 
-    spec = _beside(c, spec, towers.gemma4_vision, projector, "model.language_model.layers")
-    if not c.has("audio_config"):
+    spec = _beside(config, spec, towers.gemma4_vision, projector, "model.language_model.layers")
+    if not config.has("audio_config"):
         return spec
-    a = c.sub("audio_config")
+    a = config.sub("audio_config")
     heard = a.integer("output_proj_dims", default=1536)
     projection = towers.plain("embed_audio.embedding_projection", spec.hidden_size, heard)
     return replace(spec, beside=(*spec.beside, *towers.gemma4_audio(a), *projection))
 
 
-def mistral3(c: Config) -> ModelSpec:
+def mistral3(config: Config) -> ModelSpec:
     """Mistral Small 3.1 on and Ministral 3: a Pixtral tower, patches merged and projected.
 
     Tied where the text level says so. (transformers 5 ties by class; the published Mistral Small files
     hold a head of their own.)
     """
-    spec = _text(c, "mistral")
+    spec = _text(config, "mistral")
     hidden = spec.hidden_size
-    merged = c.integer("spatial_merge_size", default=2, high=1000) ** 2
+    merged = config.integer("spatial_merge_size", default=2, high=1000) ** 2
 
-    def projector(v: Config) -> Tensors:
-        seen = v.integer("hidden_size", default=1024)
+    def projector(one_config: Config) -> Tensors:
+        seen = one_config.integer("hidden_size", default=1024)
         return (
             *towers.plain("multi_modal_projector.norm", seen),
             *towers.plain("multi_modal_projector.merging_layer", seen, seen * merged),
-            *_two_linears(c, hidden, seen, bias=c.flag("multimodal_projector_bias")),
+            *_two_linears(config, hidden, seen, bias=config.flag("multimodal_projector_bias")),
         )
 
-    return _beside(c, spec, lambda v: towers.vision(v, "pixtral"), projector)
+    return _beside(config, spec, lambda v: towers.vision(v, "pixtral"), projector)
 
 
-def ministral3(c: Config) -> ModelSpec:
+def ministral3(config: Config) -> ModelSpec:
     """Ministral 3 (multimodal, with a text level) or Devstral 2 (text only, without)."""
-    return mistral3(c) if c.has("text_config") else dense.ministral3(c)
+    return mistral3(config) if config.has("text_config") else dense.ministral3(config)
 
 
-def llava(c: Config) -> ModelSpec:
+def llava(config: Config) -> ModelSpec:
     """LLaVA 1.5 and its kin (Pixtral 12B in transformers' form): a tower and a projector of two layers."""
-    return _llava(c, "llama", "clip_vision_model")
+    return _llava(config, "llama", "clip_vision_model")
 
 
-def llava_next(c: Config) -> ModelSpec:
+def llava_next(config: Config) -> ModelSpec:
     """LLaVA 1.6: as LLaVA, with a learned vector that ends a row of image tiles."""
-    spec = _llava(c, "llama", "clip_vision_model")
+    spec = _llava(config, "llama", "clip_vision_model")
     return replace(spec, beside=(*spec.beside, *towers.plain("image_newline", spec.hidden_size)))
 
 
-def llava_onevision(c: Config) -> ModelSpec:
+def llava_onevision(config: Config) -> ModelSpec:
     """LLaVA-OneVision: LLaVA 1.6 with SigLIP and Qwen 2."""
-    spec = _llava(c, "qwen2", "siglip_vision_model")
+    spec = _llava(config, "qwen2", "siglip_vision_model")
     return replace(spec, beside=(*spec.beside, *towers.plain("image_newline", spec.hidden_size)))
 
 
-def paligemma(c: Config) -> ModelSpec:
+def paligemma(config: Config) -> ModelSpec:
     """PaliGemma: Gemma behind a SigLIP tower and one linear layer."""
-    spec = _text(c, "gemma")
+    spec = _text(config, "gemma")
 
-    def projector(v: Config) -> Tensors:
-        seen = v.integer("hidden_size", default=1152)
+    def projector(config: Config) -> Tensors:
+        seen = config.integer("hidden_size", default=1152)
         return towers.plain("multi_modal_projector.linear", spec.hidden_size, seen + 1)
 
-    return _beside(c, spec, lambda v: towers.vision(v, "siglip_vision_model"), projector)
+    return _beside(config, spec, lambda v: towers.vision(v, "siglip_vision_model"), projector)
 
 
 LLAVA_TOWERS = {
@@ -221,21 +223,21 @@ LLAVA_TOWERS = {
 }
 
 
-def _llava(c: Config, text: str, tower: str) -> ModelSpec:
-    spec = _text(c, text)
-    if not c.has("vision_config"):
-        c = c.with_defaults(vision_config=LLAVA_TOWERS[tower])
+def _llava(config: Config, text: str, tower: str) -> ModelSpec:
+    spec = _text(config, text)
+    if not config.has("vision_config"):
+        config = config.with_defaults(vision_config=LLAVA_TOWERS[tower])
 
-    def projector(v: Config) -> Tensors:
-        seen = v.integer("hidden_size", default=1024)
-        bias = c.flag("multimodal_projector_bias", default=True)
-        return _two_linears(c, spec.hidden_size, seen, bias=bias)
+    def projector(one_config: Config) -> Tensors:
+        seen = one_config.integer("hidden_size", default=1024)
+        bias = config.flag("multimodal_projector_bias", default=True)
+        return _two_linears(config, spec.hidden_size, seen, bias=bias)
 
-    return _beside(c, spec, lambda v: towers.vision(v, tower), projector)
+    return _beside(config, spec, lambda v: towers.vision(v, tower), projector)
 
 
-def _two_linears(c: Config, hidden: int, seen: int, *, bias: bool) -> Tensors:
-    layers = c.get("vision_feature_layer", default=-1)
+def _two_linears(config: Config, hidden: int, seen: int, *, bias: bool) -> Tensors:
+    layers = config.get("vision_feature_layer", default=-1)
     inputs = seen * (len(layers) if isinstance(layers, list) else 1)
     return (
         *towers.plain("multi_modal_projector.linear_1", hidden, inputs + bias),

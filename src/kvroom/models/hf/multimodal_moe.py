@@ -32,10 +32,10 @@ from kvroom.models.parts import Tensors
 from kvroom.models.spec import Layer, ModelSpec
 
 
-def qwen2_vl_text(c: Config, **outer: Any) -> ModelSpec:
+def qwen2_vl_text(config: Config, **outer: Any) -> ModelSpec:
     """Qwen 2's decoder as Qwen2-VL and Qwen2.5-VL build it (defaults: the 72B's)."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_hidden_layers=80,
         hidden_size=8192,
         num_attention_heads=64,
@@ -45,24 +45,24 @@ def qwen2_vl_text(c: Config, **outer: Any) -> ModelSpec:
         sliding_window=4096,
         max_position_embeddings=32768,
     )
-    s = sizes(c)
-    slides = c.flag("use_sliding_window") and c.has("sliding_window")
-    first = c.integer("max_window_layers", default=80, low=0)
+    dims = sizes(config)
+    slides = config.flag("use_sliding_window") and config.has("sliding_window")
+    first = config.integer("max_window_layers", default=80, low=0)
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=True),
-        lambda: mixture(c),
-        sparse=[False] * s.layers,
-        windowed=layer_kinds(c, s.layers, lambda i: slides and i >= first),
+        config,
+        dims,
+        grouped(dims, qkv_bias=True),
+        lambda: mixture(config),
+        sparse=[False] * dims.layers,
+        windowed=layer_kinds(config, dims.layers, lambda i: slides and i >= first),
         **outer,
     )
 
 
-def qwen3_vl_text(c: Config, **outer: Any) -> ModelSpec:
+def qwen3_vl_text(config: Config, **outer: Any) -> ModelSpec:
     """Qwen 3's decoder as Qwen3-VL builds it."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_hidden_layers=32,
         hidden_size=4096,
         num_attention_heads=32,
@@ -72,22 +72,22 @@ def qwen3_vl_text(c: Config, **outer: Any) -> ModelSpec:
         head_dim=128,
         max_position_embeddings=128000,
     )
-    s = sizes(c)
-    bias = c.flag("attention_bias")
+    dims = sizes(config)
+    bias = config.flag("attention_bias")
     return decoder(
-        c,
-        s,
-        grouped(s, qkv_bias=bias, o_bias=bias, norms="head"),
-        lambda: mixture(c),
-        sparse=[False] * s.layers,
+        config,
+        dims,
+        grouped(dims, qkv_bias=bias, o_bias=bias, norms="head"),
+        lambda: mixture(config),
+        sparse=[False] * dims.layers,
         **outer,
     )
 
 
-def qwen3_vl_moe_text(c: Config, **outer: Any) -> ModelSpec:
+def qwen3_vl_moe_text(config: Config, **outer: Any) -> ModelSpec:
     """Qwen 3 MoE's decoder as Qwen3-VL builds it: no windows, smaller defaults."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         num_hidden_layers=24,
         hidden_size=2048,
         num_attention_heads=16,
@@ -100,58 +100,60 @@ def qwen3_vl_moe_text(c: Config, **outer: Any) -> ModelSpec:
         max_position_embeddings=128000,
     )
     # its class knows no windows, whatever the file says
-    return qwen3_moe(Config({**c.raw, "use_sliding_window": False}, c.defaults, c.path), **outer)
+    return qwen3_moe(
+        Config({**config.raw, "use_sliding_window": False}, config.defaults, config.path), **outer
+    )
 
 
-def qwen2_vl(c: Config) -> ModelSpec:
+def qwen2_vl(config: Config) -> ModelSpec:
     """Qwen2-VL (arXiv 2409.12191); published configs hold the decoder's keys at the top."""
-    return vision.composite(c, qwen2_vl_text, vision.qwen2_tower, layer_names="model.layers")
+    return vision.composite(config, qwen2_vl_text, vision.qwen2_tower, layer_names="model.layers")
 
 
-def qwen2_5_vl(c: Config) -> ModelSpec:
+def qwen2_5_vl(config: Config) -> ModelSpec:
     """Qwen2.5-VL (arXiv 2502.13923); published configs hold the decoder's keys at the top."""
-    return vision.composite(c, qwen2_vl_text, vision.qwen2_5_tower, layer_names="model.layers")
+    return vision.composite(config, qwen2_vl_text, vision.qwen2_5_tower, layer_names="model.layers")
 
 
-def qwen3_vl(c: Config) -> ModelSpec:
+def qwen3_vl(config: Config) -> ModelSpec:
     """Qwen3-VL, dense (arXiv 2511.21631)."""
     names = "model.language_model.layers"
-    return vision.composite(c, qwen3_vl_text, vision.qwen3_tower, layer_names=names)
+    return vision.composite(config, qwen3_vl_text, vision.qwen3_tower, layer_names=names)
 
 
-def qwen3_vl_moe(c: Config) -> ModelSpec:
+def qwen3_vl_moe(config: Config) -> ModelSpec:
     """Qwen3-VL with experts (arXiv 2511.21631)."""
     names = "model.language_model.layers"
-    return vision.composite(c, qwen3_vl_moe_text, vision.qwen3_tower, layer_names=names)
+    return vision.composite(config, qwen3_vl_moe_text, vision.qwen3_tower, layer_names=names)
 
 
-def kimi_k25(c: Config) -> ModelSpec:
+def kimi_k25(config: Config) -> ModelSpec:
     """Kimi K2.5: Kimi K2's decoder (DeepSeek-V3's structure) behind MoonViT."""
     names = "language_model.model.layers"
-    return vision.composite(c, deepseek_v3, vision.kimi_tower, layer_names=names)
+    return vision.composite(config, deepseek_v3, vision.kimi_tower, layer_names=names)
 
 
-def glm4v_moe_text(c: Config, **outer: Any) -> ModelSpec:
+def glm4v_moe_text(config: Config, **outer: Any) -> ModelSpec:
     """GLM-4.5-Air's decoder as GLM-4.5V builds it: biases by default, no query and key norms."""
-    c = filled(c, vocab_size=151424, attention_bias=True, max_position_embeddings=65536)
-    return glm4_moe(c, **outer)
+    config = filled(config, vocab_size=151424, attention_bias=True, max_position_embeddings=65536)
+    return glm4_moe(config, **outer)
 
 
-def glm4v_moe(c: Config) -> ModelSpec:
+def glm4v_moe(config: Config) -> ModelSpec:
     """GLM-4.5V and 4.6V (arXiv 2507.01006)."""
     names = "model.language_model.layers"
-    return vision.composite(c, glm4v_moe_text, vision.glm_tower, layer_names=names)
+    return vision.composite(config, glm4v_moe_text, vision.glm_tower, layer_names=names)
 
 
-def minimax_m3_text(c: Config, **outer: Any) -> ModelSpec:
+def minimax_m3_text(config: Config, **outer: Any) -> ModelSpec:
     """MiniMax-M3: grouped attention that reads only blocks which an indexer picks, in most layers.
 
     Beside its keys and values a sparse layer keeps one index key a token, in the cache's own width.
     The config's prediction modules are left out: the published files hold none.
     """
-    picks = c.sub("sparse_attention_config")
-    c = filled(
-        c,
+    picks = config.sub("sparse_attention_config")
+    config = filled(
+        config,
         num_hidden_layers=60,
         hidden_size=6144,
         num_attention_heads=64,
@@ -165,10 +167,10 @@ def minimax_m3_text(c: Config, **outer: Any) -> ModelSpec:
         num_experts_per_tok=4,
         max_position_embeddings=524288,
     )
-    s = sizes(c)
+    dims = sizes(config)
 
     def said(nested: str, flat: str, default: int) -> int:
-        return picks.integer(nested, default=c.integer(flat, default=default), high=10**6)
+        return picks.integer(nested, default=config.integer(flat, default=default), high=10**6)
 
     dim = said("sparse_index_dim", "index_head_dim", 128)
     scorers = said("sparse_num_index_heads", "index_n_heads", 4)
@@ -176,61 +178,63 @@ def minimax_m3_text(c: Config, **outer: Any) -> ModelSpec:
     read *= said("sparse_block_size", "index_block_size", 128)
     name = "self_attn.indexer"
     indexer: Tensors = (
-        *parts.linear(f"{name}.q_proj", scorers * dim, s.hidden, part="attention"),
-        *parts.linear(f"{name}.k_proj", dim, s.hidden, part="attention"),
+        *parts.linear(f"{name}.q_proj", scorers * dim, dims.hidden, part="attention"),
+        *parts.linear(f"{name}.k_proj", dim, dims.hidden, part="attention"),
         *parts.norm(f"{name}.q_norm", dim),
         *parts.norm(f"{name}.k_norm", dim),
     )
-    attention = grouped(s, norms="head" if c.flag("use_qk_norm", default=True) else "none")
+    attention = grouped(dims, norms="head" if config.flag("use_qk_norm", default=True) else "none")
 
     def build(kind: tuple[bool, bool]) -> Layer:
         picked, has_experts = kind
-        stores: tuple[LayerKind, ...] = (stored(s, sparse_read=read if picked else None),)
+        stores: tuple[LayerKind, ...] = (stored(dims, sparse_read=read if picked else None),)
         if picked:
             stores = (*stores, Indexer(dim=dim, heads=scorers))
         feed = (
             mixture(
-                c,
+                config,
                 inner=("intermediate_size",),
-                shared=c.integer("shared_intermediate_size", low=0),
-            ).tensors(s.hidden)
+                shared=config.integer("shared_intermediate_size", low=0),
+            ).tensors(dims.hidden)
             if has_experts
-            else parts.mlp(s.hidden, c.integer("dense_intermediate_size"))
+            else parts.mlp(dims.hidden, config.integer("dense_intermediate_size"))
         )
         return Layer(
             stores=stores,
-            tensors=(*two_norms(s.hidden), *attention, *(indexer if picked else ()), *feed),
+            tensors=(*two_norms(dims.hidden), *attention, *(indexer if picked else ()), *feed),
         )
 
-    kinds = zip(_picked(c, picks, s.layers), sparse_layers(c, s.layers), strict=True)
+    kinds = zip(
+        _picked(config, picks, dims.layers), sparse_layers(config, dims.layers), strict=True
+    )
     return model(
-        c,
+        config,
         by_kind(kinds, build),
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
         **outer,
     )
 
 
-def _picked(c: Config, picks: Config, layers: int) -> list[bool]:
+def _picked(config: Config, picks: Config, layers: int) -> list[bool]:
     if not picks.flag("use_sparse_attention", default=True):
         return [False] * layers
-    if c.has("layer_types"):
+    if config.has("layer_types"):
         known = ("full_attention", "minimax_m3_sparse")
-        return [t == known[1] for t in names_of(c, "layer_types", layers, known)]
+        return [t == known[1] for t in names_of(config, "layer_types", layers, known)]
     if not picks.has("sparse_attention_freq"):
         return [False] * layers
-    return [f > 0 for f in picks.integers("sparse_attention_freq", length=layers)]
+    return [integer > 0 for integer in picks.integers("sparse_attention_freq", length=layers)]
 
 
-def minimax_m3(c: Config) -> ModelSpec:
+def minimax_m3(config: Config) -> ModelSpec:
     """MiniMax-M3: the decoder alone, or behind its tower where the config has a ``vision_config``."""
-    if not c.has("vision_config", "text_config"):
-        return minimax_m3_text(c)
+    if not config.has("vision_config", "text_config"):
+        return minimax_m3_text(config)
     names = "language_model.model.layers"
-    return vision.composite(c, minimax_m3_text, vision.minimax_tower, layer_names=names)
+    return vision.composite(config, minimax_m3_text, vision.minimax_tower, layer_names=names)
 
 
 READERS: dict[str, Callable[[Config], ModelSpec]] = {

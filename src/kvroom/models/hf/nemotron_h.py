@@ -27,15 +27,15 @@ PATTERN = ("hybrid_override_pattern", "layers_block_type", "layer_types")
 MTP_PATTERN = ("mtp_hybrid_override_pattern", "mtp_layers_block_type")
 
 
-def nemotron_h(c: Config) -> ModelSpec:
+def nemotron_h(config: Config) -> ModelSpec:
     """Nemotron-H and Nemotron 3; each multi-token-prediction module is its own short pattern."""
-    least = c.integer(*LAYERS, default=1, high=MAX_LAYERS)
-    types = _pattern(c, PATTERN, "ME*-", least)
-    c = c.of_class(num_hidden_layers=len(types))
-    c = filled(
-        c,
+    least = config.integer(*LAYERS, default=1, high=MAX_LAYERS)
+    types = _pattern(config, PATTERN, "ME*-", least)
+    config = config.of_class(num_hidden_layers=len(types))
+    config = filled(
+        config,
         num_key_value_heads=8,
-        head_dim=c.integer("attention_head_dim", default=128, high=100_000),
+        head_dim=config.integer("attention_head_dim", default=128, high=100_000),
         intermediate_size=21504,
         n_routed_experts=8,
         moe_intermediate_size=7688,
@@ -47,44 +47,47 @@ def nemotron_h(c: Config) -> ModelSpec:
         conv_kernel=4,
         chunk_size=128,
     )
-    s = sizes(c)
+    dims = sizes(config)
     build: dict[str, Callable[[Config, Sizes], Mixer]] = {
         "state": _mamba2,
         "full": _attention,
         "mlp": _forward,
         "moe": _experts,
     }
-    depth = c.integer("num_nextn_predict_layers", default=0, low=0, high=100)
-    ahead = _pattern(c, MTP_PATTERN, "*E") if depth else []
-    made = {kind: build[kind](c, s) for kind in {*types, *ahead}}
+    depth = config.integer("num_nextn_predict_layers", default=0, low=0, high=100)
+    ahead = _pattern(config, MTP_PATTERN, "*E") if depth else []
+    made = {kind: build[kind](config, dims) for kind in {*types, *ahead}}
     layers = {
-        kind: Layer(stores=m.stores, tensors=(*parts.norm("norm", s.hidden), *m.tensors))
-        for kind, m in made.items()
+        kind: Layer(stores=value.stores, tensors=(*parts.norm("norm", dims.hidden), *value.tensors))
+        for kind, value in made.items()
     }
     return model(
-        c,
+        config,
         [layers[kind] for kind in types],
-        hidden=s.hidden,
-        vocab=s.vocab,
-        q_heads=s.heads,
-        kv_heads=s.kv_heads,
-        embedding=parts.embedding(s.vocab, s.hidden, "embeddings"),
-        final=parts.norm("norm_f", s.hidden),
+        hidden=dims.hidden,
+        vocab=dims.vocab,
+        q_heads=dims.heads,
+        kv_heads=dims.kv_heads,
+        embedding=parts.embedding(dims.vocab, dims.hidden, "embeddings"),
+        final=parts.norm("norm_f", dims.hidden),
         tied=False,  # whatever the config says: the class ties nothing
-        mtp=_ahead(s.hidden, [layers[kind] for kind in ahead]) * depth,
+        mtp=_ahead(dims.hidden, [layers[kind] for kind in ahead]) * depth,
         layer_names="backbone.layers",
     )
 
 
-def _pattern(c: Config, names: tuple[str, ...], default: str, least: int = 0) -> list[str]:
+def _pattern(config: Config, names: tuple[str, ...], default: str, least: int = 0) -> list[str]:
     """A pattern as layer kinds, at least ``least`` of them; a longer one wins, as in the class."""
-    value = c.get(*names, default=default)
-    words = list(value) if isinstance(value, str) else c.items(*names)
+    value = config.get(*names, default=default)
+    words = list(value) if isinstance(value, str) else config.items(*names)
     if len(words) < least:
         raise KvroomError(
-            c.field(*names), value, f"has {len(words)} entries for {least} layers", "Give one each."
+            config.field(*names),
+            value,
+            f"has {len(words)} entries for {least} layers",
+            "Give one each.",
         )
-    return known_types(c, names, words, KINDS, KNOWN)
+    return known_types(config, names, words, KINDS, KNOWN)
 
 
 def _ahead(hidden: int, layers: list[Layer]) -> tuple[Run, ...]:
@@ -103,44 +106,44 @@ def _ahead(hidden: int, layers: list[Layer]) -> tuple[Run, ...]:
     return runs_of(layers)
 
 
-def _mamba2(c: Config, s: Sizes) -> Mixer:
+def _mamba2(config: Config, dims: Sizes) -> Mixer:
     return mamba2(
-        s.hidden,
-        heads=c.integer("mamba_num_heads", high=100_000),
-        head_dim=c.integer("mamba_head_dim", high=100_000),
-        groups=c.integer("n_groups", "mamba_n_groups", high=100_000),
-        state=c.integer("ssm_state_size", high=100_000),
-        kernel=c.integer("conv_kernel", "mamba_d_conv", high=1000),
-        conv_bias=c.flag("use_conv_bias", "mamba_conv_bias", default=True),
-        in_bias=c.flag("use_bias"),
-        out_bias=c.flag("use_bias"),
-        dtype=state_dtype(c, FP32),
+        dims.hidden,
+        heads=config.integer("mamba_num_heads", high=100_000),
+        head_dim=config.integer("mamba_head_dim", high=100_000),
+        groups=config.integer("n_groups", "mamba_n_groups", high=100_000),
+        state=config.integer("ssm_state_size", high=100_000),
+        kernel=config.integer("conv_kernel", "mamba_d_conv", high=1000),
+        conv_bias=config.flag("use_conv_bias", "mamba_conv_bias", default=True),
+        in_bias=config.flag("use_bias"),
+        out_bias=config.flag("use_bias"),
+        dtype=state_dtype(config, FP32),
     )
 
 
-def _attention(c: Config, s: Sizes) -> Mixer:
-    return attention(s, bias=c.flag("attention_bias"), name="mixer")
+def _attention(config: Config, dims: Sizes) -> Mixer:
+    return attention(dims, bias=config.flag("attention_bias"), name="mixer")
 
 
-def _forward(c: Config, s: Sizes) -> Mixer:
-    inner = c.integer("intermediate_size")
-    bias = c.flag("mlp_bias")
-    return Mixer((), parts.mlp(s.hidden, inner, gated=False, bias=bias, name="mixer"))
+def _forward(config: Config, dims: Sizes) -> Mixer:
+    inner = config.integer("intermediate_size")
+    bias = config.flag("mlp_bias")
+    return Mixer((), parts.mlp(dims.hidden, inner, gated=False, bias=bias, name="mixer"))
 
 
-def _experts(c: Config, s: Sizes) -> Mixer:
-    count = c.integer("n_routed_experts", "num_local_experts", high=100_000)
-    active = c.integer("num_experts_per_tok", default=min(2, count), high=count)
-    latent = c.maybe_integer("moe_latent_size")
-    inner = c.integer("moe_intermediate_size")
-    shared = c.integer("moe_shared_expert_intermediate_size")
-    bias = c.flag("mlp_bias")
-    wide = latent or s.hidden
+def _experts(config: Config, dims: Sizes) -> Mixer:
+    count = config.integer("n_routed_experts", "num_local_experts", high=100_000)
+    active = config.integer("num_experts_per_tok", default=min(2, count), high=count)
+    latent = config.maybe_integer("moe_latent_size")
+    inner = config.integer("moe_intermediate_size")
+    shared = config.integer("moe_shared_expert_intermediate_size")
+    bias = config.flag("mlp_bias")
+    wide = latent or dims.hidden
     tensors = (
-        *parts.router(s.hidden, count, name="mixer.gate"),
+        *parts.router(dims.hidden, count, name="mixer.gate"),
         *parts.experts(wide, inner, count, active, gated=False, name="mixer.experts"),
         *parts.mlp(
-            s.hidden,
+            dims.hidden,
             shared,
             gated=False,
             bias=bias,
@@ -150,8 +153,8 @@ def _experts(c: Config, s: Sizes) -> Mixer:
     )
     if latent:
         tensors += (
-            *parts.linear("mixer.fc1_latent_proj", latent, s.hidden, part="mlp", bias=bias),
-            *parts.linear("mixer.fc2_latent_proj", s.hidden, latent, part="mlp", bias=bias),
+            *parts.linear("mixer.fc1_latent_proj", latent, dims.hidden, part="mlp", bias=bias),
+            *parts.linear("mixer.fc2_latent_proj", dims.hidden, latent, part="mlp", bias=bias),
         )
     return Mixer((), tensors)
 

@@ -46,15 +46,15 @@ class Mixer:
     tensors: Tensors
 
 
-def state_dtype(c: Config, default: Dtype = BF16) -> Dtype:
+def state_dtype(config: Config, default: Dtype = BF16) -> Dtype:
     """The recurrent state's width: what the config asks for, else ``default``."""
     keys = ("mamba_ssm_cache_dtype", "mamba_ssm_dtype")
-    name = c.text(*keys, default="auto").removeprefix("torch.")
-    return default if name == "auto" else cache_dtype(name, c.field(*keys))
+    name = config.text(*keys, default="auto").removeprefix("torch.")
+    return default if name == "auto" else cache_dtype(name, config.field(*keys))
 
 
 def layer_types(
-    c: Config,
+    config: Config,
     *names: str,
     length: int,
     allowed: Sequence[str],
@@ -66,13 +66,13 @@ def layer_types(
     ``default`` are the class's own types where the config has no list. KvroomError where a layer is
     nothing that this architecture (``allowed``) has.
     """
-    if default is not None and not c.has(*names):
+    if default is not None and not config.has(*names):
         return list(default)
-    return known_types(c, names, c.items(*names, length=length), allowed, known)
+    return known_types(config, names, config.items(*names, length=length), allowed, known)
 
 
 def known_types(
-    c: Config,
+    config: Config,
     names: Sequence[str],
     values: Sequence[Any],
     allowed: Sequence[str],
@@ -84,33 +84,36 @@ def known_types(
         kind = known.get(value) if isinstance(value, str | int) else None
         if kind is None or kind not in allowed:
             raise KvroomError(
-                c.field(*names),
+                config.field(*names),
                 value,
                 "is no layer type of this architecture",
-                f"One of: {', '.join(str(k) for k, v in known.items() if v in allowed)}.",
+                f"One of: {', '.join(str(key) for key, value in known.items() if value in allowed)}.",
             )
         found.append(kind)
     return found
 
 
 def mamba_heads(
-    c: Config, inner: int, heads: Sequence[str], dims: Sequence[str]
+    config: Config, inner: int, heads: Sequence[str], dims: Sequence[str]
 ) -> tuple[int, int]:
     """Mamba-2's heads and their width, which together must make the ``inner`` width.
 
     A width that is absent or ``auto`` is inner / heads.
     """
-    count = c.integer(*heads, high=100_000)
-    if c.get(*dims, default="auto") == "auto":
+    count = config.integer(*heads, high=100_000)
+    if config.get(*dims, default="auto") == "auto":
         if inner % count:
             raise KvroomError(
-                c.field(*heads), count, f"does not divide the inner width {inner}", "Correct it."
+                config.field(*heads),
+                count,
+                f"does not divide the inner width {inner}",
+                "Correct it.",
             )
         return count, inner // count
-    width = c.integer(*dims, high=100_000)
+    width = config.integer(*dims, high=100_000)
     if count * width != inner:
         raise KvroomError(
-            c.field(*dims),
+            config.field(*dims),
             width,
             f"times {count} heads is not the inner width {inner}",
             f"Give the {inner} / {count} heads, or correct the heads.",
@@ -118,11 +121,11 @@ def mamba_heads(
     return count, width
 
 
-def dt_rank(c: Config, name: str, hidden: int) -> int:
+def dt_rank(config: Config, name: str, hidden: int) -> int:
     """The rank of Mamba's time-step projection: hidden / 16, rounded up, where it says ``auto``."""
-    if c.get(name, default="auto") == "auto":
+    if config.get(name, default="auto") == "auto":
         return ceil_div(hidden, 16)
-    return c.integer(name)
+    return config.integer(name)
 
 
 def grouped_vector(name: str, size: int, units: int, *, split: Split = "column") -> Tensors:
@@ -144,9 +147,9 @@ def conv1d(name: str, channels: Sequence[tuple[int, int]], kernel: int, *, bias:
     return tuple(made)
 
 
-def expanded(c: Config, hidden: int, name: str) -> int:
+def expanded(config: Config, hidden: int, name: str) -> int:
     """A mixer's inner width, so many times the hidden one."""
-    return max(1, int(c.number(name, default=2.0, low=0.01, high=100.0) * hidden))
+    return max(1, int(config.number(name, default=2.0, low=0.01, high=100.0) * hidden))
 
 
 def mamba1(

@@ -47,106 +47,115 @@ SCHEDULES: dict[str, tuple[str, ...]] = {
 """A list that newer configs have → the keys from which older ones have it follow."""
 
 
-def labels_of(c: Config, count: int) -> tuple[list[str], tuple[str, ...]]:
+def labels_of(config: Config, count: int) -> tuple[list[str], tuple[str, ...]]:
     """A word of ``LABELS``' values for each layer, and what is to be said of how it was told."""
     for key in NAMES:
-        said = c.get(key)
+        said = config.get(key)
         if isinstance(said, list):
             mixers = [v for v in said if not isinstance(v, str) or LABELS.get(v) != "none"]
             if len(said) >= 2 * count == 2 * len(mixers):  # blocks counted on their own
                 return _known(mixers, key)
-            return _known(c.items(key, length=count), key)
-    made = schedule(c, "layer_types", count)
+            return _known(config.items(key, length=count), key)
+    made = schedule(config, "layer_types", count)
     if made is not None:
         return _known(made, "layer_types")
-    if recurs(c) and not heads_of(c):
+    if recurs(config) and not heads_of(config):
         return ["state"] * count, ()
-    if c.has("sliding_window") and c.flag("use_sliding_window", default=True):
+    if config.has("sliding_window") and config.flag("use_sliding_window", default=True):
         return ["window"] * count, ()
-    if c.has("attention_chunk_size") and not c.has("no_rope_layers"):
+    if config.has("attention_chunk_size") and not config.has("no_rope_layers"):
         return ["chunk"] * count, ()
     return ["full"] * count, ()
 
 
 def _known(values: Sequence[Any], key: str) -> tuple[list[str], tuple[str, ...]]:
-    odd = sorted({str(v) for v in values if not isinstance(v, str) or v not in LABELS})
-    labels = [LABELS.get(v, "full") if isinstance(v, str) else "full" for v in values]
+    odd = sorted(
+        {str(value) for value in values if not isinstance(value, str) or value not in LABELS}
+    )
+    labels = [LABELS.get(value, "full") if isinstance(value, str) else "full" for value in values]
     said = ", ".join(odd[:4])
     return labels, ((f"{key} {said}: counted as full attention",) if odd else ())
 
 
-def schedule(c: Config, key: str, count: int) -> list[Any] | None:
+def schedule(config: Config, key: str, count: int) -> list[Any] | None:
     """The list called ``key`` as older configs say it; None where nothing says it."""
     if key == "mlp_layer_types":
-        return _feeds(c, count)
+        return _feeds(config, count)
     if key not in NAMES:
         return None
-    near = "sliding_attention" if c.has("sliding_window") else "linear_attention"
-    pattern = c.get("hybrid_override_pattern")
+    near = "sliding_attention" if config.has("sliding_window") else "linear_attention"
+    pattern = config.get("hybrid_override_pattern")
     if isinstance(pattern, str) and len(pattern) >= count:
         return list(pattern[:count])
     for name in ("attn_layer_indices", "full_attn_idxs", "attention_layers_idx"):
-        if isinstance(c.get(name), list):
-            full = set(c.integers(name))
-            other = "linear_attention" if recurs(c) else "conv"
-            return ["full_attention" if i in full else other for i in range(count)]
+        if isinstance(config.get(name), list):
+            full = set(config.integers(name))
+            other = "linear_attention" if recurs(config) else "conv"
+            return ["full_attention" if index in full else other for index in range(count)]
     every = next(
         (
             n
             for n in ("full_attention_interval", "global_attn_every_n_layers", "layer_group_size",
                       "sliding_window_pattern", "_sliding_window_pattern")
-            if type(c.get(n)) is int and c.get(n) > 0
+            if type(config.get(n)) is int and config.get(n) > 0
         ),
         None,
     )  # fmt: skip
     if every is None:
         return None
-    n = c.integer(every, high=10_000)
+    n = config.integer(every, high=10_000)
     if "sliding" not in every and "global" not in every:
         near = "linear_attention"
-    return [near if (i + 1) % n else "full_attention" for i in range(count)]
+    return [near if (index + 1) % n else "full_attention" for index in range(count)]
 
 
-def _feeds(c: Config, count: int) -> list[Any] | None:
-    if c.has("num_dense_layers", "n_dense_first_layers"):
-        first = c.integer("num_dense_layers", "n_dense_first_layers", low=0)
-        return ["dense" if i < first else "sparse" for i in range(count)]
-    if c.has("decoder_sparse_step", "mlp_only_layers"):
-        step = c.integer("decoder_sparse_step", default=1)
-        dense = set(c.integers("mlp_only_layers", default=[]))
-        return ["dense" if i in dense or (i + 1) % step else "sparse" for i in range(count)]
-    if c.has("interleave_moe_layer_step"):
-        step = c.integer("interleave_moe_layer_step")
-        return ["dense" if (i + 1) % step else "sparse" for i in range(count)]
-    if c.has("moe_layer_start_index"):
-        starts = c.get("moe_layer_start_index")
+def _feeds(config: Config, count: int) -> list[Any] | None:
+    if config.has("num_dense_layers", "n_dense_first_layers"):
+        first = config.integer("num_dense_layers", "n_dense_first_layers", low=0)
+        return ["dense" if index < first else "sparse" for index in range(count)]
+    if config.has("decoder_sparse_step", "mlp_only_layers"):
+        step = config.integer("decoder_sparse_step", default=1)
+        dense = set(config.integers("mlp_only_layers", default=[]))
+        return [
+            "dense" if index in dense or (index + 1) % step else "sparse" for index in range(count)
+        ]
+    if config.has("interleave_moe_layer_step"):
+        step = config.integer("interleave_moe_layer_step")
+        return ["dense" if (index + 1) % step else "sparse" for index in range(count)]
+    if config.has("moe_layer_start_index"):
+        starts = config.get("moe_layer_start_index")
         first = (
-            min(c.integers("moe_layer_start_index"), default=0)
+            min(config.integers("moe_layer_start_index"), default=0)
             if isinstance(starts, list)
-            else (c.integer("moe_layer_start_index", low=0))
+            else (config.integer("moe_layer_start_index", low=0))
         )
-        step = c.integer("moe_layer_interval", default=1)
-        return ["sparse" if i >= first and (i + 1) % step == 0 else "dense" for i in range(count)]
-    if c.has("first_k_dense_replace", "moe_layer_freq"):
-        return ["sparse" if s else "dense" for s in sparse_layers(c, count)]
+        step = config.integer("moe_layer_interval", default=1)
+        return [
+            "sparse" if index >= first and (index + 1) % step == 0 else "dense"
+            for index in range(count)
+        ]
+    if config.has("first_k_dense_replace", "moe_layer_freq"):
+        return [
+            "sparse" if sparse_layer else "dense" for sparse_layer in sparse_layers(config, count)
+        ]
     return None
 
 
-def passes_of(c: Config, count: int) -> list[int]:
+def passes_of(config: Config, count: int) -> list[int]:
     """How often a token passes each layer: looped models keep a cache for each pass."""
-    if c.has("loop_num_passes"):
-        first = c.integer("loop_layer_index_start", default=0, low=0)
-        last = c.integer("loop_layer_index_end", default=count, low=0)
-        times = c.integer("loop_num_passes", high=1000)
-        return [times if first <= i < last else 1 for i in range(count)]
-    if c.has("n_recurrent_loops", "n_recurrent_layers"):
-        labels = c.get("layer_types")
+    if config.has("loop_num_passes"):
+        first = config.integer("loop_layer_index_start", default=0, low=0)
+        last = config.integer("loop_layer_index_end", default=count, low=0)
+        times = config.integer("loop_num_passes", high=1000)
+        return [times if first <= index < last else 1 for index in range(count)]
+    if config.has("n_recurrent_loops", "n_recurrent_layers"):
+        labels = config.get("layer_types")
         every = max(1, len(labels) // count) if isinstance(labels, list) else 1
-        first = c.integer("n_input_layers", default=0, low=0) // every
-        last = first + c.integer("n_recurrent_layers") // every
-        times = c.integer("n_recurrent_loops", high=1000)
-        return [times if first <= i < last else 1 for i in range(count)]
-    if c.has("num_layers_per_stack"):
-        total = c.integer("num_hidden_layers", high=10_000)
-        return [max(1, total // c.integer("num_layers_per_stack"))] * count
+        first = config.integer("n_input_layers", default=0, low=0) // every
+        last = first + config.integer("n_recurrent_layers") // every
+        times = config.integer("n_recurrent_loops", high=1000)
+        return [times if first <= index < last else 1 for index in range(count)]
+    if config.has("num_layers_per_stack"):
+        total = config.integer("num_hidden_layers", high=10_000)
+        return [max(1, total // config.integer("num_layers_per_stack"))] * count
     return [1] * count

@@ -13,9 +13,9 @@ from kvroom.models.kinds import ConvState, HeadedAttention, LayerKind, Recurrent
 Stores = tuple[LayerKind, ...]
 
 
-def heads_of(c: Config) -> int:
+def heads_of(config: Config) -> int:
     """Query heads of the decoder, 0 where the config names none."""
-    return c.integer(
+    return config.integer(
         "decoder_attention_heads", *HEADS, "attention_heads", default=0, low=0, high=100_000
     )
 
@@ -26,98 +26,110 @@ _RECURRENT = (
 )  # fmt: skip
 
 
-def recurs(c: Config) -> bool:
+def recurs(config: Config) -> bool:
     """Whether the config has the sizes of a recurrence."""
-    return c.has(*_RECURRENT)
+    return config.has(*_RECURRENT)
 
 
-def state(c: Config, *, maybe: bool = False) -> Stores:
+def state(config: Config, *, maybe: bool = False) -> Stores:
     """A recurrence's state and convolution by whose sizes the config has."""
-    if c.has("linear_num_value_heads"):
-        keys = c.integer("linear_num_key_heads", default=c.integer("linear_num_value_heads"))
-        k = c.integer("linear_key_head_dim", default=128, high=100_000)
-        values = c.integer("linear_num_value_heads", high=100_000)
-        v = c.integer("linear_value_head_dim", default=k, high=100_000)
-        kernel = c.integer("linear_conv_kernel_dim", default=4, high=1000)
+    if config.has("linear_num_value_heads"):
+        keys = config.integer(
+            "linear_num_key_heads", default=config.integer("linear_num_value_heads")
+        )
+        k = config.integer("linear_key_head_dim", default=128, high=100_000)
+        values = config.integer("linear_num_value_heads", high=100_000)
+        v = config.integer("linear_value_head_dim", default=k, high=100_000)
+        kernel = config.integer("linear_conv_kernel_dim", default=4, high=1000)
         conv = ConvState(channels=((keys, k), (keys, k), (values, v)), columns=kernel - 1)
         return (
-            RecurrentState(heads=values, head_elements=k * v, form="gdn", dtype=state_dtype(c)),
+            RecurrentState(
+                heads=values, head_elements=k * v, form="gdn", dtype=state_dtype(config)
+            ),
             *((conv,) if kernel > 1 else ()),
         )
-    kda = c.get("linear_attn_config")
+    kda = config.get("linear_attn_config")
     if isinstance(kda, dict):
-        at = c.sub("linear_attn_config")
-        heads = at.integer("num_heads", default=heads_of(c) or 1, high=100_000)
+        at = config.sub("linear_attn_config")
+        heads = at.integer("num_heads", default=heads_of(config) or 1, high=100_000)
         width = at.integer("head_dim", default=128, high=100_000)
         kernel = at.integer("short_conv_kernel_size", default=4, high=1000)
         return (
             RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=FP32),
             ConvState(channels=((heads, width),) * 3, columns=kernel - 1),
         )
-    if c.has("linear_num_heads") and c.has("linear_head_dim"):
-        heads = c.integer("linear_num_heads", high=100_000)
-        width = c.integer("linear_head_dim", high=100_000)
-        kernel = c.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000)
+    if config.has("linear_num_heads") and config.has("linear_head_dim"):
+        heads = config.integer("linear_num_heads", high=100_000)
+        width = config.integer("linear_head_dim", high=100_000)
+        kernel = config.integer(
+            "linear_conv_kernel_dim", "short_conv_kernel_size", default=4, high=1000
+        )
         return (
             RecurrentState(heads=heads, head_elements=width * width, form="kda", dtype=FP32),
             ConvState(channels=((heads, width),) * 3, columns=max(1, kernel - 1)),
         )
-    if c.has("mamba_num_heads", "mamba_n_heads"):
-        heads = c.integer("mamba_num_heads", "mamba_n_heads", high=100_000)
-        width = c.integer("mamba_head_dim", "mamba_d_head", default=64, high=100_000)
-        groups = c.integer(
+    if config.has("mamba_num_heads", "mamba_n_heads"):
+        heads = config.integer("mamba_num_heads", "mamba_n_heads", high=100_000)
+        width = config.integer("mamba_head_dim", "mamba_d_head", default=64, high=100_000)
+        groups = config.integer(
             "n_groups", "mamba_n_groups", "mamba_num_groups", default=1, high=100_000
         )
-        columns = c.integer(
+        columns = config.integer(
             "ssm_state_size", "mamba_d_state", "state_size", default=128, high=100_000
         )
-        kernel = c.integer("conv_kernel", "mamba_d_conv", "mamba_conv_kernel", default=4, high=1000)
+        kernel = config.integer(
+            "conv_kernel", "mamba_d_conv", "mamba_conv_kernel", default=4, high=1000
+        )
         return (
             RecurrentState(
-                heads=heads, head_elements=width * columns, form="mamba2", dtype=state_dtype(c)
+                heads=heads, head_elements=width * columns, form="mamba2", dtype=state_dtype(config)
             ),
             ConvState(
                 channels=((heads, width), (groups, columns), (groups, columns)), columns=kernel - 1
             ),
         )
-    if c.has("mamba_d_state", "ssm_state_size", "state_size"):
-        columns = c.integer("mamba_d_state", "ssm_state_size", "state_size", high=100_000)
-        hidden = c.integer(*HIDDEN)
-        inner = int(hidden * c.number("mamba_expand", "expand", default=2.0, high=100))
-        kernel = c.integer("mamba_d_conv", "conv_kernel", default=4, high=1000)
+    if config.has("mamba_d_state", "ssm_state_size", "state_size"):
+        columns = config.integer("mamba_d_state", "ssm_state_size", "state_size", high=100_000)
+        hidden = config.integer(*HIDDEN)
+        inner = int(hidden * config.number("mamba_expand", "expand", default=2.0, high=100))
+        kernel = config.integer("mamba_d_conv", "conv_kernel", default=4, high=1000)
         return (
-            RecurrentState(heads=inner, head_elements=columns, form="mamba1", dtype=state_dtype(c)),
+            RecurrentState(
+                heads=inner, head_elements=columns, form="mamba1", dtype=state_dtype(config)
+            ),
             ConvState(channels=((inner, 1),), columns=kernel - 1),
         )
     if maybe:
         return ()
-    heads = heads_of(c) or 1
-    width = c.integer("head_dim", default=max(1, c.integer(*HIDDEN) // heads), high=100_000)
+    heads = heads_of(config) or 1
+    width = config.integer(
+        "head_dim", default=max(1, config.integer(*HIDDEN) // heads), high=100_000
+    )
     return (RecurrentState(heads=heads, head_elements=width * width, form="lightning", dtype=FP32),)
 
 
-def conv(c: Config) -> ConvState:
+def conv(config: Config) -> ConvState:
     """A layer of nothing but a short convolution (LFM2)."""
-    kernel = c.integer("conv_L_cache", "conv_kernel", "conv_kernel_size", default=3, high=1000)
-    return ConvState(channels=((c.integer(*HIDDEN), 1),), columns=max(1, kernel - 1))
+    kernel = config.integer("conv_L_cache", "conv_kernel", "conv_kernel_size", default=3, high=1000)
+    return ConvState(channels=((config.integer(*HIDDEN), 1),), columns=max(1, kernel - 1))
 
 
-def _rwkv(c: Config) -> Stores:
+def _rwkv(config: Config) -> Stores:
     """RWKV-4: five vectors a layer, three of them in FP32 (arXiv 2305.13048, appendix D)."""
-    hidden = c.integer("hidden_size")
-    inner = c.integer("attention_hidden_size", default=hidden)
+    hidden = config.integer("hidden_size")
+    inner = config.integer("attention_hidden_size", default=hidden)
     return (
         RecurrentState(heads=inner, head_elements=3, form="rwkv", dtype=FP32),
         ConvState(channels=((hidden, 1),), columns=2),
     )
 
 
-def _xlstm(c: Config) -> Stores:
+def _xlstm(config: Config) -> Stores:
     """xLSTM (mLSTM): a matrix of key × value, a normaliser of the key's width and a maximum a head."""
-    heads = heads_of(c) or 1
-    hidden = c.integer("hidden_size", "embedding_dim")
-    v = c.integer("v_head_dim", default=hidden // heads)
-    k = c.integer("qk_head_dim", default=max(1, hidden // heads // 2))
+    heads = heads_of(config) or 1
+    hidden = config.integer("hidden_size", "embedding_dim")
+    v = config.integer("v_head_dim", default=hidden // heads)
+    k = config.integer("qk_head_dim", default=max(1, hidden // heads // 2))
     return (RecurrentState(heads=heads, head_elements=k * v + k + 1, form="mlstm", dtype=FP32),)
 
 
@@ -125,17 +137,17 @@ STATES: dict[str, Callable[[Config], Stores]] = {"rwkv": _rwkv, "xlstm": _xlstm}
 """Models all of whose layers keep a state of their own form."""
 
 
-def beside_attention(c: Config, attention: Stores) -> Stores:
+def beside_attention(config: Config, attention: Stores) -> Stores:
     """Short convolutions over keys, values and both block inputs beside attention (Inkling)."""
     own = attention[0]
-    if c.has("cca_time0", "cca_time1") and isinstance(own, HeadedAttention):
+    if config.has("cca_time0", "cca_time1") and isinstance(own, HeadedAttention):
         # Compressed convolutional attention (Zaya): two convolutions over queries and keys in a row.
-        taps = c.integer("cca_time0", default=2) + c.integer("cca_time1", default=2) - 2
+        taps = config.integer("cca_time0", default=2) + config.integer("cca_time1", default=2) - 2
         channels = ((own.q_heads, own.k_dim), (own.kv_heads, own.k_dim))
         return (ConvState(channels=channels, columns=max(1, taps)),)
-    if not c.has("conv_kernel_size") or not isinstance(own, HeadedAttention):
+    if not config.has("conv_kernel_size") or not isinstance(own, HeadedAttention):
         return ()
-    inputs = (c.integer(*HIDDEN), 1)
+    inputs = (config.integer(*HIDDEN), 1)
     four = ((own.kv_heads, own.k_dim), (own.kv_heads, own.v_dim), inputs, inputs)
-    kernel = c.integer("conv_kernel_size", low=2, high=1000)
+    kernel = config.integer("conv_kernel_size", low=2, high=1000)
     return (ConvState(channels=four, columns=kernel - 1),)

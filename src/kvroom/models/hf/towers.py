@@ -48,31 +48,36 @@ def biases(hidden: int, inner: int, norms: int = 2) -> int:
     return 4 * hidden + inner + hidden + norms * 2 * hidden
 
 
-def _vit_sizes(v: Config) -> tuple[int, int, int]:
-    layers = v.integer("num_hidden_layers", high=MAX_LAYERS)
-    return layers, v.integer("hidden_size"), v.integer("intermediate_size")
+def _vit_sizes(config: Config) -> tuple[int, int, int]:
+    layers = config.integer("num_hidden_layers", high=MAX_LAYERS)
+    return layers, config.integer("hidden_size"), config.integer("intermediate_size")
 
 
-def _patches(v: Config) -> tuple[int, int]:
+def _patches(config: Config) -> tuple[int, int]:
     """Patches of one image and numbers in one patch."""
-    side, patch = v.integer("image_size", high=100_000), v.integer("patch_size", high=100_000)
-    return (side // patch) ** 2, v.integer("num_channels", default=3, high=1000) * patch * patch
+    side, patch = (
+        config.integer("image_size", high=100_000),
+        config.integer("patch_size", high=100_000),
+    )
+    return (side // patch) ** 2, config.integer(
+        "num_channels", default=3, high=1000
+    ) * patch * patch
 
 
-def siglip(v: Config) -> Tensors:
+def siglip(config: Config) -> Tensors:
     """SigLIP: patch and position embeddings, biased layers, a pooling head unless switched off."""
-    v = v.with_defaults(
+    config = config.with_defaults(
         hidden_size=768,
         intermediate_size=3072,
         num_hidden_layers=12,
         image_size=224,
         patch_size=16,
     )
-    layers, hidden, inner = _vit_sizes(v)
-    patches, numbers = _patches(v)
+    layers, hidden, inner = _vit_sizes(config)
+    patches, numbers = _patches(config)
     vectors = biases(hidden, inner)
     head: Tensors = ()
-    if v.flag("vision_use_head", default=True):
+    if config.flag("vision_use_head", default=True):
         head = stack("vision_tower.head", 1, hidden, inner, vectors=vectors - hidden)
     return (
         *plain("vision_tower.patch_embedding", hidden, numbers + 1),
@@ -83,17 +88,17 @@ def siglip(v: Config) -> Tensors:
     )
 
 
-def clip(v: Config) -> Tensors:
+def clip(config: Config) -> Tensors:
     """CLIP's vision transformer: a class embedding before the patches, norms before and after."""
-    v = v.with_defaults(
+    config = config.with_defaults(
         hidden_size=768,
         intermediate_size=3072,
         num_hidden_layers=12,
         image_size=224,
         patch_size=32,
     )
-    layers, hidden, inner = _vit_sizes(v)
-    patches, numbers = _patches(v)
+    layers, hidden, inner = _vit_sizes(config)
+    patches, numbers = _patches(config)
     return (
         *plain("vision_tower.patch_embedding", hidden, numbers),
         *plain("vision_tower.position_embedding", patches + 1, hidden),
@@ -102,14 +107,14 @@ def clip(v: Config) -> Tensors:
     )
 
 
-def pixtral(v: Config) -> Tensors:
+def pixtral(config: Config) -> Tensors:
     """Pixtral: rotary positions in two dimensions, RMS norms, gated feed-forward, no biases."""
-    v = v.with_defaults(
+    config = config.with_defaults(
         hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, patch_size=16
     )
-    layers, hidden, inner = _vit_sizes(v)
-    patch = v.integer("patch_size", high=100_000)
-    channels = v.integer("num_channels", default=3, high=1000)
+    layers, hidden, inner = _vit_sizes(config)
+    patch = config.integer("patch_size", high=100_000)
+    channels = config.integer("num_channels", default=3, high=1000)
     return (
         *plain("vision_tower.patch_conv", hidden, channels * patch * patch),
         *plain("vision_tower.ln_pre", hidden),
@@ -117,9 +122,9 @@ def pixtral(v: Config) -> Tensors:
     )
 
 
-def gemma4_vision(v: Config) -> Tensors:
+def gemma4_vision(config: Config) -> Tensors:
     """Gemma 4's vision tower: a table of positions for each axis, Gemma's own layers."""
-    v = v.with_defaults(
+    config = config.with_defaults(
         hidden_size=768,
         intermediate_size=3072,
         num_hidden_layers=16,
@@ -129,13 +134,17 @@ def gemma4_vision(v: Config) -> Tensors:
         patch_size=16,
         position_embedding_size=10240,
     )
-    layers, hidden, inner = _vit_sizes(v)
-    d = v.integer("head_dim", high=100_000)
-    q, kv = v.integer("num_attention_heads") * d, v.integer("num_key_value_heads") * d
+    layers, hidden, inner = _vit_sizes(config)
+    d = config.integer("head_dim", high=100_000)
+    q, kv = config.integer("num_attention_heads") * d, config.integer("num_key_value_heads") * d
     vectors = 4 * hidden + 2 * d
     return (
-        *plain("vision_tower.position_embedding", v.integer("position_embedding_size"), hidden, 2),
-        *plain("vision_tower.input_proj", hidden, 3 * v.integer("patch_size", high=100_000) ** 2),
+        *plain(
+            "vision_tower.position_embedding", config.integer("position_embedding_size"), hidden, 2
+        ),
+        *plain(
+            "vision_tower.input_proj", hidden, 3 * config.integer("patch_size", high=100_000) ** 2
+        ),
         *plain("vision_tower.layers.q_and_o", q, hidden, 2 * layers),
         *plain("vision_tower.layers.k_and_v", kv, hidden, 2 * layers),
         *plain("vision_tower.layers.mlp", inner, hidden, 3 * layers),
@@ -143,14 +152,14 @@ def gemma4_vision(v: Config) -> Tensors:
     )
 
 
-def gemma4_audio(a: Config) -> Tensors:
+def gemma4_audio(config: Config) -> Tensors:
     """Gemma 4's audio tower: a Conformer of two half feed-forward blocks, attention and a convolution."""
-    hidden = a.integer("hidden_size", default=1024)
-    layers = a.integer("num_hidden_layers", default=12, high=MAX_LAYERS)
-    heads = a.integer("num_attention_heads", default=8, high=100_000)
-    first, second = a.integers("subsampling_conv_channels", length=2, default=[128, 32], low=1)
-    kernel = a.integer("conv_kernel_size", default=5, high=1000)
-    out = a.integer("output_proj_dims", default=1536)
+    hidden = config.integer("hidden_size", default=1024)
+    layers = config.integer("num_hidden_layers", default=12, high=MAX_LAYERS)
+    heads = config.integer("num_attention_heads", default=8, high=100_000)
+    first, second = config.integers("subsampling_conv_channels", length=2, default=[128, 32], low=1)
+    kernel = config.integer("conv_kernel_size", default=5, high=1000)
+    out = config.integer("output_proj_dims", default=1536)
     norms = 2 * 2 + 2 + 3  # of the two feed-forward blocks, the convolution and the layer
     return (
         *plain("audio_tower.subsample", first + first * second, 9),
@@ -165,23 +174,23 @@ def gemma4_audio(a: Config) -> Tensors:
     )
 
 
-def by_its_keys(v: Config, name: str, out: int) -> Tensors:
+def by_its_keys(config: Config, name: str, out: int) -> Tensors:
     """A tower of a kind not known here: a transformer of its keys' sizes, and two layers to ``out``.
 
     Nothing where the level names no layers or no width.
     """
     depth = ("num_hidden_layers", "depth", "num_layers", "layers", "encoder_layers", "n_layers")
     width = ("hidden_size", "embed_dim", "d_model", "width", "hidden_dim", "n_embed")
-    if not (v.has(*depth) and v.has(*width)) or not all(
-        type(v.get(*keys)) is int for keys in (depth, width)
+    if not (config.has(*depth) and config.has(*width)) or not all(
+        type(config.get(*keys)) is int for keys in (depth, width)
     ):
         return ()
-    layers, hidden = v.integer(*depth, high=MAX_LAYERS), v.integer(*width)
+    layers, hidden = config.integer(*depth, high=MAX_LAYERS), config.integer(*width)
     wide = ("intermediate_size", "encoder_ffn_dim", "mlp_dim", "ffn_dim", "d_ff")
-    ratio = v.number("mlp_ratio", default=4.0, high=100)
-    inner = v.integer(*wide, default=max(1, int(hidden * ratio)))
-    gated = v.get("hidden_act", "activation_function") in ("silu", "swiglu")
-    patch, channels = v.get("patch_size"), v.get("num_channels", "in_channels", default=3)
+    ratio = config.number("mlp_ratio", default=4.0, high=100)
+    inner = config.integer(*wide, default=max(1, int(hidden * ratio)))
+    gated = config.get("hidden_act", "activation_function") in ("silu", "swiglu")
+    patch, channels = config.get("patch_size"), config.get("num_channels", "in_channels", default=3)
     numbers = channels * patch * patch if type(patch) is int and type(channels) is int else 0
     return (
         *stack(
@@ -204,13 +213,13 @@ VISION: dict[str, Callable[[Config], Tensors]] = {
 }
 
 
-def vision(v: Config, default: str, out: int = 1) -> Tensors:
+def vision(config: Config, default: str, out: int = 1) -> Tensors:
     """The vision tower of that ``model_type``; one of a type not known here by its keys."""
-    kind = v.text("model_type", default=default)
+    kind = config.text("model_type", default=default)
     if kind in VISION:
-        return VISION[kind](v)
-    made = by_its_keys(v, "vision_tower", out)
+        return VISION[kind](config)
+    made = by_its_keys(config, "vision_tower", out)
     if not made:
         fix = did_you_mean(kind, VISION, f"One of: {', '.join(VISION)}.")
-        raise KvroomError(v.field("model_type"), kind, "is no known vision tower", fix)
+        raise KvroomError(config.field("model_type"), kind, "is no known vision tower", fix)
     return made

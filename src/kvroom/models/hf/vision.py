@@ -26,16 +26,16 @@ Tower = Callable[[Config, int, Config], Tensors]
 """(vision config, the decoder's hidden size, outermost config) → the tower's tensors."""
 
 
-def composite(c: Config, text: TextReader, tower: Tower, *, layer_names: str) -> ModelSpec:
+def composite(config: Config, text: TextReader, tower: Tower, *, layer_names: str) -> ModelSpec:
     """A decoder behind a vision tower; the decoder's keys in ``text_config``, or at the top."""
-    inner = c.sub("text_config") if c.has("text_config") else c
+    inner = config.sub("text_config") if config.has("text_config") else config
     spec = text(
         inner,
-        root=c,
+        root=config,
         layer_names=layer_names,
-        warnings=() if c.has("vision_config") else (ASSUMED_TOWER,),
+        warnings=() if config.has("vision_config") else (ASSUMED_TOWER,),
     )
-    return replace(spec, beside=tower(c.sub("vision_config"), spec.hidden_size, c))
+    return replace(spec, beside=tower(config.sub("vision_config"), spec.hidden_size, config))
 
 
 def _one(name: str, rows: int, columns: int = 1, count: int = 1) -> Tensor:
@@ -62,42 +62,42 @@ def _blocks(
     )
 
 
-def _area(c: Config, key: str, default: int) -> int:
+def _area(config: Config, key: str, default: int) -> int:
     """The pixels of a square ``key`` (a side) or of a [height, width]."""
-    if isinstance(c.get(key), list):
-        return prod(c.integers(key, low=1, high=100_000))
-    return c.integer(key, default=default, high=100_000) ** 2
+    if isinstance(config.get(key), list):
+        return prod(config.integers(key, low=1, high=100_000))
+    return config.integer(key, default=default, high=100_000) ** 2
 
 
-def _side(c: Config, key: str, default: int) -> int:
-    if isinstance(c.get(key), list):
-        return c.integers(key, low=1, high=100_000)[0] if c.items(key) else default
-    return c.integer(key, default=default, high=100_000)
+def _side(config: Config, key: str, default: int) -> int:
+    if isinstance(config.get(key), list):
+        return config.integers(key, low=1, high=100_000)[0] if config.items(key) else default
+    return config.integer(key, default=default, high=100_000)
 
 
-def _patch(c: Config, side: int, channels: str = "in_channels", frames: bool = True) -> int:
+def _patch(config: Config, side: int, channels: str = "in_channels", frames: bool = True) -> int:
     """Inputs of a patch embedding: channels × frames × pixels."""
-    time = _side(c, "temporal_patch_size", 2) if frames else 1
+    time = _side(config, "temporal_patch_size", 2) if frames else 1
     return (
-        c.integer(channels, "in_chans", default=3, high=10_000)
+        config.integer(channels, "in_chans", default=3, high=10_000)
         * time
-        * _area(c, "patch_size", side)
+        * _area(config, "patch_size", side)
     )
 
 
-def _merged(c: Config) -> int:
-    return c.integer("spatial_merge_size", default=2, high=1000) ** 2
+def _merged(config: Config) -> int:
+    return config.integer("spatial_merge_size", default=2, high=1000) ** 2
 
 
-def qwen2_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def qwen2_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Qwen2-VL (arXiv 2409.12191): LayerNorms, plain feed-forward, a two-layer merger of 2 × 2."""
-    width = c.integer("embed_dim", default=1280)
-    inner = width * c.integer("mlp_ratio", default=4, high=1000)
-    out, merged = c.integer("hidden_size", default=3584), width * _merged(c)
+    width = config.integer("embed_dim", default=1280)
+    inner = width * config.integer("mlp_ratio", default=4, high=1000)
+    out, merged = config.integer("hidden_size", default=3584), width * _merged(config)
     return (
-        _one("visual.patch_embed.proj", width, _patch(c, 14)),
+        _one("visual.patch_embed.proj", width, _patch(config, 14)),
         *_blocks(
-            c.integer("depth", default=32, high=10_000),
+            config.integer("depth", default=32, high=10_000),
             width,
             inner,
             vectors=4 * width + 3 * width + width + inner + width,
@@ -109,15 +109,15 @@ def qwen2_tower(c: Config, hidden: int, root: Config) -> Tensors:
     )
 
 
-def qwen2_5_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def qwen2_5_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Qwen2.5-VL (arXiv 2502.13923): RMS norms and a gated feed-forward with biases."""
-    width = c.integer("hidden_size", default=3584)
-    inner = c.integer("intermediate_size", default=3420)
-    out, merged = c.integer("out_hidden_size", default=3584), width * _merged(c)
+    width = config.integer("hidden_size", default=3584)
+    inner = config.integer("intermediate_size", default=3420)
+    out, merged = config.integer("out_hidden_size", default=3584), width * _merged(config)
     return (
-        _one("visual.patch_embed.proj", width, _patch(c, 14)),
+        _one("visual.patch_embed.proj", width, _patch(config, 14)),
         *_blocks(
-            c.integer("depth", default=32, high=10_000),
+            config.integer("depth", default=32, high=10_000),
             width,
             inner,
             gated=True,
@@ -130,17 +130,17 @@ def qwen2_5_tower(c: Config, hidden: int, root: Config) -> Tensors:
     )
 
 
-def qwen3_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def qwen3_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Qwen3-VL (arXiv 2511.21631): learned positions, and mergers that feed several decoder layers."""
-    width = c.integer("hidden_size", default=1152)
-    inner = c.integer("intermediate_size", default=4304)
-    out, merged = c.integer("out_hidden_size", default=3584), width * _merged(c)
-    deep = len(c.items("deepstack_visual_indexes", default=[8, 16, 24]))
+    width = config.integer("hidden_size", default=1152)
+    inner = config.integer("intermediate_size", default=4304)
+    out, merged = config.integer("out_hidden_size", default=3584), width * _merged(config)
+    deep = len(config.items("deepstack_visual_indexes", default=[8, 16, 24]))
     made: Tensors = (
-        _one("visual.patch_embed.proj", width, _patch(c, 16) + 1),  # and its bias
-        _one("visual.pos_embed", c.integer("num_position_embeddings", default=2304), width),
+        _one("visual.patch_embed.proj", width, _patch(config, 16) + 1),  # and its bias
+        _one("visual.pos_embed", config.integer("num_position_embeddings", default=2304), width),
         *_blocks(
-            c.integer("depth", default=27, high=10_000),
+            config.integer("depth", default=27, high=10_000),
             width,
             inner,
             vectors=4 * width + 3 * width + width + inner + width,
@@ -160,22 +160,22 @@ def qwen3_tower(c: Config, hidden: int, root: Config) -> Tensors:
     )
 
 
-def kimi_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def kimi_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Kimi K2.5's MoonViT (arXiv 2504.07491): learned positions, LayerNorms, a 2 × 2 projector."""
-    width = c.integer("vt_hidden_size", "hidden_size", default=1152)
-    inner = c.integer("vt_intermediate_size", "intermediate_size", default=4304)
-    height = c.integer("init_pos_emb_height", "pos_emb_height", default=64, high=100_000)
-    across = c.integer("init_pos_emb_width", "pos_emb_width", default=64, high=100_000)
-    merge = prod(c.integers("merge_kernel_size", default=[2, 2], low=1, high=1000))
-    joined = c.integer(
+    width = config.integer("vt_hidden_size", "hidden_size", default=1152)
+    inner = config.integer("vt_intermediate_size", "intermediate_size", default=4304)
+    height = config.integer("init_pos_emb_height", "pos_emb_height", default=64, high=100_000)
+    across = config.integer("init_pos_emb_width", "pos_emb_width", default=64, high=100_000)
+    merge = prod(config.integers("merge_kernel_size", default=[2, 2], low=1, high=1000))
+    joined = config.integer(
         "mm_hidden_size", default=root.integer("projection_hidden_size", default=1152)
     )
     merged = width * merge
     return (
-        _one("vision_tower.patch_embed.proj", width, _patch(c, 14, frames=False) + 1),
+        _one("vision_tower.patch_embed.proj", width, _patch(config, 14, frames=False) + 1),
         _one("vision_tower.patch_embed.pos_emb", height * across, width),
         *_blocks(
-            c.integer("vt_num_hidden_layers", "num_hidden_layers", default=27, high=10_000),
+            config.integer("vt_num_hidden_layers", "num_hidden_layers", default=27, high=10_000),
             width,
             inner,
             vectors=4 * width + 3 * width + width + inner + width,
@@ -187,22 +187,22 @@ def kimi_tower(c: Config, hidden: int, root: Config) -> Tensors:
     )
 
 
-def llama4_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def llama4_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Llama 4: a class token and learned positions, then a pixel-shuffle adapter without biases."""
-    width = c.integer("hidden_size", default=768)
-    inner = c.integer("intermediate_size", default=5632)
-    into = c.integer("projector_input_dim", default=4096)
-    out = c.integer("projector_output_dim", default=4096)
-    patches = _area(c, "image_size", 448) // _area(c, "patch_size", 14)
+    width = config.integer("hidden_size", default=768)
+    inner = config.integer("intermediate_size", default=5632)
+    into = config.integer("projector_input_dim", default=4096)
+    out = config.integer("projector_output_dim", default=4096)
+    patches = _area(config, "image_size", 448) // _area(config, "patch_size", 14)
     return (
         _one(
             "vision_model.patch_embedding.linear",
             width,
-            _patch(c, 14, channels="num_channels", frames=False),
+            _patch(config, 14, channels="num_channels", frames=False),
         ),
         _one("vision_model.positional_embedding_vlm", patches + 1, width),
         *_blocks(
-            c.integer("num_hidden_layers", default=34, high=10_000),
+            config.integer("num_hidden_layers", default=34, high=10_000),
             width,
             inner,
             vectors=4 * width + 4 * width + inner + width,
@@ -212,26 +212,28 @@ def llama4_tower(c: Config, hidden: int, root: Config) -> Tensors:
         _one("vision_model.vision_adapter.mlp.fc1", into, inner),
         _one("vision_model.vision_adapter.mlp.fc2", out, out),
         _one(
-            "multi_modal_projector.linear_1", hidden, c.integer("vision_output_dim", default=7680)
+            "multi_modal_projector.linear_1",
+            hidden,
+            config.integer("vision_output_dim", default=7680),
         ),
     )
 
 
-def step_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def step_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """Step-3.7: blocks with layer scales, then two stride-2 convolutions that double the width."""
-    width = c.integer("width", "hidden_size", default=1536)
-    inner = int(width * c.number("mlp_ratio", default=8960 / 1536, high=1000.0))
-    patches = (_side(c, "image_size", 728) // _side(c, "patch_size", 14)) ** 2
+    width = config.integer("width", "hidden_size", default=1536)
+    inner = int(width * config.number("mlp_ratio", default=8960 / 1536, high=1000.0))
+    patches = (_side(config, "image_size", 728) // _side(config, "patch_size", 14)) ** 2
     biased = root.flag("projector_bias")
     return (
         _one(
             "vision_model.patch_embedding",
             width,
-            _patch(c, 14, channels="num_channels", frames=False),
+            _patch(config, 14, channels="num_channels", frames=False),
         ),
         _one("vision_model.position_embedding", patches, width),
         *_blocks(
-            c.integer("layers", "num_hidden_layers", default=47, high=10_000),
+            config.integer("layers", "num_hidden_layers", default=47, high=10_000),
             width,
             inner,
             vectors=4 * width + 2 * width + 4 * width + inner + width,
@@ -244,18 +246,18 @@ def step_tower(c: Config, hidden: int, root: Config) -> Tensors:
     )
 
 
-def glm_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def glm_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """GLM-4.5V (arXiv 2507.01006): RMS norms, gated blocks, a strided convolution, a gated merger."""
-    width = c.integer("hidden_size", default=1536)
-    inner = c.integer("intermediate_size", default=13696)
-    out = c.integer("out_hidden_size", default=4096)
-    patches = (_side(c, "image_size", 336) // _side(c, "patch_size", 14)) ** 2
-    biases = 3 * width if c.flag("attention_bias") else 0
+    width = config.integer("hidden_size", default=1536)
+    inner = config.integer("intermediate_size", default=13696)
+    out = config.integer("out_hidden_size", default=4096)
+    patches = (_side(config, "image_size", 336) // _side(config, "patch_size", 14)) ** 2
+    biases = 3 * width if config.flag("attention_bias") else 0
     return (
-        _one("visual.patch_embed.proj", width, _patch(c, 14) + 1),
+        _one("visual.patch_embed.proj", width, _patch(config, 14) + 1),
         _one("visual.embeddings.position_embedding", patches, width),
         *_blocks(
-            c.integer("depth", default=24, high=10_000),
+            config.integer("depth", default=24, high=10_000),
             width,
             out,
             gated=True,
@@ -263,7 +265,7 @@ def glm_tower(c: Config, hidden: int, root: Config) -> Tensors:
             name="visual.blocks",
         ),
         _one("visual.norms", 2 * width),
-        _one("visual.downsample", out, width * _merged(c) + 1),
+        _one("visual.downsample", out, width * _merged(config) + 1),
         _one("visual.merger.proj", out, out),
         _one("visual.merger.gate_up_proj", 2 * inner, out),
         _one("visual.merger.down_proj", out, inner),
@@ -271,16 +273,16 @@ def glm_tower(c: Config, hidden: int, root: Config) -> Tensors:
     )
 
 
-def minimax_tower(c: Config, hidden: int, root: Config) -> Tensors:
+def minimax_tower(config: Config, hidden: int, root: Config) -> Tensors:
     """MiniMax-M3: CLIP-like blocks, a two-layer projector, then a two-layer merger of 2 × 2."""
-    width = c.integer("hidden_size", default=1280)
-    inner = c.integer("intermediate_size", default=5120)
+    width = config.integer("hidden_size", default=1280)
+    inner = config.integer("intermediate_size", default=5120)
     middle = root.integer("projector_hidden_size", default=6144)
     return (
-        _one("vision_model.patch_embedding", width, _patch(c, 14, channels="num_channels")),
+        _one("vision_model.patch_embedding", width, _patch(config, 14, channels="num_channels")),
         _one("vision_model.pre_layrnorm", 2 * width),
         *_blocks(
-            c.integer("num_hidden_layers", default=32, high=10_000),
+            config.integer("num_hidden_layers", default=32, high=10_000),
             width,
             inner,
             vectors=4 * width + 4 * width + inner + width,
@@ -288,6 +290,6 @@ def minimax_tower(c: Config, hidden: int, root: Config) -> Tensors:
         ),
         _one("multi_modal_projector.linear_1", middle, width + 1),
         _one("multi_modal_projector.linear_2", hidden, middle + 1),
-        _one("multi_modal_projector.merge_linear_1", middle, hidden * _merged(c) + 1),
+        _one("multi_modal_projector.merge_linear_1", middle, hidden * _merged(config) + 1),
         _one("multi_modal_projector.merge_linear_2", hidden, middle + 1),
     )

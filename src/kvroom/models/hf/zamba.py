@@ -37,10 +37,10 @@ SHARED_WARNING = (
 )
 
 
-def zamba(c: Config) -> ModelSpec:
+def zamba(config: Config) -> ModelSpec:
     """Zamba: one shared block, Mamba in ``n_mamba_heads`` heads with their own x and dt projections."""
-    c = filled(
-        c,
+    config = filled(
+        config,
         intermediate_size=14848,
         num_key_value_heads=16,
         n_mamba_heads=2,
@@ -48,48 +48,57 @@ def zamba(c: Config) -> ModelSpec:
         mamba_d_conv=4,
         tie_word_embeddings=True,
     )
-    hidden = c.integer(*HIDDEN)
-    layers = c.integer(*LAYERS, high=MAX_LAYERS)
-    inner = expanded(c, hidden, "mamba_expand")
-    heads, _ = mamba_heads(c, inner, ("n_mamba_heads",), ())
-    rank = dt_rank(c, "mamba_dt_rank", hidden)
-    state = c.integer("mamba_d_state", high=100_000)
+    hidden = config.integer(*HIDDEN)
+    layers = config.integer(*LAYERS, high=MAX_LAYERS)
+    inner = expanded(config, hidden, "mamba_expand")
+    heads, _ = mamba_heads(config, inner, ("n_mamba_heads",), ())
+    rank = dt_rank(config, "mamba_dt_rank", hidden)
+    state = config.integer("mamba_d_state", high=100_000)
     mixer = mamba1(
         hidden,
         inner=inner,
         state=state,
         rank=rank,
-        kernel=c.integer("mamba_d_conv", high=1000),
+        kernel=config.integer("mamba_d_conv", high=1000),
         name="mamba",
-        conv_bias=c.flag("mamba_conv_bias", default=True),
-        proj_bias=c.flag("mamba_proj_bias"),
-        dtype=state_dtype(c),
+        conv_bias=config.flag("mamba_conv_bias", default=True),
+        proj_bias=config.flag("mamba_proj_bias"),
+        dtype=state_dtype(config),
     )
     own = {
         # as stored: one matrix a head, (heads, …) in all
         "mamba.x_proj": grouped_vector("mamba.x_proj_weight", (rank + 2 * state) * inner, heads),
         "mamba.dt_proj": grouped_vector("mamba.dt_proj_weight", inner * rank, heads),
     }
-    mixer = replace(mixer, tensors=tuple(u for t in mixer.tensors for u in own.get(t.name, (t,))))
-    period = c.integer("attn_layer_period", default=6, high=MAX_LAYERS)
-    offset = c.integer("attn_layer_offset", default=4, low=0, high=MAX_LAYERS)
+    mixer = replace(
+        mixer, tensors=tuple(u for tensor in mixer.tensors for u in own.get(tensor.name, (tensor,)))
+    )
+    period = config.integer("attn_layer_period", default=6, high=MAX_LAYERS)
+    offset = config.integer("attn_layer_offset", default=4, low=0, high=MAX_LAYERS)
     pattern = ["state", "state", "hybrid"] + [
-        "hybrid" if i % period == offset else "state" for i in range(max(0, layers - 3))
+        "hybrid" if index % period == offset else "state" for index in range(max(0, layers - 3))
     ]
-    forward = parts.mlp(hidden, c.integer(*INNER), name="shared_transf.feed_forward")
+    forward = parts.mlp(hidden, config.integer(*INNER), name="shared_transf.feed_forward")
     return _zamba(
-        c, hidden, mixer, forward, layers=layers, pattern=pattern, blocks=1, name="shared_transf"
+        config,
+        hidden,
+        mixer,
+        forward,
+        layers=layers,
+        pattern=pattern,
+        blocks=1,
+        name="shared_transf",
     )
 
 
-def zamba2(c: Config) -> ModelSpec:
+def zamba2(config: Config) -> ModelSpec:
     """Zamba2: Mamba-2, ``num_mem_blocks`` shared blocks in turn, low-rank adapters for each use.
 
     The feed-forward adapters are always there, those of query, key and value only with
     ``use_shared_attention_adapter``.
     """
-    c = filled(
-        c,
+    config = filled(
+        config,
         n_mamba_heads=8,
         mamba_ngroups=1,
         mamba_d_state=64,
@@ -99,40 +108,40 @@ def zamba2(c: Config) -> ModelSpec:
         adapter_rank=128,
         tie_word_embeddings=True,
     )
-    hidden = c.integer(*HIDDEN)
-    layers = c.integer(*LAYERS, high=MAX_LAYERS)
+    hidden = config.integer(*HIDDEN)
+    layers = config.integer(*LAYERS, high=MAX_LAYERS)
     heads, head_dim = mamba_heads(
-        c, expanded(c, hidden, "mamba_expand"), ("n_mamba_heads",), ("mamba_headdim",)
+        config, expanded(config, hidden, "mamba_expand"), ("n_mamba_heads",), ("mamba_headdim",)
     )
-    bias = c.flag("add_bias_linear")
+    bias = config.flag("add_bias_linear")
     mixer = mamba2(
         hidden,
         heads=heads,
         head_dim=head_dim,
-        groups=c.integer("mamba_ngroups", high=100_000),
-        state=c.integer("mamba_d_state", high=100_000),
-        kernel=c.integer("mamba_d_conv", high=1000),
+        groups=config.integer("mamba_ngroups", high=100_000),
+        state=config.integer("mamba_d_state", high=100_000),
+        kernel=config.integer("mamba_d_conv", high=1000),
         name="mamba",
         in_bias=bias,
         out_bias=bias,
-        dtype=state_dtype(c),
+        dtype=state_dtype(config),
     )
-    inner = c.integer(*INNER, default=4 * hidden)
-    rank = c.integer("adapter_rank")
+    inner = config.integer(*INNER, default=4 * hidden)
+    rank = config.integer("adapter_rank")
     mlp = "shared_transformer.feed_forward"
     fused = ("gate_up_proj", "gate_up_proj", "down_proj")
     forward = parts.mlp(hidden, inner, bias=bias, name=mlp, names=fused)
     adapters = _adapter(f"{mlp}.gate_up_proj_adapter_list", hidden, rank, 2 * inner, "mlp")
-    if c.flag("use_shared_attention_adapter"):
-        wide = c.integer("attention_hidden_size", default=2 * hidden)
+    if config.flag("use_shared_attention_adapter"):
+        wide = config.integer("attention_hidden_size", default=2 * hidden)
         for which in "qkv":
             at = f"shared_transformer.self_attn.linear_{which}_adapter_list"
             adapters += _adapter(at, wide, rank, wide, "attention")
     pattern = ["state", *(["state"] * 5 + ["hybrid"]) * 7, *["state"] * 4, "hybrid"]
     pattern += [*["state"] * 3, "hybrid", "state", "state"]
-    blocks = c.integer("num_mem_blocks", high=100_000)
+    blocks = config.integer("num_mem_blocks", high=100_000)
     return _zamba(
-        c,
+        config,
         hidden,
         mixer,
         forward,
@@ -152,7 +161,7 @@ def _adapter(name: str, into: int, rank: int, out: int, part: Part) -> Tensors:
 
 
 def _zamba(
-    c: Config,
+    config: Config,
     hidden: int,
     mixer: Mixer,
     forward: Tensors,
@@ -163,11 +172,11 @@ def _zamba(
     name: str,
     adapters: Tensors = (),
 ) -> ModelSpec:
-    wide = c.integer("attention_hidden_size", default=2 * hidden)
-    heads = c.integer(*HEADS, high=100_000)
-    kv_heads = c.integer("num_key_value_heads", default=heads, high=100_000)
-    check_groups(c, heads, kv_heads)
-    head_dim = c.integer("attention_head_dim", "head_dim", default=max(1, 2 * hidden // heads))
+    wide = config.integer("attention_hidden_size", default=2 * hidden)
+    heads = config.integer(*HEADS, high=100_000)
+    kv_heads = config.integer("num_key_value_heads", default=heads, high=100_000)
+    check_groups(config, heads, kv_heads)
+    head_dim = config.integer("attention_head_dim", "head_dim", default=max(1, 2 * hidden // heads))
     at = f"{name}.self_attn"
     attention = (
         *parts.linear(
@@ -203,7 +212,7 @@ def _zamba(
     again = Layer(stores=stores, tensors=(*adapters, *back, *own))
     plain = Layer(stores=mixer.stores, tensors=own)
     types = layer_types(
-        c,
+        config,
         "layers_block_type",
         "layer_types",
         length=layers,
@@ -219,10 +228,10 @@ def _zamba(
         each.append(first if uses < blocks else again)
         uses += 1
     return model(
-        c,
+        config,
         each,
         hidden=hidden,
-        vocab=c.integer("vocab_size"),
+        vocab=config.integer("vocab_size"),
         q_heads=heads,
         kv_heads=kv_heads,
         final=parts.norm("final_layernorm", hidden),

@@ -44,119 +44,123 @@ def _read(path: str, raw: Any, owner: Mapping[str, Any]) -> Quantisation | None:
     """The rule ``raw`` that stands at ``path`` of the level ``owner``; None where it says nothing."""
     if not isinstance(raw, Mapping):
         raise KvroomError(path, raw, "is not an object", "Write it in braces, or take it away.")
-    q, top = Config(raw, path=f"{path}."), Config(owner)
-    method = q.text("quant_method", default="")
-    read = _METHODS.get(m.spelled(method)) if method else _guess(q)
+    config, top = Config(raw, path=f"{path}."), Config(owner)
+    method = config.text("quant_method", default="")
+    read = _METHODS.get(m.spelled(method)) if method else _guess(config)
     if read is None and not method:
         return None
-    made = read(q, top) if read else m.unknown(q, method)
-    return replace(made, kv_dtype=_cache_dtype(q))
+    made = read(config, top) if read else m.unknown(config, method)
+    return replace(made, kv_dtype=_cache_dtype(config))
 
 
-def _fp8(q: Config, top: Config) -> Quantisation:
+def _fp8(config: Config, top: Config) -> Quantisation:
     """FP8 as DeepSeek, Qwen and Mistral publish it; with FP4 experts, DeepSeek V4."""
-    block = q.get("weight_block_size")
+    block = config.get("weight_block_size")
     four_bit = top.text("expert_dtype", default="") == "fp4"
     linear = w.FP8_TENSOR
     if block is not None:
-        rows, columns = q.integers("weight_block_size", length=2, low=1)
+        rows, columns = config.integers("weight_block_size", length=2, low=1)
         linear = fp8_block(rows, columns, scale_bytes=1 if four_bit else 4)
-    groups = _quantised_layers(q)
+    groups = _quantised_layers(config)
     # With a table of layers, `ignore` tells what the table's quantiser left to FP8.
-    skip = skips(q, *(SKIPS[:2] if groups else SKIPS))
+    skip = skips(config, *(SKIPS[:2] if groups else SKIPS))
     experts = w.MXFP4 if four_bit else None
     rule = Listed(linear, skip, groups, experts, layers=layer_count(top))
     return listed("fp8_block" if block is not None else "fp8", linear, rule)
 
 
-def _gptq(q: Config, top: Config) -> Quantisation:
+def _gptq(config: Config, top: Config) -> Quantisation:
     """GPTQ (also AutoRound): packed integers, zero points stored even where symmetric."""
-    bits, group = bits_of(q, "bits"), group_of(q, "group_size")
+    bits, group = bits_of(config, "bits"), group_of(config, "group_size")
     linear = grouped(bits, group, zeros=True, kind="gptq_int")
     groups: list[tuple[Names, Dtype | None]] = []
     for key in ("dynamic", "extra_config"):
-        for pattern, said in q.sub(key).raw.items():
-            one = q.sub(key).sub(pattern)
-            field = f"{q.path}{key}"
+        for pattern, said in config.sub(key).raw.items():
+            one = config.sub(key).sub(pattern)
+            field = f"{config.path}{key}"
             plain = key == "extra_config"
             entry = pattern if plain else "re:" + pattern.removeprefix("-:").removeprefix("+:")
             own = bits_of(one, "bits", default=bits)
             width = grouped(own, group_of(one, "group_size", default=group), zeros=True)
             off = pattern.startswith("-:") or own >= 16 or (not plain and said is False)
             groups.append((Names(field, [entry]), None if off else width))
-    only = q.get("modules_in_block_to_quantize")
+    only = config.get("modules_in_block_to_quantize")
     default: Dtype | None = linear
     if only is not None:
         flat: list[object] = []
-        for entry in q.items("modules_in_block_to_quantize"):
+        for entry in config.items("modules_in_block_to_quantize"):
             flat += entry if isinstance(entry, list) else [entry]
-        groups.append((Names(q.field("modules_in_block_to_quantize"), flat), linear))
+        groups.append((Names(config.field("modules_in_block_to_quantize"), flat), linear))
         default = None
-    head = q.flag("lm_head", default=False)
-    rule = Listed(default, skips(q), tuple(groups), head=head, layers=layer_count(top))
+    head = config.flag("lm_head", default=False)
+    rule = Listed(default, skips(config), tuple(groups), head=head, layers=layer_count(top))
     return listed(f"gptq_int{bits}", linear, rule)
 
 
-def _awq(q: Config, top: Config) -> Quantisation:
+def _awq(config: Config, top: Config) -> Quantisation:
     """AWQ: 4-bit integers with a scale and a zero point for each group."""
-    bits, group = bits_of(q, "bits", "w_bit"), group_of(q, "group_size", "q_group_size")
-    linear = grouped(bits, group, zeros=q.flag("zero_point", default=True), kind="awq_int")
-    return listed(f"awq_int{bits}", linear, Listed(linear, skips(q), layers=layer_count(top)))
+    bits, group = bits_of(config, "bits", "w_bit"), group_of(config, "group_size", "q_group_size")
+    linear = grouped(bits, group, zeros=config.flag("zero_point", default=True), kind="awq_int")
+    return listed(f"awq_int{bits}", linear, Listed(linear, skips(config), layers=layer_count(top)))
 
 
-def _mxfp4(q: Config, top: Config) -> Quantisation:
+def _mxfp4(config: Config, top: Config) -> Quantisation:
     """gpt-oss: routed experts alone."""
     return Quantisation(name="mxfp4", linear=w.MXFP4, rule=OnlyExperts(w.MXFP4))
 
 
-def _compressed_tensors(q: Config, top: Config) -> Quantisation:
+def _compressed_tensors(config: Config, top: Config) -> Quantisation:
     """compressed-tensors (llm-compressor): groups of targets, each with its weight scheme."""
     groups: list[tuple[Names, Dtype | None]] = []
     default: Dtype | None = None
     widths: list[Dtype] = []
-    for key in q.sub("config_groups").raw:
-        group = q.sub("config_groups").sub(key)
-        form = group.text("format", default=q.text("format", default=""))
+    for key in config.sub("config_groups").raw:
+        group = config.sub("config_groups").sub(key)
+        form = group.text("format", default=config.text("format", default=""))
         width = _scheme(group.sub("weights"), form) if group.has("weights") else None
         if width:
             widths.append(width)
         targets = group.items("targets", default=["Linear"])
-        named = [t for t in targets if isinstance(t, str) and ("." in t or t.startswith("re:"))]
-        classes = [t for t in targets if t not in named]
+        named = [
+            target
+            for target in targets
+            if isinstance(target, str) and ("." in target or target.startswith("re:"))
+        ]
+        classes = [target for target in targets if target not in named]
         if named:
             groups.append((Names(group.field("targets"), named), width))
-        if any(isinstance(t, str) and ("Linear" in t or "MoE" in t) for t in classes):
+        if any(isinstance(cls, str) and ("Linear" in cls or "MoE" in cls) for cls in classes):
             default = default or width
         elif classes:
             groups.append((Names(group.field("targets"), classes), width))
     if not widths:
         return Quantisation(name="bf16", linear=BF16)
-    skip = skips(q)
+    skip = skips(config)
     if skip:
         groups.insert(0, (skip, None))
     rule = Listed(default, skip, tuple(groups), head=True, layers=layer_count(top))
     return listed(max(widths, key=lambda d: -d.bits).name, widths[0], rule)
 
 
-def _scheme(s: Config, form: str) -> Dtype:
+def _scheme(config: Config, form: str) -> Dtype:
     """The width that compressed-tensors' ``weights`` object describes."""
-    bits = bits_of(s, "num_bits", default=8)
-    kind, strategy = s.text("type", default="int"), s.text("strategy", default="")
-    group = s.get("group_size")
-    size = group_of(s, "group_size") if group is not None else 0
+    bits = bits_of(config, "num_bits", default=8)
+    kind, strategy = config.text("type", default="int"), config.text("strategy", default="")
+    group = config.get("group_size")
+    size = group_of(config, "group_size") if group is not None else 0
     if kind == "float" and bits == 4:
         return w.MXFP4 if form.startswith("mxfp4") or size == 32 else w.NVFP4
     if kind == "float" and form.startswith("mxfp8"):
         return w.MXFP8
-    if strategy == "block" or s.has("block_structure"):
-        rows, columns = s.integers("block_structure", default=[128, 128], length=2, low=1)
+    if strategy == "block" or config.has("block_structure"):
+        rows, columns = config.integers("block_structure", default=[128, 128], length=2, low=1)
         return Dtype(f"{'fp' if kind == 'float' else 'int'}{bits}", bits, columns, 4, rows)
     if kind == "float":
         channel = strategy in ("channel", "group")
         return replace(w.FP8_CHANNEL if channel else w.FP8_TENSOR, name=f"fp{bits}", bits=bits)
     if strategy == "tensor":
         return Dtype(f"int{bits}", bits, PER_ROW, 4, PER_ROW)
-    return grouped(bits, size, zeros=not s.flag("symmetric", default=True))
+    return grouped(bits, size, zeros=not config.flag("symmetric", default=True))
 
 
 _ALGOS: dict[str, Dtype] = {
@@ -185,32 +189,32 @@ _ALGOS: dict[str, Dtype] = {
 }
 
 
-def _algo(q: Config, *names: str) -> Dtype | None:
-    said = q.text(*names, default="").upper()
+def _algo(config: Config, *names: str) -> Dtype | None:
+    said = config.text(*names, default="").upper()
     if said in ("", "NONE", "MIXED_PRECISION"):
         return None
     found = _ALGOS.get(said)
     if found is None:
         fix = f"kvroom knows {', '.join(_ALGOS)}."
-        raise KvroomError(q.field(*names), said, "is no known algorithm of modelopt", fix)
-    if found.name == "int4" and q.has("group_size"):
-        return grouped(4, group_of(q, "group_size"), zeros=False)
+        raise KvroomError(config.field(*names), said, "is no known algorithm of modelopt", fix)
+    if found.name == "int4" and config.has("group_size"):
+        return grouped(4, group_of(config, "group_size"), zeros=False)
     return found
 
 
-def _quantised_layers(q: Config) -> tuple[tuple[Names, Dtype | None], ...]:
+def _quantised_layers(config: Config) -> tuple[tuple[Names, Dtype | None], ...]:
     """modelopt's table of layers of mixed precision, gathered by width."""
-    table = q.sub("quantized_layers")
+    table = config.sub("quantized_layers")
     by_width: dict[Dtype | None, list[str]] = {}
     for name in table.raw:
         by_width.setdefault(_algo(table.sub(name), "quant_algo"), []).append(name)
-    field = q.field("quantized_layers")
+    field = config.field("quantized_layers")
     return tuple((Names(field, names), width) for width, names in by_width.items())
 
 
-def _modelopt(q: Config, top: Config) -> Quantisation:
+def _modelopt(config: Config, top: Config) -> Quantisation:
     """NVIDIA's modelopt: one algorithm and what is left out, or a table of layers."""
-    inner = q.sub("quantization") if q.has("quantization") else q
+    inner = config.sub("quantization") if config.has("quantization") else config
     groups = _quantised_layers(inner)
     default = None if groups else _algo(inner, "quant_algo", "moe_quant_algo")
     widths = [d for d in (default, *(d for _, d in groups)) if d]
@@ -222,9 +226,9 @@ def _modelopt(q: Config, top: Config) -> Quantisation:
     return listed(narrow.name, narrow, rule)
 
 
-def _fbgemm(q: Config, top: Config) -> Quantisation:
+def _fbgemm(config: Config, top: Config) -> Quantisation:
     """Meta's FP8: a scale for each output channel."""
-    rule = Listed(w.FP8_CHANNEL, skips(q), layers=layer_count(top))
+    rule = Listed(w.FP8_CHANNEL, skips(config), layers=layer_count(top))
     return listed("fp8", w.FP8_CHANNEL, rule)
 
 
@@ -263,24 +267,26 @@ _METHODS: dict[str, _Reader] = {
 }
 
 
-def _guess(q: Config) -> _Reader | None:
+def _guess(config: Config) -> _Reader | None:
     """The reader of a config that does not name its method."""
-    if q.has("quant_algo", "quantization"):
+    if config.has("quant_algo", "quantization"):
         return _modelopt
-    if q.has("config_groups"):
+    if config.has("config_groups"):
         return _compressed_tensors
-    if q.has("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit"):
+    if config.has("load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit"):
         return m.bitsandbytes
-    if q.has("bits") and q.has("group_size"):
+    if config.has("bits") and config.has("group_size"):
         return m.mlx
-    if q.has("weight_block_size"):
+    if config.has("weight_block_size"):
         return _fp8
-    return (lambda q, _: m.unknown(q, "unnamed")) if q.raw else None
+    return (lambda q, _: m.unknown(q, "unnamed")) if config.raw else None
 
 
-def _cache_dtype(q: Config) -> str | None:
+def _cache_dtype(config: Config) -> str | None:
     """The cache width that the checkpoint asks for, by kvroom's name."""
-    inner = q.sub("quantization") if isinstance(q.get("quantization"), Mapping) else q
+    inner = (
+        config.sub("quantization") if isinstance(config.get("quantization"), Mapping) else config
+    )
     said = inner.get("kv_cache_scheme", "kv_cache_quant_algo")
     if said is None:
         return None

@@ -56,11 +56,11 @@ TYPES: dict[int, Dtype] = {
 }
 """``ggml_type`` numbers → widths; a row is whole blocks."""
 BLOCK: dict[int, tuple[int, int]] = {
-    **{number: (1, d.bits // 8) for number, d in TYPES.items() if number not in _TYPES},
+    **{number: (1, value.bits // 8) for number, value in TYPES.items() if number not in _TYPES},
     **{number: (block, size) for number, (_, block, size, _) in _TYPES.items()},
 }
 """``ggml_type`` numbers → (elements, bytes) of one block."""
-BY_NAME: dict[str, Dtype] = {d.name: d for d in TYPES.values()}
+BY_NAME: dict[str, Dtype] = {kind.name: kind for kind in TYPES.values()}
 
 _NARROW = {"q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
 """What a superblock type becomes where a row is no multiple of 256 (others: iq4_nl)."""
@@ -166,14 +166,14 @@ class Mix:
         return _that_fits(self._wanted(role, tensor, layer or 0), tensor.columns)
 
     def _wanted(self, role: str, tensor: Tensor, i: int) -> str:
-        main, n, mix = MIXES[self.mix], self.layers, self.mix
+        main, layers, mix = MIXES[self.mix], self.layers, self.mix
         if role == "output" or (role == "token_embd" and self.tied):
             return main if main == "q8_0" else "q8_0" if self.falcon else "q6_k"
         if role == "token_embd":
             return main
-        more = use_more_bits(i, n)
+        more = use_more_bits(i, layers)
         if mix == "q4_k_xl":
-            return _unsloth(role, tensor, i, n)
+            return _unsloth(role, tensor, i, layers)
         found = main
         if role == "attn_v":
             found = self._values(main, i, more)
@@ -206,18 +206,18 @@ class Mix:
         return "q5_k" if self.seventy_b and found in ("q3_k", "q4_k") else found
 
     def _down(self, main: str, i: int, more: bool) -> str:
-        mix, n = self.mix, self.layers
+        mix, layers = self.mix, self.layers
         if mix == "q2_k":
             return "q3_k"
         if mix == "q3_k_m":
-            return "q5_k" if i < n // 16 else "q3_k" if self.falcon and not more else "q4_k"
+            return "q5_k" if i < layers // 16 else "q3_k" if self.falcon and not more else "q4_k"
         if mix == "q3_k_l":
             return "q4_k" if self.falcon else "q5_k"
         if mix == "q4_k_m" and self.falcon:
-            return "q6_k" if i < n // 16 else "q5_k" if more else "q4_k"
+            return "q6_k" if i < layers // 16 else "q5_k" if more else "q4_k"
         if mix in ("q4_k_m", "q5_k_m") and more:
             return "q6_k"
-        return "q5_k" if mix == "q4_k_s" and i < n // 8 else main
+        return "q5_k" if mix == "q4_k_s" and i < layers // 8 else main
 
 
 def _unsloth(role: str, tensor: Tensor, i: int, n: int) -> str:

@@ -68,17 +68,17 @@ def layer_count(top: Config) -> int | None:
     return None
 
 
-def skips(q: Config, *names: str) -> Names:
+def skips(config: Config, *names: str) -> Names:
     """The modules that the config leaves alone."""
-    entries = [e for key in names or SKIPS for e in q.items(key, default=[])]
-    return Names(q.field(*(names or SKIPS)), entries)
+    entries = [item for key in names or SKIPS for item in config.items(key, default=[])]
+    return Names(config.field(*(names or SKIPS)), entries)
 
 
-def bits_of(q: Config, *names: str, default: int = 4) -> int:
+def bits_of(config: Config, *names: str, default: int = 4) -> int:
     """Bits an element."""
-    return q.integer(*names, default=default, low=1, high=32)
+    return config.integer(*names, default=default, low=1, high=32)
 
 
-def group_of(q: Config, *names: str, default: int = 128) -> int:
+def group_of(config: Config, *names: str, default: int = 128) -> int:
     """Elements a group (0 or −1: the whole row)."""
-    return q.integer(*names, default=default, low=-1)
+    return config.integer(*names, default=default, low=-1)

@@ -105,7 +105,7 @@ class Names:
 
     @cached_property
     def _layer_globs(self) -> dict[int, re.Pattern[str] | None]:
-        return {i: _joined(globs) for i, globs in self._of_layer.items()}
+        return {key: _joined(globs) for key, globs in self._of_layer.items()}
 
     def speak_of(self, tensor: Tensor, layer: int | None, layers: int | None = None) -> bool:
         """Whether any entry covers ``tensor``, in that layer of a model of ``layers`` layers."""
@@ -122,9 +122,9 @@ class Names:
         if layers is None or layer < layers:
             return False
         mtp = layer - layers
-        return any(self._covers(f"mtp.layers.{mtp}.{n}", n) for n in variants) or any(
-            self._covers(f"mtp.{n}", n) for n in variants
-        )
+        return any(
+            self._covers(f"mtp.layers.{mtp}.{variant}", variant) for variant in variants
+        ) or any(self._covers(f"mtp.{variant}", variant) for variant in variants)
 
     @cached_property
     def _firsts(self) -> frozenset[str]:
@@ -148,7 +148,7 @@ class Names:
         glob = self._glob
         if glob is not None and (glob.match(path) or glob.match(f"model.{path}")):
             return True
-        return any(p.match(prefix + path) for p in self._regexes for prefix in _PREFIXES)
+        return any(regex.match(prefix + path) for regex in self._regexes for prefix in _PREFIXES)
 
 
 def _from_layers(entry: str) -> str | None:
@@ -166,7 +166,7 @@ def _from_layers(entry: str) -> str | None:
 def _joined(globs: list[str]) -> re.Pattern[str] | None:
     if not globs:
         return None
-    each = (fnmatch.translate(g).removesuffix(r"\Z") for g in globs)
+    each = (fnmatch.translate(glob).removesuffix(r"\Z") for glob in globs)
     return re.compile("|".join(rf"(?:{g}(?:\..*)?\Z)" for g in each), re.DOTALL)
 
 
@@ -179,8 +179,10 @@ def _compiled(field: str, entry: str) -> re.Pattern[str]:
         raise KvroomError(field, entry, "repeats a repetition", "Write a pattern without.")
     try:
         return re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as e:
-        raise KvroomError(field, entry, f"is no regular expression ({e})", "Correct it.") from None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise KvroomError(
+            field, entry, f"is no regular expression ({error})", "Correct it."
+        ) from None
 
 
 def variants_of(tensor: Tensor) -> tuple[str, ...]:
@@ -193,7 +195,7 @@ def _variants(name: str, expert: bool) -> tuple[str, ...]:
     found = [name]
     for ours, theirs in _ALIASES:
         if name.startswith(ours):
-            found += [t + name.removeprefix(ours) for t in theirs]
+            found += [their + name.removeprefix(ours) for their in theirs]
     for path in tuple(found):
         before, dot, last = path.rpartition(".")
         found += [f"{before}{dot}{fused}" for fused in _FUSED.get(last, ())]

@@ -25,7 +25,7 @@ def of_row(row: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     if model is not None:
         model = PurePosixPath(model.replace("\\", "/")).name.removesuffix(".gguf")
     counts = (written(row.get(key)) for key in ("n_prompt", "n_gen", "n_depth"))
-    prompt, answer, depth = (round(c or 0) for c in counts)
+    prompt, answer, depth = (round(count or 0) for count in counts)
     yield from _run(model, prompt, answer, depth, written(row.get("avg_ts")))
 
 
@@ -33,7 +33,7 @@ def of_test(test: str, speed: str) -> Iterator[BenchmarkRun]:
     """A line of its Markdown: ``pp512``, ``tg128 @ d4096``, and tokens a second (``57.12 ± 0.31``)."""
     found = _TEST.fullmatch(test.strip())
     if found is not None and any(found.groups()[:2]):
-        prompt, answer, depth = (int(n or 0) for n in found.groups())
+        prompt, answer, depth = (int(group or 0) for group in found.groups())
         yield from _run(None, prompt, answer, depth, written(speed.partition("±")[0]))
 
 

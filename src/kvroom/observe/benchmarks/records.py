@@ -74,13 +74,13 @@ def _inference_perf(v: Mapping[str, Any]) -> RecordedRequest | None:
 
 def run_of_records(tool: str, records: Iterable[RecordedRequest | None]) -> Iterator[BenchmarkRun]:
     """One run of all that was answered."""
-    done = [r for r in records if r is not None]
+    done = [record for record in records if record is not None]
     if not done:
         return
     span = max(r.end_s for r in done) - min(r.start_s for r in done)
 
     def mean(values: Iterable[float | None]) -> float | None:
-        known = [v for v in values if v is not None]
+        known = [value for value in values if value is not None]
         return sum(known) / len(known) if known else None
 
     yield from run_of(

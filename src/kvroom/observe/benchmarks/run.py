@@ -79,7 +79,7 @@ def over(total: float | None, count: float | None) -> float | None:
 
 def first(*values: float | None) -> float | None:
     """The first that is known."""
-    return next((v for v in values if v is not None), None)
+    return next((value for value in values if value is not None), None)
 
 
 def name_of(value: Any) -> str | None:

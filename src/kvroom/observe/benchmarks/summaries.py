@@ -52,7 +52,7 @@ def bench_serve(v: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
 
 def _mean(values: Any) -> float | None:
     """The mean of a list's figures that are above 0 (failed requests have 0)."""
-    numbers = [n for v in values if (n := figure(v))] if isinstance(values, list) else []
+    numbers = [n for value in values if (n := figure(value))] if isinstance(values, list) else []
     return sum(numbers) / len(numbers) if numbers else None
 
 
@@ -62,7 +62,9 @@ def guidellm(v: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
         metrics = table(table(benchmark).get("metrics"))
 
         def mean(*names: str, of: Mapping[str, Any] = metrics) -> float | None:
-            return first(*(figure(at(of, f"{n}.successful.mean", f"{n}.mean")) for n in names))
+            return first(
+                *(figure(at(of, f"{name}.successful.mean", f"{name}.mean")) for name in names)
+            )
 
         counted = at(metrics, "request_latency.successful.count", "request_totals.successful")
         yield from run_of(
@@ -146,8 +148,8 @@ def inference_perf(v: Mapping[str, Any]) -> Iterator[BenchmarkRun]:
     rate = figure(at(done, "throughput.requests_per_sec"))
 
     def tokens(way: str, *names: str) -> float | None:
-        mean = first(*(figure(at(done, f"{n}.mean")) for n in names))
-        total = first(*(figure(at(done, f"{n}.total")) for n in names))
+        mean = first(*(figure(at(done, f"{name}.mean")) for name in names))
+        total = first(*(figure(at(done, f"{name}.total")) for name in names))
         a_second = figure(at(done, f"throughput.{way}_tokens_per_sec"))
         return first(mean, over(total, count), over(a_second, rate))
 

@@ -38,13 +38,13 @@ def runs_of_text(text: str) -> tuple[str, list[BenchmarkRun]] | None:
     if any(SERVED in line for line in lines):
         return "bench serve", list(_served(lines))
     head = next((line for line in lines if line.strip()), "")
-    columns = [c.strip().strip('"').lower() for c in head.split(",")]
+    columns = [part.strip().strip('"').lower() for part in head.split(",")]
     if all(key in columns for key in llama_bench.KEYS):
         rows = _rows(lines)
         return llama_bench.TOOL, [run for row in rows for run in llama_bench.of_row(row)]
     if columns[:2] == ["metric", "avg"]:
         return "AIPerf", list(_metrics(lines))
-    if any(c.startswith("successful ") and c.endswith(" mean") for c in columns):
+    if any(column.startswith("successful ") and column.endswith(" mean") for column in columns):
         return "GuideLLM", [run for row in _rows(lines) for run in _guidellm(row)]
     if any(_is_markdown(line) for line in lines):
         return llama_bench.TOOL, list(_markdown(lines))
@@ -73,7 +73,11 @@ def _served(lines: list[str]) -> Iterator[BenchmarkRun]:
 def _rows(lines: list[str]) -> Iterator[Mapping[str, str]]:
     try:
         for row in csv.DictReader(line for line in lines if line.strip()):
-            yield {str(k).strip().lower(): v for k, v in row.items() if isinstance(v, str)}
+            yield {
+                str(key).strip().lower(): value
+                for key, value in row.items()
+                if isinstance(value, str)
+            }
     except csv.Error:
         return
 
@@ -111,7 +115,7 @@ def _is_markdown(line: str) -> bool:
 
 
 def _cells(line: str) -> list[str]:
-    return [c.strip() for c in line.strip().strip("|").split("|")] if "|" in line else []
+    return [part.strip() for part in line.strip().strip("|").split("|")] if "|" in line else []
 
 
 def _markdown(lines: list[str]) -> Iterator[BenchmarkRun]:

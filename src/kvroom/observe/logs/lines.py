@@ -220,5 +220,7 @@ def _message(text: str) -> str | None:
             if isinstance(value.get(key), str) and value[key].strip():
                 # An object's other fields may hold figures of their own (structured logs).
                 return str(value[key])
-        value = next((value[k] for k in _NESTED_KEYS if k in value), None)
+        value = next(
+            (value[nested_key] for nested_key in _NESTED_KEYS if nested_key in value), None
+        )
     return None

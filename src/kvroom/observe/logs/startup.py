@@ -38,7 +38,7 @@ RANK_WORDS = {
 @cache
 def _metrics() -> re.Pattern[bytes]:
     """A line of a recording, or of an engine's metrics."""
-    prefixes = "|".join(re.escape(m.prefix) for m in metric_tables())
+    prefixes = "|".join(re.escape(metric_table.prefix) for metric_table in metric_tables())
     return re.compile(rf'^(\{{"kvroom_recording"|({prefixes})\w+[{{ ])'.encode(), re.MULTILINE)
 
 
@@ -84,7 +84,9 @@ def read(stream: IO[bytes]) -> StartupLog:
         source = _source(line)
         if source not in servers:
             source = source if len(servers) < MOST_SERVERS else next(iter(servers))
-            servers.setdefault(source, {r.engine: _Starts(r) for r in log_readers()})
+            servers.setdefault(
+                source, {log_reader.engine: _Starts(log_reader) for log_reader in log_readers()}
+            )
         for needle in needles:
             if needle in line:
                 for name, shape in by_needle[needle]:
@@ -97,7 +99,7 @@ def read(stream: IO[bytes]) -> StartupLog:
     best = {key: (s, s.best()) for key, s in _each(servers)}
     found = {key: figures_of(r) for key, (_, r) in best.items()}
     ranked = sorted(
-        (k for k, (_, r) in best.items() if r.lines),
+        (key for key, (_, r) in best.items() if r.lines),
         key=lambda k: (-len(found[k]), -best[k][1].lines),
     )
     if not ranked:
@@ -111,7 +113,7 @@ def read(stream: IO[bytes]) -> StartupLog:
             "the last that printed its cache"
         )
     others = [k for k in ranked[1:] if len(found[k]) > 1 or best[k][0].count]
-    if apart := [s for s in dict.fromkeys(s for s, _ in others) if s != server]:
+    if apart := [fromkey for fromkey in dict.fromkeys(s for s, _ in others) if fromkey != server]:
         notes.append(
             f"{', '.join(apart[:5])} writes to the file too: {server or 'what has no prefix'} is read"
         )
@@ -124,9 +126,9 @@ def read(stream: IO[bytes]) -> StartupLog:
             question[kind.lower()] = record.ranks[kind] + 1
             notes.append(f"{kind.lower()} {record.ranks[kind] + 1} is told from the ranks' names")
     spread = {
-        n: (f.low, f.high)
-        for n, f in record.figures.items()
-        if isinstance(f.low, int | float) and f.low != f.high and n in found[key]
+        one_key: (value.low, value.high)
+        for one_key, value in record.figures.items()
+        if isinstance(value.low, int | float) and value.low != value.high and one_key in found[key]
     }
     return StartupLog(
         engine=question["engine"],
@@ -188,7 +190,11 @@ class _Starts:
         if shape.opens and (self._closed() or not self.count):
             if self._closed():
                 self.ended = self.current
-                kept = {k: v for k, v in self.ended.settings.items() if k in self.reader.lasting}
+                kept = {
+                    key: value
+                    for key, value in self.ended.settings.items()
+                    if key in self.reader.lasting
+                }
                 self.current = Record(self.reader.engine, settings=kept)
             self.count += 1
         take(self.current, found, shape)

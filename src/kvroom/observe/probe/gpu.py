@@ -270,10 +270,10 @@ def measure(backend: Any, i: int, share: float, missing: list[str]) -> dict[str,
 def devices(backend: Any, count: int, share: float, missing: list[str]) -> list[dict[str, Any]]:
     """Every GPU; the first of each name is measured, of its like only what they say of themselves."""
     found: list[dict[str, Any]] = []
-    for i in range(count):
-        about = backend.about(i)
+    for index in range(count):
+        about = backend.about(index)
         alike = any(d["name"] == about["name"] for d in found)
-        found.append(about if alike else measure(backend, i, share, missing))
+        found.append(about if alike else measure(backend, index, share, missing))
     return found
 
 

@@ -87,9 +87,9 @@ def _folders(top: Path, path: str) -> Iterator[Path]:
 
     Inside a container the path may be the host's, which is not there; the top is then the group.
     """
-    parts = [p for p in path.split("/") if p and p != ".."]
-    for n in range(len(parts), -1, -1):
-        folder = top.joinpath(*parts[:n])
+    parts = [part for part in path.split("/") if part and part != ".."]
+    for number in range(len(parts), -1, -1):
+        folder = top.joinpath(*parts[:number])
         if folder.is_dir():
             yield folder
 

@@ -175,7 +175,7 @@ def _memory(
 
 def _tier(name: str, size: int | None, rate: float | None, how: str, **more: Any) -> dict[str, Any]:
     told = {"name": name, "bytes": size, "bytes_per_s": rate and _rounded(rate), **more}
-    tier = {k: v for k, v in told.items() if v is not None}
+    tier = {key: value for key, value in told.items() if value is not None}
     return {**tier, "source": f"measured: {how}" if rate else "driver: the size only; rate unknown"}
 
 
@@ -291,7 +291,7 @@ def _cpu_machine(
     found: Probe,
 ) -> dict[str, Any]:
     """The machine file of a machine without GPUs, whose memory is the CPU's."""
-    flops = {k: _rounded(v) for k, v in measured.get("cpu_flops_per_s", {}).items()}
+    flops = {key: _rounded(value) for key, value in measured.get("cpu_flops_per_s", {}).items()}
     for dtype, value in flops.items():
         how = f"matrix products, {measured['backend']} {measured['version']}"
         found.rows.append(Row(f"CPU, {dtype}", value, None, "flops_per_s", how))
@@ -318,14 +318,14 @@ def _cpu_machine(
         },
         "tiers": tiers,
     }
-    return {k: v for k, v in said.items() if v is not None}
+    return {key: value for key, value in said.items() if value is not None}
 
 
 def _gpu_machine(
     driver: nvml.Driver, gpus: list[dict[str, Any]], tiers: list[dict[str, Any]], found: Probe
 ) -> dict[str, Any]:
     """The machine file of the first kind of GPU, the host's tiers below it."""
-    names = [c.name for c in driver.cards] or [g["name"] for g in gpus]
+    names = [card.name for card in driver.cards] or [g["name"] for g in gpus]
     name = names[0]
     if len(set(names)) > 1:
         kinds = ", ".join(sorted(set(names)))
@@ -413,7 +413,7 @@ def _gpu_file(
         "name": name,
         "vendor": "nvidia" if card else "unknown",
         "memory_bytes_per_s": measured and _rounded(measured),
-        "flops_per_s": {k: _rounded(v) for k, v in gpu.get("flops_per_s", {}).items()},
+        "flops_per_s": {key: _rounded(value) for key, value in gpu.get("flops_per_s", {}).items()},
         "sources": {"*": "measured: kvroom probe"},
     }  # fmt: skip
     sources = dict(base.get("sources", {}))
@@ -451,7 +451,7 @@ def _gpu_file(
         for n, k in links
         if gpu.get(k)
     ]
-    return {k: v for k, v in base.items() if v not in (None, {}, [], 0)}
+    return {key: value for key, value in base.items() if value not in (None, {}, [], 0)}
 
 
 __all__ = ["Probe", "Row", "Wishes", "checked_path", "probe", "write"]

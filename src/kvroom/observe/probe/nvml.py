@@ -56,7 +56,7 @@ def read(nvml: Any = None) -> Driver:
         return Driver(None, (), f"no NVIDIA driver answers ({error})")
     try:
         count = nvml.nvmlDeviceGetCount()
-        cards = tuple(_card(nvml, nvml.nvmlDeviceGetHandleByIndex(i)) for i in range(count))
+        cards = tuple(_card(nvml, nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count))
         version = _or_none(nvml, nvml.nvmlSystemGetDriverVersion)
     except nvml.NVMLError as error:
         return Driver(None, (), f"the NVIDIA driver does not tell its GPUs ({error})")

@@ -98,7 +98,9 @@ class AskedEngine:
             told = None if on_tokens is None else partial(on_tokens, i)
             found[i] = self._heard(asks[i], begun, told)
 
-        threads = [threading.Thread(target=run, args=(i,), daemon=True) for i in range(len(asks))]
+        threads = [
+            threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(asks))
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -205,7 +205,7 @@ class Lab:
             for batch in batches:
                 if batch * context > most_tokens:
                     continue
-                asks = [Ask(p[:context], STEP_TOKENS) for p in prompts[:batch]]
+                asks = [Ask(prompt[:context], STEP_TOKENS) for prompt in prompts[:batch]]
                 spans = [s for s in (self._step(asks) for _ in range(repeats)) if s is not None]
                 if spans:
                     spans.sort(key=lambda s: s[0].disturbed or 0.0)
@@ -338,19 +338,19 @@ class Lab:
                 )
                 for (prompt, _), h in zip(asks, heard, strict=True)
             ),
-            counters={k: after[k] - before[k] for k in COUNTERS},
+            counters={counter: after[counter] - before[counter] for counter in COUNTERS},
             disturbed=span.disturbed,
         )
 
     def counters(self) -> dict[str, int]:
         """The engine's counters of cache hits and preemptions (tokens, tokens, times)."""
         found = self.engine.reading().counters
-        return {k: round(found.get(k, 0.0)) for k in COUNTERS}
+        return {counter: round(found.get(counter, 0.0)) for counter in COUNTERS}
 
 
 def ids(runs: Sequence[tuple[int, int]]) -> list[int]:
     """The token ids of runs."""
-    return [i for first, count in runs for i in range(first, first + count)]
+    return [index for first, count in runs for index in range(first, first + count)]
 
 
 def _step(batch: int, context: int, spans: list[tuple[TimedSpan, float, float]]) -> MeasuredStep:

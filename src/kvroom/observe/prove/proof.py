@@ -121,7 +121,7 @@ class Proof:
     def exact(self) -> bool:
         """Whether all that must come out exactly does: the cache, and counters one request at a time."""
         cache = all(r.predicted == r.measured for r in self.cache)
-        return cache and all(r.holds for r in self.counts if r.one_by_one)
+        return cache and all(count.holds for count in self.counts if count.one_by_one)
 
     @property
     def within(self) -> bool:
@@ -135,10 +135,10 @@ class Proof:
             "exact": self.exact,
             "within": self.within,
             "cache": [asdict(r) for r in self.cache],
-            "steps": [asdict(r) for r in self.steps],
-            "firsts": [asdict(r) for r in self.firsts],
-            "counts": [asdict(r) for r in self.counts],
-            "times": [asdict(r) for r in self.times],
+            "steps": [asdict(step) for step in self.steps],
+            "firsts": [asdict(first) for first in self.firsts],
+            "counts": [asdict(count) for count in self.counts],
+            "times": [asdict(time) for time in self.times],
             "errors": errors(self.steps),
         }
 
@@ -221,16 +221,16 @@ def _steps(scenario: Scenario, workings: Workings, steps: Sequence[MeasuredStep]
     if len(steps) >= 4:
         others = [work(calibrated(scenario, steps[half::2])) for half in (1, 0)]
     found = []
-    for i, s in enumerate(steps):
-        span = _span(workings, s)
-        tuned = others[i % 2]
+    for index, step in enumerate(steps):
+        span = _span(workings, step)
+        tuned = others[index % 2]
         found.append(
             StepRow(
-                measured=s,
+                measured=step,
                 predicted_s=span.seconds,
                 low_s=span.low,
                 high_s=span.high,
-                calibrated_s=None if tuned is None else _span(tuned, s).seconds,
+                calibrated_s=None if tuned is None else _span(tuned, step).seconds,
             )
         )
     return found
@@ -248,7 +248,7 @@ def _lines(workings: Workings, steps: Sequence[MeasuredStep]) -> dict[int, list[
     most = max((step.concurrency for step in steps), default=0)
     clock = workings.timing.clock
     return {
-        context: [(b, clock.decode_s(b, context)) for b in range(1, most + 1)]
+        context: [(index, clock.decode_s(index, context)) for index in range(1, most + 1)]
         for context in contexts
     }
 
@@ -261,25 +261,28 @@ def _simulated(workings: Workings, requests: Sequence[Request]) -> tuple[list[Se
         done[request.index] = request
 
     made = serve(workings, iter(requests), on_over=on_over)
-    return [done[i] for i in range(len(requests))], made.fleet.outcome
+    return [done[index] for index in range(len(requests))], made.fleet.outcome
 
 
 def _firsts(workings: Workings, firsts: Sequence[MeasuredFirstToken]) -> list[FirstRow]:
     """First tokens simulated: each prompt asked anew, then again."""
     requests = [
         Request(
-            i * APART_S * PS_PER_S, f.input_tokens, 1, TokenRuns(((i // 2 << 24, f.input_tokens),))
+            index * APART_S * PS_PER_S,
+            first.input_tokens,
+            1,
+            TokenRuns(((index // 2 << 24, first.input_tokens),)),
         )
-        for i, f in enumerate(firsts)
+        for index, first in enumerate(firsts)
     ]
     served, _ = _simulated(workings, requests)
     return [
         FirstRow(
-            measured=f,
+            measured=first,
             predicted_s=(request.first_token_ps - request.arrival) / PS_PER_S,
             cached_tokens=request.num_cached_tokens,
         )
-        for f, request in zip(firsts, served, strict=True)
+        for first, request in zip(firsts, served, strict=True)
     ]
 
 
@@ -287,12 +290,12 @@ def _requests(measured_workload: MeasuredWorkload) -> list[Request]:
     """The requests of ``w`` as they were sent; those one by one far apart."""
     requests = [
         Request(
-            round((i * APART_S if measured_workload.one_by_one else r.at_s) * PS_PER_S),
-            sum(n for _, n in r.prompt),
-            len(r.answer),
-            TokenIds(array("I", ids(r.prompt)), array("I", r.answer)),
+            round((index * APART_S if measured_workload.one_by_one else request.at_s) * PS_PER_S),
+            sum(n for _, n in request.prompt),
+            len(request.answer),
+            TokenIds(array("I", ids(request.prompt)), array("I", request.answer)),
         )
-        for i, r in enumerate(measured_workload.requests)
+        for index, request in enumerate(measured_workload.requests)
     ]
     return sorted(requests, key=lambda r: r.arrival_ps)
 

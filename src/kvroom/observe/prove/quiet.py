@@ -86,7 +86,11 @@ class Meter:
 def between(before: Times, after: Times, wall_s: float) -> TimedSpan:
     """The span between two readings."""
     moved = sorted(
-        ((a[0] - before[t][0], a[1] - before[t][1]) for t, a in after.items() if t in before),
+        (
+            (value[0] - before[key][0], value[1] - before[key][1])
+            for key, value in after.items()
+            if key in before
+        ),
         reverse=True,
     )
     if not moved or wall_s <= 0:

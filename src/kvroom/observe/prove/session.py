@@ -48,7 +48,9 @@ def measured(
     """One engine's record. ``pid`` is the engine's first process, where it runs here: times are then its
     own."""
     if not engine_of(scenario.engine).takes_token_ids:
-        others = " or ".join(e.name for e in all_engines() if e.takes_token_ids)
+        others = " or ".join(
+            all_engine.name for all_engine in all_engines() if all_engine.takes_token_ids
+        )
         fix = f"Ask one with --engine {others}; kvroom watch reads others."
         raise KvroomError("engine", scenario.engine, "is not asked in token ids", fix)
     if pid is not None and not Path(f"/proc/{pid}").is_dir():
@@ -91,12 +93,12 @@ def _measure(
     found = Measurements()
     lab.warm()
     if "steps" in parts:
-        contexts = [c for c in CONTEXTS if c + 64 <= longest]
-        batches = [b for b in BATCHES if b <= (room.max_running_requests or b)]
+        contexts = [context for context in CONTEXTS if context + 64 <= longest]
+        batches = [batch for batch in BATCHES if batch <= (room.max_running_requests or batch)]
         if contexts:
             found.steps = lab.steps(batches, contexts, min(STEP_ROOM, kv_tokens // 2))
     if "firsts" in parts:
-        found.firsts = lab.firsts([n for n in FIRSTS if n < longest])
+        found.firsts = lab.firsts([first for first in FIRSTS if first < longest])
     if "conversations" in parts:
         most = min(1200, longest - 1)
         talk = lab.conversations(

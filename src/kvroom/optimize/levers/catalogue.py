@@ -28,25 +28,25 @@ MOST_MODELS = 3
 
 def levers_of(made: Workings) -> list[Lever]:
     """The levers for the question that ``made`` answers, the cheapest to pull first."""
-    s, d = made.plan.scenario, made.deployment
+    scenario, deployment = made.plan.scenario, made.deployment
     return [
         *_cache(made),
         *_flags(made),
         *_stairs(made),
         *_weights(made),
-        *_layouts(s, d, more=2 if made.plan.verdict.fits else _enough(s)),
-        *serving_levers.drafting(s, d),
-        *_version(s),
-        *_limit(s),
-        *_models(s, d),
+        *_layouts(scenario, deployment, more=2 if made.plan.verdict.fits else _enough(scenario)),
+        *serving_levers.drafting(scenario, deployment),
+        *_version(scenario),
+        *_limit(scenario),
+        *_models(scenario, deployment),
     ]
 
 
 def _dtypes(
     key: str, table: Requirements, quality: Mapping[str, Effect], made: Workings
 ) -> Iterator[Lever]:
-    s, d = made.plan.scenario, made.deployment
-    engine = engine_of(s.engine)
+    scenario, deployment = made.plan.scenario, made.deployment
+    engine = engine_of(scenario.engine)
     words = {"kv_dtype": "cache", "weight_dtype": "weights"}[key]
     for dtype, need in table.items():
         name = f"{key}={dtype}"
@@ -59,18 +59,18 @@ def _dtypes(
             quality=quality.get(dtype),
             latency=LATENCY.get(name),
             one_flag=need.flag,
-            refusal=need.refusal(engine.label, s.engine_version, d.device),
+            refusal=need.refusal(engine.label, scenario.engine_version, deployment.device),
         )
 
 
 def _cache(made: Workings) -> Iterator[Lever]:
-    s, d = made.plan.scenario, made.deployment
-    if "kv_cache_dtype" in s.engine_args:
+    scenario, deployment = made.plan.scenario, made.deployment
+    if "kv_cache_dtype" in scenario.engine_args:
         return  # the engine's own flag wins over the key
     table = {
-        n: need
-        for n, need in engine_of(s.engine).support.cache.items()
-        if cache_dtype(n).bytes_for(128) < d.kv.bytes_for(128)
+        key: need
+        for key, need in engine_of(scenario.engine).support.cache.items()
+        if cache_dtype(key).bytes_for(128) < deployment.kv.bytes_for(128)
     }
     yield from _dtypes("kv_dtype", table, CACHE_QUALITY, made)
 
@@ -78,14 +78,14 @@ def _cache(made: Workings) -> Iterator[Lever]:
 def _weights(made: Workings) -> Iterator[Lever]:
     table = engine_of(made.plan.scenario.engine).support.weights
     wide = made.deployment.weights.quantisation.linear.bits
-    narrower = {n: need for n, need in table.items() if (4 if "4" in n else 8) < wide}
+    narrower = {key: need for key, need in table.items() if (4 if "4" in key else 8) < wide}
     yield from _dtypes("weight_dtype", narrower, WEIGHT_QUALITY, made)
 
 
 def _flags(made: Workings) -> Iterator[Lever]:
-    s = made.plan.scenario
-    args = s.engine_args
-    limits = engine_of(s.engine).limits
+    scenario = made.plan.scenario
+    args = scenario.engine_args
+    limits = engine_of(scenario.engine).limits
     flag = limits.share_flag(args)
     now = args.get(flag, limits.usual_share)
     for share in limits.share_values if "kv_cache_config" not in args else ():
@@ -97,7 +97,7 @@ def _flags(made: Workings) -> Iterator[Lever]:
             yield _flag(trial.flag, trial.value, trial.words, trial.family, SAME)
     for refused in made.answer.refusals:
         for name, value in refused.args.items():
-            yield _flag(name, value, f"what {s.engine} would start with", "start", SAME)
+            yield _flag(name, value, f"what {scenario.engine} would start with", "start", SAME)
     taken = made.plan.capacity.engine and made.plan.capacity.engine.max_running_requests
     if made.plan.verdict.binding == "max_num_seqs" and limits.sequences and taken:
         yield _flag(
@@ -120,10 +120,10 @@ def _flag(flag: str, value: Any, words: str, family: str, quality: Effect | None
 def _stairs(made: Workings) -> Iterator[Lever]:
     """Counting what requests really hold, where the workload says how long they are: plain arithmetic
     reserves the longest for each, while the engines page and share prefixes by themselves."""
-    c = made.plan.capacity
+    capacity = made.plan.capacity
     if not engine_of(made.deployment.engine).ceiling:
         return
-    if c.expected.requests is not None:
+    if capacity.expected.requests is not None:
         yield Lever(
             id="paging",
             label="blocks as requests grow, not the limit reserved",
@@ -131,7 +131,10 @@ def _stairs(made: Workings) -> Iterator[Lever]:
             quality=SAME,
             reading="expected",
         )
-    if c.shared.requests is not None and c.shared.requests != c.expected.requests:
+    if (
+        capacity.shared.requests is not None
+        and capacity.shared.requests != capacity.expected.requests
+    ):
         yield Lever(
             id="prefix_caching",
             label="the shared prefix stored once",
@@ -141,10 +144,10 @@ def _stairs(made: Workings) -> Iterator[Lever]:
         )
 
 
-def _enough(s: Scenario) -> int:
+def _enough(scenario: Scenario) -> int:
     """How many times the cards, as tensor ranks, it takes until anything fits; 2 where 8 do not help."""
     for n in (2, 4, 8):
-        wider = s.to_dict() | {"tp": n * s.tp, "gpu_count": n * s.gpu_count}
+        wider = scenario.to_dict() | {"tp": n * scenario.tp, "gpu_count": n * scenario.gpu_count}
         try:
             if work(Scenario.from_dict(wider)).plan.verdict.fits:
                 return n
@@ -153,22 +156,41 @@ def _enough(s: Scenario) -> int:
     return 2
 
 
-def _layouts(s: Scenario, d: Deployment, more: int) -> Iterator[Lever]:
+def _layouts(scenario: Scenario, deployment: Deployment, more: int) -> Iterator[Lever]:
     """Other layouts of the same cards, then of twice (tensor ranks: ``more`` times) as many."""
-    heads, experts = d.model.q_heads or 2**20, most_experts(d.model)
-    shares = engine_of(s.engine).data_parallel_attention
-    others = [cut for cut in _cuts(s.gpu_count) if cut != (s.tp, s.pp, s.dp)]
-    wider = [(more * s.tp, s.pp, s.dp), (s.tp, 2 * s.pp, s.dp), (s.tp, s.pp, 2 * s.dp)]
+    heads, experts = deployment.model.q_heads or 2**20, most_experts(deployment.model)
+    shares = engine_of(scenario.engine).data_parallel_attention
+    others = [
+        cut for cut in _cuts(scenario.gpu_count) if cut != (scenario.tp, scenario.pp, scenario.dp)
+    ]
+    wider = [
+        (more * scenario.tp, scenario.pp, scenario.dp),
+        (scenario.tp, 2 * scenario.pp, scenario.dp),
+        (scenario.tp, scenario.pp, 2 * scenario.dp),
+    ]
     for tp, pp, dp in (*others, *wider):
-        if tp <= max(MOST_TENSOR_RANKS, s.tp) and heads % tp == 0 and pp <= d.model.num_layers:
-            yield _layout(s, tp=tp, pp=pp, dp=dp)
+        if (
+            tp <= max(MOST_TENSOR_RANKS, scenario.tp)
+            and heads % tp == 0
+            and pp <= deployment.model.num_layers
+        ):
+            yield _layout(scenario, tp=tp, pp=pp, dp=dp)
             if dp > 1 and tp * dp <= experts and shares:
-                yield _layout(s, tp=tp, pp=pp, dp=dp, ep=tp * dp)
-    if experts and s.ep == 1 and s.tp * s.dp > 1 and s.tp * s.dp <= experts:
-        yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.tp * s.dp)
-    if s.dcp == 1 and engine_of(s.engine).support.context_ranks:
-        for dcp in context_cuts(d.model, s.tp):
-            yield _layout(s, tp=s.tp, pp=s.pp, dp=s.dp, ep=s.ep, dcp=dcp)
+                yield _layout(scenario, tp=tp, pp=pp, dp=dp, ep=tp * dp)
+    if (
+        experts
+        and scenario.ep == 1
+        and scenario.tp * scenario.dp > 1
+        and scenario.tp * scenario.dp <= experts
+    ):
+        yield _layout(
+            scenario, tp=scenario.tp, pp=scenario.pp, dp=scenario.dp, ep=scenario.tp * scenario.dp
+        )
+    if scenario.dcp == 1 and engine_of(scenario.engine).support.context_ranks:
+        for dcp in context_cuts(deployment.model, scenario.tp):
+            yield _layout(
+                scenario, tp=scenario.tp, pp=scenario.pp, dp=scenario.dp, ep=scenario.ep, dcp=dcp
+            )
 
 
 def _cuts(count: int) -> Iterator[tuple[int, int, int]]:
@@ -180,13 +202,13 @@ def _cuts(count: int) -> Iterator[tuple[int, int, int]]:
                     yield tp, pp, count // tp // pp
 
 
-def _layout(s: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: int = 1) -> Lever:
+def _layout(scenario: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: int = 1) -> Lever:
     count = tp * pp * dp
     degrees = {"tp": tp, "pp": pp, "dp": dp, "ep": ep, "dcp": dcp}
-    more = count - s.gpu_count
-    said = [f"{n}={v}" for n, v in degrees.items() if v != getattr(s, n)]
-    names = [f"{n} {v}" for n, v in degrees.items() if v > 1] or ["no cut"]
-    grown = next((n for n in ("tp", "pp") if degrees[n] > getattr(s, n)), "")
+    more = count - scenario.gpu_count
+    said = [f"{key}={value}" for key, value in degrees.items() if value != getattr(scenario, key)]
+    names = [f"{key} {value}" for key, value in degrees.items() if value > 1] or ["no cut"]
+    grown = next((n for n in ("tp", "pp") if degrees[n] > getattr(scenario, n)), "")
     return Lever(
         id=",".join([f"gpu_count={count}", *said] if more else said),
         label=f"{count} cards: {', '.join(names)}" if more else ", ".join(names),
@@ -200,12 +222,12 @@ def _layout(s: Scenario, *, tp: int, pp: int, dp: int, ep: int = 1, dcp: int = 1
     )
 
 
-def _version(s: Scenario) -> Iterator[Lever]:
-    engine = engine_of(s.engine)
+def _version(scenario: Scenario) -> Iterator[Lever]:
+    engine = engine_of(scenario.engine)
     newest = engine.newest
-    if s.engine_version is None or not newest:
+    if scenario.engine_version is None or not newest:
         return
-    if newest != s.engine_version.strip().removeprefix("v"):
+    if newest != scenario.engine_version.strip().removeprefix("v"):
         yield Lever(
             id=f"engine_version={newest}",
             label=f"{engine.label} {newest}",
@@ -217,9 +239,13 @@ def _version(s: Scenario) -> Iterator[Lever]:
         )
 
 
-def _limit(s: Scenario) -> Iterator[Lever]:
-    limit = s.context_tokens
-    if limit is None or "max_model_len" in s.engine_args or "context_length" in s.engine_args:
+def _limit(scenario: Scenario) -> Iterator[Lever]:
+    limit = scenario.context_tokens
+    if (
+        limit is None
+        or "max_model_len" in scenario.engine_args
+        or "context_length" in scenario.engine_args
+    ):
         return
     for part in (2, 4):
         if limit // part >= 1:
@@ -234,21 +260,28 @@ def _limit(s: Scenario) -> Iterator[Lever]:
             )
 
 
-def _models(s: Scenario, d: Deployment) -> Iterator[Lever]:
+def _models(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
     """Models of about as many parameters whose requests store least."""
-    if s.encoder_tokens:
+    if scenario.encoder_tokens:
         return
     found: list[tuple[int, str]] = []
     now = sum(
-        k.stored_bytes(d.context_tokens, d.kv, d.encoder_tokens) * n for k, n in d.model.stores
+        kind.stored_bytes(deployment.context_tokens, deployment.kv, deployment.encoder_tokens)
+        * count
+        for kind, count in deployment.model.stores
     )
-    for name in _like(d.model.params):
+    for name in _like(deployment.model.params):
         spec = catalogue.find(name)
         limit = spec.max_context_tokens
-        if not spec.generates or spec.name == d.model.name or (limit and limit < d.context_tokens):
+        if (
+            not spec.generates
+            or spec.name == deployment.model.name
+            or (limit and limit < deployment.context_tokens)
+        ):
             continue
         size = sum(
-            k.stored_bytes(d.context_tokens, d.kv, spec.encoder_tokens) * n for k, n in spec.stores
+            kind.stored_bytes(deployment.context_tokens, deployment.kv, spec.encoder_tokens) * count
+            for kind, count in spec.stores
         )
         if size < now:
             found.append((size, name))

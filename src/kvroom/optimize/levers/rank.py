@@ -46,20 +46,20 @@ class Pulled:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        x = self.lever
+        lever = self.lever
         return {
-            "id": x.id,
-            "label": x.label,
+            "id": lever.id,
+            "label": lever.label,
             "changes": dict(self.changes),
             "after": self.after.to_dict(),
-            "needs": list(x.needs),
-            "quality": x.quality.to_dict() if x.quality else None,
-            "latency": x.latency.to_dict() if x.latency else None,
+            "needs": list(lever.needs),
+            "quality": lever.quality.to_dict() if lever.quality else None,
+            "latency": lever.latency.to_dict() if lever.latency else None,
             "moves_binding": self.moves_binding,
-            "keeps": list(x.keeps),
-            "one_flag": x.one_flag,
+            "keeps": list(lever.keeps),
+            "one_flag": lever.one_flag,
             "easy": self.easy,
-            "reads": x.reading,
+            "reads": lever.reading,
         }
 
 
@@ -97,14 +97,18 @@ class Levers:
     def first(self) -> Pulled | None:
         """The best of the easy levers that better anything; None where there is none."""
         better = ORDERS[self.ranked_by]
-        easy = (p for p in self.levers if p.easy and better(p.after) > better(self.before))
+        easy = (
+            lever
+            for lever in self.levers
+            if lever.easy and better(lever.after) > better(self.before)
+        )
         return next(easy, None)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values (CONTRACT: levers)."""
         return {
             "before": self.before.to_dict(),
-            "levers": [p.to_dict() for p in self.levers],
+            "levers": [lever.to_dict() for lever in self.levers],
             "together": [{"ids": list(t.ids), "after": t.after.to_dict()} for t in self.together],
             "waterfall": [{"id": i, "requests": r} for i, r in self.waterfall],
             "first": self.first.lever.id if self.first else None,
@@ -122,19 +126,19 @@ class Levers:
 
     def rows(self) -> list[dict[str, Any]]:
         """A flat row a lever, for a table or a data frame."""
-        before = {f"{k}_before": v for k, v in self.before.to_dict().items()}
+        before = {f"{key}_before": value for key, value in self.before.to_dict().items()}
         return [
             {
-                "id": p.lever.id,
-                "label": p.lever.label,
-                **p.after.to_dict(),
+                "id": lever.lever.id,
+                "label": lever.lever.label,
+                **lever.after.to_dict(),
                 **before,
-                "needs": "; ".join(p.lever.needs),
-                "quality": p.lever.quality.effect if p.lever.quality else None,
-                "source": p.lever.quality.source if p.lever.quality else None,
-                "moves_binding": p.moves_binding,
+                "needs": "; ".join(lever.lever.needs),
+                "quality": lever.lever.quality.effect if lever.lever.quality else None,
+                "source": lever.lever.quality.source if lever.lever.quality else None,
+                "moves_binding": lever.moves_binding,
             }
-            for p in self.levers
+            for lever in self.levers
         ]
 
     def to_frame(self) -> Any:
@@ -146,7 +150,7 @@ class Levers:
         was, better = self.before.requests or 0, ORDERS[self.ranked_by]
         parts = [html.paragraph(self.sentence)]
         chart = [charts.Bar(label="as it is", length=was, kind="was")]
-        gained = [p for p in self.levers if better(p.after) > better(self.before)]
+        gained = [lever for lever in self.levers if better(lever.after) > better(self.before)]
         chart += [charts.Bar(label=p.lever.id, length=p.after.requests or 0) for p in gained[:20]]
         parts += [html.heading("Requests at once, each lever alone")]
         parts += [charts.bars(chart, "Requests at once with each lever alone")]
@@ -172,29 +176,31 @@ class Levers:
     @property
     def sentence(self) -> str:
         """What to pull first, what it brings, and its price."""
-        p = self.first
-        if p is None and not self.before.requests:
+        first = self.first
+        if first is None and not self.before.requests:
             return self.verdict
-        if p is None:
+        if first is None:
             return "No lever that is one flag away, keeps everything and has a small published cost helps."
-        b, a, key = self.before, p.after, self.ranked_by
+        before, after, key = self.before, first.after, self.ranked_by
         told = {
-            "requests": (b.requests, a.requests, "requests", 1.0),
-            "step": (b.token_s, a.token_s, "ms a token", 1e3),
-            "ttft": (b.ttft_s, a.ttft_s, "ms to the first token", 1e3),
+            "requests": (before.requests, after.requests, "requests", 1.0),
+            "step": (before.token_s, after.token_s, "ms a token", 1e3),
+            "ttft": (before.ttft_s, after.ttft_s, "ms to the first token", 1e3),
             "cost": (
-                b.usd_per_million_output_tokens,
-                a.usd_per_million_output_tokens,
+                before.usd_per_million_output_tokens,
+                after.usd_per_million_output_tokens,
                 "dollars for a million tokens",
                 1.0,
             ),
         }
         old, new, unit, scale = told[key]
         brings = f"{html.number(old and old * scale)} → {html.number(new and new * scale)} {unit}"
-        quality = p.lever.quality
+        quality = first.lever.quality
         price = f"{quality.effect} ({quality.source})" if quality else "not published"
-        said = f"Pull {p.lever.id} first: {brings}. Its price in quality: {price}."
-        return said + (f" That is {p.lever.label}." if p.lever.family == "speculation" else "")
+        said = f"Pull {first.lever.id} first: {brings}. Its price in quality: {price}."
+        return said + (
+            f" That is {first.lever.label}." if first.lever.family == "speculation" else ""
+        )
 
 
 _COLUMNS = (
@@ -249,15 +255,15 @@ class Bench:
 
     def work(self, levers: Sequence[Lever]) -> Workings:
         """The workings with ``levers`` pulled; KvroomError where they do not go together."""
-        key = frozenset(x.id for x in levers if x.patch)
+        key = frozenset(lever.id for lever in levers if lever.patch)
         if key not in self._known:
             if self.before_each is not None:
                 self.before_each()
             keys = self.scenario.to_dict() | changed(self.scenario, levers)
             try:
                 self._known[key] = work(Scenario.from_dict(keys), paths=self.paths)
-            except KvroomError as e:
-                self._known[key] = e
+            except KvroomError as error:
+                self._known[key] = error
         found = self._known[key]
         if isinstance(found, KvroomError):
             raise found
@@ -265,7 +271,7 @@ class Bench:
 
     def figures(self, levers: Sequence[Lever]) -> Figures:
         """The figures with ``levers`` pulled, counted as the farthest of them counts."""
-        stair = max((x.reading for x in levers), key=STAIRS.index, default="held")
+        stair = max((lever.reading for lever in levers), key=STAIRS.index, default="held")
         return figures_of(self.work(levers), stair)
 
 
@@ -300,7 +306,7 @@ def levers(
     found.sort(key=lambda p: ORDERS[by](p.after), reverse=True)  # stable: the easier lever first
     players = _named(together, found) if together else _best_of_each(found, before, by)
     sets = _sets(bench, players, before, by)
-    first = [x for x in players if sets and x.id in sets[0].ids]
+    first = [player for player in players if sets and player.id in sets[0].ids]
     made = Levers(
         scenario=base.plan.scenario,
         before=before,
@@ -320,13 +326,16 @@ def _with_served(
     made: Levers, bench: Bench, base: Workings, *, simulate: bool, watch: Watch | None
 ) -> Levers:
     """``made`` with the levers that only serving shows: served where asked, else left out."""
-    s, d = base.plan.scenario, base.deployment
-    found = [*serving_levers.tiers(s, d), *serving_levers.pools(s, d)]
+    scenario, deployment = base.plan.scenario, base.deployment
+    found = [
+        *serving_levers.tiers(scenario, deployment),
+        *serving_levers.pools(scenario, deployment),
+    ]
     if not simulate:
         out = [Unmodelled(id=x.id, label=x.label, why=x.refusal or UNSERVED) for x in found]
         return replace(made, left_out=(*made.left_out, *out))
     known = [made.first.lever] if made.first else []
-    drafts = [p.lever for p in made.levers if p.lever.family == "speculation"]
+    drafts = [lever.lever for lever in made.levers if lever.lever.family == "speculation"]
     every = {x.id: x for x in (*known, *drafts, *found) if x.reading == "held"}
     after, out = each_served(
         every.values(),
@@ -346,8 +355,8 @@ def _alone(
     for lever in all_levers:
         try:
             pulled = lever.refusal or _pulled(bench, lever, base)
-        except KvroomError as e:
-            pulled = f"{e.field} {e.message}"
+        except KvroomError as error:
+            pulled = f"{error.field} {error.message}"
         if isinstance(pulled, Pulled):
             found.append(pulled)
         else:
@@ -390,11 +399,11 @@ def _best_of_each(found: Sequence[Pulled], before: Figures, by: str) -> list[Lev
     better = ORDERS[by]
     best: dict[str, Lever] = {}
     for p in found:  # ranked: the first of a family is its best
-        x = p.lever
-        kept = "model" in x.keeps and "limit" in x.keeps
-        known = x.quality is not None and x.quality.small
+        lever = p.lever
+        kept = "model" in lever.keeps and "limit" in lever.keeps
+        known = lever.quality is not None and lever.quality.small
         if kept and known and better(p.after) > better(before):
-            best.setdefault(x.family, x)
+            best.setdefault(lever.family, lever)
     return list(best.values())
 
 
@@ -402,9 +411,9 @@ def _sets(bench: Bench, players: Sequence[Lever], before: Figures, by: str) -> l
     """The sets of levers that do best, the best first; of equals the smaller."""
     better = ORDERS[by]
     chosen = (
-        (s for n in range(len(players), 0, -1) for s in combinations(players, n))
+        (s for number in range(len(players), 0, -1) for s in combinations(players, number))
         if len(players) <= EXACT
-        else ((*players[:n],) for n in range(len(players), 0, -1))
+        else ((*players[:number],) for number in range(len(players), 0, -1))
     )
     made: list[Together] = []
     for levers_set in chosen:
@@ -419,11 +428,11 @@ def _sets(bench: Bench, players: Sequence[Lever], before: Figures, by: str) -> l
 
 
 def _split(bench: Bench, players: Sequence[Lever], seed: int) -> list[tuple[str, float]]:
-    by_id = {x.id: x for x in players}
+    by_id = {player.id: player for player in players}
 
     def value(ids: frozenset[str]) -> float:
         try:
-            return bench.figures([x for x in players if x.id in ids]).requests or 0
+            return bench.figures([player for player in players if player.id in ids]).requests or 0
         except KvroomError:
             return bench.figures(()).requests or 0  # levers that exclude each other bring nothing
 

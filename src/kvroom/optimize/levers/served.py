@@ -43,10 +43,10 @@ class ServedLever:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        x = self.lever
-        told: dict[str, Any] = {"id": x.id, "label": x.label, "changes": dict(self.changes)}
-        told |= {"after": self.after.to_dict(), "needs": list(x.needs)}
-        for name, effect in (("quality", x.quality), ("latency", x.latency)):
+        lever = self.lever
+        told: dict[str, Any] = {"id": lever.id, "label": lever.label, "changes": dict(self.changes)}
+        told |= {"after": self.after.to_dict(), "needs": list(lever.needs)}
+        for name, effect in (("quality", lever.quality), ("latency", lever.latency)):
             told[name] = effect.to_dict() if effect else None
         return told
 
@@ -56,16 +56,20 @@ def served(made: Workings, watch: Watch | None = None) -> ServedFigures:
 
     ``watch`` is called as it goes on, and may raise to end it.
     """
-    s = made.plan.scenario
-    if s.workload is None:
+    scenario = made.plan.scenario
+    if scenario.workload is None:
         fix = "Give --workload arrivals=poisson:2/s,input=1000,output=200."
         raise KvroomError("workload", None, "is missing: no requests to serve", fix)
-    told = serve(made, of_workload(s.workload), watch=watch).to_dict()
+    told = serve(made, of_workload(scenario.workload), watch=watch).to_dict()
     rate, price = told["output_tokens_per_s"], made.deployment.device.usd_per_hour
     hours = told["duration_s"] / 3600
-    gpu_hours = told["fleet"]["gpu_hours"] if "fleet" in told else hours * s.gpu_count * s.replicas
+    gpu_hours = (
+        told["fleet"]["gpu_hours"]
+        if "fleet" in told
+        else hours * scenario.gpu_count * scenario.replicas
+    )
     tokens = rate * told["duration_s"]
-    known = price is not None and tokens and not (s.fleet and s.fleet.pools)
+    known = price is not None and tokens and not (scenario.fleet and scenario.fleet.pools)
     return ServedFigures(
         ttft_s=told["ttft_s"]["mean"],
         ttft_p95_s=told["ttft_s"]["p95"],
@@ -92,8 +96,8 @@ def each_served(
                 found.append(ServedLever(lever=lever, changes=changes(lever), after=after))
                 continue
             why = lever.refusal
-        except KvroomError as e:
-            why = f"{e.field} {e.message}"
+        except KvroomError as error:
+            why = f"{error.field} {error.message}"
         out.append(Unmodelled(id=lever.id, label=lever.label, why=why))
     found.sort(key=lambda x: -x.after.output_tokens_per_s)
     return found, out

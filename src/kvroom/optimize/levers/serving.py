@@ -28,10 +28,10 @@ WORDS = {
 }
 
 
-def drafting(s: Scenario, d: Deployment) -> Iterator[Lever]:
+def drafting(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
     """Drafted tokens, at each method's usual chance that they are kept; or none, where some are asked."""
-    if d.speculation is not None:
-        if d.speculation.field == "speculation":
+    if deployment.speculation is not None:
+        if deployment.speculation.field == "speculation":
             yield Lever(
                 id="speculation=null",
                 label="no drafted tokens",
@@ -40,9 +40,9 @@ def drafting(s: Scenario, d: Deployment) -> Iterator[Lever]:
                 quality=LOSSLESS,
             )
         return
-    engine = engine_of(s.engine)
+    engine = engine_of(scenario.engine)
     for method, need in engine.support.drafting.items():
-        if (method == "mtp" and not d.model.mtp) or not d.model.generates:
+        if (method == "mtp" and not deployment.model.mtp) or not deployment.model.generates:
             continue
         tokens = DEFAULT_TOKENS.get(method, 3)
         chance = USUAL_ACCEPTANCE[method]
@@ -55,15 +55,15 @@ def drafting(s: Scenario, d: Deployment) -> Iterator[Lever]:
             quality=LOSSLESS,
             latency=LATENCY["speculation"],
             one_flag=need.flag,
-            refusal=need.refusal(engine.label, s.engine_version, d.device),
+            refusal=need.refusal(engine.label, scenario.engine_version, deployment.device),
         )
 
 
-def tiers(s: Scenario, d: Deployment) -> Iterator[Lever]:
+def tiers(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
     """Memory of the machine under the cache: host memory, then disks too."""
-    if s.tiers is not None:
+    if scenario.tiers is not None:
         return
-    engine = engine_of(s.engine)
+    engine = engine_of(scenario.engine)
     need = engine.support.offload
     for kinds in (("host",), ("host", "nvme")):
         yield Lever(
@@ -74,17 +74,17 @@ def tiers(s: Scenario, d: Deployment) -> Iterator[Lever]:
             needs=tuple(need.listed(engine.label)) if need else (),
             quality=SAME,
             one_flag=bool(need and need.flag) and len(kinds) == 1,
-            refusal=None if need else f"not known of {s.engine}",
+            refusal=None if need else f"not known of {scenario.engine}",
         )
 
 
-def pools(s: Scenario, d: Deployment) -> Iterator[Lever]:
+def pools(scenario: Scenario, deployment: Deployment) -> Iterator[Lever]:
     """Prompts and answers on cards of their own: the same cards, split in up to three ways."""
-    if s.disaggregation is not None or s.fleet is not None:
+    if scenario.disaggregation is not None or scenario.fleet is not None:
         return
-    engine = engine_of(s.engine)
+    engine = engine_of(scenario.engine)
     need = engine.support.split
-    for prefill, decode in _splits(s):
+    for prefill, decode in _splits(scenario):
         first, second = prefill["count"], decode["count"]
         half = f",tp={prefill['tp']}" if "tp" in prefill else ""
         yield Lever(
@@ -96,15 +96,15 @@ def pools(s: Scenario, d: Deployment) -> Iterator[Lever]:
             quality=SAME,
             latency=LATENCY["disaggregation"],
             one_flag=False,
-            refusal=None if need else f"not known of {s.engine}",
+            refusal=None if need else f"not known of {scenario.engine}",
         )
 
 
-def _splits(s: Scenario) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+def _splits(scenario: Scenario) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Whole replicas where there are several, else one on either half of the tensor ranks."""
-    n = s.replicas
-    for first in sorted({1, n // 2, n - 1}) if n > 1 else ():
-        yield {"count": first}, {"count": n - first}
-    if n == 1 and s.tp % 2 == 0 and s.dp == s.ep == s.dcp == 1:
-        half = {"count": 1, "tp": s.tp // 2, "gpu_count": s.tp // 2 * s.pp}
+    replicas = scenario.replicas
+    for first in sorted({1, replicas // 2, replicas - 1}) if replicas > 1 else ():
+        yield {"count": first}, {"count": replicas - first}
+    if replicas == 1 and scenario.tp % 2 == 0 and scenario.dp == scenario.ep == scenario.dcp == 1:
+        half = {"count": 1, "tp": scenario.tp // 2, "gpu_count": scenario.tp // 2 * scenario.pp}
         yield half, dict(half)

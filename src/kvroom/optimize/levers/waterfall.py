@@ -23,16 +23,16 @@ def shapley(players: Sequence[str], value: Value, seed: int = 0) -> dict[str, fl
     ``2 × ORDERS`` orders drawn with ``seed`` (L. S. Shapley, A value for n-person games, 1953).
     """
     share = _exact if len(players) <= EXACT else _drawn
-    return {p: float(s) for p, s in share(list(players), value, seed).items()}
+    return {key: float(value) for key, value in share(list(players), value, seed).items()}
 
 
 def _exact(players: list[str], value: Value, seed: int) -> dict[str, Fraction]:
-    n = len(players)
+    count = len(players)
     shares = dict.fromkeys(players, Fraction(0))
     for player in players:
-        others = [p for p in players if p != player]
-        for size in range(n):
-            weight = Fraction(1, n * comb(n - 1, size))
+        others = [one_player for one_player in players if one_player != player]
+        for size in range(count):
+            weight = Fraction(1, count * comb(count - 1, size))
             for chosen in combinations(others, size):
                 without = frozenset(chosen)
                 gain = Fraction(value(without | {player})) - Fraction(value(without))

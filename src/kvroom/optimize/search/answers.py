@@ -74,7 +74,9 @@ class Found:
         return {
             "objective": dict(self.objective),
             "searched": dict(self.searched),
-            "answers": [{"rank": i + 1, **a.to_dict()} for i, a in enumerate(self.answers)],
+            "answers": [
+                {"rank": index + 1, **answer.to_dict()} for index, answer in enumerate(self.answers)
+            ],
             "pareto": list(self.pareto),
             "lost": [dict(x) for x in self.lost],
             "nearest": [dict(x) for x in self.nearest],
@@ -88,19 +90,19 @@ class Found:
         """A flat row an answer, for a table or a data frame."""
         return [
             {
-                "rank": i + 1,
-                "name": a.name,
-                **a.to_dict()["served"],
-                **a.figures.to_dict(),
-                "ttft_s": a.row["ttft_s"],
-                "simulated_ttft_s": a.trial["ttft_s"] if a.trial else None,
-                "simulated_tpot_s": a.trial["tpot_s"] if a.trial else None,
-                "simulated": a.simulated,
-                "on_front": i in self.pareto,
-                "margin": min(a.margin.values(), default=None),
-                "why": a.why,
+                "rank": index + 1,
+                "name": answer.name,
+                **answer.to_dict()["served"],
+                **answer.figures.to_dict(),
+                "ttft_s": answer.row["ttft_s"],
+                "simulated_ttft_s": answer.trial["ttft_s"] if answer.trial else None,
+                "simulated_tpot_s": answer.trial["tpot_s"] if answer.trial else None,
+                "simulated": answer.simulated,
+                "on_front": index in self.pareto,
+                "margin": min(answer.margin.values(), default=None),
+                "why": answer.why,
             }
-            for i, a in enumerate(self.answers)
+            for index, answer in enumerate(self.answers)
         ]
 
     def to_frame(self) -> Any:
@@ -111,15 +113,18 @@ class Found:
         """A report as one self-contained HTML file."""
         dots = [
             charts.Dot(
-                x=a.row["usd_per_hour"] or 0,
-                y=a.row["e2e_s"],
-                label=f"{a.name}: ${a.row['usd_per_hour'] or 0:,.2f} an hour, {a.row['e2e_s']:.2f} s",
-                best=i in self.pareto,
+                x=answer.row["usd_per_hour"] or 0,
+                y=answer.row["e2e_s"],
+                label=(
+                    f"{answer.name}: ${answer.row['usd_per_hour'] or 0:,.2f} an hour, "
+                    f"{answer.row['e2e_s']:.2f} s"
+                ),
+                best=index in self.pareto,
             )
-            for i, a in enumerate(self.answers)
+            for index, answer in enumerate(self.answers)
         ]
         parts = [html.paragraph(self.sentence)]
-        if any(d.x for d in dots):
+        if any(dot.x for dot in dots):
             parts += [
                 html.heading("Price against the time of a whole request"),
                 charts.scatter(
@@ -158,21 +163,21 @@ _NEAREST = (
 )
 
 
-def why_not_first(a: Answer, best: Answer) -> str:
-    """Why ``a`` is not first."""
-    mine, first = a.row["usd_per_hour"], best.row["usd_per_hour"]
+def why_not_first(answer: Answer, best: Answer) -> str:
+    """Why ``answer`` is not first."""
+    mine, first = answer.row["usd_per_hour"], best.row["usd_per_hour"]
     if mine is None or first is None:
-        return f"{a.row['gpus']:,} GPUs against {best.row['gpus']:,}" + (
+        return f"{answer.row['gpus']:,} GPUs against {best.row['gpus']:,}" + (
             "; its price is not known" if mine is None else ""
         )
     if mine > first * 1.005:
         more, less = _apart(mine, first)
         return f"costs {mine / first:.2f} times as much: ${more} an hour against ${less}"
-    per, other = (x.row["usd_per_million_output_tokens"] or 0 for x in (a, best))
+    per, other = (x.row["usd_per_million_output_tokens"] or 0 for x in (answer, best))
     if per > other * 1.005:
         more, less = _apart(per, other)
         return f"a million tokens cost ${more} against ${less}"
-    slow, quick = _apart(a.row["e2e_s"], best.row["e2e_s"])
+    slow, quick = _apart(answer.row["e2e_s"], best.row["e2e_s"])
     if slow == quick:
         return "costs the same and takes as long"
     return f"costs the same and takes {slow} s a request against {quick} s"
@@ -190,13 +195,19 @@ def _apart(one: float, other: float) -> tuple[str, str]:
 def front(answers: Sequence[Answer]) -> list[int]:
     """Those that no other beats in price, time and tokens a second at once."""
 
-    def point(a: Answer) -> tuple[float, float, float]:
-        money = a.row["usd_per_hour"]
-        return (inf if money is None else money, a.row["e2e_s"], -a.row["output_tokens_per_s"])
+    def point(answer: Answer) -> tuple[float, float, float]:
+        money = answer.row["usd_per_hour"]
+        return (
+            inf if money is None else money,
+            answer.row["e2e_s"],
+            -answer.row["output_tokens_per_s"],
+        )
 
-    points = [point(a) for a in answers]
+    points = [point(answer) for answer in answers]
 
     def beaten(p: tuple[float, float, float]) -> bool:
-        return any(q != p and all(x <= y for x, y in zip(q, p, strict=True)) for q in points)
+        return any(
+            point != p and all(x <= y for x, y in zip(point, p, strict=True)) for point in points
+        )
 
-    return [i for i, p in enumerate(points) if not beaten(p)]
+    return [index for index, point in enumerate(points) if not beaten(point)]

@@ -155,19 +155,19 @@ class ServedDeployment:
 
 def served_of(scenario: Scenario, made: Placed, demand: Demand) -> ServedDeployment | str:
     """The closed form of a deployment, or why it has none."""
-    d, answer = made.deployment, made.answer
+    deployment, answer = made.deployment, made.answer
     if not answer.starts:
-        return judge(scenario, d, answer, made.limit).sentence
-    if not d.model.generates:
-        return f"{d.model.name} writes no tokens: there is nothing to time"
+        return judge(scenario, deployment, answer, made.limit).sentence
+    if not deployment.model.generates:
+        return f"{deployment.model.name} writes no tokens: there is nothing to time"
     if made.timing is None:
-        return f"{d.device.name} has no known arithmetic rate: no times"
+        return f"{deployment.device.name} has no known arithmetic rate: no times"
     longest = demand.input_tokens + demand.output_tokens
-    if longest > d.context_tokens:
+    if longest > deployment.context_tokens:
         return f"requests of {longest:,} tokens are longer than it takes"
-    w = scenario.workload
-    room = expected_room(d, answer, w)[1]
-    load = load_of(w, d, answer, room) if w else None
+    workload = scenario.workload
+    room = expected_room(deployment, answer, workload)[1]
+    load = load_of(workload, deployment, answer, room) if workload else None
     if load is None or room.requests is None:
         return "its cache has no size in tokens"
     if room.requests < 1:
@@ -188,8 +188,8 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
         scenario = scenario_of(question, keys)
         made = place(scenario)
         served = served_of(scenario, made, demand)
-    except KvroomError as e:
-        return {"refused": f"{e.field} {e.value!r} {e.message}"}
+    except KvroomError as error:
+        return {"refused": f"{error.field} {error.value!r} {error.message}"}
     if isinstance(served, str):
         return {"refused": served}
     cards = made.deployment.layout.gpus
@@ -200,17 +200,23 @@ def closed(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
         least = 1 if fits else None
         return _row(question, made, served, times, 1, users=max(1, users), meets=fits, least=least)
     if question.replicas is not None:
-        n = question.replicas
-        fits, may = served.meets(n), served.may_meet(n)
+        replicas = question.replicas
+        fits, may = served.meets(replicas), served.may_meet(replicas)
         return _row(
-            question, made, served, served.times(n), n, meets=fits, least=n if may else None
+            question,
+            made,
+            served,
+            served.times(replicas),
+            replicas,
+            meets=fits,
+            least=replicas if may else None,
         )
     most = question.max_gpus // cards
     fewest = smallest(served.meets, most) if most else None
     least = smallest(served.may_meet, fewest or most) if most else None
-    n = fewest or smallest(served.meets, MOST_USERS) or max(most, demand.users or 1)
+    replicas = fewest or smallest(served.meets, MOST_USERS) or max(most, demand.users or 1)
     fits = fewest is not None
-    return _row(question, made, served, served.times(n), n, meets=fits, least=least)
+    return _row(question, made, served, served.times(replicas), replicas, meets=fits, least=least)
 
 
 def _row(
@@ -224,7 +230,7 @@ def _row(
     least: int | None,
     users: float | None = None,
 ) -> dict[str, Any]:
-    demand, d = served.demand, made.deployment
+    demand, deployment = served.demand, made.deployment
     name, ratio = worst(demand, times.ttft_s, times.tpot_s, bound=False)
     whole = first_s(times) + times.tpot_s * max(0, demand.output_tokens - 1)
     if users is None:
@@ -240,15 +246,15 @@ def _row(
         "users": users,
         "replicas": replicas,
         "least": least,
-        "cards": d.layout.gpus,
+        "cards": deployment.layout.gpus,
         **priced(
-            d.device.usd_per_hour,
-            d.layout.gpus * replicas,
+            deployment.device.usd_per_hour,
+            deployment.layout.gpus * replicas,
             times.requests_per_s * demand.output_tokens,
         ),
-        **{f"{m}_s": s.seconds for m, s in spans.items()},
-        **{f"{m}_low_s": s.low for m, s in spans.items()},
-        **{f"{m}_high_s": s.high for m, s in spans.items()},
+        **{f"{key}_s": value.seconds for key, value in spans.items()},
+        **{f"{key}_low_s": value.low for key, value in spans.items()},
+        **{f"{key}_high_s": value.high for key, value in spans.items()},
         "loads": len(served.seen),
         "e2e_s": whole,
     }
@@ -272,26 +278,26 @@ def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
     demand = question.demand()
     try:
         made = work(scenario_of(question, keys))
-    except KvroomError as e:
-        return {"refused": f"{e.field} {e.value!r} {e.message}"}
-    p, split = made.plan, made.plan.pools
+    except KvroomError as error:
+        return {"refused": f"{error.field} {error.value!r} {error.message}"}
+    plan, split = made.plan, made.plan.pools
     times = made.split.times if made.split else None
-    if split is None or times is None or p.serving.tpot_s is None:
-        return {"refused": p.verdict.sentence}
-    name, ratio = worst(demand, p.serving.ttft_s, p.serving.tpot_s, bound=False)
-    low = worst(demand, p.serving.ttft_s, p.serving.tpot_s, bound=True)[1]
+    if split is None or times is None or plan.serving.tpot_s is None:
+        return {"refused": plan.verdict.sentence}
+    name, ratio = worst(demand, plan.serving.ttft_s, plan.serving.tpot_s, bound=False)
+    low = worst(demand, plan.serving.ttft_s, plan.serving.tpot_s, bound=True)[1]
     gpus = sum(pool.gpus * pool.replicas for pool in (split.prefill, split.decode))
-    first = inf if p.serving.ttft_s is None else p.serving.ttft_s
-    whole = first + p.serving.tpot_s * max(0, demand.output_tokens - 1)
-    fits = ratio <= 1.0 and gpus <= question.max_gpus and p.verdict.fits
-    s = p.serving
+    first = inf if plan.serving.ttft_s is None else plan.serving.ttft_s
+    whole = first + plan.serving.tpot_s * max(0, demand.output_tokens - 1)
+    fits = ratio <= 1.0 and gpus <= question.max_gpus and plan.verdict.fits
+    serving = plan.serving
     return {
         "meets": fits,
         "worst": name,
         "ratio": ratio,
         "users": demand.users if demand.users is not None else times.requests_per_s * whole,
         "replicas": 1,
-        "least": 1 if low <= 1.0 and p.verdict.fits else None,
+        "least": 1 if low <= 1.0 and plan.verdict.fits else None,
         "cards": gpus,
         **priced(
             made.deployment.device.usd_per_hour,
@@ -299,11 +305,11 @@ def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
             times.requests_per_s * demand.output_tokens,
         ),
         "ttft_s": first,
-        "ttft_low_s": s.ttft_low_s,
-        "ttft_high_s": s.ttft_high_s,
-        "tpot_s": s.tpot_s,
-        "tpot_low_s": s.tpot_low_s,
-        "tpot_high_s": s.tpot_high_s,
+        "ttft_low_s": serving.ttft_low_s,
+        "ttft_high_s": serving.ttft_high_s,
+        "tpot_s": serving.tpot_s,
+        "tpot_low_s": serving.tpot_low_s,
+        "tpot_high_s": serving.tpot_high_s,
         "loads": 1,
         "e2e_s": whole,
     }

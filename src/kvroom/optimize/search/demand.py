@@ -50,16 +50,20 @@ def _calls(source: Synthetic) -> float:
     return max(1.0, source.turns.mean * source.agent.mean)
 
 
-def demand_of(w: Workload | None, slo: str, seed: int) -> Demand:
+def demand_of(workload: Workload | None, slo: str, seed: int) -> Demand:
     """The demand of a workload; KvroomError where it is incomplete or contradicts itself."""
-    if w is None:
+    if workload is None:
         fix = "Say --workload input=…,output=…, or --input-tokens and --output-tokens."
         raise KvroomError("workload", None, "is missing: what is to be served", fix)
-    if w.static:
+    if workload.static:
         raise KvroomError("static", True, "is no steady load", "Leave --static out of a search.")
-    free = w.arrivals is None and w.requests_per_s is None and w.concurrency is None
-    source = of_workload(replace(w, concurrency=1) if free else w, seed)
-    users, rate = _load(w, source, free)
+    free = (
+        workload.arrivals is None
+        and workload.requests_per_s is None
+        and workload.concurrency is None
+    )
+    source = of_workload(replace(workload, concurrency=1) if free else workload, seed)
+    users, rate = _load(workload, source, free)
     drawn = list(replace(source, requests=MOST_REQUESTS))
     return Demand(
         input_tokens=ceil(sum(r.input_tokens for r in drawn) / len(drawn)),
@@ -72,17 +76,25 @@ def demand_of(w: Workload | None, slo: str, seed: int) -> Demand:
     )
 
 
-def _load(w: Workload, source: Synthetic, free: bool) -> tuple[int | None, float | None]:
+def _load(workload: Workload, source: Synthetic, free: bool) -> tuple[int | None, float | None]:
     """(users, requests a second), one of them or neither."""
     if free:
         return None, None
-    if w.requests_per_s is not None and w.concurrency is not None:
+    if workload.requests_per_s is not None and workload.concurrency is not None:
         fix = "Give --rate, or --users, or the workload's arrivals."
-        raise KvroomError("--rate", w.requests_per_s, "is not the only load that is asked for", fix)
+        raise KvroomError(
+            "--rate", workload.requests_per_s, "is not the only load that is asked for", fix
+        )
     arrivals = source.arrivals
-    if w.concurrency is not None and w.arrivals is not None and w.concurrency != arrivals.users:
+    if (
+        workload.concurrency is not None
+        and workload.arrivals is not None
+        and workload.concurrency != arrivals.users
+    ):
         fix = "Give --users, or the workload's arrivals."
-        raise KvroomError("--users", w.concurrency, "and the workload's arrivals disagree", fix)
+        raise KvroomError(
+            "--users", workload.concurrency, "and the workload's arrivals disagree", fix
+        )
     if arrivals.kind == "once":
         fix = "Write arrivals=poisson:2/s or closed:32."
         raise KvroomError("workload.arrivals", "once", "is no steady load", fix)
@@ -100,8 +112,10 @@ def objectives(text: str) -> tuple[Objective, ...]:
             raise KvroomError("--slo", o.name, "is said twice", "Write each objective once.")
         seen[o.name] = o
     whole, parts = (_least(found, "e2e"), [_least(found, m) for m in ("ttft", "tpot")])
-    if whole is not None and any(p is not None and p.limit_s > whole.limit_s for p in parts):
-        part = next(p for p in parts if p is not None and p.limit_s > whole.limit_s)
+    if whole is not None and any(
+        part is not None and part.limit_s > whole.limit_s for part in parts
+    ):
+        part = next(part for part in parts if part is not None and part.limit_s > whole.limit_s)
         message = f"allows more than {whole.name}, which counts it in"
         raise KvroomError("--slo", part.name, message, f"Set it below {whole.limit_s:g}s.")
     _check_order(seen)
@@ -115,9 +129,9 @@ def _least(found: Sequence[Objective], metric: str) -> Objective | None:
 def _check_order(seen: Mapping[str, Objective]) -> None:
     """A lower percentile with the looser limit says nothing: it is a slip."""
     by_metric: dict[str, list[Objective]] = {}
-    for o in seen.values():
-        if o.at.startswith("p"):
-            by_metric.setdefault(o.metric, []).append(o)
+    for value in seen.values():
+        if value.at.startswith("p"):
+            by_metric.setdefault(value.metric, []).append(value)
     for group in by_metric.values():
         ordered = sorted(group, key=lambda o: int(o.at[1:]))
         for low, high in pairwise(ordered):

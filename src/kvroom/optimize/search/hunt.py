@@ -103,8 +103,8 @@ class Hunt:
         every = list(candidates(self.base, self.space, reuses=self.demand.reuses))
         asked = self.question.to_dict()
         units = [
-            {"question": asked, "candidates": [dict(c.keys) for c in every[i : i + CHUNK]]}
-            for i in range(0, len(every), CHUNK)
+            {"question": asked, "candidates": [dict(c.keys) for c in every[index : index + CHUNK]]}
+            for index in range(0, len(every), CHUNK)
         ]
         chunks = self.work("closed form", closed_chunk, units)
         both: list[Scored] = []
@@ -113,26 +113,26 @@ class Hunt:
             both += [Scored(candidate=c, row=r) for c, r in zip(some, rows or (), strict=False)]
         return [x for x in both if "refused" not in x.row], [x for x in both if "refused" in x.row]
 
-    def price(self, x: Scored) -> float:
+    def price(self, scored: Scored) -> float:
         """What a deployment costs by what is known of it: dollars an hour, or for a million tokens where no
         load is to be served."""
         if self.demand.free:
-            return x.card_usd * float(x.row["cards"] / x.row["output_tokens_per_s"])
-        return x.usd(x.row["replicas"])
+            return scored.card_usd * float(scored.row["cards"] / scored.row["output_tokens_per_s"])
+        return scored.usd(scored.row["replicas"])
 
-    def bound(self, x: Scored) -> float:
+    def bound(self, scored: Scored) -> float:
         """The least that it could cost."""
         if self.demand.free:
-            return self.price(x) / float(error_ratio("tpot") ** DEVIATIONS)
-        return x.usd(x.row["least"])
+            return self.price(scored) / float(error_ratio("tpot") ** DEVIATIONS)
+        return scored.usd(scored.row["least"])
 
-    def rank(self, x: Scored) -> tuple[float, float, float, str]:
+    def rank(self, scored: Scored) -> tuple[float, float, float, str]:
         """What answers are ranked by."""
-        return (self.price(x), x.row["gpus"], x.row["e2e_s"], x.candidate.name)
+        return (self.price(scored), scored.row["gpus"], scored.row["e2e_s"], scored.candidate.name)
 
     def optimum(self, rows: Iterable[Scored]) -> bool:
         """Simulate ``rows`` until none can be cheaper than the best that holds; whether it came so far."""
-        may = [x for x in rows if x.row["least"] is not None]
+        may = [row for row in rows if row.row["least"] is not None]
         queue = sorted(may, key=lambda x: (self.bound(x), self.rank(x)))
         best, start = inf, self.runs
         while queue and self.bound(queue[0]) < best:
@@ -150,12 +150,16 @@ class Hunt:
 
     def others(self, rows: Iterable[Scored], many: int) -> None:
         """Simulate more until ``many`` kinds of deployment hold."""
-        rows = [x for x in rows if x.row["least"] is not None]
+        rows = [row for row in rows if row.row["least"] is not None]
         for _ in range(MOST_RUNS):
-            held = {x.candidate.kind for x in self.trials if x.trial and x.trial["met"]}
-            known = {x.candidate.kind for x in self.trials}
+            held = {
+                trial.candidate.kind for trial in self.trials if trial.trial and trial.trial["met"]
+            }
+            known = {trial.candidate.kind for trial in self.trials}
             left = list(
-                firsts(x for x in sorted(rows, key=self.rank) if x.candidate.kind not in known)
+                firsts(
+                    row for row in sorted(rows, key=self.rank) if row.candidate.kind not in known
+                )
             )
             if len(held) >= many or not left or self.stopped or self.runs >= 2 * MOST_RUNS:
                 return
@@ -182,14 +186,14 @@ class Hunt:
             )
         results = self.work(f"simulations from {len(self.trials) + 1}", tried, units)
         held = []
-        for x, t in zip(batch, results, strict=True):
-            if t is None:
+        for x, result in zip(batch, results, strict=True):
+            if result is None:
                 continue
-            self.runs += t["runs"]
-            x.trial, x.closed = t, x.row
+            self.runs += result["runs"]
+            x.trial, x.closed = result, x.row
             self.trials.append(x)
-            if t["met"]:
-                x.row = x.row | _measured(x, t)
+            if result["met"]:
+                x.row = x.row | _measured(x, result)
                 held.append(x)
         return held
 
@@ -197,11 +201,11 @@ class Hunt:
         """Pools of prompts and of answers that could be cheaper than ``best``, of the cheapest kinds."""
         wide = ("pp", "dp", "dcp")
         alike = firsts(
-            x
-            for x in sorted(rows, key=lambda x: (x.usd(1), self.rank(x)))
-            if 2 * x.usd(1) < best
-            and all(x.candidate.keys.get(k, 1) == 1 for k in wide)
-            and engine_of(x.candidate.keys["engine"]).support.split is not None
+            row
+            for row in sorted(rows, key=lambda x: (x.usd(1), self.rank(x)))
+            if 2 * row.usd(1) < best
+            and all(row.candidate.keys.get(k, 1) == 1 for k in wide)
+            and engine_of(row.candidate.keys["engine"]).support.split is not None
         )
         some = list(alike)[:SPLITS]
         asked = self.question.to_dict()
@@ -220,26 +224,29 @@ class Hunt:
 def firsts(rows: Iterable[Scored]) -> Iterable[Scored]:
     """The first of each kind."""
     seen: set[tuple[str, ...]] = set()
-    for x in rows:
-        if x.candidate.kind not in seen:
-            seen.add(x.candidate.kind)
-            yield x
+    for row in rows:
+        if row.candidate.kind not in seen:
+            seen.add(row.candidate.kind)
+            yield row
 
 
-def _measured(x: Scored, t: Mapping[str, Any]) -> dict[str, Any]:
+def _measured(scored: Scored, t: Mapping[str, Any]) -> dict[str, Any]:
     """What a simulation makes of a row's figures."""
-    cards = x.row["cards"]
+    cards = scored.row["cards"]
     if pools := t.get("pools"):
-        split = x.candidate.keys["disaggregation"]
-        cards = cards // sum(p["count"] for p in split.values()) * sum(pools.values())
-        keys = {**x.candidate.keys, "disaggregation": {n: {"count": c} for n, c in pools.items()}}
-        x.candidate = Candidate(keys=keys)
-    steps = (x.row["e2e_s"] - x.row["ttft_s"]) / x.row["tpot_s"]
-    price, rate = x.row["usd_per_card_hour"], t["output_tokens_per_s"]
+        split = scored.candidate.keys["disaggregation"]
+        cards = cards // sum(value["count"] for value in split.values()) * sum(pools.values())
+        keys = {
+            **scored.candidate.keys,
+            "disaggregation": {key: {"count": value} for key, value in pools.items()},
+        }
+        scored.candidate = Candidate(keys=keys)
+    steps = (scored.row["e2e_s"] - scored.row["ttft_s"]) / scored.row["tpot_s"]
+    price, rate = scored.row["usd_per_card_hour"], t["output_tokens_per_s"]
     return {
         "replicas": t["replicas"],
         "cards": cards,
-        "users": t["users"] or x.row["users"],
+        "users": t["users"] or scored.row["users"],
         **priced(price, cards * t["replicas"], rate),
         "e2e_s": t["ttft_s"] + t["tpot_s"] * steps,
     }

@@ -44,10 +44,10 @@ class Journal:
             self._file.seek(good)
             if not good:
                 self._write(head)
-        except OSError as e:
+        except OSError as error:
             fix = "Give a file that can be written to."
             raise KvroomError(
-                "--journal", str(path), f"cannot be used ({e.strerror})", fix
+                "--journal", str(path), f"cannot be used ({error.strerror})", fix
             ) from None
 
     def _read(self, path: Path, head: Mapping[str, Any]) -> int:

@@ -72,7 +72,7 @@ def search(
             simulate=simulate,
         )
         rows, refused = hunt.scored()
-        known = [x for x in rows if x.row["usd_per_card_hour"] is not None] or rows
+        known = [row for row in rows if row.row["usd_per_card_hour"] is not None] or rows
         groups = _by_card(known) if per == GPU else [known]
         if simulate:
             ended = [hunt.optimum(group) for group in groups]
@@ -84,23 +84,27 @@ def search(
 
 def _fixed(base: Scenario, space: Space) -> Space:
     """``space`` with the degrees that the question sets."""
-    said = {k: getattr(base, k) for k in DEGREES if k in base.differences() and getattr(base, k)}
+    said = {
+        degree: getattr(base, degree)
+        for degree in DEGREES
+        if degree in base.differences() and getattr(base, degree)
+    }
     return replace(space, layout={**said, **space.layout})
 
 
 def _by_card(rows: Sequence[Scored]) -> list[list[Scored]]:
     groups: dict[str, list[Scored]] = {}
-    for x in rows:
-        groups.setdefault(str(x.candidate.keys["gpu"]), []).append(x)
+    for row in rows:
+        groups.setdefault(str(row.candidate.keys["gpu"]), []).append(row)
     return list(groups.values())
 
 
 def _question(base: Scenario, slo: str, seed: int, space: Space) -> Question:
-    keys = {k: v for k, v in base.differences().items() if k not in OWN}
+    keys = {key: value for key, value in base.differences().items() if key not in OWN}
     workload = base.workload
     load: dict[str, Any] = {}
     if workload is not None:
-        load = {k: v for k, v in workload.to_dict().items() if v is not None}
+        load = {key: value for key, value in workload.to_dict().items() if value is not None}
         load.pop("static", None) if not workload.static else None
         seed = seed or workload.seed or 0
     if keys.get("context_tokens") is None:
@@ -136,24 +140,25 @@ def _told(
     per: str | None,
     journal: str | None,
 ) -> Found:
-    priced_rows = [x for x in rows if x.row["usd_per_card_hour"] is not None]
-    does = sorted((x for x in rows if (x.closed or x.row)["meets"]), key=hunt.rank)
-    held = [x for x in hunt.trials if x.trial and x.trial["met"]]
+    priced_rows = [row for row in rows if row.row["usd_per_card_hour"] is not None]
+    does = sorted((row for row in rows if (row.closed or row.row)["meets"]), key=hunt.rank)
+    held = [trial for trial in hunt.trials if trial.trial and trial.trial["met"]]
     alone = not hunt.simulate or (hunt.stopped and not held)
-    chosen = [x for x in does if x in priced_rows or not priced_rows] if alone else held
+    chosen = [doe for doe in does if doe in priced_rows or not priced_rows] if alone else held
     chosen = list(firsts(sorted(chosen, key=hunt.rank)))
     if per == GPU:
         chosen = [group[0] for group in _by_card(chosen)]
     answers = [_answer(hunt, x) for x in chosen[: None if per else hunt.simulate or SIMULATE]]
     answers = [
-        a if i == 0 else replace(a, why=why_not_first(a, answers[0])) for i, a in enumerate(answers)
+        answer if index == 0 else replace(answer, why=why_not_first(answer, answers[0]))
+        for index, answer in enumerate(answers)
     ]
-    failed = [x for x in hunt.trials if x.trial and not x.trial["met"]]
+    failed = [trial for trial in hunt.trials if trial.trial and not trial.trial["met"]]
     near = [] if answers else _nearest(hunt, rows)
     searched = {
         "deployments": len(rows) + len(refused),
         "planned": len(rows),
-        "candidates": len(refused) + sum((x.closed or x.row)["loads"] for x in rows),
+        "candidates": len(refused) + sum((row.closed or row.row)["loads"] for row in rows),
         "refused": len(refused),
         "feasible_in_closed_form": len(does),
         "simulated": len(hunt.trials),
@@ -187,42 +192,49 @@ def _told(
 
 def _unpriced_best(does: Sequence[Scored]) -> list[Scored]:
     """The fewest GPUs of each card whose price is not known."""
-    bare = [x for x in does if x.row["usd_per_card_hour"] is None]
+    bare = [doe for doe in does if doe.row["usd_per_card_hour"] is None]
     best = [min(group, key=lambda x: x.row["gpus"]) for group in _by_card(bare)]
     return sorted(best, key=lambda x: (x.row["gpus"], x.candidate.name))
 
 
-def _unpriced(x: Scored) -> dict[str, Any]:
+def _unpriced(scored: Scored) -> dict[str, Any]:
     keys = ("replicas", "gpus", "ttft_s", "tpot_s", "output_tokens_per_s")
     return {
-        "name": _named(x),
-        "scenario": dict(x.candidate.keys),
-        **{k: x.row[k] for k in keys},
-        "simulated": x.trial is not None,
+        "name": _named(scored),
+        "scenario": dict(scored.candidate.keys),
+        **{key: scored.row[key] for key in keys},
+        "simulated": scored.trial is not None,
     }
 
 
 def _within(hunt: Hunt) -> dict[str, float]:
     """By time, the share of simulations of what the closed form had in mind that lay within its band."""
     inside: dict[str, list[bool]] = {}
-    for x in hunt.trials:
-        t, row = x.trial or {}, x.closed
-        alike = t.get("replicas") == row["replicas"] and t.get("users") in (None, row["users"])
-        for metric in ("ttft", "tpot") if alike and "pools" not in t else ():
-            value, low, high = t.get(f"{metric}_s"), row[f"{metric}_low_s"], row[f"{metric}_high_s"]
+    for one_trial in hunt.trials:
+        trial, row = one_trial.trial or {}, one_trial.closed
+        alike = trial.get("replicas") == row["replicas"] and trial.get("users") in (
+            None,
+            row["users"],
+        )
+        for metric in ("ttft", "tpot") if alike and "pools" not in trial else ():
+            value, low, high = (
+                trial.get(f"{metric}_s"),
+                row[f"{metric}_low_s"],
+                row[f"{metric}_high_s"],
+            )
             if value is not None:
                 inside.setdefault(metric, []).append(low <= value <= high)
     return {metric: sum(found) / len(found) for metric, found in inside.items()}
 
 
-def _named(x: Scored) -> str:
-    n = x.row["replicas"]
-    return x.candidate.name if n == 1 else f"{n} × {x.candidate.name}"
+def _named(scored: Scored) -> str:
+    n = scored.row["replicas"]
+    return scored.candidate.name if n == 1 else f"{n} × {scored.candidate.name}"
 
 
-def _answer(hunt: Hunt, x: Scored) -> Answer:
-    row, trial = x.row, x.trial
-    scenario = scenario_of(hunt.question, x.candidate.keys, row["replicas"], row["users"])
+def _answer(hunt: Hunt, scored: Scored) -> Answer:
+    row, trial = scored.row, scored.trial
+    scenario = scenario_of(hunt.question, scored.candidate.keys, row["replicas"], row["users"])
     values = trial["slo"] if trial else {}
     margin = {
         o.name: (o.limit_s - values.get(o.name, row.get(f"{o.metric}_s", row["tpot_s"])))
@@ -234,7 +246,7 @@ def _answer(hunt: Hunt, x: Scored) -> Answer:
         usd_per_million_output_tokens=row["usd_per_million_output_tokens"],
     )
     return Answer(
-        name=_named(x), scenario=scenario, figures=figures, row=row, trial=trial, margin=margin
+        name=_named(scored), scenario=scenario, figures=figures, row=row, trial=trial, margin=margin
     )
 
 
@@ -243,9 +255,9 @@ def _failed(hunt: Hunt, t: Mapping[str, Any]) -> str:
         return str(t["why"])
     limits = {o.name: o.limit_s for o in hunt.demand.slo}
     missed = [
-        f"{name} {'none' if v is None else f'{v:.3g} s'} against {limits[name]:g} s"
-        for name, v in t["slo"].items()
-        if v is None or v > limits[name]
+        f"{name} {'none' if value is None else f'{value:.3g} s'} against {limits[name]:g} s"
+        for name, value in t["slo"].items()
+        if value is None or value > limits[name]
     ]
     if t["dropped"]:
         missed.append(f"{t['dropped']:,} requests are longer than it takes")
@@ -258,26 +270,32 @@ def _nearest(hunt: Hunt, rows: Sequence[Scored]) -> list[dict[str, Any]]:
     limits = {o.name: o.limit_s for o in hunt.demand.slo}
     near: list[tuple[float, dict[str, Any]]] = []
 
-    def add(x: Scored, ratio: float, why: str, replicas: int) -> None:
-        told = {"name": x.candidate.name, "scenario": dict(x.candidate.keys), "replicas": replicas}
-        told |= {"ratio": ratio, "why": why, "usd_per_hour": x.row["usd_per_hour"]}
+    def add(scored: Scored, ratio: float, why: str, replicas: int) -> None:
+        told = {
+            "name": scored.candidate.name,
+            "scenario": dict(scored.candidate.keys),
+            "replicas": replicas,
+        }
+        told |= {"ratio": ratio, "why": why, "usd_per_hour": scored.row["usd_per_hour"]}
         near.append((ratio, told))
 
-    for x in hunt.trials:
-        if x.trial:
-            over = [(v or inf) / limits[n] for n, v in x.trial.get("slo", {}).items()]
-            add(x, max(over, default=inf), _failed(hunt, x.trial), x.trial["replicas"])
-    for x in rows if not near else ():
-        row, most = x.row, hunt.space.max_gpus
+    for trial in hunt.trials:
+        if trial.trial:
+            over = [
+                (value or inf) / limits[key] for key, value in trial.trial.get("slo", {}).items()
+            ]
+            add(trial, max(over, default=inf), _failed(hunt, trial.trial), trial.trial["replicas"])
+    for trial in rows if not near else ():
+        row, most = trial.row, hunt.space.max_gpus
         if row["ratio"] <= 1 and row["gpus"] > most:
             why = f"would take {row['gpus']:,} GPUs, more than {most:,}"
-            add(x, row["gpus"] / most, why, row["replicas"])
+            add(trial, row["gpus"] / most, why, row["replicas"])
             continue
         limit = limits.get(row["worst"], 0) * row["ratio"]
         why = (
             f"{row['worst']} is {row['ratio']:.2f} times its limit with one user: it would do with "
         )
-        add(x, row["ratio"], f"{why}{row['worst']}={limit:.3g}s", row["replicas"])
+        add(trial, row["ratio"], f"{why}{row['worst']}={limit:.3g}s", row["replicas"])
     near.sort(key=lambda x: (x[0], x[1]["name"]))
     return [
         {**told, "ratio": None if told["ratio"] == inf else told["ratio"]}
@@ -286,14 +304,14 @@ def _nearest(hunt: Hunt, rows: Sequence[Scored]) -> list[dict[str, Any]]:
 
 
 def _objective(hunt: Hunt) -> dict[str, Any]:
-    d = hunt.demand
+    demand = hunt.demand
     return {
-        "slo": {o.name: o.limit_s for o in d.slo},
-        "users": d.users,
-        "requests_per_s": d.requests_per_s,
-        "input_tokens": d.input_tokens,
-        "output_tokens": d.output_tokens,
-        "minimise": "usd_per_million_output_tokens" if d.free else "usd_per_hour",
+        "slo": {o.name: o.limit_s for o in demand.slo},
+        "users": demand.users,
+        "requests_per_s": demand.requests_per_s,
+        "input_tokens": demand.input_tokens,
+        "output_tokens": demand.output_tokens,
+        "minimise": "usd_per_million_output_tokens" if demand.free else "usd_per_hour",
         "seed": hunt.question.seed,
     }
 
@@ -338,7 +356,7 @@ def _nothing(
         most = reasons.most_common(1)[0][0].rstrip(".")
         return f"None of {len(refused):,} deployments runs. Most often: {most}."
     most_gpus = hunt.space.max_gpus
-    fewest = min((x.row["gpus"] for x in rows if x.row["ratio"] <= 1), default=0)
+    fewest = min((row.row["gpus"] for row in rows if row.row["ratio"] <= 1), default=0)
     if fewest > most_gpus:
         return (
             f"No fleet of up to {most_gpus:,} GPUs carries this load: the smallest that would has "

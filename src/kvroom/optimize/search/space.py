@@ -69,21 +69,24 @@ class Space:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+        return {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in asdict(self).items()
+        }
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Space:
         """A Space from its plain form, checked; KvroomError names what is wrong."""
         if not isinstance(given, Mapping):
             raise KvroomError("space", given, "is not an object", "Name its choices by their keys.")
-        check_keys("space", given, tuple(f.name for f in fields(cls)))
-        values: dict[str, Any] = {k: _listed(k, v) for k, v in given.items()}
+        check_keys("space", given, tuple(one_field.name for one_field in fields(cls)))
+        values: dict[str, Any] = {key: _listed(key, value) for key, value in given.items()}
         made = cls(**values)
-        for n in made.counts:
-            check_int("--counts", n, low=1, high=MAX_GPUS)
+        for count in made.counts:
+            check_int("--counts", count, low=1, high=MAX_GPUS)
         for name in ("budgets", "sequences"):
-            for n in getattr(made, name):
-                check_int(f"--{name}", n, low=1, high=MOST_SETTING)
+            for count in getattr(made, name):
+                check_int(f"--{name}", count, low=1, high=MOST_SETTING)
         for dtype in made.weight_dtypes:
             if dtype != OWN:
                 named(dtype)
@@ -91,8 +94,8 @@ class Space:
             if dtype != "auto":
                 cache_dtype(dtype, "--kv-dtypes")
         check_keys("space.layout", made.layout, DEGREES)
-        for name, n in made.layout.items():
-            check_int(f"--{name}", n, low=1, high=MAX_GPUS)
+        for name, count in made.layout.items():
+            check_int(f"--{name}", count, low=1, high=MAX_GPUS)
         for text in made.drafts:
             if text != NONE:
                 speculation_line(text, "--drafts")
@@ -127,22 +130,24 @@ class Candidate:
     @property
     def name(self) -> str:
         """A short name, the same for the same keys."""
-        k = self.keys
-        gpu = k["gpu"] if isinstance(k["gpu"], str) else k["gpu"].get("name", "card")
-        parts = [f"{gpu}:{k['gpu_count']}"]
-        parts += [f"{d}{k[d]}" for d in ("tp", "pp", "dp", "ep", "dcp") if k.get(d, 1) > 1]
-        parts += [k["engine"], k["weight_dtype"] or OWN, k["kv_dtype"]]
-        parts += [str(v) for v in k.get("engine_args", {}).values()]
-        parts += [f"drafts {k['speculation']}"] if k.get("speculation") else []
-        parts += [f"tier {t['kind']}" for t in k.get("tiers") or ()]
-        if split := k.get("disaggregation"):
+        keys = self.keys
+        gpu = keys["gpu"] if isinstance(keys["gpu"], str) else keys["gpu"].get("name", "card")
+        parts = [f"{gpu}:{keys['gpu_count']}"]
+        parts += [f"{d}{keys[d]}" for d in ("tp", "pp", "dp", "ep", "dcp") if keys.get(d, 1) > 1]
+        parts += [keys["engine"], keys["weight_dtype"] or OWN, keys["kv_dtype"]]
+        parts += [str(value) for value in keys.get("engine_args", {}).values()]
+        parts += [f"drafts {keys['speculation']}"] if keys.get("speculation") else []
+        parts += [f"tier {t['kind']}" for t in keys.get("tiers") or ()]
+        if split := keys.get("disaggregation"):
             parts.append(f"{split['prefill']['count']}+{split['decode']['count']} pools")
         return " ".join(parts)
 
     @property
     def kind(self) -> tuple[str, ...]:
         """What answers that are shown differ in: all but the cache's width and an engine's settings."""
-        own = {k: v for k, v in self.keys.items() if k not in ("kv_dtype", "engine_args")}
+        own = {
+            key: value for key, value in self.keys.items() if key not in ("kv_dtype", "engine_args")
+        }
         if own.get("disaggregation"):
             own["disaggregation"] = "pools"
         return tuple(f"{k}={v}" for k, v in sorted(own.items()))
@@ -150,7 +155,7 @@ class Candidate:
 
 def usual_cards(prices: Mapping[str, float]) -> tuple[list[str], list[str]]:
     """Cards of the catalogue whose arithmetic is known: those with a price, and those without."""
-    known = [d for d in all_devices() if d.flops("bf16") is not None]
+    known = [all_device for all_device in all_devices() if all_device.flops("bf16") is not None]
     priced = [d.name for d in known if d.usd_per_hour is not None or d.name in prices]
     return priced, [d.name for d in known if d.name not in priced]
 
@@ -161,7 +166,7 @@ def candidates(base: Scenario, space: Space, *, reuses: bool = False) -> Iterato
     model = load(base.model)
     priced, others = ([*space.gpus], []) if space.gpus else usual_cards(base.prices or {})
     own = replace(space, weight_dtypes=(OWN,), kv_dtypes=("auto",), drafts=(NONE,), tiers=(NONE,))
-    for gpu, choice in [*((g, space) for g in priced), *((g, own) for g in others)]:
+    for gpu, choice in [*((g, space) for g in priced), *((other, own) for other in others)]:
         device = resolve(gpu)
         for count in sorted(set(choice.counts)):
             for layout in layouts(model, count, choice.layout):
@@ -205,7 +210,11 @@ def layouts(
     Dense models are copied by replicas, so data-parallel ranks are only tried where experts are spread
     over them, or they are asked for.
     """
-    usual = [x for x in _usual_layouts(model, count) if all(x[k] == n for k, n in fixed.items())]
+    usual = [
+        usual_layout
+        for usual_layout in _usual_layouts(model, count)
+        if all(usual_layout[key] == value for key, value in fixed.items())
+    ]
     if not usual and fixed:
         asked = {"gpu_count": count, **dict.fromkeys(DEGREES, 1), **fixed}
         if "tp" not in fixed:
@@ -250,7 +259,10 @@ def _widths(
 
 def _usual(needs: Mapping[str, Any], quality: Mapping[str, Any], own: str) -> tuple[str, ...]:
     """The width of one's own and FP8, where its price in quality is published and small."""
-    return (own, *(n for n in needs if n == "fp8" and n in quality and quality[n].small))
+    return (
+        own,
+        *(need for need in needs if need == "fp8" and need in quality and quality[need].small),
+    )
 
 
 def _ruled_out(

@@ -38,8 +38,8 @@ def tried(unit: Mapping[str, Any]) -> Trial:
         return _fewest(
             lambda n: simulated(question, keys, n), unit["least"], unit["first"], unit["most"]
         )
-    except KvroomError as e:
-        why = f"{e.field} {e.message}"
+    except KvroomError as error:
+        why = f"{error.field} {error.message}"
         return {"met": False, "why": why, "replicas": unit["first"], "runs": 0}
 
 
@@ -65,8 +65,8 @@ def _fewest(run: Callable[[int], Trial], least: int, first: int, most: int) -> T
 
 
 def _with_users(question: Question, keys: Mapping[str, Any], users: float) -> Trial:
-    for n in range(TRIES):
-        found = simulated(question, keys, 1, users) | {"runs": n + 1}
+    for number in range(TRIES):
+        found = simulated(question, keys, 1, users) | {"runs": number + 1}
         if found["met"] or found["dropped"]:
             break
         users = max(1.0, users * FEWER)
@@ -77,9 +77,9 @@ def _with_pools(question: Question, keys: Mapping[str, Any], most: int) -> Trial
     """Two pools, of which the one that fails is enlarged, up to ``most`` replicas together."""
     split = keys["disaggregation"]
     pools = {name: split[name]["count"] for name in ("prefill", "decode")}
-    for n in range(TRIES):
-        here = {**keys, "disaggregation": {name: {"count": c} for name, c in pools.items()}}
-        found = simulated(question, here, 1) | {"runs": n + 1, "pools": dict(pools)}
+    for number in range(TRIES):
+        here = {**keys, "disaggregation": {name: {"count": value} for name, value in pools.items()}}
+        found = simulated(question, here, 1) | {"runs": number + 1, "pools": dict(pools)}
         if found["met"] or found["dropped"] or sum(pools.values()) >= most:
             break
         over = {o.metric for o in question.demand().slo if (found["slo"][o.name] or 0) > o.limit_s}

@@ -57,7 +57,7 @@ def run_all(
 ) -> list[Any]:
     """The results of ``units``, in their order."""
     names = [unit_name(stage, unit) for unit in units]
-    left = {n: unit for n, unit in zip(names, units, strict=True) if n not in journal.done}
+    left = {name: unit for name, unit in zip(names, units, strict=True) if name not in journal.done}
     total = len(set(names))
 
     def done(name: str, result: Any) -> None:
@@ -73,7 +73,7 @@ def run_all(
             done(name, function(unit))
     else:
         _pooled(function, left, done, pool)
-    return [journal.done[n] for n in names]
+    return [journal.done[name] for name in names]
 
 
 def _pooled(

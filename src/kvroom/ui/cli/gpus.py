@@ -25,6 +25,6 @@ def gpus(name: str | None, as_json: bool) -> None:
         return
     devices = [api.gpu(name) for name in api.gpus()]
     if as_json:
-        say({"gpus": [d.to_dict() for d in devices]})
+        say({"gpus": [device.to_dict() for device in devices]})
     else:
         tables.gpus(devices)

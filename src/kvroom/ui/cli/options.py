@@ -219,7 +219,9 @@ def _scenario_from(given: dict[str, Any], said: list[str]) -> Scenario:
     elif anew or "gpu" in flags:
         # A layout given anew is a whole one: what the base said of it no longer holds.
         base = {
-            k: v for k, v in base.items() if k not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
+            key: value
+            for key, value in base.items()
+            if key not in ("gpu_count", "tp", "pp", "dp", "ep", "dcp")
         }
     return Scenario.from_dict(base | flags)
 
@@ -229,7 +231,7 @@ def _cards_used(base: dict[str, Any], flags: dict[str, Any], said: list[str]) ->
     if {"tp", "pp", "dp"} & set(flags) or type(flags.get("gpu_count")) is not int:
         return flags
     ranks = [base.get(key, 1) for key in ("tp", "pp", "dp")]
-    if "tp" not in base or not all(type(n) is int for n in ranks):
+    if "tp" not in base or not all(type(rank) is int for rank in ranks):
         return flags
     taken = prod(ranks)
     if taken >= flags["gpu_count"]:
@@ -247,7 +249,7 @@ def _laid_out(base: dict[str, Any], flags: dict[str, Any]) -> dict[str, Any]:
         return base
     from kvroom.engines.registry import engine_of
 
-    base = {k: v for k, v in base.items() if k != "gpu_count"}
+    base = {key: value for key, value in base.items() if key != "gpu_count"}
     line = engine_of(base["engine"]).command if "engine" in base else None
     if line is not None and line.default_tp:
         base.setdefault("tp", 1)

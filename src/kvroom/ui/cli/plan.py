@@ -129,8 +129,8 @@ def plan_line(line: bytes) -> Plan | dict[str, Any]:
     """The Plan of one line, or its ``error`` object."""
     try:
         return api.plan(Scenario.from_dict(codec.decode(line)))
-    except KvroomError as e:
-        return {"error": e.as_dict()}
+    except KvroomError as error:
+        return {"error": error.as_dict()}
     except RecursionError:
         deep = KvroomError("scenario", "…", "is nested too deeply", "Give a plain one.")
         return {"error": deep.as_dict()}

@@ -103,7 +103,7 @@ def search(
         "sequences": _numbers("--sequences", lists["--sequences"]),
         "drafts": _words("--drafts", lists["--drafts"]),
         "tiers": _words("--offload", lists["--offload"]),
-        "layout": {k: getattr(base, k) for k in DEGREES if given.get(k)},
+        "layout": {degree: getattr(base, degree) for degree in DEGREES if given.get(degree)},
         "splits": not no_pools,
         "max_gpus": _number("--max-gpus", max_gpus),
     }
@@ -151,7 +151,7 @@ def _cards(text: str | None, given: dict[str, Any], base: Scenario) -> tuple[Any
 def _words(flag: str, text: str | None) -> tuple[str, ...]:
     if text is None:
         return ()
-    words = tuple(w.strip() for w in text.split(",") if w.strip())
+    words = tuple(part.strip() for part in text.split(",") if part.strip())
     if not words:
         fix = "Name one or more with commas between them, or leave the option out."
         raise KvroomError(flag, text, "names nothing to choose from", fix)
@@ -159,12 +159,12 @@ def _words(flag: str, text: str | None) -> tuple[str, ...]:
 
 
 def _numbers(flag: str, text: str | None) -> tuple[int, ...]:
-    return tuple(_number(flag, w) for w in _words(flag, text))
+    return tuple(_number(flag, word) for word in _words(flag, text))
 
 
 def _shares(text: str | None) -> tuple[float, ...]:
     try:
-        return tuple(float(w) for w in _words("--shares", text))
+        return tuple(float(word) for word in _words("--shares", text))
     except ValueError:
         raise KvroomError("--shares", text, "are no numbers", "Write such as 0.85,0.92.") from None
 

@@ -22,7 +22,7 @@ def serve(host: str, port: int, open_browser: bool, watch: str | None) -> None:
     """The page: fill the memory until it breaks, on 127.0.0.1."""
     try:
         from kvroom.ui.web import server
-    except ModuleNotFoundError as e:
+    except ModuleNotFoundError as error:
         fix = "Run: pip install kvroom[serve]"
-        raise KvroomError("serve", str(e.name), "is not installed", fix) from None
+        raise KvroomError("serve", str(error.name), "is not installed", fix) from None
     server.serve(port=port, host=host, open_browser=open_browser, watch=watch)

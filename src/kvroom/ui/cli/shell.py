@@ -21,8 +21,8 @@ def answers_errors(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return command(*args, **kwargs)
-        except KvroomError as e:
-            refuse(e, as_json=bool(kwargs.get("as_json")))
+        except KvroomError as error:
+            refuse(error, as_json=bool(kwargs.get("as_json")))
         except RecursionError:
             refuse(
                 KvroomError("input", "…", "is nested too deeply", "Give a plain one."),

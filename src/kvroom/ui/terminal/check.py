@@ -16,7 +16,7 @@ def show(report: CheckReport, *, warnings: bool = True) -> str:
     for check in report.deployments:
         lines.append(_line(check))
         if warnings:
-            lines += [f"  ! {w}" for w in check.warnings]
+            lines += [f"  ! {warning}" for warning in check.warnings]
     return "\n".join(lines)
 
 

@@ -24,18 +24,21 @@ SHOWN: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 def show(curve: Curve) -> str:
     """The curve as lines: a value each, the crossover marked, errors in words."""
-    rows = [p.row() for p in curve.points]
-    columns = [c for c in SHOWN if any(r[c[0]] is not None for r in rows)]
+    rows = [point.row() for point in curve.points]
+    columns = [c for c in SHOWN if any(row[c[0]] is not None for row in rows)]
     head = [curve.key, *(name for _, name, _ in columns)]
     cells = [
-        [_value(p.value), *(show(r[k]) if r[k] is not None else "-" for k, _, show in columns)]
-        for p, r in zip(curve.points, rows, strict=True)
+        [
+            _value(point.value),
+            *(show(row[k]) if row[k] is not None else "-" for k, _, show in columns),
+        ]
+        for point, row in zip(curve.points, rows, strict=True)
     ]
-    widths = [max(len(line[i]) for line in (head, *cells)) for i in range(len(head))]
+    widths = [max(len(line[index]) for line in (head, *cells)) for index in range(len(head))]
     lines = [_line(head, widths)]
-    for p, line in zip(curve.points, cells, strict=True):
-        mark = "  ◂ cache outweighs weights" if p.crossover else ""
-        lines.append(f"{p.value}: {p.error}" if p.error else _line(line, widths) + mark)
+    for point, line in zip(curve.points, cells, strict=True):
+        mark = "  ◂ cache outweighs weights" if point.crossover else ""
+        lines.append(f"{point.value}: {point.error}" if point.error else _line(line, widths) + mark)
     return "\n".join(lines)
 
 
@@ -44,7 +47,7 @@ def _value(value: int | str) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    return "  ".join(c.rjust(w) for c, w in zip(cells, widths, strict=True)).rstrip()
+    return "  ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
 
 def as_csv(curve: Curve) -> str:
@@ -54,7 +57,7 @@ def as_csv(curve: Curve) -> str:
     writer.writerow([curve.key, *COLUMNS[1:]])
     for point in curve.points:
         row = point.row()
-        writer.writerow(["" if row[c] is None else row[c] for c in COLUMNS])
+        writer.writerow(["" if row[column] is None else row[column] for column in COLUMNS])
     return out.getvalue().rstrip("\n")
 
 

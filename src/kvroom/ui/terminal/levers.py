@@ -59,7 +59,9 @@ def _head(found: Levers) -> str:
 
 def _table(found: Levers, everything: bool) -> str:
     better = ORDERS[found.ranked_by]
-    rows = [p for p in found.levers if everything or better(p.after) > better(found.before)]
+    rows = [
+        lever for lever in found.levers if everything or better(lever.after) > better(found.before)
+    ]
     shown = rows if everything else rows[:MOST]
     far = max((p.after.requests or 0 for p in shown), default=0) or 1
     columns = _columns([found.before, *(p.after for p in shown)])
@@ -120,8 +122,8 @@ def _together(found: Levers) -> str:
         paragraph("Each lever's share of the gain, whatever the order they are pulled in.")
     )
     others = [t for t in found.together[1:] if t.ids != best.ids][:3]
-    for t in others:
-        lines.append(paragraph(f"{number(t.after.requests)}: {' + '.join(t.ids)}"))
+    for other in others:
+        lines.append(paragraph(f"{number(other.after.requests)}: {' + '.join(other.ids)}"))
     return "\n".join(lines)
 
 
@@ -155,7 +157,7 @@ def _cell(value: float | None, scale: float, decimals: int) -> str:
 def _details(found: Levers) -> str:
     better = ORDERS[found.ranked_by]
     told: dict[str, list[str]] = {}
-    for p in [p for p in found.levers if better(p.after) > better(found.before)][:MOST]:
+    for p in [lever for lever in found.levers if better(lever.after) > better(found.before)][:MOST]:
         if text := _detail(p):
             told.setdefault(text, []).append(p.lever.id)
     lines = [paragraph(f"{', '.join(ids)}: {text}") for text, ids in told.items()]

@@ -58,7 +58,7 @@ def show(workings: Workings) -> str:
         *(_plain(block) for block in times(workings)),
         *([warnings(plan.warnings)] if plan.warnings else []),
     ]
-    return "\n\n".join(b for b in blocks if b)
+    return "\n\n".join(block for block in blocks if block)
 
 
 def head(workings: Workings) -> str:
@@ -191,15 +191,23 @@ def room(plan: Plan) -> str:
     )
     engine = plan.scenario.engine
     if engine != CEILING_ENGINE and capacity.engine and capacity.engine.max_concurrency is not None:
-        e = capacity.engine
+        one_engine = capacity.engine
         band = ""
-        if e.low is not None and e.high is not None and e.low != e.high:
-            band = f"  ({e.low:,.1f} to {e.high:,.1f})"
+        if (
+            one_engine.low is not None
+            and one_engine.high is not None
+            and one_engine.low != one_engine.high
+        ):
+            band = f"  ({one_engine.low:,.1f} to {one_engine.high:,.1f})"
         replica = "  a replica" if plan.scenario.dp > 1 else ""
-        lines.append(f"  {engine:14}{e.max_concurrency:>12,.2f}{replica}{band}")
-        if e.kv_tokens is not None:
-            blocks = f"  in {e.num_blocks:,} blocks" if e.num_blocks is not None else ""
-            lines.append(f"  {'cache tokens':14}{e.kv_tokens:>12,}{replica}{blocks}")
+        lines.append(f"  {engine:14}{one_engine.max_concurrency:>12,.2f}{replica}{band}")
+        if one_engine.kv_tokens is not None:
+            blocks = (
+                f"  in {one_engine.num_blocks:,} blocks"
+                if one_engine.num_blocks is not None
+                else ""
+            )
+            lines.append(f"  {'cache tokens':14}{one_engine.kv_tokens:>12,}{replica}{blocks}")
     for name, figure in (("expected", capacity.expected), ("shared prefix", capacity.shared)):
         if figure.requests is not None:
             band = ""
@@ -214,29 +222,32 @@ def room(plan: Plan) -> str:
 def step(workings: Workings) -> str:
     """What a decode step moves."""
     plan = workings.plan
-    s = plan.step
+    step = plan.step
     if not workings.deployment.model.generates:
         return ""
-    many = f"{s.batch:,} request{'s' if s.batch != 1 else ''}"
+    many = f"{step.batch:,} request{'s' if step.batch != 1 else ''}"
     lines = [f"A decode step of {many} moves (all GPUs)"]
     parts = [
-        ("weights", s.bytes.weights, "weights"),
-        ("cache", s.bytes.kv, "kv"),
-        ("state", s.bytes.state, "kv"),
+        ("weights", step.bytes.weights, "weights"),
+        ("cache", step.bytes.kv, "kv"),
+        ("state", step.bytes.state, "kv"),
     ]
-    parts += [("activations", s.bytes.activations, "runtime"), ("links", s.bytes.links, "runtime")]
+    parts += [
+        ("activations", step.bytes.activations, "runtime"),
+        ("links", step.bytes.links, "runtime"),
+    ]
     most = max(size for _, size, _ in parts) or 1
     for name, size, style in parts:
         if size:
             drawn = _glyph(style) * max(1, round(size / most * 40)) if size > most / 80 else ""
             lines.append(f"  {name:14}{show_gb(size):>12}  {drawn}".rstrip())
     total = sum(size for _, size, _ in parts)
-    lines.append(f"  {'a token':14}{show_gb(total / s.batch / s.tokens_per_request):>12}")
+    lines.append(f"  {'a token':14}{show_gb(total / step.batch / step.tokens_per_request):>12}")
     notes = []
-    if s.crossover_batch is not None:
-        notes.append(f"Cache outweighs weights from batch {s.crossover_batch:,}.")
-    if s.bound is not None:
-        waits = "memory" if s.bound == "memory" else "arithmetic"
+    if step.crossover_batch is not None:
+        notes.append(f"Cache outweighs weights from batch {step.crossover_batch:,}.")
+    if step.bound is not None:
+        waits = "memory" if step.bound == "memory" else "arithmetic"
         notes.append(f"At the card's peak rates the step waits for {waits}.")
     if notes:
         lines.append(paragraph(" ".join(notes)))

@@ -19,11 +19,11 @@ Table = tuple[tuple[str, ...], list[list[str]]]
 def headline(proofs: Sequence[Proof]) -> str:
     """What came out, in a sentence or three."""
     blocks = [r for proof in proofs for r in proof.cache if r.name == "num_blocks"]
-    alone = [r for proof in proofs for r in proof.counts if r.one_by_one]
-    steps = errors([r for proof in proofs for r in proof.steps])
+    alone = [count for proof in proofs for count in proof.counts if count.one_by_one]
+    steps = errors([step for proof in proofs for step in proof.steps])
     said = []
     if blocks:
-        right = sum(r.predicted == r.measured for r in blocks)
+        right = sum(block.predicted == block.measured for block in blocks)
         said.append(f"Cache blocks exact on {right} of {len(blocks)} engines.")
     if alone:
         right = sum(r.holds for r in alone)
@@ -135,11 +135,15 @@ def show(proofs: Sequence[Proof], told: dict[str, Any]) -> str:
         ):
             if table[1]:
                 blocks.append(aligned([table[0], *table[1]], left=1))
-        for name, e in errors(proof.steps).items():
+        for name, value in errors(proof.steps).items():
             blocks.append(
-                f"  {name}: off by {e['median']:.1%} in the median, {e['largest']:.1%} at most; "
-                f"{e['near']} of {e['points']} within {e['wanted']:.0%}"
+                f"  {name}: off by {value['median']:.1%} in the median, {value['largest']:.1%} at most; "
+                f"{value['near']} of {value['points']} within {value['wanted']:.0%}"
             )
-    blocks.append("\n".join(f"  {k:26}{paragraph(str(v), ' ' * 28)[28:]}" for k, v in told.items()))
+    blocks.append(
+        "\n".join(
+            f"  {key:26}{paragraph(str(value), ' ' * 28)[28:]}" for key, value in told.items()
+        )
+    )
     text = "\n\n".join(blocks)
     return spelled(text) if ascii_only() else text

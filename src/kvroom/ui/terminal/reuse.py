@@ -38,7 +38,7 @@ def curve(found: Reuse) -> str:
     """The hit ratio of LRU caches over their size, drawn in block characters."""
     width = WIDTH - MARGIN - 1
     largest = found.lru.curve()[0][-1] if found.lru.by_distance else 1
-    sizes = [max(1, round(largest ** (i / (width - 1)))) for i in range(width)]
+    sizes = [max(1, round(largest ** (index / (width - 1)))) for index in range(width)]
     ratios = [found.lru.ratio(size) for size in sizes]
     top = max(ratios) or 1.0
     steps = [round(ratio / top * ROWS * 8) for ratio in ratios]
@@ -74,7 +74,7 @@ def needs(answer: TraceReuse) -> str:
     price = answer.price
     rows = [
         ["of best", "hits", *_columns(answer)],
-        *(_need(n, answer) for n in answer.reuse.needs()),
+        *(_need(need, answer) for need in answer.reuse.needs()),
     ]
     what = f" for {price.name} in {price.kv.name}" if price else ""
     return f"How large an LRU cache must be{what}\n" + aligned(rows)
@@ -109,7 +109,11 @@ def _need(need: Need, answer: TraceReuse) -> list[str]:
         size = answer.price.bytes(need.tokens)
         parts = {"missing": 0} | placed(size, answer.rooms) | {"size": size}
         cells |= {name: show_gib(part) for name, part in parts.items()}
-    return [f"{need.share:.0%}", f"{need.hit_ratio:.2%}", *(cells[c] for c in _columns(answer))]
+    return [
+        f"{need.share:.0%}",
+        f"{need.hit_ratio:.2%}",
+        *(cells[column] for column in _columns(answer)),
+    ]
 
 
 def lives(found: Reuse) -> str:

@@ -60,9 +60,9 @@ def _table(found: Found) -> str:
     lines = [
         f"     {'':{NAME}}{'GPUs':>5}{'$/h':>8}{'$/M':>7}{'TTFT':>8}{'TPOT':>8}",
     ]
-    for i, a in enumerate(found.answers):
-        mark = "*" if i in found.pareto else " "
-        lines.append(_row(f"{i + 1:>2}{mark}", a))
+    for index, answer in enumerate(found.answers):
+        mark = "*" if index in found.pareto else " "
+        lines.append(_row(f"{index + 1:>2}{mark}", answer))
     return "\n".join(
         [*lines, paragraph("* nothing else is cheaper, faster and makes more at once.")]
     )
@@ -84,7 +84,9 @@ def _money(value: float | None) -> str:
 
 
 def _runners_up(found: Found) -> str:
-    told = [f"{i + 1}: {a.why}." for i, a in enumerate(found.answers) if a.why]
+    told = [
+        f"{index + 1}: {answer.why}." for index, answer in enumerate(found.answers) if answer.why
+    ]
     return "\n".join(["Why the others are not first", *map(paragraph, told)]) if told else ""
 
 

@@ -197,7 +197,7 @@ def describe_text(found: Mapping[str, Any]) -> str:
     for key in ("input_tokens", "output_tokens", "total_tokens"):
         name = key.removesuffix("_tokens")
         rows.append([name, *(f"{found[key][column]:,.0f}" for column in columns)])
-    known = ", ".join(f"{name}: {n:,}" for name, n in found["prefix"].items())
+    known = ", ".join(f"{name}: {value:,}" for name, value in found["prefix"].items())
     reserved = found["reservation"]
     useful = (
         f"Reserving {reserved['cap_tokens']:,} tokens for each would keep "

@@ -32,8 +32,8 @@ def _console() -> Console:
 def _table(*columns: str, title: str | None = None) -> Table:
     """A plain table: the first column to the left, figures to the right."""
     table = Table(title=title, box=None, pad_edge=False, title_justify="left", padding=(0, 2, 0, 0))
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", overflow="fold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
     return table
 
 
@@ -43,7 +43,7 @@ def model_rows() -> list[dict[str, Any]]:
 
 
 def _model_row(name: str, spec: ModelSpec) -> dict[str, Any]:
-    growth = sum(k.growth(BF16) * n for k, n in spec.stores)
+    growth = sum(kind.growth(BF16) * count for kind, count in spec.stores)
     return {
         "name": name,
         "id": catalogue.hub_id(name),
@@ -51,7 +51,7 @@ def _model_row(name: str, spec: ModelSpec) -> dict[str, Any]:
         "active_params": spec.active_params,
         "bytes_per_token": int(growth),
         "max_context_tokens": spec.max_context_tokens,
-        "kinds": sorted({k.kind for k, _ in spec.stores}),
+        "kinds": sorted({kind.kind for kind, _ in spec.stores}),
     }
 
 
@@ -82,10 +82,10 @@ def model_card(name: str) -> dict[str, Any]:
     spec = api.model(name)
     parts: dict[str, int] = {}
     for run in spec.layers:
-        for t in run.layer.tensors:
-            parts[t.part] = parts.get(t.part, 0) + t.elements * run.count
-    for t in (*spec.embedding, *spec.head, *spec.beside):
-        parts[t.part] = parts.get(t.part, 0) + t.elements
+        for tensor in run.layer.tensors:
+            parts[tensor.part] = parts.get(tensor.part, 0) + tensor.elements * run.count
+    for tensor in (*spec.embedding, *spec.head, *spec.beside):
+        parts[tensor.part] = parts.get(tensor.part, 0) + tensor.elements
     return {
         "name": spec.name,
         "model_type": spec.model_type,
@@ -157,7 +157,7 @@ def _pattern(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Equal layers in one row, with where they stand: ``10 of 62: 6, 12, …``."""
     rows: dict[str, dict[str, Any]] = {}
     start = 1
-    total = sum(r["count"] for r in runs)
+    total = sum(run["count"] for run in runs)
     for run in runs:
         key = repr((run["stores"], run["params"]))
         row = rows.setdefault(key, {**run, "count": 0, "first": []})
@@ -263,19 +263,21 @@ FIGURES: tuple[tuple[str, Callable[[Plan], Any], Callable[[Any], str]], ...] = (
 def compare(plans: Sequence[Plan]) -> None:
     """Plans side by side: what was asked differently, then every figure."""
     console = _console()
-    letters = [chr(ord("A") + i) if i < 26 else str(i + 1) for i in range(len(plans))]
+    letters = [
+        chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(len(plans))
+    ]
     table = _table("", *letters)
-    asked = [p.scenario.to_dict() for p in plans]
+    asked = [plan.scenario.to_dict() for plan in plans]
     for key in asked[0]:
         values = [a[key] for a in asked]
         if any(value != values[0] for value in values):
             table.add_row(key, *(_short(value) for value in values), style="bold")
     for name, figure, show in FIGURES:
-        values = [figure(p) for p in plans]
+        values = [figure(plan) for plan in plans]
         table.add_row(name, *("-" if value is None else show(value) for value in values))
     console.print(table)
-    for letter, p in zip(letters, plans, strict=True):
-        console.print(f"{letter}: {p.verdict.sentence}", markup=False)
+    for letter, plan in zip(letters, plans, strict=True):
+        console.print(f"{letter}: {plan.verdict.sentence}", markup=False)
 
 
 def _short(value: Any) -> str:

@@ -80,8 +80,8 @@ def _serving(workings: Workings) -> list[str]:
     load = (
         workings.split.pools.prefill if workings.split and workings.split.pools else workings.load
     )
-    t = workings.split.times if workings.split else workings.times
-    if serving.tpot_s is None or load is None or t is None:
+    times = workings.split.times if workings.split else workings.times
+    if serving.tpot_s is None or load is None or times is None:
         return []
     who = (
         f"one batch of {load.users:,}"
@@ -108,7 +108,7 @@ def _serving(workings: Workings) -> list[str]:
         f"  {'then each':14}{show_seconds(serving.tpot_s):>12}"
         f"{_band(serving.tpot_low_s, serving.tpot_high_s)}",
         f"  {'output':14}{serving.output_tokens_per_s or 0:>12,.0f}  tokens a second",
-        f"  {'decoding':14}{t.decoding:>12,.1f}  at once",
+        f"  {'decoding':14}{times.decoding:>12,.1f}  at once",
         f"  {'measured':14}  {serving.rests_on}",
     ]
 

@@ -158,7 +158,9 @@ def line_of(sample: Sample) -> str:
         *typical_and_p95(sample.itl_s),
     ]
     widths = (7, 6, 6, 11, 6, 9, 9, 9, 9)
-    return f"{sample.t_s:8.1f}" + "".join(c.rjust(w) for c, w in zip(cells, widths, strict=True))
+    return f"{sample.t_s:8.1f}" + "".join(
+        cell.rjust(width) for cell, width in zip(cells, widths, strict=True)
+    )
 
 
 HEAD = f"{'seconds':>8}{'cache':>7}{'run':>6}{'wait':>6}{'preempted':>11}{'hits':>6}"
@@ -248,7 +250,7 @@ def picture(view: LiveView, sample: Sample) -> RenderableType:
     parts.append(
         Text(_plain(sample.sentence), style="yellow" if sample.warnings or sample.error else "")
     )
-    parts += [Text(_plain(w), style="yellow") for w in sample.warnings[1:]]
+    parts += [Text(_plain(warning), style="yellow") for warning in sample.warnings[1:]]
     parts += [Text(t) for t in (_beside(view), _ignored(reading) if reading else "") if t]
     return Group(*parts)
 
@@ -282,7 +284,7 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
         click.echo(f"{header['engine']} at {header['address']}, recorded {header['began']}")
     for line in recording.samples():
         if as_json:
-            say({k: line.get(k) for k in names}, pretty=False)
+            say({name: line.get(name) for name in names}, pretty=False)
         else:
-            known = {k: v for k, v in line.items() if k in names}
+            known = {key: value for key, value in line.items() if key in names}
             lines.show(Sample(**{**known, "warnings": tuple(line["warnings"])}))

@@ -21,7 +21,7 @@ MAX_KEPT_CHARS = 2**24
 
 def parts_of(text: str) -> tuple[str, ...]:
     """The dotted keys in ``a,b.c``; KvroomError where they are too many."""
-    parts = tuple(p for p in text.split(",") if p)
+    parts = tuple(part for part in text.split(",") if part)
     if len(parts) > MAX_PARTS:
         fix = f"Name at most {MAX_PARTS}, or none for all."
         raise KvroomError("parts", len(parts), "is too many keys", fix)
@@ -61,8 +61,8 @@ class Answers:
                 break
             try:
                 texts.append(self._one(question, one, parts))
-            except KvroomError as e:
-                texts.append(codec.encode({"error": e.as_dict()}))
+            except KvroomError as error:
+                texts.append(codec.encode({"error": error.as_dict()}))
         return f"[{','.join(texts)}]"
 
     def _one(self, question: PageQuestion, scenario: Any, parts: tuple[str, ...]) -> str:

@@ -37,10 +37,10 @@ def _memory(workings: Workings, m: dict[str, Any]) -> Iterator[Explanation]:
     ceiling = workings.deployment.engine == CEILING_ENGINE
     engine = plan.capacity.engine
     counted = None if ceiling or engine is None else engine.max_concurrency
-    for i, a in enumerate(m["accounts"]):
+    for index, a in enumerate(m["accounts"]):
         account = ACCOUNTS.get(a["name"], a["name"])
         numbers = {"bytes": f"{gpus} × {a['bytes'] // gpus:,}"}
-        yield from _known(f"{at}accounts.{i}.", a, numbers, source=a["source"], account=account)
+        yield from _known(f"{at}accounts.{index}.", a, numbers, source=a["source"], account=account)
     replica = gpus // dp // workings.answer.pools
     if counted:
         formula = "room for cache / requests that the engine counts in it, blocks and padding in"
@@ -71,10 +71,10 @@ def _memory(workings: Workings, m: dict[str, Any]) -> Iterator[Explanation]:
 def _price(p: dict[str, Any]) -> Iterator[Explanation]:
     at = "figures.price."
     yield from _known(at, p, {"times_8k_to_128k": "", "read_s": ""})
-    for i, k in enumerate(p["kinds"]):
-        key, kind = f"{at}kinds.{i}.", k["kind"]
-        for j, f in enumerate(k["factors"]):
-            where = f"{key}factors.{j}."
+    for index, k in enumerate(p["kinds"]):
+        key, kind = f"{at}kinds.{index}.", k["kind"]
+        for one_index, f in enumerate(k["factors"]):
+            where = f"{key}factors.{one_index}."
             yield from _known(where, f, {"value": ""}, factor=f["name"], kind=kind)
         bytes_from = f"{k['layers']:,} × {k['bytes_per_layer']:,}"
         yield from _known(key, k, {"layers": "", "bits": "", "entry_bytes": bytes_from}, kind=kind)

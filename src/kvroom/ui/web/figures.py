@@ -94,23 +94,28 @@ def memory(workings: Workings) -> dict[str, Any]:
     users = (room or 0) if asked is None else asked
     running = users if room is None else min(users, room)
     left = pool - (room or 0) * each
-    overheads = [a for a in plan.memory.accounts if a.name not in ("kv", "unused") and a.bytes]
-    used = sum(a.bytes for a in overheads)
+    overheads = [
+        account
+        for account in plan.memory.accounts
+        if account.name not in ("kv", "unused") and account.bytes
+    ]
+    used = sum(overhead.bytes for overhead in overheads)
     return {
         "gpus": gpus,
         "starts": workings.answer.starts,
         "total_bytes": plan.memory.gpu_bytes * gpus,
         "accounts": [
             {
-                "name": a.name,
-                "bytes": a.bytes * gpus,
-                "low_bytes": a.low_bytes * gpus,
-                "high_bytes": a.high_bytes * gpus,
-                "source": a.source,
+                "name": overhead.name,
+                "bytes": overhead.bytes * gpus,
+                "low_bytes": overhead.low_bytes * gpus,
+                "high_bytes": overhead.high_bytes * gpus,
+                "source": overhead.source,
             }
-            for a in overheads
+            for overhead in overheads
         ],
-        "weights_bytes": sum(a.bytes for a in overheads if a.name == "weights") * gpus,
+        "weights_bytes": sum(overhead.bytes for overhead in overheads if overhead.name == "weights")
+        * gpus,
         "kv_bytes": pool,
         "kept_bytes": max(0, plan.memory.gpu_bytes - used - plan.memory.kv_bytes) * gpus,
         "over_bytes": max(0, used - plan.memory.gpu_bytes) * gpus,
@@ -136,13 +141,13 @@ def price(workings: Workings) -> dict[str, Any]:
     """
     deployment = workings.deployment
     stores = list(deployment.model.stores)
-    index = {kind: i for i, (kind, _) in enumerate(stores)}
+    index = {kind: index for index, (kind, _) in enumerate(stores)}
     runs = [
-        {"kinds": [index[k] for k in layer.layer.stores], "layers": layer.count}
+        {"kinds": [index[kind] for kind in layer.layer.stores], "layers": layer.count}
         for layer in deployment.model.layers
     ]
     return {
-        "attention": _attention([k for k, _ in stores]),
+        "attention": _attention([kind for kind, _ in stores]),
         "kinds": [
             {
                 "kind": kind.kind,
@@ -185,8 +190,10 @@ def _turns(workings: Workings) -> dict[str, Any]:
     """What of the product can be turned, and to what: the cache's bits for every model; layers, heads
     and width of a plain one, each by its key in the ``config`` to ask with."""
     model, asked = workings.deployment.model, workings.plan.scenario.model
-    found: dict[str, Any] = {"bits": [{"value": b, "kv_dtype": name} for name, b in BITS.items()]}
-    kinds = [k for k, _ in model.stores]
+    found: dict[str, Any] = {
+        "bits": [{"value": value, "kv_dtype": name} for name, value in BITS.items()]
+    }
+    kinds = [kind for kind, _ in model.stores]
     own = asked.get("config") if isinstance(asked, dict) else _published(asked)
     config = own if isinstance(own, Mapping) else {}
     plain = kinds[0] if len(kinds) == 1 else None
@@ -198,7 +205,9 @@ def _turns(workings: Workings) -> dict[str, Any]:
         "layers": {"key": "num_hidden_layers", "steps": list(range(1, 161))},
         "heads": {
             "key": "num_key_value_heads",
-            "steps": [n for n in range(1, model.q_heads + 1) if model.q_heads % n == 0],
+            "steps": [
+                number for number in range(1, model.q_heads + 1) if model.q_heads % number == 0
+            ],
         },
         "width": {"key": "head_dim", "steps": sorted({32, 64, 96, 128, 192, 256, head})},
     }
@@ -217,8 +226,8 @@ def _times(workings: Workings, short: int, long: int) -> float | None:
 
     def stored(tokens: int) -> int:
         return sum(
-            k.stored_bytes(tokens, deployment.kv, deployment.encoder_tokens) * n
-            for k, n in deployment.model.stores
+            kind.stored_bytes(tokens, deployment.kv, deployment.encoder_tokens) * count
+            for kind, count in deployment.model.stores
         )
 
     return stored(long) / stored(short) if stored(short) else None

@@ -54,15 +54,15 @@ _WEB = Path(__file__).with_name("static")
 
 def answer(scenario: Scenario) -> dict[str, Any]:
     """The Plan as JSON with ``explanations``, ``figures`` and ``take_away`` beside its own keys."""
-    w = api.workings(scenario, paths=False, hub=False)
-    data = figures(w)
-    told = (*explain(w), *explanations(w, data))
+    workings = api.workings(scenario, paths=False, hub=False)
+    data = figures(workings)
+    told = (*explain(workings), *explanations(workings, data))
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
-        **plan_json(w),
+        **plan_json(workings),
         "explanations": [e.to_dict() for e in told],
         "figures": data,
-        "take_away": take_away(w),
+        "take_away": take_away(workings),
     }
 
 
@@ -81,7 +81,7 @@ def gpus() -> list[str]:
 def varied(given: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """The question with a variant's changes; what is changed to None is no longer asked."""
     merged = {**given, **change}
-    return {k: v for k, v in merged.items() if v is not None}
+    return {key: value for key, value in merged.items() if value is not None}
 
 
 def render(query: str = "") -> tuple[int, str]:
@@ -92,8 +92,8 @@ def render(query: str = "") -> tuple[int, str]:
         if query:
             given = Scenario.from_link(f"?{query}").differences()
         found = answer(Scenario.from_dict(given))
-    except KvroomError as e:
-        status, error = 422, str(e)
+    except KvroomError as one_error:
+        status, error = 422, str(one_error)
         given = dict(REFERENCE.scenario)
         found = answer(Scenario.from_dict(given))
     answers = {"": found}
@@ -162,15 +162,18 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
     memory = found["figures"]["memory"]
     model, gpu = scenario["model"], scenario["gpu"]
     by_value = isinstance(model, dict)
-    names = [(n, n) for n in models()]
+    names = [(model, model) for model in models()]
     if by_value:
         names.insert(0, ("", "your own config"))
-    preset = next((p.id for p in PRESETS if p.scenario == given), "")
+    preset = next((preset.id for preset in PRESETS if preset.scenario == given), "")
     start = {
         "scenario": given,
         "answer": found,
         "variants": VARIANTS,
-        "presets": [{"id": p.id, "says": p.says, "scenario": p.scenario} for p in PRESETS],
+        "presets": [
+            {"id": preset.id, "says": preset.says, "scenario": preset.scenario}
+            for preset in PRESETS
+        ],
         "compared": COMPARED,
         "replays": replays.catalogue(),
         "error": error,
@@ -179,13 +182,16 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
     fault = html.element("strong", html.text(error), cls="fault") + " " if error else ""
     return {
         "presets": _options(
-            [("", "a question of your own"), *((p.id, p.label) for p in PRESETS)], preset
+            [("", "a question of your own"), *((preset.id, preset.label) for preset in PRESETS)],
+            preset,
         ),
         "models": _options(names, "" if by_value else model),
         "gpus": _options([(n, n) for n in gpus()], gpu),
         "gpu_count": str(scenario["gpu_count"]),
         "kv": _options(KV_DTYPES, scenario["kv_dtype"]),
-        "engines": _options([(e, e) for e in engine_names()], scenario["engine"]),
+        "engines": _options(
+            [(engine_name, engine_name) for engine_name in engine_names()], scenario["engine"]
+        ),
         "context": str(scenario["context_tokens"]),
         "users": "" if scenario["concurrency"] is None else str(scenario["concurrency"]),
         "model": html.text("your model" if by_value else str(model)),

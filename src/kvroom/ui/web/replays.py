@@ -149,7 +149,9 @@ class Replay:
 def catalogue() -> dict[str, Any]:
     """The stories and what may stand beside them, for the page."""
     return {
-        "stories": [{"id": s.id, "label": s.label, "says": s.says} for s in STORIES],
+        "stories": [
+            {"id": story.id, "label": story.label, "says": story.says} for story in STORIES
+        ],
         "beside": [{"id": i, "label": label} for i, label, _ in BESIDE],
         "keys": [*FROM_QUESTION, "engine", "engine_version", "engine_args"],
     }
@@ -162,7 +164,7 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
     would not start or no step can be timed.
     """
     story = _one(
-        "replay.story", asked.get("story", STORIES[0].id), [s.id for s in STORIES] + [TRACE]
+        "replay.story", asked.get("story", STORIES[0].id), [story.id for story in STORIES] + [TRACE]
     )
     beside = _one("replay.beside", asked.get("beside") or "", [i for i, _, _ in BESIDE])
     seed = check_int("replay.seed", asked.get("seed", 0), low=0, high=2**53)
@@ -170,9 +172,9 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
         fix = "Send a trace with the story 'trace', and with no other."
         raise KvroomError("replay.story", story, "and the trace do not go together", fix)
     base, notes = _base(given, lengths)
-    w = api.workings(base, paths=False, hub=False)
+    workings = api.workings(base, paths=False, hub=False)
     typical = _typical(story) if lengths is None else lengths
-    steps, rate = _sizes(w, typical)
+    steps, rate = _sizes(workings, typical)
     blocks = steps[len(steps) // 2] if asked.get("blocks") is None else asked["blocks"]
     check_int("replay.blocks", blocks, low=1, high=MOST_DRAWN, unit="blocks")
     at = min(range(len(steps)), key=lambda i: abs(steps[i] - blocks))
@@ -189,7 +191,7 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
     made = {**base.differences(), "engine_args": args}
     says = "The requests of the trace that was sent."
     if lengths is None:
-        found = next(s for s in STORIES if s.id == story)
+        found = next(one_story for one_story in STORIES if one_story.id == story)
         says = found.says
         arrivals = found.arrivals.format(rate=f"{rate / found.calls:.2g}")
         made["workload"] = {"arrivals": arrivals, **found.workload, "seed": seed}
@@ -213,7 +215,7 @@ class Lengths:
 
 
 def _typical(story: str) -> Lengths:
-    found = next(s for s in STORIES if s.id == story)
+    found = next(one_story for one_story in STORIES if one_story.id == story)
     return Lengths(
         longest_tokens=CONTEXT_TOKENS,
         input_tokens=found.input_tokens,
@@ -231,7 +233,7 @@ def _one(name: str, value: Any, known: list[str]) -> str:
 def _base(given: Mapping[str, Any], lengths: Lengths | None) -> tuple[Scenario, tuple[str, ...]]:
     """The page's question as vLLM would serve it, short requests only."""
     asked = Scenario.from_dict(given)
-    kept = {k: v for k, v in asked.differences().items() if k in FROM_QUESTION}
+    kept = {key: value for key, value in asked.differences().items() if key in FROM_QUESTION}
     notes: list[str] = []
     if asked.engine == DEFAULT_ENGINE:
         kept |= {"engine_version": asked.engine_version, "engine_args": asked.engine_args}

@@ -102,7 +102,7 @@ def _levers(question: PageQuestion, listener: Listener) -> Any:
     """What ``kvroom levers --json`` prints (with ``simulate=1`` what it prints with ``--simulate``), and how
     many Plans are made until then."""
     words = question.query.get("together")
-    ids = None if words is None else [x for x in words.split(";") if x]
+    ids = None if words is None else [part for part in words.split(";") if part]
     if ids is not None and len(ids) > MAX_TOGETHER:
         fix = f"Name at most {MAX_TOGETHER}."
         raise KvroomError("together", len(ids), "is too many levers", fix)
@@ -112,10 +112,10 @@ def _levers(question: PageQuestion, listener: Listener) -> Any:
     return levers.answer(question.body, together=ids, listener=listener, explain=explain)
 
 
-def _reconcile(q: PageQuestion, _: Listener) -> Any:
+def _reconcile(one_question: PageQuestion, _: Listener) -> Any:
     """A file beside the question in ``?s=``; what it tells. Nothing of it is kept."""
-    question = Scenario.from_link(f"#s={q.query.get('s', '')}")
-    return dropped.answer(q.body, question.differences())
+    question = Scenario.from_link(f"#s={one_question.query.get('s', '')}")
+    return dropped.answer(one_question.body, question.differences())
 
 
 def _simulate(question: PageQuestion, listener: Listener) -> None:

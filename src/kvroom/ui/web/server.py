@@ -298,9 +298,9 @@ def serve(
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family)
-    except OSError as e:
+    except OSError as error:
         fix = "Give another with --port, or end what listens there."
-        why = f"cannot be listened on: {(e.strerror or str(e)).partition(' (')[0].lower()}"
+        why = f"cannot be listened on: {(error.strerror or str(error)).partition(' (')[0].lower()}"
         raise KvroomError("port", f"{host}:{port}", why, fix) from None
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     print(f"kvroom is at {address} (Ctrl-C ends it)", flush=True)

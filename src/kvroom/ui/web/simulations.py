@@ -184,7 +184,9 @@ def simulate(given: Any, listener: Listener) -> None:
         {
             "kind": "answer",
             "answer": answer,
-            "explanations": [e.to_dict() for e in explanations(simulation.run, answer)],
+            "explanations": [
+                explanation.to_dict() for explanation in explanations(simulation.run, answer)
+            ],
             "command": command,
             "worst_s": supervisor.worst.to_dict()["start_s"] if supervisor.worst else None,
         }

@@ -52,8 +52,8 @@ async def question(request: Request, route: Route) -> PageQuestion:
         text = await read_body(request, route.limit)
         try:
             body = codec.decode(text, "body")
-        except KvroomError as e:
-            raise Refused(400, e) from None
+        except KvroomError as error:
+            raise Refused(400, error) from None
     elif route.body == "file":
         body = await read_body(request, route.limit)
         if not body:
@@ -156,8 +156,8 @@ def answered(job: Job, listener: LineListener) -> Answer:
     """Status and body of a job, or why there is none."""
     try:
         value = job(listener)
-    except KvroomError as e:
-        return 422, codec.encode({"error": e.as_dict()})
+    except KvroomError as error:
+        return 422, codec.encode({"error": error.as_dict()})
     except RecursionError:
         deep = KvroomError("body", None, "is nested too deeply", "Send a plain one.")
         return 400, codec.encode({"error": deep.as_dict()})

@@ -145,12 +145,12 @@ class Board:
             "fill": None if sample.kv_usage is None else f"{min(1.0, sample.kv_usage):.2%}",
             "history": [
                 {
-                    "x": f"{i / HISTORY:.3%}",
+                    "x": f"{index / HISTORY:.3%}",
                     "width": f"{0.8 / HISTORY:.3%}",
                     "y": f"{1 - min(1.0, fill):.2%}",
                     "height": f"{min(1.0, fill):.2%}",
                 }
-                for i, fill in enumerate(self.fills, HISTORY - len(self.fills))
+                for index, fill in enumerate(self.fills, HISTORY - len(self.fills))
                 if fill is not None
             ],
         }

@@ -81,12 +81,14 @@ class _AgentSession:
             joined = [sub for sub in subs if sub[0] <= at]
             subs = [sub for sub in subs if sub[0] > at]
             ready = max([ended, *(end for end, _ in joined)])
-            waits = tuple({i: None for names in (last, *(w for _, w in joined)) for i in names})
+            waits = tuple(
+                {name: None for names in (last, *(w for _, w in joined)) for name in names}
+            )
             last = (self._add(row, at, at - ready if at > ready else 0, waits),)
             asked = at
             ended = at + span_ps("api_time", row.get("api_time") or 0, PS_PER_S)
         return max([ended, *(end for end, _ in subs)]), tuple(
-            {i: None for names in (last, *(w for _, w in subs)) for i in names}
+            {name: None for names in (last, *(w for _, w in subs)) for name in names}
         )
 
     def _add(

@@ -51,6 +51,6 @@ class Format:
 
     def fits(self, keys: Mapping[str, Any] | Sequence[str]) -> bool:
         """Whether rows with these keys can be of this format."""
-        if not all(k in keys for k in self.needs):
+        if not all(need in keys for need in self.needs):
             return False
         return self.known is None or (isinstance(keys, Mapping) and self.known(keys))

@@ -38,7 +38,7 @@ def parse(columns: str | Mapping[str, str], field: str = "--columns") -> dict[st
         if len(named) < len(pairs):
             raise KvroomError(field, columns, "names one thing twice", EXAMPLE)
     elif isinstance(columns, Mapping):
-        named = {str(k): str(v) for k, v in columns.items()}
+        named = {str(key): str(value) for key, value in columns.items()}
     else:
         raise KvroomError(field, columns, "is no list of columns", EXAMPLE)
     for name in named:

@@ -39,7 +39,7 @@ def inputs(options: RowOptions) -> Row:
 
     def row(values: Mapping[str, Any]) -> list[RequestGraph]:
         chats = objects(values.get("data"))
-        sessions = [RequestGraph.chain(turns(i, chat)) for i, chat in enumerate(chats)]
+        sessions = [RequestGraph.chain(turns(index, chat)) for index, chat in enumerate(chats)]
         if not any(session.requests for session in sessions):
             raise KvroomError(
                 "data", None, "holds no payload", "Give inputs.json as it was written."

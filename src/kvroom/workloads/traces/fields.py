@@ -181,9 +181,9 @@ def date_ps(text: Any, name: str = "timestamp") -> int:
     whole, point, rest = text.partition(".")
     digits = rest
     zone = ""
-    for i, sign in enumerate(rest):
+    for index, sign in enumerate(rest):
         if not sign.isdecimal():
-            digits, zone = rest[:i], rest[i:]
+            digits, zone = rest[:index], rest[index:]
             break
     if len(digits) > 12 or (point and not digits):
         raise KvroomError(name, text, "is no date and time", _DATE_FIX)

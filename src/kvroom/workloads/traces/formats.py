@@ -59,8 +59,8 @@ def format_of(keys: Mapping[str, Any] | Sequence[str], shown: str) -> Format:
         if kind.csv == csv and kind.fits(keys):
             return kind
     same = [kind for kind in FORMATS if kind.csv == csv and len(kind.needs) > 1]
-    near = max(same, key=lambda kind: sum(n in keys for n in kind.needs) / len(kind.needs))
-    lacking = [n for n in near.needs if n not in keys]
+    near = max(same, key=lambda kind: sum(need in keys for need in kind.needs) / len(kind.needs))
+    lacking = [need for need in near.needs if need not in keys]
     if 0 < len(lacking) < len(near.needs):
         why = f"looks like {near.name} but lacks {', '.join(lacking)}"
         raise KvroomError("row", shown, why, f"Give that too. {KNOWN}")

@@ -72,11 +72,11 @@ def opened(
             raise KvroomError("trace", str(path), "is not a file", fix)
         with path.open("rb") as raw, _unpacked(raw, path, unpack_zstd) as stream:
             yield stream
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as e:
-        why = f"breaks off or is garbled after {where()} ({e})"
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        why = f"breaks off or is garbled after {where()} ({error})"
         raise KvroomError("trace", str(path), why, "Fetch the file again.") from None
-    except (OSError, ValueError) as e:
-        if isinstance(e, KvroomError):
+    except (OSError, ValueError) as error:
+        if isinstance(error, KvroomError):
             raise
         fix = "Give the path of a trace file."
         raise KvroomError("trace", str(path), "cannot be read", fix) from None
@@ -192,10 +192,10 @@ def json_items(
                 try:
                     row, end = _SCAN(text, place)
                     break
-                except _BAD as e:
+                except _BAD as error:
                     most = MAX_ITEM_SIGNS if listed else MAX_LINE_BYTES
                     long = len(text) - place > most
-                    if ended or long or isinstance(e, RecursionError):
+                    if ended or long or isinstance(error, RecursionError):
                         why = f"is no JSON in item {number + 1:,}"
                         fix = f"Mend it; an item has up to {most:,} signs."
                         raise KvroomError("trace", str(path), why, fix) from None

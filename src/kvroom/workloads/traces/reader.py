@@ -58,9 +58,12 @@ class Counts:
 
     def notes(self) -> Iterator[str]:
         """A note on the lines that were skipped, where any were, and one for all that was assumed."""
-        n = self.skipped_lines
-        if n:
-            yield f"{n:,} bad line{'s' if n != 1 else ''} skipped ({'; '.join(self.reasons)})"
+        skipped_lines = self.skipped_lines
+        if skipped_lines:
+            yield (
+                f"{skipped_lines:,} bad line{'s' if skipped_lines != 1 else ''} skipped "
+                f"({'; '.join(self.reasons)})"
+            )
         for text, times in self.assumed.items():
             yield f"{text} ({times:,})" if times > 1 else text
 
@@ -258,7 +261,7 @@ class Trace:
                     low = max(low, ceil_div(tokens, len(ids)))
                     if len(ids) > 1:
                         high = min(high, ceil_div(tokens, len(ids) - 1) - 1)
-            fits = [1 << n for n in range(41) if low <= 1 << n <= high]
+            fits = [1 << number for number in range(41) if low <= 1 << number <= high]
             if (len(fits) == 1 and high - low < low // 8) or low == high:
                 return fits[0] if fits else low
         if low <= usual <= high or low > high:
@@ -276,9 +279,9 @@ def _files(path: Path | Held) -> Sequence[Path | Held]:
         return (path,)
     try:
         inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    except OSError as e:
+    except OSError as error:
         fix = "Give a folder of traces."
-        raise KvroomError("trace", str(path), f"cannot be read ({e.strerror})", fix) from None
+        raise KvroomError("trace", str(path), f"cannot be read ({error.strerror})", fix) from None
     if not 0 < len(inside) <= MOST_FILES:
         fix = f"Give a folder of 1 to {MOST_FILES:,} traces."
         raise KvroomError(
@@ -298,7 +301,7 @@ def header_of(line: bytes) -> tuple[list[str], str]:
     text = text_of(line).removeprefix("\ufeff")
     signs = [sign for sign in ",\t;" if sign in text]
     sign = signs[0] if signs else ","
-    return [c.strip().lower() for c in _cells(text, sign)], sign
+    return [cell.strip().lower() for cell in _cells(text, sign)], sign
 
 
 def csv_row(line: bytes, columns: Sequence[str], delimiter: str = ",") -> Mapping[str, str]:
@@ -316,5 +319,5 @@ def _cells(text: str, delimiter: str = ",") -> list[str]:
         return text.rstrip("\r\n").split(delimiter)
     try:
         return next(csv.reader([text], delimiter=delimiter))
-    except csv.Error as e:
-        raise KvroomError("row", text[:60], f"is not CSV ({e})", "Mend its quotes.") from None
+    except csv.Error as error:
+        raise KvroomError("row", text[:60], f"is not CSV ({error})", "Mend its quotes.") from None

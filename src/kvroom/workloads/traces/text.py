@@ -89,11 +89,11 @@ def message_text(message: Any) -> str:
     content = at(message, "content", "value", "text")
     if isinstance(content, list):
         parts = (p if isinstance(p, str) else at(p, "text", "content") for p in content)
-        content = "\n".join(p for p in parts if isinstance(p, str))
-    calls = [at(c, "function.arguments") for c in objects(at(message, "tool_calls"))]
+        content = "\n".join(part for part in parts if isinstance(part, str))
+    calls = [at(object_, "function.arguments") for object_ in objects(at(message, "tool_calls"))]
     words = [content, *calls]
     role = at(message, "role", "from")
-    said = "\n".join(w for w in words if isinstance(w, str))
+    said = "\n".join(word for word in words if isinstance(word, str))
     return f"<|{role}|>\n{said}\n"
 
 

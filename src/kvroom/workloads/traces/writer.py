@@ -35,9 +35,11 @@ def write(path: str | Path, requests: Iterable[Request]) -> int:
                 by_token = tokens
                 stream.write(_line(request).encode())
         part.replace(target)
-    except OSError as e:
+    except OSError as error:
         fix = "Give a path that can be written."
-        raise KvroomError("trace", str(target), f"cannot be written ({e.strerror})", fix) from None
+        raise KvroomError(
+            "trace", str(target), f"cannot be written ({error.strerror})", fix
+        ) from None
     finally:
         with suppress(OSError):
             os.unlink(part)  # noqa: PTH108

@@ -101,18 +101,18 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     if found.scenario is None:
         need = " and ".join(found.missing)
         raise KvroomError("file", found.engine, f"does not say its {need}", "Choose it above.")
-    question = {k: v for k, v in found.scenario.items() if k not in NO_QUESTION}
+    question = {key: value for key, value in found.scenario.items() if key not in NO_QUESTION}
     lengths = {k: asked[k] for k in ("workload",) if k in asked}
     drawn, stands = reality.asked_of(Scenario.from_dict({**question, **lengths}))
-    w = api.workings(drawn, paths=False, hub=False)
-    figure = reality.data(w) | {"stands_in": stands}
-    measured = _measured(found, w)
+    workings = api.workings(drawn, paths=False, hub=False)
+    figure = reality.data(workings) | {"stands_in": stands}
+    measured = _measured(found, workings)
     if measured is not None:
         figure["stairs"].insert(_after_engine(figure["stairs"]), measured)
     words = [
         f"the {k.replace('_', ' ')} is not in the file: taken from the question above" for k in lent
     ]
-    return _told("log", question, w, figure) | {
+    return _told("log", question, workings, figure) | {
         "reconciliation": asdict(found),
         "file": {
             "title": f"{found.engine} {found.engine_version or ''}".strip(),
@@ -124,7 +124,9 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _after_engine(stairs: list[dict[str, Any]]) -> int:
-    return next((i + 1 for i, s in enumerate(stairs) if s["key"] == "engine"), len(stairs))
+    return next(
+        (index + 1 for index, stair in enumerate(stairs) if stair["key"] == "engine"), len(stairs)
+    )
 
 
 def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | None:
@@ -206,7 +208,9 @@ def _config(config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with_model(asked: Mapping[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    kept = {k: v for k, v in asked.items() if k not in ("weight_dtype", "speculation")}
+    kept = {
+        key: value for key, value in asked.items() if key not in ("weight_dtype", "speculation")
+    }
     return {**kept, "model": {"config": config}}
 
 
@@ -214,7 +218,7 @@ def _gguf(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The file's model, its usual width as the weights'; what its tensors weigh, measured."""
     spec = gguf.read(data)
     header = gguf.read_header(data)
-    shapes = {k: i.shape for k, i in header.tensors.items()}
+    shapes = {key: value.shape for key, value in header.tensors.items()}
     config = gguf_config.config_of(header.metadata, shapes, "gguf")
     question = _with_model(asked, config)
     notes = list(spec.warnings)
@@ -240,7 +244,7 @@ def _safetensors(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     unread = safetensors.idle(
         api.workings(Scenario.from_dict(asked), paths=False, hub=False).deployment.model, entries
     )
-    size = sum(e.nbytes for n, e in entries.items() if n not in unread)
+    size = sum(value.nbytes for key, value in entries.items() if key not in unread)
     whole = told["weights"]["bytes"]
     share = size / whole if whole else 0.0
     why = (
@@ -252,7 +256,7 @@ def _safetensors(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
         if abs(share - 1) > 0.02
         else "padding, scales and buffers"
     )
-    kinds = sorted({e.dtype for e in entries.values()})
+    kinds = sorted({entry.dtype for entry in entries.values()})
     notes = [f"{len(entries):,} tensors of {', '.join(kinds)}"]
     told["file"] = _file("safetensors header", _weighed(whole, size, why), notes)
     return told
@@ -279,8 +283,8 @@ def _file(
 
 def _plain(kind: str, question: dict[str, Any]) -> dict[str, Any]:
     drawn, stands = reality.asked_of(Scenario.from_dict(question))
-    w = api.workings(drawn, paths=False, hub=False)
-    return _told(kind, question, w, reality.data(w) | {"stands_in": stands})
+    workings = api.workings(drawn, paths=False, hub=False)
+    return _told(kind, question, workings, reality.data(workings) | {"stands_in": stands})
 
 
 def _told(

@@ -58,7 +58,7 @@ def answer(
     return {
         **told,
         "figures": {"levers": figure},
-        "explanations": [e.to_dict() for e in explanations(found, figure)],
+        "explanations": [explanation.to_dict() for explanation in explanations(found, figure)],
         "take_away": {"command": levers_command(scenario)},
     }
 
@@ -95,7 +95,10 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
     return {
         **told,
         "figures": {"served": {"notes": notes}},
-        "explanations": [e.to_dict() for e in served_explanations(told["served"], line)],
+        "explanations": [
+            served_explanation.to_dict()
+            for served_explanation in served_explanations(told["served"], line)
+        ],
         "take_away": {"command": line},
     }
 
@@ -154,7 +157,8 @@ def served_explanations(found: dict[str, Any], line: str) -> Iterator[Explanatio
     """Where each served figure comes from: a simulation of its own."""
     rows = [("served.before", "as it is", found["before"])]
     rows += [
-        (f"served.levers.{i}.after", x["label"], x["after"]) for i, x in enumerate(found["levers"])
+        (f"served.levers.{index}.after", x["label"], x["after"])
+        for index, x in enumerate(found["levers"])
     ]
     for at, label, after in rows:
         for key, (what, unit) in _SERVED.items():
@@ -210,8 +214,8 @@ def data(found: Levers, named: Sequence[str] | None) -> dict[str, Any]:
 def ranking(found: Levers, by: str) -> list[str]:
     """The levers that better the question by that figure, the best first."""
     better = ORDERS[by]
-    helps = [p for p in found.levers if better(p.after) > better(found.before)]
-    return [p.lever.id for p in sorted(helps, key=lambda p: better(p.after), reverse=True)]
+    helps = [lever for lever in found.levers if better(lever.after) > better(found.before)]
+    return [help_.lever.id for help_ in sorted(helps, key=lambda p: better(p.after), reverse=True)]
 
 
 _UNITS = {
@@ -225,20 +229,31 @@ _UNITS = {
 def explanations(found: Levers, figure: dict[str, Any]) -> Iterator[Explanation]:
     """Where each number of the answer comes from: a Plan of its own."""
     yield from _figures("before", "as it is", found.before, "the question as asked")
-    for i, p in enumerate(found.levers):
-        made = ", ".join(f"{k} = {v}" for k, v in p.changes.items()) or "the question as asked"
-        source = p.lever.quality.source if p.lever.quality else "nobody published a cost in quality"
+    for index, lever in enumerate(found.levers):
+        made = (
+            ", ".join(f"{key} = {value}" for key, value in lever.changes.items())
+            or "the question as asked"
+        )
+        source = (
+            lever.lever.quality.source
+            if lever.lever.quality
+            else "nobody published a cost in quality"
+        )
         yield from _figures(
-            f"levers.{i}.after", p.lever.label, p.after, f"planned anew with {made}", source
+            f"levers.{index}.after",
+            lever.lever.label,
+            lever.after,
+            f"planned anew with {made}",
+            source,
         )
     if found.together:
         ids = " and ".join(found.together[0].ids)
         yield from _figures(
             "together.0.after", "together", found.together[0].after, f"planned anew with {ids}"
         )
-    for i, s in enumerate(figure["steps"]):
+    for index, s in enumerate(figure["steps"]):
         yield Explanation(
-            figure=f"figures.levers.steps.{i}.requests",
+            figure=f"figures.levers.steps.{index}.requests",
             label=f"Share of {s['id']} in the gain",
             value=s["requests"],
             unit="requests",

@@ -65,7 +65,7 @@ def asked_of(scenario: Scenario) -> tuple[Scenario, list[str]]:
 def with_lengths(scenario: Scenario) -> Scenario:
     """The question with the first of LENGTHS, its other wishes kept."""
     own = asdict(scenario.workload) if scenario.workload else {}
-    given = {k: v for k, v in own.items() if v is not None} | LENGTHS[0]["workload"]
+    given = {key: value for key, value in own.items() if value is not None} | LENGTHS[0]["workload"]
     return Scenario.from_dict({**scenario.to_dict(), "workload": given})
 
 
@@ -78,26 +78,31 @@ def _has_lengths(workload: Workload | None) -> bool:
 def answer(scenario: Scenario, said: float | None = None) -> dict[str, Any]:
     """The Plan with ``figures.reality``; ``said`` is what the reader's engine says, held against it."""
     drawn, stands = asked_of(scenario)
-    w = api.workings(drawn, paths=False, hub=False)
-    figure = data(w) | {"stands_in": stands, "against": ""}
+    workings = api.workings(drawn, paths=False, hub=False)
+    figure = data(workings) | {"stands_in": stands, "against": ""}
     if said is not None and figure["stairs"]:
         stairs = figure["stairs"]
         figure["against"] = against(stairs, said)
-        at = next((i + 1 for i, s in enumerate(stairs) if s["key"] == "engine"), len(stairs))
+        at = next(
+            (index + 1 for index, stair in enumerate(stairs) if stair["key"] == "engine"),
+            len(stairs),
+        )
         stair = _level("said", "Your engine", said, "as it was typed in", "said by you")
         stairs.insert(at, stair)
-    return answered(w, figure)
+    return answered(workings, figure)
 
 
 def against(stairs: list[dict[str, Any]], said: float) -> str:
     """Why an engine may say ``said`` where arithmetic says otherwise, in a sentence or two."""
     top = stairs[0]["to"]
-    engine = next((s for s in stairs if s["key"] == "engine"), None)
+    engine = next((stair for stair in stairs if stair["key"] == "engine"), None)
     shown = requests(said)
     if engine is None:
         return f"Arithmetic has room for {requests(top)}; what the engine keeps is not known here."
     low, high = engine.get("low", engine["to"]), engine.get("high", engine["to"])
-    taken = sorted((s for s in stairs if not s["level"] and s["change"] < 0), key=_change)
+    taken = sorted(
+        (stair for stair in stairs if not stair["level"] and stair["change"] < 0), key=_change
+    )
     kept = ", ".join(f"{s['label']} {requests(-s['change'])}" for s in taken)
     came = f"From arithmetic's {requests(top)} the estimate takes off: {kept}."
     if said > top:
@@ -141,11 +146,20 @@ def answered(workings: Workings, figure: dict[str, Any]) -> dict[str, Any]:
 def data(workings: Workings) -> dict[str, Any]:
     """``stairs``: levels and the named steps between them, each ``from`` some requests ``to`` others
     (of the whole deployment, replicas apart), with a band where the step is estimated."""
-    stairs = [s for s in _stairs(workings) if s["level"] or abs(s["change"]) > SLIGHT * s["from"]]
+    stairs = [
+        stair
+        for stair in _stairs(workings)
+        if stair["level"] or abs(stair["change"]) > SLIGHT * stair["from"]
+    ]
     found = workings.plan.scenario.workload
     told = asdict(found) if found else {}
     chosen = next(
-        (x["id"] for x in LENGTHS if all(told.get(k) == v for k, v in x["workload"].items())), ""
+        (
+            length["id"]
+            for length in LENGTHS
+            if all(told.get(key) == value for key, value in length["workload"].items())
+        ),
+        "",
     )
     return {
         "engine": workings.plan.scenario.engine,
@@ -266,10 +280,10 @@ def sentence(stairs: list[dict[str, Any]]) -> str:
 
 def explanations(figure: dict[str, Any]) -> Iterator[Explanation]:
     """Each stair with its formula and source."""
-    for i, s in enumerate(figure["stairs"]):
+    for index, s in enumerate(figure["stairs"]):
         key, value = ("to", s["to"]) if s["level"] else ("change", s["change"])
         yield Explanation(
-            figure=f"figures.reality.stairs.{i}.{key}",
+            figure=f"figures.reality.stairs.{index}.{key}",
             label=s["label"][:1].upper() + s["label"][1:],
             value=value,
             unit="requests",

@@ -27,7 +27,7 @@ from kvroom.units import show_seconds, show_tokens
 
 STAND_IN = "H100-SXM"
 """Drawn where the asked card does not state its arithmetic."""
-LENGTHS = tuple(n for k in range(9, 21) for n in (2**k, 3 * 2 ** (k - 1)))[:-1]
+LENGTHS = tuple(n for step in range(9, 21) for n in (2**step, 3 * 2 ** (step - 1)))[:-1]
 """Tokens at which fetching and computing are drawn: 512, 768, 1K … 1M."""
 NAMES = {
     "sram": "on-chip SRAM",
@@ -49,12 +49,12 @@ def answer(scenario: Scenario) -> dict[str, Any]:
 
 def drawn(scenario: Scenario) -> tuple[Workings, str | None]:
     """The question's workings, or those of the card that stands in for its own, and that one's name."""
-    w = api.workings(scenario, paths=False, hub=False)
-    if w.timing is None and w.deployment.model.generates:
+    workings = api.workings(scenario, paths=False, hub=False)
+    if workings.timing is None and workings.deployment.model.generates:
         told = api.workings(replace(scenario, gpu=STAND_IN), paths=False, hub=False)
         if told.timing is not None:
             return told, cards.find(STAND_IN).name
-    return w, None
+    return workings, None
 
 
 def says(scenario: Scenario) -> str:
@@ -147,10 +147,10 @@ def sentence(workings: Workings) -> str:
 def explanations(workings: Workings, figure: dict[str, Any]) -> Iterator[Explanation]:
     """Each number of the figure with its formula and source."""
     found = tiers_of(workings)
-    for i, t in enumerate(found["tiers"]):
+    for index, t in enumerate(found["tiers"]):
         for key in ("bytes", "bytes_per_s"):
             if t[key] is not None:
-                at, name = f"tiers.tiers.{i}.{key}", _name(t["name"])
+                at, name = f"tiers.tiers.{index}.{key}", _name(t["name"])
                 yield explained(at, t[key], source=t["source"], tier=name)
     link: Link | None = machine_of(workings).device.host_link
     if link is not None:
@@ -161,20 +161,20 @@ def explanations(workings: Workings, figure: dict[str, Any]) -> Iterator[Explana
         yield explained("tiers.prompt_tokens", asked)
         again = found["recompute_s"]
         yield explained("tiers.recompute_s", again, numbers=repr(again), tokens=f"{asked:,}")
-    for i, c in enumerate(found.get("crossings") or ()):
+    for index, c in enumerate(found.get("crossings") or ()):
         for key in ("load_weights_s", "fetch_s", "crossover_tokens"):
             if c[key] is not None:
-                at = f"tiers.crossings.{i}.{key}"
+                at = f"tiers.crossings.{index}.{key}"
                 yield explained(at, c[key], numbers=_written(c[key]), tier=_name(c["name"]))
-    for i, p in enumerate(figure["curve"]):
-        at, tokens = f"figures.tiers.curve.{i}.", f"{p['tokens']:,}"
+    for index, p in enumerate(figure["curve"]):
+        at, tokens = f"figures.tiers.curve.{index}.", f"{p['tokens']:,}"
         yield explained(f"{at}bytes_per_gpu", p["bytes_per_gpu"], tokens=tokens)
         yield explained(f"{at}tokens", p["tokens"])
         again = p["recompute_s"]
         yield explained(f"{at}recompute_s", again, numbers=_written(again), tokens=tokens)
-        for tier, s in p["fetch_s"].items():
+        for tier, value in p["fetch_s"].items():
             key = f"{at}fetch_s.{tier}"
-            yield explained(key, s, numbers=_written(s), tokens=tokens, tier=_name(tier))
+            yield explained(key, value, numbers=_written(value), tokens=tokens, tier=_name(tier))
 
 
 def _name(tier: str) -> str:
