@@ -198,7 +198,7 @@ def _llm_d(start: Launch) -> dict[str, Any]:
     if experts:
         arguments = [*arguments, "--enable-expert-parallel"]
     container: dict[str, Any] = {
-        "name": "vllm",
+        "name": start.scenario.engine,
         "image": _image(start),
         "modelCommand": "vllmServe",
         "args": arguments,

@@ -23,7 +23,7 @@ from kvroom.ui.export import save
 def calibrate(
     files: tuple[str, ...], model: str | None, out: str | None, as_json: bool, **given: Any
 ) -> None:
-    """A calibration file from what was measured, with the error before and after.
+    """Learn a machine's own memory and times from measurements.
 
     Each log is predicted with what the others measured, so the error after is of logs that were not
     learned from. Times come from outputs of benchmarks (vLLM's bench serve, SGLang's, llama-bench,

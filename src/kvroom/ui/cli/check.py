@@ -55,7 +55,7 @@ def check(
     skip_others: bool,
     **given: Any,
 ) -> None:
-    """What launch files start, before they are launched: does it start, does it hold what was promised.
+    """Tell before launch whether what a file starts holds.
 
     FILE is a shell script, a Dockerfile, a compose file, a Kubernetes object, a chart's values, a KServe,
     Dynamo or Ray Serve file, an Ollama Modelfile, a systemd unit (-: standard input). Nothing of it is

@@ -16,7 +16,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 @json_option
 @answers_errors
 def compare(questions: tuple[str, ...], as_json: bool) -> None:
-    """Scenario files or links, side by side."""
+    """Set Scenario files or links side by side."""
     if len(questions) < 2:
         fix = "Give two or more Scenario files (JSON) or links."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)

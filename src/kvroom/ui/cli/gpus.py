@@ -13,7 +13,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 @json_option
 @answers_errors
 def gpus(name: str | None, as_json: bool) -> None:
-    """The accelerators known by name; with NAME every figure and its source."""
+    """List accelerators known by name; with NAME, its figures."""
     from kvroom.ui.terminal import tables
 
     if name is not None:

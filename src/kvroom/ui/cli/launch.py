@@ -25,7 +25,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 @json_option
 @answers_errors
 def launch(*, form: str, as_json: bool, **given: Any) -> None:
-    """The engine's command line, or a manifest, that realises a plan.
+    """Write the engine's command line, manifest or chart values.
 
     `kvroom plan --from-command` reads such a command, or one that you have, back. No command that its
     engine would refuse is handed out: exit status 3 then, and why.

@@ -41,7 +41,7 @@ def levers(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Every lever, ranked: requests, step time and cost before and after.
+    """Rank every lever by requests, step time and cost.
 
     Each lever is one change of the question, pulled alone and with others; what it needs, and what it
     costs in quality where somebody published it.

@@ -12,24 +12,23 @@ from kvroom import __version__
 from kvroom.ui.terminal.plain import colour, spell_out
 
 COMMANDS = {
-    "calibrate": "A calibration file from what was measured, with the error before and after.",
-    "check": "What launch files start, before they are launched: does it start, does it hold what was "
-    "promised.",
-    "compare": "Scenario files or links, side by side.",
-    "gpus": "The accelerators known by name; with NAME every figure and its source.",
-    "launch": "The engine's command line (or Helm values) that realises a plan.",
-    "levers": "Every lever, ranked: requests, step time and cost before and after.",
-    "models": "The models known by name; with NAME its layers and where its numbers come from.",
-    "plan": "Where every byte goes, how many requests fit, what a step moves, takes and costs.",
-    "probe": "This machine's memory tiers, measured, as a machine file that --gpu FILE takes.",
-    "prove": "A running vLLM, measured beside its plan: cache, steps, first tokens, hits, preemptions.",
-    "reconcile": "An engine's own start-up log against the prediction, account by account.",
-    "reuse": "How much of a trace's prefix could be reused at any cache size.",
-    "schema": "The JSON schema of Scenario, Plan and Check.",
-    "search": "Which hardware, layout and settings meet the objective, and at what price.",
-    "serve": "The page: fill the memory until it breaks, on 127.0.0.1.",
-    "simulate": "What happens when requests come: waits, speeds, cache hits, preemptions.",
-    "watch": "A running engine's cache, filling, beside the plan.",
+    "calibrate": "Learn a machine's own memory and times from measurements.",
+    "check": "Tell before launch whether what a file starts holds.promised.",
+    "compare": "Set Scenario files or links side by side.",
+    "gpus": "List accelerators known by name; with NAME, its figures.",
+    "launch": "Write the engine's command line, manifest or chart values.",
+    "levers": "Rank every lever by requests, step time and cost.",
+    "models": "List models known by name; with NAME, its layers.",
+    "plan": "Say where every byte goes and how many requests fit.",
+    "probe": "Measure this machine's memory tiers, as a machine file.",
+    "prove": "Measure a running vLLM beside its plan.",
+    "reconcile": "Hold an engine's start-up log against the prediction.",
+    "reuse": "Say how much of a trace a prefix cache of any size reuses.",
+    "schema": "Print the JSON schema of Scenario, Plan and Check.",
+    "search": "Find hardware, layout and settings for an objective.",
+    "serve": "Serve the page on 127.0.0.1.",
+    "simulate": "Play requests: waits, speeds, cache hits, preemptions.",
+    "watch": "Show a running engine's cache, filling, beside the plan.",
 }
 """Each is the function of its name in ``ui/cli``, with the first sentence of its help: the list of commands
 is shown without importing any."""

@@ -12,7 +12,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
 @json_option
 @answers_errors
 def models(name: str | None, as_json: bool) -> None:
-    """The models known by name; with NAME its layers and where its numbers come from.
+    """List models known by name; with NAME, its layers.
 
     NAME may be all that plan takes: a catalogue name, a config.json, a GGUF file …
     """

@@ -51,7 +51,7 @@ def plan(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Where every byte goes, how many requests fit, what a step moves, takes and costs.
+    """Say where every byte goes and how many requests fit.
 
     MODEL is a catalogue name or hub id, a config.json or a folder with one, a .gguf file, a
     safetensors index, or a link from the page. Sizes: 80GB is decimal, 80GiB binary; tokens: 8K is

@@ -39,7 +39,7 @@ def probe(
     gpu_python: str | None,
     as_json: bool,
 ) -> None:
-    """This machine's memory tiers, measured, as a machine file that --gpu FILE takes.
+    """Measure this machine's memory tiers, as a machine file.
 
     GPUs through their driver and, where torch or CuPy is installed, by short runs; CPU caches, memory
     and disk on any machine; control groups' limits honoured. It says what it could not measure.

@@ -41,7 +41,7 @@ def prove(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """A running vLLM, measured beside its plan: cache, steps, first tokens, hits, preemptions.
+    """Measure a running vLLM beside its plan.
 
     It takes minutes and loads the server: ask one that serves nobody else. MODEL and the options of plan
     say what runs there. URL may be a record that --record wrote: it is judged again. With --pid, times

@@ -37,7 +37,7 @@ def reconcile(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """An engine's own start-up log against the prediction, account by account.
+    """Hold an engine's start-up log against the prediction.
 
     FILE is what vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama wrote as it started (-: standard
     input; gzip does), or a recording of kvroom watch, or a metrics text. Model, flags and figures are

@@ -49,7 +49,7 @@ def reuse(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """How much of a trace's prefix could be reused at any cache size.
+    """Say how much of a trace a prefix cache of any size reuses.
 
     TRACE is a file of any known format, plain or packed (gzip, xz, zstd), or a folder of such; any other
     CSV or JSONL is read by --columns.

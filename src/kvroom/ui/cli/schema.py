@@ -12,5 +12,5 @@ from kvroom.ui.cli.shell import answers_errors, say
 @click.option("--json", "as_json", is_flag=True, help="JSON, as it is anyway.")
 @answers_errors
 def schema(as_json: bool) -> None:
-    """The JSON schema of Scenario, Plan and Check."""
+    """Print the JSON schema of Scenario, Plan and Check."""
     say(codec.schema())

@@ -81,7 +81,7 @@ def search(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Which hardware, layout and settings meet the objective, and at what price.
+    """Find hardware, layout and settings for an objective.
 
     Every deployment is judged in closed form; the cheapest that may do are simulated, until none can be
     cheaper than the best. Without a rate or users the cheapest million tokens within the objectives are

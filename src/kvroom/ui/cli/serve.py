@@ -19,7 +19,7 @@ from kvroom.ui.cli.shell import answers_errors
 )
 @answers_errors
 def serve(host: str, port: int, open_browser: bool, watch: str | None) -> None:
-    """The page: fill the memory until it breaks, on 127.0.0.1."""
+    """Serve the page on 127.0.0.1."""
     try:
         from kvroom.ui.web import server
     except ModuleNotFoundError as error:

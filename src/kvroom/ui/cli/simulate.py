@@ -74,7 +74,7 @@ def simulate(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """What happens when requests come: waits, speeds, cache hits, preemptions.
+    """Play requests: waits, speeds, cache hits, preemptions.
 
     The requests of a trace or of a made-up workload are served by the engine's own scheduling rules, on
     the blocks and step times of the plan. A script is played against the rules alone, clocked

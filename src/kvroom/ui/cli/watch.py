@@ -54,7 +54,7 @@ def watch(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """A running engine's cache, filling, beside the plan.
+    """Show a running engine's cache, filling, beside the plan.
 
     URL is the server's address (vLLM, SGLang with --enable-metrics, llama.cpp's with --metrics); no
     other is contacted. With MODEL and the options of plan, what the plan says stands beside. URL may be
