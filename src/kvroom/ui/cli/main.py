@@ -13,7 +13,7 @@ from kvroom.ui.terminal.plain import colour, spell_out
 
 COMMANDS = {
     "calibrate": "Learn a machine's own memory and times from measurements.",
-    "check": "Tell before launch whether what a file starts holds.promised.",
+    "check": "Tell before launch whether what a file starts holds.",
     "compare": "Set Scenario files or links side by side.",
     "gpus": "List accelerators known by name; with NAME, its figures.",
     "launch": "Write the engine's command line, manifest or chart values.",
