@@ -70,14 +70,17 @@ def families() -> str:
     )
 
 
+WITH_SECTION = ("Workload",)
+"""Objects whose keys have a section of their own; the notes below the table say the others'."""
+
+
 def kind_of(schema: dict[str, Any]) -> str:
     """A JSON type in words."""
     if "anyOf" in schema:
         return " or ".join(kind_of(s) for s in schema["anyOf"])
     if "$ref" in schema:
-        return (
-            f"[{schema['$ref'].rpartition('/')[2]}](#{schema['$ref'].rpartition('/')[2].lower()})"
-        )
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})" if name in WITH_SECTION else "object"
     return str(schema.get("type", "any"))
 
 
