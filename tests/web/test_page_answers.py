@@ -93,7 +93,11 @@ def test_a_refused_question_stays_in_the_bar(visit: Any) -> None:
     [
         ({"model": "bert-base", "gpu": "H100-SXM"}, "keeps nothing from token to token", "8K"),
         ({"model": "llama-3.1-405b", "gpu": "80GB"}, "Nothing starts", "Requests rent"),
-        ({"model": "mamba-codestral-7b", "gpu": "H100-SXM"}, "a state of fixed size", "FP8, "),
+        (
+            {"model": "mamba-codestral-7b", "gpu": "H100-SXM", "engine": "arithmetic"},
+            "a state of fixed size",
+            "FP8, ",
+        ),
     ],
 )
 def test_the_text_suits_the_answer(

@@ -156,7 +156,7 @@ def test_wider_is_larger_on_the_pyramid(visit: Any) -> None:
     come_near(v, "tiers-figure")
     box = v.page.locator("kv-tiers .pyramid .beam")
     widths = [float(box.nth(i).get_attribute("width")) for i in range(box.count())]
-    assert len(widths) == 5 and widths == sorted(widths)
+    assert len(widths) == 6 and widths == sorted(widths)
     assert widths[0] > 20
 
 
@@ -304,11 +304,11 @@ def test_levers_that_only_serving_shows(visit: Any) -> None:
 def test_why_an_engine_says_thirteen(visit: Any) -> None:
     v = visit()
     come_near(v, "reality-figure")
-    assert "Of vllm 11.9 (5.1 to 13.2)" in v.page.inner_text("kv-reality .ask")
-    v.page.get_by_label("My engine says it has room for").fill("13")
+    assert "Of vllm 12.9 (12.6 to 13.0)" in v.page.inner_text("kv-reality .ask")
+    v.page.get_by_label("My engine says it has room for").fill("12.9")
     v.page.keyboard.press("Enter")
     v.page.wait_for_function(
-        "() => document.querySelector('kv-reality .ask').innerText.includes('13 is what is to be expected')"
+        "() => document.querySelector('kv-reality .ask').innerText.includes('12.9 is what is to be expected')"
     )
     assert v.page.locator("kv-reality .ladder text", has_text="Your engine").count() == 1
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
-from math import exp, hypot
+from math import exp
 
-from kvroom.latency.step_time import Clock, none
+from kvroom.latency.step_time import Clock, joined_s, none
 from kvroom.records import dataclass
 
 PS_PER_S = 10**12
@@ -43,19 +43,21 @@ class ExpertReads:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Products:
     """A stage's products of matrices, ``times`` over: reading takes ``read_ps``, and computing so much for a
-    decoding request, a prompt's token and a prompt; each hides behind the other as far as a hypotenuse is
-    shorter than both sides."""
+    decoding request, a prompt's token and a prompt. Where it ``overlaps`` (a GPU's copies run beside its
+    arithmetic, a CPU core's loads do not), each hides behind the other as far as a hypotenuse is shorter
+    than both sides."""
 
     read_ps: float
     request_ps: float
     token_ps: float = 0.0
     prompt_ps: float = 0.0
     times: int = 1
+    overlaps: bool = True
 
     def ps(self, requests: float, tokens: float, prompts: float) -> float:
         """What a step of so many decoding requests and prompt tokens takes for them."""
         computed = self.request_ps * requests + self.token_ps * tokens + self.prompt_ps * prompts
-        return self.times * hypot(self.read_ps, computed)
+        return self.times * joined_s(self.read_ps, computed, overlaps=self.overlaps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +275,7 @@ def _products(
                 token_ps=unit * tokens * clock.products_s(stage, 1, 0)[1] / stages,
                 prompt_ps=unit * prompts * clock.products_s(stage, 0, 1)[1] / stages,
                 times=times,
+                overlaps=clock.rates.overlaps,
             )
         )
     return made

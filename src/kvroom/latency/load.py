@@ -36,6 +36,8 @@ SPREAD = (0.84, 0.92, 1.0, 1.08, 1.16)
 all the same would keep all users in step."""
 CHUNK_TOKENS = 8192
 """Prompt tokens that an engine computes in one step, unless it is told otherwise."""
+MANY = 64
+"""Prompts a step from which on every step is taken as the mean one."""
 NEARLY = 0.999
 
 
@@ -297,6 +299,8 @@ class LoadModel:
         # A prompt of several chunks is met in as many steps, a part of it in each.
         parts = max(1.0, 1 / self.prompts_at_most(decoding))
         mean = prompts * parts
+        if mean > MANY:  # their number hardly varies
+            return alone + self.step_s(decoding, own + prompts)
         last = ceil(mean + 6 * sqrt(mean) + 2)
         chance, total, seen = exp(-mean), 0.0, 0.0
         for many in range(last + 1):

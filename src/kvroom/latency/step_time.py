@@ -108,6 +108,8 @@ class Rates:
     wide_flops_per_s: float
     narrow_flops_per_s: float
     link_bytes_per_s: float
+    overlaps: bool = True
+    """Whether reading runs beside arithmetic: a GPU's asynchronous copies do, a CPU core's loads do not."""
 
     @classmethod
     def of(cls, device: Device, narrow_dtype: str) -> Rates | None:
@@ -125,7 +127,13 @@ class Rates:
             wide_flops_per_s=share * wide,
             narrow_flops_per_s=share * (device.flops(narrow_dtype) or wide),
             link_bytes_per_s=link.bytes_per_s if link else HOST_LINK_BYTES_PER_S,
+            overlaps=device.vendor != "cpu",
         )
+
+
+def joined_s(read: float, computed: float, *, overlaps: bool) -> float:
+    """What reading matrices and multiplying by them takes together, in the unit of both."""
+    return hypot(read, computed) if overlaps else read + computed
 
 
 def _powered(device: Device, wide_flops_per_s: float) -> float:
@@ -318,7 +326,8 @@ class Clock:
             read, products = self.products_s(stage, tokens, sampled, chunks)
             weights += read + chunks * self._experts_s(stage, tokens / chunks)
             cache += (a.cache_bytes + a.state_bytes) / (k.cache_eta * self.rates.memory_bytes_per_s)
-            compute += hypot(read, products) - read + self._compute_s(stage, tokens, a.flops)
+            joined = joined_s(read, products, overlaps=self.rates.overlaps)
+            compute += joined - read + self._compute_s(stage, tokens, a.flops)
             layers += chunks * self._launch_s(stage)
         return Terms(
             weights_s=k.scale * weights,

@@ -134,5 +134,16 @@ def cache_bytes(deployment: Deployment, tokens: int) -> int:
 
 
 def crossover(fetch: Callable[[int], float], recompute: Callable[[int], float]) -> int | None:
-    """The shortest length from which ``fetch`` is no slower than ``recompute``; None up to LONGEST."""
-    return smallest(lambda n: fetch(n) <= recompute(n), LONGEST)
+    """The shortest length from which ``fetch`` is no slower than ``recompute``; None up to LONGEST.
+
+    A step has a fixed cost, so the very shortest prompts may be fetched sooner too, with longer ones
+    between that are computed sooner: what counts is the last length that is.
+    """
+    last = 0
+    for power in range(LONGEST.bit_length()):
+        if fetch(2**power) > recompute(2**power):
+            last = 2**power
+    if last >= LONGEST:
+        return None
+    further = smallest(lambda n: fetch(last + n) <= recompute(last + n), max(1, last))
+    return None if further is None else last + further

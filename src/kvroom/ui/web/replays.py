@@ -185,7 +185,9 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
             blocks = steps[max(0, at - 2)]
         case "more":
             blocks = steps[min(len(steps) - 1, at + 2)]
-    args = {**base.engine_args, "num_gpu_blocks_override": blocks + 1}
+    # An engine with recurrent state refuses to start with more sequences than blocks.
+    most = min(blocks, int(str(base.engine_args.get("max_num_seqs") or blocks)))
+    args = {**base.engine_args, "num_gpu_blocks_override": blocks + 1, "max_num_seqs": most}
     if beside == "uncached":
         args["enable_prefix_caching"] = False
     made = {**base.differences(), "engine_args": args}
