@@ -270,7 +270,7 @@ def test_what_would_make_it_thirty(visit: Any) -> None:
     told = v.page.locator("kv-levers .ask [role=status]")
     for goal, words in (
         ("30", "Any one of these: cache in fp8 (33)"),
-        ("98", "no lever alone; the levers below together hold 111"),
+        ("110", "no lever alone; the levers below together hold 111"),
         ("5000", "none of these levers, nor those below together"),
         ("3", "There is room for so many already"),
     ):
