@@ -185,9 +185,10 @@ def replay(given: Mapping[str, Any], asked: Mapping[str, Any], lengths: Lengths 
             blocks = steps[max(0, at - 2)]
         case "more":
             blocks = steps[min(len(steps) - 1, at + 2)]
-    # An engine with recurrent state refuses to start with more sequences than blocks.
-    most = min(blocks, int(str(base.engine_args.get("max_num_seqs") or blocks)))
-    args = {**base.engine_args, "num_gpu_blocks_override": blocks + 1, "max_num_seqs": most}
+    args = {**base.engine_args, "num_gpu_blocks_override": blocks + 1}
+    if any(kind.recurrent for kind, _ in workings.deployment.model.stores):
+        # An engine refuses to start with more sequences than blocks that hold their states.
+        args["max_num_seqs"] = steps[0]
     if beside == "uncached":
         args["enable_prefix_caching"] = False
     made = {**base.differences(), "engine_args": args}
