@@ -19,8 +19,9 @@ RTX_2080 = {
     "host_link_bytes_per_s": 12.5e9,
 }
 """8 GB of GDDR6 on 256 bits, PCIe 3.0 (TU104): not in the catalogue."""
-WITHIN, BEYOND = 0.32, {("RTX-2080", "gemma-2-9b")}
-"""How far off a row may be, and the pair that is further."""
+WITHIN = 0.30
+BEYOND = {("RTX-2080", "gemma-2-9b"): 0.45, ("RTX-5080", "qwen3.5-35b-a3b"): 0.32}
+"""How far off a row may be, and the pairs of which a row is further, each as far as it is."""
 
 
 def tokens_per_s(row, folder):
@@ -50,9 +51,10 @@ def tokens_per_s(row, folder):
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r['card']} {r['model']} {r['dtype']}")
 def test_a_part_in_host_memory_is_as_fast_as_measured(row, tmp_path):
     off = tokens_per_s(row, tmp_path) / row["tokens_per_s"] - 1
-    assert abs(off) <= (0.45 if (row["card"], row["model"]) in BEYOND else WITHIN)
+    assert abs(off) <= BEYOND.get((row["card"], row["model"]), WITHIN)
 
 
 def test_eight_pairs_of_card_and_model_are_held():
-    pairs = {(row["card"], row["model"]) for row in ROWS} - BEYOND
+    pairs = {(row["card"], row["model"]) for row in ROWS}
     assert len(pairs) >= 8
+    assert len(pairs - set(BEYOND)) >= 7
