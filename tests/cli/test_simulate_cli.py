@@ -322,3 +322,13 @@ def test_no_turns_are_counted_in_no_tokens():
     asked = ["simulate", "llama-3-8b", "--gpu", "L4", "--workload", load]
     result = CliRunner().invoke(main, asked)
     assert result.output.startswith("kvroom: workload.turns: 0 is below 1. Write a whole number")
+
+
+@pytest.mark.parametrize("flag", ["--warmup", "--seed", "--seeds"])
+def test_a_count_that_is_none_is_told_of_its_own_flag(flag):
+    load = "arrivals=closed:8,input=500,output=50,requests=60"
+    for wrong in ("x", "-3", "2.5"):
+        told = typed("llama-3-8b", "--gpu", "H100-SXM", "--workload", load, flag, wrong)
+        assert told.exit_code == 2
+        assert flag in told.stderr
+        assert "no seed" not in told.stderr

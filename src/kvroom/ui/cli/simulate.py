@@ -156,11 +156,11 @@ def _stopped() -> NoReturn:
 
 def _whole(flag: str, text: str, low: int, high: int) -> int:
     try:
-        return check_int(flag, int(text), low=low, high=high)
+        value = int(text)
     except ValueError:
-        what = "count" if low else "seed"
-        fix = "Write a whole number." if low else "Write a whole number, 0 or more."
-        raise KvroomError(flag, text, f"is no {what}", fix) from None
+        fix = f"Write a whole number, {low} or more."
+        raise KvroomError(flag, text, "is no whole number", fix) from None
+    return check_int(flag, value, low=low, high=high)
 
 
 def _workload(given: dict[str, Any]) -> dict[str, Any] | None:
