@@ -70,4 +70,14 @@ def test_the_page_says_what_it_rests_on(visit: Any) -> None:
 
 def test_sections_come_in_the_order_of_the_story() -> None:
     found = re.findall(r'<section id="(\w+)"', page.render()[1])
-    assert found == "plan fill price lives moves levers reality replay take".split()
+    assert found == [
+        "plan",
+        "fill",
+        "price",
+        "lives",
+        "moves",
+        "levers",
+        "reality",
+        "replay",
+        "take",
+    ]
