@@ -56,6 +56,9 @@ class FlagReader:
         program. KvroomError names every flag at once whose value only a shell could tell; the model too,
         unless it is stated elsewhere."""
         positional: list[str] = []
+        for variable, value in self.env.items():
+            if value and (flag := self.command.flag_of(variable)):
+                self._flag(self._name(flag), "", value, bare=variable)
         at = 0
         while at < len(words):
             word = words[at]
@@ -82,6 +85,7 @@ class FlagReader:
             )
         self.command.from_environment(self.env, self.keys, self.args)
         self.warnings += self.command.unused(self.env)
+        self.warnings += self.command.too_few_cards(self.env, self.keys)
         return *self._done(), unset
 
     def _name(self, typed: str) -> str:

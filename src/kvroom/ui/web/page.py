@@ -110,7 +110,13 @@ def render(query: str = "") -> tuple[int, str]:
             return parts[match["part"]]
         return number(answers, match["path"], match["form"], match["of"] or "")
 
-    return status, _TOKEN.sub(fill, (_WEB / "index.html").read_text(encoding="utf-8"))
+    return status, _TOKEN.sub(fill, _template())
+
+
+def _template() -> str:
+    """The page with Plan's part in its place."""
+    page, plan = ((_WEB / name).read_text(encoding="utf-8") for name in ("index.html", "plan.html"))
+    return page.replace("<!--plan-->", plan[plan.index("<section") :])
 
 
 FORMATS: dict[str, Any] = {
@@ -176,6 +182,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
             for preset in PRESETS
         ],
         "compared": COMPARED,
+        "catalogue": {"models": models(), "gpus": gpus(), "engines": list(engine_names())},
         "replays": replays.catalogue(),
         "error": error,
     }
