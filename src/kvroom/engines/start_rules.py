@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kvroom.engines.releases import Release
 from kvroom.engines.support import Support, weights_need
+from kvroom.models.dtypes import cache_dtype
 from kvroom.models.tensors import Tensor
 from kvroom.models.weight_dtypes import named
 from kvroom.records import dataclass
@@ -105,9 +106,11 @@ def cache_type(deployment: Deployment, known: Iterable[str] | None) -> Against |
     stored = deployment.kv.name.split("/")  # keys and values apart
     if deployment.kv_asked == "auto" or deployment.kv_asked in own or set(stored) <= set(names):
         return None
+    alike = [name for name in names if cache_dtype(name).bits == deployment.kv.bits]
+    wide = f"kv_dtype {alike[0]}, as wide, or " if alike else "kv_dtype "
+    others = [name for name in ("auto", *names) if name not in alike[:1]]
     return Against(
-        f"{deployment.engine} has no cache type {deployment.kv_asked}",
-        f"kv_dtype auto, {', '.join(names)}",
+        f"{deployment.engine} has no cache type {deployment.kv_asked}", f"{wide}{', '.join(others)}"
     )
 
 

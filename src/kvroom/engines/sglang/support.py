@@ -22,12 +22,11 @@ SUPPORT = Support(
             source=_WEIGHTS, capability=8.0, chips=_AMPERE, flag=False, checkpoint=W4
         ),
         "nvfp4": Requirement(
-            source="SGLang, ModelOptFp4Config.get_min_capability",
+            source="SGLang, ModelOptFp4Config; github sgl-project/sglang pull request 19652",
             capability=10.0,
             chips="Blackwell",
             flag=False,
             checkpoint=W4F,
-            refuses=True,
         ),
     },
     drafting=drafting("SGLang documentation, Speculative Decoding", "mtp", "eagle3", "ngram"),
