@@ -19,6 +19,7 @@ COMMANDS = {
     "gpus": "List accelerators known by name; with NAME, its figures.",
     "launch": "Write the engine's command line, manifest or chart values.",
     "levers": "Rank every lever by requests, step time and cost.",
+    "mcp": "Answer agents over stdio (model context protocol).",
     "models": "List models known by name; with NAME, its layers.",
     "plan": "Say where every byte goes and how many requests fit.",
     "probe": "Measure this machine's memory tiers, as a machine file.",
@@ -43,7 +44,7 @@ JOBS = {
     "This machine, and what is known": ("probe", "models", "gpus", "schema"),
 }
 """Commands by the question that they answer; those of no question come last."""
-OTHERS = "The page"
+OTHERS = "As a page, and for agents"
 EXAMPLES = """\
 \b
 Examples (kvroom COMMAND --help has more):
