@@ -25,7 +25,7 @@ def browser() -> Iterator[Any]:
         pytest.skip(str(e))
 
 
-SETTLED = """() => !document.querySelector('script[src="/page.js"]')
+SETTLED = """() => !document.querySelector('script[src="page.js"]')
     || (document.documentElement.classList.contains('ready')
         && document.documentElement.dataset.pending === '0')"""
 """The page runs and has neither a request nor a timer under way (``pending.js``)."""

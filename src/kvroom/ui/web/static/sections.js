@@ -1,6 +1,6 @@
 /** The lower sections: each is loaded and asks when it comes near, and follows the question. */
-import { Near, ask } from "./near.js";
-import { refusal } from "./store.js";
+import { GONE, ask, refusal } from "./ask.js";
+import { Near } from "./near.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./types").Scenario} Scenario */
@@ -9,9 +9,6 @@ import { refusal } from "./store.js";
 const MOST_BYTES = 2 ** 25;
 /** Levers wait until the question stands. */
 const REST_MS = 200;
-
-/** What is said when no answer comes at all. */
-const GONE = { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
 
 /** @param {string} id @returns {any} */
 const byId = (id) => document.getElementById(id);
@@ -37,7 +34,7 @@ function tiers(store) {
   figure.addEventListener("machine", (/** @type {CustomEvent} */ event) => store.change({ gpu: event.detail }, "gpu"));
   const near = new Near(figure, {
     load: () => import("./tier-pyramid.js"),
-    ask: (scenario, signal) => ask("/api/tiers", scenario, { signal }),
+    ask: (scenario, signal) => ask("api/tiers", scenario, { signal }),
     show: (answer) => {
       if (answer.error) return;
       figure.machines = [...byId("gpu").options].map((option) => option.value);
@@ -57,7 +54,7 @@ function levers(store) {
     load: () => import("./lever-waterfall.js"),
     ask: async ({ scenario, together }, signal) => {
       figure.busy = "Trying each lever…";
-      const path = `/api/levers?explain=1${together ? `&together=${encodeURIComponent(together.join(";"))}` : ""}`;
+      const path = `api/levers?explain=1${together ? `&together=${encodeURIComponent(together.join(";"))}` : ""}`;
       const planned = (/** @type {number} */ n) => signal.aborted || (figure.busy = `Trying each lever: ${n} plans made…`);
       return ask(path, scenario, { signal, planned });
     },
@@ -79,7 +76,7 @@ function levers(store) {
     const { signal } = (serving = new AbortController());
     figure.serving = "Serving requests with each…";
     const planned = (/** @type {number} */ n) => signal.aborted || (figure.serving = `Serving requests with each: ${n} plans made…`);
-    const found = await ask("/api/levers?simulate=1&explain=1", store.scenario, { signal, planned }).catch(() => GONE);
+    const found = await ask("api/levers?simulate=1&explain=1", store.scenario, { signal, planned }).catch(() => GONE);
     if (signal.aborted) return;
     figure.serving = found.error ? refusal(found.error) : "";
     figure.served = found.error ? null : found;
@@ -107,7 +104,7 @@ function reality(store, speak) {
   const near = new Near(figure, {
     load: () => import("./stairs.js"),
     ask: ({ scenario, link, dropped, said }, signal) =>
-      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask(`/api/reality${said ? `?says=${encodeURIComponent(said)}` : ""}`, scenario, { signal }),
+      dropped ? ask(`api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask(`api/reality${said ? `?says=${encodeURIComponent(said)}` : ""}`, scenario, { signal }),
     show: (answer) => {
       drop.classList.remove("busy");
       figure.error = answer.error ? refusal(answer.error) : "";

@@ -1,4 +1,5 @@
-/** The asked question, its answer, and its address. All numbers come from the server. */
+/** The asked question, its answer, and its address. All numbers come from Python. */
+import { GONE, post, refusal } from "./ask.js";
 import { Timer, pending } from "./pending.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -10,26 +11,6 @@ const ADDRESS_MS = 150;
 const NEIGHBOURS_MS = 120;
 const MOST_KEPT = 200;
 const FEW = 4;
-
-/**
- * Ask the server: one question or a list; whole answers, or those keys of them.
- * @param {unknown} body @param {{signal?: AbortSignal, parts?: string[]}} [how]
- */
-export async function post(body, { signal, parts = [] } = {}) {
-  const reply = await fetch(`/api/plan?explain=1${parts.length ? `&parts=${parts.join(",")}` : ""}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-    signal,
-  });
-  return reply.json();
-}
-
-/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
-export function refusal({ field, value, message, fix }) {
-  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
-  return `${field}: ${given}${message}. ${fix}`;
-}
 
 /** The same for the same question. @param {Scenario} scenario */
 export const keyOf = (scenario) => JSON.stringify(Object.entries(scenario).sort());
@@ -164,7 +145,7 @@ export class Store extends EventTarget {
         if (found.error) this.fail(refusal(found.error));
         else this.show(scenario, found, address);
       } catch {
-        this.fail("The server does not answer. Is kvroom serve still running?");
+        this.fail(refusal(GONE.error));
       }
     }
     this.flying = false;
@@ -205,7 +186,7 @@ export class Store extends EventTarget {
         few.forEach((scenario, i) => found[i].error || this.keep(scenario, found[i]));
       }
     } catch {
-      // ask() tells when the server is gone
+      // ask() tells when nobody answers
     }
     this.looking = false;
   }

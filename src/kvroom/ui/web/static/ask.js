@@ -1,0 +1,83 @@
+/** The one way to an answer: a path of `ui/web/routes.py` is asked, relative to the page, and JSON comes back. */
+
+/**
+ * @typedef {{path: string, body: unknown, type: string, lines: boolean, signal?: AbortSignal}} Asked
+ *   `path` with the words after its "?"; `lines` whether the answer may come line by line
+ */
+
+/** What is said when no answer comes at all. */
+export const GONE = { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
+
+/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
+export function refusal({ field, value, message, fix }) {
+  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
+  return `${field}: ${given}${message}. ${fix}`;
+}
+
+/** The texts of an answer as they come, each whole JSON. @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */
+async function* texts({ path, body, type, lines: inLines, signal }) {
+  const reply = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": type, ...(inLines ? { accept: "application/x-ndjson" } : {}) },
+    body: body instanceof Blob ? body : JSON.stringify(body),
+    signal,
+  });
+  if (!inLines || !reply.ok || !reply.body) {
+    yield await reply.text();
+    return;
+  }
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) {
+      const parts = (rest + part.value).split("\n");
+      rest = parts.pop() ?? "";
+      yield* parts;
+    }
+    if (rest) yield rest;
+  } finally {
+    reader.cancel().catch(() => {}); // whoever left is not waited for
+  }
+}
+
+/**
+ * The answer to a question. A file goes as it is, anything else as JSON; `planned` hears how many plans are made.
+ * @param {string} path @param {unknown} body
+ * @param {{signal?: AbortSignal, type?: string, planned?: (n: number) => void}} [how]
+ */
+export async function ask(path, body, { signal, type = "application/json", planned } = {}) {
+  let last = "null";
+  for await (const text of texts({ path, body, type, lines: planned !== undefined, signal })) {
+    if (planned && text.startsWith('{"planned"')) planned(JSON.parse(text).planned);
+    else last = text;
+  }
+  return JSON.parse(last);
+}
+
+/**
+ * The lines of a long answer as they come; a refusal is one of `kind` "error". Leaving the loop, or aborting
+ * `signal`, ends the work behind it.
+ * @param {string} path @param {unknown} body @param {AbortSignal} signal
+ * @returns {AsyncGenerator<any, void, void>}
+ */
+export async function* lines(path, body, signal) {
+  for await (const text of texts({ path, body, type: "application/json", lines: true, signal })) {
+    const told = JSON.parse(text);
+    yield told.kind ? told : { kind: "error", ...told };
+  }
+}
+
+/**
+ * Plans: of one question or a list; whole answers, or those keys of them.
+ * @param {unknown} body @param {{signal?: AbortSignal, parts?: string[]}} [how]
+ */
+export const post = (body, { signal, parts = [] } = {}) => ask(`api/plan?explain=1${parts.length ? `&parts=${parts.join(",")}` : ""}`, body, { signal });
+
+/** A file as a question carries it. @param {File} file @returns {Promise<{name: string, base64: string}>} */
+export const packed = (file) =>
+  new Promise((done, fail) => {
+    const reader = new FileReader();
+    reader.onload = () => done({ name: file.name, base64: String(reader.result).split(",")[1] ?? "" });
+    reader.onerror = () => fail(reader.error);
+    reader.readAsDataURL(file);
+  });
