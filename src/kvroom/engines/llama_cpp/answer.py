@@ -184,6 +184,10 @@ def _choose(machine: ReplicaGpus) -> Chosen:
             deployment.concurrency or 1, MOST_SLOTS
         )
         total = each * slots
+    elif setup.auto_slots > 1:
+        more = setup.context(setup.auto_slots, total * setup.auto_slots)
+        if machine.fits(whole, more):
+            slots, total = setup.auto_slots, more.tokens
     context = setup.context(slots, total)
     placement = whole
     if _may_move(setup) and not machine.fits(whole, context):
@@ -357,7 +361,7 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
     setup, deployment = machine.s, machine.d
     notes: list[str] = []
     if chosen.by_kvroom:
-        notes.append(_setting(deployment.engine, context))
+        notes.append(_setting(deployment.engine, context, setup.auto_slots))
         if chosen.all_on_gpu and _may_move(setup) and (deployment.concurrency or 0) > context.slots:
             notes.append(
                 f"asked for {deployment.concurrency} slots it would start, with layers in host memory"
@@ -389,11 +393,12 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _setting(engine: str, context: Context) -> str:
+def _setting(engine: str, context: Context, default: int) -> str:
     if engine == "ollama":
+        slots = "1 slot" if default == 1 else f"{default} slots, 1 where they do not fit"
         return (
             f"these slots are OLLAMA_NUM_PARALLEL={context.slots} and num_ctx {context.limit} "
-            "(its default is 1 slot)"
+            f"(its default is {slots})"
         )
     return (
         f"these slots are --parallel {context.slots} --ctx-size {context.tokens} "
