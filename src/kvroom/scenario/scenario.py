@@ -162,7 +162,7 @@ class Scenario:
         for key, example in (("model", "llama-3-70b"), ("gpu", "H100-SXM:4")):
             if key not in parsed:
                 raise KvroomError(key, None, "is missing", f"Say which {key}, such as {example}.")
-        parsed |= filled_layout(parsed)
+        parsed |= filled_layout(_counted(parsed))
         scenario = cls(**parsed)  # type: ignore[arg-type]  # each key has been through its parser
         scenario._check_replicas()
         return scenario._with_users()._with_tiers()
@@ -252,6 +252,20 @@ class Scenario:
     def from_link(cls, link: str) -> Scenario:
         """The Scenario of an address: ``#s=1.…``, or plain ``?model=…&gpu=…&context=…``."""
         return cls.from_dict(keys_of_link(link))
+
+
+def _counted(keys: dict[str, object]) -> dict[str, object]:
+    """``keys`` with the number of cards that ``gpu`` names one by one."""
+    gpu = keys["gpu"]
+    if not isinstance(gpu, str) or "+" not in gpu:
+        return keys
+    from kvroom.hardware.mixed import names_in  # where cards are mixed, and nowhere else
+
+    named, said = len(names_in(gpu)), keys.get("gpu_count")
+    if said is not None and said != named:
+        why = f"and the {named} cards of {gpu} disagree"
+        raise KvroomError("gpu_count", said, why, "Leave it out, or name as many cards.")
+    return {**keys, "gpu_count": named}
 
 
 PARTS = (Workload, OffloadTier, Routing, Fleet, Disaggregation, SpeculativeDecoding)

@@ -7,7 +7,7 @@ Options are those of a Modelfile (``num_ctx``, ``num_gpu`` …) and of the serve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -194,13 +194,13 @@ def has_flash(rules: OllamaRules, model: ModelSpec) -> bool:
 
 
 def default_context(
-    rules: OllamaRules, model: ModelSpec, gpu_bytes: int, gpus: int, overhead_bytes: int = 0
+    rules: OllamaRules, model: ModelSpec, gpu_bytes: Sequence[int], overhead_bytes: int = 0
 ) -> int:
     """The context (num_ctx) of a model that none is asked for: by the memory of all GPUs, less what
     OLLAMA_GPU_OVERHEAD keeps free of each."""
     length = rules.context
     if rules.context_by_memory:
-        total = (gpu_bytes - overhead_bytes) * gpus
+        total = sum(gpu_bytes) - overhead_bytes * len(gpu_bytes)
         length = 262_144 if total >= 47 * GIB else 32_768 if total >= 23 * GIB else 4096
     return min(length, model.max_context_tokens or length)
 

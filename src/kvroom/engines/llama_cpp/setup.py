@@ -11,6 +11,7 @@ from kvroom.engines.llama_cpp.context import Context, context_of
 from kvroom.engines.llama_cpp.flags import LlamaCppFlags, read_flags
 from kvroom.engines.llama_cpp.versions import IK, BuildRules, parse_build, rules_of
 from kvroom.errors import KvroomError
+from kvroom.hardware.catalogue import find
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype, cache_dtype
 from kvroom.models.spec import ModelSpec
@@ -197,7 +198,8 @@ def prepare(
     if tokens is None and scenario.engine == "ollama":
         release, _, _ = ollama.release_of(scenario.engine_version)
         overhead = ollama.read_options(scenario.engine_args, model, release).overhead_bytes
-        tokens = ollama.default_context(release, model, device.engine_bytes, gpus, overhead)
+        sizes = [find(name).engine_bytes for name in device.parts] or [device.engine_bytes] * gpus
+        tokens = ollama.default_context(release, model, sizes, overhead)
         notes.append(f"num_ctx {tokens:,}: Ollama's default for these GPUs")
     name = (
         settled.key.name

@@ -123,10 +123,24 @@ def _command(
 def key_options(*flags: str) -> list[Any]:
     """The click options of those of FLAGS that are named."""
     return [
-        click.option(flag, _parameter(key), metavar=takes, help=words)
+        click.option(
+            flag, _parameter(key), multiple=True, callback=_once, metavar=takes, help=words
+        )
         for flag, key, takes, words in FLAGS
         if flag in flags
     ]
+
+
+def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """The one value of a flag; of ``--gpu`` all of them, as unlike cards together. UsageError where a flag
+    says two things."""
+    said = list(dict.fromkeys(values))
+    if option.name == "gpu":
+        return " + ".join(values) if values else None
+    if len(said) > 1:
+        message = f"{option.opts[0]}: {said[-1]!r} was {said[0]!r} before. Give it once."
+        raise click.UsageError(message)
+    return said[0] if said else None
 
 
 _RECONCILED = (
@@ -340,6 +354,8 @@ def _spec(text: str) -> dict[str, Any]:
 def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return {"gpu": codec.decode(text, "gpu")}
+    if "+" in text:
+        return {"gpu": text}
     name, colon, number = text.rpartition(":")
     if not colon or not number.isdecimal():
         return {"gpu": text}
