@@ -68,6 +68,10 @@ class OffloadTier:
         }
 
 
+FEWEST_BYTES_PER_S = 1_000_000
+"""Below which a rate in text wants its unit: nobody means 80 bytes a second."""
+
+
 def parse_tiers(name: str, value: object) -> tuple[OffloadTier, ...]:
     """A Scenario's ``tiers``, from near to far; KvroomError names the key that is wrong."""
     if not isinstance(value, list | tuple):
@@ -215,8 +219,8 @@ def _read(name: str, key: str, value: object) -> object:
 
 def _rate(name: str, value: object) -> int:
     number = number_of(value)
-    if number is None and isinstance(value, str):
-        number = parse_bytes(name, value.removesuffix("/s"))
+    if isinstance(value, str) and (number is None or 1 <= number < FEWEST_BYTES_PER_S):
+        number = parse_bytes(name, value.removesuffix("/s"))  # which asks for a unit where none is
     if number is None:
         raise KvroomError(name, value, "is not a number", "Write bytes per second, such as 50e9.")
     if number < 1:

@@ -18,6 +18,7 @@ COMMANDS = {
     "gpus": "List accelerators known by name; with NAME, its figures.",
     "launch": "Write the engine's command line, manifest or chart values.",
     "levers": "Rank every lever by requests, step time and cost.",
+    "mcp": "Answer agents over stdio (model context protocol).",
     "models": "List models known by name; with NAME, its layers.",
     "plan": "Say where every byte goes and how many requests fit.",
     "probe": "Measure this machine's memory tiers, as a machine file.",

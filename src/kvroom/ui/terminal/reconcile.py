@@ -20,7 +20,6 @@ FIGURES = (
     ("bytes_per_token", "bytes a token", "{:,}"),
 )
 HOW = {
-    "engine": "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on.",
     "model": "Say which model it was: --model NAME, or the path of its config.json.",
     "gpu": "Say which card it ran on: --gpu NAME (kvroom gpus lists them).",
 }
@@ -43,20 +42,13 @@ def show(reconciliation: Reconciliation) -> str:
         )
     if reconciliation.command:
         blocks.append(reconciliation.command)
-    blocks.append(
-        "\n".join(
-            paragraph(HOW[name], "? ")
-            for name in (reconciliation.missing if reconciliation.engine else ("engine",))
-        )
-    )
+    blocks.append("\n".join(paragraph(HOW[name], "? ") for name in reconciliation.missing))
     blocks.append("\n".join(paragraph(note, "! ") for note in reconciliation.notes))
     return "\n\n".join(block for block in blocks if block)
 
 
 def head(reconciliation: Reconciliation) -> str:
     """What the log is of."""
-    if reconciliation.engine is None:
-        return click.style("Not a start-up log that kvroom knows", bold=True)
     what = f"{reconciliation.engine} {reconciliation.engine_version or '(version not printed)'}"
     scenario = reconciliation.scenario
     if scenario is not None:
