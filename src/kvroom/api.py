@@ -94,7 +94,7 @@ class ScenarioKeys(TypedDict, total=False):
     calibration: str | os.PathLike[str] | Mapping[str, Any] | None
     known_bytes: Mapping[str, Any] | None
     recipe: str | None
-    prices: Mapping[str, float] | None
+    prices: Mapping[str, float | str] | None
     allow_overcommit: bool
 
 

@@ -45,7 +45,7 @@ def test_the_same_card_twice_is_two_of_it() -> None:
 
 
 def test_a_count_that_the_names_contradict_is_refused() -> None:
-    with pytest.raises(KvroomError, match="3 cards"):
+    with pytest.raises(KvroomError, match="gpu_count 4 disagree"):
         asked("RTX-4090:2 + RTX-3090", gpu_count=4)
     with pytest.raises(KvroomError, match="list of cards"):
         names_in("RTX-4090 + ")

@@ -18,6 +18,7 @@ from typing import Any
 from kvroom.errors import KvroomError, nearest
 from kvroom.hardware.device import Device
 from kvroom.hardware.mixed import cards_together, names_in
+from kvroom.hardware.prices import listed
 
 _FILE = Path(__file__).with_name("catalogue.json")
 _SEPARATORS = str.maketrans("", "", " -_\t()/,+®™")
@@ -78,6 +79,9 @@ def _device(name: str) -> Device:
             row[link] = data["links"][row[link]]
     references: Mapping[str, str] = data["references"]
     row["sources"] = {key: references.get(value, value) for key, value in row["sources"].items()}
+    usd, source = listed(name)
+    if usd is not None:
+        row |= {"usd_per_hour": usd, "sources": {**row["sources"], "usd_per_hour": source}}
     return Device.from_dict(row)
 
 

@@ -7,7 +7,7 @@ import click
 from kvroom.answer.figures import ACCOUNTS
 from kvroom.hardware.mixed import so_many
 from kvroom.observe.reconcile import AccountLine, Reconciliation
-from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.terminal.text import paragraph
 from kvroom.units import say_tokens, show_gib
 
 FIGURES = (
