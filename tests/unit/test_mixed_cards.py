@@ -90,11 +90,3 @@ def test_cards_given_one_by_one_are_together() -> None:
     )
     scenario = json.loads(answer.stdout)["scenario"]
     assert (scenario["gpu"], scenario["gpu_count"]) == ("RTX-4090 + RTX-3090", 2)
-
-
-def test_a_flag_that_says_two_things_is_refused() -> None:
-    asked_twice = ["plan", "llama-3-8b", "--gpu", "H100", "--context", "8K", "--context"]
-    answer = CliRunner().invoke(main, [*asked_twice, "32K"])
-    assert answer.exit_code == 2
-    assert "'32K' was '8K' before" in answer.output
-    assert CliRunner().invoke(main, [*asked_twice, "8K"]).exit_code == 0

@@ -143,8 +143,8 @@ def key_options(*flags: str) -> list[Any]:
         click.option(
             flag,
             _parameter(key),
-            multiple=True,
-            callback=_once,
+            multiple=key == "gpu",
+            callback=_together if key == "gpu" else None,
             metavar=takes,
             help=words,
             shell_complete=complete,
@@ -154,16 +154,9 @@ def key_options(*flags: str) -> list[Any]:
     ]
 
 
-def _once(_: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """The one value of a flag; of ``--gpu`` all of them, as unlike cards together. UsageError where a flag
-    says two things."""
-    said = list(dict.fromkeys(values))
-    if option.name == "gpu":
-        return " + ".join(values) if values else None
-    if len(said) > 1:
-        message = f"{option.opts[0]}: {said[-1]!r} was {said[0]!r} before. Give it once."
-        raise click.UsageError(message)
-    return said[0] if said else None
+def _together(_: click.Context, __: click.Parameter, cards: tuple[str, ...]) -> str | None:
+    """Cards that are given one by one, as unlike cards together."""
+    return " + ".join(cards) or None
 
 
 _RECONCILED = (
