@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvroom import plan
-from kvroom.__main__ import main
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue
 from kvroom.hardware.mixed import cards_in_turn, names_in
@@ -82,11 +79,3 @@ def test_prices_of_the_parts_add_up() -> None:
     made = asked("RTX-4090 + RTX-3090", prices=prices)
     assert made.cost.usd_per_hour == pytest.approx(0.8)
     assert not any("is not used" in warning for warning in made.warnings)
-
-
-def test_cards_given_one_by_one_are_together() -> None:
-    answer = CliRunner().invoke(
-        main, ["plan", "llama-3-8b", "--gpu", "RTX-4090", "--gpu", "RTX-3090", "--json"]
-    )
-    scenario = json.loads(answer.stdout)["scenario"]
-    assert (scenario["gpu"], scenario["gpu_count"]) == ("RTX-4090 + RTX-3090", 2)

@@ -143,8 +143,6 @@ def key_options(*flags: str) -> list[Any]:
         click.option(
             flag,
             _parameter(key),
-            multiple=key == "gpu",
-            callback=_together if key == "gpu" else None,
             metavar=takes,
             help=words,
             shell_complete=complete,
@@ -152,11 +150,6 @@ def key_options(*flags: str) -> list[Any]:
         for flag, key, takes, words in FLAGS
         if flag in flags
     ]
-
-
-def _together(_: click.Context, __: click.Parameter, cards: tuple[str, ...]) -> str | None:
-    """Cards that are given one by one, as unlike cards together."""
-    return " + ".join(cards) or None
 
 
 _RECONCILED = (
