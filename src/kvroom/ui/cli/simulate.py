@@ -134,7 +134,7 @@ def simulate(
                     scenario,
                     seeds=many,
                     warmup=_warmup(warmup),
-                    sessions=None if sessions is None else _whole("--sessions", sessions, 1, 10**6),
+                    sessions=_sessions(sessions),
                     recorded_times=recorded_times,
                     on_end=rows.on_over,
                     keep_requests=False,
@@ -148,6 +148,10 @@ def simulate(
         _answer(answer.to_dict(), lambda _: text.show(answer), as_json=as_json)
     if not splits and (fallen if cliff is not None else answer).stopped:
         _stopped()
+
+
+def _sessions(text: str | None) -> int | None:
+    return None if text is None else parse_count("--sessions", text, low=1, high=10**6)
 
 
 def _warmup(text: str | None) -> int | None:
