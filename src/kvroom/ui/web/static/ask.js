@@ -1,12 +1,22 @@
-/** The one way to an answer: a path of `ui/web/routes.py` is asked, relative to the page, and JSON comes back. */
+/**
+ * The one way to an answer: a path of `ui/web/routes.py` is asked, relative to the page, and JSON comes back.
+ * Whether the server that sent this page answers, or Python in a worker of it, the page says at its root
+ * (`data-core`, the worker), and nobody but this module knows.
+ */
 
 /**
  * @typedef {{path: string, body: unknown, type: string, lines: boolean, signal?: AbortSignal}} Asked
  *   `path` with the words after its "?"; `lines` whether the answer may come line by line
  */
 
+const core = document.documentElement.dataset.core ? import("./core.js") : null;
+// The page itself comes first.
+core?.then(({ start }) => (document.readyState === "complete" ? start() : addEventListener("load", start, { once: true })));
+
 /** What is said when no answer comes at all. */
-export const GONE = { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
+export const GONE = core
+  ? { error: { field: "Python", value: null, message: "does not answer", fix: "It runs inside this page: load the page again." } }
+  : { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
 
 /** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
 export function refusal({ field, value, message, fix }) {
@@ -15,7 +25,13 @@ export function refusal({ field, value, message, fix }) {
 }
 
 /** The texts of an answer as they come, each whole JSON. @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */
-async function* texts({ path, body, type, lines: inLines, signal }) {
+async function* texts(asked) {
+  if (core) yield* (await core).texts(asked);
+  else yield* served(asked);
+}
+
+/** @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */
+async function* served({ path, body, type, lines: inLines, signal }) {
   const reply = await fetch(path, {
     method: "POST",
     headers: { "content-type": type, ...(inLines ? { accept: "application/x-ndjson" } : {}) },
