@@ -30,7 +30,7 @@ from kvroom.ui.web.takeaway import take_away
 from kvroom.units import (
     show_count,
     show_gb,
-    show_gib,
+    show_memory,
     show_rate,
     show_seconds,
     show_tokens,
@@ -119,7 +119,7 @@ def _template() -> str:
 
 
 FORMATS: dict[str, Any] = {
-    "gib": show_gib,
+    "gib": show_memory,
     "gb": show_gb,
     "rate": show_rate,
     "count": lambda v: f"{v:,}",
