@@ -132,6 +132,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         kv=kv,
         kv_name=kv_name,
         kv_asked=asked_cache(scenario)[1],
+        weights_asked=scenario.weight_dtype,
         context_tokens=context,
         context_given=scenario.context_tokens is not None,
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,

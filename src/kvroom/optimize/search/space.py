@@ -212,7 +212,7 @@ def layouts(
     """
     usual = [
         usual_layout
-        for usual_layout in _usual_layouts(model, count)
+        for usual_layout in usual_layouts(model, count)
         if all(usual_layout[key] == value for key, value in fixed.items())
     ]
     if not usual and fixed:
@@ -223,7 +223,9 @@ def layouts(
     yield from usual
 
 
-def _usual_layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
+def usual_layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
+    """Layouts of ``count`` cards that people run, as keys of a Scenario: tensor ranks with stages, and with
+    attention data parallel over spread experts."""
     experts, heads = most_experts(model), model.q_heads or 2**20
     windowed = any(
         isinstance(kind, SlidingWindow) for kind, _ in model.stores

@@ -25,7 +25,7 @@ from kvroom.ui.web import replays
 from kvroom.ui.web.derived import explanations
 from kvroom.ui.web.figures import figures
 from kvroom.ui.web.presets import COMPARED, PRESETS, REFERENCE
-from kvroom.ui.web.sections import levers, reality, tiers
+from kvroom.ui.web.sections import card, levers, reality, tiers
 from kvroom.ui.web.takeaway import take_away
 from kvroom.units import (
     show_count,
@@ -56,7 +56,8 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     """The Plan as JSON with ``explanations``, ``figures`` and ``take_away`` beside its own keys."""
     workings = api.workings(scenario, paths=False, hub=False)
     data = figures(workings)
-    told = (*explain(workings), *explanations(workings, data))
+    data["card"] = card.card(workings, scenario)
+    told = (*explain(workings), *explanations(workings, data), *card.explanations(data["card"]))
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
         **plan_json(workings),
