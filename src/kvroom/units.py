@@ -1,7 +1,8 @@
 """Sizes, tokens and seconds: how people write them, how they are printed.
 
 Inside kvroom bytes and tokens are ``int``, seconds and ratios ``float``. Memory capacity prints in
-binary units (what drivers and engines log; ``decimal_memory`` for who counts as cards are sold), bandwidth and prices in decimal ones (what data sheets say).
+binary units (what drivers and engines log; ``decimal_memory`` for who counts as cards are sold),
+bandwidth and prices in decimal ones (what data sheets say).
 Imports nothing of kvroom but its error.
 """
 

@@ -208,10 +208,10 @@ def memory_height(m: dict[str, Any]) -> int:
 
 def memory_sentence(m: dict[str, Any]) -> str:
     """What the picture shows, for whoever does not see it."""
-    parts = [f"{ACCOUNTS.get(a['name'], a['name'])} {show_memory(a['bytes'])}" for a in m["accounts"]]
-    text = (
-        f"Memory of {m['gpus']} card{'s' if m['gpus'] > 1 else ''}, {show_memory(m['total_bytes'])}: "
-    )
+    parts = [
+        f"{ACCOUNTS.get(a['name'], a['name'])} {show_memory(a['bytes'])}" for a in m["accounts"]
+    ]
+    text = f"Memory of {m['gpus']} card{'s' if m['gpus'] > 1 else ''}, {show_memory(m['total_bytes'])}: "
     text += ", ".join(parts)
     if m["over_bytes"]:
         return f"{text}, {show_memory(m['over_bytes'])} more than there is."
