@@ -258,7 +258,7 @@ def test_two_engines_share_what_one_has_computed():
 
 
 def test_chunks_are_found_whole_only():
-    """Five of 20 blocks stay on the GPU and the last token is computed: 14 are read, 13 in chunks of three."""
+    """Five of 20 blocks stay on the GPU, one is computed: 14 are read, 13 in chunks of three."""
     requests = [(0, FIRST, 80, 1), (LATER, OTHER, 100, 1), (2 * LATER, FIRST, 80, 1)]
     _, plain = served(requests, [level()])
     _, chunks = served(requests, [level(chunk=3)])
