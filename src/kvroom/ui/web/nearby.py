@@ -15,6 +15,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import page
 from kvroom.ui.web.presets import REFERENCE
+from kvroom.units import decimal_memory
 
 CONTEXTS = tuple(2 ** (10 + step // 2) * (3 if step % 2 else 2) // 2 for step in range(23))
 """The steps of the page's slider: 1K, 1.5K, 2K, 3K … 2M tokens."""
@@ -52,7 +53,8 @@ def nearby() -> dict[str, Any]:
 
 
 def _answer(scenario: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(codec.encode(page.answer(Scenario.from_dict(scenario))))
+    with decimal_memory():
+        answer: dict[str, Any] = json.loads(codec.encode(page.answer(Scenario.from_dict(scenario))))
     return answer
 
 

@@ -26,8 +26,10 @@ export function refusal({ field, value, message, fix }) {
 
 /** The texts of an answer as they come, each whole JSON. @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */
 async function* texts(asked) {
-  if (core) yield* (await core).texts(asked);
-  else yield* served(asked);
+  const units = document.documentElement.dataset.units ?? "gb"; // sentences come in the reader's unit
+  const whole = { ...asked, path: `${asked.path}${asked.path.includes("?") ? "&" : "?"}units=${units}` };
+  if (core) yield* (await core).texts(whole);
+  else yield* served(whole);
 }
 
 /** @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */

@@ -22,7 +22,7 @@ async function load() {
 
 /** The answer to a question that came with the page, as text. @param {string} path @param {any} body @returns {Promise<string | null>} */
 export async function known(path, body) {
-  if (path !== "api/plan?explain=1" || !body || typeof body !== "object" || Array.isArray(body)) return null;
+  if (path !== "api/plan?explain=1&units=gb" || !body || typeof body !== "object" || Array.isArray(body)) return null;
   loading ??= load().catch(() => new Map());
   const answer = (await loading).get(JSON.stringify(Object.entries(body).sort()));
   return answer ? JSON.stringify(answer()) : null;

@@ -29,13 +29,20 @@ self.fetch = (address, how) => {
   return network(address, how);
 };
 
-/** Lets what was sent meanwhile come in. */
-const breathe = () =>
-  new Promise((done) => {
+/** Ids of answers under way: the last one works, the others wait in a pause until it is over. @type {number[]} */
+const under = [];
+/** Who waits for that. @type {(() => void)[]} */
+const waiting = [];
+
+/** A pause of one answer, in which what was sent meanwhile comes in. @param {number} id */
+async function breathe(id) {
+  await new Promise((done) => {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => (port1.close(), done(null));
     port2.postMessage(null);
   });
+  while (under[under.length - 1] !== id) await new Promise((done) => waiting.push(() => done(null)));
+}
 
 const BRIDGE = `
 from pyodide.ffi import can_run_sync, run_sync
@@ -83,10 +90,13 @@ self.addEventListener("message", async ({ data }) => {
     if (left.delete(id)) return;
     const bytes = typeof body === "string" ? new TextEncoder().encode(body) : new Uint8Array(body);
     const send = (/** @type {string} */ text) => postMessage({ id, text });
-    await answer.callPromising(path, bytes, lines, send, breathe, () => !left.has(id));
+    under.push(id);
+    await answer.callPromising(path, bytes, lines, send, () => breathe(id), () => !left.has(id));
     postMessage({ id, over: true });
   } catch (error) {
     postMessage({ failed: String(error) });
   }
+  if (under.includes(id)) under.splice(under.indexOf(id), 1);
+  for (const done of waiting.splice(0)) done();
   left.delete(id);
 });
