@@ -120,10 +120,8 @@ def rungs(machine: Machine) -> list[dict[str, Any]]:
     return found
 
 
-def _against(
-    value: float | None, base: float | None, words: tuple[str, str], name: str
-) -> str:
-    """``12.5 × faster than HBM``: how a tier's figure stands against the base's; nothing where one is unknown."""
+def _against(value: float | None, base: float | None, words: tuple[str, str], name: str) -> str:
+    """``12.5 × faster than HBM``: a figure against the base's; nothing where one is unknown."""
     if not value or not base:
         return ""
     times, word = (value / base, words[0]) if value >= base else (base / value, words[1])
