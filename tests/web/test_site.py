@@ -160,6 +160,34 @@ def test_a_question_is_answered_while_a_long_one_is_under_way_and_that_one_can_b
     assert how[1] == "AbortError"
 
 
+def test_an_old_link_is_read_without_a_server(browser: Any, built: Path) -> None:
+    context = browser.new_context()
+    tab = context.new_page()
+    with hosted(built) as host:
+        tab.goto(f"{host}pages/kvroom/?model=llama-3-8b&gpu=H100-SXM&kv=fp8")
+        tab.wait_for_function(
+            "() => document.getElementById('memory').answer.scenario.kv_dtype === 'fp8'"
+        )
+        asked = tab.evaluate("document.getElementById('memory').answer.scenario")
+        assert (asked["model"], asked["gpu"]) == ("llama-3-8b", "H100-SXM")
+    context.close()
+
+
+def test_a_python_that_does_not_start_is_told_and_started_again(browser: Any, built: Path) -> None:
+    context = browser.new_context()
+    tab = context.new_page()
+    tab.route("**/library.zip.pack", lambda route: route.abort())
+    with hosted(built) as host:
+        tab.goto(f"{host}pages/kvroom/")
+        tab.wait_for_function(READY)
+        assert tab.evaluate("document.documentElement.dataset.python") == "failed"
+        tab.wait_for_selector("#start-again", state="attached")
+        tab.unroute("**/library.zip.pack")
+        tab.evaluate("document.getElementById('start-again').click()")
+        tab.wait_for_function("() => document.documentElement.dataset.python === 'ready'")
+    context.close()
+
+
 def test_it_works_without_a_network_once_it_was_there(browser: Any, built: Path) -> None:
     context = browser.new_context()
     with hosted(built) as host:

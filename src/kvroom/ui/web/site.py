@@ -139,6 +139,8 @@ def index(version: str) -> str:
     status, html = page.render()
     assert status == 200
     head = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    assert page.MARKER in html
+    html = html.replace(page.MARKER, (_STATIC / "here.html").read_text(encoding="utf-8"), 1)
     html = html.replace('<html lang="en">', f'<html lang="en" data-core="worker.js?{version}">', 1)
     return html.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{head}', 1)
 

@@ -91,6 +91,18 @@ export async function* lines(path, body, signal) {
  */
 export const post = (body, { signal, parts = [] } = {}) => ask(`api/plan?explain=1${parts.length ? `&parts=${parts.join(",")}` : ""}`, body, { signal });
 
+/**
+ * The question behind the address's "?", which a server has read before it sent the page and a host of files has
+ * not; null where there is none, or it is read. `link` is any question's.
+ * @param {string} link @returns {Promise<import("./types").Scenario | null>}
+ */
+export async function unread(link) {
+  if (!core || location.search.length < 2) return null;
+  const found = await ask(`api/take?s=${link.replace(/^.*s=/, "")}`, new Blob([location.search]), { type: "application/octet-stream" });
+  if (found.error) throw new Error(refusal(found.error));
+  return found.scenario;
+}
+
 /** A file as a question carries it. @param {File} file @returns {Promise<{name: string, base64: string}>} */
 export const packed = (file) =>
   new Promise((done, fail) => {

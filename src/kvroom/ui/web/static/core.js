@@ -18,10 +18,17 @@ let worker = null;
 let pauses = false;
 let last = 0;
 
+/** Say how far Python is. @param {"starting" | "ready" | "failed"} state */
+function stand(state) {
+  root.dataset.python = state;
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("[data-at]"))) part.hidden = part.dataset.at !== state;
+}
+document.getElementById("start-again")?.addEventListener("click", start);
+
 /** Start Python, and ask it what is open. */
 export function start() {
   if (worker) return;
-  root.dataset.python = "starting";
+  stand("starting");
   worker = new Worker(new URL(address, document.baseURI), { type: "module" });
   worker.addEventListener("message", ({ data }) => heard(data));
   worker.addEventListener("error", (event) => fail(event.message || "Python did not start"));
@@ -32,8 +39,7 @@ export function start() {
 function heard(told) {
   if (told.ready) {
     pauses = told.pauses;
-    root.dataset.python = "ready";
-    document.dispatchEvent(new Event("python"));
+    stand("ready");
     navigator.serviceWorker?.register(new URL("sw.js", document.baseURI)).catch(() => {}); // it works without
   }
   if (told.failed) fail(told.failed);
@@ -55,8 +61,7 @@ function end(one, error = null) {
 /** @param {string} why */
 function fail(why) {
   console.warn(why);
-  root.dataset.python = "failed";
-  document.dispatchEvent(new Event("python"));
+  stand("failed");
   worker?.terminate();
   worker = null;
   for (const one of [...open.values()]) end(one, new Error(why));
