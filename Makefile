@@ -11,7 +11,7 @@ PROOF ?= build/proof
 PROOF_S ?= 3600
 TSC ?= tsc
 # Extras that tests need; cluster (Ray, 70 MB) is tested where it is installed.
-LOCKED := traces hub probe live serve
+LOCKED := traces hub probe live serve mcp
 
 .DEFAULT_GOAL := help
 .PHONY: help serve run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean

@@ -94,7 +94,7 @@ class ScenarioKeys(TypedDict, total=False):
     calibration: str | os.PathLike[str] | Mapping[str, Any] | None
     known_bytes: Mapping[str, Any] | None
     recipe: str | None
-    prices: Mapping[str, float] | None
+    prices: Mapping[str, float | str] | None
     allow_overcommit: bool
 
 
@@ -544,12 +544,18 @@ def reconcile(
     ``log`` is a path (``-``: standard input), or a log that is read already; a recording of ``watch`` or a
     metrics text does too. ``keys`` are those of a Scenario that the log does not say, or that are to win over
     it (``model``, ``gpu`` …). ``expect``: requests of the longest length that somebody reckoned with; the way
-    from them is told.
+    from them is told. Raises KvroomError for a file in which no engine says how it started.
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
 
+    name = os.fspath(log) if isinstance(log, str | os.PathLike) else None
     read = read_file(os.fspath(log)) if isinstance(log, str | os.PathLike) else log
+    if read.engine is None:
+        fix = (
+            "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on."
+        )
+        raise KvroomError("log", name, "is no engine's start-up log", fix)
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
         return reconciled(read, keys, paths=paths, expect=expect)
@@ -615,6 +621,27 @@ def check(
     with _asking(hub):
         rows = [c for file in files for c in checker.path(os.fspath(file), skip_others=skip_others)]
     return Report(deployments=tuple(rows))
+
+
+def check_text(
+    text: str,
+    name: str = "-",
+    *,
+    expect: str = "",
+    settings: Mapping[str, str] | None = None,
+    hub: HubReader | bool = True,
+    **keys: Any,
+) -> CheckReport:
+    """The same of a launch file's text, which is called ``name`` in the answer.
+
+    >>> found = check_text("vllm serve Qwen/Qwen3-8B --max-model-len 8192", gpu="L40S")
+    >>> found.exit_status, found.deployments[0].status
+    (0, 'fits')
+    """
+    from kvroom.observe.check import CheckReport as Report
+
+    with _asking(hub):
+        return Report(deployments=tuple(_checker(expect, settings, keys).file(name, text)))
 
 
 def check_patch(

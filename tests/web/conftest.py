@@ -81,7 +81,7 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
         page.on("console", lambda m: v.complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: v.complaints.append(str(e)))
         page.on("request", lambda r: v.hosts.add(r.url.split("/")[2]) if "//" in r.url else None)
-        page.goto(address + path)
+        page.goto(address + (path or "#view=plan"))
         v.settle()
         return v
 

@@ -142,7 +142,9 @@ class Placed:
     def limit(self) -> Ceiling | None:
         """Requests by arithmetic alone."""
         deployment = self.deployment
-        return ceiling(deployment, self.answer.gpu_bytes) if deployment.model.generates else None
+        return (
+            ceiling(deployment, self.answer.ceiling_bytes) if deployment.model.generates else None
+        )
 
 
 def place(scenario: Scenario, *, paths: bool = True) -> Placed:

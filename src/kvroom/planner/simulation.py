@@ -19,7 +19,7 @@ from kvroom.workloads.requests import Request
 from kvroom.workloads.synthetic import CLOSED_LOOP_SPREAD, Synthetic, spreads
 from kvroom.workloads.traces.reader import Trace
 
-TIMES = {"ttft_s": "to the first token", "tpot_s": "a token after it", "e2e_s": "whole request"}
+TIMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "end to end"}
 
 OnEnd = Callable[[ServedRequest, int | None], None]
 """Called with each request that is done and when (ps), or dropped (None)."""

@@ -9,6 +9,7 @@ from kvroom.answer.plan import Ceiling, Room, Step
 from kvroom.answer.verdict import Reason, Status, Verdict
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.registry import engine_of
+from kvroom.hardware.mixed import so_many
 from kvroom.models import weight_dtypes
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
@@ -287,8 +288,7 @@ class _Judge:
 
     @property
     def _cards(self) -> str:
-        gpus = self.d.layout.gpus
-        return self.d.device.name if gpus == 1 else f"{gpus} × {self.d.device.name}"
+        return so_many(self.d.layout.gpus, self.d.device.name)
 
     @property
     def _check(self) -> str:

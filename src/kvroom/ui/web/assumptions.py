@@ -53,7 +53,7 @@ def _all(workings: Workings) -> Iterator[tuple[str, str, str]]:
     step = plan.step
     if step.seconds is not None and step.seconds_low is not None and step.seconds_high is not None:
         low, high = show_seconds(step.seconds_low), show_seconds(step.seconds_high)
-        band = f"{show_seconds(step.seconds)} ({low} to {high}, four times of five)"
+        band = f"{show_seconds(step.seconds)} (80 % interval {low} to {high})"
         yield "Time of a step", band, "a model of the step, calibrated on published measurements"
     if device.usd_per_hour is not None:
         yield (

@@ -25,7 +25,7 @@ from kvroom.ui.web import replays
 from kvroom.ui.web.derived import explanations
 from kvroom.ui.web.figures import figures
 from kvroom.ui.web.presets import COMPARED, PRESETS, REFERENCE
-from kvroom.ui.web.sections import levers, reality, tiers
+from kvroom.ui.web.sections import card, levers, reality, tiers
 from kvroom.ui.web.takeaway import take_away
 from kvroom.units import (
     show_count,
@@ -56,7 +56,8 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     """The Plan as JSON with ``explanations``, ``figures`` and ``take_away`` beside its own keys."""
     workings = api.workings(scenario, paths=False, hub=False)
     data = figures(workings)
-    told = (*explain(workings), *explanations(workings, data))
+    data["card"] = card.card(workings, scenario)
+    told = (*explain(workings), *explanations(workings, data), *card.explanations(data["card"]))
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
         **plan_json(workings),
@@ -109,7 +110,13 @@ def render(query: str = "") -> tuple[int, str]:
             return parts[match["part"]]
         return number(answers, match["path"], match["form"], match["of"] or "")
 
-    return status, _TOKEN.sub(fill, (_WEB / "index.html").read_text(encoding="utf-8"))
+    return status, _TOKEN.sub(fill, _template())
+
+
+def _template() -> str:
+    """The page with Plan's part in its place."""
+    page, plan = ((_WEB / name).read_text(encoding="utf-8") for name in ("index.html", "plan.html"))
+    return page.replace("<!--plan-->", plan[plan.index("<section") :])
 
 
 FORMATS: dict[str, Any] = {
@@ -175,6 +182,7 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
             for preset in PRESETS
         ],
         "compared": COMPARED,
+        "catalogue": {"models": models(), "gpus": gpus(), "engines": list(engine_names())},
         "replays": replays.catalogue(),
         "error": error,
     }

@@ -15,8 +15,8 @@ from kvroom.errors import KvroomError
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.web import simulations
-from kvroom.ui.web.answers import Answers
+from kvroom.ui.web import choices, simulations, taken
+from kvroom.ui.web.answers import Answers, parts_of
 from kvroom.ui.web.questions import Listener, PageQuestion
 from kvroom.ui.web.sections import dropped, levers, reality, tiers
 from kvroom.units import check_float
@@ -118,6 +118,20 @@ def _reconcile(one_question: PageQuestion, _: Listener) -> Any:
     return dropped.answer(one_question.body, question.differences())
 
 
+def _take(one_question: PageQuestion, _: Listener) -> Any:
+    """Anything dropped or pasted beside the question in ``?s=``: the question that comes of it."""
+    query = one_question.query
+    question = Scenario.from_link(f"#s={query.get('s', '')}")
+    return taken.take(one_question.body, question.differences(), query.get("name", "")[:80])
+
+
+def _choices(question: PageQuestion, _: Listener) -> Any:
+    """What fields may hold in a question: those of ``of=a,b``, or all."""
+    if not isinstance(question.body, dict):
+        raise KvroomError("body", None, "is no Scenario", "Send one object.")
+    return choices.choices(question.body, parts_of(question.query.get("of", "")))
+
+
 def _simulate(question: PageQuestion, listener: Listener) -> None:
     """A simulation, line by line."""
     simulations.simulate(question.body, listener)
@@ -137,6 +151,9 @@ def table() -> tuple[Route, ...]:
         Route(path="/api/reality", answer=_reality, kept=True),
         Route(path="/api/levers", answer=_levers, queue="long", lines="accept", kept=True),
         Route(path="/api/reconcile", answer=_reconcile, body="file", limit=UPLOAD, queue="long"),
+        Route(path="/api/take", answer=_take, body="file", limit=UPLOAD, queue="long"),
+        Route(path="/api/choices", answer=_choices, kept=True),
+        Route(path="/api/catalogue", answer=lambda *_: choices.known(), body="none", queue="none"),
         Route(
             path="/api/simulate", answer=_simulate, limit=WITH_TRACE, queue="stream", lines="all"
         ),

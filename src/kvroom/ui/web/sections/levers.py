@@ -144,10 +144,10 @@ def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:
 
 
 _SERVED = {
-    "ttft_s": ("Mean time to the first token", "s"),
-    "ttft_p95_s": ("First token, 95 of 100 wait at most", "s"),
-    "tpot_s": ("Mean time of each token after it", "s"),
-    "output_tokens_per_s": ("Tokens written a second, all together", "tokens/s"),
+    "ttft_s": ("TTFT, mean", "s"),
+    "ttft_p95_s": ("TTFT, p95", "s"),
+    "tpot_s": ("TPOT, mean", "s"),
+    "output_tokens_per_s": ("Throughput", "tokens/s"),
     "prefix_hit_ratio": ("Share of the prompts found cached", ""),
     "usd_per_million_output_tokens": ("A million output tokens", "USD"),
 }

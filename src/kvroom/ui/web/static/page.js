@@ -6,9 +6,10 @@ import "./step-bar.js";
 import "./take-away.js";
 import "./terms.js";
 import { tell } from "./number.js";
-import { Beside } from "./beside.js";
 import { Timer, pending } from "./pending.js";
-import { Store, keyOf } from "./store.js";
+import { plan } from "./plan.js";
+import { Store } from "./store.js";
+import { views } from "./views.js";
 import { grouped } from "./text.js";
 
 const root = document.documentElement;
@@ -72,33 +73,6 @@ for (const [i, group] of [...document.querySelectorAll('.seg[data-key="kv_dtype"
   }
   foresee(/** @type {HTMLElement} */ (group), () => DTYPES.map(([value]) => ({ kv_dtype: value === "auto" ? null : value })));
 }
-
-/** What each field of the bar asks. @type {Record<string, (value: string) => object | null>} */
-const FIELDS = {
-  model: (value) => (value ? { model: value } : null),
-  gpu: (value) => (value ? { gpu: value } : null),
-  count: (value) => (Number(value) >= 1 ? { gpu_count: Number(value), pp: null, dp: null, ep: null, dcp: null } : null),
-  kv: (value) => ({ kv_dtype: value === "auto" ? null : value }),
-  context: (value) => (Number(value) >= 1 ? { context_tokens: Number(value) } : null),
-  users: (value) => ({ concurrency: Number(value) >= 1 ? Number(value) : null }),
-  engine: (value) => ({ engine: value, engine_args: null, engine_version: null }),
-};
-for (const [id, asks] of Object.entries(FIELDS)) {
-  byId(id).addEventListener("change", (/** @type {any} */ event) => {
-    const change = asks(event.target.value);
-    glide();
-    if (change) store.change(change, id);
-    else fields({ ...store.answer.scenario, ...store.scenario });
-  });
-}
-byId("question").addEventListener("submit", (/** @type {Event} */ event) => event.preventDefault());
-byId("preset").addEventListener("change", (/** @type {any} */ event) => {
-  const preset = start.presets.find((/** @type {any} */ p) => p.id === event.target.value);
-  if (!preset) return;
-  if (root.classList.contains("guessing")) reveal(false, false);
-  glide();
-  store.replace(preset.scenario, true);
-});
 
 const theme = byId("theme");
 theme.value = root.dataset.theme ?? "";
@@ -215,10 +189,7 @@ function speak(text) {
   }, 1000);
 }
 
-/** Figures of which two questions show two. */
-const beside = new Beside(store, ["memory", "price-figure", "tiers-figure", "step", "levers-figure", "reality-figure"].map(byId), { speak, glide });
-
-const LAST = "Shown below is the last question that was answered.";
+const instrument = plan(store, { glide, speak, reveal: () => reveal(false, false), catalogue: start.catalogue, presets: start.presets });
 
 /** @param {any} control @param {number} index @param {string} text */
 function place(control, index, text) {
@@ -227,28 +198,19 @@ function place(control, index, text) {
 }
 
 function show() {
-  const { answer, answers, scenario } = store;
+  const { answer, answers } = store;
   const m = answer.figures.memory;
   byId("main").dataset.is = answer.figures.traits.join(" ");
   tell(answers);
   for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
   later.set(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
 
-  if (!store.error) {
-    controls(answer);
-    beside.show();
-  }
-  fields(store.error ? { ...answer.scenario, ...scenario } : answer.scenario);
-  byId("preset").value = start.presets.find((/** @type {any} */ p) => keyOf(p.scenario) === keyOf(scenario))?.id ?? "";
+  if (!store.error) controls(answer);
   const room = answer.figures.traits.includes("room");
   for (const id of ["add", "add10", "reset", "filled"]) byId(id).disabled = !room;
   byId("drop").disabled = !room || users() <= 1;
   if (m.waiting || m.over_bytes) reveal(false, false);
 
-  const verdict = byId("verdict");
-  verdict.dataset.fits = store.error ? "unknown" : answer.verdict.fits && !m.waiting ? "yes" : "no";
-  verdict.querySelector(".sentence").textContent = store.error ? LAST : answer.verdict.sentence;
-  fault(store.error);
   if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
 }
 
@@ -267,45 +229,6 @@ function controls({ scenario: s, step }) {
   }
 }
 
-/** The bar says what is asked, be it refused. @param {import("./types").Scenario} s */
-function fields(s) {
-  const shown = {
-    model: typeof s.model === "string" ? s.model : ownModel(),
-    gpu: typeof s.gpu === "string" ? s.gpu : "",
-    count: s.gpu_count,
-    kv: s.kv_dtype,
-    context: s.context_tokens,
-    users: s.concurrency ?? "",
-    engine: s.engine,
-  };
-  for (const [id, value] of Object.entries(shown)) {
-    const field = byId(id);
-    if (String(field.value) !== String(value)) field.value = value;
-  }
-}
-
-/** The entry of the model list that stands for a config by value. */
-function ownModel() {
-  const list = byId("model");
-  if (!list.querySelector('option[value=""]')) list.prepend(new Option("your own config", ""));
-  return "";
-}
-
-/** @param {string} text */
-function fault(text) {
-  const verdict = byId("verdict");
-  let told = verdict.querySelector(".fault");
-  if (text && !told) {
-    told = document.createElement("strong");
-    told.className = "fault";
-    verdict.prepend(told);
-  }
-  if (told) {
-    told.textContent = text;
-    told.hidden = !text;
-  }
-}
-
 store.addEventListener("answer", show);
 store.addEventListener("neighbours", () => {
   tell(store.answers);
@@ -314,28 +237,20 @@ store.addEventListener("neighbours", () => {
 store.addEventListener("address", () => byId("takeaway").requestUpdate());
 
 async function fromAddress() {
+  store.arrive();
   try {
-    const asked = await beside.from(location.hash);
+    const asked = await instrument.from(location.hash);
     if (asked) reveal(false, false);
     store.replace(asked ?? start.scenario, false);
   } catch (error) {
-    fault(/** @type {Error} */ (error).message);
+    instrument.fault(/** @type {Error} */ (error).message);
   }
 }
 addEventListener("popstate", () => pending(fromAddress()));
-// The address holds the question: a link within the page goes there and leaves it alone.
-document.addEventListener("click", (event) => {
-  const link = /** @type {Element} */ (event.target).closest?.('a[href^="#"]:not(.term)');
-  const to = link && document.getElementById(/** @type {HTMLAnchorElement} */ (link).hash.slice(1));
-  if (!to) return;
-  event.preventDefault();
-  to.tabIndex = -1;
-  to.focus({ preventScroll: true });
-  to.scrollIntoView();
-});
 
 show();
-if (start.error) fault(start.error);
-pending(location.hash.startsWith("#s=") ? fromAddress() : store.askNeighbours());
-sections(store, { speak, replays: start.replays, other: () => beside.other?.scenario ?? null });
+views(store);
+if (start.error) instrument.fault(start.error);
+pending(/[#&]s=/.test(location.hash) ? fromAddress() : store.askNeighbours());
+sections(store, { speak, replays: start.replays, machines: start.catalogue.gpus, other: () => instrument.beside.other?.scenario ?? null });
 root.classList.add("ready");

@@ -23,6 +23,17 @@ export function changed(given, change) {
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value != null));
 }
 
+/** @typedef {"read" | "plan" | "present"} View */
+const VIEWS = ["read", "plan", "present"];
+
+/** The way of use that an address asks for: a question of one's own opens Plan. @param {{hash: string, search: string}} address @returns {View} */
+export function viewOf({ hash, search }) {
+  const state = new URLSearchParams(hash.replace(/^#/, ""));
+  const view = state.get("view") ?? "";
+  if (VIEWS.includes(view)) return /** @type {View} */ (view);
+  return state.has("s") || search.length > 1 ? "plan" : "read";
+}
+
 /** The question in an address's fragment. @param {string} hash @param {string} [key] @returns {Scenario | null} */
 export function fromHash(hash, key = "s") {
   const state = new URLSearchParams(hash.replace(/^#/, "")).get(key);
@@ -54,6 +65,8 @@ export class Store extends EventTarget {
     /** What the text says of the neighbouring questions, as dotted keys. @type {string[]} */
     this.said = [];
     this.error = "";
+    /** @type {View} */
+    this.view = viewOf(location);
     /** Answers that came before. @type {Map<string, Answer>} */
     this.kept = new Map();
     this.shown = "";
@@ -208,8 +221,25 @@ export class Store extends EventTarget {
   }
 
   writeAddress() {
-    history.replaceState(null, "", `#${this.fragment()}`);
+    history.replaceState(null, "", `#${this.fragment()}${this.view === "plan" ? "" : `&view=${this.view}`}`);
     this.dispatchEvent(new Event("address"));
+  }
+
+  /** Another way of use; Back leads to the one before. @param {View} view */
+  go(view) {
+    if (view === this.view) return;
+    this.step();
+    this.view = view;
+    this.writeAddress();
+    this.dispatchEvent(new Event("view"));
+  }
+
+  /** The address has changed by itself: its view holds. */
+  arrive() {
+    const view = viewOf(location);
+    if (view === this.view) return;
+    this.view = view;
+    this.dispatchEvent(new Event("view"));
   }
 
   /** The neighbouring questions that the text and the comparison speak of: only what they say of them. */

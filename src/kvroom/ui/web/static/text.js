@@ -94,7 +94,7 @@ export function said(answer, path, form) {
 /** What the question asks about, in words. @param {import("./types").Scenario} s */
 export const cards = (s) => {
   const name = typeof s.gpu === "string" ? s.gpu : s.gpu.name;
-  return s.gpu_count > 1 ? `${s.gpu_count} × ${name}` : name;
+  return s.gpu_count > 1 && !name.includes("+") ? `${s.gpu_count} × ${name}` : name;
 };
 /** @param {import("./types").Scenario} s */
 export const modelName = (s) => (typeof s.model === "string" ? s.model : "your model");
