@@ -22,7 +22,8 @@ from kvroom.simulator.occupancy import OFF, WIDE, blocks_of, held_blocks
 from kvroom.units import check_int
 from kvroom.workloads.distributions import Distribution, Fixed, Uniform
 from kvroom.workloads.requests import PS_PER_S, Request
-from kvroom.workloads.synthetic import ONE, SPREAD, Session, Synthetic, of_workload
+from kvroom.workloads.sessions import as_graph, shared_tokens
+from kvroom.workloads.synthetic import SPREAD, TOGETHER, Session, Synthetic, of_workload
 
 SAMPLE = 256
 """Requests that stand for lengths that differ."""
@@ -93,14 +94,15 @@ def loaded(
         budget, ahead, block, apart = chunk_tokens(deployment), 0, 0, False
     think = thinking = 0.0
     sample: list[tuple[Length, Request]] = []
-    if source.turns == source.agent == ONE and all(map(_even, (source.input, source.output))):
+    alike = not source.chains and source.first is None
+    if alike and all(map(_even, (source.input, source.output))):
         cached = prefix // block * block if block else 0
         lengths = tuple(
             replace(x, cached=cached, computed=x.computed + prefix - cached)
             for x in lengths_of(source.input.mean, source.output.mean, _factors(source))
         )
     else:
-        sessions = replace(source, requests=SAMPLE).sessions()
+        sessions = replace(source, requests=SAMPLE, start=TOGETHER).sessions()
         kept = _kept_blocks(rules)
         sample = [x for session in sessions for x in _cached(session, prefix, block, kept)]
         lengths = tuple(length for length, _ in sample)
@@ -126,8 +128,7 @@ def loaded(
         load = replace(load, slots=room.requests * replicas, slots_deviation=deviation)
     if arrivals.users:
         return replace(load, users=arrivals.users)
-    calls = max(1.0, source.turns.mean * source.agent.mean)
-    return replace(load, requests_per_s=arrivals.rate_per_s * calls)
+    return replace(load, requests_per_s=arrivals.rate_per_s * source.calls)
 
 
 def _even(lengths: Distribution) -> bool:
@@ -143,19 +144,24 @@ def _factors(source: Synthetic) -> tuple[float, ...]:
 def _cached(
     session: Session, prefix: int, block: int, blocks: Callable[[int], float]
 ) -> Iterator[tuple[Length, Request]]:
-    said, once = prefix, blocks(prefix) if prefix and blocks(1) != blocks(prefix) else 0.0
-    for request, following in zip(session, (*session[1:], None), strict=True):
+    graph = as_graph(session)
+    once = blocks(prefix) if prefix and blocks(1) != blocks(prefix) else 0.0
+    gone = [inf] * len(graph.requests)  # until what comes next for a request's tokens
+    for request, waits in zip(graph.requests, graph.after, strict=True):
+        for w in waits:
+            gone[w] = min(gone[w], request.think_ps / PS_PER_S)
+    for request, waits, gone_s in zip(graph.requests, graph.after, gone, strict=True):
+        said = max([prefix, *(shared_tokens(graph.requests[w], request) for w in waits)])
         cached = said // block * block if block else 0
         cached = min(cached, request.input_tokens - 1)
-        said = request.input_tokens + request.output_tokens
         length = Length(
             cached=cached,
             computed=request.input_tokens - cached,
             output=max(1, request.output_tokens),
             own=max(0, cached - prefix),
             away_s=request.think_ps / PS_PER_S,
-            blocks=blocks(said) - once,
-            gone_s=inf if following is None else following.think_ps / PS_PER_S,
+            blocks=blocks(request.input_tokens + request.output_tokens) - once,
+            gone_s=gone_s,
         )
         yield length, request
 
