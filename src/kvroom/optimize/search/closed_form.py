@@ -325,8 +325,9 @@ def closed_split(unit: Mapping[str, Any]) -> dict[str, Any]:
 
     def most(pool: int) -> int:
         """Replicas of one pool beside one of the other, cheaper than the budget."""
-        left = question.max_gpus - cards[1 - pool]
-        return max(0, min(ceil((budget - usd[1 - pool]) / usd[pool]) - 1, left // cards[pool]))
+        left: int = question.max_gpus - cards[1 - pool]
+        paid = ceil((budget - usd[1 - pool]) / usd[pool]) - 1
+        return max(0, min(paid, int(left // cards[pool])))
 
     def row(prefill: int, decode: int) -> dict[str, Any]:
         split = {"prefill": {"count": prefill, **other}, "decode": {"count": decode}}
