@@ -321,13 +321,15 @@ def closed_split(unit: Mapping[str, Any]) -> dict[str, Any]:
     why none do. The ``prefill`` pool may be of another card; ``usd`` are an hour of a replica of each, which
     together cost less than ``budget``, and ``cards`` their cards."""
     question, keys, other = Question(**unit["question"]), unit["keys"], unit["prefill"]
-    usd, cards, budget = unit["usd"], unit["cards"], unit["budget"]
+    usd: list[float] = unit["usd"]
+    cards: list[int] = unit["cards"]
+    budget: float = unit["budget"]
 
     def most(pool: int) -> int:
         """Replicas of one pool beside one of the other, cheaper than the budget."""
-        left: int = question.max_gpus - cards[1 - pool]
+        left = question.max_gpus - cards[1 - pool]
         paid = ceil((budget - usd[1 - pool]) / usd[pool]) - 1
-        return max(0, min(paid, int(left // cards[pool])))
+        return max(0, min(paid, left // cards[pool]))
 
     def row(prefill: int, decode: int) -> dict[str, Any]:
         split = {"prefill": {"count": prefill, **other}, "decode": {"count": decode}}
