@@ -15,7 +15,7 @@ from kvroom.ui.cli.options import FLAGS
 from kvroom.ui.terminal import tables
 from kvroom.ui.web import page
 from kvroom.ui.web.presets import REFERENCE
-from kvroom.units import show_count, show_gb, show_gib, show_rate, show_tokens
+from kvroom.units import decimal_memory, show_count, show_gb, show_gib, show_rate, show_tokens
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -159,7 +159,8 @@ def write(folder: Path) -> None:
 
 def write_figures(folder: Path) -> None:
     """The page's own figures, with the answer that they draw in the documentation."""
-    answer = codec.encode(page.answer(Scenario.from_dict(REFERENCE.scenario)))
+    with decimal_memory():
+        answer = codec.encode(page.answer(Scenario.from_dict(REFERENCE.scenario)))
     show = """
 for (const el of document.querySelectorAll(".kvroom-figures")) {
   const theme = document.body.dataset.theme;
