@@ -124,8 +124,8 @@ export class Accounts extends WideFigure {
   }
 
   sentence() {
-    const { gib } = formats;
-    return `One GPU of ${gib(this.memory.gpu_bytes)}: ${this.parts.map((account) => `${ACCOUNTS[account.name] ?? account.name} ${gib(account.bytes)}`).join(", ")}.`;
+    const size = formats.memory;
+    return `One GPU of ${size(this.memory.gpu_bytes)}: ${this.parts.map((account) => `${ACCOUNTS[account.name] ?? account.name} ${size(account.bytes)}`).join(", ")}.`;
   }
 
   picture() {
@@ -137,12 +137,12 @@ export class Accounts extends WideFigure {
     const bar = scaleLinear([0, most], [0, this.width]);
     const lines = scaleLinear([0, Math.max(whole, ...this.parts.map((account) => account.high_bytes))], [left, right]);
     let at = 0;
-    const { gib } = formats;
+    const { memory: size } = formats;
     return html`<svg width="100%" height=${BAR + 16 + this.parts.length * LINE} viewBox=${`0 0 ${this.width} ${BAR + 16 + this.parts.length * LINE}`} role="img" aria-label=${this.sentence()}>
       ${this.parts.filter((account) => account.bytes > 0).map((account) => {
         const from = at;
         at += account.bytes;
-        return svg`<rect class=${LOOKS[/** @type {keyof LOOKS} */ (account.name)] ?? "own"} x=${bar(from)} y="0" width=${Math.max(1, bar(account.bytes) - 1)} height=${BAR}><title>${ACCOUNTS[account.name] ?? account.name}: ${gib(account.bytes)}</title></rect>`;
+        return svg`<rect class=${LOOKS[/** @type {keyof LOOKS} */ (account.name)] ?? "own"} x=${bar(from)} y="0" width=${Math.max(1, bar(account.bytes) - 1)} height=${BAR}><title>${ACCOUNTS[account.name] ?? account.name}: ${size(account.bytes)}</title></rect>`;
       })}
       ${over > whole ? svg`<line class="wall" x1=${bar(whole)} x2=${bar(whole)} y1="-4" y2=${BAR + 4}/>` : nothing}
       ${this.parts.map((account, i) => {
@@ -154,15 +154,15 @@ export class Accounts extends WideFigure {
         return svg`<text x="0" y=${y + 17}>${ACCOUNTS[account.name] ?? account.name}</text>
           <rect class=${LOOKS[/** @type {keyof LOOKS} */ (account.name)] ?? "own"} x=${left} y=${y + 4} width=${Math.max(1, lines(Math.max(0, account.bytes)) - left)} height=${LINE - 14}></rect>
           ${banded ? svg`<path class="band" d=${`M${low} ${middle - 5}V${middle + 5}M${low} ${middle}H${high}M${high} ${middle - 5}V${middle + 5}`}/>` : nothing}
-          <text class="soft" x=${this.width} y=${y + 17} text-anchor="end">${gib(account.bytes)}</text>`;
+          <text class="soft" x=${this.width} y=${y + 17} text-anchor="end">${size(account.bytes)}</text>`;
       })}
     </svg>`;
   }
 
   caption() {
-    const { gib } = formats;
+    const { memory: size } = formats;
     const banded = this.parts.filter((account) => account.low_bytes < account.high_bytes);
-    return html`The first bar is the whole GPU, ${gib(this.memory.gpu_bytes)} as the engine sees it; below it each account by itself${banded.length ? ", a line over what is estimated for its 80 % band" : ""}. All bars start at zero.`;
+    return html`The first bar is the whole GPU, ${size(this.memory.gpu_bytes)} as the engine sees it; below it each account by itself${banded.length ? ", a line over what is estimated for its 80 % band" : ""}. All bars start at zero.`;
   }
 
   table() {

@@ -30,6 +30,8 @@ export class Combo {
     this.active = -1;
     /** What the field says when nobody types. */
     this.settled = input.value;
+    /** Whether the field holds what nobody has taken yet. */
+    this.dirty = false;
     this.asked = 0;
     this.telling = 0;
     this.list = document.createElement("ul");
@@ -44,7 +46,11 @@ export class Combo {
     input.addEventListener("click", () => this.open(false));
     input.addEventListener("focus", () => input.select());
     input.addEventListener("keydown", (event) => this.key(event));
-    input.addEventListener("blur", () => this.leave());
+    input.addEventListener("blur", () => this.commit());
+    input.addEventListener("change", () => {
+      this.dirty = true;
+      this.commit();
+    });
     this.list.addEventListener("mousedown", (event) => {
       event.preventDefault(); // the field keeps the focus
       const at = /** @type {HTMLElement} */ (event.target).closest("li[data-at]");
@@ -198,10 +204,6 @@ export class Combo {
       this.input.value = this.settled = named.label;
       this.choose(named);
     } else this.typed(text);
-  }
-
-  leave() {
-    this.commit();
   }
 
   /** @param {string} text */

@@ -2,7 +2,7 @@
 import { ask } from "./ask.js";
 import { Combo } from "./plan-combo.js";
 import { Timer } from "./pending.js";
-import { formats, gb, grouped } from "./text.js";
+import { formats, grouped } from "./text.js";
 
 /** @typedef {import("./types").Scenario} Scenario */
 /** @typedef {import("./store.js").Store} Store */
@@ -199,12 +199,12 @@ export class Form {
   /** @param {string} kind @returns {Promise<Option[]>} */
   async options(kind) {
     if (kind === "models" || kind === "gpus") {
-      this.catalogue ??= fetch("api/catalogue").then((reply) => reply.json()).catch((error) => {
+      this.catalogue ??= ask("api/catalogue", {}).catch((error) => {
         this.catalogue = null;
         throw error;
       });
       const rows = (await this.catalogue)[kind];
-      return rows.map((/** @type {any} */ row) => ({ value: row.name, label: row.name, group: row.group, words: row.words.join(" "), says: kind === "gpus" ? `${gb(row.memory_bytes)}, ${formats.rate(row.memory_bytes_per_s)}` : row.words[0] }));
+      return rows.map((/** @type {any} */ row) => ({ value: row.name, label: row.name, group: row.group, words: row.words.join(" "), says: kind === "gpus" ? `${formats.memory(row.memory_bytes)}, ${formats.rate(row.memory_bytes_per_s)}` : row.words[0] }));
     }
     const { scenario } = this.store;
     const asked = Object.fromEntries(BEARING.filter((key) => scenario[key] != null).map((key) => [key, scenario[key]]));
