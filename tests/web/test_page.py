@@ -87,7 +87,7 @@ def test_a_link_of_a_newer_version_says_so(visit: Any) -> None:
 
 def test_back_undoes(visit: Any) -> None:
     v = visit()
-    v.page.select_option("#kv", "fp8")
+    v.choose("#kv", "fp8")
     v.settle()
     v.page.locator("#users").fill("17")
     v.page.keyboard.press("Tab")

@@ -31,7 +31,7 @@ def test_a_hand_that_rests_on_a_slider_needs_no_request(visit: Any) -> None:
 
 def test_a_late_answer_does_not_overwrite_a_newer_one(visit: Any) -> None:
     v = visit()
-    v.page.select_option("#kv", "fp8")
+    v.choose("#kv", "fp8")
     v.settle()
 
     def late(route: Any) -> None:
