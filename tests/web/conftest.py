@@ -66,6 +66,11 @@ class Visit:
         self.page.fill(selector, text)
         self.page.keyboard.press("Enter")
 
+    def take(self, figure: Any, name: str) -> None:
+        """Choose an entry of a figure's menu."""
+        figure.locator(".menu summary").first.click()
+        figure.get_by_role("button", name=name).click()
+
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
 

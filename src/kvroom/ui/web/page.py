@@ -53,6 +53,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 _TOKEN = re.compile(
     r"\[\[(?:=(?P<part>\w+)|(?P<path>[\w.]+)\|(?P<form>\w+)(?:\|(?P<of>[\w ]+))?)\]\]"
 )
+MARKER = "<!--watch-->"
+"""Where in the page stands what depends on who answers it."""
 _WEB = Path(__file__).with_name("static")
 
 
