@@ -86,7 +86,10 @@ def _object(value: Mapping[str, Any], here: Launched) -> Iterator[Launched]:
         variables = dict(p.split("=", 1) for p in environment[1::2] if "=" in p)
         # Kubernetes puts $(NAME) in itself
         words = [_REFERENCE.sub(lambda m: variables.get(m[1], m[0]), w) for w in _command(value)]
-        yield replace(here, words=["docker", "run", *environment, image, *words])
+        own, words = (["--entrypoint", words[0]], words[1:]) if _replaces(value) else ([], words)
+        if words or own or isinstance(value["image"], str):  # an image alone is no start
+            files = [w for name in _env_files(value) for w in ("--env-file", name)]
+            yield replace(here, words=["docker", "run", *environment, *files, *own, image, *words])
     else:
         for key, item in value.items():
             if key in _INNER and isinstance(item, str):
@@ -138,6 +141,22 @@ def _command(container: Mapping[str, Any]) -> list[str]:
             words = place.get(key)
             parts += words_of(words) if isinstance(words, str) else [word(w) for w in listed(words)]
     return parts
+
+
+def _replaces(container: Mapping[str, Any]) -> bool:
+    """Whether its command takes the place of the image's own program: Kubernetes' ``command``, compose's
+    ``entrypoint``."""
+    entry = container.get("entrypoint")
+    kubernetes = "name" in container or "args" in container
+    return bool(entry) or (kubernetes and bool(listed(container.get("command"))))
+
+
+def _env_files(container: Mapping[str, Any]) -> list[str]:
+    """The files that a compose service takes its variables from."""
+    named = container.get("env_file")
+    rows = [named] if isinstance(named, str) else listed(named)
+    paths = [row.get("path") if isinstance(row, dict) else row for row in rows]
+    return [path for path in paths if isinstance(path, str)]
 
 
 def _pairs(container: Mapping[str, Any]) -> list[str]:

@@ -108,7 +108,8 @@ def _dockerfile(text: str) -> Iterator[Launched]:
             command, at = _words(rest), number if not entry else at
     if image:
         environment = [w for key, value in variables.items() for w in ("-e", f"{key}={value}")]
-        yield Launched(["docker", "run", *environment, image, *entry, *command], at)
+        own = ["--entrypoint", entry[0]] if entry else []
+        yield Launched(["docker", "run", *environment, *own, image, *entry[1:], *command], at)
 
 
 def _pairs(text: str) -> dict[str, str]:

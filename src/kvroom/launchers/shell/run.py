@@ -22,6 +22,7 @@ from kvroom.launchers.shell.conditions import (
     pattern_matches,
 )
 from kvroom.launchers.shell.expand import Expander
+from kvroom.launchers.shell.printed import PRINTERS, printed
 from kvroom.launchers.shell.scan import ASSIGNMENT
 from kvroom.launchers.shell.syntax import (
     AndOr,
@@ -39,12 +40,15 @@ from kvroom.launchers.shell.syntax import (
     WhileLoop,
     parse,
 )
-from kvroom.launchers.shell.variables import Value, Variables
+from kvroom.launchers.shell.variables import Output, Value, Variables
 from kvroom.records import dataclass
 
 MAX_STEPS = 20_000
 MAX_DEPTH = 60
 MAX_TURNS = 1_000
+MOST_STARTS = 16
+"""Starts of one loop that are followed."""
+MOST_SOURCED = 16
 DECLARATIONS = frozenset(("export", "declare", "typeset", "local", "readonly"))
 _SILENT = frozenset(
     (":", "true", "set", "shopt", "trap", "umask", "ulimit", "wait", "echo", "printf")
@@ -54,22 +58,25 @@ _FIX = "Give the part that starts the engine."
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """A command that is run: its ``words``, the ``line`` it stands on, the ``variables`` then, what to know
-    of how it came to this (``notes``), what it reads from a here-document (``standard_input``)."""
+    """A command that is run: its ``words``, the ``line`` it stands on, the ``variables`` that it sees, what
+    to know of how it came to this (``notes``), what it reads from a here-document (``standard_input``);
+    ``hidden`` are variables that the script has and does not export."""
 
     words: list[str]
     line: int
     variables: dict[str, str]
     notes: tuple[str, ...] = ()
     standard_input: str | None = None
+    hidden: tuple[str, ...] = ()
 
 
 class _Ends(Exception):
-    """The script ends here, or a function (``kind`` return) or a loop (break, continue)."""
+    """The script ends here, or a function (``kind`` return), a loop (break, continue), or what can be told
+    of a substitution (unknown); ``where`` is what ended it."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, where: str = "") -> None:
         super().__init__(kind)
-        self.kind = kind
+        self.kind, self.where = kind, where
 
 
 @dataclass(slots=True)
@@ -81,13 +88,23 @@ class _Branch:
     possible: list[ShellCommand]
     files: dict[str, str]
     end: str
+    where: str
+
+
+@dataclass(slots=True)
+class _Printed:
+    """What a substitution's commands print, and what to know of how it came about."""
+
+    text: list[str]
+    notes: list[str]
 
 
 @dataclass
 class Shell:
     """Follows scripts. ``wanted`` says which commands (words, the text they read) are kept; ``commands`` are
-    those that are run,
-    ``possible`` those that are where a condition holds that is not known to, ``files`` what is written."""
+    those that are run, ``possible`` those that are where a condition holds that is not known to, ``files``
+    what is written. ``read`` gives the text of a file that is sourced, None where there is none; ``ended``
+    is the ``exit`` that ended the script, ``printing`` what is gathered within ``$(…)``."""
 
     variables: Variables
     wanted: Callable[[list[str], str | None], bool]
@@ -96,17 +113,29 @@ class Shell:
     possible: list[ShellCommand] = field(default_factory=list)
     functions: dict[str, Node] = field(default_factory=dict)
     file_notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    read: Callable[[str], str | None] | None = None
+    ended: str = ""
+    unread: list[str] = field(default_factory=list)
+    printing: _Printed | None = None
+    piped: str | None = None
+    exports_all: bool = False
+    may_end: bool = False
+    sourced: int = 0
+    sourced_on: int = 0
     steps: int = MAX_STEPS
     depth: int = 0
 
     def run(self, text: str) -> list[ShellCommand]:
         """The commands of ``text`` that are wanted; KvroomError where it cannot be followed."""
+        self.variables.outputs = self._output
+        last = ""
         try:
             self._run(parse(text))
-        except _Ends:
-            pass
+        except _Ends as error:
+            last = error.where
         except RecursionError:
             raise KvroomError("--from-command", text, "is nested too deep", _FIX) from None
+        self.ended = last
         return self.commands or self.possible
 
     def _run(self, node: Node) -> TestOutcome:
@@ -135,10 +164,7 @@ class Shell:
             case ArithmeticCommand():
                 return self._arithmetic(node)
             case Pipeline():
-                outcome = UNKNOWN
-                for command in node.commands:
-                    outcome = self._run(command)
-                return outcome.negated() if node.negated else outcome
+                return self._pipeline(node)
             case AndOr():
                 return self._and_or(node)
             case If():
@@ -155,6 +181,51 @@ class Shell:
                 return self._group(node)
         return UNKNOWN
 
+    def _pipeline(self, node: Pipeline) -> TestOutcome:
+        outcome, printing, before = UNKNOWN, self.printing, self.variables
+        alone = len(node.commands) == 1
+        text: str | None = None
+        try:
+            for command in node.commands:
+                if not alone:
+                    self.variables = before.copy()
+                if printing is not None and not alone:
+                    self.printing, self.piped = _Printed([], printing.notes), text
+                outcome = self._run(command)
+                if self.printing is not None and not alone:
+                    text = "".join(self.printing.text)
+        finally:
+            self.printing, self.piped = printing, None
+            if not alone:
+                self.variables = before
+        if printing is not None and text is not None:
+            printing.text.append(text)
+        return outcome.negated() if node.negated else outcome
+
+    def _output(self, text: str) -> Output | None:
+        """What the commands of ``text`` print; None where only a run could tell."""
+        if self.depth > MAX_DEPTH // 2:
+            return None
+        before = self.variables, self.printing, self.piped
+        self.variables = self.variables.copy()
+        self.printing, self.piped = _Printed([], []), None
+        try:
+            self._run(parse(text))
+        except _Ends as error:
+            if error.kind == "unknown":
+                return None
+        except KvroomError:
+            return None
+        finally:
+            gathered = self.printing
+            self.variables, self.printing, self.piped = before
+        return "".join(gathered.text).rstrip("\n"), tuple(dict.fromkeys(gathered.notes))
+
+    def _certain(self, certain: bool) -> None:
+        """Within a substitution what is not certain is not told."""
+        if self.printing is not None and not certain:
+            raise _Ends("unknown")
+
     # What may or may not be done
 
     def _branch(self, node: Node | None) -> _Branch:
@@ -162,13 +233,13 @@ class Shell:
         before = self.variables, self.commands, self.possible, self.files
         self.variables, self.commands, self.possible = self.variables.copy(), [], []
         self.files = dict(self.files)
-        end = ""
+        end = where = ""
         try:
             if node is not None:
                 self._run(node)
         except _Ends as error:
-            end = error.kind
-        branch = _Branch(self.variables, self.commands, self.possible, self.files, end)
+            end, where = error.kind, error.where
+        branch = _Branch(self.variables, self.commands, self.possible, self.files, end, where)
         self.variables, self.commands, self.possible, self.files = before
         return branch
 
@@ -182,8 +253,10 @@ class Shell:
                 self._run(chosen)
             return
         holds = bool(outcome.holds)
+        self._certain(certain=False)
         branches = (self._branch(no), self._branch(yes))
         taken, other = branches[holds], branches[not holds]
+        self.may_end = self.may_end or (not taken.end and other.end in ("break", "return", "exit"))
         if taken.end in ("exit", "return") and not taken.commands and not other.end:
             taken, other, holds = other, taken, not holds  # a script that ends there starts nothing
         self._say(taken, other, condition, holds)
@@ -200,7 +273,7 @@ class Shell:
         ]  # fmt: skip
         self.variables, self.files = taken.variables, taken.files
         if taken.end:
-            raise _Ends(taken.end)
+            raise _Ends(taken.end, taken.where)
 
     def _say(self, taken: _Branch, other: _Branch, condition: str, holds: bool) -> None:
         """Note what the other branch would have made of the variables."""
@@ -271,6 +344,7 @@ class Shell:
 
     def _alternatives(self, node: Case, chosen: CommandList | None) -> None:
         """A ``case`` whose word is not known: what is taken, and what every other pattern would do."""
+        self._certain(certain=False)
         taken = self._branch(chosen)
         others = [(p, self._branch(b)) for p, b in node.items if b is not chosen]
         if taken.end == "exit" and not taken.commands:
@@ -290,7 +364,7 @@ class Shell:
         self.possible += taken.possible
         self.variables, self.files = taken.variables, taken.files
         if taken.end:
-            raise _Ends(taken.end)
+            raise _Ends(taken.end, taken.where)
 
     # Loops
 
@@ -299,24 +373,27 @@ class Shell:
         values = expander.fields(('"$@"',) if node.words is None else node.words)
         if node.name in self.variables.settings and (expander.missing or expander.opaque):
             values = [self.variables.settings[node.name]]
+        self._certain(certain=not (expander.missing or expander.opaque))
         if not values:
             if node.words is None or expander.missing:
                 self._choose(node.body, None, TestOutcome(False, False), f"for {node.name}")
             return
         notes = tuple(dict.fromkeys(expander.notes))
-        for turn, value in enumerate(values[:MAX_TURNS]):
+        each = shortened(" ".join(values))
+        starts = 0
+        for value in values[:MAX_TURNS]:
             before = len(self.commands)
             self.variables.put(node.name, value, notes)
-            if not self._turn(node.body):
-                return
+            goes_on = self._turn(node.body)
             if len(self.commands) > before:
-                if len(values) > 1 and turn == 0:
-                    shown = shortened(" ".join(values))
-                    note = f"{node.name} takes each of {shown}: taken once, as {shortened(value)}"
+                starts += 1
+                if len(values) > 1:
+                    note = f"{node.name} takes each of {each}: here {shortened(value)}"
                     self.commands[before:] = [
                         replace(command, notes=(*command.notes, note))
                         for command in self.commands[before:]
                     ]
+            if not goes_on or starts == MOST_STARTS:
                 return
 
     def _turn(self, body: Node) -> bool:
@@ -331,7 +408,8 @@ class Shell:
 
     def _while(self, node: WhileLoop) -> None:
         for _ in range(MAX_TURNS):
-            before = len(self.commands)
+            before, values = len(self.commands), dict(self.variables.values)
+            self.may_end = False
             outcome = self._run(node.condition)
             outcome = outcome.negated() if node.negated else outcome
             if not outcome.certain:
@@ -340,6 +418,8 @@ class Shell:
                 return
             if not outcome.holds or not self._turn(node.body) or len(self.commands) > before:
                 return
+            if self.may_end or values == self.variables.values:
+                return  # it waits for what only a run could tell
 
     # Commands
 
@@ -364,20 +444,15 @@ class Shell:
             return UNKNOWN
         return TestOutcome(value != 0, not (expander.missing or expander.notes))
 
-    def _assign(self, words: tuple[str, ...], expander: Expander) -> tuple[str, ...]:
-        """Make the assignments in front; the words behind them."""
-        at = 0
-        while at < len(words) and ASSIGNMENT.match(words[at]):
-            self._assign_one(words[at])
-            at += 1
-        return words[at:]
-
     def _assign_one(self, word: str) -> None:
         expander = Expander(self.variables)
         assignment = expander.assigned(word)
         if assignment is None:
             return
         name, value, append = assignment
+        self._certain(certain=not (expander.missing or expander.opaque))
+        if self.exports_all:
+            self.variables.exported |= {name}
         notes = tuple(dict.fromkeys(expander.notes))
         if append:
             notes = (*self.variables.notes.get(name, ()), *notes)
@@ -401,14 +476,39 @@ class Shell:
         expander = Expander(self.variables)
         if node.words[:1] in (("[",), ("test",), ("[[",)):
             return self._test(list(node.words))
-        typed = self._assign(node.words, expander)
-        if not typed:
+        at = 0
+        while at < len(node.words) and ASSIGNMENT.match(node.words[at]):
+            at += 1
+        if at == len(node.words):
+            for word in node.words:
+                self._assign_one(word)
             return TRUE
-        words = expander.fields(typed)
-        body = self._redirect(node.redirections, words)
-        if not words:
-            return TRUE
-        return self._command(words, typed, expander, node.line, body)
+        own = [match[1] for word in node.words[:at] if (match := ASSIGNMENT.match(word))]
+        state = self.variables
+        before = {
+            name: (state.values.get(name), state.notes.get(name), name in state.exported)
+            for name in own
+        }
+        set_already = [
+            word for name, word in zip(own, node.words, strict=False) if before[name][0] is not None
+        ]
+        for word in node.words[:at]:
+            if word not in set_already:
+                self._assign_one(word)
+        words = expander.fields(node.words[at:])
+        for word in set_already:  # the words are expanded before: they have the value of before
+            self._assign_one(word)
+        self.variables.exported |= frozenset(own)
+        try:
+            body = self._redirect(node.redirections, words)
+            return self._command(words, node.words[at:], expander, node, body) if words else TRUE
+        finally:
+            for name, (value, notes, exported) in before.items():
+                self.variables.drop(name)
+                if value is not None:
+                    self.variables.put(name, value, notes or ())
+                if exported:
+                    self.variables.exported |= {name}
 
     def _test(self, words: list[str]) -> TestOutcome:
         inner = words[1:]
@@ -435,7 +535,12 @@ class Shell:
                     redirection.sign == ">>",
                 )
             elif redirection.sign == "<<<":
-                body = Expander(self.variables).text(redirection.target)
+                expander = Expander(self.variables)
+                body = expander.text(redirection.target)
+                body = None if expander.missing or expander.opaque else f"{body}\n"
+            elif redirection.sign == "<" and redirection.target.startswith("<("):
+                output = self._output(redirection.target[2:-1])
+                body = None if output is None else f"{output[0]}\n"
         if words[:1] == ["tee"] or words[:2] == ["sudo", "tee"]:
             target = next(
                 (word for word in words[1:] if word != "tee" and not word.startswith("-")), target
@@ -444,6 +549,15 @@ class Shell:
             self.file_notes[target] = (*self.file_notes.get(target, ()), *notes)
             self.files[target] = (self.files.get(target, "") if adds else "") + body
             return None
+        if target and words[:1] in (["echo"], ["printf"]):
+            text = printed(words, None)
+            if text is not None:
+                self.files[target] = (self.files.get(target, "") if adds else "") + text
+            words[:] = ["true"]  # nothing of it is on standard output
+        elif self.printing is not None and any(
+            redirection.sign == ">&" and redirection.target == "2" for redirection in redirections
+        ):
+            words[:] = ["true"] if words[:1] in (["echo"], ["printf"]) else words
         return body
 
     def _command(
@@ -451,53 +565,146 @@ class Shell:
         words: list[str],
         typed: tuple[str, ...],
         expander: Expander,
-        line: int,
+        node: SimpleCommand,
         body: str | None,
     ) -> TestOutcome:
         name = words[0]
+        line = self.sourced_on or node.line
+        if self.printing is not None:
+            self._certain(certain=not (expander.missing or expander.opaque))
+            self.printing.notes += expander.notes
         if name in ("exit", "return", "break", "continue"):
-            raise _Ends(name)
+            raise _Ends(name, f"{' '.join(words)} on line {line}")
         if name in DECLARATIONS:
-            for word in typed[1:]:
-                self._assign_one(word)
-            return TRUE
+            return self._declare(typed)
         if name in ("[", "test"):
             return self._test(words)
         if name in self.functions and self.depth < MAX_DEPTH:
             return self._call(self.functions[name], words[1:])
-        if name == "set":
-            if "--" in words:
-                self.variables.arguments = words[words.index("--") + 1 :]
-            for word in typed[1:]:  # as Windows sets a variable
-                self._assign_one(word)
-        elif name == "shift":
-            self.variables.arguments = self.variables.arguments[1:]
-        elif name == "let":
+        if name in ("source", "."):
+            return self._source(words[1:], line)
+        if name == "eval":
+            return self._run(parse(" ".join(words[1:]), line))
+        if name == "let":
             return self._arithmetic(ArithmeticCommand(" ".join(words[1:]), " ".join(words)))
-        elif name in ("unset", "read", "mapfile", "readarray", "getopts"):
+        if name == "set":
+            self._set(words, typed)
+        elif name == "shift":
+            many = int(words[1]) if len(words) > 1 and words[1].isdecimal() else 1
+            self.variables.arguments = self.variables.arguments[many:]
+        elif name in ("read", "mapfile", "readarray"):
+            self._read(words, self.piped if body is None else body)
+        elif name in ("unset", "getopts"):
             for word in words[1:]:
                 self.variables.drop(word)
-        elif name == "eval":
-            return self._run(parse(" ".join(words[1:])))
+        if self.printing is not None and name in PRINTERS:
+            text = printed(words, self.piped if body is None else body)
+            self._certain(certain=text is not None)
+            self.printing.text.append(text or "")
+            return TRUE
         if name == "false":
             return FALSE
         if name in _SILENT:
             return TRUE
+        self._certain(certain=name in ("unset", "read", "shift", "mapfile", "readarray"))
         if self.wanted(words, body or self._script(words)):
-            known = {
-                key: value
-                for key, value in self._texts().items()
-                if key not in self.variables.computed
-            }
-            named = [
-                value
+            self.commands.append(self._wanted(words, expander, line, body))
+        return UNKNOWN
+
+    def _wanted(
+        self, words: list[str], expander: Expander, line: int, body: str | None
+    ) -> ShellCommand:
+        """A command that is kept, with what it sees."""
+        texts = self._texts()
+        seen = self.variables.exported | frozenset(self.variables.settings)
+        notes = [
+            *expander.notes,
+            *(
+                note
                 for key, value in self.file_notes.items()
                 if any(key in word for word in words)
-            ]
-            notes = tuple(dict.fromkeys([*expander.notes, *(n for each in named for n in each)]))
-            body = body or self._script(words)
-            self.commands.append(ShellCommand(words, line, known, notes, body))
-        return UNKNOWN
+                for note in value
+            ),
+            *(
+                f"{name} is sourced, and not read: what it sets is not known"
+                for name in self.unread
+            ),
+        ]
+        return ShellCommand(
+            words,
+            line,
+            {
+                key: texts[key]
+                for key in texts
+                if key in seen and key not in self.variables.computed
+            },
+            tuple(dict.fromkeys(notes)),
+            body or self._script(words),
+            tuple(key for key in texts if key not in seen),
+        )
+
+    def _declare(self, typed: tuple[str, ...]) -> TestOutcome:
+        options = "".join(word[1:] for word in typed[1:] if word.startswith("-"))
+        for word in typed[1:]:
+            self._assign_one(word)
+            if typed[0] == "export" or "x" in options:
+                self.variables.exported |= {re.split(r"[+=\[]", word)[0]}
+        return TRUE
+
+    def _set(self, words: list[str], typed: tuple[str, ...]) -> None:
+        if "--" in words:
+            self.variables.arguments = words[words.index("--") + 1 :]
+        if re.search(r"(?:^| )-[a-z]*a\b|-o allexport", " ".join(words[1:])):
+            self.exports_all = True
+        elif "+a" in words:
+            self.exports_all = False
+        for word in typed[1:]:  # as Windows sets a variable
+            self._assign_one(word)
+
+    def _read(self, words: list[str], body: str | None) -> None:
+        """``read`` and ``mapfile`` of a text that is known; else their variables have no value."""
+        names = [word for word in words[1:] if not word.startswith("-")]
+        options = "".join(word[1:] for word in words[1:] if word.startswith("-"))
+        if body is None or set(options) - set("rat"):
+            for name in names:
+                self.variables.drop(name)
+            return
+        if words[0] != "read":
+            if names:
+                self.variables.put(names[0], body.splitlines())
+            return
+        separators = self.variables.text("IFS") or " \t\n"
+        line = body.partition("\n")[0]
+        parts = [part for part in re.split(f"[{re.escape(separators)}]", line) if part]
+        if "a" in options and names:
+            self.variables.put(names[0], parts)
+            return
+        for at, name in enumerate(names):
+            last = at == len(names) - 1
+            rest = separators[0].join(parts[at:]) if last else "".join(parts[at : at + 1])
+            self.variables.put(name, rest)
+
+    def _source(self, words: list[str], line: int) -> TestOutcome:
+        """Follow a file that is sourced, where it can be read."""
+        name = words[0] if words else ""
+        text = self.files.get(name)
+        self.sourced += 1
+        if text is None and self.read is not None and self.sourced <= MOST_SOURCED:
+            text = self.read(name)
+        if text is None:
+            self._certain(certain=False)
+            self.unread.append(shortened(name))
+            return UNKNOWN
+        before = self.sourced_on
+        self.sourced_on = line
+        try:
+            return self._run(parse(text))
+        except _Ends as error:
+            if error.kind != "return":
+                raise
+            return UNKNOWN
+        finally:
+            self.sourced_on = before
 
     def _script(self, words: list[str]) -> str | None:
         """The text of a script that this one has written, and runs."""
