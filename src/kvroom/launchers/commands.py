@@ -101,7 +101,13 @@ def read_commands(
 
 
 def starts_of(text: str, settings: Mapping[str, str], nearby: Nearby = NOWHERE) -> Iterator[Start]:
-    """The commands of a script or a manifest that start an engine."""
+    """The commands of a script or a manifest that start an engine, those of further machines left out."""
+    starts = list(_every_start(text, settings, nearby))
+    first = [start for start in starts if not start.is_further_machine]
+    yield from first or starts
+
+
+def _every_start(text: str, settings: Mapping[str, str], nearby: Nearby) -> Iterator[Start]:
     if len(text) > MAX_CHARACTERS:
         raise KvroomError("--from-command", text[:40], "is longer than any command", _fix())
     launches: Iterator[Launched]
@@ -116,9 +122,11 @@ def starts_of(text: str, settings: Mapping[str, str], nearby: Nearby = NOWHERE) 
     for launched in launches:
         env = {**beside, **settings}
         words = interpolated(launched.words, env)
-        for start in words_starts(words, env, settings, nearby=nearby):
+        around = replace(nearby, cards=launched.gpus or nearby.cards)
+        for start in words_starts(words, env, settings, nearby=around):
             yield replace(
                 start, line=launched.line, gpu=launched.gpu, gpus=launched.gpus, replicas=launched.replicas,
+                machines=launched.machines, follows=launched.follows,
                 files={**launched.files, **start.files},
             )  # fmt: skip
 
@@ -150,6 +158,11 @@ def _command(
     if drafting is not None:  # the comment says what these flags are for
         written = drafts.write(drafting)
         keys["engine_args"] = {key: value for key, value in args.items() if key not in written}
+    if rest.get("tiers"):  # what these flags are for
+        args = keys.get("engine_args", {})
+        keys["engine_args"] = {
+            key: value for key, value in args.items() if key not in start.command.tier_names
+        }
     warnings = list(dict.fromkeys([*start.notes, *warnings]))
     return Command({**keys, **rest}, tuple(warnings), model)
 

@@ -101,6 +101,8 @@ class FlagReader:
 
     def _flag(self, name: str, inner: str, value: str, *, bare: str) -> None:
         command = self.command
+        if name in command.machine_flags.names:
+            return
         key = command.key_of.get(name)
         if unset_variable(value) and self._bears(name, value):
             self.unset.append((bare.partition("=")[0], value))
@@ -114,7 +116,7 @@ class FlagReader:
             self.keys["ep"] = 0  # all ranks; counted at the end
         elif name in command.option_files:
             self._file(value)
-        elif name in SERVING:
+        elif name in SERVING or name.startswith("dyn_"):
             return
         elif name in command.known or name.removeprefix("no_") in command.known:
             stated = value_of(value)

@@ -1,4 +1,4 @@
-"""Files that stand beside a launch file: what a script sources, what a container's variables come from.
+"""What stands around a launch file: files that it sources, variables of containers, the machine's cards.
 
 They are read, never run, and only where the launch file itself was given by its path.
 """
@@ -17,9 +17,11 @@ _LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)\s*=\s*(.*?)\s*")
 
 @dataclass(frozen=True)
 class Nearby:
-    """Reads files by the names that the launch file at ``path`` gives them; without a path none."""
+    """Reads files by the names that the launch file at ``path`` gives them; without a path none. ``cards``
+    is how many a machine has, where that is known."""
 
     path: str = ""
+    cards: int | None = None
 
     def text(self, name: str) -> str | None:
         """The text of a file; None where there is none, or nothing may be read."""

@@ -30,6 +30,9 @@ _SPEAKERS = frozenset(
 )
 """Programs whose words may name an engine, and start none."""
 
+_RUNS = frozenset(("run", "create"))
+"""What starts a container, of what such programs do."""
+
 Image = tuple[int, CommandLine, str]
 """Where an engine's container image stands among the words, whose it is, its tag."""
 
@@ -54,12 +57,43 @@ class Start:
     gpu: str | None = None
     gpus: int | None = None
     replicas: int = 1
+    machines: int = 1
+    follows: bool = False
+
+    def value_of(self, name: str) -> str | None:
+        """What a flag, by the engine's name, is given; "" for one without a value, None for one that is
+        not there."""
+        aliases = self.command.names.aliases
+        for at, word in enumerate(self.words):
+            typed, equals, value = word.lstrip("-").partition("=")
+            typed = typed.replace("-", "_")
+            if word.startswith("-") and aliases.get(typed, typed) == name:
+                following = self.words[at + 1 : at + 2]
+                taken = following[0] if following and not following[0].startswith("-") else ""
+                return value if equals else taken
+        return None
+
+    @property
+    def is_further_machine(self) -> bool:
+        """Whether it is a further machine of a start elsewhere, by its own flags."""
+        rank = self.value_of(self.command.machine_flags.rank) or ""
+        return (
+            self.follows
+            or (rank.isdecimal() and int(rank) > 0)
+            or self.value_of(self.command.machine_flags.follower) is not None
+        )
+
+    @property
+    def own_machines(self) -> int:
+        """How many machines its own flags or its object give it."""
+        count = self.value_of(self.command.machine_flags.count) or ""
+        return max(self.machines, int(count) if count.isdecimal() and len(count) < 4 else 1)
 
 
 def _shell(settings: Mapping[str, str], env: Mapping[str, str], nearby: Nearby) -> Shell:
     values: dict[str, Value] = dict(env)
     variables = Variables(values, settings, exported=frozenset(env), script=nearby.path)
-    return Shell(variables, _wanted, read=nearby.text)
+    return Shell(variables, _wanted, read=nearby.text, cards=nearby.cards)
 
 
 def script_end(text: str, settings: Mapping[str, str], nearby: Nearby) -> str:
@@ -176,6 +210,8 @@ def _container(
 ) -> Image | None:
     """An engine's image that ``docker run`` starts; the variables handed in go into ``env``."""
     if not words or base_name(words[0]) not in ("docker", "podman", "nerdctl", "sudo"):
+        return None
+    if not _RUNS & set(words):
         return None
     for index, (before, word) in enumerate(pairwise(words), 1):
         if before.startswith("-") and "=" not in before and before not in DOCKER_SWITCHES:

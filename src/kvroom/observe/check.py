@@ -177,7 +177,8 @@ class Checker:
         if text is None:
             error = KvroomError(name, None, "cannot be read", "Check its name and rights.")
             return [_unreadable(name, 1, error)]
-        nearby = NOWHERE if name == "-" else Nearby(name)
+        cards = self.keys.get("gpu_count")
+        nearby = Nearby("" if name == "-" else name, cards if isinstance(cards, int) else None)
         return self.file(name, text, skip_others=skip_others, nearby=nearby)
 
     @staticmethod
@@ -264,7 +265,9 @@ class Checker:
                 fix = "Say which card it runs on: --gpu H100-SXM (kvroom gpus lists them)."
                 raise KvroomError("gpu", None, "is not named by the file", fix)
             base["gpu"] = start.gpu
-        cards = self.keys.get("gpu_count", start.gpus)
+        machines = start.own_machines
+        cards = None if start.gpus is None else start.gpus * machines
+        cards = self.keys.get("gpu_count", cards)
         if start.command.default_tp:
             base.setdefault("tp", 1)
         elif cards:
@@ -283,6 +286,8 @@ class Checker:
         reasons, sentence = verdict.reasons, verdict.sentence
         warnings = (*command.warnings, *workings.plan.warnings)
         needed = scenario.tp * scenario.pp * scenario.dp
+        if cards is not None and cards < needed <= cards * start.own_machines:
+            cards *= start.own_machines  # so many on each machine
         if cards is not None and needed > cards and scenario.tp > cards:
             label = start.command.label
             message = f"{label} is to run on {needed} GPUs, and {cards} {'is' if cards == 1 else 'are'} given"
