@@ -311,7 +311,8 @@ def shell(start: Launch) -> str:
     )
     version = scenario.engine_version or ""
     count = scenario.gpu_count * scenario.replicas // _times(scenario, start.command)
-    lines = [f"# {count} × {cards}, {start.command.label} {version}".rstrip()]
+    shown = cards if "+" in cards else f"{count} × {cards}"
+    lines = [f"# {shown}, {start.command.label} {version}".rstrip()]
     lines += [f"# {note}" for note in (*start.notes, *_on_each(start))]
     lines.append(stated_rest(start))
     for name, text in start.files.items():

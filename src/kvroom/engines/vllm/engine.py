@@ -10,7 +10,7 @@ from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import FlagTrial, LimitFlags
-from kvroom.engines.releases import shown
+from kvroom.engines.releases import modelled, shown
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.vllm.adapters import adapters_of
 from kvroom.engines.vllm.answer import answer
@@ -22,7 +22,7 @@ from kvroom.engines.vllm.metrics import METRICS
 from kvroom.engines.vllm.serving import serving_rules
 from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.support import SUPPORT
-from kvroom.engines.vllm.versions import NEWEST
+from kvroom.engines.vllm.versions import CHANGES, NEWEST, OLDEST
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import say_tokens
@@ -81,6 +81,7 @@ VLLM = Vllm(
     name="vllm",
     label="vLLM",
     newest=shown(NEWEST),
+    releases=modelled(OLDEST, CHANGES),
     support=SUPPORT,
     limits=LIMITS,
     draft_flags=VllmDraftFlags(),

@@ -14,6 +14,7 @@ from kvroom.engines.support import Requirements
 from kvroom.errors import KvroomError
 from kvroom.hardware import all_devices
 from kvroom.hardware.device import Device
+from kvroom.hardware.prices import priced
 from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
@@ -153,20 +154,20 @@ class Candidate:
         return tuple(f"{k}={v}" for k, v in sorted(own.items()))
 
 
-def usual_cards(prices: Mapping[str, float]) -> tuple[list[str], list[str]]:
+def usual_cards(prices: Mapping[str, float | str]) -> tuple[list[str], list[str]]:
     """Cards of the catalogue whose arithmetic is known: those with a price, and those without."""
     known = [all_device for all_device in all_devices() if all_device.flops("bf16") is not None]
-    priced = [d.name for d in known if d.usd_per_hour is not None or d.name in prices]
-    return priced, [d.name for d in known if d.name not in priced]
+    dear = [d.name for d in known if priced(d, prices).usd_per_hour is not None]
+    return dear, [d.name for d in known if d.name not in dear]
 
 
 def candidates(base: Scenario, space: Space, *, reuses: bool = False) -> Iterator[Candidate]:
     """Every deployment of the space that nothing known rules out, in a fixed order. ``reuses``: requests find
     in the cache what earlier ones left."""
     model = load(base.model)
-    priced, others = ([*space.gpus], []) if space.gpus else usual_cards(base.prices or {})
+    named, others = ([*space.gpus], []) if space.gpus else usual_cards(base.prices or {})
     own = replace(space, weight_dtypes=(OWN,), kv_dtypes=("auto",), drafts=(NONE,), tiers=(NONE,))
-    for gpu, choice in [*((g, space) for g in priced), *((other, own) for other in others)]:
+    for gpu, choice in [*((g, space) for g in named), *((other, own) for other in others)]:
         device = resolve(gpu)
         for count in sorted(set(choice.counts)):
             for layout in layouts(model, count, choice.layout):
@@ -212,7 +213,7 @@ def layouts(
     """
     usual = [
         usual_layout
-        for usual_layout in _usual_layouts(model, count)
+        for usual_layout in usual_layouts(model, count)
         if all(usual_layout[key] == value for key, value in fixed.items())
     ]
     if not usual and fixed:
@@ -223,7 +224,9 @@ def layouts(
     yield from usual
 
 
-def _usual_layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
+def usual_layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
+    """Layouts of ``count`` cards that people run, as keys of a Scenario: tensor ranks with stages, and with
+    attention data parallel over spread experts."""
     experts, heads = most_experts(model), model.q_heads or 2**20
     windowed = any(
         isinstance(kind, SlidingWindow) for kind, _ in model.stores

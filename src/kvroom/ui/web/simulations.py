@@ -356,14 +356,14 @@ def explanations(made: Simulated, answer: Mapping[str, Any]) -> Iterator[Explana
     counts = made.counts
     firsts, gaps = len(made.fleet.outcome.ttft_ps), made.fleet.outcome.gaps.count
     for key, label, count, what in (
-        ("ttft_s", "first token", firsts, "waits from arrival to first token"),
-        ("itl_s", "token after the first", gaps, "times between a request's tokens"),
+        ("ttft_s", "TTFT", firsts, "waits from arrival to first token"),
+        ("itl_s", "ITL", gaps, "times between a request's tokens"),
     ):
         for at, words in (("p50", 50), ("p99", 99)):
             if answer[key][at] is not None:
                 yield Explanation(
                     figure=f"{key}.{at}",
-                    label=f"The {label}, {words} of 100 no later",
+                    label=f"{label}, p{words}",
                     value=answer[key][at],
                     unit="s",
                     formula=f"nearest rank: of all {what} the one that {words} % do not exceed",

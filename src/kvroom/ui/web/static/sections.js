@@ -14,13 +14,13 @@ const REST_MS = 200;
 const byId = (id) => document.getElementById(id);
 
 /**
- * @typedef {{speak: (text: string) => void, replays: any, other: () => Scenario | null}} Page
- *   `replays` are the stories that can be played, `other` the question beside the page's own, if there is one
+ * @typedef {{speak: (text: string) => void, replays: any, machines: string[], other: () => Scenario | null}} Page
+ *   `replays` are the stories that can be played, `machines` the names of cards, `other` the question beside the page's own, if there is one
  */
 
 /** @param {Store} store @param {Page} page */
 export function sections(store, page) {
-  const follow = [tiers(store), levers(store), reality(store, page.speak), replay(store, page)];
+  const follow = [tiers(store, page), levers(store), reality(store, page.speak), replay(store, page)];
   const go = () => {
     if (!store.error) for (const want of follow) want(store.scenario);
   };
@@ -28,20 +28,22 @@ export function sections(store, page) {
   go();
 }
 
-/** @param {Store} store */
-function tiers(store) {
+/** @param {Store} store @param {Page} page */
+function tiers(store, { machines }) {
   const figure = byId("tiers-figure");
-  figure.addEventListener("machine", (/** @type {CustomEvent} */ event) => store.change({ gpu: event.detail }, "gpu"));
+  figure.addEventListener("machine", (/** @type {CustomEvent} */ event) => store.put("machine", event.detail));
   const near = new Near(figure, {
     load: () => import("./tier-pyramid.js"),
     ask: (scenario, signal) => ask("api/tiers", scenario, { signal }),
     show: (answer) => {
       if (answer.error) return;
-      figure.machines = [...byId("gpu").options].map((option) => option.value);
+      figure.machines = machines;
       shown(figure, answer);
     },
   });
-  return (/** @type {object} */ scenario) => near.want(scenario);
+  const want = () => near.want(store.others.machine ? { ...store.scenario, gpu: store.others.machine } : store.scenario);
+  store.addEventListener("others", want);
+  return want;
 }
 
 /** @param {Store} store */
