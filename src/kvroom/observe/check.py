@@ -230,7 +230,7 @@ class Checker:
             return KvroomError(
                 name, None, "starts no engine that kvroom knows", "Name the file that does."
             )
-        fix = "Say what it asks for: --set NAME=VALUE."
+        fix = "Say what it asks for: --set NAME=VALUE, or --set 1=VALUE for its first argument."
         return KvroomError(name, ended, "ends it before an engine is started", fix)
 
     def start(self, name: str, start: Start, read: Callable[[], Command]) -> Checked:

@@ -39,7 +39,8 @@ class Variables:
     def get(self, name: str) -> Value | None:
         """The value of ``name``; None where it has none."""
         if name == "#":
-            return str(len(self.arguments))
+            given = sum(setting.isdecimal() for setting in self.settings)
+            return str(len(self.arguments) or given)
         if name in ("@", "*"):
             return list(self.arguments)
         if name == "0" and self.script:
