@@ -1,4 +1,4 @@
-"""How many launch files of folders are read, and what of that is right: ``python benchmarks/doors.py FOLDER``.
+"""How many launch files of folders are read, and what of it is right: ``python benchmarks/doors.py FOLDER``.
 
 Every file is checked as ``kvroom check`` does. Read is what names each deployment that it starts: an answer,
 or what is to be said (a variable, a model that the catalogue has not). Resolved is what leaves no variable
