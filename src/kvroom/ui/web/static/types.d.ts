@@ -19,7 +19,7 @@ export interface StepFigure {
   total_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
   overtaken: boolean; compute_batch: number | null; compute_known: boolean; curve: CurvePoint[];
 }
-export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string }
+export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string; of?: string[] }
 export interface Scenario { [key: string]: any }
 export interface Answer {
   scenario: Scenario;
