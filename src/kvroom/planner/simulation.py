@@ -11,7 +11,13 @@ from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.planner.plan import Workings
-from kvroom.planner.simulate import Objective, Simulated, over_seeds, serve
+from kvroom.planner.simulate import (
+    Objective,
+    OtherScheduler,
+    Simulated,
+    over_seeds,
+    serve,
+)
 from kvroom.records import dataclass
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
@@ -128,8 +134,10 @@ def simulation(
     warmup: int | None = None,
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
+    scheduler: OtherScheduler | None = None,
 ) -> Simulation:
-    """Serve ``requests``, the first ``warmup`` of which are left out of the times.
+    """Serve ``requests``, the first ``warmup`` of which are left out of the times. ``scheduler`` as in
+    ``serve``.
 
     Over several ``seeds`` of a made-up workload the figures have ``bands``.
     """
@@ -146,7 +154,14 @@ def simulation(
 
     wanted = ended if keep_requests or on_end is not None else None
     run = serve(
-        workings, requests, slo=slo, on_over=wanted, watch=watch, tell=on_frame, warmup=warmup
+        workings,
+        requests,
+        slo=slo,
+        on_over=wanted,
+        watch=watch,
+        tell=on_frame,
+        warmup=warmup,
+        scheduler=scheduler,
     )
     figures = run.to_dict()
     figures["warnings"] += [*_read_notes(requests), *_spread_notes(workings, requests)]
@@ -156,7 +171,9 @@ def simulation(
             what = f"{left:,} requests of sessions never come: one that they wait for is dropped"
             figures["warnings"].append(what)
     if seeds > 1 and isinstance(requests, Synthetic):
-        run, figures["bands"] = over_seeds(run, figures, requests, seeds, slo=slo, watch=watch)
+        run, figures["bands"] = over_seeds(
+            run, figures, requests, seeds, slo=slo, watch=watch, scheduler=scheduler
+        )
     return Simulation(run=run, figures=figures, requests=tuple(rows))
 
 
