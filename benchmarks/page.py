@@ -104,7 +104,7 @@ def main() -> None:
 
 def measure_paint(browser: Any, address: str) -> float:
     page = browser.new_page()
-    page.goto(address)
+    page.goto(f"{address}#view=plan")
     page.wait_for_selector("html.ready")
     found = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     page.close()
@@ -117,7 +117,7 @@ def measure_drag(
     """Times of moves never asked before, of moves by a hand that rested on the slider first; bytes
     sent to load the page; CPU milliseconds that the page works for one move."""
     page = browser.new_page()
-    page.goto(address)
+    page.goto(f"{address}#view=plan")
     page.wait_for_selector("html.ready")
     page.wait_for_load_state("networkidle")
     sent = page.evaluate(SENT)
@@ -146,7 +146,7 @@ def measure_sections(
     """Bytes sent with every section loaded; milliseconds from a figure's coming near to its being
     drawn; and those of the tiers' own slider, on the page's default question."""
     page = browser.new_page()
-    page.goto(address)
+    page.goto(f"{address}#view=plan")
     page.wait_for_selector("html.ready")
     page.wait_for_load_state("networkidle")
     loads = {}

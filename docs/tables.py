@@ -101,7 +101,7 @@ def keys(name: str, within: str = "") -> str:
 OTHER_FLAGS = {
     "engine_args": ("--engine-arg", "The engine's own flags, with underscores."),
     "known_bytes": ("--known-bytes", "Measured on one GPU, in place of an estimate."),
-    "prices": ("--price", "Dollars an hour of a card, by its name, in place of the catalogue's."),
+    "prices": ("--price", "A card's dollars an hour, or its terms, by its name (`*`: all)."),
     "allow_overcommit": ("--allow-overcommit", "Answer times even where it does not fit."),
     "workload": ("", "Who comes: see below. `--users` sets both concurrencies."),
     "workload.concurrency": ("--users", "Users of the closed loop, whole deployment."),

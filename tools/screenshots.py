@@ -61,7 +61,7 @@ TWO_RUNS = "() => document.querySelectorAll('kv-replay .results thead th').lengt
 def compared(browser: Any, address: str, folder: Path) -> None:
     """Write ``beside-light.png``: two questions side by side."""
     page = browser.new_page(viewport={"width": 1500, "height": 1180}, reduced_motion="reduce")
-    page.goto(address)
+    page.goto(f"{address}#view=plan")
     page.click("#skip-guess")
     page.click("#compare-with")
     page.select_option("#kv", "fp8")
@@ -83,7 +83,7 @@ def main(folder: Path) -> None:
                     reduced_motion="reduce",
                 )
                 page = context.new_page()
-                page.goto(address)
+                page.goto(f"{address}#view=plan")
                 page.wait_for_load_state("networkidle")
                 page.screenshot(path=folder / f"guess-{kind}.png")
                 page.click("#reveal")

@@ -96,7 +96,7 @@ class ScenarioKeys(TypedDict, total=False):
     calibration: str | os.PathLike[str] | Mapping[str, Any] | None
     known_bytes: Mapping[str, Any] | None
     recipe: str | None
-    prices: Mapping[str, float] | None
+    prices: Mapping[str, float | str] | None
     allow_overcommit: bool
 
 
@@ -326,6 +326,8 @@ def simulate(
     seed: int | None = None,
     seeds: int = 1,
     warmup: int | None = None,
+    sessions: int | None = None,
+    recorded_times: bool = False,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     columns: str | Mapping[str, str] | None = None,
@@ -344,6 +346,8 @@ def simulate(
 
     Requests come from ``trace`` (a file, or ``Request`` objects in order of arrival), else from the
     ``workload`` of the question, drawn with ``seed``; over several ``seeds`` the figures have ``bands``.
+    A request of a trace's session waits for the answers before it, unless its ``recorded_times`` are to be
+    kept; ``sessions`` of a trace are there at a time, in place of as they came.
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. ``hash_tokens`` says for how many tokens an id of the
     trace stands. ``keep_requests=False`` keeps no row a request: for runs of millions. ``on_end`` is told of
     each request that is done (and when, in ps) or dropped (None), ``watch`` of how things stand (and may end
@@ -374,7 +378,8 @@ def simulate(
             opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
             return simulation(
                 workings,
-                _requests(question, trace, seed, opener),
+                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                linked=not recorded_times,
                 slo=_objectives(slo),
                 seeds=seeds,
                 keep_requests=keep_requests,
@@ -599,12 +604,19 @@ def reconcile(
     metrics text does too. ``keys`` are those of a Scenario that the log does not say, or that are to win over
     it (``model``, ``gpu`` …). ``expect``: requests of the longest length that somebody reckoned with; the way
     from them is told. ``engine_python`` as in ``plan``: the installed engine's own code then makes blocks of
-    the bytes, those predicted and those printed.
+    the bytes, those predicted and those printed. Raises KvroomError for a file in which no engine says how
+    it started.
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
 
+    name = os.fspath(log) if isinstance(log, str | os.PathLike) else None
     read = read_file(os.fspath(log)) if isinstance(log, str | os.PathLike) else log
+    if read.engine is None:
+        fix = (
+            "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on."
+        )
+        raise KvroomError("log", name, "is no engine's start-up log", fix)
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
         if engine_python is None:
@@ -675,6 +687,27 @@ def check(
     with _asking(hub):
         rows = [c for file in files for c in checker.path(os.fspath(file), skip_others=skip_others)]
     return Report(deployments=tuple(rows))
+
+
+def check_text(
+    text: str,
+    name: str = "-",
+    *,
+    expect: str = "",
+    settings: Mapping[str, str] | None = None,
+    hub: HubReader | bool = True,
+    **keys: Any,
+) -> CheckReport:
+    """The same of a launch file's text, which is called ``name`` in the answer.
+
+    >>> found = check_text("vllm serve Qwen/Qwen3-8B --max-model-len 8192", gpu="L40S")
+    >>> found.exit_status, found.deployments[0].status
+    (0, 'fits')
+    """
+    from kvroom.observe.check import CheckReport as Report
+
+    with _asking(hub):
+        return Report(deployments=tuple(_checker(expect, settings, keys).file(name, text)))
 
 
 def check_patch(
@@ -908,6 +941,21 @@ def _opener(
         )
 
     return opened
+
+
+def _pooled(
+    requests: Iterable[Request], sessions: int | None, seed: int | None
+) -> Iterable[Request]:
+    """The requests, those of so many sessions at a time where that is asked."""
+    from kvroom.workloads.synthetic import Synthetic
+    from kvroom.workloads.traces.pool import pool_of
+
+    if sessions is None:
+        return requests
+    if isinstance(requests, Synthetic):
+        fix = "Write agents=40 or arrivals=closed:40 in the workload."
+        raise KvroomError("--sessions", sessions, "is of traces only", fix)
+    return pool_of(requests, sessions, seed=seed)
 
 
 def _requests(

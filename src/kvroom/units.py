@@ -1,7 +1,8 @@
 """Sizes, tokens and seconds: how people write them, how they are printed.
 
 Inside kvroom bytes and tokens are ``int``, seconds and ratios ``float``. Memory capacity prints in
-binary units (what drivers and engines log), bandwidth and prices in decimal ones (what data sheets say).
+binary units (what drivers and engines log; ``decimal_memory`` for who counts as cards are sold),
+bandwidth and prices in decimal ones (what data sheets say).
 Imports nothing of kvroom but its error.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -24,7 +27,9 @@ MAX_TIME_S = 10**7
 _DECIMAL = {"": 1, "b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB, "pb": 10**15}
 _BINARY = {"kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB, "pib": 2**50}
 _BARE = {"k": "KB or KiB", "m": "MB or MiB", "g": "GB or GiB", "t": "TB or TiB", "p": "PB or PiB"}
-_NUMBER = re.compile(r"\s*([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([a-zA-Z/]*)\s*")
+_NUMBER = re.compile(
+    r"\s*((?:[0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)(?:[eE]\+?[0-9]+)?)\s*([a-zA-Z/]*)\s*"
+)
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -37,7 +42,8 @@ def _split(field: str, text: str, example: str) -> tuple[float | int, str]:
     if not match:
         raise KvroomError(field, text, "is not a size", f"Write {example}.")
     digits = match[1].replace(",", "").replace("_", "")
-    return (float(digits) if "." in digits else int(digits)), match[2]
+    plain = digits.isdecimal()
+    return (int(digits) if plain else float(digits)), match[2]
 
 
 def parse_bytes(field: str, value: Any) -> int:
@@ -80,6 +86,18 @@ def parse_tokens(field: str, value: Any) -> int:
             raise KvroomError(field, value, f"has an unknown unit '{unit}'", f"Write {example}.")
         value = number * factor
     return check_int(field, value, low=1, high=MAX_TOKENS, unit="tokens", example=example)
+
+
+def parse_count(field: str, text: str, *, low: int, high: int) -> int:
+    """A whole number as people write it: ``8``, ``1e6``, ``20_000``, ``20,000``."""
+    try:
+        value, unit = _split(field, text, "8")
+    except KvroomError:
+        unit = "?"
+    if unit:
+        fix = f"Write a whole number, {low:,} or more: 8, 1e6."
+        raise KvroomError(field, text, "is no whole number", fix)
+    return check_int(field, value, low=low, high=high)
 
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "": 1.0}
@@ -166,6 +184,24 @@ def show_gib(value: float) -> str:
 def show_gb(value: float) -> str:
     """Bytes in decimal units, as cards are sold and data sheets speak."""
     return _scaled(value, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+_decimal: ContextVar[bool] = ContextVar("memory is written in decimal units", default=False)
+
+
+@contextmanager
+def decimal_memory(on: bool = True) -> Iterator[None]:
+    """``show_memory`` writes decimal units within: a page counts memory as cards are sold."""
+    token = _decimal.set(on)
+    try:
+        yield
+    finally:
+        _decimal.reset(token)
+
+
+def show_memory(value: float) -> str:
+    """Bytes in the unit that whoever asks counts memory in: binary, or decimal (``decimal_memory``)."""
+    return show_gb(value) if _decimal.get() else show_gib(value)
 
 
 def show_rate(value: float) -> str:

@@ -90,10 +90,12 @@ def test_on_the_screen(log: str) -> None:
 def test_a_file_that_is_no_log(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "any"
     path.write_bytes(data)
-    told = answer("reconcile", str(path))
-    assert told["engine"] is None
-    assert "engine" in told["missing"]
-    assert "Not a start-up log" in typed("reconcile", str(path)).output
+    ended = typed("reconcile", str(path))
+    assert ended.exit_code == 2
+    assert "is no engine's start-up log" in ended.stderr
+    assert not ended.stdout
+    told = json.loads(typed("reconcile", str(path), "--json").stdout)
+    assert set(told["error"]) == {"field", "value", "message", "fix"}
 
 
 @pytest.mark.parametrize("path", ["no/such/file", ".", "a\0b"])

@@ -9,6 +9,7 @@ Cache bytes at 16 bits a number: the architecture's arithmetic, which the layer 
 import pytest
 
 from kvroom.models import catalogue
+from kvroom.models.load import load
 from support import ask
 
 # Vision towers count as parameters and, as no generated token goes through them, not as active ones.
@@ -159,3 +160,49 @@ def test_every_model_of_the_catalogue_answers(name):
 )
 def test_the_longest_context_is_the_publishers(name, tokens):
     assert catalogue.find(name).max_context_tokens == tokens
+
+
+TOTALS = {
+    # What the hub's safetensors headers sum to, in millions, as the model pages show it.
+    "codestral-22b": 22_247,
+    "falcon3-7b": 7_456,
+    "falcon3-10b": 10_306,
+    "solar-10.7b": 10_732,
+    "deepseek-coder-33b": 33_343,
+    "exaone-3.5-7.8b": 7_818,
+    "exaone-3.5-32b": 32_003,
+    "aya-expanse-8b": 8_028,
+    "pythia-12b": 11_846,
+    "llama-3.2-11b-vision": 10_670,
+    "smollm2-135m": 134.5,
+    "smollm2-360m": 361.8,
+    "embeddinggemma-300m": 302.9,
+    "qwen3-embedding-0.6b": 595.8,
+    "apertus-8b": 8_053,
+    "apertus-70b": 70_600,
+    "ling-1t": 999_705,
+    "dots.llm1": 142_774,
+    "nemotron-mini-4b": 4_191,
+}
+
+
+@pytest.mark.parametrize(("name", "millions"), TOTALS.items())
+def test_a_catalogue_entry_sums_to_its_published_total(name, millions):
+    assert load(name).params / 1e6 == pytest.approx(millions, rel=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("tag", "name"),
+    [
+        ("llama3.2-vision:11b", "llama-3.2-11b-vision"),
+        ("mistral-small3.2:24b", "mistral-small-3.1-24b"),
+        ("qwen2.5vl:7b", "qwen2.5-vl-7b"),
+        ("granite3.3:8b", "granite-3.1-8b"),
+        ("deepseek-coder:33b", "deepseek-coder-33b"),
+        ("smollm2:360m", "smollm2-360m"),
+        ("nemotron-mini", "nemotron-mini-4b"),
+        ("ring-1t", "ling-1t"),
+    ],
+)
+def test_an_ollama_tag_names_its_model(tag, name):
+    assert load(tag).params == load(name).params

@@ -3,7 +3,7 @@
 import pytest
 
 from kvroom.errors import KvroomError
-from kvroom.optimize.sweep import Curve, parse, sweep
+from kvroom.optimize.sweep import Curve, _with, key_of, known, parse, sweep
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.terminal import curve
 from support import check_told
@@ -25,6 +25,12 @@ def scenario(**keys):
         ("tp=1,2,8", "tp", [1, 2, 8]),
         ("kv_dtype=bf16,fp8", "kv_dtype", ["bf16", "fp8"]),
         ("gpu=H100-SXM, B200-SXM", "gpu", ["H100-SXM", "B200-SXM"]),
+        ("weight_dtype=bf16,fp8", "weight_dtype", ["bf16", "fp8"]),
+        ("rate=0.5..4", "rate", [0.5, 1, 2, 4]),
+        ("users=1,32", "users", [1, 32]),
+        ("workload.input_tokens=1K,2e3", "workload.input_tokens", [1024, 2000]),
+        ("engine_args.max_num_seqs=16..64", "engine_args.max_num_seqs", [16, 32, 64]),
+        ("engine_args.kv_cache_dtype=fp8,auto", "engine_args.kv_cache_dtype", ["fp8", "auto"]),
     ],
 )
 def test_values(text, key, values):
@@ -75,3 +81,30 @@ def test_cards_side_by_side_as_csv():
     assert [line.split(",")[0] for line in lines[1:]] == ["H100-SXM", "B200-SXM"]
     old, new = (p.plan.step.seconds for p in points)
     assert new < old
+
+
+@pytest.mark.parametrize("word", [w for w in known() if w not in ("model", "seed", "requests")])
+def test_every_word_reaches_its_key(word):
+    """What ``known`` names is a key that a Scenario takes."""
+    values = {
+        "gpu": "L4", "engine": "sglang", "engine_version": "0.30.0", "weight_dtype": "fp8", "kv_dtype": "fp8",
+        "recipe": "tuned", "routing": "session", "speculation": "ngram", "host_memory_bytes": "64GB",
+        "arrivals": "poisson:2/s", "prefix": "shared:4x512", "think": "2s", "agent": "3", "tool": "1s",
+        "result": "100", "turns": "2", "start": "spread",
+    }  # fmt: skip
+    whose, (value,) = parse(f"{word}={values.get(word, '2')}")
+    changed = _with(scenario(), key_of(whose), value)
+    assert changed != scenario()
+
+
+def test_a_number_of_cards_is_laid_out_anew():
+    points = sweep(scenario(), *parse("gpu_count=4,8"))
+    assert [p.plan.scenario.gpu_count for p in points] == [4, 8]
+    assert points[1].plan.capacity.ceiling.requests > points[0].plan.capacity.ceiling.requests
+
+
+def test_users_are_both_concurrencies():
+    workload = {"input_tokens": 1000, "output_tokens": 100}
+    (point,) = sweep(scenario(workload=workload), *parse("users=7"))
+    assert point.plan.scenario.concurrency == 7
+    assert point.plan.scenario.workload.concurrency == 7

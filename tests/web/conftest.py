@@ -25,7 +25,7 @@ def browser() -> Iterator[Any]:
         pytest.skip(str(e))
 
 
-SETTLED = """() => !document.querySelector('script[src="/page.js"]')
+SETTLED = """() => !document.querySelector('script[src="page.js"]')
     || (document.documentElement.classList.contains('ready')
         && document.documentElement.dataset.pending === '0')"""
 """The page runs and has neither a request nor a timer under way (``pending.js``)."""
@@ -61,6 +61,11 @@ class Visit:
         )
         self.settle()
 
+    def take(self, figure: Any, name: str) -> None:
+        """Choose an entry of a figure's menu."""
+        figure.locator(".menu summary").first.click()
+        figure.get_by_role("button", name=name).click()
+
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
 
@@ -81,7 +86,7 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
         page.on("console", lambda m: v.complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: v.complaints.append(str(e)))
         page.on("request", lambda r: v.hosts.add(r.url.split("/")[2]) if "//" in r.url else None)
-        page.goto(address + path)
+        page.goto(address + (path or "#view=plan"))
         v.settle()
         return v
 

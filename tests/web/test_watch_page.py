@@ -147,7 +147,7 @@ def seen(browser: Any) -> Iterator[Any]:
         page.on("console", lambda m: v.complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda e: v.complaints.append(str(e)))
         page.on("request", lambda r: v.hosts.add(r.url.split("/")[2]))
-        page.goto(address)
+        page.goto(f"{address}#view=plan")
         yield v
         context.close()
         assert v.complaints == []

@@ -212,7 +212,10 @@ class Pools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Money, where the hardware's price is known, and energy, an estimate from thermal limits."""
+    """Money in US dollars, where the hardware's price is known, and energy, an estimate from thermal limits.
+
+    ``price_source``: the price of each card with its terms, source and date, or that none is known.
+    """
 
     usd_per_hour: float | None = None
     usd_per_million_output_tokens: float | None = None
@@ -221,6 +224,7 @@ class Cost:
     joules_per_output_token: float | None = None
     joules_per_output_token_low: float | None = None
     joules_per_output_token_high: float | None = None
+    price_source: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from kvroom.engines.limits import LimitFlags
 from kvroom.engines.log_reader import LogReader
 from kvroom.engines.metric_names import MetricNames
 from kvroom.engines.serving_rules import ServingRules, paged_rules
-from kvroom.engines.start_rules import StartRefusal, StartRule, refusals
+from kvroom.engines.start_rules import StartRefusal, StartRule, refusals, width_refusals
 from kvroom.engines.support import Support
 from kvroom.errors import KvroomError
 from kvroom.hardware.device import Device
@@ -58,11 +58,19 @@ class EngineAnswer:
     pools: int = 1
     limit: str = ""
     binding: str = ""
+    mean_gpu_bytes: int | None = None
+    """Of unlike GPUs that share out layers, what plain arithmetic has of each: all their memory over how
+    many they are."""
     refusals: tuple[StartRefusal, ...] = ()
     host: HostPart | None = None
     stage_bytes: tuple[int, ...] = ()
     """Cache bytes of each pipeline stage, where they are told apart."""
     warnings: tuple[str, ...] = ()
+
+    @property
+    def ceiling_bytes(self) -> int:
+        """The memory of one GPU as plain arithmetic divides it."""
+        return self.mean_gpu_bytes or self.gpu_bytes
 
 
 class Era(NamedTuple):
@@ -80,7 +88,8 @@ class Engine:
     """One engine: facts as members, rules as methods.
 
     ``name`` is the canonical one of ``registry.json``, ``label`` what people call it, ``newest`` the
-    newest release whose rules are known ("" where releases are not told apart). ``support`` says what
+    newest release whose rules are known ("" where releases are not told apart), ``releases`` those that
+    brought rules of their own, the newest first. ``support`` says what
     runs on it, ``limits`` what its flags for share, batch and sequences are called, ``draft_flags`` how
     it is told to draft, ``command`` how it is started, ``log`` and ``metrics`` what it prints at its start
     and tells while it runs (None: not known), ``account_flags`` the flags that change an account, by the
@@ -90,6 +99,7 @@ class Engine:
     name: str
     label: str
     newest: str = ""
+    releases: tuple[str, ...] = ()
     support: Support = field(default_factory=Support)
     limits: LimitFlags = field(default_factory=LimitFlags)
     draft_flags: DraftFlags = field(default_factory=DraftFlags)
@@ -160,7 +170,10 @@ class Engine:
         result = self.memory(deployment)
         if self.command is not None and (notes := self.command.names.unused(deployment.args)):
             result = replace(result, warnings=(*result.warnings, *notes))
-        refused = tuple(refusals(self.start_rules, deployment))
+        refused = (
+            *(() if self.ceiling else width_refusals(deployment, self.support, self.label)),
+            *refusals(self.start_rules, deployment),
+        )
         if not refused:
             return result
         every = (*result.refusals, *refused)

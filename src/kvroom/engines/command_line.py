@@ -12,7 +12,7 @@ from dataclasses import field
 from typing import Any
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.flag_names import FlagNames
+from kvroom.engines.flag_names import FlagNames, only_serves
 from kvroom.engines.flags import Reader, switch, value_of
 from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
@@ -46,6 +46,26 @@ _SERVING = """
 """
 SERVING = frozenset(_SERVING.split())
 """What a command says of serving and not of memory (or should not be repeated): it is left out."""
+VISIBLE = (
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "GGML_CUDA_VISIBLE_DEVICES",
+)
+"""Variables that say which cards are seen."""
+_PLATFORM = """
+    CUDA_ CUBLAS_ CUDNN_ NVIDIA_ NCCL_ NVSHMEM_ UCX_ PYTORCH_ TORCH_ TORCHINDUCTOR_ TRITON_ OMP_
+    MKL_ HIP_ ROCR_ ROCM_ HSA_ RCCL_ MIOPEN_ AMD_ FLASHINFER_ FLASH_ATTN DG_ GGML_ GOMP_ KMP_ MALLOC_
+"""
+PLATFORM = tuple(_PLATFORM.split())
+"""How variables begin of what every engine runs on: drivers, collectives, PyTorch, kernels, threads."""
+_PLATFORM_HARMLESS = """
+    CUDA_HOME CUDA_DEVICE_ORDER CUDA_VERSION CUDA_LAUNCH_BLOCKING NVIDIA_DRIVER_CAPABILITIES
+    NVIDIA_REQUIRE_CUDA NVIDIA_PRODUCT_NAME TORCH_HOME TORCH_CUDA_ARCH_LIST ROCM_HOME
+"""
+PLATFORM_HARMLESS = frozenset((*VISIBLE, *_PLATFORM_HARMLESS.split()))
+"""Those that are read by name (which cards are seen), or say where something lies."""
 _METHODS = """
     none awq awq_marlin auto-round bitblas bitsandbytes compressed-tensors cpu_awq deepspeedfp
     experts_int8 fbgemm_fp8 fp8 fp_quant gguf gptq gptq_bitblas gptq_marlin gptq_marlin_24 hqq inc
@@ -130,7 +150,9 @@ class CommandLine:
     variables: frozenset[str] = frozenset()
     """Environment variables that bear on the answer, as ``engine_args`` call them (lower case)."""
     variable_prefixes: tuple[str, ...] = ()
-    """How the names of its environment variables begin."""
+    """How the names of its environment variables begin, beside those of what it runs on (PLATFORM)."""
+    flag_variables: str = ""
+    """How a variable begins that sets the flag named behind it (``LLAMA_ARG_CTX_SIZE``)."""
     harmless: frozenset[str] = frozenset()
     """Those that change nothing that is answered here, or are read elsewhere."""
     expert_switch: str = ""
@@ -172,6 +194,11 @@ class CommandLine:
         reader = self.readers.get(name)
         return reader is not None and reader[1] is not switch and name not in OPTIONAL
 
+    def flag_of(self, variable: str) -> str:
+        """The flag that a variable sets; none for most."""
+        begin = self.flag_variables
+        return variable[len(begin) :].lower() if begin and variable.startswith(begin) else ""
+
     def from_environment(self, env: Texts, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """Put what variables say into ``keys`` and ``args``."""
         for name, value in env.items():
@@ -179,13 +206,26 @@ class CommandLine:
                 args.setdefault(name.lower(), value_of(value))
 
     def unused(self, env: Texts) -> list[str]:
-        """A warning for each of the engine's own variables that is not read."""
+        """A warning for each variable of the engine, or of what it runs on, that is not read and does not
+        serve alone."""
+        begin, used = PLATFORM + self.variable_prefixes, self.harmless | PLATFORM_HARMLESS
         return [
-            f"{name} is not used: it may change the answer"
+            f"{name} is not used: it may change speed or memory"
             for name in env
-            if name.startswith(self.variable_prefixes or "\0")
+            if name.startswith(begin)
+            and not self.flag_of(name)
             and name.lower() not in self.variables
-            and name not in self.harmless
+            and name not in used
+            and not only_serves(name.lower())
+        ]
+
+    def too_few_cards(self, env: Texts, keys: Mapping[str, Any]) -> list[str]:
+        """A warning where the variables show fewer cards than the layout has ranks."""
+        ranks, shown = keys.get("tp", 1) * keys.get("pp", 1), visible_cards(env)
+        if shown is None or ranks <= shown[1] or not self.default_tp:
+            return []
+        return [
+            f"{shown[0]} shows {shown[1]} of the {ranks} GPUs of its layout: it would not start"
         ]
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
@@ -230,6 +270,15 @@ class CommandLine:
     def notes(self, scenario: Scenario, model: ModelSpec) -> tuple[str, ...]:
         """What to know before starting it."""
         return ()
+
+
+def visible_cards(env: Texts) -> tuple[str, int] | None:
+    """(the variable, the number of cards) where a variable says which cards are seen."""
+    for name in VISIBLE:
+        cards = [part for part in env.get(name, "").split(",") if part.strip()]
+        if cards and cards[0].strip().lower() not in ("all", "void", "none", "-1"):
+            return None if unset_variable(env[name]) else (name, len(cards))
+    return None
 
 
 def unset_variable(value: str) -> bool:

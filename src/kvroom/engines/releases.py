@@ -22,6 +22,12 @@ def shown(release: Release) -> str:
     return ".".join(map(str, release))
 
 
+def modelled(oldest: Release, changes: Iterable[tuple[Release, Any]]) -> tuple[str, ...]:
+    """The releases whose rules differ from those before them, the newest first."""
+    found = {oldest, *(release for release, _ in changes)}
+    return tuple(shown(release) for release in sorted(found, reverse=True) if release >= oldest)
+
+
 def nearest_release(
     engine: str, text: str | None, oldest: Release, newest: Release
 ) -> tuple[Release, str]:

@@ -37,6 +37,8 @@ class ServingRules:
     own_steps: int | None = None
     own_names: int | None = None
     """Of ``own`` rules: steps in flight, tokens that its cache tells apart (None: a step, a block)."""
+    in_slots: bool = False
+    """Whether what a request leaves stays in its slot until the next takes that."""
 
     @property
     def jumps(self) -> bool:

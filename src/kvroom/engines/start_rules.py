@@ -1,4 +1,5 @@
-"""What an engine refuses as it starts: rules with their source, one table an engine.
+"""What an engine refuses as it starts: rules with their source, one table an engine; and the widths of
+weights and cache that its ``Support`` says it has none of.
 
 A rule looks at one question and says why the engine would refuse it and what would do instead, or nothing.
 Rules that several engines share (their loaders come from one another) are here too.
@@ -11,7 +12,10 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from kvroom.engines.releases import Release
+from kvroom.engines.support import Support, weights_need
+from kvroom.models.dtypes import cache_dtype
 from kvroom.models.tensors import Tensor
+from kvroom.models.weight_dtypes import named
 from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.layout import shape_on_rank
@@ -23,7 +27,8 @@ GROUPED_NAMES = ("int4", "gptq", "awq")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRefusal:
     """Why an engine would refuse to start: ``rule`` names it, ``fix`` is what would do instead, ``source``
-    where that is known from, ``args`` flags that would do. ``unsupported``: it does not run so at all."""
+    where that is known from, ``args`` flags that would do. ``unsupported``: it does not run so at all.
+    ``key``: the Scenario key that it is about, where it is about one."""
 
     rule: str
     message: str
@@ -31,6 +36,7 @@ class StartRefusal:
     source: str
     unsupported: bool = False
     args: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
 
     @property
     def sentence(self) -> str:
@@ -52,6 +58,7 @@ class StartRule:
 
     ``why`` takes the engine's own question (its Setup, or a Deployment) and says what is against it, or
     nothing. It holds in releases ``since`` and before ``until``. ``unsupported``: no flag would help.
+    ``key``: the Scenario key that it is about, where it is about one.
     """
 
     name: str
@@ -60,6 +67,7 @@ class StartRule:
     since: Release = (0, 0, 0)
     until: Release = FAR
     unsupported: bool = False
+    key: str = ""
 
 
 def refusals(
@@ -75,6 +83,7 @@ def refusals(
                 args=found.args,
                 source=rule.source,
                 unsupported=rule.unsupported,
+                key=rule.key,
             )
 
 
@@ -94,11 +103,62 @@ def cache_type(deployment: Deployment, known: Iterable[str] | None) -> Against |
         return None
     names = tuple(known)
     own = (deployment.weights.quantisation.kv_dtype, deployment.model.dtype)
-    if deployment.kv_asked == "auto" or deployment.kv.name in names or deployment.kv_asked in own:
+    stored = deployment.kv.name.split("/")  # keys and values apart
+    if deployment.kv_asked == "auto" or deployment.kv_asked in own or set(stored) <= set(names):
         return None
+    alike = [name for name in names if cache_dtype(name).bits == deployment.kv.bits]
+    wide = f"kv_dtype {alike[0]}, as wide, or " if alike else "kv_dtype "
+    others = [name for name in ("auto", *names) if name not in alike[:1]]
     return Against(
-        f"{deployment.engine} has no cache type {deployment.kv_asked}",
-        f"kv_dtype auto, {', '.join(names)}",
+        f"{deployment.engine} has no cache type {deployment.kv_asked}", f"{wide}{', '.join(others)}"
+    )
+
+
+def width_refusals(deployment: Deployment, support: Support, label: str) -> Iterator[StartRefusal]:
+    """Widths asked for that an engine called ``label`` has none of, or not on this card and release."""
+    against = weight_type(deployment, support.weight_types, label)
+    if against is not None:
+        yield StartRefusal(
+            rule="weight_type",
+            message=against.message,
+            fix=against.fix,
+            source=f"the checkpoints that {label} loads",
+            unsupported=True,
+            key="weight_dtype",
+        )
+    rule, version, device = deployment.weights.quantisation, deployment.version, deployment.device
+    need = weights_need(support.weights, rule.name)
+    if need is not None and need.refuses and (why := need.refusal(label, version, device)):
+        yield StartRefusal(
+            rule="weights_on_card",
+            message=f"{label} runs no {rule.name} weights here: {why}",
+            fix=f"{need.chips}, or wider weights",
+            source=need.source,
+            unsupported=True,
+            key="weight_dtype",
+        )
+    asked = deployment.kv_asked if deployment.kv_asked == "auto" else deployment.kv.name
+    need = support.cache.get(asked)
+    if need is not None and need.refuses and (why := need.refusal(label, version, device)):
+        yield StartRefusal(
+            rule="cache_on_card",
+            message=f"{label} keeps no {asked} cache here: {why}",
+            fix="kv_dtype auto",
+            source=need.source,
+            key="kv_dtype",
+        )
+
+
+def weight_type(deployment: Deployment, known: Iterable[str] | None, label: str) -> Against | None:
+    """Weights asked for in a width of which the engine loads no checkpoint; the model's own is taken for
+    granted, since people convert it."""
+    rule = deployment.weights.quantisation
+    if known is None or deployment.weights_asked is None or rule.name in (names := tuple(known)):
+        return None
+    alike = [name for name in names if named(name).linear.bits == rule.linear.bits]
+    return Against(
+        f"{label} loads no {rule.name} weights",
+        f"weight_dtype {' or '.join(alike[:3] or names[:3])}",
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import field
 
 from kvroom.engines.releases import Release, nearest_release, shown
 from kvroom.hardware.device import Device
+from kvroom.models.weight_dtypes import EXL2, WEIGHT_DTYPES
 from kvroom.records import dataclass
 
 FAR: Release = (9999, 9999, 9999)
@@ -30,7 +31,8 @@ class Requirement:
 
     ``capability`` is the least CUDA compute capability and ``chips`` its name; ``amd``: the generations
     of AMD chips that do as well. ``flag``: one flag of the engine turns it on; otherwise ``checkpoint``
-    says what has to be made first.
+    says what has to be made first. ``refuses``: the engine does not start without it; else it is slower, or
+    nobody says.
     """
 
     source: str
@@ -40,6 +42,7 @@ class Requirement:
     amd: tuple[str, ...] = ()
     flag: bool = True
     checkpoint: str = ""
+    refuses: bool = False
 
     def listed(self, label: str) -> Iterator[str]:
         """In words, an item each, of an engine called ``label``."""
@@ -68,6 +71,8 @@ class Requirement:
 
 
 Requirements = Mapping[str, Requirement]
+TENSORS: tuple[str, ...] = tuple(name for name in WEIGHT_DTYPES if name not in EXL2)
+"""Weights that engines read which take safetensors and GGUF files alike: all but ExLlamaV2's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +82,9 @@ class Support:
     ``cache``, ``weights``, ``drafting``: what may be chosen, with its Requirement; ``offload`` (cached
     prefixes in host memory) and ``split`` (prompts and answers in separate pools): None where not known.
     ``context_ranks``: decode-context ranks are reckoned with. ``cache_types``: all that keys and values may
-    be stored in (None: not known; the model's own width is ``auto``). ``capability`` is the least compute
-    capability it is built for, ``vendors`` the only makers it runs on.
+    be stored in, ``weight_types`` all checkpoints that it loads (None: not known; the model's own width
+    is always one). ``capability`` is the least compute capability it is built for, ``vendors`` the only
+    makers it runs on.
     """
 
     cache: Requirements = field(default_factory=dict)
@@ -88,8 +94,14 @@ class Support:
     split: Requirement | None = None
     context_ranks: bool = False
     cache_types: tuple[str, ...] | None = None
+    weight_types: tuple[str, ...] | None = None
     capability: float | None = None
     vendors: tuple[str, ...] = ()
+
+
+def weights_need(table: Requirements, dtype: str) -> Requirement | None:
+    """What weights in ``dtype`` need: their own row, else that of their family (``fp8_block``: ``fp8``)."""
+    return table.get(dtype) or table.get(dtype.partition("_")[0])
 
 
 def drafting(source: str, *methods: str) -> Requirements:

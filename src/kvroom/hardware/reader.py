@@ -2,9 +2,10 @@
 
 An inline card has ``name``, ``memory_bytes`` (a number, or ``80GiB``) and ``memory_bytes_per_s``,
 and may have ``flops_per_s`` by dtype, ``link_bytes_per_s`` and ``host_link_bytes_per_s`` (one
-direction), ``vendor`` (``cpu`` for a CPU) and ``compute_capability``. A machine file holds the same
-keys, or all of Device's, and may add ``tiers``, ``links``, ``count`` and ``device`` (a catalogue name
-or a table). Everything else is a KvroomError.
+direction), ``vendor`` (``cpu`` for a CPU), ``compute_capability``, ``usd_per_hour`` and ``tdp_w``. A
+machine file holds the same keys, or all of Device's, and may add ``tiers``, ``links``, ``count`` and
+``device`` (a catalogue name or a table, beside which ``usd_per_hour`` is its price here). Everything
+else is a KvroomError.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,14 @@ _INLINE_KEYS = (
     "host_link_bytes_per_s",
     "vendor",
     "compute_capability",
+    "usd_per_hour",
+    "tdp_w",
 )
 _MACHINE_KEYS = ("tiers", "links", "count", "device")
 _DEVICE_KEYS = tuple(field.name for field in fields(Device))
 _SUFFIXES = (".toml", ".json")
 GIVEN = Source("assumed", "given by the question")
+IN_FILE = Source("assumed", "given by a machine file")
 
 
 def device_from_dict(value: Any, source: Source = GIVEN) -> Device:
@@ -91,8 +95,11 @@ def load_machine(path: str | Path) -> Machine | Device:
     }
     rest = {key: value for key, value in table.items() if key not in _MACHINE_KEYS}
     if "device" in extra:
-        check_mapping("gpu", rest, ("name",))
+        check_mapping("gpu", rest, ("name", "usd_per_hour"))
         device = resolve_in_file(extra["device"])
+        if rest.get("usd_per_hour") is not None:
+            sources = {**device.sources, "usd_per_hour": IN_FILE}
+            device = replace(device, usd_per_hour=rest["usd_per_hour"], sources=sources)
     else:
         device = resolve_in_file(rest)
     if not extra:
@@ -123,7 +130,7 @@ def resolve_in_file(value: Any) -> Device:
         return find(value)
     if isinstance(value, Mapping) and "memory_bytes" not in value and "sold_bytes" in value:
         return Device.from_dict(value)
-    return _from_inline(value, Source("assumed", "given by a machine file"), _FILE_KEYS)
+    return _from_inline(value, IN_FILE, _FILE_KEYS)
 
 
 _FILE_KEYS = (

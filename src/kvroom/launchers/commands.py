@@ -108,9 +108,12 @@ def starts_of(text: str, settings: Mapping[str, str]) -> Iterator[Start]:
             )  # fmt: skip
 
 
-def read_start(start: Start, rest: dict[str, Any], *, model_stated: bool = False) -> Command:
-    """The keys of one command; ``rest`` are those of the comment of ``launch``."""
-    reader = FlagReader(start.command, start.environment, start.files)
+def read_start(
+    start: Start, rest: dict[str, Any], *, model_stated: bool = False, paths: bool = True
+) -> Command:
+    """The keys of one command; ``rest`` are those of the comment of ``launch``. Without ``paths`` no file
+    that it names is opened."""
+    reader = FlagReader(start.command, start.environment, start.files, paths=paths)
     keys, warnings, model = reader.read(start.words, model_stated=model_stated or "model" in rest)
     return _command(start, keys, rest, warnings, model)
 

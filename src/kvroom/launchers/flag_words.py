@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from kvroom.engines.command_line import (
@@ -21,6 +22,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.launchers.shell.expand import names_in
 from kvroom.launchers.yaml_documents import yaml_documents
 from kvroom.models.load import load
+from kvroom.models.spec import ModelSpec
 
 _FLAG = re.compile(r"--?[A-Za-z]")
 _OPEN_WORD = re.compile(r"\$(?:\w+|\{\w+(?:\[@\])?\})")
@@ -28,12 +30,19 @@ _STRAY = "is left out: it belongs to no flag"
 
 
 class FlagReader:
-    """One command's flags, read by one engine's command line."""
+    """One command's flags, read by one engine's command line; without ``paths`` no file that they name is
+    opened."""
 
     def __init__(
-        self, command: CommandLine, env: Mapping[str, str], files: Mapping[str, str]
+        self,
+        command: CommandLine,
+        env: Mapping[str, str],
+        files: Mapping[str, str],
+        *,
+        paths: bool = True,
     ) -> None:
         self.command, self.env, self.files = command, env, files
+        self.load: Callable[[Any], ModelSpec] = partial(load, paths=paths)
         self.keys: dict[str, Any] = {"engine": command.engine}
         self.args: dict[str, Any] = {}
         self.warnings: list[str] = []
@@ -47,6 +56,9 @@ class FlagReader:
         program. KvroomError names every flag at once whose value only a shell could tell; the model too,
         unless it is stated elsewhere."""
         positional: list[str] = []
+        for variable, value in self.env.items():
+            if value and (flag := self.command.flag_of(variable)):
+                self._flag(self._name(flag), "", value, bare=variable)
         at = 0
         while at < len(words):
             word = words[at]
@@ -73,6 +85,7 @@ class FlagReader:
             )
         self.command.from_environment(self.env, self.keys, self.args)
         self.warnings += self.command.unused(self.env)
+        self.warnings += self.command.too_few_cards(self.env, self.keys)
         return *self._done(), unset
 
     def _name(self, typed: str) -> str:
@@ -182,7 +195,7 @@ class FlagReader:
         if stored and self._unquantised():
             self.keys["weight_dtype"] = stored
         drafting, self.args = from_flags(
-            engine_of(self.command.engine).draft_flags, self.args, self.keys.get("model"), load
+            engine_of(self.command.engine).draft_flags, self.args, self.keys.get("model"), self.load
         )
         if drafting is not None:
             self.keys["speculation"] = drafting.to_dict()
@@ -193,7 +206,7 @@ class FlagReader:
     def _unquantised(self) -> bool:
         """Whether the checkpoint is known to be 16-bit: only such is narrowed as it loads."""
         try:
-            return load(self.keys.get("model")).quantisation is None
+            return self.load(self.keys.get("model")).quantisation is None
         except KvroomError:
             return True
 

@@ -103,6 +103,23 @@ class CheckReport:
             return 2
         return int(any(deployment.is_finding for deployment in self.deployments))
 
+    @property
+    def sentence(self) -> str:
+        """How many of the deployments are fine, and what is wrong with the first that is not."""
+        rows = [deployment for deployment in self.deployments if deployment.status != "none"]
+        odd = [row for row in rows if row.is_finding or row.status == "unreadable"]
+        if not odd:
+            return (
+                f"{_counted(len(rows))} would start and hold what is asked."
+                if rows
+                else "Nothing starts an engine."
+            )
+        first = odd[0]
+        told = f"{first.file}:{first.line}: {first.reason.rstrip('.')}" + (
+            f" ({first.fix.rstrip('.')})" if first.fix else ""
+        )
+        return f"{len(odd)} of {_counted(len(rows))} would not do. {told}."
+
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""
         rows = [
@@ -321,6 +338,10 @@ def _unreadable(name: str, line: int, error: KvroomError, engine: str | None = N
         file=name, line=line, engine=engine, model=None, status="unreadable",
         sentence=str(error), reasons=(reason,),
     )  # fmt: skip
+
+
+def _counted(number: int) -> str:
+    return f"{number} deployment{'' if number == 1 else 's'}"
 
 
 def _said(value: float) -> str:

@@ -84,6 +84,21 @@ class Reconciliation:
     command: str = ""
     """The command to run, with the remedy or the fix in it."""
 
+    @property
+    def sentence(self) -> str:
+        """What the engine printed beside what was predicted, in a sentence."""
+        if self.refusals:
+            return f"It refused to start: {self.refusals[0].rstrip('.')}."
+        if self.missing:
+            return f"No prediction yet: say the {' and the '.join(self.missing)}."
+        for name, words in (("kv_tokens", "tokens of cache"), ("num_blocks", "blocks")):
+            printed, predicted = self.printed.get(name), self.predicted.get(name)
+            if printed and predicted:
+                off = predicted / printed - 1
+                beside = "as predicted" if not off else f"{predicted:,} predicted ({off:+.1%})"
+                return f"{self.engine} printed {printed:,} {words}, {beside}."
+        return f"{self.engine} printed no size of its cache."
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return asdict(self)

@@ -14,8 +14,10 @@ from kvroom.engines.flags import fraction, plain_args
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
-from kvroom.hardware.device import Device, Source
+from kvroom.hardware.device import Device
+from kvroom.hardware.mixed import cards_in_turn, cards_together
 from kvroom.hardware.node import CARDS_A_MACHINE, Machine
+from kvroom.hardware.prices import EVERY, priced
 from kvroom.hardware.reader import resolve, resolve_machine
 from kvroom.memo import Memo
 from kvroom.models import weight_dtypes
@@ -49,8 +51,14 @@ def subject(scenario: Scenario, *, paths: bool = True) -> tuple[ModelSpec, Devic
     """The model as its engine serves it, and the card."""
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
-    device = priced(device, scenario.prices or {})
     engine = engine_of(scenario.engine)
+    prices = scenario.prices or {}
+    if device.parts:
+        parts = [priced(cards.find(name), prices) for name in device.parts]
+        device = cards_together(parts)
+        if not engine.tensor_parallel:
+            device = cards_in_turn(device, parts)
+    device = priced(device, prices)
     model = overrides.model_of(scenario.model, engine, scenario.engine_args, paths=paths)
     return engine.as_served(model), device
 
@@ -61,24 +69,14 @@ def machine_of(scenario: Scenario, gpus: int) -> Machine:
     return machine.with_host_memory(scenario.host_memory_bytes)
 
 
-def priced(device: Device, prices: Mapping[str, float]) -> Device:
-    """``device`` at the price that ``prices`` give its name, or one of its other names."""
-    for name, price in prices.items():
-        if name.lower() in map(str.lower, (device.name, *device.aliases)):
-            sources = {
-                **device.sources,
-                "usd_per_hour": Source("measured", f"told: --price {name}={price:g}"),
-            }
-            return replace(device, usd_per_hour=price, sources=sources)
-    return device
-
-
-def unpriced(device: Device, prices: Mapping[str, float]) -> Iterator[str]:
+def unpriced(device: Device, prices: Mapping[str, float | str]) -> Iterator[str]:
     """Prices of other cards than ``device``, which are not used."""
     names = set(map(str.lower, (device.name, *device.aliases)))
+    names.update(map(str.lower, device.parts))
     for name, price in prices.items():
-        if name.lower() not in names:
-            yield f"the price of {name} (${price:g} an hour) is not used: the cards are {device.name}"
+        if name.lower() not in names and name != EVERY:
+            amount = price if isinstance(price, str) else f"${price:g} an hour"
+            yield f"the price of {name} ({amount}) is not used: the cards are {device.name}"
 
 
 def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple[str, ...]]:
@@ -88,6 +86,11 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     scenario, notes = engine.prepare(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     notes += tuple(unpriced(device, scenario.prices or {}))
+    if device.parts and engine.tensor_parallel:
+        notes += (
+            f"each of the {len(device.parts)} cards counts as the least of them in memory and in speed: "
+            "ranks hold equal shares and wait for one another",
+        )
     on_host = overrides.host_weight_bytes(engine, flags)
     layout = Layout(
         scenario.tp,
@@ -132,6 +135,7 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
         kv=kv,
         kv_name=kv_name,
         kv_asked=asked_cache(scenario)[1],
+        weights_asked=scenario.weight_dtype,
         context_tokens=context,
         context_given=scenario.context_tokens is not None,
         encoder_tokens=model.encoder_tokens if encoder is None else encoder,

@@ -13,8 +13,8 @@ from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
 from kvroom.records import dataclass
 from kvroom.scenario.offload import KINDS, parse_tiers
-from kvroom.simulator.reuse import BLOCK_TOKENS, Price, Reuse, placed, reuse
-from kvroom.units import GIB, parse_bytes, show_gib
+from kvroom.simulator.reuse import BLOCK_TOKENS, MAX_CAPACITY_BLOCKS, Price, Reuse, placed, reuse
+from kvroom.units import GIB, parse_bytes, parse_count, show_gib
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import Request
 from kvroom.workloads.traces.opened import Held
@@ -193,10 +193,5 @@ def _warnings(answer: Reuse, read: Trace | None, price: Price | None) -> Iterato
 
 def capacities_of(text: str | None) -> list[int]:
     """The numbers of blocks in ``A,B,…``."""
-    sizes: list[int] = []
-    for part in text.split(",") if text is not None else ():
-        if not part.strip().isdecimal():
-            fix = "Write numbers of blocks with commas between them: 1000,10000."
-            raise KvroomError("--capacity", part, "is no number of blocks", fix)
-        sizes.append(int(part))
-    return sizes
+    parts = text.split(",") if text is not None else ()
+    return [parse_count("--capacity", part, low=1, high=MAX_CAPACITY_BLOCKS) for part in parts]

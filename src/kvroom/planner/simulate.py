@@ -39,6 +39,7 @@ from kvroom.simulator.offload_tiers import Plant
 from kvroom.simulator.timeline import Moment, Watch
 from kvroom.units import ceil_div, parse_seconds
 from kvroom.workloads.requests import Request
+from kvroom.workloads.sessions import SessionPool
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic
 
@@ -229,8 +230,8 @@ def simulate(
 def usual_warmup(source: Iterable[Request]) -> int:
     """The first requests that are left out of the times where nothing is asked: of a closed loop, which
     begins with everybody at once, two of each user and at most half of all."""
-    if isinstance(source, Synthetic) and source.arrivals.users:
-        return min(WAVES * source.arrivals.users, source.requests // 2)
+    if isinstance(source, Synthetic | SessionPool) and source.users:
+        return min(WAVES * source.users, source.requests // 2)
     return 0
 
 
@@ -265,11 +266,13 @@ def serve(
     tell: Callable[[Frame], None] | None = None,
     warmup: int | None = None,
     scheduler: OtherScheduler | None = None,
+    linked: bool = True,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already.
 
     ``tell`` is given a Frame a step of the first replica, which is then stepped. ``scheduler`` puts other
-    rules in the place of the engine's here.
+    rules in the place of the engine's here. Without ``linked`` the requests of a trace come when they were
+    recorded, whatever became of those before them.
     """
     scenario = workings.plan.scenario
     groups = groups_of(workings)
@@ -284,7 +287,7 @@ def serve(
     naming = None
     if rules.setup.enable_prefix_caching:
         naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
-    feed = Feed(source, naming)
+    feed = Feed(source, naming, linked=linked)
     seed = getattr(source, "seed", 0)
     groups = [
         replace(with_tier, rules=with_tier.rules.seeded(seed))
@@ -377,7 +380,7 @@ def bands(
 def over_seeds(
     made: Simulated,
     answer: Mapping[str, Any],
-    source: Synthetic,
+    source: Synthetic | SessionPool,
     many: int,
     *,
     slo: tuple[Objective, ...] = (),
@@ -388,7 +391,7 @@ def over_seeds(
     and ``answer`` its figures; fewer where ``watch`` ends one."""
     answers, counts = [answer], [made.fleet.timeline.at_once]
     while len(answers) < many and not made.fleet.stopped:
-        again = replace(source, seed=source.seed + len(answers))
+        again = source.at_seed(source.seed + len(answers))
         made = serve(
             made.workings,
             again,

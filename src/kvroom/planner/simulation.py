@@ -22,10 +22,11 @@ from kvroom.records import dataclass
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
+from kvroom.workloads.sessions import SessionPool
 from kvroom.workloads.synthetic import CLOSED_LOOP_SPREAD, Synthetic, spreads
 from kvroom.workloads.traces.reader import Trace
 
-TIMES = {"ttft_s": "to the first token", "tpot_s": "a token after it", "e2e_s": "whole request"}
+TIMES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "itl_s": "ITL", "e2e_s": "end to end"}
 
 OnEnd = Callable[[ServedRequest, int | None], None]
 """Called with each request that is done and when (ps), or dropped (None)."""
@@ -135,14 +136,15 @@ def simulation(
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
     scheduler: OtherScheduler | None = None,
+    linked: bool = True,
 ) -> Simulation:
-    """Serve ``requests``, the first ``warmup`` of which are left out of the times. ``scheduler`` as in
-    ``serve``.
+    """Serve ``requests``, the first ``warmup`` of which are left out of the times; without ``linked`` those
+    of a trace's sessions when they were recorded. ``scheduler`` as in ``serve``.
 
     Over several ``seeds`` of a made-up workload the figures have ``bands``.
     """
-    if seeds > 1 and not isinstance(requests, Synthetic):
-        fix = "Give a workload in place of a trace."
+    if seeds > 1 and not isinstance(requests, Synthetic | SessionPool):
+        fix = "Give a workload in place of a trace, or --sessions N of the trace."
         raise KvroomError("--seeds", seeds, "are drawn of made-up workloads only", fix)
     rows: list[Mapping[str, Any]] = []
 
@@ -162,15 +164,21 @@ def simulation(
         tell=on_frame,
         warmup=warmup,
         scheduler=scheduler,
+        linked=linked,
     )
     figures = run.to_dict()
     figures["warnings"] += [*_read_notes(requests), *_spread_notes(workings, requests)]
-    if isinstance(requests, Trace) and requests.has_sessions and not run.fleet.stopped:
+    if (
+        isinstance(requests, Trace)
+        and linked
+        and (requests.has_sessions or requests.names_sessions)
+        and not run.fleet.stopped
+    ):
         left = requests.counts.requests - figures["requests"]["arrived"]
         if left > 0:
             what = f"{left:,} requests of sessions never come: one that they wait for is dropped"
             figures["warnings"].append(what)
-    if seeds > 1 and isinstance(requests, Synthetic):
+    if seeds > 1 and isinstance(requests, Synthetic | SessionPool):
         run, figures["bands"] = over_seeds(
             run, figures, requests, seeds, slo=slo, watch=watch, scheduler=scheduler
         )
@@ -191,6 +199,8 @@ def _spread_notes(workings: Workings, requests: Iterable[Request]) -> Iterator[s
 
 def _read_notes(requests: Iterable[Request]) -> Iterator[str]:
     """What reading a trace met."""
+    if isinstance(requests, SessionPool):
+        yield from requests.notes
     if isinstance(requests, Trace):
         yield from requests.counts.notes()
         unordered = requests.counts.unordered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kvroom.errors import KvroomError
@@ -12,6 +13,28 @@ DEGREES = ("tp", "pp", "dp", "ep", "dcp")
 LAYOUT_KEYS = ("gpu_count", *DEGREES)
 OPEN = 0
 """Tensor ranks of a question that states only a number of cards: the planner lays the model out."""
+
+
+_FILES = (".toml", ".json")
+_TIMES = re.compile(
+    r"(?P<before>[0-9]+)\s*[x×*]\s*(?P<card>\S.*)|(?P<name>.+?)\s*[x×*]\s*(?P<after>[0-9]+)", re.I
+)
+
+
+def counted_cards(text: str) -> tuple[str, int | None]:
+    """A card's name and how many of it: ``H100:8``, ``8xH100``, ``H100x8`` (``×`` and ``*`` too); None where
+    no number is said. Unlike cards are joined with ``+``, ``2xRTX-4090 + RTX-3090``, and counted together."""
+    if "+" in text and "{" not in text:
+        parts = [counted_cards(part.strip()) for part in text.split("+")]
+        names = (f"{name}:{count}" if (count or 1) > 1 else name for name, count in parts)
+        return " + ".join(names), sum(count or 1 for _, count in parts)
+    name, colon, count = text.rpartition(":")
+    if colon and count.isdecimal():
+        return name.strip(), int(count[:12])
+    found = None if text.strip().lower().endswith(_FILES) else _TIMES.fullmatch(text.strip())
+    if found is None:
+        return text, None
+    return (found["card"] or found["name"]).strip(), int((found["before"] or found["after"])[:12])
 
 
 def filled_layout(keys: Mapping[str, object]) -> dict[str, int]:

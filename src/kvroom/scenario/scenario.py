@@ -7,16 +7,17 @@ is not known or not asked. Each value is checked once, here, and is of its own t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import field, fields, replace
 from typing import ClassVar
 
 from kvroom.errors import KvroomError, did_you_mean, shortened
+from kvroom.hardware.prices import check_terms
 from kvroom.records import dataclass
 from kvroom.scenario.cluster import Disaggregation, Fleet, ReplicaPool, Routing
 from kvroom.scenario.engine_names import DEFAULT_ENGINE, engine_name
-from kvroom.scenario.layout import DEGREES, LAYOUT_KEYS, OPEN, filled_layout
+from kvroom.scenario.layout import DEGREES, LAYOUT_KEYS, OPEN, counted_cards, filled_layout
 from kvroom.scenario.link import PAGE_ADDRESS, keys_of_link, link_of
 from kvroom.scenario.offload import OffloadTier, parse_tiers
 from kvroom.scenario.offload import from_flags as tiers_of_flags
@@ -59,13 +60,30 @@ def _version(name: str, value: object) -> str:
     return text[:40].encode("utf-8", "replace").decode()
 
 
-def _prices(name: str, value: object) -> dict[str, float]:
-    """Dollars an hour of a card, by its name."""
-    return {
-        card: check_float(f"{name}.{card}", price, low=0.0, high=1e6, unit="dollars an hour")
-        for card, price in parse_object(name, value).items()
-        if price is not None
-    }
+def _prices(name: str, value: object) -> dict[str, float | str]:
+    """Dollars an hour of a card, or the terms of its price, by its name (``*``: every other card)."""
+    found: dict[str, float | str] = {}
+    for card, price in parse_object(name, value).items():
+        field = f"{name}.{card}"
+        if isinstance(price, str):
+            found[card] = check_terms(field, price)
+        elif price is not None:
+            found[card] = check_float(field, price, low=0.0, high=1e6, unit="dollars an hour")
+    return found
+
+
+def _cards(keys: Mapping[str, object]) -> dict[str, object]:
+    """``gpu`` and ``gpu_count`` where the one says both; KvroomError where they disagree."""
+    text, said = keys["gpu"], keys.get("gpu_count")
+    if not isinstance(text, str):
+        return {}
+    name, count = counted_cards(text)
+    if count is None:
+        return {}
+    check_int("gpu_count", count, low=1, high=MAX_GPUS)
+    if said is not None and said != count:
+        raise KvroomError("gpu", text, f"and gpu_count {said} disagree", "Give the count once.")
+    return {"gpu": name, "gpu_count": count}
 
 
 KNOWN_BYTES = ("visible", "free_before_load", "weights", "activations", "runtime", "graphs")
@@ -125,7 +143,7 @@ class Scenario:
     calibration: dict[str, object] | None = None
     known_bytes: dict[str, int] | None = None
     host_memory_bytes: int | None = None
-    prices: dict[str, float] | None = None
+    prices: dict[str, float | str] | None = None
     allow_overcommit: bool = False
 
     PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
@@ -162,6 +180,7 @@ class Scenario:
         for key, example in (("model", "llama-3-70b"), ("gpu", "H100-SXM:4")):
             if key not in parsed:
                 raise KvroomError(key, None, "is missing", f"Say which {key}, such as {example}.")
+        parsed |= _cards(parsed)
         parsed |= filled_layout(parsed)
         scenario = cls(**parsed)  # type: ignore[arg-type]  # each key has been through its parser
         scenario._check_replicas()

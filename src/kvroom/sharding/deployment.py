@@ -25,7 +25,8 @@ class Deployment:
     ``host`` is the machine's host memory (None: it has none of its own).
     ``extras`` are what is loaded beside the model. ``args`` are the engine's own flags, ``known_bytes``
     what was measured on one GPU in place of an estimate. ``kv_asked`` is the cache dtype as asked,
-    ``kv_name`` the same with ``auto`` resolved. ``speculation`` is how tokens are drafted, None where
+    ``kv_name`` the same with ``auto`` resolved; ``weights_asked`` the weights' (None: the checkpoint's own).
+    ``speculation`` is how tokens are drafted, None where
     they are not. ``recipe`` is how the server is set up, as the question says.
     """
 
@@ -38,6 +39,7 @@ class Deployment:
     kv: Dtype
     kv_name: str
     kv_asked: str = "auto"
+    weights_asked: str | None = None
     context_tokens: int
     context_given: bool = True
     encoder_tokens: int = 0

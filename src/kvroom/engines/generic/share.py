@@ -10,6 +10,7 @@ from __future__ import annotations
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer, account
 from kvroom.engines.support import Requirement, Support
+from kvroom.models.weight_dtypes import EXL2
 from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import binding_rank, longest_context
@@ -129,7 +130,11 @@ LMDEPLOY = ShareOfMemory(
     free_share=FREE_SHARE,
     support=Support(cache={"int8": _INTEGER, "int4": _INTEGER}),
 )
-EXLLAMAV2 = ShareOfMemory(name="exllamav2", label="ExLlamaV2")
+EXLLAMAV2 = ShareOfMemory(
+    name="exllamav2",
+    label="ExLlamaV2",
+    support=Support(weight_types=("fp16", "bf16", "gptq_int4_g128", *EXL2)),
+)
 MLC = ShareOfMemory(name="mlc", label="MLC LLM")
 ATOM = ShareOfMemory(name="atom", label="ATOM", eras=())
 GPT_FAST = ShareOfMemory(name="gpt-fast", label="gpt-fast")

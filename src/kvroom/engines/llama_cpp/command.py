@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.command_line import CommandLine, Texts
+from kvroom.engines.command_line import CommandLine, Texts, visible_cards
 from kvroom.engines.llama_cpp.flags import KNOWN_FLAGS, NAMES, READERS
 from kvroom.models.spec import ModelSpec
 from kvroom.scenario.scenario import Scenario
@@ -19,9 +19,8 @@ class LlamaCppCommandLine(CommandLine):
 
     def from_environment(self, env: Texts, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """It takes every card that it sees."""
-        devices = env.get("CUDA_VISIBLE_DEVICES", "")
-        if devices:
-            keys["gpu_count"] = len([part for part in devices.split(",") if part.strip()])
+        if shown := visible_cards(env):
+            keys["gpu_count"] = shown[1]
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """One width for keys and values is the Scenario's own; slots are as many as a server's own."""
@@ -76,5 +75,8 @@ COMMAND = LlamaCppCommandLine(
     model_flag="model",
     model_flags=("model", "m", "hf_repo", "hf", "hfr"),
     hub_flag="hf_repo",
+    variable_prefixes=("LLAMA_",),
+    flag_variables="LLAMA_ARG_",
+    harmless=frozenset(("LLAMA_CACHE",)),
     default_tp=False,
 )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.base import Engine, EngineAnswer
 from kvroom.engines.limits import LimitFlags
+from kvroom.engines.llama_cpp import ollama
 from kvroom.engines.llama_cpp.answer import answer
 from kvroom.engines.llama_cpp.command import COMMAND
 from kvroom.engines.llama_cpp.drafting import LlamaCppDraftFlags
@@ -15,8 +16,11 @@ from kvroom.engines.llama_cpp.metrics import METRICS
 from kvroom.engines.llama_cpp.ollama_command import COMMAND as OLLAMA_COMMAND
 from kvroom.engines.llama_cpp.serving import serving_rules
 from kvroom.engines.llama_cpp.setup import prepare
-from kvroom.engines.llama_cpp.support import BUILT_ON, SUPPORT
+from kvroom.engines.llama_cpp.support import BUILT_ON, OLLAMA_SUPPORT, SUPPORT
+from kvroom.engines.llama_cpp.versions import BUILDS
+from kvroom.engines.releases import modelled
 from kvroom.engines.serving_rules import ServingRules
+from kvroom.engines.start_rules import Against, StartRule, cache_type
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import FP32
 from kvroom.models.kinds import ConvState, LayerKind, RecurrentState
@@ -61,12 +65,38 @@ class LlamaCpp(Engine):
         return serving_rules(deployment, capacity)
 
 
+def _cache_type(deployment: Deployment) -> Against | None:
+    return cache_type(deployment, BUILT_ON.cache_types)
+
+
+def _ollama_cache_type(deployment: Deployment) -> Against | None:
+    return cache_type(deployment, OLLAMA_SUPPORT.cache_types)
+
+
+START_RULES = (
+    StartRule(
+        name="cache_type",
+        why=_cache_type,
+        source="llama.cpp, common/arg.cpp: kv_cache_types",
+        key="kv_dtype",
+    ),
+)
+OLLAMA_START_RULES = (
+    StartRule(
+        name="cache_type",
+        why=_ollama_cache_type,
+        source="Ollama documentation, FAQ: OLLAMA_KV_CACHE_TYPE",
+        key="kv_dtype",
+    ),
+)
 LLAMA_CPP = LlamaCpp(
     tensor_parallel=False,
     name="llama.cpp",
+    releases=BUILDS,
     label="llama.cpp",
     benchmarks=("llama-bench",),
     support=SUPPORT,
+    start_rules=START_RULES,
     limits=LimitFlags(sequences="parallel"),
     draft_flags=LlamaCppDraftFlags(),
     command=COMMAND,
@@ -84,6 +114,7 @@ IK_LLAMA_CPP = LlamaCpp(
     name="ik_llama.cpp",
     label="ik_llama.cpp",
     support=BUILT_ON,
+    start_rules=START_RULES,
     draft_flags=LlamaCppDraftFlags(),
     command=COMMAND,
     log=LOG,
@@ -91,8 +122,10 @@ IK_LLAMA_CPP = LlamaCpp(
 OLLAMA = LlamaCpp(
     tensor_parallel=False,
     name="ollama",
+    releases=modelled(ollama.OLDEST, ollama.CHANGES),
     label="Ollama",
-    support=BUILT_ON,
+    support=OLLAMA_SUPPORT,
+    start_rules=OLLAMA_START_RULES,
     command=OLLAMA_COMMAND,
     log=LOG,
     account_flags={

@@ -18,6 +18,7 @@ from kvroom.engines.command_line import (
     StartParts,
     Texts,
     unset_variable,
+    visible_cards,
 )
 from kvroom.engines.flags import switch, value_of
 from kvroom.engines.llama_cpp.command import slots_of
@@ -241,7 +242,10 @@ class OllamaCommandLine(CommandLine):
         known: Mapping[str, Any],
     ) -> CommandKeys:
         """What ``ollama serve``, ``run`` and ``create`` say together."""
-        return read_ollama(starts, env, files, known)
+        keys, warnings, model = read_ollama(starts, env, files, known)
+        if shown := visible_cards(env):
+            keys["gpu_count"] = shown[1]
+        return keys, [*warnings, *self.unused(env)], model
 
     def model_keys(self, name: str, known: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """A name with a tag is one of its library."""

@@ -60,6 +60,8 @@ CHANGES: tuple[tuple[int, dict[str, Any]], ...] = (
 )
 OLDEST, NEWEST = 4000, 10488
 """The builds between which the rules are known; the newest is the one read line by line."""
+BUILDS = tuple(f"b{build}" for build in (NEWEST, *(b for b, _ in reversed(CHANGES)), OLDEST))
+"""Builds that brought rules of their own, the newest first."""
 
 _BUILD = re.compile(r"\s*(?!20\d\d-[01]\d)[bB]?(\d{3,6})(?!\.?\d)")
 """``b4000``, not ``2024-05``: a date is no build."""

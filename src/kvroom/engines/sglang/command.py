@@ -7,14 +7,26 @@ from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.command_line import QUANTIZATIONS, CommandLine
+from kvroom.engines.command_line import QUANTIZATIONS, CommandLine, Texts
 from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 
+_HARMLESS = """
+    SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN SGLANG_USE_MODELSCOPE SGLANG_MAMBA_SSM_DTYPE
+"""
+HARMLESS = frozenset(_HARMLESS.split())
+"""Variables that change nothing that is answered here, or are read by name."""
+
 
 class SglangCommandLine(CommandLine):
     """``python -m sglang.launch_server --model-path MODEL``."""
+
+    def from_environment(self, env: Texts, keys: dict[str, Any], args: dict[str, Any]) -> None:
+        """A variable says the width of recurrent states, as a flag does."""
+        super().from_environment(env, keys, args)
+        if width := env.get("SGLANG_MAMBA_SSM_DTYPE"):
+            args.setdefault("mamba_ssm_dtype", width)
 
     def finish(self, keys: dict[str, Any], args: dict[str, Any]) -> None:
         """With data-parallel attention ``--dp-size`` groups tensor ranks: no replicas."""
@@ -55,8 +67,8 @@ COMMAND = SglangCommandLine(
     model_flags=("model_path", "model"),
     longer_variable="SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN",
     variables=frozenset(VARIABLES),
-    variable_prefixes=("SGLANG_", "LMCACHE_"),
-    harmless=frozenset(("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "SGLANG_USE_MODELSCOPE")),
+    variable_prefixes=("SGLANG_", "SGL_", "LMCACHE_"),
+    harmless=HARMLESS,
     dtypes={"fp8": "fp8_e4m3", "bf16": "bf16"},
     at_load=("fp8",),
     quantizations=QUANTIZATIONS,

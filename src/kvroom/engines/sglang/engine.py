@@ -9,7 +9,7 @@ from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
 from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.limits import LimitFlags
-from kvroom.engines.releases import nearest_release, shown
+from kvroom.engines.releases import modelled, nearest_release, shown
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.sglang.adapters import adapters_of
 from kvroom.engines.sglang.answer import answer
@@ -24,7 +24,7 @@ from kvroom.engines.sglang.serving import serving_rules
 from kvroom.engines.sglang.share import static_share
 from kvroom.engines.sglang.start_rules import START_RULES
 from kvroom.engines.sglang.support import SUPPORT
-from kvroom.engines.sglang.versions import NEWEST, OLDEST, rules_of
+from kvroom.engines.sglang.versions import CHANGES, NEWEST, OLDEST, rules_of
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
 
@@ -66,6 +66,7 @@ SGLANG = Sglang(
     label="SGLang",
     benchmarks=("sglang",),
     newest=shown(NEWEST),
+    releases=modelled(OLDEST, CHANGES),
     support=SUPPORT,
     limits=LimitFlags(
         batch_tokens="chunked_prefill_size",

@@ -34,7 +34,12 @@ START_RULES = (
         source="SGLang, ModelRunner: only supports sm75 and above",
         unsupported=True,
     ),
-    StartRule(name="cache_type", why=_cache_type, source="SGLang, choices of --kv-cache-dtype"),
+    StartRule(
+        name="cache_type",
+        why=_cache_type,
+        source="SGLang, choices of --kv-cache-dtype",
+        key="kv_dtype",
+    ),
     StartRule(
         name="quantisation_blocks",
         why=cut_blocks,

@@ -5,7 +5,7 @@ Sources: the choices of ``--kv-cache-dtype``, what its ``ModelRunner`` refuses, 
 
 from __future__ import annotations
 
-from kvroom.engines.support import CDNA, W4, Requirement, Support, drafting, split
+from kvroom.engines.support import CDNA, TENSORS, W4, W4F, Requirement, Support, drafting, split
 
 _KV = "SGLang documentation, Quantized KV Cache"
 _WEIGHTS = "SGLang documentation, Quantization"
@@ -13,18 +13,26 @@ _AMPERE = "Ampere or later"
 
 SUPPORT = Support(
     cache={
-        "fp8": Requirement(source=_KV, capability=8.0, chips=_AMPERE, amd=CDNA),
-        "nvfp4": Requirement(source=_KV, capability=10.0, chips="Blackwell"),
+        "fp8": Requirement(source=_KV, capability=8.0, chips=_AMPERE, amd=CDNA, refuses=True),
+        "nvfp4": Requirement(source=_KV, capability=10.0, chips="Blackwell", refuses=True),
     },
     weights={
         "fp8": Requirement(source=_WEIGHTS, capability=8.9, chips="Ada or later", amd=CDNA),
         "int4": Requirement(
             source=_WEIGHTS, capability=8.0, chips=_AMPERE, flag=False, checkpoint=W4
         ),
+        "nvfp4": Requirement(
+            source="SGLang, ModelOptFp4Config; github sgl-project/sglang pull request 19652",
+            capability=10.0,
+            chips="Blackwell",
+            flag=False,
+            checkpoint=W4F,
+        ),
     },
     drafting=drafting("SGLang documentation, Speculative Decoding", "mtp", "eagle3", "ngram"),
     offload=Requirement(source="SGLang documentation, HiCache Best Practices"),
     split=split("SGLang documentation, PD Disaggregation", "Mooncake or the NIXL library"),
     cache_types=("bf16", "fp8", "nvfp4"),
+    weight_types=TENSORS,
     capability=7.5,
 )

@@ -83,6 +83,7 @@ COMMAND = TensorrtLlmCommandLine(
     readers=READERS,
     known=KNOWN_FLAGS,
     joiner="_",
+    variable_prefixes=("TRTLLM_", "TLLM_"),
     option_files=(FILE_FLAG, "config"),
     switch_values=True,
 )

@@ -8,14 +8,14 @@ from typing import Any
 from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import LimitFlags
-from kvroom.engines.releases import shown
+from kvroom.engines.releases import modelled, shown
 from kvroom.engines.tensorrt_llm.answer import answer
 from kvroom.engines.tensorrt_llm.command import COMMAND
 from kvroom.engines.tensorrt_llm.flags import attention_groups
 from kvroom.engines.tensorrt_llm.log import LOG
 from kvroom.engines.tensorrt_llm.start_rules import START_RULES
 from kvroom.engines.tensorrt_llm.support import SUPPORT
-from kvroom.engines.tensorrt_llm.versions import NEWEST
+from kvroom.engines.tensorrt_llm.versions import CHANGES, NEWEST, OLDEST
 from kvroom.sharding.deployment import Deployment
 
 
@@ -42,6 +42,7 @@ TENSORRT_LLM = TensorrtLlm(
     name="tensorrt-llm",
     label="TensorRT-LLM",
     newest=shown(NEWEST),
+    releases=modelled(OLDEST, CHANGES),
     support=SUPPORT,
     limits=LimitFlags(
         batch_tokens="max_num_tokens",

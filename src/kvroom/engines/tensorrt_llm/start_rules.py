@@ -40,5 +40,10 @@ START_RULES = (
         source="TensorRT-LLM documentation, support matrix (1.0): Ampere or later",
         unsupported=True,
     ),
-    StartRule(name="cache_type", why=_cache_type, source="TensorRT-LLM, KvCacheConfig.dtype"),
+    StartRule(
+        name="cache_type",
+        why=_cache_type,
+        source="TensorRT-LLM, KvCacheConfig.dtype",
+        key="kv_dtype",
+    ),
 )

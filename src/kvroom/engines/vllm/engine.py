@@ -12,7 +12,7 @@ from kvroom.engines.asked import AskedScript
 from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import FlagTrial, LimitFlags
-from kvroom.engines.releases import shown
+from kvroom.engines.releases import modelled, shown
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.engines.vllm.adapters import adapters_of
 from kvroom.engines.vllm.answer import answer
@@ -24,7 +24,7 @@ from kvroom.engines.vllm.metrics import METRICS
 from kvroom.engines.vllm.serving import serving_rules
 from kvroom.engines.vllm.setup import setup
 from kvroom.engines.vllm.support import SUPPORT
-from kvroom.engines.vllm.versions import NEWEST
+from kvroom.engines.vllm.versions import CHANGES, NEWEST, OLDEST
 from kvroom.models.spec import ModelSpec
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import say_tokens
@@ -83,6 +83,7 @@ VLLM = Vllm(
     name="vllm",
     label="vLLM",
     newest=shown(NEWEST),
+    releases=modelled(OLDEST, CHANGES),
     support=SUPPORT,
     limits=LIMITS,
     draft_flags=VllmDraftFlags(),

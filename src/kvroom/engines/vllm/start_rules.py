@@ -204,12 +204,18 @@ START_RULES = (
         source="vLLM documentation, GPU installation: compute capability 7.0 or higher",
         unsupported=True,
     ),
-    StartRule(name="cache_type", why=_cache_type, source="vLLM, config/cache.py: CacheDType"),
+    StartRule(
+        name="cache_type",
+        why=_cache_type,
+        source="vLLM, config/cache.py: CacheDType",
+        key="kv_dtype",
+    ),
     StartRule(
         name="weights_on_card",
         why=_weights_on_card,
         source="get_min_capability of vLLM's quantization configs",
         unsupported=True,
+        key="weight_dtype",
     ),
     StartRule(
         name="bf16_on_card",
@@ -220,6 +226,7 @@ START_RULES = (
         name="fp8_cache_on_card",
         why=_fp8_cache,
         source="vLLM 0.11.0, platforms/cuda.py: is_kv_cache_dtype_supported",
+        key="kv_dtype",
         since=(0, 11, 0),
         until=(0, 11, 1),
     ),

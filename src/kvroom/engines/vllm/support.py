@@ -5,7 +5,17 @@ Sources: ``CacheDType`` of its ``config/cache.py``, its least compute capability
 
 from __future__ import annotations
 
-from kvroom.engines.support import CDNA, W4, W4F, W8, Requirement, Support, drafting, split
+from kvroom.engines.support import (
+    CDNA,
+    TENSORS,
+    W4,
+    W4F,
+    W8,
+    Requirement,
+    Support,
+    drafting,
+    split,
+)
 
 _KV = "vLLM documentation, Quantized KV Cache; engine arguments of 0.4.2"
 _HARDWARE = "vLLM documentation, Quantization, Supported Hardware (0.14)"
@@ -20,9 +30,17 @@ SUPPORT = Support(
             capability=7.0,
             chips="Volta or later",
             amd=CDNA,
+            refuses=True,
         ),
         "int8_per_token_head": Requirement(
             source="vLLM pull request 38378", capability=8.0, chips="Ampere or later"
+        ),
+        "nvfp4": Requirement(
+            source="vLLM pull request 40177",
+            since=(0, 21, 0),
+            capability=10.0,
+            chips="Blackwell",
+            refuses=True,
         ),
     },
     weights={
@@ -59,5 +77,6 @@ SUPPORT = Support(
         "int8_per_token_head",
         "int4_per_token_head",
     ),
+    weight_types=TENSORS,
     capability=7.0,
 )

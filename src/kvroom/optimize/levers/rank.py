@@ -185,7 +185,7 @@ class Levers:
         told = {
             "requests": (before.requests, after.requests, "requests", 1.0),
             "step": (before.token_s, after.token_s, "ms a token", 1e3),
-            "ttft": (before.ttft_s, after.ttft_s, "ms to the first token", 1e3),
+            "ttft": (before.ttft_s, after.ttft_s, "ms TTFT", 1e3),
             "cost": (
                 before.usd_per_million_output_tokens,
                 after.usd_per_million_output_tokens,

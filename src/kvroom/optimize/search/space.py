@@ -14,6 +14,7 @@ from kvroom.engines.support import Requirements
 from kvroom.errors import KvroomError
 from kvroom.hardware import all_devices
 from kvroom.hardware.device import Device
+from kvroom.hardware.prices import priced
 from kvroom.hardware.reader import resolve
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.kinds import ConvState, RecurrentState, SlidingWindow
@@ -139,7 +140,9 @@ class Candidate:
         parts += [f"drafts {keys['speculation']}"] if keys.get("speculation") else []
         parts += [f"tier {t['kind']}" for t in keys.get("tiers") or ()]
         if split := keys.get("disaggregation"):
-            parts.append(f"{split['prefill']['count']}+{split['decode']['count']} pools")
+            parts.append(
+                f"{split['prefill']['count']}{_card(split)}+{split['decode']['count']} pools"
+            )
         return " ".join(parts)
 
     @property
@@ -149,24 +152,30 @@ class Candidate:
             key: value for key, value in self.keys.items() if key not in ("kv_dtype", "engine_args")
         }
         if own.get("disaggregation"):
-            own["disaggregation"] = "pools"
+            own["disaggregation"] = f"pools{_card(own['disaggregation'])}"
         return tuple(f"{k}={v}" for k, v in sorted(own.items()))
 
 
-def usual_cards(prices: Mapping[str, float]) -> tuple[list[str], list[str]]:
+def _card(split: Mapping[str, Any]) -> str:
+    """The card that computes prompts, where it is another."""
+    gpu = split["prefill"].get("gpu")
+    return "" if gpu is None else f" {gpu if isinstance(gpu, str) else gpu.get('name', 'card')}"
+
+
+def usual_cards(prices: Mapping[str, float | str]) -> tuple[list[str], list[str]]:
     """Cards of the catalogue whose arithmetic is known: those with a price, and those without."""
     known = [all_device for all_device in all_devices() if all_device.flops("bf16") is not None]
-    priced = [d.name for d in known if d.usd_per_hour is not None or d.name in prices]
-    return priced, [d.name for d in known if d.name not in priced]
+    dear = [d.name for d in known if priced(d, prices).usd_per_hour is not None]
+    return dear, [d.name for d in known if d.name not in dear]
 
 
 def candidates(base: Scenario, space: Space, *, reuses: bool = False) -> Iterator[Candidate]:
     """Every deployment of the space that nothing known rules out, in a fixed order. ``reuses``: requests find
     in the cache what earlier ones left."""
     model = load(base.model)
-    priced, others = ([*space.gpus], []) if space.gpus else usual_cards(base.prices or {})
+    named, others = ([*space.gpus], []) if space.gpus else usual_cards(base.prices or {})
     own = replace(space, weight_dtypes=(OWN,), kv_dtypes=("auto",), drafts=(NONE,), tiers=(NONE,))
-    for gpu, choice in [*((g, space) for g in priced), *((other, own) for other in others)]:
+    for gpu, choice in [*((g, space) for g in named), *((other, own) for other in others)]:
         device = resolve(gpu)
         for count in sorted(set(choice.counts)):
             for layout in layouts(model, count, choice.layout):
@@ -212,7 +221,7 @@ def layouts(
     """
     usual = [
         usual_layout
-        for usual_layout in _usual_layouts(model, count)
+        for usual_layout in usual_layouts(model, count)
         if all(usual_layout[key] == value for key, value in fixed.items())
     ]
     if not usual and fixed:
@@ -223,7 +232,9 @@ def layouts(
     yield from usual
 
 
-def _usual_layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
+def usual_layouts(model: ModelSpec, count: int) -> Iterator[dict[str, int]]:
+    """Layouts of ``count`` cards that people run, as keys of a Scenario: tensor ranks with stages, and with
+    attention data parallel over spread experts."""
     experts, heads = most_experts(model), model.q_heads or 2**20
     windowed = any(
         isinstance(kind, SlidingWindow) for kind, _ in model.stores
@@ -275,7 +286,6 @@ def _ruled_out(
 
 LEFT_OUT = (
     "offload to disks and networks",
-    "pools of two kinds of card",
     "drafts of models and heads that are not the checkpoint's own",
     "other models and other versions of an engine",
     "data-parallel ranks of dense models, which are replicas",

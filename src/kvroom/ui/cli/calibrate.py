@@ -9,11 +9,14 @@ import click
 from kvroom import api
 from kvroom.ui import codec
 from kvroom.ui.cli.options import keys_from, reconcile_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import save
 
 
-@click.command(epilog="Example: kvroom calibrate monday.log tuesday.log --out ours.json")
+@click.command(
+    cls=Sectioned, epilog="Example: kvroom calibrate monday.log tuesday.log --out ours.json"
+)
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @click.option("--model", metavar="MODEL", help="The model, where a file names no known one.")
 @reconcile_options

@@ -10,7 +10,9 @@ import click
 from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.scenario.command_line import FLAGS
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.options import key_options, keys_from, set_option, settings_from
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors
 
 _KEYS = (
@@ -25,9 +27,17 @@ def _options(command: Any) -> Any:
     return command
 
 
-@click.command(epilog="Example: kvroom check deploy/*.yaml --gpu H100-SXM --expect concurrency=16")
-@click.argument("files", nargs=-1, metavar="FILE…")
-@click.option("--model", metavar="MODEL", help="The model of files that name none that is known.")
+@click.command(
+    cls=Sectioned,
+    epilog="Example: kvroom check deploy/*.yaml --gpu H100-SXM --expect concurrency=16",
+)
+@click.argument("files", nargs=-1, metavar="FILE…", shell_complete=complete)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    shell_complete=complete,
+    help="The model of files that name none that is known.",
+)
 @_options
 @click.option("--users", metavar="N", help="Users at once, for promises of times.")
 @set_option

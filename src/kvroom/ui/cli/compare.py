@@ -8,11 +8,12 @@ from kvroom import api
 from kvroom.errors import KvroomError
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 
 @click.command(epilog="Example: kvroom compare bf16.json fp8.json")
-@click.argument("questions", metavar="A B [C …]", nargs=-1)
+@click.argument("questions", metavar="A B [C …]", nargs=-1, shell_complete=complete)
 @json_option
 @answers_errors
 def compare(questions: tuple[str, ...], as_json: bool) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from kvroom import api
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 
 @click.command(epilog="Example: kvroom gpus H100-SXM")
-@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete)
 @json_option
 @answers_errors
 def gpus(name: str | None, as_json: bool) -> None:

@@ -8,11 +8,13 @@ import click
 
 from kvroom import api
 from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 
 @click.command(
-    epilog="Example: kvroom launch llama-3-70b --gpu H100-SXM:4 --context 32K --engine vllm"
+    cls=Sectioned,
+    epilog="Example: kvroom launch llama-3-70b --gpu H100-SXM:4 --context 32K --engine vllm",
 )
 @scenario_options
 @click.option(

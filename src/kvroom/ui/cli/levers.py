@@ -8,12 +8,14 @@ import click
 
 from kvroom import api
 from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
 
 
 @click.command(
-    epilog="Example: kvroom levers llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic"
+    cls=Sectioned,
+    epilog="Example: kvroom levers llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic",
 )
 @scenario_options
 @click.option(

@@ -9,7 +9,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from kvroom import __version__
-from kvroom.ui.terminal.plain import colour, spell_out
+from kvroom.errors import nearest
+from kvroom.ui.terminal.plain import MOST_COLUMNS, colour, spell_out
 
 COMMANDS = {
     "calibrate": "Learn a machine's own memory and times from measurements.",
@@ -18,6 +19,7 @@ COMMANDS = {
     "gpus": "List accelerators known by name; with NAME, its figures.",
     "launch": "Write the engine's command line, manifest or chart values.",
     "levers": "Rank every lever by requests, step time and cost.",
+    "mcp": "Answer agents over stdio (model context protocol).",
     "models": "List models known by name; with NAME, its layers.",
     "plan": "Say where every byte goes and how many requests fit.",
     "probe": "Measure this machine's memory tiers, as a machine file.",
@@ -28,10 +30,28 @@ COMMANDS = {
     "search": "Find hardware, layout and settings for an objective.",
     "serve": "Serve the page on 127.0.0.1.",
     "simulate": "Play requests: waits, speeds, cache hits, preemptions.",
+    "site": "Write the page as files for any static host.",
     "watch": "Show a running engine's cache, filling, beside the plan.",
 }
 """Each is the function of its name in ``ui/cli``, with the first sentence of its help: the list of commands
 is shown without importing any."""
+
+JOBS = {
+    "Will it fit, how fast is it, what does it cost?": ("plan", "fit", "levers", "compare"),
+    "Which hardware for these users?": ("search", "agents"),
+    "What happens when the requests come?": ("simulate", "reuse"),
+    "Will this start, and how do I start it?": ("check", "launch"),
+    "My engine says something else": ("reconcile", "watch", "prove", "calibrate"),
+    "This machine, and what is known": ("probe", "models", "gpus", "schema"),
+}
+"""Commands by the question that they answer; those of no question come last."""
+OTHERS = "As a page, and for agents"
+EXAMPLES = """\
+\b
+Examples (kvroom COMMAND --help has more):
+  kvroom plan llama-3.3-70b --gpu 4xH100 --context 32K --users 16
+  kvroom reconcile vllm.log --expect 16
+  kvroom search qwen3-32b --users 300 --workload input=2K,output=300"""
 
 
 class Commands(click.Group):
@@ -48,16 +68,33 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"kvroom.ui.cli.{name}"), name)
         return command
 
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` begin with; an unknown one is told with those that look like it."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = [f"kvroom {name}" for name in nearest(args[0], COMMANDS)]
+            fix = f"Did you mean {' or '.join(near)}?" if near else "kvroom alone lists them."
+            context.fail(f"{args[0]!r} is no command. {fix}")
+        return super().resolve_command(context, args)
+
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, each with what it says of itself."""
-        limit = formatter.width - 6 - max(map(len, COMMANDS))
-        with formatter.section("Commands"):
-            formatter.write_dl(
-                [
-                    (name, click.Command(name, help=sentence).get_short_help_str(limit))
-                    for name, sentence in COMMANDS.items()
-                ]
-            )
+        """List the commands by the question that each answers, with what it says of itself."""
+        widest = max(map(len, COMMANDS))
+        jobs = {name for names in JOBS.values() for name in names}
+        rest = tuple(name for name in COMMANDS if name not in jobs)
+        for question, names in {**JOBS, OTHERS: rest}.items():
+            formatter.write(f"\n{question}\n")
+            for name in names:
+                if name in COMMANDS:
+                    help_text = click.Command(name, help=COMMANDS[name])
+                    sentence = help_text.get_short_help_str(formatter.width - widest - 4)
+                    formatter.write(f"  {name:{widest}}  {sentence}\n")
+
+    def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands first: they are what is looked for."""
+        self.format_commands(context, formatter)
+        click.Command.format_options(self, context, formatter)
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         """Commands that begin like ``incomplete``, and options."""
@@ -76,8 +113,13 @@ class Commands(click.Group):
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Example: kvroom plan llama-3-70b --gpu 80GB:4 --context 32K --engine arithmetic",
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": MOST_COLUMNS,
+    },
+    subcommand_metavar="COMMAND …",
+    options_metavar="",
+    epilog=EXAMPLES,
 )
 @click.version_option(__version__, prog_name="kvroom")
 @click.pass_context

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 
 @click.command(epilog="Example: kvroom models gemma-3-27b")
-@click.argument("name", metavar="[NAME]", required=False)
+@click.argument("name", metavar="[NAME]", required=False, shell_complete=complete)
 @json_option
 @answers_errors
 def models(name: str | None, as_json: bool) -> None:

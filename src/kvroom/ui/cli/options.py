@@ -15,9 +15,11 @@ from kvroom import hub
 from kvroom.errors import KvroomError
 from kvroom.models.load import asking
 from kvroom.scenario.command_line import FLAGS, NUMBER
+from kvroom.scenario.layout import counted_cards
 from kvroom.scenario.offload import line as tier_line
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
+from kvroom.ui.cli.completion import complete
 from kvroom.units import number
 
 _JSON_KEYS = ("tiers", "fleet", "disaggregation", "speculation", "workload.lengths")
@@ -35,9 +37,17 @@ set_option = click.option(
 
 def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command`` the MODEL argument and a flag for every Scenario key."""
-    decorate: list[Any] = [click.argument("model_name", metavar="MODEL", required=False)]
+    decorate: list[Any] = [
+        click.argument("model_name", metavar="MODEL", required=False, shell_complete=complete)
+    ]
     decorate.append(
-        click.option("--model", "model_flag", metavar="MODEL", help="The same as MODEL.")
+        click.option(
+            "--model",
+            "model_flag",
+            metavar="MODEL",
+            help="The same as MODEL.",
+            shell_complete=complete,
+        )
     )
     decorate += key_options(*(flag for flag, _, _, _ in FLAGS))
     decorate += [
@@ -66,18 +76,25 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--price",
             multiple=True,
-            metavar="CARD=USD,…",
-            help="What a card costs an hour (repeatable).",
+            metavar="[CARD=]PRICE",
+            shell_complete=complete,
+            help="Dollars an hour of a card (H100-SXM=2.10), or terms: community, on-demand, reserved, "
+            "owned:30000:years=4:kwh=0.12:utilisation=0.7 (repeatable).",
         ),
         click.option(
             "--allow-overcommit", is_flag=True, help="Answer times even where it does not fit."
         ),
         click.option(
-            "--scenario", "scenario_file", metavar="FILE", help="A Scenario as JSON (-: stdin)."
+            "--scenario",
+            "scenario_file",
+            metavar="FILE",
+            help="A Scenario as JSON (-: stdin).",
+            shell_complete=complete,
         ),
         click.option(
             "--from-command",
             metavar="COMMAND",
+            shell_complete=complete,
             help="Take the question from an engine's command line, or a file that holds it (-: stdin).",
         ),
         set_option,
@@ -130,7 +147,13 @@ def _command(
 def key_options(*flags: str) -> list[Any]:
     """The click options of those of FLAGS that are named."""
     return [
-        click.option(flag, _parameter(key), metavar=takes, help=words)
+        click.option(
+            flag,
+            _parameter(key),
+            metavar=takes,
+            help=words,
+            shell_complete=complete,
+        )
         for flag, key, takes, words in FLAGS
         if flag in flags
     ]
@@ -347,21 +370,29 @@ def _spec(text: str) -> dict[str, Any]:
 def _gpu(text: str, count: int | None) -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         return {"gpu": codec.decode(text, "gpu")}
-    name, colon, number = text.rpartition(":")
-    if not colon or not number.isdecimal():
+    name, said = counted_cards(text)
+    if said is None:
         return {"gpu": text}
-    said = _value("gpu_count", number)
     if count is not None and count != said:
         raise KvroomError("gpu", text, f"and --gpu-count {count} disagree", "Give the count once.")
     return {"gpu": name, "gpu_count": said}
 
 
-def _price(text: str) -> tuple[str, float]:
-    card, equals, usd = text.partition("=")
-    fix = "Write a card and dollars an hour: H100-SXM=2.10."
-    if not equals or not card.strip():
+def _price(text: str) -> tuple[str, float | str]:
+    """``CARD=2.10``, ``CARD=TERMS``, or terms alone, which are every card's."""
+    from kvroom.hardware.prices import EVERY, FIX, OWNED, check_terms, kinds
+
+    card, equals, price = (part.strip() for part in text.partition("="))
+    if OWNED in card.partition(":")[0] or not equals:
+        card, price = EVERY, text.strip()
+    fix = FIX.format(", ".join(kinds())) + " Before it the card: H100-SXM=2.10."
+    if not card or not price:
         raise KvroomError("--price", text, "is no CARD=USD", fix)
-    return card.strip(), number("--price", usd.strip().removeprefix("$"), fix)
+    if price[:1].isalpha():
+        return card, check_terms("--price", price)
+    if card == EVERY:
+        raise KvroomError("--price", text, "is no CARD=USD", fix)
+    return card, number("--price", price.removeprefix("$"), fix)
 
 
 def _words(flag: str, text: str) -> tuple[str, str]:

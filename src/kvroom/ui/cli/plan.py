@@ -14,7 +14,9 @@ from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, StartRefused
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.options import engine_python_option, scenario_from, scenario_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
 if TYPE_CHECKING:
@@ -22,10 +24,16 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="Example: kvroom plan llama-3-70b --gpu H100-SXM:4 --context 32K --kv-dtype fp8"
+    cls=Sectioned,
+    epilog="Example: kvroom plan llama-3-70b --gpu H100-SXM:4 --context 32K --kv-dtype fp8",
 )
 @scenario_options
-@click.option("--jsonl", metavar="FILE", help="A Scenario a line in, a Plan a line out (-: stdin).")
+@click.option(
+    "--jsonl",
+    shell_complete=complete,
+    metavar="FILE",
+    help="A Scenario a line in, a Plan a line out (-: stdin).",
+)
 @click.option(
     "--explain", "explained", is_flag=True, help="Show every figure's formula and numbers."
 )
@@ -33,8 +41,11 @@ if TYPE_CHECKING:
     "--sweep",
     "curve",
     metavar="KEY=FROM..TO",
-    help="A curve over batch, context, tp, kv_dtype or gpu (KEY=A,B lists).",
+    shell_complete=complete,
+    help="A curve over any key: batch=1..256, context, users, rate, gpu_count, "
+    "weight_dtype=bf16,fp8, engine_args.FLAG=A,B …",
 )
+@click.option("--all", "everything", is_flag=True, help="Show every account, tier and step too.")
 @click.option("--csv", "as_csv", is_flag=True, help="With --sweep: print CSV.")
 @click.option("--link", "as_link", is_flag=True, help="Print the page's address for this question.")
 @engine_python_option
@@ -46,6 +57,7 @@ def plan(
     jsonl: str | None,
     explained: bool,
     curve: str | None,
+    everything: bool,
     as_csv: bool,
     as_link: bool,
     engine_python: str | None,
@@ -89,7 +101,12 @@ def plan(
     else:
         from kvroom.ui.terminal import plan as text
 
-        click.echo(text.show(made))
+        if everything:
+            click.echo(text.show(made))
+        else:
+            from kvroom.ui.terminal.brief import brief
+
+            click.echo(brief(made))
         if explained:
             from kvroom.planner.explain import explain
 

@@ -12,12 +12,14 @@ from kvroom import api
 from kvroom.observe.prove.session import PARTS
 from kvroom.ui import codec
 from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_writable, save
 
 
 @click.command(
-    epilog="Example: kvroom prove http://127.0.0.1:8000 llama-3-8b --gpu H100-SXM --engine vllm"
+    cls=Sectioned,
+    epilog="Example: kvroom prove http://127.0.0.1:8000 llama-3-8b --gpu H100-SXM --engine vllm",
 )
 @click.argument("url", metavar="URL")
 @scenario_options

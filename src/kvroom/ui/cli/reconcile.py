@@ -9,15 +9,22 @@ import click
 
 from kvroom import api
 from kvroom.ui import codec
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.options import engine_python_option, keys_from, reconcile_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import save
 
 
-@click.command(epilog="Example: kvroom reconcile vllm.log --model llama-3-8b --gpu L40S")
-@click.argument("file", metavar="FILE")
+@click.command(
+    cls=Sectioned, epilog="Example: kvroom reconcile vllm.log --model llama-3-8b --gpu L40S"
+)
+@click.argument("file", metavar="FILE", shell_complete=complete)
 @click.option(
-    "--model", metavar="MODEL", help="The model, where the log does not name a known one."
+    "--model",
+    metavar="MODEL",
+    shell_complete=complete,
+    help="The model, where the log does not name a known one.",
 )
 @reconcile_options
 @click.option(

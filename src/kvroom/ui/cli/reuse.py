@@ -9,12 +9,17 @@ import click
 from kvroom import api
 from kvroom.planner.reuse import capacities_of
 from kvroom.ui import codec
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.options import trace_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option
 
 
-@click.command(epilog="Example: kvroom reuse trace.jsonl.gz --policy lru --capacity 10000,100000")
-@click.argument("trace", metavar="TRACE", required=False)
+@click.command(
+    cls=Sectioned,
+    epilog="Example: kvroom reuse trace.jsonl.gz --policy lru --capacity 10000,100000",
+)
+@click.argument("trace", metavar="TRACE", required=False, shell_complete=complete)
 @click.option("--workload", metavar="SPEC", help="A made-up workload in place of TRACE.")
 @click.option(
     "--block-tokens", metavar="TOKENS", help="A block's size (default: a hash id's, or 16)."
@@ -23,7 +28,12 @@ from kvroom.ui.cli.shell import answers_errors, json_option
     "--policy", "policies", multiple=True, help="lru, lru-tail, fifo, lfu, belady (repeatable)."
 )
 @click.option("--capacity", metavar="A,B,…", help="Cache sizes in blocks.")
-@click.option("--model", metavar="MODEL", help="Tell sizes in bytes of this model's cache.")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    shell_complete=complete,
+    help="Tell sizes in bytes of this model's cache.",
+)
 @click.option(
     "--kv-dtype", metavar="DTYPE", default="auto", help="Its cache's width (default: auto)."
 )

@@ -9,11 +9,14 @@ import click
 
 from kvroom import api
 from kvroom.errors import KvroomError
-from kvroom.scenario.layout import DEGREES
+from kvroom.scenario.layout import DEGREES, counted_cards
 from kvroom.scenario.scenario import Scenario
+from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, file_options, write
+from kvroom.units import parse_count, parse_tokens
 
 STAND_IN = "H100-SXM"
 """Taken where no card is named: a Scenario has one, and a search passes it over."""
@@ -36,13 +39,14 @@ LISTS = (
 def list_options(command: Any) -> Any:
     """Give ``command`` an option for every choice of the space."""
     for flag, takes, words in reversed(LISTS):
-        command = click.option(flag, metavar=takes, help=words)(command)
+        command = click.option(flag, metavar=takes, help=words, shell_complete=complete)(command)
     return command
 
 
 @click.command(
+    cls=Sectioned,
     epilog="Example: kvroom search llama-3-70b --workload input=4000,output=500 --users 64 "
-    "--slo ttft_p95=4s,tpot_p95=50ms"
+    "--slo ttft_p95=4s,tpot_p95=50ms",
 )
 @scenario_options
 @click.option("--slo", default="", metavar="SLO", help="Objectives: ttft_p95=2s,tpot_p95=50ms.")
@@ -98,7 +102,9 @@ def search(
         "engines": _words("--engines", lists["--engines"]) or (base.engine,),
         "weight_dtypes": _words("--weight-dtypes", lists["--weight-dtypes"]),
         "kv_dtypes": _words("--kv-dtypes", lists["--kv-dtypes"]),
-        "budgets": _numbers("--budgets", lists["--budgets"]),
+        "budgets": tuple(
+            parse_tokens("--budgets", w) for w in _words("--budgets", lists["--budgets"])
+        ),
         "shares": _shares(lists["--shares"]),
         "sequences": _numbers("--sequences", lists["--sequences"]),
         "drafts": _words("--drafts", lists["--drafts"]),
@@ -133,7 +139,7 @@ def _base(given: dict[str, Any]) -> tuple[Scenario, tuple[int, ...]]:
     from kvroom.optimize.search.space import COUNTS
 
     named = given.get("gpu") or given.get("scenario_file") or "://" in str(given.get("model_name"))
-    counted = ":" in (given.get("gpu") or "") or given.get("gpu_count")
+    counted = counted_cards(given.get("gpu") or "")[1] or given.get("gpu_count")
     if not named:
         given["gpu"] = STAND_IN
     base = scenario_from(dict(given))
@@ -170,9 +176,7 @@ def _shares(text: str | None) -> tuple[float, ...]:
 
 
 def _number(flag: str, text: str) -> int:
-    if not text.isdecimal() or len(text) > 12:
-        raise KvroomError(flag, text, "is no whole number", "Write one such as 8.")
-    return int(text)
+    return parse_count(flag, text, low=0, high=10**12)
 
 
 def _ray(address: str | None) -> Any:

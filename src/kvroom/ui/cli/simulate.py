@@ -20,11 +20,12 @@ from kvroom.ui.cli.options import (
     scenario_options,
     trace_options,
 )
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
 from kvroom.ui.terminal.progress import Progress, seldom_collected
-from kvroom.units import check_int
+from kvroom.units import parse_count
 from kvroom.workloads.synthetic import of_workload
 
 STOPPED = 130
@@ -32,8 +33,9 @@ STOPPED = 130
 
 
 @click.command(
+    cls=Sectioned,
     epilog="Example: kvroom simulate llama-3-70b --gpu H100-SXM:4 "
-    "--workload arrivals=poisson:2/s,input=1000,output=200,requests=2000"
+    "--workload arrivals=poisson:2/s,input=1000,output=200,requests=2000",
 )
 @scenario_options
 @click.option(
@@ -43,6 +45,12 @@ STOPPED = 130
 @click.option("--seed", metavar="NUMBER", help="Draw the workload anew.")
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--warmup", metavar="COUNT", help="Leave the first requests out of the times.")
+@click.option(
+    "--sessions", metavar="COUNT", help="Sessions of the trace at a time (default: as they came)."
+)
+@click.option(
+    "--recorded-times", is_flag=True, help="Send a trace's sessions when they were recorded."
+)
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
 @click.option(
@@ -77,6 +85,8 @@ def simulate(
     seed: str | None,
     seeds: str | None,
     warmup: str | None,
+    sessions: str | None,
+    recorded_times: bool,
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
@@ -106,7 +116,7 @@ def simulate(
         raise KvroomError("--trace", trace, "and --workload are two sources of requests", fix)
     requests: dict[str, Any] = {
         "trace": trace,
-        "seed": None if seed is None else _whole("--seed", seed, 0, 2**63),
+        "seed": None if seed is None else parse_count("--seed", seed, low=0, high=2**63),
         "hash_tokens": hash_tokens,
         "skip_bad_lines": skip_bad_lines,
         "columns": columns,
@@ -122,7 +132,7 @@ def simulate(
         fix = "Leave --cliff and --splits out, or --scheduler."
         raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
     scenario = scenario_from(given)
-    many = 1 if seeds is None else _whole("--seeds", seeds, 1, 1000)
+    many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
     with Progress(_expected(scenario, trace)) as progress, seldom_collected():
         run: dict[str, Any] = {
             **requests,
@@ -142,6 +152,8 @@ def simulate(
                     scenario,
                     seeds=many,
                     warmup=_warmup(warmup),
+                    sessions=_sessions(sessions),
+                    recorded_times=recorded_times,
                     on_end=rows.on_over,
                     keep_requests=False,
                     scheduler=scheduler,
@@ -158,8 +170,12 @@ def simulate(
         _stopped()
 
 
+def _sessions(text: str | None) -> int | None:
+    return None if text is None else parse_count("--sessions", text, low=1, high=10**6)
+
+
 def _warmup(text: str | None) -> int | None:
-    return None if text is None else _whole("--warmup", text, 0, 10**9)
+    return None if text is None else parse_count("--warmup", text, low=0, high=10**9)
 
 
 def _answer(value: Any, show: Callable[[Any], str], *, as_json: bool) -> None:
@@ -172,15 +188,6 @@ def _answer(value: Any, show: Callable[[Any], str], *, as_json: bool) -> None:
 def _stopped() -> NoReturn:
     click.echo("kvroom: stopped; this is what was done until then", err=True)
     sys.exit(STOPPED)
-
-
-def _whole(flag: str, text: str, low: int, high: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        fix = f"Write a whole number, {low} or more."
-        raise KvroomError(flag, text, "is no whole number", fix) from None
-    return check_int(flag, value, low=low, high=high)
 
 
 def _workload(given: dict[str, Any]) -> dict[str, Any] | None:

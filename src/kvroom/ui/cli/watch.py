@@ -8,10 +8,13 @@ import click
 
 from kvroom import api
 from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option
 
 
-@click.command(epilog="Example: kvroom watch http://127.0.0.1:8000 --record run.jsonl")
+@click.command(
+    cls=Sectioned, epilog="Example: kvroom watch http://127.0.0.1:8000 --record run.jsonl"
+)
 @click.argument("url", metavar="URL")
 @scenario_options
 @click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kvroom.observe.calibrate import Calibrated
 from kvroom.ui.terminal.plain import ascii_only, spelled
-from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.terminal.text import paragraph
 from kvroom.ui.words import seconds
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from kvroom.optimize.split import Splits, Tried
-from kvroom.ui.terminal.plan import _plain, paragraph
+from kvroom.ui.terminal.plain import plain_text
 from kvroom.ui.terminal.table import aligned
+from kvroom.ui.terminal.text import paragraph
 from kvroom.ui.words import span
 from kvroom.units import show_gb, show_rate
 
@@ -54,7 +55,7 @@ def fleet_text(fleet: Mapping[str, Any]) -> str:
     told = [f"  {span(t['t_s']):>8}  replica {t['replica']} {t['what']}" for t in line[:ROWS]]
     if len(line) > ROWS:
         told.append(f"  … and {len(line) - ROWS:,} more")
-    return _plain("\n\n".join([*parts, *(["\n".join(told)] if told else [])]))
+    return plain_text("\n\n".join([*parts, *(["\n".join(told)] if told else [])]))
 
 
 def _many(count: int, word: str) -> str:
@@ -81,7 +82,7 @@ def splits_text(found: Splits) -> str:
         said += "; no link, however fast, would change that."
     else:
         said += f"; to be no worse it needs a link of {show_rate(link)} a replica."
-    return paragraph(said, "") + "\n\n" + _plain(aligned(rows))
+    return paragraph(said, "") + "\n\n" + plain_text(aligned(rows))
 
 
 def _row(tried: Tried, mark: str) -> list[str]:

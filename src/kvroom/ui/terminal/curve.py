@@ -42,8 +42,8 @@ def show(curve: Curve) -> str:
     return "\n".join(lines)
 
 
-def _value(value: int | str) -> str:
-    return f"{value:,}" if isinstance(value, int) else value
+def _value(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -1,4 +1,4 @@
-"""Levers in words and bars, for a terminal of 80 columns."""
+"""Levers in words and bars, as wide as the terminal."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterable, Sequence
 import click
 
 from kvroom.answer.html import number
+from kvroom.hardware.mixed import so_many
 from kvroom.optimize.cost import ORDERS, Figures
 from kvroom.optimize.levers.rank import Levers, Pulled
 from kvroom.optimize.levers.served import ServedFigures
-from kvroom.ui.terminal.plain import ascii_only, spelled
-from kvroom.ui.terminal.plan import WIDTH, paragraph, warnings
+from kvroom.ui.terminal.plain import ascii_only, spelled, text_width
+from kvroom.ui.terminal.plan import warnings
+from kvroom.ui.terminal.text import paragraph
 from kvroom.units import say_tokens
 
 MOST = 16
@@ -21,7 +23,7 @@ SERVED_ID = 23
 BY = {
     "requests": "requests at once",
     "step": "the time of a step",
-    "ttft": "the time to the first token",
+    "ttft": "TTFT",
     "cost": "dollars for a million output tokens",
 }
 
@@ -50,7 +52,7 @@ def _head(found: Levers) -> str:
         if isinstance(scenario.gpu, str)
         else str(scenario.gpu.get("name", "a card by value"))
     )
-    cards = gpu if scenario.gpu_count == 1 else f"{scenario.gpu_count} × {gpu}"
+    cards = so_many(scenario.gpu_count, gpu)
     limit = f" of {say_tokens(scenario.context_tokens)}" if scenario.context_tokens else ""
     has = "–" if found.before.requests is None else f"{found.before.requests:,.4g}"
     line = f"{model} on {cards}, {scenario.engine}: {has} requests at once{limit}"
@@ -102,7 +104,7 @@ def _row(name: str, figures: Figures, columns: Sequence[Column], far: float, mar
     for _, key, scale, decimals in columns:
         value = getattr(figures, key)
         cells += f"{_cell(value, scale, decimals):>10}"
-    room = WIDTH - 6 - ID - 9 - 10 * len(columns)
+    room = text_width() - 6 - ID - 9 - 10 * len(columns)
     count = "–" if figures.requests is None else f"{figures.requests:,.5g}"
     bar = "█" * round((figures.requests or 0) / far * room)
     return f"{mark} {said:{ID}}{count:>9}  {cells}  {bar}".rstrip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 SIGNS = {
@@ -27,6 +28,19 @@ SIGNS = {
     "░": "-",
 }
 _TABLE = str.maketrans(SIGNS)
+COLUMNS, LEAST_COLUMNS, MOST_COLUMNS = 80, 60, 120
+"""The width of text where no terminal tells one, and what is used of narrower and wider ones: longer lines
+are hard to read."""
+
+
+def text_width() -> int:
+    """How wide text may be: the terminal's columns (``COLUMNS`` wins, as everywhere), within reason."""
+    told = os.environ.get("COLUMNS", "")
+    width = int(told) if told.isdecimal() else 0
+    if not width and sys.__stdout__ is not None:
+        with suppress(ValueError, OSError):  # a pipe, a file, a closed stream
+            width = os.get_terminal_size(sys.__stdout__.fileno()).columns
+    return min(max(width or COLUMNS, LEAST_COLUMNS), MOST_COLUMNS)
 
 
 def ascii_only(stream: TextIO | None = None) -> bool:
@@ -43,6 +57,11 @@ def colour() -> bool | None:
 def spelled(text: str) -> str:
     """``text`` in ASCII: known signs by their twins, others as ``?``."""
     return text.translate(_TABLE).encode("ascii", "replace").decode()
+
+
+def plain_text(text: str) -> str:
+    """``text`` as standard output can show it."""
+    return spelled(text) if ascii_only() else text
 
 
 class Ascii(io.TextIOBase):

@@ -1,22 +1,20 @@
-"""A Plan in words and bars, for a terminal of 80 columns, with or without colour."""
+"""A Plan in words and bars, as wide as the terminal, with or without colour."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from textwrap import wrap
 
 import click
 
 from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account, Plan
+from kvroom.hardware.mixed import so_many
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE
-from kvroom.ui.terminal.plain import ascii_only, spelled
+from kvroom.ui.terminal.plain import ascii_only, plain_text, text_width
+from kvroom.ui.terminal.text import paragraph
 from kvroom.ui.terminal.times import times
 from kvroom.units import GB, say_tokens, show_count, show_gb, show_gib
-
-WIDTH = 80
-BAR = WIDTH - 4
 
 # A glyph and a colour for each account: colour is never the only code.
 STYLES = {
@@ -32,44 +30,27 @@ STYLES = {
 }
 
 
-def _plain(text: str) -> str:
-    """``text`` without the signs that a terminal without UTF-8 cannot show."""
-    return spelled(text) if ascii_only() else text
-
-
-def paragraph(text: str, indent: str = "  ") -> str:
-    """``text`` wrapped to the width, every line indented."""
-    lines = wrap(
-        _plain(text), WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
-    )
-    return "\n".join(lines)
-
-
 def show(workings: Workings) -> str:
     """The whole answer."""
     plan = workings.plan
     blocks = [
-        head(workings),
-        paragraph(plan.verdict.sentence),
+        click.style(paragraph(plan.verdict.sentence, ""), bold=True),
+        head(workings, bold=False),
         memory(workings),
         request(workings),
         room(plan),
         step(workings),
-        *(_plain(block) for block in times(workings)),
+        *(plain_text(block) for block in times(workings)),
         *([warnings(plan.warnings)] if plan.warnings else []),
     ]
     return "\n\n".join(block for block in blocks if block)
 
 
-def head(workings: Workings) -> str:
-    """One line: what is served, on what, how."""
+def head(workings: Workings, *, bold: bool = True) -> str:
+    """Two lines: what is served, on what, how."""
     deployment, plan = workings.deployment, workings.plan
     own = workings.own
-    cards = (
-        deployment.device.name
-        if own.gpu_count == 1
-        else f"{own.gpu_count} × {deployment.device.name}"
-    )
+    cards = so_many(own.gpu_count, deployment.device.name)
     degrees = [
         f"{name} {value}"
         for name, value in (
@@ -86,7 +67,7 @@ def head(workings: Workings) -> str:
     what = f"{deployment.model.name}: {show_count(plan.weights.params)} parameters in {rule}"
     length = say_tokens(deployment.context_tokens)
     how = f"{cards}{layout}, {own.engine}, cache in {deployment.kv_name}, {length}"
-    return click.style(paragraph(what, ""), bold=True) + "\n" + paragraph(how, "")
+    return click.style(paragraph(what, ""), bold=bold) + "\n" + paragraph(how, "")
 
 
 def memory(workings: Workings) -> str:
@@ -100,7 +81,7 @@ def memory(workings: Workings) -> str:
     for account in plan.memory.accounts:
         if account.bytes:
             lines.append(_account(account, gpu, workings))
-    return "\n".join(_plain(line) if "\x1b" not in line else line for line in lines)
+    return "\n".join(plain_text(line) if "\x1b" not in line else line for line in lines)
 
 
 def _account(account: Account, gpu: int, workings: Workings) -> str:
@@ -116,13 +97,37 @@ def _account(account: Account, gpu: int, workings: Workings) -> str:
         note += f", {show_gib(account.low_bytes)} to {show_gib(account.high_bytes)}"
     share = f"{100 * abs(account.bytes) / gpu:5.1f} %"
     figures = f"{name:12}{show_gib(abs(account.bytes)):>12} {share}"
-    gap = "  " if len(figures) + len(note) <= WIDTH - 6 else " "
-    return f"  {glyph} {figures}{gap}{_plain(note)}"
+    gap = "  " if len(figures) + len(note) <= text_width() - 6 else " "
+    return f"  {glyph} {figures}{gap}{plain_text(note)}"
 
 
 def _glyph(name: str) -> str:
     fancy, simple, colour = STYLES.get(name, ("▓", "+", "yellow"))
     return click.style(simple if ascii_only() else fancy, fg=colour)
+
+
+def key(workings: Workings) -> list[str]:
+    """What the bar shows, on as few lines as hold it: the engine's own accounts as one."""
+    sizes: dict[str, int] = {}
+    for account in workings.plan.memory.accounts:
+        name = ACCOUNTS.get(account.name, account.name)
+        if account.name == "unused" and account.bytes < 0:
+            name = "missing"
+        elif account.name not in STYLES or STYLES[account.name][0] == "▓":
+            name = "engine"
+        sizes[name] = sizes.get(name, 0) + account.bytes
+    glyphs = {ACCOUNTS.get(name, name): _glyph(name) for name in STYLES}
+    glyphs |= {"engine": _glyph("runtime"), "missing": _glyph("unused")}
+    lines, used = [""], 0
+    for name, size in sizes.items():
+        if not size:
+            continue
+        words = plain_text(f"{name} {show_gib(abs(size))}")
+        if used and used + len(words) + 5 > text_width() - 2:
+            lines, used = [*lines, ""], 0
+        lines[-1] += ("   " if used else "  ") + f"{glyphs[name]} {words}"
+        used += len(words) + 5
+    return lines
 
 
 def bar(workings: Workings) -> str:
@@ -131,7 +136,7 @@ def bar(workings: Workings) -> str:
     gpu = plan.memory.gpu_bytes
     total = sum(max(0, account.bytes) for account in plan.memory.accounts)
     over = " over" if total > gpu else ""
-    scale = (BAR - len(over)) / max(gpu, total)
+    scale = (text_width() - 4 - len(over)) / max(gpu, total)
     cells: list[str] = []
     reached = 0.0
     for account in plan.memory.accounts:
@@ -177,7 +182,7 @@ def request(workings: Workings) -> str:
         for layer in kv.layers
     ]
     lines.append(paragraph("layers: " + ", ".join(kinds)))
-    return "\n".join(_plain(line) for line in lines)
+    return "\n".join(plain_text(line) for line in lines)
 
 
 def room(plan: Plan) -> str:
@@ -251,7 +256,7 @@ def step(workings: Workings) -> str:
         notes.append(f"At the card's peak rates the step waits for {waits}.")
     if notes:
         lines.append(paragraph(" ".join(notes)))
-    return "\n".join(_plain(line) if "\x1b" not in line else line for line in lines)
+    return "\n".join(plain_text(line) if "\x1b" not in line else line for line in lines)
 
 
 def warnings(found: Iterable[str]) -> str:
@@ -278,7 +283,7 @@ def _explanation(explanation: Explanation) -> str:
         )
     return "\n".join(
         (
-            click.style(_plain(explanation.label), bold=True) + f"  [{explanation.figure}]",
+            click.style(plain_text(explanation.label), bold=True) + f"  [{explanation.figure}]",
             paragraph(value),
             paragraph(f"= {explanation.formula}", "    "),
             paragraph(f"= {explanation.numbers}", "    "),

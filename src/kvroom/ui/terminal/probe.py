@@ -12,7 +12,7 @@ import click
 from kvroom.errors import KvroomError
 from kvroom.observe.probe.machine import Probe, Row
 from kvroom.ui.terminal.plain import ascii_only, spelled
-from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.terminal.text import paragraph
 from kvroom.units import show_count, show_gib, show_rate
 
 _SHOW: dict[str, Callable[[float], str]] = {

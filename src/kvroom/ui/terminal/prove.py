@@ -9,8 +9,8 @@ import click
 
 from kvroom.observe.prove.proof import Proof, errors
 from kvroom.ui.terminal.plain import ascii_only, spelled
-from kvroom.ui.terminal.plan import paragraph
 from kvroom.ui.terminal.table import aligned
+from kvroom.ui.terminal.text import paragraph
 from kvroom.ui.words import seconds
 
 Table = tuple[tuple[str, ...], list[list[str]]]

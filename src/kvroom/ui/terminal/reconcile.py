@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from kvroom.answer.figures import ACCOUNTS
+from kvroom.hardware.mixed import so_many
 from kvroom.observe.reconcile import AccountLine, Reconciliation
-from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.terminal.text import paragraph
 from kvroom.units import say_tokens, show_gib
 
 FIGURES = (
@@ -19,7 +20,6 @@ FIGURES = (
     ("bytes_per_token", "bytes a token", "{:,}"),
 )
 HOW = {
-    "engine": "Give a log of vLLM, SGLang, TensorRT-LLM, llama.cpp or Ollama, from its first line on.",
     "model": "Say which model it was: --model NAME, or the path of its config.json.",
     "gpu": "Say which card it ran on: --gpu NAME (kvroom gpus lists them).",
 }
@@ -42,27 +42,20 @@ def show(reconciliation: Reconciliation) -> str:
         )
     if reconciliation.command:
         blocks.append(reconciliation.command)
-    blocks.append(
-        "\n".join(
-            paragraph(HOW[name], "? ")
-            for name in (reconciliation.missing if reconciliation.engine else ("engine",))
-        )
-    )
+    blocks.append("\n".join(paragraph(HOW[name], "? ") for name in reconciliation.missing))
     blocks.append("\n".join(paragraph(note, "! ") for note in reconciliation.notes))
     return "\n\n".join(block for block in blocks if block)
 
 
 def head(reconciliation: Reconciliation) -> str:
     """What the log is of."""
-    if reconciliation.engine is None:
-        return click.style("Not a start-up log that kvroom knows", bold=True)
     what = f"{reconciliation.engine} {reconciliation.engine_version or '(version not printed)'}"
     scenario = reconciliation.scenario
     if scenario is not None:
         model = scenario["model"] if isinstance(scenario["model"], str) else "the model given"
         card = scenario["gpu"] if isinstance(scenario["gpu"], str) else scenario["gpu"]["name"]
         many = scenario.get("gpu_count", 1)
-        what += f": {model} on {many} × {card}" if many > 1 else f": {model} on {card}"
+        what += f": {model} on {so_many(many, card)}"
         length = scenario.get("context_tokens")
         what += f", {say_tokens(length)}" if length else ""
     return click.style(paragraph(what, ""), bold=True)

@@ -1,11 +1,12 @@
-"""``kvroom reuse`` as text of 80 columns."""
+"""``kvroom reuse`` as text, as wide as the terminal."""
 
 from __future__ import annotations
 
 from kvroom.planner.reuse import TraceReuse
 from kvroom.simulator.reuse import Need, Reuse, ages, placed
-from kvroom.ui.terminal.plan import WIDTH, _plain, paragraph
+from kvroom.ui.terminal.plain import plain_text, text_width
 from kvroom.ui.terminal.table import aligned
+from kvroom.ui.terminal.text import paragraph
 from kvroom.units import show_count, show_gib
 from kvroom.workloads.statistics import fragmentation
 
@@ -36,13 +37,13 @@ def show(answer: TraceReuse) -> str:
 
 def curve(found: Reuse) -> str:
     """The hit ratio of LRU caches over their size, drawn in block characters."""
-    width = WIDTH - MARGIN - 1
+    width = text_width() - MARGIN - 1
     largest = found.lru.curve()[0][-1] if found.lru.by_distance else 1
     sizes = [max(1, round(largest ** (index / (width - 1)))) for index in range(width)]
     ratios = [found.lru.ratio(size) for size in sizes]
     top = max(ratios) or 1.0
     steps = [round(ratio / top * ROWS * 8) for ratio in ratios]
-    blocky = _plain("█") == "█"
+    blocky = plain_text("█") == "█"
     lines = ["LRU: hit ratio by cache size"]
     for row in range(ROWS, 0, -1):
         label = f"{top * row / ROWS:.1%}" if row in (ROWS, ROWS // 2) else ""
@@ -55,7 +56,7 @@ def curve(found: Reuse) -> str:
     left, middle, right = marks
     axis = f"{left:<{width // 2 - len(middle) // 2}}{middle}"
     lines.append(" " * MARGIN + f"{axis}{right + ' tokens':>{width - len(axis)}}")
-    return _plain("\n".join(lines))
+    return plain_text("\n".join(lines))
 
 
 def policies(found: Reuse) -> str:

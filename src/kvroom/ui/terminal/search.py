@@ -9,7 +9,7 @@ import click
 
 from kvroom.optimize.search.answers import Answer, Found
 from kvroom.ui.terminal.plain import ascii_only, spelled
-from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.terminal.text import paragraph
 
 NAME = 36
 
@@ -64,7 +64,12 @@ def _table(found: Found) -> str:
         mark = "*" if index in found.pareto else " "
         lines.append(_row(f"{index + 1:>2}{mark}", answer))
     return "\n".join(
-        [*lines, paragraph("* nothing else is cheaper, faster and makes more at once.")]
+        [
+            *lines,
+            paragraph(
+                "* Pareto-optimal: no other is at least as cheap, as quick and as productive."
+            ),
+        ]
     )
 
 

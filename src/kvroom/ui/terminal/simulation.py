@@ -1,4 +1,4 @@
-"""A simulation as text of 80 columns: one sentence, the times, lines over time."""
+"""A simulation as text, as wide as the terminal: one sentence, the times, lines over time."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from kvroom.planner.simulate import Simulated
 from kvroom.planner.simulation import Simulation
 from kvroom.simulator.script_results import ScriptResult
 from kvroom.ui.terminal.cluster import fleet_text
-from kvroom.ui.terminal.plan import WIDTH, _plain, head, paragraph
+from kvroom.ui.terminal.plain import plain_text, text_width
+from kvroom.ui.terminal.plan import head
 from kvroom.ui.terminal.reuse import LEVELS
 from kvroom.ui.terminal.table import aligned
+from kvroom.ui.terminal.text import paragraph
 from kvroom.ui.words import span
 from kvroom.units import show_count, show_gb
 
@@ -21,7 +23,7 @@ TIMES = (
     ("ttft_s", "TTFT"),
     ("tpot_s", "TPOT"),
     ("itl_s", "ITL"),
-    ("e2e_s", "whole request"),
+    ("e2e_s", "end to end"),
 )
 
 
@@ -99,7 +101,7 @@ def lines(made: Simulated) -> str:
     if len(moments) < 2:
         return ""
     total = made.blocks
-    width = WIDTH - LABEL - 20
+    width = text_width() - LABEL - 20
     start, end = moments[0].time_ps, moments[-1].time_ps
     cells: list[list[Any]] = [[] for _ in range(width)]
     for moment in moments:
@@ -117,7 +119,7 @@ def lines(made: Simulated) -> str:
         told = most / top if top else most
         text = span(told) if name == "TTFT" else words.format(told)
         drawn.append(f"  {name:{LABEL - 4}} {spark(values, top or most)} up to {text}")
-    return _plain("\n".join(drawn))
+    return plain_text("\n".join(drawn))
 
 
 def _mean(moments: Sequence[Any], name: str) -> float:
@@ -126,7 +128,7 @@ def _mean(moments: Sequence[Any], name: str) -> float:
 
 def spark(values: Sequence[float], top: float) -> str:
     """One character for each value, as high as its share of ``top``."""
-    blocky = _plain("█") == "█"
+    blocky = plain_text("█") == "█"
     levels = LEVELS if blocky else " .:-=+*#@"
     steps = (min(8, round(8 * value / top)) if top else 0 for value in values)
     return "".join(levels[step] for step in steps)
@@ -157,7 +159,7 @@ def band(answer: Mapping[str, Any]) -> str:
             f"{span(cell['low'])} to {span(cell['high'])}" if cell else "none" for cell in cells
         ]
         rows.append([name, *told])
-    text = f"Over {found['seeds']} seeds (four of five lie within)\n" + aligned(rows)
+    text = f"80 % intervals over {found['seeds']} seeds\n" + aligned(rows)
     held = found["requests_at_once"]["while_waiting"]
     if held:
         text += f"\n  {held['low']:,.1f} to {held['high']:,.1f} requests at once while others wait"
@@ -179,7 +181,7 @@ def cliff_text(cliff: Cliff) -> str:
     where = "It does not break between these ends."
     if broken is not None:
         where = f"It breaks at {key} {broken:,.3g}."
-    return paragraph(where, "") + "\n\n" + _plain(aligned(rows))
+    return paragraph(where, "") + "\n\n" + plain_text(aligned(rows))
 
 
 def describe_text(found: Mapping[str, Any]) -> str:

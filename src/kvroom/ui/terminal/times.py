@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from kvroom.answer.plan import Pool
+from kvroom.answer.plan import Cost, Pool
+from kvroom.latency.load import Load
 from kvroom.planner.plan import Workings
 from kvroom.planner.tiers import tiers
+from kvroom.ui.terminal.text import wrapped
 from kvroom.units import (
     say_tokens,
     show_count,
@@ -37,10 +40,15 @@ def times(workings: Workings) -> list[str]:
     ]
 
 
-def _band(low: float | None, high: float | None) -> str:
+def interval(low: float | None, high: float | None) -> str:
+    """The band of a time in words; "" where there is none."""
     if low is None or high is None:
         return ""
-    return f"  {show_seconds(low)} to {show_seconds(high)}, four times of five"
+    return f"80 % interval {show_seconds(low)} to {show_seconds(high)}"
+
+
+def _band(low: float | None, high: float | None) -> str:
+    return f"  {interval(low, high)}" if low is not None and high is not None else ""
 
 
 def _step(workings: Workings) -> list[str]:
@@ -75,14 +83,16 @@ def _step(workings: Workings) -> list[str]:
     return lines
 
 
-def _serving(workings: Workings) -> list[str]:
-    serving = workings.plan.serving
-    load = (
-        workings.split.pools.prefill if workings.split and workings.split.pools else workings.load
-    )
-    times = workings.split.times if workings.split else workings.times
-    if serving.tpot_s is None or load is None or times is None:
-        return []
+def _load(workings: Workings) -> Load | None:
+    split = workings.split
+    return split.pools.prefill if split and split.pools else workings.load
+
+
+def load_in_words(workings: Workings) -> str:
+    """Who comes with what: ``32 users, 1,000 tokens in, 300 tokens out``; "" where nobody says."""
+    load = _load(workings)
+    if load is None:
+        return ""
     who = (
         f"one batch of {load.users:,}"
         if load.static
@@ -90,11 +100,19 @@ def _serving(workings: Workings) -> list[str]:
         if load.requests_per_s is not None
         else f"{load.users:,} user{'s' if load.users != 1 else ''}"
     )
-    first = "no end" if serving.ttft_s is None else show_seconds(serving.ttft_s)
     lengths = f"{say_tokens(load.input_tokens)} in, {say_tokens(load.output_tokens)} out"
     workload = workings.plan.scenario.workload
     if workload is not None and spreads(workload):
         lengths += ", ± 20 %"
+    return f"{who}, {lengths}"
+
+
+def _serving(workings: Workings) -> list[str]:
+    serving = workings.plan.serving
+    times = workings.split.times if workings.split else workings.times
+    if serving.tpot_s is None or _load(workings) is None or times is None:
+        return []
+    first = "no end" if serving.ttft_s is None else show_seconds(serving.ttft_s)
     parts = {
         "engine": serving.ttft_engine_s,
         "front end": serving.ttft_front_end_s,
@@ -102,12 +120,12 @@ def _serving(workings: Workings) -> list[str]:
     }
     told = ", ".join(f"{name} {show_seconds(part)}" for name, part in parts.items() if part)
     return [
-        f"Under load: {who}, {lengths}",
-        f"  {'first token':14}{first:>12}{_band(serving.ttft_low_s, serving.ttft_high_s)}",
+        f"Under load: {load_in_words(workings)}",
+        f"  {'TTFT':14}{first:>12}{_band(serving.ttft_low_s, serving.ttft_high_s)}",
         *([f"  {'of it':14}  {told}"] if serving.ttft_s is not None else []),
-        f"  {'then each':14}{show_seconds(serving.tpot_s):>12}"
+        f"  {'TPOT':14}{show_seconds(serving.tpot_s):>12}"
         f"{_band(serving.tpot_low_s, serving.tpot_high_s)}",
-        f"  {'output':14}{serving.output_tokens_per_s or 0:>12,.0f}  tokens a second",
+        f"  {'throughput':14}{serving.output_tokens_per_s or 0:>12,.0f}  tokens a second",
         f"  {'decoding':14}{times.decoding:>12,.1f}  at once",
         f"  {'measured':14}  {serving.rests_on}",
     ]
@@ -129,11 +147,7 @@ def _pools(workings: Workings) -> list[str]:
         told = "" if rate is None else f"{rate:>12,.1f}"
         told += "  binds" if name == pools.binding else ""
         lines.append(f"  {name:14}{what:>22}{told}".rstrip())
-    crossing = (
-        ""
-        if pools.handover_s is None
-        else f", {show_seconds(pools.handover_s)} after the first token"
-    )
+    crossing = "" if pools.handover_s is None else f", {show_seconds(pools.handover_s)} after TTFT"
     lines.append(f"  {'hand-over':14}{show_gb(pools.handed_bytes):>22}  a request{crossing}")
     if pools.needs_link_bytes_per_s is not None:
         lines.append(
@@ -147,22 +161,33 @@ def _replicas(pool: Pool) -> str:
     return f"{pool.replicas:,} of {cards}" + ("" if pool.fits else ", too small")
 
 
+def money(cost: Cost) -> Iterator[tuple[str, str, str]]:
+    """What an hour, a million output tokens and an output token's energy cost: name, value, note."""
+    if cost.usd_per_hour is None:
+        if cost.price_source:
+            yield "cost", "-", cost.price_source
+    else:
+        yield "cost", show_usd(cost.usd_per_hour), f"an hour: {cost.price_source}"
+        if cost.usd_per_million_output_tokens is not None:
+            million = show_usd(cost.usd_per_million_output_tokens)
+            yield "", million, "a million output tokens"
+    if cost.joules_per_output_token is not None:
+        low, high = cost.joules_per_output_token_low, cost.joules_per_output_token_high
+        note = "an output token"
+        if low is not None and high is not None:
+            note += f", {low:,.2f} to {high:,.2f} J"
+        yield "energy", f"{cost.joules_per_output_token:,.2f} J", note
+
+
 def _cost(workings: Workings) -> list[str]:
     cost = workings.plan.cost
-    figures = [
-        ("an hour", cost.usd_per_hour),
-        ("1M tokens out", cost.usd_per_million_output_tokens),
+    more = [
         ("1M tokens in", cost.usd_per_million_input_tokens),
         ("a user's hour", cost.usd_per_user_hour),
     ]
-    lines = [f"  {n:14}{show_usd(v):>12}" for n, v in figures if v is not None]
-    if cost.joules_per_output_token is not None:
-        low, high = cost.joules_per_output_token_low, cost.joules_per_output_token_high
-        lines.append(
-            f"  {'energy':14}{cost.joules_per_output_token:>10,.2f} J"
-            f"  a token out, {low:,.2f} to {high:,.2f} by the power limit"
-        )
-    return ["It costs", *lines] if lines else []
+    rows = [*money(cost), *((n, show_usd(v), "") for n, v in more if v is not None)]
+    lines = [wrapped(f"  {name:14}{value:>12}  ", note) for name, value, note in rows]
+    return ["Cost and energy", *lines] if lines else []
 
 
 def _tiers(workings: Workings) -> list[str]:

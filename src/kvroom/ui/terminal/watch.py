@@ -22,8 +22,8 @@ from kvroom.observe.recording import Recorder, Recording, cache_of, concurrency_
 from kvroom.observe.watch import Sample, Watcher, samples
 from kvroom.records import dataclass
 from kvroom.ui.cli.shell import say
-from kvroom.ui.terminal.plain import ascii_only, spelled
-from kvroom.ui.terminal.plan import paragraph
+from kvroom.ui.terminal.plain import ascii_only, plain_text
+from kvroom.ui.terminal.text import paragraph
 from kvroom.ui.words import spread, typical_and_p95
 from kvroom.workloads.traces.writer import write as write_trace
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 HISTORY = 60
 SPARKS = "▁▂▃▄▅▆▇█"
+PATIENCE = 3
+"""Samples without any answer after which a watch whose output nobody looks at ends."""
 _DIGITS = re.compile(r"[\d.,%]+")
 
 
@@ -73,6 +75,8 @@ def run(
     view = LiveView(endpoint.shown, plan)
     answered = False
     error = ""
+    unseen = as_json or not sys.stdout.isatty()
+    tries = 0
     with ExitStack() as stack:
         recorder = stack.enter_context(Recorder(record)) if record else None
         show = stack.enter_context(_shower(view, once=count == 1, as_json=as_json))
@@ -91,6 +95,9 @@ def run(
                 view.reading = reading or view.reading
                 view.fills.append(sample.kv_usage)
                 show(sample)
+                tries += 1
+                if unseen and not answered and tries >= PATIENCE:
+                    break
         except KeyboardInterrupt:
             pass
     if not answered and error:
@@ -113,10 +120,6 @@ def _shower(view: LiveView, *, once: bool, as_json: bool) -> Iterator[Callable[[
             yield lambda sample: live.update(picture(view, sample), refresh=True)
 
 
-def _plain(text: str) -> str:
-    return spelled(text) if ascii_only() else text
-
-
 class _Lines:
     """A line a sample; a warning is told when it begins, or another comes first."""
 
@@ -130,16 +133,16 @@ class _Lines:
         view = self._view
         if view is not None and view.reading is not None:
             for block in filter(None, (_beside(view), _ignored(view.reading))):
-                click.echo(_plain(block))
+                click.echo(plain_text(block))
             self._view = None
         if not self._begun and sample.error is None:
             self._begun = True
             click.echo(HEAD)
-        click.echo(_plain(line_of(sample)))
+        click.echo(plain_text(line_of(sample)))
         worst = sample.warnings[0] if sample.warnings else ""
         kind = _DIGITS.sub("", worst)
         if kind and kind != self._told:
-            click.echo(_plain(paragraph(worst, "         ! ")))
+            click.echo(plain_text(paragraph(worst, "         ! ")))
         self._told = kind
 
 
@@ -231,15 +234,15 @@ def picture(view: LiveView, sample: Sample) -> RenderableType:
     grid.add_column()
     fill = sample.kv_usage
     bar = "" if fill is None else "█" * round(fill * 40) + "░" * (40 - round(fill * 40))
-    grid.add_row("cache", Text(_plain(f"{bar} {'-' if fill is None else format(fill, '.1%')}")))
+    grid.add_row("cache", Text(plain_text(f"{bar} {'-' if fill is None else format(fill, '.1%')}")))
     if not ascii_only():
         grid.add_row("", Text(sparks(view.fills)))
     grid.add_row("running", _number(sample.running))
     grid.add_row("waiting", _number(sample.waiting))
     grid.add_row("preempted", _number(sample.preemptions))
     grid.add_row("prefix hits", "-" if sample.hit_ratio is None else f"{sample.hit_ratio:.1%}")
-    grid.add_row("TTFT", _plain(spread(sample.ttft_s)))
-    grid.add_row("ITL", _plain(spread(sample.itl_s)))
+    grid.add_row("TTFT", plain_text(spread(sample.ttft_s)))
+    grid.add_row("ITL", plain_text(spread(sample.itl_s)))
     for label, rate in (
         ("requests/s", sample.requests_per_s),
         ("prompt tokens/s", sample.prompt_tokens_per_s),
@@ -248,9 +251,9 @@ def picture(view: LiveView, sample: Sample) -> RenderableType:
         grid.add_row(label, "-" if rate is None else f"{rate:,.1f}")
     parts: list[RenderableType] = [Text(f"{name} at {view.address}", style="bold"), grid]
     parts.append(
-        Text(_plain(sample.sentence), style="yellow" if sample.warnings or sample.error else "")
+        Text(plain_text(sample.sentence), style="yellow" if sample.warnings or sample.error else "")
     )
-    parts += [Text(_plain(warning), style="yellow") for warning in sample.warnings[1:]]
+    parts += [Text(plain_text(warning), style="yellow") for warning in sample.warnings[1:]]
     parts += [Text(t) for t in (_beside(view), _ignored(reading) if reading else "") if t]
     return Group(*parts)
 
@@ -275,7 +278,7 @@ def replay(path: str, trace: str | None, *, as_json: bool) -> None:
         told = (
             f"{count:,} requests in {trace}: as many as were counted, of lengths as were counted; "
         )
-        click.echo(_plain(paragraph(told + shared, "")))
+        click.echo(plain_text(paragraph(told + shared, "")))
         return
     names = Sample.__dataclass_fields__
     lines = _Lines(None)

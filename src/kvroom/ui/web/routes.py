@@ -8,6 +8,7 @@ through the Listener are lines before it. KvroomError says why there is no answe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from kvroom import api
@@ -15,11 +16,11 @@ from kvroom.errors import KvroomError
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.web import simulations
-from kvroom.ui.web.answers import Answers
+from kvroom.ui.web import choices, simulations, taken
+from kvroom.ui.web.answers import Answers, parts_of
 from kvroom.ui.web.questions import Listener, PageQuestion
 from kvroom.ui.web.sections import dropped, levers, reality, tiers
-from kvroom.units import check_float
+from kvroom.units import check_float, decimal_memory
 
 MAX_TOGETHER = 16
 MOST_REQUESTS_SAID = 10**9
@@ -36,6 +37,10 @@ class BodyLimit:
     field: str = "body"
     send: str = "Send a Scenario as application/json."
     shorter: str = "Ask with fewer or smaller questions."
+
+    def refuse(self, size: int) -> KvroomError:
+        """Why a body of ``size`` bytes is not taken."""
+        return KvroomError(self.field, size, f"is longer than {self.bytes:,} bytes", self.shorter)
 
 
 QUESTION = BodyLimit(bytes=2**20)
@@ -118,6 +123,20 @@ def _reconcile(one_question: PageQuestion, _: Listener) -> Any:
     return dropped.answer(one_question.body, question.differences())
 
 
+def _take(one_question: PageQuestion, _: Listener) -> Any:
+    """Anything dropped or pasted beside the question in ``?s=``: the question that comes of it."""
+    query = one_question.query
+    question = Scenario.from_link(f"#s={query.get('s', '')}")
+    return taken.take(one_question.body, question.differences(), query.get("name", "")[:80])
+
+
+def _choices(question: PageQuestion, _: Listener) -> Any:
+    """What fields may hold in a question: those of ``of=a,b``, or all."""
+    if not isinstance(question.body, dict):
+        raise KvroomError("body", None, "is no Scenario", "Send one object.")
+    return choices.choices(question.body, parts_of(question.query.get("of", "")))
+
+
 def _simulate(question: PageQuestion, listener: Listener) -> None:
     """A simulation, line by line."""
     simulations.simulate(question.body, listener)
@@ -128,8 +147,22 @@ def _reuse(question: PageQuestion, listener: Listener) -> None:
     simulations.reuse(question.body, listener)
 
 
+def _counted(answer: AnswerFunction) -> AnswerFunction:
+    """``answer`` in the unit of memory that the question asks for."""
+
+    def counted(question: PageQuestion, listener: Listener) -> Any:
+        with decimal_memory(question.decimal):
+            return answer(question, listener)
+
+    return counted
+
+
 def table() -> tuple[Route, ...]:
     """Every question that the page may ask; there is no other path."""
+    return tuple(replace(route, answer=_counted(route.answer)) for route in _table())
+
+
+def _table() -> tuple[Route, ...]:
     plans = Answers()
     return (
         Route(path="/api/plan", answer=plans.answer, ready=plans.ready),
@@ -137,6 +170,9 @@ def table() -> tuple[Route, ...]:
         Route(path="/api/reality", answer=_reality, kept=True),
         Route(path="/api/levers", answer=_levers, queue="long", lines="accept", kept=True),
         Route(path="/api/reconcile", answer=_reconcile, body="file", limit=UPLOAD, queue="long"),
+        Route(path="/api/take", answer=_take, body="file", limit=UPLOAD, queue="long"),
+        Route(path="/api/choices", answer=_choices, kept=True),
+        Route(path="/api/catalogue", answer=lambda *_: choices.known(), body="none", queue="none"),
         Route(
             path="/api/simulate", answer=_simulate, limit=WITH_TRACE, queue="stream", lines="all"
         ),

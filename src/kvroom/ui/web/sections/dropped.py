@@ -23,7 +23,7 @@ from kvroom.observe.reconcile import AccountLine, Reconciliation
 from kvroom.planner.plan import Workings
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections import reality
-from kvroom.units import show_gib
+from kvroom.units import show_memory
 
 MOST_UNFOLDED = 2**26
 """Bytes that a gzip archive may unfold to."""
@@ -49,11 +49,11 @@ def answer(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
     data = unfolded(data)
     if data[:4] in (b"GGUF", b"FUGG"):
         return _gguf(data, asked)
-    if data[8:9] == b"{" and 2 <= int.from_bytes(data[:8], "little") <= 100_000_000:
+    if is_safetensors(data):
         return _safetensors(data, asked)
     if data.lstrip()[:1] == b"{" and len(data) <= MAX_JSON_BYTES:
         config = _object(data)
-        if config is not None and "kvroom_recording" not in config and _is_config(config):
+        if config is not None and is_config(config):
             return _config(config, asked)
     return _log(data, asked)
 
@@ -81,8 +81,14 @@ def _object(data: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _is_config(found: Mapping[str, Any]) -> bool:
-    return "model_type" in found or "architectures" in found
+def is_config(found: Mapping[str, Any]) -> bool:
+    """Whether an object is a model's config.json."""
+    return "kvroom_recording" not in found and ("model_type" in found or "architectures" in found)
+
+
+def is_safetensors(data: bytes) -> bool:
+    """Whether a file begins as safetensors do."""
+    return data[8:9] == b"{" and 2 <= int.from_bytes(data[:8], "little") <= 100_000_000
 
 
 # ---- a log, metrics, a recording ----
@@ -202,7 +208,7 @@ def _config(config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     question = _with_model(asked, config)
     told = _plain("config", question)
     plan = told["weights"]
-    words = f"{plan['params']:,} parameters, {show_gib(plan['bytes'])} of weights"
+    words = f"{plan['params']:,} parameters, {show_memory(plan['bytes'])} of weights"
     told["file"] = _file(f"config.json: {config.get('model_type', 'a model')}", notes=[words])
     return told
 

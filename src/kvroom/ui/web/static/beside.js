@@ -2,9 +2,10 @@
  * Two questions side by side: the bar asks one of them (A or B), every figure has its twin for the other, and
  * what differs is marked. The address holds both.
  */
-import { Near, ask } from "./near.js";
+import { ask, post, refusal } from "./ask.js";
+import { Near } from "./near.js";
 import { pending } from "./pending.js";
-import { fromHash, post, refusal } from "./store.js";
+import { fromHash } from "./store.js";
 import { cards, modelName, said, tokens } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -23,9 +24,9 @@ const FIELDS = { model: "model", gpu: "gpu", gpu_count: "count", kv_dtype: "kv",
 
 /** Figures that have an answer of their own: where it is asked, what draws it. @type {Record<string, {path: string, load: () => Promise<unknown>}>} */
 const OWN = {
-  "tiers-figure": { path: "/api/tiers", load: () => import("./tier-pyramid.js") },
-  "levers-figure": { path: "/api/levers?explain=1", load: () => import("./lever-waterfall.js") },
-  "reality-figure": { path: "/api/reality", load: () => import("./stairs.js") },
+  "tiers-figure": { path: "api/tiers", load: () => import("./tier-pyramid.js") },
+  "levers-figure": { path: "api/levers?explain=1", load: () => import("./lever-waterfall.js") },
+  "reality-figure": { path: "api/reality", load: () => import("./stairs.js") },
 };
 
 /**

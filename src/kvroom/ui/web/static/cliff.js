@@ -64,7 +64,7 @@ export class Cliff extends WideFigure {
       ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${seconds(v)}</text>`)}
       ${values.map((v, i) => (narrow && i % 2 ? nothing : svg`<text class="soft" x=${x(v)} y=${base + 20} text-anchor="middle">${grouped(v)}</text>`))}
       <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 5} text-anchor="end">blocks in the pool</text>
-      <text class="soft" x="0" y="11">p99 of the first token</text>
+      <text class="soft" x="0" y="11">TTFT, p99</text>
       ${broken == null ? nothing : svg`<rect class="beyond" x=${left} y=${PLOT.top - 8} width=${Math.max(0, x(broken) - left)} height=${base - PLOT.top + 8}/>
         <text class="strong halo" x=${x(broken)} dx=${x(broken) - left > 106 ? -4 : 8} y=${base - 8} text-anchor=${x(broken) - left > 106 ? "end" : "start"}>breaks at ${grouped(broken)}</text>`}
       <path class="line-total" d=${path}/>
@@ -84,7 +84,7 @@ export class Cliff extends WideFigure {
 
   table() {
     return {
-      head: ["blocks", "first token p50, s", "first token p99, s", "token p99, s", "tokens a second", "preemptions", "found in cache"],
+      head: ["blocks", "TTFT p50, s", "TTFT p99, s", "TPOT p99, s", "tokens a second", "preemptions", "found in cache"],
       rows: this.points.map((p) => [p.value, p.ttft_p50_s ?? "", p.ttft_p99_s ?? "", p.tpot_p99_s ?? "", p.output_tokens_per_s, p.preemptions, p.prefix_hit_ratio]),
     };
   }

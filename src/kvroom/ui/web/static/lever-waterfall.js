@@ -16,9 +16,9 @@ const MOST = 8;
 const NAMED = 4;
 /** Figures of serving: the key, the heading, how it is written. @type {[string, string, string][]} */
 const SERVED = [
-  ["ttft_s", "first token", "seconds"],
+  ["ttft_s", "TTFT", "seconds"],
   ["ttft_p95_s", "its p95", "seconds"],
-  ["tpot_s", "then each", "seconds"],
+  ["tpot_s", "TPOT", "seconds"],
   ["output_tokens_per_s", "tokens a second", "rounded"],
   ["prefix_hit_ratio", "found cached", "percent"],
   ["usd_per_million_output_tokens", "dollars a million", "usd"],

@@ -14,7 +14,7 @@ export class Near {
   /**
    * @param {HTMLElement} element what must come near
    * @param {{load: () => Promise<M>, ask?: (asked: any, signal: AbortSignal) => Promise<A>, show: (answer: A, module: M) => void, rest?: number}} how
-   *   `load` its module, `ask` the server (without it the question is what is shown), `show` the answer;
+   *   `load` its module, `ask` its question (without it the question is what is shown), `show` the answer;
    *   `rest` milliseconds that a question must stand
    */
   constructor(element, { load, ask = async (asked) => asked, show, rest = 0 }) {
@@ -47,7 +47,7 @@ export class Near {
   }
 
   async go() {
-    const key = JSON.stringify(this.wanted);
+    const key = JSON.stringify([this.wanted, document.documentElement.dataset.units]);
     if (!this.near || this.wanted == null || key === this.asked) return;
     this.asked = key;
     this.abort?.abort();
@@ -60,29 +60,4 @@ export class Near {
       if (!signal.aborted) this.asked = ""; // asked anew when it comes near again
     }
   }
-}
-
-/**
- * Ask for JSON, or for lines of it of which the last is the answer.
- * @param {string} path @param {unknown} body
- * @param {{signal?: AbortSignal, type?: string, planned?: (n: number) => void}} [how]
- */
-export async function ask(path, body, { signal, type = "application/json", planned } = {}) {
-  const reply = await fetch(path, {
-    method: "POST",
-    headers: { "content-type": type, ...(planned ? { accept: "application/x-ndjson" } : {}) },
-    body: body instanceof Blob ? body : JSON.stringify(body),
-    signal,
-  });
-  if (!planned || !reply.body) return reply.json();
-  let text = "";
-  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let part = await reader.read(); !part.done; part = await reader.read()) {
-    text += part.value;
-    const lines = text.split("\n");
-    const said = lines.slice(0, -1).findLast((line) => line.startsWith('{"planned"'));
-    if (said) planned(JSON.parse(said).planned);
-    text = lines.slice(-2).join("\n");
-  }
-  return JSON.parse(text.trim().split("\n").at(-1) ?? "null");
 }

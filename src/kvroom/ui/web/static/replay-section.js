@@ -3,8 +3,7 @@ import "./replay.js";
 import "./cliff.js";
 import "./reuse-curve.js";
 import { Run } from "./replay-run.js";
-import { lines, packed } from "./stream.js";
-import { refusal } from "./store.js";
+import { GONE, lines, packed, refusal } from "./ask.js";
 import { clock, grouped } from "./text.js";
 
 /** @param {string} id @returns {any} */
@@ -79,7 +78,7 @@ export function replaySection({ catalogue, scenario, other, speak }) {
         below = key();
       }
     } catch (error) {
-      if (!mine.signal.aborted) say(/** @type {any} */ (error).told ?? "The server does not answer. Is kvroom serve still running?");
+      if (!mine.signal.aborted) say(/** @type {any} */ (error).told ?? refusal(GONE.error));
     } finally {
       if (asking === mine) byId("replay").removeAttribute("aria-busy");
     }
@@ -88,7 +87,7 @@ export function replaySection({ catalogue, scenario, other, speak }) {
   /** @param {(Run | undefined)[]} runs @param {number} i @param {string} which @param {AbortSignal} signal */
   async function run(runs, i, which, signal) {
     const asked = which === OTHER ? { ...question(), scenario: other(), replay: { ...replay(), blocks } } : { ...question(), replay: { ...replay(), blocks, beside: which } };
-    for await (const told of lines("/api/simulate", { ...asked, frames: true }, signal)) {
+    for await (const told of lines("api/simulate", { ...asked, frames: true }, signal)) {
       if (told.kind === "error") throw Object.assign(new Error(), { told: refusal(told.error) });
       const made = runs[i];
       if (told.kind === "asked") {
@@ -120,7 +119,7 @@ export function replaySection({ catalogue, scenario, other, speak }) {
   async function edge(signal) {
     /** @type {any[]} */
     const points = [];
-    for await (const told of lines("/api/simulate", { ...question(), replay: replay(), cliff: true }, signal)) {
+    for await (const told of lines("api/simulate", { ...question(), replay: replay(), cliff: true }, signal)) {
       if (told.kind === "error") throw Object.assign(new Error(), { told: refusal(told.error) });
       if (told.kind === "point") cliff.answer = { points: [...points, points.push(told.point) && told.point].slice(0, points.length) };
       if (told.kind === "answer") cliff.answer = told.answer;
@@ -132,7 +131,7 @@ export function replaySection({ catalogue, scenario, other, speak }) {
   /** What the cache could find again. @param {AbortSignal} signal */
   async function again(signal) {
     const body = story.value === TRACE ? { trace } : { ...question(), ...replay() };
-    for await (const told of lines("/api/reuse", body, signal)) {
+    for await (const told of lines("api/reuse", body, signal)) {
       if (told.kind === "error") throw Object.assign(new Error(), { told: refusal(told.error) });
       if (told.kind === "answer") reuse.answer = told.answer;
       reuse.here = here()[0];

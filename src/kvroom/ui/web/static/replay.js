@@ -192,9 +192,9 @@ export class Replay extends WideFigure {
       <path class="thrown" d=${band((f) => f.running + f.waiting - f.preempted_waiting, (f) => f.running + f.waiting)}/>
       ${base(STRIP.queue, narrow ? "requests" : "requests: running, waiting, preempted", grouped(most))}
       ${firsts.map((p) => svg`<circle class="dot" cx=${x(p.at)} cy=${yf(p.wait)} r="2.2"/>`)}
-      ${base(STRIP.first, "wait for the first token", seconds(longest))}
+      ${base(STRIP.first, "TTFT", seconds(longest))}
       <path class="line-gap" d=${gapLine(gaps.map((f) => [f.start_s, /** @type {number[][]} */ (f.gaps)[/** @type {number[][]} */ (f.gaps).length - 1][0]])) ?? ""}/>
-      ${base(STRIP.gaps, narrow ? "between tokens, longest" : "longest time between two tokens of a request", seconds(slowest))}
+      ${base(STRIP.gaps, narrow ? "ITL, longest" : "longest ITL (time between two tokens of a request)", seconds(slowest))}
       <text class="soft" x=${STRIP.left} y=${STRIP.height - 4}>0 s</text>
       <text class="soft" x=${width - STRIP.right} y=${STRIP.height - 4} text-anchor="end">${clock(this.end_s)}</text>`;
   }

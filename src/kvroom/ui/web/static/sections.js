@@ -1,6 +1,6 @@
 /** The lower sections: each is loaded and asks when it comes near, and follows the question. */
-import { Near, ask } from "./near.js";
-import { refusal } from "./store.js";
+import { GONE, ask, refusal } from "./ask.js";
+import { Near } from "./near.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./types").Scenario} Scenario */
@@ -10,20 +10,17 @@ const MOST_BYTES = 2 ** 25;
 /** Levers wait until the question stands. */
 const REST_MS = 200;
 
-/** What is said when no answer comes at all. */
-const GONE = { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
-
 /** @param {string} id @returns {any} */
 const byId = (id) => document.getElementById(id);
 
 /**
- * @typedef {{speak: (text: string) => void, replays: any, other: () => Scenario | null}} Page
- *   `replays` are the stories that can be played, `other` the question beside the page's own, if there is one
+ * @typedef {{speak: (text: string) => void, replays: any, machines: string[], other: () => Scenario | null}} Page
+ *   `replays` are the stories that can be played, `machines` the names of cards, `other` the question beside the page's own, if there is one
  */
 
 /** @param {Store} store @param {Page} page */
 export function sections(store, page) {
-  const follow = [tiers(store), levers(store), reality(store, page.speak), replay(store, page)];
+  const follow = [tiers(store, page), levers(store), reality(store, page.speak), replay(store, page)];
   const go = () => {
     if (!store.error) for (const want of follow) want(store.scenario);
   };
@@ -31,20 +28,22 @@ export function sections(store, page) {
   go();
 }
 
-/** @param {Store} store */
-function tiers(store) {
+/** @param {Store} store @param {Page} page */
+function tiers(store, { machines }) {
   const figure = byId("tiers-figure");
-  figure.addEventListener("machine", (/** @type {CustomEvent} */ event) => store.change({ gpu: event.detail }, "gpu"));
+  figure.addEventListener("machine", (/** @type {CustomEvent} */ event) => store.put("machine", event.detail));
   const near = new Near(figure, {
     load: () => import("./tier-pyramid.js"),
-    ask: (scenario, signal) => ask("/api/tiers", scenario, { signal }),
+    ask: (scenario, signal) => ask("api/tiers", scenario, { signal }),
     show: (answer) => {
       if (answer.error) return;
-      figure.machines = [...byId("gpu").options].map((option) => option.value);
+      figure.machines = machines;
       shown(figure, answer);
     },
   });
-  return (/** @type {object} */ scenario) => near.want(scenario);
+  const want = () => near.want(store.others.machine ? { ...store.scenario, gpu: store.others.machine } : store.scenario);
+  store.addEventListener("others", want);
+  return want;
 }
 
 /** @param {Store} store */
@@ -57,7 +56,7 @@ function levers(store) {
     load: () => import("./lever-waterfall.js"),
     ask: async ({ scenario, together }, signal) => {
       figure.busy = "Trying each lever…";
-      const path = `/api/levers?explain=1${together ? `&together=${encodeURIComponent(together.join(";"))}` : ""}`;
+      const path = `api/levers?explain=1${together ? `&together=${encodeURIComponent(together.join(";"))}` : ""}`;
       const planned = (/** @type {number} */ n) => signal.aborted || (figure.busy = `Trying each lever: ${n} plans made…`);
       return ask(path, scenario, { signal, planned });
     },
@@ -79,7 +78,7 @@ function levers(store) {
     const { signal } = (serving = new AbortController());
     figure.serving = "Serving requests with each…";
     const planned = (/** @type {number} */ n) => signal.aborted || (figure.serving = `Serving requests with each: ${n} plans made…`);
-    const found = await ask("/api/levers?simulate=1&explain=1", store.scenario, { signal, planned }).catch(() => GONE);
+    const found = await ask("api/levers?simulate=1&explain=1", store.scenario, { signal, planned }).catch(() => GONE);
     if (signal.aborted) return;
     figure.serving = found.error ? refusal(found.error) : "";
     figure.served = found.error ? null : found;
@@ -107,7 +106,7 @@ function reality(store, speak) {
   const near = new Near(figure, {
     load: () => import("./stairs.js"),
     ask: ({ scenario, link, dropped, said }, signal) =>
-      dropped ? ask(`/api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask(`/api/reality${said ? `?says=${encodeURIComponent(said)}` : ""}`, scenario, { signal }),
+      dropped ? ask(`api/reconcile?s=${link}`, file, { signal, type: "application/octet-stream" }).catch(() => GONE) : ask(`api/reality${said ? `?says=${encodeURIComponent(said)}` : ""}`, scenario, { signal }),
     show: (answer) => {
       drop.classList.remove("busy");
       figure.error = answer.error ? refusal(answer.error) : "";

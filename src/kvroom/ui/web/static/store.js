@@ -1,4 +1,5 @@
-/** The asked question, its answer, and its address. All numbers come from the server. */
+/** The asked question, its answer, and its address. All numbers come from Python. */
+import { GONE, post, refusal } from "./ask.js";
 import { Timer, pending } from "./pending.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -11,26 +12,6 @@ const NEIGHBOURS_MS = 120;
 const MOST_KEPT = 200;
 const FEW = 4;
 
-/**
- * Ask the server: one question or a list; whole answers, or those keys of them.
- * @param {unknown} body @param {{signal?: AbortSignal, parts?: string[]}} [how]
- */
-export async function post(body, { signal, parts = [] } = {}) {
-  const reply = await fetch(`/api/plan?explain=1${parts.length ? `&parts=${parts.join(",")}` : ""}`, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-    signal,
-  });
-  return reply.json();
-}
-
-/** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
-export function refusal({ field, value, message, fix }) {
-  const given = value == null ? "" : `${JSON.stringify(value).slice(0, 60)} `;
-  return `${field}: ${given}${message}. ${fix}`;
-}
-
 /** The same for the same question. @param {Scenario} scenario */
 export const keyOf = (scenario) => JSON.stringify(Object.entries(scenario).sort());
 
@@ -41,6 +22,20 @@ export function changed(given, change) {
   if ("concurrency" in change && merged.workload) merged.workload = { ...merged.workload, concurrency: null };
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value != null));
 }
+
+/** @typedef {"read" | "plan" | "present"} View */
+const VIEWS = ["read", "plan", "present"];
+
+/** The way of use that an address asks for: a question of one's own opens Plan. @param {{hash: string, search: string}} address @returns {View} */
+export function viewOf({ hash, search }) {
+  const state = new URLSearchParams(hash.replace(/^#/, ""));
+  const view = state.get("view") ?? "";
+  if (VIEWS.includes(view)) return /** @type {View} */ (view);
+  return state.has("s") || search.length > 1 ? "plan" : "read";
+}
+
+/** What else an address holds: choices of figures that are no part of the question. @param {string} hash @returns {Record<string, string>} */
+const othersOf = (hash) => Object.fromEntries([...new URLSearchParams(hash.replace(/^#/, ""))].filter(([key]) => !["s", "b", "view"].includes(key)));
 
 /** The question in an address's fragment. @param {string} hash @param {string} [key] @returns {Scenario | null} */
 export function fromHash(hash, key = "s") {
@@ -73,6 +68,10 @@ export class Store extends EventTarget {
     /** What the text says of the neighbouring questions, as dotted keys. @type {string[]} */
     this.said = [];
     this.error = "";
+    /** @type {View} */
+    this.view = viewOf(location);
+    /** Choices of figures, by name. @type {Record<string, string>} */
+    this.others = othersOf(location.hash);
     /** Answers that came before. @type {Map<string, Answer>} */
     this.kept = new Map();
     this.shown = "";
@@ -116,6 +115,7 @@ export class Store extends EventTarget {
     const same = this.gesture.key === control && now - this.gesture.at < GESTURE_MS;
     this.gesture = { key: control, at: now };
     if (!same) this.step();
+    this.dispatchEvent(new Event("change"));
     this.ask();
   }
 
@@ -164,7 +164,7 @@ export class Store extends EventTarget {
         if (found.error) this.fail(refusal(found.error));
         else this.show(scenario, found, address);
       } catch {
-        this.fail("The server does not answer. Is kvroom serve still running?");
+        this.fail(refusal(GONE.error));
       }
     }
     this.flying = false;
@@ -205,9 +205,30 @@ export class Store extends EventTarget {
         few.forEach((scenario, i) => found[i].error || this.keep(scenario, found[i]));
       }
     } catch {
-      // ask() tells when the server is gone
+      // ask() tells when nobody answers
     }
     this.looking = false;
+  }
+
+  /** Whatever was answered is asked anew. */
+  forget() {
+    this.kept.clear();
+    this.shown = this.neighbours = "";
+  }
+
+  /** The answer to a question beside the asked one; null where there is none. @param {Scenario} change @returns {Promise<Answer | null>} */
+  async peek(change) {
+    const scenario = changed(this.scenario, change);
+    const kept = this.kept.get(keyOf(scenario));
+    if (kept) return kept;
+    try {
+      const found = await pending(post(scenario));
+      if (found.error) return null;
+      this.keep(scenario, found);
+      return found;
+    } catch {
+      return null; // ask() tells when the server is gone
+    }
   }
 
   /** What the address says of the question. */
@@ -227,8 +248,36 @@ export class Store extends EventTarget {
   }
 
   writeAddress() {
-    history.replaceState(null, "", `#${this.fragment()}`);
+    const others = Object.entries(this.others).map(([key, value]) => `&${key}=${encodeURIComponent(value)}`);
+    history.replaceState(null, "", `#${this.fragment()}${this.view === "plan" ? "" : `&view=${this.view}`}${others.join("")}`);
     this.dispatchEvent(new Event("address"));
+  }
+
+  /** Another way of use; Back leads to the one before. @param {View} view */
+  go(view) {
+    if (view === this.view) return;
+    this.step();
+    this.view = view;
+    this.writeAddress();
+    this.dispatchEvent(new Event("view"));
+  }
+
+  /** A choice of a figure; Back takes it back. @param {string} key @param {string} value */
+  put(key, value) {
+    this.step();
+    this.others = { ...this.others, [key]: value };
+    this.writeAddress();
+    this.dispatchEvent(new Event("others"));
+  }
+
+  /** The address has changed by itself: its view holds, and its choices. */
+  arrive() {
+    this.others = othersOf(location.hash);
+    this.dispatchEvent(new Event("others"));
+    const view = viewOf(location);
+    if (view === this.view) return;
+    this.view = view;
+    this.dispatchEvent(new Event("view"));
   }
 
   /** The neighbouring questions that the text and the comparison speak of: only what they say of them. */

@@ -62,7 +62,7 @@ export class TakeAway extends LitElement {
   render() {
     if (!this.answer) return nothing;
     const { command, python, link, engines } = this.a.take_away;
-    const address = `${location.origin}/${link.startsWith("#") ? link : `#${link}`}`;
+    const address = new URL(link.startsWith("#") ? link : `#${link}`, document.baseURI).href;
     const flags = Object.entries(engines);
     return html`
       ${this.block("Command", command)} ${this.block("Python", python)} ${this.block("Link", address)}

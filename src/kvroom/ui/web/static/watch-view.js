@@ -16,7 +16,7 @@ class WatchView extends HTMLElement {
   }
 
   connectedCallback() {
-    this.source = new EventSource("/api/watch");
+    this.source = new EventSource("api/watch");
     this.source.addEventListener("message", (event) => this.show(JSON.parse(event.data)));
     this.source.addEventListener("error", () => {
       this.dataset.state = "lost";
