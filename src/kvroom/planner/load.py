@@ -17,6 +17,7 @@ from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.latency.disaggregation import fetched_bytes
 from kvroom.latency.load import CHUNK_TOKENS, Length, Load, lengths_of
+from kvroom.planner.place import machine_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
@@ -139,9 +140,10 @@ def kept_below(load: Load, scenario: Scenario, deployment: Deployment) -> Load:
     fetching them takes is left out."""
     if load.cache_blocks == inf or not scenario.tiers:
         return load
-    from kvroom.planner.offload import tiers_of  # few questions have tiers
+    from kvroom.simulator.offload_tiers import sized  # few questions have tiers
 
-    rooms = [tier.bytes for tier in tiers_of(scenario, deployment)]
+    machine = machine_of(scenario, deployment.layout.gpus)
+    rooms = [tier.bytes for tier in sized(scenario.tiers, machine)]
     blocks = sum(length.blocks for length in load.lengths)
     tokens = [x.cached + x.computed + x.output for x in load.lengths]
     if not blocks or any(room is None for room in rooms):
