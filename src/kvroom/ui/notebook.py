@@ -20,7 +20,6 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import page
 from kvroom.units import decimal_memory
-from kvroom.units import decimal_memory
 
 _WEB = Path(__file__).with_name("web") / "static"
 FIGURES = {
