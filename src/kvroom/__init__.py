@@ -8,6 +8,7 @@
 327680
 
 ``plan`` answers, ``explain`` says how each figure comes about, ``compare`` sets answers side by side,
+``sweep`` turns one key, ``check`` judges launch files,
 ``levers`` says what to change, ``search`` what to choose, ``launch`` gives the engine's command; ``simulate``
 plays requests, ``reuse`` says what a prefix cache would hold; ``reconcile``, ``calibrate``, ``watch``,
 ``prove`` and ``probe`` hold all that against what really happens. ``Scenario`` is the question, ``Plan`` the
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from kvroom.answer.plan import Plan
     from kvroom.api import (
         calibrate,
+        check,
         compare,
         explain,
         launch,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         reuse,
         search,
         simulate,
+        sweep,
         watch,
     )
     from kvroom.errors import KvroomError
@@ -48,6 +51,7 @@ __all__ = [
     "Scenario",
     "__version__",
     "calibrate",
+    "check",
     "compare",
     "explain",
     "launch",
@@ -59,6 +63,7 @@ __all__ = [
     "reuse",
     "search",
     "simulate",
+    "sweep",
     "watch",
 ]
 

@@ -17,6 +17,7 @@ from kvroom.ui import codec
 from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import check_places, report_options, write
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
 from kvroom.ui.terminal.progress import Progress, seldom_collected
@@ -55,6 +56,7 @@ STOPPED = 130
 @click.option(
     "--script", "script_file", metavar="FILE", help="Play an engine and requests (-: stdin)."
 )
+@report_options
 @json_option
 @answers_errors
 def simulate(
@@ -73,6 +75,8 @@ def simulate(
     splits: bool,
     describe_only: bool,
     script_file: str | None,
+    html: str | None,
+    svg: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -84,8 +88,10 @@ def simulate(
     """
     from kvroom.ui.terminal import simulation as text
 
+    check_places(html=html, svg=svg)
     if script_file is not None:
         played = api.play(codec.read_json(script_file, "--script"))
+        write(played, html=html, svg=svg)
         click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
         return
     if trace is not None and given.get("workload"):
@@ -130,6 +136,7 @@ def simulate(
                     keep_requests=False,
                     **run,
                 )
+    write(fallen if cliff is not None else split if splits else answer, html=html, svg=svg)
     if cliff is not None:
         _answer(fallen.to_dict(), lambda _: text.cliff_text(fallen), as_json=as_json)
     elif splits:
