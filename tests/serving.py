@@ -278,7 +278,7 @@ class Fickle:
         self.late += brought is not None and brought.ready_ps > now
         self.heard.append(([now, live.index, found, brought], [], []))
 
-    def stored(self, names, blocks):
+    def stored(self, names, blocks, first=0):
         self.heard[-1][1].extend([*names, *["unnamed"] * blocks])
 
     def removed(self, names, blocks):

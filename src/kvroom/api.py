@@ -314,6 +314,8 @@ def simulate(
     seed: int | None = None,
     seeds: int = 1,
     warmup: int | None = None,
+    sessions: int | None = None,
+    recorded_times: bool = False,
     hash_tokens: int | str | None = None,
     skip_bad_lines: bool = False,
     columns: str | Mapping[str, str] | None = None,
@@ -330,6 +332,8 @@ def simulate(
 
     Requests come from ``trace`` (a file, or ``Request`` objects in order of arrival), else from the
     ``workload`` of the question, drawn with ``seed``; over several ``seeds`` the figures have ``bands``.
+    A request of a trace's session waits for the answers before it, unless its ``recorded_times`` are to be
+    kept; ``sessions`` of a trace are there at a time, in place of as they came.
     ``slo`` is such as ``"ttft_p95=2s,tpot_p95=50ms"``. ``hash_tokens`` says for how many tokens an id of the
     trace stands. ``keep_requests=False`` keeps no row a request: for runs of millions. ``on_end`` is told of
     each request that is done (and when, in ps) or dropped (None), ``watch`` of how things stand (and may end
@@ -352,11 +356,11 @@ def simulate(
     seeds = check_int("seeds", seeds, low=1, high=MOST_SEEDS)
     with _asking(hub):
         question = scenario(model, gpu, **keys)
+        opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
         return simulation(
             plan_of(question, paths=paths),
-            _requests(
-                question, trace, seed, _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
-            ),
+            _pooled(_requests(question, trace, seed, opener), sessions, seed),
+            linked=not recorded_times,
             slo=_objectives(slo),
             seeds=seeds,
             keep_requests=keep_requests,
@@ -875,6 +879,21 @@ def _opener(
         )
 
     return opened
+
+
+def _pooled(
+    requests: Iterable[Request], sessions: int | None, seed: int | None
+) -> Iterable[Request]:
+    """The requests, those of so many sessions at a time where that is asked."""
+    from kvroom.workloads.synthetic import Synthetic
+    from kvroom.workloads.traces.pool import pool_of
+
+    if sessions is None:
+        return requests
+    if isinstance(requests, Synthetic):
+        fix = "Write agents=40 or arrivals=closed:40 in the workload."
+        raise KvroomError("--sessions", sessions, "is of traces only", fix)
+    return pool_of(requests, sessions, seed=seed)
 
 
 def _requests(

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +72,16 @@ def test_guidellm(tmp_path):
     assert len(runs) == 2
     assert (runs[0].requests, runs[0].input_tokens, runs[0].output_tokens) == (40, 256, 101)
     assert runs[0].concurrency == pytest.approx(4.0)
+
+
+def test_guidellm_as_yaml(tmp_path):
+    path = tmp_path / "benchmarks.yaml"
+    path.write_text(yaml.safe_dump({"args": {"model": "some/model"}, **GUIDELLM}))
+    runs = read_file(str(path))
+    assert [run.model for run in runs] == ["some/model"] * 2
+    assert (runs[0].requests, runs[0].ttft_s) == (40, 0.1)
+    path.write_text("benchmarks:\n- [unclosed\n")
+    assert read_file(str(path)) is None
 
 
 @pytest.mark.parametrize(

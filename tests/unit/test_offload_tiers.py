@@ -255,3 +255,42 @@ def test_two_engines_share_what_one_has_computed():
     assert out.found[0] == [80]
     assert tiers[1].levels[0].hit_tokens == 80
     assert store.put == len(store) == 20 + 4 + 5  # and what was answered
+
+
+def test_chunks_are_found_whole_only():
+    """Five of 20 blocks stay on the GPU, one is computed: 14 are read, 13 in chunks of three."""
+    requests = [(0, FIRST, 80, 1), (LATER, OTHER, 100, 1), (2 * LATER, FIRST, 80, 1)]
+    _, plain = served(requests, [level()])
+    _, chunks = served(requests, [level(chunk=3)])
+    assert plain.levels[0].hit_tokens == 14 * SIZE
+    assert chunks.levels[0].hit_tokens == 13 * SIZE
+    assert chunks.levels[0].store.put == 6 + 8
+    assert chunks.levels[0].written_pages == 18 + 24
+
+
+def test_a_chunk_begun_on_the_gpu_goes_on_in_the_tier():
+    connector = OffloadConnector([level(chunk=4)], CLOCK, block_tokens=SIZE, unit=1, batch_tokens=9)
+    names = list(range(1, 11))
+    connector.stored(names[:3], 0, 0)
+    assert len(connector.levels[0].store) == 0
+    connector.stored(names[3:], 0, 3)
+    assert [connector.levels[0].store.ready_ps(n) is not None for n in names] == [
+        n in (4, 8) for n in names
+    ]
+
+
+def test_selective_writes_wait_for_a_second_use():
+    requests = [(0, FIRST, 80, 1), (LATER, FIRST, 80, 1)]
+    _, tiers = served(requests, [level(selective=True)])
+    assert tiers.levels[0].written_pages == 19
+    _, tiers = served(requests[:1], [level(selective=True)])
+    assert tiers.levels[0].written_pages == 0
+
+
+def test_another_width_moves_in_its_own_time():
+    requests = [(0, FIRST, 80, 1), (LATER, OTHER, 100, 1), (2 * LATER, FIRST, 80, 1)]
+    rate = 100 * PS_PER_S // 20  # a block in 20 ps
+    _, plain = served(requests, [level(rate)])
+    _, half = served(requests, [level(rate, width=(1, 2))])
+    assert [*plain.levels[0].waits_ps] == [14 * 20]
+    assert [*half.levels[0].waits_ps] == [14 * 10]

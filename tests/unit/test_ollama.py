@@ -29,6 +29,8 @@ def test_cache_is_as_printed() -> None:
 @pytest.mark.parametrize(
     ("version", "memory", "gpus", "length"),
     [
+        ("0.6.6", 80, 1, 2048),  # ollama/ollama#10452 made it 4,096
+        ("0.6.7", 80, 1, 4096),
         ("0.15.4", 80, 1, 4096),
         ("0.15.5", 22, 1, 4096),
         ("0.15.5", 24, 1, 32768),
@@ -60,6 +62,49 @@ def test_parallel_multiplies_the_context() -> None:
     one = planned(m.LLAMA_8B, args={"num_ctx": 4096}).capacity.engine
     assert one is not None
     assert one.max_running_requests == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "slots"),
+    [
+        ("0.6.2", "RTX-4090", 4),  # ollama/ollama#9246: four where memory is there, else one
+        ("0.6.2", "RTX-3060", 1),
+        ("0.9.6", "RTX-4090", 2),  # #10468
+        ("0.10.0", "RTX-4090", 1),  # #11330
+    ],
+)
+def test_slots_that_nobody_asked_for(version: str, gpu: str, slots: int) -> None:
+    made = planned(m.LLAMA_8B, gpu=gpu, args={"num_ctx": 16384}, engine_version=version)
+    assert made.capacity.engine is not None
+    assert made.capacity.engine.max_running_requests == slots
+    assert made.capacity.engine.kv_tokens == 16384 * slots
+
+
+@pytest.mark.parametrize(
+    ("config", "version", "flash"),
+    [
+        (m.LLAMA_8B, "0.13.3", False),
+        (m.LLAMA_8B, "0.13.4", True),
+        (m.QWEN3_30B, "0.12.3", False),
+        (m.QWEN3_30B, "0.12.4", True),
+        (m.GEMMA3_270M, "0.12.5", False),
+        (m.GEMMA3_270M, "0.12.6", True),
+    ],
+)
+def test_a_narrow_cache_needs_flash_attention(
+    config: dict[str, Any], version: str, flash: bool
+) -> None:
+    """Flash attention came to one family after another; without it the cache stays in 16 bits."""
+    args = {"num_ctx": 4096, "kv_cache_type": "q8_0"}
+
+    def cache(**more: Any) -> int:
+        return cache_sizes(deployed(config, "ollama", args=more, engine_version=version)).attention
+
+    wide, narrow = cache(num_ctx=4096, flash_attention=1), cache(**args, flash_attention=1)
+    assert narrow * 32 == wide * 17
+    assert cache(**args) == (narrow if flash else cache(num_ctx=4096))
+    made = planned(config, args=args, engine_version=version)
+    assert any("kv_cache_type q8_0 is not used" in w for w in made.warnings) is not flash
 
 
 def test_some_models_are_served_one_at_a_time() -> None:

@@ -57,9 +57,17 @@ class EngineAnswer:
     pools: int = 1
     limit: str = ""
     binding: str = ""
+    mean_gpu_bytes: int | None = None
+    """Of unlike GPUs that share out layers, what plain arithmetic has of each: all their memory over how
+    many they are."""
     refusals: tuple[StartRefusal, ...] = ()
     host: HostPart | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def ceiling_bytes(self) -> int:
+        """The memory of one GPU as plain arithmetic divides it."""
+        return self.mean_gpu_bytes or self.gpu_bytes
 
 
 class Era(NamedTuple):

@@ -17,6 +17,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError, nearest
 from kvroom.hardware.device import Device
+from kvroom.hardware.mixed import cards_together, names_in
 from kvroom.hardware.prices import listed
 
 _FILE = Path(__file__).with_name("catalogue.json")
@@ -88,12 +89,15 @@ def find(name: Any) -> Device:
     """The device of that name or alias; KvroomError (field ``gpu``) names the nearest otherwise.
 
     A name that fits several cards is refused with their names; a bare size such as ``24GB`` is
-    refused with how to write an inline card (``80GB`` alone is a card: the explainer's).
+    refused with how to write an inline card (``80GB`` alone is a card: the explainer's). Names joined with
+    ``+`` are unlike cards together (``hardware.mixed``).
     """
     if not isinstance(name, str) or not name.strip():
         raise KvroomError("gpu", name, "is not a card's name", INLINE)
     if len(name) > MAX_NAME:
         raise KvroomError("gpu", name, "is too long for a card's name", INLINE)
+    if "+" in name:
+        return cards_together([find(part) for part in names_in(name)])
     data = _load()
     key = key_of(name)
     found = data["index"].get(key)

@@ -166,6 +166,8 @@ class Device:
     usd_per_hour: float | None = None
     compute_capability: str | None = None
     aliases: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    """Of unlike cards together (``hardware.mixed``) the name of each."""
     sources: Mapping[str, Source] = field(default_factory=dict, hash=False)
     notes: str = ""
 

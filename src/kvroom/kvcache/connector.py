@@ -55,7 +55,8 @@ def report_stored(events: KVEvents, request: ServedRequest, blocks: int, unit: i
         return
     pages = min(blocks, extents.named) // unit
     if pages > request.reported_pages:
-        events.stored(extents.names[request.reported_pages : pages], 0)
+        first = request.reported_pages
+        events.stored(extents.names[first:pages], 0, first)
         request.reported_pages = pages
 
 

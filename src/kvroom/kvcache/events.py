@@ -18,9 +18,9 @@ class KVEvents(Protocol):
         """Whether ``removed`` is wanted: finding out what went costs an engine time."""
         ...
 
-    def stored(self, names: Sequence[int], blocks: int) -> None:
-        """Pages that can be found from now on: a prompt's when it is scheduled, an answer's when its
-        request leaves."""
+    def stored(self, names: Sequence[int], blocks: int, first: int = 0) -> None:
+        """Pages that can be found from now on, those from the ``first`` of their request on: a prompt's when
+        it is scheduled, an answer's when its request leaves."""
         ...
 
     def removed(self, names: Sequence[int], blocks: int) -> None:
@@ -39,10 +39,10 @@ class EventFanOut:
         """Whether any of them wants to know."""
         return any(each.wants_removed for each in self.listeners)
 
-    def stored(self, names: Sequence[int], blocks: int) -> None:
+    def stored(self, names: Sequence[int], blocks: int, first: int = 0) -> None:
         """As ``KVEvents.stored``."""
         for each in self.listeners:
-            each.stored(names, blocks)
+            each.stored(names, blocks, first)
 
     def removed(self, names: Sequence[int], blocks: int) -> None:
         """As ``KVEvents.removed``."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kvroom.kvcache.extents import RequestExtents
 from kvroom.kvcache.tokens import BlockHashes
 from kvroom.workloads.requests import SessionProgress
+from kvroom.workloads.sessions import LinkedRow
 
 
 class RequestStatus(Enum):
@@ -158,7 +159,7 @@ class ServedRequest:
         self.reported_pages = 0
         """Pages of its blocks that an engine's cache events told of."""
         self.replica = -1
-        self.session: SessionProgress | None = None
+        self.session: SessionProgress | LinkedRow | None = None
         """Those of its session that are still to come, and its own place among them."""
         self.session_place = 0
         self.session_id: int | str | None = None

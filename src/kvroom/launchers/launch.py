@@ -272,7 +272,8 @@ def shell(start: Launch) -> str:
     )
     version = scenario.engine_version or ""
     count = scenario.gpu_count * scenario.replicas // _times(scenario, start.command)
-    lines = [f"# {count} × {cards}, {start.command.label} {version}".rstrip()]
+    shown = cards if "+" in cards else f"{count} × {cards}"
+    lines = [f"# {shown}, {start.command.label} {version}".rstrip()]
     lines += [f"# {note}" for note in start.notes]
     lines.append(stated_rest(start))
     for name, text in start.files.items():

@@ -156,12 +156,13 @@ def _memory(workings: Workings) -> Iterator[Explanation]:
 
 
 def _ceiling(workings: Workings) -> Iterator[Explanation]:
-    limit, deployment, plan = workings.plan.capacity.ceiling, workings.deployment, workings.plan
+    limit, deployment = workings.plan.capacity.ceiling, workings.deployment
     if limit is None or not limit.exact:
         return
     # The stage with least room by arithmetic, which need not be the one where the engine runs out.
-    rank = binding_rank(deployment, plan.memory.gpu_bytes)
-    free = plan.memory.gpu_bytes - rank.weight_bytes
+    memory = workings.answer.ceiling_bytes
+    rank = binding_rank(deployment, memory)
+    free = memory - rank.weight_bytes
     need = deployment.request_bytes(rank)
     times = f" × {deployment.layout.dp}" if deployment.layout.dp > 1 else ""
     words = " × replicas" if times else ""

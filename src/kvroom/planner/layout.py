@@ -102,6 +102,6 @@ def _holds(scenario: Scenario, paths: bool) -> int:
         return 0
     if not answer.starts or answer.rank.weight_bytes > answer.gpu_bytes:
         return 0
-    limit = ceiling(d, answer.gpu_bytes) if d.model.generates else None
+    limit = ceiling(d, answer.ceiling_bytes) if d.model.generates else None
     held = requests_held(d, answer, limit)
     return 1 if held is None else held

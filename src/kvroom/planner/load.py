@@ -21,7 +21,8 @@ from kvroom.simulator.occupancy import OFF, WIDE
 from kvroom.units import check_int
 from kvroom.workloads.distributions import Distribution, Fixed, Uniform
 from kvroom.workloads.requests import PS_PER_S, Request
-from kvroom.workloads.synthetic import ONE, SPREAD, Session, Synthetic, of_workload
+from kvroom.workloads.sessions import as_graph, shared_tokens
+from kvroom.workloads.synthetic import SPREAD, TOGETHER, Session, Synthetic, of_workload
 
 SAMPLE = 256
 """Requests that stand for lengths that differ."""
@@ -90,14 +91,15 @@ def loaded(
     except KvroomError:  # it would not start, and is timed as if it did
         budget, ahead, block, apart = chunk_tokens(deployment), 0, 0, False
     think = 0.0
-    if source.turns == source.agent == ONE and all(map(_even, (source.input, source.output))):
+    alike = not source.chains and source.first is None
+    if alike and all(map(_even, (source.input, source.output))):
         cached = prefix // block * block if block else 0
         lengths = tuple(
             replace(x, cached=cached, computed=x.computed + prefix - cached)
             for x in lengths_of(source.input.mean, source.output.mean, _factors(source))
         )
     else:
-        sessions = replace(source, requests=SAMPLE).sessions()
+        sessions = replace(source, requests=SAMPLE, start=TOGETHER).sessions()
         sample = [x for session in sessions for x in _cached(session, prefix, block)]
         lengths = tuple(length for length, _ in sample)
         think = sum(request.think_ps for _, request in sample) / len(sample) / PS_PER_S
@@ -117,8 +119,7 @@ def loaded(
         load = replace(load, slots=room.requests * replicas, slots_deviation=deviation)
     if arrivals.users:
         return replace(load, users=arrivals.users)
-    calls = max(1.0, source.turns.mean * source.agent.mean)
-    return replace(load, requests_per_s=arrivals.rate_per_s * calls)
+    return replace(load, requests_per_s=arrivals.rate_per_s * source.calls)
 
 
 def _even(lengths: Distribution) -> bool:
@@ -132,8 +133,9 @@ def _factors(source: Synthetic) -> tuple[float, ...]:
 
 
 def _cached(session: Session, prefix: int, block: int) -> Iterator[tuple[Length, Request]]:
-    said = prefix
-    for request in session:
+    graph = as_graph(session)
+    for request, waits in zip(graph.requests, graph.after, strict=True):
+        said = max([prefix, *(shared_tokens(graph.requests[w], request) for w in waits)])
         cached = said // block * block if block else 0
         cached = min(cached, request.input_tokens - 1)
         length = Length(
@@ -142,4 +144,3 @@ def _cached(session: Session, prefix: int, block: int) -> Iterator[tuple[Length,
             output=max(1, request.output_tokens),
         )
         yield length, request
-        said = request.input_tokens + request.output_tokens

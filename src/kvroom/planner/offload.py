@@ -60,6 +60,7 @@ def plant_of(
         unit=unit,
         batch_tokens=rules.setup.config.max_num_batched_tokens,
         engines=engines,
+        gpu_blocks=rules.setup.num_gpu_blocks - 1,
         common=common,
     )
 
@@ -87,8 +88,9 @@ def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
     for place, tier in enumerate(plants[0].tiers):
         levels = [(plant, tiers.levels[place]) for plant in plants for tiers in plant.made]
         stores = {id(level.store): (plant, level.store) for plant, level in levels}
-        page_bytes = plants[0].block.once * plants[0].unit
-        page_tokens = plants[0].unit * plants[0].block_tokens
+        page_bytes = plants[0].bytes_of(tier).once * plants[0].unit
+        chunk = plants[0].chunk_of(tier)
+        page_tokens = plants[0].unit * plants[0].block_tokens * chunk
         waits = sorted(wait for _, level in levels for wait in level.waits_ps)
         busy = max(link.busy_ps for _, level in levels for link in level.links)
         rooms = [store.room for _, store in stores.values()]
@@ -101,9 +103,11 @@ def told(plants: Sequence[Plant], seconds: float) -> list[dict[str, Any]]:
                 if None in rooms
                 else sum(room for room in rooms if room) * page_tokens,
                 "held_tokens": sum(len(store) for _, store in stores.values()) * page_tokens,
-                "read_bytes": sum(level.read_blocks * plant.block.once for plant, level in levels),
+                "read_bytes": sum(level.read_blocks * level.block_bytes for _, level in levels),
                 "written_bytes": sum(level.written_pages for _, level in levels) * page_bytes,
-                "evicted_bytes": sum(kind.evicted for _, kind in stores.values()) * page_bytes,
+                "evicted_bytes": sum(kind.evicted for _, kind in stores.values())
+                * page_bytes
+                * chunk,
                 "reads": len(waits),
                 "read_s": {
                     "mean": sum(waits) / len(waits) / PS_PER_S if waits else None,
@@ -124,7 +128,6 @@ def holdings(scenario: Scenario, deployment: Deployment) -> list[dict[str, Any]]
     of ``context_tokens``."""
     if not deployment.model.generates or not scenario.tiers:
         return []
-    per_token = BlockBytes.of(deployment, 1).once
     per_request = sum(
         kind.stored_bytes(deployment.context_tokens, deployment.kv, deployment.encoder_tokens)
         * count
@@ -132,6 +135,7 @@ def holdings(scenario: Scenario, deployment: Deployment) -> list[dict[str, Any]]
     )
     rows: list[dict[str, Any]] = []
     for t in tiers_of(scenario, deployment):
+        per_token = BlockBytes.of(deployment, 1, t.asked).once
         row: Mapping[str, Any] = {
             "tier": t.asked.kind,
             "bytes": t.bytes,

@@ -15,6 +15,7 @@ from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Device
+from kvroom.hardware.mixed import cards_in_turn, cards_together
 from kvroom.hardware.node import CARDS_A_MACHINE, Machine
 from kvroom.hardware.prices import EVERY, priced
 from kvroom.hardware.reader import resolve, resolve_machine
@@ -50,8 +51,14 @@ def subject(scenario: Scenario, *, paths: bool = True) -> tuple[ModelSpec, Devic
     """The model as its engine serves it, and the card."""
     by_name = isinstance(scenario.gpu, str) and not paths
     device = cards.find(scenario.gpu) if by_name else resolve(scenario.gpu)
-    device = priced(device, scenario.prices or {})
     engine = engine_of(scenario.engine)
+    prices = scenario.prices or {}
+    if device.parts:
+        parts = [priced(cards.find(name), prices) for name in device.parts]
+        device = cards_together(parts)
+        if not engine.tensor_parallel:
+            device = cards_in_turn(device, parts)
+    device = priced(device, prices)
     model = overrides.model_of(scenario.model, engine, scenario.engine_args, paths=paths)
     return engine.as_served(model), device
 
@@ -65,6 +72,7 @@ def machine_of(scenario: Scenario, gpus: int) -> Machine:
 def unpriced(device: Device, prices: Mapping[str, float | str]) -> Iterator[str]:
     """Prices of other cards than ``device``, which are not used."""
     names = set(map(str.lower, (device.name, *device.aliases)))
+    names.update(map(str.lower, device.parts))
     for name, price in prices.items():
         if name.lower() not in names and name != EVERY:
             amount = price if isinstance(price, str) else f"${price:g} an hour"
@@ -78,6 +86,11 @@ def deploy(scenario: Scenario, *, paths: bool = True) -> tuple[Deployment, tuple
     scenario, notes = engine.prepare(scenario, model, device)
     notes += overrides.notes(scenario.model, engine, flags, paths=paths)
     notes += tuple(unpriced(device, scenario.prices or {}))
+    if device.parts and engine.tensor_parallel:
+        notes += (
+            f"each of the {len(device.parts)} cards counts as the least of them in memory and in speed: "
+            "ranks hold equal shares and wait for one another",
+        )
     on_host = overrides.host_weight_bytes(engine, flags)
     layout = Layout(
         scenario.tp,

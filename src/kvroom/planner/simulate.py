@@ -38,6 +38,7 @@ from kvroom.simulator.offload_tiers import Plant
 from kvroom.simulator.timeline import Moment, Watch
 from kvroom.units import ceil_div, parse_seconds
 from kvroom.workloads.requests import Request
+from kvroom.workloads.sessions import SessionPool
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic
 
@@ -226,8 +227,8 @@ def simulate(
 def usual_warmup(source: Iterable[Request]) -> int:
     """The first requests that are left out of the times where nothing is asked: of a closed loop, which
     begins with everybody at once, two of each user and at most half of all."""
-    if isinstance(source, Synthetic) and source.arrivals.users:
-        return min(WAVES * source.arrivals.users, source.requests // 2)
+    if isinstance(source, Synthetic | SessionPool) and source.users:
+        return min(WAVES * source.users, source.requests // 2)
     return 0
 
 
@@ -261,10 +262,12 @@ def serve(
     watch: Watch | None = None,
     tell: Callable[[Frame], None] | None = None,
     warmup: int | None = None,
+    linked: bool = True,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already.
 
-    ``tell`` is given a Frame a step of the first replica, which is then stepped.
+    ``tell`` is given a Frame a step of the first replica, which is then stepped. Without ``linked`` the
+    requests of a trace come when they were recorded, whatever became of those before them.
     """
     scenario = workings.plan.scenario
     groups = groups_of(workings)
@@ -277,7 +280,7 @@ def serve(
     naming = None
     if rules.setup.enable_prefix_caching:
         naming = Naming(rules.name_tokens, hashed, numbered=isinstance(source, Synthetic))
-    feed = Feed(source, naming)
+    feed = Feed(source, naming, linked=linked)
     seed = getattr(source, "seed", 0)
     groups = [
         replace(with_tier, rules=with_tier.rules.seeded(seed))
@@ -370,7 +373,7 @@ def bands(
 def over_seeds(
     made: Simulated,
     answer: Mapping[str, Any],
-    source: Synthetic,
+    source: Synthetic | SessionPool,
     many: int,
     *,
     slo: tuple[Objective, ...] = (),
@@ -380,7 +383,7 @@ def over_seeds(
     and ``answer`` its figures; fewer where ``watch`` ends one."""
     answers, counts = [answer], [made.fleet.timeline.at_once]
     while len(answers) < many and not made.fleet.stopped:
-        again = replace(source, seed=source.seed + len(answers))
+        again = source.at_seed(source.seed + len(answers))
         made = serve(made.workings, again, slo=slo, watch=watch, warmup=made.fleet.outcome.warmup)
         if not made.fleet.stopped:
             answers.append(made.to_dict())

@@ -17,6 +17,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
+from kvroom.workloads.sessions import SessionPool
 from kvroom.workloads.synthetic import CLOSED_LOOP_SPREAD, Synthetic, spreads
 from kvroom.workloads.traces.reader import Trace
 
@@ -143,13 +144,15 @@ def simulation(
     warmup: int | None = None,
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
+    linked: bool = True,
 ) -> Simulation:
-    """Serve ``requests``, the first ``warmup`` of which are left out of the times.
+    """Serve ``requests``, the first ``warmup`` of which are left out of the times; without ``linked`` those
+    of a trace's sessions when they were recorded.
 
     Over several ``seeds`` of a made-up workload the figures have ``bands``.
     """
-    if seeds > 1 and not isinstance(requests, Synthetic):
-        fix = "Give a workload in place of a trace."
+    if seeds > 1 and not isinstance(requests, Synthetic | SessionPool):
+        fix = "Give a workload in place of a trace, or --sessions N of the trace."
         raise KvroomError("--seeds", seeds, "are drawn of made-up workloads only", fix)
     rows: list[Mapping[str, Any]] = []
 
@@ -161,16 +164,28 @@ def simulation(
 
     wanted = ended if keep_requests or on_end is not None else None
     run = serve(
-        workings, requests, slo=slo, on_over=wanted, watch=watch, tell=on_frame, warmup=warmup
+        workings,
+        requests,
+        slo=slo,
+        on_over=wanted,
+        watch=watch,
+        tell=on_frame,
+        warmup=warmup,
+        linked=linked,
     )
     figures = run.to_dict()
     figures["warnings"] += [*_read_notes(requests), *_spread_notes(workings, requests)]
-    if isinstance(requests, Trace) and requests.has_sessions and not run.fleet.stopped:
+    if (
+        isinstance(requests, Trace)
+        and linked
+        and (requests.has_sessions or requests.names_sessions)
+        and not run.fleet.stopped
+    ):
         left = requests.counts.requests - figures["requests"]["arrived"]
         if left > 0:
             what = f"{left:,} requests of sessions never come: one that they wait for is dropped"
             figures["warnings"].append(what)
-    if seeds > 1 and isinstance(requests, Synthetic):
+    if seeds > 1 and isinstance(requests, Synthetic | SessionPool):
         run, figures["bands"] = over_seeds(run, figures, requests, seeds, slo=slo, watch=watch)
     return Simulation(run=run, figures=figures, requests=tuple(rows))
 
@@ -189,6 +204,8 @@ def _spread_notes(workings: Workings, requests: Iterable[Request]) -> Iterator[s
 
 def _read_notes(requests: Iterable[Request]) -> Iterator[str]:
     """What reading a trace met."""
+    if isinstance(requests, SessionPool):
+        yield from requests.notes
     if isinstance(requests, Trace):
         yield from requests.counts.notes()
         unordered = requests.counts.unordered

@@ -13,7 +13,12 @@ TOKENS = "TOKENS"
 
 FLAGS: tuple[tuple[str, str, str, str], ...] = (
     # flag, scenario key, what it takes, help
-    ("--gpu", "gpu", "NAME[:COUNT]", "Card, machine file, or inline {…}; with how many."),
+    (
+        "--gpu",
+        "gpu",
+        "NAME[:COUNT]",
+        "Card, machine file or inline {…}, with how many; unlike: A + B.",
+    ),
     ("--gpu-count", "gpu_count", NUMBER, "How many GPUs (must equal tp × pp × dp)."),
     (
         "--tp",

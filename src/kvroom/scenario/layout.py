@@ -23,7 +23,11 @@ _TIMES = re.compile(
 
 def counted_cards(text: str) -> tuple[str, int | None]:
     """A card's name and how many of it: ``H100:8``, ``8xH100``, ``H100x8`` (``×`` and ``*`` too); None where
-    no number is said."""
+    no number is said. Unlike cards are joined with ``+``, ``2xRTX-4090 + RTX-3090``, and counted together."""
+    if "+" in text and "{" not in text:
+        parts = [counted_cards(part.strip()) for part in text.split("+")]
+        names = (f"{name}:{count}" if (count or 1) > 1 else name for name, count in parts)
+        return " + ".join(names), sum(count or 1 for _, count in parts)
     name, colon, count = text.rpartition(":")
     if colon and count.isdecimal():
         return name.strip(), int(count[:12])

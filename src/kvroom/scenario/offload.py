@@ -12,14 +12,20 @@ from dataclasses import fields
 from math import isfinite
 
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.models.dtypes import cache_dtype
 from kvroom.records import dataclass
 from kvroom.scenario.values import number_of
-from kvroom.units import check_float, parse_bytes
+from kvroom.units import check_float, parse_bytes, parse_tokens
 
 KINDS = ("host", "nvme", "network")
 """From near to far."""
 POLICIES = ("lru", "lru-tail", "lfu-da")
-WRITES = {"through": "through", "back": "back", "write-through": "through", "write-back": "back"}
+WRITES = {
+    "through": "through", "write-through": "through", "write_through": "through",
+    "selective": "selective", "write-through-selective": "selective",
+    "write_through_selective": "selective",
+    "back": "back", "write-back": "back", "write_back": "back",
+}  # fmt: skip
 KEYS = (
     "kind",
     "bytes",
@@ -31,8 +37,30 @@ KEYS = (
     "pinned_bytes",
     "layerwise",
     "shared",
+    "kv_dtype",
+    "per_rank",
+    "chunk_tokens",
+    "lookup_s",
+    "times_gpu",
 )
 MOST_BYTES_PER_S = 10**18
+LMCACHE_CHUNK_TOKENS = 256
+PRESETS: dict[str, dict[str, object]] = {
+    "native": {"kind": "host", "per_rank": True},
+    "lmcache": {"kind": "host", "chunk_tokens": LMCACHE_CHUNK_TOKENS},
+    "hicache": {"kind": "host", "layerwise": True, "policy": "lru-tail", "times_gpu": 2.0},
+    "mooncake": {"kind": "network", "per_rank": True},
+}
+"""What names of stores stand for, as they are set up where nothing else is said.
+
+- ``native``: vLLM's OffloadingConnector: blocks as large as the GPU's, LRU, each rank's own pages in its
+  share of the bytes, written when computed (vllm/v1/kv_offload/cpu, 0.15: bytes of a block times the ranks).
+- ``lmcache``: chunks of 256 tokens, LRU, written when computed; 5 GB a worker (LMCache's configuration page).
+- ``hicache``: twice the GPU's pool, written when computed, layers loaded while others compute, leaves of the
+  radix tree evicted first (SGLang's HiCache pages).
+- ``mooncake``: a store in the network that replicas share, each rank's own pages; each worker brings
+  3,355,443,200 bytes of it unless told (vLLM's connector): give the size of all.
+"""
 EXAMPLE = "Write it like host:512GiB or nvme:4TB:write=back:policy=lru-tail."
 
 
@@ -43,7 +71,11 @@ class OffloadTier:
     ``write``: ``through``, a page is written when it is computed (as vLLM's offloading and LMCache do), or
     ``back``, when the tier above evicts it. ``inclusive``: it keeps what is read from it. ``pinned_bytes``:
     so much of host memory can be locked for transfers, the rest keeps nothing. ``layerwise``: a layer is
-    computed while the next comes in. ``shared``: all replicas use one.
+    computed while the next comes in. ``shared``: all replicas use one. ``kv_dtype``: the width in which it
+    keeps cache, where that is not the GPU's. ``per_rank``: what several ranks keep alike (a latent, copied
+    heads) is there once for each. ``chunk_tokens``: only whole chunks of so many tokens are kept and found.
+    ``lookup_s``: until a read knows where its pages are. ``times_gpu``: its size over the GPUs' own pool,
+    where no ``bytes`` are given.
     """
 
     kind: str
@@ -56,6 +88,11 @@ class OffloadTier:
     pinned_bytes: int | None = None
     layerwise: bool = False
     shared: bool = False
+    kv_dtype: str | None = None
+    per_rank: bool = False
+    chunk_tokens: int | None = None
+    lookup_s: float = 0.0
+    times_gpu: float | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Its kind, and the keys that are not as usual."""
@@ -104,10 +141,13 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
     }
     connector, extra = _connector(given.get("kv_transfer_config"))
     host = disk = 0.0
+    keys: dict[str, object] = {}
     if (size := _amount(given.get("kv_offloading_size"))) > 0:
         host = size * 2**30
+        keys = {"per_rank": True}
     elif connector == OFFLOADING:
         host = _amount(extra.get("cpu_bytes_to_use"))
+        keys = {"per_rank": True} | ({"write": "selective"} if _again(extra) else {})
     elif connector in LMCACHE or given.get("enable_lmcache"):
         local = given.get("lmcache_local_cpu", extra.get("lmcache.local_cpu", True))
         most = given.get("lmcache_max_local_cpu_size", extra.get("lmcache.max_local_cpu_size"))
@@ -115,10 +155,22 @@ def from_flags(args: Mapping[str, object], ranks: int) -> list[dict[str, object]
             host = (LMCACHE_GB if most is None else _amount(most)) * 1e9 * ranks
         below = given.get("lmcache_max_local_disk_size", extra.get("lmcache.max_local_disk_size"))
         disk = _amount(below) * 1e9 * ranks
+        chunk = given.get("lmcache_chunk_size", extra.get("lmcache.chunk_size"))
+        keys = {"chunk_tokens": int(_amount(chunk)) or LMCACHE_CHUNK_TOKENS}
     elif given.get("enable_hierarchical_cache"):
         host = _amount(given.get("hicache_size")) * 1e9 * ranks
+        written = WRITES.get(str(given.get("hicache_write_policy") or "through"), "through")
+        keys = {**PRESETS["hicache"], "write": written}
+        if not host:
+            return [keys | {"times_gpu": _amount(given.get("hicache_ratio")) or 2.0}]
+        del keys["times_gpu"]
     found = (("host", host), ("nvme", disk))
-    return [{"kind": kind, "bytes": int(size)} for kind, size in found if size >= 1]
+    return [{**keys, "kind": kind, "bytes": int(size)} for kind, size in found if size >= 1]
+
+
+def _again(extra: Mapping[str, object]) -> bool:
+    """Whether blocks are stored when they are looked up again (``store_threshold`` of 2 and more)."""
+    return _amount(extra.get("store_threshold")) >= 2
 
 
 def unfollowed(args: Mapping[str, object]) -> str:
@@ -155,17 +207,18 @@ def _amount(value: object) -> float:
 def line(text: str, field: str = "--tier") -> dict[str, object]:
     """``host:512GiB:write=back`` as an object: its kind, its size where one is given, its keys."""
     kind, *parts = (part.strip() for part in text.split(":"))
-    given: dict[str, object] = {"kind": kind}
+    usual = PRESETS.get(kind.lower(), {"kind": kind})
+    given: dict[str, object] = {}
     for part in parts:
         key, equals, value = (x.strip() for x in part.partition("="))
         if not equals and "bytes" not in given:
             given["bytes"] = key
             continue
         key = key.replace("-", "_")
-        if not equals or not value or key in given:
+        if not equals or not value or key in (*given, "kind"):
             raise KvroomError(field, part, "is no KEY=VALUE of a tier, once", EXAMPLE)
         given[key] = value
-    return given
+    return usual | given
 
 
 def _tier(field: str, given: object) -> OffloadTier:
@@ -187,6 +240,9 @@ def _tier(field: str, given: object) -> OffloadTier:
         what = "written through" if tier.write == "through" else "shared"
         why = f"cannot be exclusive: a page {what} is in two places"
         raise KvroomError(f"{field}.inclusive", False, why, "Add write=back and shared=false.")
+    if tier.write == "back" and tier.chunk_tokens is not None:
+        why = "are written when they are whole, not when the tier above evicts"
+        raise KvroomError(f"{field}.chunk_tokens", tier.chunk_tokens, why, "Leave write=back out.")
     if tier.pinned_bytes is not None and kind != "host":
         why = "is a limit of host memory only"
         raise KvroomError(f"{field}.pinned_bytes", tier.pinned_bytes, why, "Give it to host.")
@@ -205,7 +261,14 @@ def _read(name: str, key: str, value: object) -> object:
             return parse_bytes(name, value)
         case "bytes_per_s":
             return _rate(name, value)
-        case "latency_s":
+        case "kv_dtype":
+            return None if value == "auto" else cache_dtype(str(value), name).name
+        case "chunk_tokens":
+            return parse_tokens(name, value)
+        case "times_gpu":
+            times = number_of(value) if isinstance(value, str) else value
+            return check_float(name, times, low=0.01, high=1e6)
+        case "latency_s" | "lookup_s":
             seconds = number_of(value) if isinstance(value, str) else None
             value = value if seconds is None else seconds
             return check_float(name, value, low=0.0, high=1e4, unit="seconds")

@@ -50,6 +50,44 @@ def _scalar(name: str, value: object) -> str:
     return repr(value)
 
 
+AGENTS = {
+    "prefix": "shared:13776",
+    "first": "lognormal:median=53600:sigma=1.1:max=560K",
+    "turns": "lognormal:median=2:sigma=1:max=40",
+    "agent": "lognormal:median=9:sigma=1.1:max=80",
+    "input": "lognormal:median=150:sigma=2:max=100K",
+    "result": "lognormal:median=372:sigma=1.75:max=100K",
+    "output": "lognormal:median=216:sigma=1.2:max=12K",
+    "think": "lognormal:median=2min:sigma=1.6:max=30min",
+    "tool": "lognormal:median=10s:sigma=1.5:max=10min",
+    "compact": "190K:0.2",
+    "start": "spread",
+}
+"""What ``agents=N`` takes where nothing else is said: the middles and spreads of 26 coding-agent sessions
+that kv-cache-tester publishes (commit 94f6046: 1,264 calls outside sub-agents; their longest pauses are cut
+off). Compaction at so many tokens is assumed."""
+
+AGENT_CALLS = 50
+"""Requests of each agent that are simulated unless it is said."""
+
+
+def with_agents(field: str, given: Mapping[str, object]) -> dict[str, object]:
+    """The keys of a workload with ``agents`` spelled out: so many sessions at a time, and what those of
+    coding agents are like where nothing is said."""
+    told = {key: value for key, value in given.items() if key != "agents"}
+    if given.get("agents") is None:
+        return told
+    name = f"{field}.agents"
+    text = spec_text(name, given["agents"])
+    count = whole(MAX_REQUESTS)(name, int(text) if text.isdecimal() else text)
+    said = {key: value for key, value in told.items() if value is not None}
+    if said.get("arrivals") not in (None, f"closed:{count}", "once"):
+        fix = "Give agents, or arrivals."
+        raise KvroomError(f"{field}.arrivals", said["arrivals"], "and agents are two loads", fix)
+    calls = min(MAX_REQUESTS, AGENT_CALLS * count)
+    return {**AGENTS, "requests": calls, **said, "arrivals": f"closed:{count}"}
+
+
 def _spec(name: str, value: object) -> Spec:
     text = spec_text(name, value)
     return value if isinstance(value, int | float) else text
@@ -94,6 +132,9 @@ class Workload:
     agent: Spec = None
     tool: Spec = None
     result: Spec = None
+    first: Spec = None
+    subagents: Spec = None
+    compact: Spec = None
     start: Spec = None
     requests: int | None = None
     seed: int | None = None
@@ -108,10 +149,14 @@ class Workload:
         "agent",
         "tool",
         "result",
+        "first",
+        "subagents",
+        "compact",
         "start",
         "requests",
         "seed",
     )
+    KNOWN_KEYS: ClassVar[tuple[str, ...]] = (*SPEC_KEYS, "agents")
     PARSERS: ClassVar[dict[str, Callable[[str, object], object]]] = {
         "input_tokens": parse_tokens,
         "output_tokens": parse_tokens,
@@ -130,6 +175,8 @@ class Workload:
         """The Workload of an object; KvroomError names the key that is wrong."""
         if isinstance(value, cls):
             return value
+        if isinstance(value, Mapping) and value.get("agents") is not None:
+            value = with_agents(name, value)
         keys = parse_keys(cls.PARSERS, name, value)
         lengths = keys.get("lengths")
         for key in lengths if isinstance(lengths, dict) else ():

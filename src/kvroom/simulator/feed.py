@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
@@ -18,11 +19,14 @@ from kvroom.workloads.requests import (
     TokenRuns,
     in_order,
 )
-from kvroom.workloads.synthetic import ONE, Synthetic
+from kvroom.workloads.sessions import LinkedRow, SessionOrder, SessionPool, as_graph
+from kvroom.workloads.synthetic import Session, Synthetic
 from kvroom.workloads.traces.reader import Trace
 
 HELD_SESSIONS = 4096
-"""How many sessions of a trace are held back to put them in order."""
+"""How many sessions of a trace, or rows that begin one, are held back to put them in order."""
+LIVE_SESSIONS = 200_000
+"""Sessions of a log that are remembered, the latest; what comes of others begins one anew."""
 
 
 class Naming:
@@ -48,6 +52,8 @@ class Naming:
             case None:
                 return None
             case HashIds():
+                if len(prefix.ids) * prefix.tokens >= tokens + prefix.tokens:
+                    tokens += request.output_tokens
                 if prefix.tokens == self.unit * size:
                     names = list(prefix.ids)
                     return RequestExtents(names, min(tokens // size, len(names) * self.unit))
@@ -74,49 +80,135 @@ def last_ids(runs: TokenRuns, block_tokens: int) -> list[int]:
 
 class Feed:
     """The requests of ``source``, as they come: those of a trace at their times, each further one of a
-    session (made up, or of a trace that has such) when all that it waits for are answered and thought about.
+    session when all that it waits for are answered and thought about.
 
     ``naming``: how what they share is named (None: nothing is shared). ``count`` is how many came.
+    ``linked``: rows of a trace that name their sessions wait for each other; without it they come when they
+    were recorded.
     """
 
-    def __init__(self, source: Iterable[Request], naming: Naming | None) -> None:
+    def __init__(
+        self, source: Iterable[Request], naming: Naming | None, *, linked: bool = True
+    ) -> None:
         self.naming = naming
         self.count = 0
         self._source = source
-        self._sessions: Iterator[tuple[Request, ...]] = iter(())
-        self._graphs = isinstance(source, Trace) and source.has_sessions
+        self._sessions: Iterator[Session] = iter(())
+        self._graphs = linked and isinstance(source, Trace) and source.has_sessions
+        self._links = linked and not self._graphs and getattr(source, "names_sessions", False)
+        self._live: OrderedDict[int | str, SessionOrder[LinkedRow]] = OrderedDict()
+        self._named: OrderedDict[str, LinkedRow] = OrderedDict()
+        self._made = isinstance(source, Synthetic | SessionPool)
         self._users = 0
+        self._chains = False
         if isinstance(source, Synthetic):
-            if not (source.prefix.tokens or source.turns != ONE or source.agent != ONE):
+            if not (source.prefix.tokens or source.chains):
                 self.naming = None  # nothing is said twice
             self._sessions = source.sessions()
             self._users = source.arrivals.users if source.arrivals.kind == "closed" else 0
+            self._chains = self._users > 0 or source.chains
+        elif isinstance(source, SessionPool):
+            self._sessions = iter(source.sessions())
+            self._users = source.users
+            self._chains = True
 
     @property
     def waits(self) -> bool:
         """Whether the source leaves open when requests come."""
-        return self._graphs or isinstance(self._source, Synthetic)
+        return self._graphs or self._links or self._made
 
     @property
     def follows(self) -> bool:
         """Whether requests may come because others are answered."""
-        source = self._source
-        return self._graphs or (
-            isinstance(source, Synthetic)
-            and (self._users > 0 or source.turns != ONE or source.agent != ONE)
-        )
+        return self._graphs or self._links or self._chains
 
     def __iter__(self) -> Iterator[ServedRequest]:
         if self._graphs and isinstance(self._source, Trace):
             yield from self._started(self._source.sessions())
-            return
-        if not self.waits:
-            for row in in_order(self._source):
+        elif self._made:
+            first = islice(self._sessions, self._users) if self._users else self._sessions
+            yield from self._begun(first)
+        elif self._links:
+            yield from self._linked(self._ordered())
+        else:
+            for row in self._ordered():
                 yield self._served(row, row.arrival_ps)
+
+    def _ordered(self) -> Iterator[Request]:
+        """The rows by arrival; what comes too late is skipped where the trace's bad lines are."""
+        source = self._source
+        late = source.skip_late if isinstance(source, Trace) and source.skip_bad_lines else None
+        return in_order(source, late=late)
+
+    def _begun(self, sessions: Iterable[Session]) -> Iterator[ServedRequest]:
+        """The first requests of made-up sessions, by arrival: open ones come in order, those of a closed
+        loop all at the start, or in the midst of their sessions."""
+        if not getattr(self._source, "midway", False):
+            for session in sessions:
+                yield from self._firsts(session, 0)
             return
-        first = islice(self._sessions, self._users) if self._users else self._sessions
-        for session in first:
-            yield self._first_of(session, session[0].arrival_ps)
+        coming: list[ServedRequest] = []
+        for session in sessions:
+            coming += self._firsts(session, 0)
+        coming.sort(key=lambda request: request.arrival)
+        yield from coming
+
+    def _linked(self, rows: Iterable[Request]) -> Iterator[ServedRequest]:
+        """The rows that wait for none, by arrival; every other one is left with those of its session that it
+        waits for. Rows are read ahead, so that they are there before those are answered."""
+        coming: list[tuple[int, int, LinkedRow]] = []
+        number = reached = 0
+
+        def earliest() -> ServedRequest:
+            nonlocal reached
+            arrival, _, row = heappop(coming)
+            reached = max(reached, arrival)
+            return self._of_row(row, reached)
+
+        for number, row in enumerate(rows, 1):
+            linked = self._link(row)
+            if not linked.left:
+                heappush(coming, (linked.earliest_ps(row.arrival_ps), number, linked))
+            while len(coming) > HELD_SESSIONS:
+                yield earliest()
+        while coming:
+            yield earliest()
+
+    def _link(self, row: Request) -> LinkedRow:
+        """``row`` with those of its session that it waits for."""
+        linked = LinkedRow(row)
+        if row.session is None:
+            return linked
+        order = self._live.pop(row.session, None) or SessionOrder()
+        self._live[row.session] = order
+        if row.after is None:
+            waits, linked.think_ps, linked.since_ps = order.add(linked, row)
+        else:
+            waits = [self._named[name] for name in row.after if name in self._named]
+            linked.think_ps, linked.since_ps = row.think_ps, row.since_ps
+        if row.request_id is not None:
+            self._named[row.request_id] = linked
+            if len(self._named) > LIVE_SESSIONS:
+                self._named.popitem(last=False)
+        linked.follows = bool(waits)
+        for earlier in waits:
+            if earlier.over_ps < 0:
+                earlier.followers.append(linked)
+                linked.left += 1
+            else:
+                linked.heard(earlier.over_ps, earlier.sent_ps)
+        if len(self._live) > LIVE_SESSIONS:
+            self._live.popitem(last=False)
+        return linked
+
+    def _of_row(self, row: LinkedRow, arrival_ps: int) -> ServedRequest:
+        assert row.row is not None
+        request = self._served(row.row, arrival_ps)
+        row.sent_ps = arrival_ps
+        if row.row.session is not None:
+            request.session = row
+        row.row = None  # its session remembers that it was, not what it held
+        return request
 
     def _started(self, sessions: Iterable[RequestGraph]) -> Iterator[ServedRequest]:
         """The requests of ``sessions`` that wait for none, by arrival, counted from the first."""
@@ -146,31 +238,51 @@ class Feed:
             yield earliest()
 
     def follow(self, request: ServedRequest, now: int) -> Iterator[ServedRequest]:
-        """Who comes because ``request`` is done or dropped: those of its session that waited for it last, or
-        the next of a closed loop where the session is over. Of a session nothing comes after one that is
-        dropped."""
-        progress, count = request.session, self.count
-        if progress is not None and request.first_token_ps >= 0:
-            for place in progress.answered(request.session_place):
-                think_ps = progress.requests[place].think_ps
-                after = self._of_session(progress, place, now + think_ps)
-                after.replica = request.replica
-                yield after
-        if self._users and self.count == count:
+        """Who comes because ``request`` is done or dropped: those of its session that waited for it last, and
+        the first of the next session of a closed loop where this one is over. Of a session nothing comes that
+        waits for one that is dropped."""
+        progress, answered = request.session, request.first_token_ps >= 0
+        if isinstance(progress, LinkedRow):
+            progress.over_ps = now
+            waiting, progress.followers = progress.followers, []
+            for linked in waiting if answered else ():
+                linked.heard(now, progress.sent_ps)
+                linked.left -= 1
+                if not linked.left:
+                    yield self._after(request, self._of_row(linked, linked.earliest_ps(now)))
+            return
+        if progress is not None:
+            for place in progress.answered(request.session_place) if answered else ():
+                row = progress.requests[place]
+                at = max(now + row.think_ps, request.arrival + row.since_ps)
+                yield self._after(request, self._of_session(progress, place, at))
+            progress.out -= 1
+        if self._users and (progress is None or not progress.out):
             session = next(self._sessions, None)
             if session is not None:
-                after = self._first_of(session, now)
-                after.replica = request.replica
-                yield after
+                begin = session.begin_ps if isinstance(session, RequestGraph) else 0
+                for first in self._firsts(session, now - begin):
+                    yield self._after(request, first)
 
-    def _first_of(self, session: tuple[Request, ...], arrival_ps: int) -> ServedRequest:
+    def _after(self, request: ServedRequest, follower: ServedRequest) -> ServedRequest:
+        follower.replica = request.replica
+        return follower
+
+    def _firsts(self, session: Session, offset_ps: int) -> Iterator[ServedRequest]:
+        """The requests of ``session`` that wait for none, ``offset_ps`` later than it says."""
         if len(session) == 1:
-            return self._served(session[0], arrival_ps)
-        return self._of_session(SessionProgress(RequestGraph.chain(session)), 0, arrival_ps)
+            (only,) = session
+            yield self._served(only, only.arrival_ps + offset_ps)
+            return
+        graph = as_graph(session)
+        progress = SessionProgress(graph)
+        for place in progress.roots():
+            yield self._of_session(progress, place, graph.requests[place].arrival_ps + offset_ps)
 
     def _of_session(self, progress: SessionProgress, place: int, arrival_ps: int) -> ServedRequest:
         request = self._served(progress.requests[place], arrival_ps)
         request.session, request.session_place = progress, place
+        progress.out += 1
         return request
 
     def _served(self, row: Request, arrival_ps: int) -> ServedRequest:

@@ -7,6 +7,9 @@ inclusive tier keeps what is read from it, and pages read from below it pass thr
 exclusive one gives a page up to the GPU. What is read is decided prefix by prefix: as far as fetching it,
 behind what its links carry already, is quicker than computing it.
 
+A tier may keep cache in another width than the GPU, in larger pieces (chunks of pages, of which only whole
+ones are there), or only what is used a second time.
+
 Times of writes: what an engine fills and evicts between two admissions is written at the first of them.
 Writes hold back no request.
 """
@@ -23,7 +26,7 @@ from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import StepClock
 from kvroom.records import dataclass
 from kvroom.simulator.tier_store import Store
-from kvroom.simulator.transfer_queue import READ, WRITE, TransferQueue
+from kvroom.simulator.transfer_queue import READ, SAME, WRITE, TransferQueue, Width
 
 
 @dataclass(kw_only=True)
@@ -32,7 +35,9 @@ class OffloadLevel:
 
     ``links`` are what its transfers to and from the GPUs go through, the tier's own last. ``back``: it is
     written when the tier above evicts. ``layerwise``: layers are computed as they come in. ``shared``: other
-    engines use ``store`` too.
+    engines use ``store`` too. ``chunk``: it keeps and finds so many pages as one, under the name of the last.
+    ``selective``: a page is written when it is used again. ``width``: what it stores over what the GPU does.
+    ``block_bytes``: of a block in it.
     """
 
     name: str
@@ -43,10 +48,18 @@ class OffloadLevel:
     inclusive: bool = True
     layerwise: bool = False
     shared: bool = False
+    chunk: int = 1
+    selective: bool = False
+    width: Width = SAME
+    block_bytes: int = 0
     hit_tokens: int = 0
     read_blocks: int = 0
     written_pages: int = 0
     waits_ps: array[int] = field(default_factory=lambda: array("q"))
+
+    def own(self, names: Sequence[int], first: int = 0) -> Sequence[int]:
+        """What it calls a prompt's pages from the ``first`` on: of chunks, the whole ones' last pages."""
+        return names if self.chunk == 1 else names[-(first + 1) % self.chunk :: self.chunk]
 
 
 class PageRun(NamedTuple):
@@ -152,7 +165,7 @@ class OffloadConnector:
                 level.read_blocks += run.blocks
                 if first:
                     level.hit_tokens += run.blocks * self.block_tokens
-                self._moved(run.level, names[run.first : run.last + 1])
+                self._moved(run.level, names[run.first : run.last + 1], run.first)
             for place, end in ends.items():
                 self.levels[place].waits_ps.append(end - now)
 
@@ -160,35 +173,39 @@ class OffloadConnector:
         extents, size = request.extents, self.unit * self.block_tokens
         if extents is None:
             return []
-        last = min(-(-limit // size), extents.named // self.unit)
+        whole = extents.named // self.unit
+        last = min(-(-limit // size), whole)
         runs: list[PageRun] = []
         place = cached_tokens // size
         tokens, blocks = cached_tokens, self.block_tokens
         while place < last and tokens < limit:
-            name = extents.names[place]
-            at, written = self._nearest(name)
+            at, end, written = self._nearest(extents.names, place, whole)
             if at < 0:
                 break
-            upto = min((place + 1) * size, limit)
+            upto = min(end * size, limit)
             more = (upto - tokens) // blocks
             if runs and runs[-1].level == at:
                 run = runs[-1]
                 runs[-1] = PageRun(
-                    at, run.first, place, run.blocks + more, upto, max(run.ready_ps, written)
+                    at, run.first, end - 1, run.blocks + more, upto, max(run.ready_ps, written)
                 )
             else:
-                runs.append(PageRun(at, place, place, more, upto, written))
+                runs.append(PageRun(at, place, end - 1, more, upto, written))
             tokens = upto
-            place += 1
+            place = end
         return runs
 
-    def _nearest(self, name: int) -> tuple[int, int]:
-        """The nearest level that holds the page of that name, −1 for none, and when it is written."""
+    def _nearest(self, names: Sequence[int], page: int, whole: int) -> tuple[int, int, int]:
+        """The nearest level that holds the page at ``page``, −1 for none, up to which page it holds the
+        chunk that this is of, and when that is written."""
         for place, level in enumerate(self.levels):
-            written = level.store.ready_ps(name)
+            end = page + 1 if level.chunk == 1 else (page // level.chunk + 1) * level.chunk
+            if end > whole:
+                continue
+            written = level.store.ready_ps(names[end - 1])
             if written is not None:
-                return place, written
-        return -1, 0
+                return place, end, written
+        return -1, 0, 0
 
     def _ends(self, wanted: Wanted, now: int, *, begin: bool = False) -> dict[int, int]:
         """By level, when all that is ``wanted`` of it is there; ``begin``: the transfers are queued."""
@@ -198,10 +215,11 @@ class OffloadConnector:
             level, end = self.levels[place], (ready := max(now, written))
             for link in level.links:
                 if begin:
-                    there = link.carry(READ, ready, blocks)
+                    there = link.carry(READ, ready, blocks, level.width)
                 else:
                     free = queued.get(id(link), link.free_ps(READ))
-                    there = queued[id(link)] = max(free, ready) + link.takes_ps(blocks)
+                    spent = link.takes_ps(blocks, level.width)
+                    there = queued[id(link)] = max(free, ready) + spent
                 end = max(end, there)
             ends[place] = end + level.latency_ps
         return ends
@@ -223,7 +241,7 @@ class OffloadConnector:
     def alone_ps(self, level: OffloadLevel, tokens: int) -> int:
         """How long ``tokens`` take from ``level`` when nothing else is on its links."""
         blocks = tokens // self.block_tokens
-        return level.latency_ps + max(link.takes_ps(blocks) for link in level.links)
+        return level.latency_ps + max(link.takes_ps(blocks, level.width) for link in level.links)
 
     def computing_ps(self, start: int, end: int) -> int:
         """What computing a prompt's tokens ``start … end`` adds to the steps that do it."""
@@ -233,37 +251,50 @@ class OffloadConnector:
         clock = self.clock
         return clock.mixed_ps(0, count, 1) - self._nothing + clock.chunk_ps(start, count)
 
-    def _moved(self, place: int, names: Sequence[int]) -> None:
+    def _moved(self, place: int, names: Sequence[int], first: int) -> None:
         """Pages of the level at ``place`` are read: where they are from now on."""
         level = self.levels[place]
         if level.inclusive:
-            level.store.used(names)
+            level.store.used(level.own(names, first))
         else:
-            level.store.take(names)
+            level.store.take(level.own(names, first))
         for above in range(place - 1, -1, -1):
-            if self.levels[above].inclusive:
-                self._add(above, self.levels[above].store.ordered(names), written=False)
+            nearer = self.levels[above]
+            if nearer.inclusive:
+                self._add(above, nearer.store.ordered(nearer.own(names, first)), written=False)
 
     # What the engine's cache tells
 
-    def stored(self, names: Sequence[int], blocks: int) -> None:
+    def stored(self, names: Sequence[int], blocks: int, first: int = 0) -> None:
         """As ``KVEvents.stored``: written through where a level is; nothing is above and in an exclusive
         one."""
         self._filled += blocks
-        pages = [*names, *self._pages(self._filled)] if self._filled >= self.unit else names
+        unnamed = self._pages(self._filled) if self._filled >= self.unit else []
         self._filled %= self.unit
         for level in self.levels:
             if not level.inclusive:
-                level.store.take(names)
+                level.store.take(level.own(names, first))
             elif level.back:
-                level.store.used(names)
-        self._through(pages)
+                level.store.used(level.own(names, first))
+        self._through(names, first, fresh=True, unnamed=unnamed)
 
-    def _through(self, names: Sequence[int]) -> None:
-        """Pages on the GPU are used: they are in all levels that are written through."""
+    def _through(
+        self,
+        names: Sequence[int],
+        first: int = 0,
+        *,
+        fresh: bool = False,
+        unnamed: Sequence[int] = (),
+    ) -> None:
+        """Pages on the GPU are used, or ``fresh``: they are in all levels that are written through, of those
+        that want to see a second use only then."""
         for place, level in enumerate(self.levels):
-            if not level.back:
-                self._add(place, level.store.ordered(names))
+            if level.back or (fresh and level.selective):
+                continue
+            pages = level.own(names, first)
+            if unnamed:
+                pages = [*pages, *unnamed[:: level.chunk]]
+            self._add(place, level.store.ordered(pages))
 
     def removed(self, names: Sequence[int], blocks: int) -> None:
         """As ``KVEvents.removed``: they go to the first level, which is written back."""
@@ -288,9 +319,10 @@ class OffloadConnector:
         if fresh and written:
             # From the tier above only its own link is crossed.
             links = level.links if place == 0 or not level.back else level.links[-1:]
-            ends = [link.carry(WRITE, now, len(fresh) * self.unit) for link in links]
+            moved = len(fresh) * self.unit * level.chunk
+            ends = [link.carry(WRITE, now, moved, level.width) for link in links]
             level.store.written(fresh, max(ends) + level.latency_ps)
-        level.written_pages += len(fresh)
+        level.written_pages += len(fresh) * level.chunk
         below = place + 1
         if gone and below < len(self.levels) and self.levels[below].back:
             self._add(below, gone)

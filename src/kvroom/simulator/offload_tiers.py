@@ -16,12 +16,13 @@ from kvroom.errors import KvroomError
 from kvroom.hardware.device import Tier
 from kvroom.hardware.node import Machine
 from kvroom.latency.clock import PS_PER_S, StepClock
+from kvroom.models.dtypes import Dtype, cache_dtype
 from kvroom.records import dataclass
 from kvroom.scenario.offload import OffloadTier
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.offload import OffloadConnector, OffloadLevel
 from kvroom.simulator.tier_store import Store
-from kvroom.simulator.transfer_queue import WRITE, TransferQueue
+from kvroom.simulator.transfer_queue import SAME, WRITE, TransferQueue, Width
 from kvroom.units import show_gib, show_rate, show_seconds, smallest
 
 
@@ -34,18 +35,28 @@ class BlockBytes:
     all: int
 
     @classmethod
-    def of(cls, deployment: Deployment, block_tokens: int) -> BlockBytes:
-        """Those of a deployment's growing layers."""
+    def of(
+        cls, deployment: Deployment, block_tokens: int, tier: OffloadTier | None = None
+    ) -> BlockBytes:
+        """Those of a deployment's growing layers, in the width of ``tier`` where it has one of its own."""
+        kv = deployment.kv if tier is None else width_of(tier, deployment)
         once = sum(
-            (kind.growth(deployment.kv) * count for kind, count in deployment.model.stores),
+            (kind.growth(kv) * count for kind, count in deployment.model.stores),
             Fraction(0),
         )
-        ranks = [
-            ceil(rank.token_bytes(deployment.kv) * block_tokens) for rank in deployment.own_ranks
-        ]
+        ranks = [ceil(rank.token_bytes(kv) * block_tokens) for rank in deployment.own_ranks]
+        if tier is not None and tier.per_rank:
+            once = Fraction(sum(ranks) * deployment.layout.tp, block_tokens)
         return cls(
             once=ceil(once * block_tokens), gpu=max(ranks), all=sum(ranks) * deployment.layout.tp
         )
+
+
+def width_of(tier: OffloadTier, deployment: Deployment) -> Dtype:
+    """The width in which ``tier`` keeps cache."""
+    if tier.kv_dtype is None:
+        return deployment.kv
+    return cache_dtype(tier.kv_dtype, "tiers.kv_dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +75,8 @@ class SizedTier:
     def latency_s(self) -> float:
         """Seconds until a transfer's first byte."""
         own = self.asked.latency_s
-        return (self.tier.latency_s or 0.0) if own is None else own
+        usual = self.tier.latency_s or 0.0
+        return (usual if own is None else own) + self.asked.lookup_s
 
 
 def sized(wanted: Iterable[OffloadTier], machine: Machine) -> tuple[SizedTier, ...]:
@@ -80,7 +92,9 @@ def _sized(wanted: OffloadTier, machine: Machine) -> SizedTier:
         fix = "Leave it out, or give bytes_per_s (and bytes)."
         raise KvroomError("tiers", wanted.kind, why, fix)
     size = tier.bytes if wanted.bytes is None else wanted.bytes
-    if size is None and wanted.kind != "network":
+    if wanted.times_gpu is not None and wanted.bytes is None:
+        size = None
+    elif size is None and wanted.kind != "network":
         fix = f"Write {wanted.kind}:512GiB."
         raise KvroomError("tiers", wanted.kind, "has no known size on this machine", fix)
     said: list[str] = []
@@ -117,6 +131,8 @@ class Plant:
     unit: int
     batch_tokens: int
     engines: int = 1
+    gpu_blocks: int = 0
+    """Usable ones of a GPU's own pool."""
     common: Common = field(default_factory=dict)
     made: list[OffloadConnector] = field(default_factory=list)
 
@@ -171,9 +187,31 @@ class Plant:
                     inclusive=tier.asked.inclusive,
                     layerwise=tier.asked.layerwise,
                     shared=tier.asked.shared,
+                    chunk=self.chunk_of(tier),
+                    selective=tier.asked.write == "selective",
+                    width=self._width(tier),
+                    block_bytes=self.bytes_of(tier).once,
                 )
             )
         return levels
+
+    def bytes_of(self, tier: SizedTier) -> BlockBytes:
+        """Bytes of a block in ``tier``."""
+        return BlockBytes.of(self.d, self.block_tokens, tier.asked)
+
+    def _width(self, tier: SizedTier) -> Width:
+        """What the tier moves over what the GPUs keep."""
+        return (self.bytes_of(tier).all, self.block.all) if tier.asked.kv_dtype else SAME
+
+    def chunk_of(self, tier: SizedTier) -> int:
+        """Pages that the tier keeps as one; KvroomError where they do not fill its chunks."""
+        tokens, page = tier.asked.chunk_tokens, self.unit * self.block_tokens
+        if tokens is None or tokens <= page:
+            return 1
+        if tokens % page:
+            fix = f"Give a multiple of {page:,} tokens."
+            raise KvroomError("tiers.chunk_tokens", tokens, "is no number of whole pages", fix)
+        return tokens // page
 
     def _above(self) -> list[TransferQueue]:
         """What lies between the GPUs and the tiers: the link of each GPU to the host, host memory."""
@@ -206,11 +244,13 @@ class Plant:
         return TransferQueue(_share(rate, 1 if kind == "network" else dp), size, duplex=duplex)
 
     def _store(self, sized_tier: SizedTier, dp: int) -> Store:
-        room = (
-            None
-            if sized_tier.bytes is None
-            else sized_tier.bytes // dp // (self.block.once * self.unit)
-        )
+        unit = self.unit * self.chunk_of(sized_tier)
+        times, room = sized_tier.asked.times_gpu, None
+        if sized_tier.bytes is not None:
+            room = sized_tier.bytes // dp // (self.bytes_of(sized_tier).once * unit)
+        elif times is not None:
+            copies = 1 if sized_tier.asked.shared else dp
+            room = int(times * self.gpu_blocks * (dp // copies)) // unit
         return Store(room, sized_tier.asked.policy)
 
     def warnings(self) -> Iterable[str]:

@@ -99,7 +99,7 @@ class CachedNames:
         else:
             self.names = server.pool.names
 
-    def stored(self, names: Sequence[int], blocks: int) -> None:
+    def stored(self, names: Sequence[int], blocks: int, first: int = 0) -> None:
         """The replica has cached these."""
         self._news.append((True, names))
 

@@ -11,6 +11,9 @@ from __future__ import annotations
 from kvroom.latency.clock import PS_PER_S
 
 READ, WRITE = 0, 1
+Width = tuple[int, int]
+"""What is carried over what the GPU keeps: numerator and denominator."""
+SAME: Width = (1, 1)
 
 
 class TransferQueue:
@@ -28,20 +31,21 @@ class TransferQueue:
         self.busy_ps = 0
         self._free = [0, 0]
 
-    def takes_ps(self, units: int) -> int:
-        """How long it carries so many units, alone."""
+    def takes_ps(self, units: int, width: Width = SAME) -> int:
+        """How long it carries so many units, alone, each ``width`` times as large."""
         if self.bytes_per_s is None:
             return 0
-        return -(-units * self.unit_bytes * PS_PER_S // self.bytes_per_s)
+        above, below = width
+        return -(-units * self.unit_bytes * above * PS_PER_S // (self.bytes_per_s * below))
 
     def free_ps(self, way: int) -> int:
         """When it has carried what is queued that way."""
         return self._free[way if self.duplex else READ]
 
-    def carry(self, way: int, now: int, units: int) -> int:
+    def carry(self, way: int, now: int, units: int, width: Width = SAME) -> int:
         """Queue a transfer at ``now``; gives when it ends."""
         place = way if self.duplex else READ
-        spent = self.takes_ps(units)
+        spent = self.takes_ps(units, width)
         end = max(self._free[place], now) + spent
         self._free[place] = end
         self.busy_ps += spent

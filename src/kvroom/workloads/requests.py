@@ -9,7 +9,7 @@ token ids. A prompt of which nothing is known shares nothing.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain, islice
 from operator import itemgetter
@@ -22,6 +22,8 @@ from kvroom.units import ceil_div
 PS_PER_S = 10**12
 REORDER_WINDOW = 65_536
 """How many requests are held back to put a stream in order of arrival."""
+MOST_IDS = 2**24
+"""Of their hash ids, tokens or runs: some 128 MiB."""
 _MASK = 2**64 - 1
 
 
@@ -29,7 +31,8 @@ _MASK = 2**64 - 1
 class HashIds:
     """One id for every ``tokens`` tokens of a prompt; an id is never shared without its predecessors.
 
-    There may be an id for the partial end of the prompt, or none.
+    There may be an id for the partial end of the prompt, or none; further ones are those of its answer, as
+    far as a later prompt shows them.
     """
 
     ids: Sequence[int]
@@ -128,10 +131,12 @@ Prefix = HashIds | TokenIds | TokenRuns
 class Request(NamedTuple):
     """One request.
 
-    ``arrival_ps`` counts from the first request. Requests of one ``session`` follow each other: in a
-    made-up workload each comes ``think_ps`` after the one before it is answered, and its ``arrival_ps``
-    is the earliest that can be. ``output_tokens`` may be 0: nothing but the prompt is processed.
-    ``priority`` is the engine's: lower goes first.
+    ``arrival_ps`` counts from the first request. Requests of one ``session`` follow each other: each comes
+    ``think_ps`` after what it waits for is answered, and no sooner than ``since_ps`` after that came; in a
+    made-up workload its ``arrival_ps`` is the earliest that can be. ``took_ps`` is how long its answer took
+    where that was recorded. ``after`` are the ids (``request_id``) of what it waits for, where the trace says
+    so. ``output_tokens`` may be 0: nothing but the prompt is processed. ``priority`` is the engine's: lower
+    goes first.
     """
 
     arrival_ps: int
@@ -141,6 +146,10 @@ class Request(NamedTuple):
     session: int | str | None = None
     priority: int = 0
     think_ps: int = 0
+    since_ps: int = 0
+    took_ps: int = 0
+    request_id: str | None = None
+    after: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +176,26 @@ class RequestGraph:
     def __len__(self) -> int:
         return len(self.requests)
 
+    @property
+    def begin_ps(self) -> int:
+        """When its first request comes."""
+        return min(request.arrival_ps for request in self.requests)
+
+    @property
+    def end_ps(self) -> int:
+        """When its last answer is there, as far as it was recorded how long answers took."""
+        return max(request.arrival_ps + request.took_ps for request in self.requests)
+
 
 class SessionProgress:
     """How far a session is: what each of its requests still waits for."""
 
-    __slots__ = ("_followers", "_left", "requests")
+    __slots__ = ("_followers", "_left", "out", "requests")
 
     def __init__(self, graph: RequestGraph) -> None:
         self.requests = graph.requests
+        self.out = 0
+        """Of its requests so many are sent and not over."""
         self._left = [len(waits) for waits in graph.after]
         self._followers: list[list[int]] = [[] for _ in graph.after]
         for place, waits in enumerate(graph.after):
@@ -193,35 +214,63 @@ class SessionProgress:
                 yield later
 
 
-def in_order(requests: Iterable[Request], window: int = REORDER_WINDOW) -> Iterator[Request]:
+def in_order(
+    requests: Iterable[Request],
+    window: int = REORDER_WINDOW,
+    late: Callable[[KvroomError], None] | None = None,
+) -> Iterator[Request]:
     """The same requests by arrival, counted from the first; equal arrivals keep their order.
 
-    Only some ``window`` requests are held back: KvroomError where one is more than that out of place.
+    Only some ``window`` requests, and MOST_IDS hash ids, are held back: KvroomError where one is more than
+    that out of place, or ``late`` is told and it is left out.
     """
     arrival = itemgetter(0)
     source = iter(requests)
-    held = list(islice(source, window))
+    held = _some(source, window)
     held.sort(key=arrival)
     origin = held[0].arrival_ps if held else 0
     reached, number = origin, len(held)
     while held:
         # As many again, and the earlier half of them all: nothing to come is expected before it.
-        more = list(islice(source, window))
+        first = len(held)
+        more = _some(source, window)
         if more:
             held += more
             held.sort(key=arrival)
         number += len(more)
-        given = held[:window] if more else held
+        given = held[:first] if more else held
+        held = held[first:] if more else []
         if given[0].arrival_ps < reached:
             fix = "Sort the trace by arrival."
-            what = f"comes more than {window:,} requests too late in the file"
-            raise KvroomError("trace", f"request {number:,} or before", what, fix)
+            what = f"comes more than {first:,} requests too late in the file"
+            told = KvroomError("trace", f"request {number:,} or before", what, fix)
+            if late is None:
+                raise told
+            timely = [request for request in given if request.arrival_ps >= reached]
+            for _ in range(len(given) - len(timely)):
+                late(told)
+            given = timely
+            if not given:
+                continue
         reached = given[-1].arrival_ps
-        held = held[window:] if more else []
         if origin:
             yield from (placed(request, request.arrival_ps - origin) for request in given)
         else:
             yield from given
+
+
+def _some(source: Iterator[Request], most: int) -> list[Request]:
+    """Up to ``most`` further requests, fewer where their prompts hold many ids."""
+    taken: list[Request] = []
+    left = MOST_IDS
+    for request in islice(source, most):
+        taken.append(request)
+        prefix = request.prefix
+        if prefix is not None:
+            left -= len(prefix.ids if isinstance(prefix, HashIds) else prefix.prompt)
+            if left <= 0:
+                break
+    return taken
 
 
 def placed(request: Request, arrival_ps: int) -> Request:

@@ -3,7 +3,9 @@
 A workload is sessions: chats of so many turns, each turn of so many model calls where an agent uses
 tools. A later prompt is everything said before and something new, so it shares its predecessors' cache.
 A session comes when ``arrivals`` says; within it the next request comes its think time after the answer
-to the one before, whenever that is. Same seed, same requests, on every platform.
+to the one before, whenever that is. A turn may fork sub-agents, whose calls run beside each other with
+contexts of their own; the next call waits for all of them. A context that outgrows its limit is compacted:
+what was said becomes a summary that shares nothing with it. Same seed, same requests, on every platform.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.records import dataclass
 from kvroom.scenario.values import check_keys
-from kvroom.scenario.workload import Workload, spec_text
+from kvroom.scenario.workload import Workload, spec_text, with_agents
 from kvroom.units import check_float, check_int, number, parse_tokens
 from kvroom.workloads.distributions import (
     Distribution,
@@ -27,7 +29,8 @@ from kvroom.workloads.distributions import (
     parse_time,
 )
 from kvroom.workloads.draws import Draws
-from kvroom.workloads.requests import PS_PER_S, Request, TokenRuns
+from kvroom.workloads.requests import PS_PER_S, Request, RequestGraph, TokenRuns
+from kvroom.workloads.sessions import as_graph, from_moment
 
 MAX_REQUESTS = 10**9
 MAX_TURNS = 10**5
@@ -83,8 +86,17 @@ class SharedPrefix:
     tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A prompt that would be longer than ``tokens`` holds ``share`` of that in place of all that was said."""
+
+    tokens: int
+    share: float
+
+
 TOGETHER, SPREAD = "together", "spread"
-Session = tuple[Request, ...]
+Session = tuple[Request, ...] | RequestGraph
+TokenRunsPart = tuple[tuple[int, int], ...]
 ONE, AT_ONCE, NO_PREFIX, RESULT_TOKENS = Fixed(1), Fixed(0), SharedPrefix(), Fixed(500)
 
 
@@ -93,9 +105,12 @@ class Synthetic:
     """A made-up workload: ``sessions()`` for who can wait for answers, ``iter`` for who cannot.
 
     ``input`` is what a turn's user adds, on top of the shared prefix and all that was said before.
+    ``first`` takes its place in a session's first turn.
     ``agent`` is how many model calls a turn takes; between them a tool runs for ``tool`` seconds and
-    adds ``result`` tokens. ``requests`` counts calls. Users of a closed loop ``start`` all together, or
-    spread: what a client sees of a start together is in the mean of its first tokens.
+    adds ``result`` tokens. ``subagents`` is how many a turn forks on average, behind its first call; each
+    makes as many calls as a turn. ``requests`` counts calls. Users of a closed loop ``start`` all together,
+    each with its session's first turn, or spread, in the midst of their sessions: what a client sees of a
+    start together is in the mean of its first tokens.
     """
 
     arrivals: Arrivals
@@ -107,15 +122,47 @@ class Synthetic:
     agent: Distribution = ONE
     tool: Distribution = AT_ONCE
     result: Distribution = RESULT_TOKENS
+    first: Distribution | None = None
+    subagents: float = 0.0
+    compact: Compaction | None = None
     start: str = TOGETHER
     requests: int = 1000
     seed: int = 0
 
+    @property
+    def chains(self) -> bool:
+        """Whether a session may have more than one request."""
+        return self.turns != ONE or self.agent != ONE or self.subagents > 0
+
+    @property
+    def users(self) -> int:
+        """How many there are at a time in a closed loop; 0 where they come openly."""
+        return self.arrivals.users
+
+    def at_seed(self, seed: int) -> Synthetic:
+        """The same, drawn by another seed."""
+        return replace(self, seed=seed)
+
+    def at_once(self, users: int, requests: int, seed: int) -> Synthetic:
+        """The same sessions, so many at a time."""
+        arrivals = Arrivals("closed", users=users)
+        return replace(self, arrivals=arrivals, requests=requests, seed=seed)
+
+    @property
+    def midway(self) -> bool:
+        """Whether the users of a closed loop are there in the midst of their sessions at first."""
+        return self.start == SPREAD and self.chains and self.arrivals.users > 0
+
+    @property
+    def calls(self) -> float:
+        """Requests of a session, on average."""
+        return max(1.0, self.turns.mean * self.agent.mean * (1 + self.subagents))
+
     def lengths(self) -> Iterable[tuple[int, int]]:
         """(prompt, answer) tokens of the requests that stand for all: one where all are alike."""
         varied = [self.input, self.output, self.turns, self.agent]
-        alike = all(isinstance(each, Fixed) for each in varied)
-        if alike and self.turns.mean == self.agent.mean == 1:
+        alike = all(isinstance(each, Fixed) for each in varied) and self.first is None
+        if alike and not self.subagents and self.turns.mean == self.agent.mean == 1:
             return [(self.prefix.tokens + round(self.input.mean), round(self.output.mean))]
         return ((r.input_tokens, r.output_tokens) for r in islice(self, DRAWS))
 
@@ -126,60 +173,159 @@ class Synthetic:
         """
         left, number = self.requests, 0
         times = self.arrivals.times_ps(Draws(self.seed, "arrivals"))
-        draws = {name: Draws(self.seed, name) for name in KEYS}
-        first = self.prefix.groups * self.prefix.tokens
+        draws = {name: Draws(self.seed, name) for name in (*KEYS, "compaction")}
+        own = self.prefix.groups * self.prefix.tokens
+        moments = Draws(self.seed, "moments")
         while left:
-            session = self._session(next(times), number, first, left, draws)
-            last = session[-1]
+            made = _SessionDraw(self, next(times), number=number, own=own, most=left, draws=draws)
+            session = made.session()
+            if self.midway and number < self.arrivals.users:
+                session = from_moment(as_graph(session), moments.uniform())
             yield session
             left -= len(session)
             number += 1
-            first += last.input_tokens + last.output_tokens - self.prefix.tokens
-
-    def _session(
-        self, arrival: int, number: int, first: int, most: int, draws: Mapping[str, Draws]
-    ) -> Session:
-        """One session, its own tokens numbered from ``first``, of at most ``most`` requests."""
-        shared = self.prefix.tokens
-        head: tuple[tuple[int, int], ...] = ()
-        if shared:
-            head = ((int(draws["prefix"].uniform() * self.prefix.groups) * shared, shared),)
-        made: list[Request] = []
-        said = think = 0
-        turns = _whole(self.turns, draws["turns"])
-        name = number if turns > 1 or self.agent != ONE else None
-        for turn in range(turns):
-            calls = _whole(self.agent, draws["agent"])
-            for call in range(calls):
-                if len(made) == most:
-                    return tuple(made)
-                if call:
-                    think = _ps(self.tool, draws["tool"])
-                elif turn:
-                    think = _ps(self.think, draws["think"])
-                added = ("result", self.result) if call else ("input", self.input)
-                said += _whole(added[1], draws[added[0]])
-                answer = _whole(self.output, draws["output"])
-                runs = TokenRuns((*head, (first, said)), ((first + said, answer),))
-                arrival += think
-                made.append(Request(arrival, shared + said, answer, runs, name, 0, think))
-                said += answer
-        return tuple(made)
+            own = made.own
 
     def __iter__(self) -> Iterator[Request]:
         """All requests by their earliest arrival."""
         waiting: list[tuple[int, int, Request]] = []
         order = 0
         for session in self.sessions():
-            arrival = session[0].arrival_ps
-            while waiting and waiting[0][0] <= arrival:
+            requests = iter(session)
+            first = next(requests)
+            while waiting and waiting[0][0] <= first.arrival_ps:
                 yield heapq.heappop(waiting)[2]
-            yield session[0]
-            for request in session[1:]:
+            yield first
+            for request in requests:
                 order += 1
                 heapq.heappush(waiting, (request.arrival_ps, order, request))
         while waiting:
             yield heapq.heappop(waiting)[2]
+
+
+class _SessionDraw:
+    """One session as it is drawn: its requests so far and what each waits for, of at most ``most`` requests.
+    Its own tokens are numbered from ``own``."""
+
+    def __init__(
+        self,
+        made: Synthetic,
+        arrival: int,
+        *,
+        number: int,
+        own: int,
+        most: int,
+        draws: Mapping[str, Draws],
+    ) -> None:
+        self.made, self.arrival, self.own, self.most, self.draws = made, arrival, own, most, draws
+        self.requests: list[Request] = []
+        self.after: list[tuple[int, ...]] = []
+        self.forked = False
+        shared = made.prefix.tokens
+        self.head: TokenRunsPart = ()
+        if shared:
+            group = int(draws["prefix"].uniform() * made.prefix.groups)
+            self.head = ((group * shared, shared),)
+        self.name = number if made.chains else None
+
+    def session(self) -> Session:
+        """Its turns, each of so many calls."""
+        made, draws = self.made, self.draws
+        context = _Context(self)
+        last: tuple[int, ...] = ()
+        for turn in range(_whole(made.turns, draws["turns"])):
+            calls = _whole(made.agent, draws["agent"])
+            for call in range(calls):
+                if self.full:
+                    return self.done()
+                think = 0
+                if call:
+                    think = _ps(made.tool, draws["tool"])
+                elif turn:
+                    think = _ps(made.think, draws["think"])
+                added = ("result", made.result) if call else ("input", made.input)
+                if made.first is not None and not turn and not call:
+                    added = ("first", made.first)
+                last = (context.ask(_whole(added[1], draws[added[0]]), last, think),)
+                if not call and made.subagents:
+                    last = self.fork(last)
+        return self.done()
+
+    @property
+    def full(self) -> bool:
+        """Whether no more requests are to come."""
+        return len(self.requests) == self.most
+
+    def fork(self, last: tuple[int, ...]) -> tuple[int, ...]:
+        """The sub-agents of a turn: what the next call waits for."""
+        made, draws = self.made, self.draws
+        mean = made.subagents
+        count = int(mean) + (draws["subagents"].uniform() < mean - int(mean))
+        ends = list(last) if not count else []
+        begun = self.requests[last[0]].arrival_ps
+        latest = self.arrival
+        for _ in range(count):
+            self.arrival = begun
+            context, own = _Context(self), last
+            for call in range(_whole(made.agent, draws["agent"])):
+                if self.full:
+                    break
+                added = ("result", made.result) if call else ("input", made.input)
+                think = _ps(made.tool, draws["tool"]) if call else 0
+                own = (context.ask(_whole(added[1], draws[added[0]]), own, think),)
+            self.forked = True
+            ends += own
+            latest = max(latest, self.arrival)
+        self.arrival = latest
+        return tuple(dict.fromkeys(ends))
+
+    def done(self) -> Session:
+        """All its requests: a chain, unless it forked."""
+        if self.forked:
+            return RequestGraph(tuple(self.requests), tuple(self.after))
+        return tuple(self.requests)
+
+
+class _Context:
+    """What one agent has said and heard: its tokens are runs of numbers of their own."""
+
+    def __init__(self, session: _SessionDraw) -> None:
+        self.session = session
+        self.runs: list[tuple[int, int]] = []
+        self.said = 0
+
+    def ask(self, tokens: int, waits: tuple[int, ...], think_ps: int) -> int:
+        """One more request, which adds ``tokens`` and waits for ``waits``: its place."""
+        session = self.session
+        made, compact, shared = session.made, session.made.compact, session.made.prefix.tokens
+        if compact and shared + self.said + tokens > compact.tokens:
+            kept = min(int(compact.share * compact.tokens), self.said)
+            self.runs, self.said = [], 0
+            self.add(kept)
+            tokens = max(1, min(tokens, compact.tokens - shared - kept))
+        self.add(tokens)
+        answer = _whole(made.output, session.draws["output"])
+        prompt = tuple(self.runs)
+        runs = TokenRuns((*session.head, *prompt), ((session.own, answer),))
+        session.arrival += think_ps
+        session.requests.append(
+            Request(session.arrival, shared + self.said, answer, runs, session.name, 0, think_ps)
+        )
+        session.after.append(waits)
+        self.add(answer)
+        return len(session.requests) - 1
+
+    def add(self, tokens: int) -> None:
+        """Put so many new tokens behind what was said."""
+        first = self.session.own
+        if not tokens:
+            return
+        if self.runs and sum(self.runs[-1]) == first:
+            self.runs[-1] = (self.runs[-1][0], self.runs[-1][1] + tokens)
+        else:
+            self.runs.append((first, tokens))
+        self.session.own += tokens
+        self.said += tokens
 
 
 def _whole(distribution: Distribution, draws: Draws) -> int:
@@ -280,6 +426,25 @@ def parse_start(field: str, text: str) -> str:
     return text
 
 
+def parse_subagents(field: str, text: str) -> float:
+    """How many sub-agents a turn forks on average: ``0.2``, ``3``."""
+    return check_float(field, number(field, text, "Write such as 0.2 or 3."), low=0.0, high=1000.0)
+
+
+def parse_compaction(field: str, text: str) -> Compaction | None:
+    """``190K:0.2``: from which length on a context is compacted, and to what share of it; ``none``."""
+    if text == "none":
+        return None
+    tokens, colon, share = text.partition(":")
+    fix = "Write it like 190K:0.2."
+    if not colon:
+        raise KvroomError(field, text, "is no length and share", fix)
+    limit = parse_tokens(field, tokens)
+    return Compaction(
+        limit, check_float(f"{field} share", number(field, share, fix), low=0, high=0.9)
+    )
+
+
 _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "arrivals": parse_arrivals,
     "input": parse_length,
@@ -290,6 +455,9 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
     "agent": _counts,
     "tool": parse_time,
     "result": parse_length,
+    "first": parse_length,
+    "subagents": parse_subagents,
+    "compact": parse_compaction,
     "start": parse_start,
     "requests": _count,
     "seed": _seed,
@@ -299,7 +467,8 @@ _PARSERS: dict[str, Callable[[str, str], Any]] = {
 def parse(spec: str | Mapping[str, Any], field: str = "workload") -> Synthetic:
     """The workload of a SPEC line or of the same keys as an object; KvroomError names the key."""
     given = split_spec(spec, field) if isinstance(spec, str) else dict(spec)
-    check_keys(field, given, KEYS)
+    check_keys(field, given, Workload.KNOWN_KEYS)
+    given = with_agents(field, given)
     for key in ("arrivals", "input", "output"):
         if given.get(key) is None:
             raise KvroomError(f"{field}.{key}", None, "is missing", f"Write it like {EXAMPLE}.")

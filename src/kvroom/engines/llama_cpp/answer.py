@@ -108,21 +108,22 @@ def answer(deployment: Deployment) -> EngineAnswer:
     machine = chosen.machine
     refusal = _refusal(machine.s, deployment, chosen.context)
     loads = machine.loads(chosen.placement, chosen.context)
-    short = [index for index, load in enumerate(loads) if load.total() > machine.free_bytes]
+    short = [index for index, load in enumerate(loads) if load.total() > machine.free_bytes[index]]
     if not refusal and short:
         refusal = (
             f"GPU {short[0]} would have to hold {show_gib(loads[short[0]].total())} and has "
-            f"{show_gib(machine.free_bytes)}"
+            f"{show_gib(machine.free_bytes[short[0]])}"
         )
     host = host_part(machine, chosen.placement, chosen.context)
     if not refusal:
         refusal = host_refusal(machine, host, sum(load.total() for load in loads))
-    at = max(range(machine.gpus), key=lambda g: (loads[g].total(), -g))
+    at = max(range(machine.gpus), key=lambda g: (loads[g].total() / machine.free_bytes[g], -g))
     rank = _rank(chosen, at, loads[at])
     return EngineAnswer(
         rank=rank,
-        gpu_bytes=machine.gpu_bytes,
-        accounts=_accounts(machine, loads[at]),
+        gpu_bytes=machine.gpu_bytes[at],
+        mean_gpu_bytes=sum(machine.gpu_bytes) // machine.gpus if deployment.device.parts else None,
+        accounts=_accounts(machine, loads[at], at),
         kv_bytes=loads[at].cache,
         capacity=_capacity(chosen, starts=not refusal),
         starts=not refusal,
@@ -142,11 +143,11 @@ def _machine(deployment: Deployment, setup: LlamaCppSetup) -> ReplicaGpus:
     total = setup.total or deployment.context_tokens * (setup.slots or 1)
     predicted = ollama.predicted_bytes(deployment.model, deployment.weights.whole_bytes, total)
     if setup.auto_batch:
-        batch = ollama.auto_batch(predicted, total, machine.free_bytes, setup.flash)
+        batch = ollama.auto_batch(predicted, total, max(machine.free_bytes), setup.flash)
         setup = replace(setup, flags=replace(setup.flags, batch=batch, ubatch=batch))
     elif setup.spread == "fewest" and setup.flags.batch == 2048:
         setup = replace(setup, flags=replace(setup.flags, batch=512, ubatch=512))
-    if setup.spread == "one or all" and predicted <= 0.8 * machine.free_bytes:
+    if setup.spread == "one or all" and predicted <= 0.8 * max(machine.free_bytes):
         gpus = 1
     if setup.spread == "fewest":
         context = setup.context(setup.slots or 1, total)
@@ -184,6 +185,10 @@ def _choose(machine: ReplicaGpus) -> Chosen:
             deployment.concurrency or 1, MOST_SLOTS
         )
         total = each * slots
+    elif setup.auto_slots > 1:
+        more = setup.context(setup.auto_slots, total * setup.auto_slots)
+        if machine.fits(whole, more):
+            slots, total = setup.auto_slots, more.tokens
     context = setup.context(slots, total)
     placement = whole
     if _may_move(setup) and not machine.fits(whole, context):
@@ -260,7 +265,7 @@ def _rank(chosen: Chosen, gpu: int, load: DeviceBytes) -> Rank:
     )
 
 
-def _accounts(machine: ReplicaGpus, load: DeviceBytes) -> tuple[Account, ...]:
+def _accounts(machine: ReplicaGpus, load: DeviceBytes, gpu: int) -> tuple[Account, ...]:
     known = machine.d.known_bytes
 
     def source(name: str, otherwise: str) -> str:
@@ -275,7 +280,7 @@ def _accounts(machine: ReplicaGpus, load: DeviceBytes) -> tuple[Account, ...]:
         account("runtime", load.driver[0], source("runtime", "assumed"), load.driver[1:]),
         account("graphs", graphs, source("graphs", "engine rule")),
         account("kv", load.cache, "engine rule"),
-        account("unused", machine.gpu_bytes - spent, "engine rule"),
+        account("unused", machine.gpu_bytes[gpu] - spent, "engine rule"),
     )
 
 
@@ -357,7 +362,7 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
     setup, deployment = machine.s, machine.d
     notes: list[str] = []
     if chosen.by_kvroom:
-        notes.append(_setting(deployment.engine, context))
+        notes.append(_setting(deployment.engine, context, setup.auto_slots))
         if chosen.all_on_gpu and _may_move(setup) and (deployment.concurrency or 0) > context.slots:
             notes.append(
                 f"asked for {deployment.concurrency} slots it would start, with layers in host memory"
@@ -389,11 +394,12 @@ def _notes(chosen: Chosen) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _setting(engine: str, context: Context) -> str:
+def _setting(engine: str, context: Context, default: int) -> str:
     if engine == "ollama":
+        slots = "1 slot" if default == 1 else f"{default} slots, 1 where they do not fit"
         return (
             f"these slots are OLLAMA_NUM_PARALLEL={context.slots} and num_ctx {context.limit} "
-            "(its default is 1 slot)"
+            f"(its default is {slots})"
         )
     return (
         f"these slots are --parallel {context.slots} --ctx-size {context.tokens} "

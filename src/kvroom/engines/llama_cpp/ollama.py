@@ -7,7 +7,7 @@ Options are those of a Modelfile (``num_ctx``, ``num_gpu`` …) and of the serve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from kvroom.models.spec import ModelSpec
 from kvroom.records import dataclass
 from kvroom.units import GIB, MIB
 
-OLDEST: Release = (0, 11, 0)
+OLDEST: Release = (0, 6, 0)
 NEWEST: Release = (0, 30, 0)
 RESERVE_BYTES = 457 * MIB
 """What Ollama's own engine leaves of each GPU."""
@@ -31,14 +31,29 @@ RESERVE_BYTES = 457 * MIB
 class OllamaRules:
     """What one release does. The defaults are those of the oldest modelled."""
 
+    context: int = 2048
+    """The default context of one slot."""
     context_by_memory: bool = False
-    """The default context follows the GPUs' memory; before, it is 4,096."""
+    """The default context follows the GPUs' memory instead."""
+    slots: int = 4
+    """Slots that nobody asked for, where all of the model then lies on GPUs; else one."""
+    flash: tuple[str, ...] = ()
+    """Beginnings of the model types with flash attention by default; "" is every one."""
+    flash_with_towers: bool = False
+    """Models with an image encoder have it too."""
     server: bool = False
     """Models run in llama-server; before, in Ollama's own engine."""
 
 
 CHANGES: tuple[tuple[Release, dict[str, Any]], ...] = (
-    ((0, 15, 5), {"context_by_memory": True}),
+    ((0, 6, 7), {"context": 4096, "slots": 2}),  # #10452, #10468
+    ((0, 10, 0), {"slots": 1}),  # #11330
+    ((0, 11, 8), {"flash": ("gpt_oss",)}),  # its release notes
+    ((0, 12, 4), {"flash": ("gpt_oss", "qwen3")}),  # its release notes
+    ((0, 12, 6), {"flash": ("gpt_oss", "qwen3", "gemma3")}),  # #12639
+    ((0, 13, 2), {"flash_with_towers": True}),  # its release notes
+    ((0, 13, 4), {"flash": ("",)}),  # its release notes
+    ((0, 15, 5), {"context_by_memory": True}),  # #14116
     ((0, 30, 0), {"server": True}),
 )
 OWN_ENGINE = BuildRules(
@@ -49,7 +64,8 @@ OWN_ENGINE = BuildRules(
     fit=True,
     latent="latent",
 )
-"""Ollama's own engine in llama.cpp's terms: one row of cells for all slots."""
+"""Ollama's own engine in llama.cpp's terms: one row of cells for all slots. Flash attention is the
+release's (``OllamaRules``)."""
 
 ONE_SLOT = (
     "mllama",
@@ -93,6 +109,8 @@ class Options:
     batch_asked: bool
     overhead_bytes: int
     spread: bool
+    auto_slots: int = 1
+    """Slots where none are asked for and all of the model lies on GPUs."""
     warnings: tuple[str, ...] = ()
 
 
@@ -116,7 +134,7 @@ def named(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
+def read_options(args: Mapping[str, Any], model: ModelSpec, rules: OllamaRules) -> Options:
     """The options of ``args``; KvroomError names one that is unknown or has a value that cannot be."""
     options = named(args)
     read.check_known("Ollama", options, (*KNOWN, *OTHERS))
@@ -135,6 +153,7 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
                 "request at a time",
             )
         slots = 1
+    auto_slots = 1 if slots else rules.slots
     length = next((number(n, 1) for n in ("num_ctx", "context_length") if n in stated), None)
     if length is not None:
         slots = slots or 1
@@ -144,28 +163,44 @@ def read_options(args: Mapping[str, Any], model: ModelSpec) -> Options:
         fields["gpu_layers"] = None if layers < 0 else min(layers, ALL)
     if "num_batch" in stated:
         fields["batch"] = fields["ubatch"] = number("num_batch", 1)
-    if "flash_attention" in stated:
-        fields["flash"] = read.switch("engine_args.flash_attention", stated["flash_attention"])
+    flash = fields["flash"] = (
+        read.switch("engine_args.flash_attention", stated["flash_attention"])
+        if "flash_attention" in stated
+        else has_flash(rules, model)
+    )
     if "kv_cache_type" in stated:
         kind = cache_type("engine_args.kv_cache_type", stated["kv_cache_type"])
-        fields["key"] = fields["value"] = kind
+        if flash or kind in ("fp16", "bf16", "fp32"):
+            fields["key"] = fields["value"] = kind
+        else:
+            warnings += (
+                f"kv_cache_type {stated['kv_cache_type']} is not used: the cache stays fp16 without "
+                "flash attention (OLLAMA_FLASH_ATTENTION=1)",
+            )
     return Options(
         flags=LlamaCppFlags(slots=slots, unified=False, **fields),
         batch_asked="num_batch" in stated,
         overhead_bytes=number("gpu_overhead", 0, 10**15) if "gpu_overhead" in stated else 0,
         spread=read.switch("engine_args.sched_spread", stated.get("sched_spread", False)),
+        auto_slots=auto_slots,
         warnings=warnings,
     )
 
 
+def has_flash(rules: OllamaRules, model: ModelSpec) -> bool:
+    """Whether a model has flash attention that nobody asked for."""
+    towers = rules.flash_with_towers and bool(model.beside)
+    return towers or model.model_type.startswith(rules.flash or ("-",))
+
+
 def default_context(
-    rules: OllamaRules, model: ModelSpec, gpu_bytes: int, gpus: int, overhead_bytes: int = 0
+    rules: OllamaRules, model: ModelSpec, gpu_bytes: Sequence[int], overhead_bytes: int = 0
 ) -> int:
     """The context (num_ctx) of a model that none is asked for: by the memory of all GPUs, less what
     OLLAMA_GPU_OVERHEAD keeps free of each."""
-    length = 4096
+    length = rules.context
     if rules.context_by_memory:
-        total = (gpu_bytes - overhead_bytes) * gpus
+        total = sum(gpu_bytes) - overhead_bytes * len(gpu_bytes)
         length = 262_144 if total >= 47 * GIB else 32_768 if total >= 23 * GIB else 4096
     return min(length, model.max_context_tokens or length)
 

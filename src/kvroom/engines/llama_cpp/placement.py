@@ -15,6 +15,7 @@ from kvroom.engines.llama_cpp.buffers import DRIVER, NONE, Band, compute_band
 from kvroom.engines.llama_cpp.cells import is_windowed, layer_cache_bytes, store_bytes
 from kvroom.engines.llama_cpp.context import Context
 from kvroom.engines.llama_cpp.setup import LlamaCppSetup
+from kvroom.hardware.catalogue import find
 from kvroom.records import dataclass
 from kvroom.sharding.deployment import Deployment
 from kvroom.units import ceil_div, longest_fit
@@ -60,15 +61,22 @@ class ReplicaGpus:
     s: LlamaCppSetup
     gpus: int
 
-    @property
-    def gpu_bytes(self) -> int:
-        """What the engine counts as one GPU's memory."""
-        return self.d.known_bytes.get("visible", self.d.device.engine_bytes)
+    @cached_property
+    def gpu_bytes(self) -> tuple[int, ...]:
+        """What the engine counts as each GPU's memory; Ollama takes the largest first."""
+        device, known = self.d.device, self.d.known_bytes.get("visible")
+        if not device.parts or self.d.layout.dp > 1:
+            return (device.engine_bytes if known is None else known,) * self.gpus
+        sizes = [find(name).engine_bytes if known is None else known for name in device.parts]
+        if self.s.engine == "ollama":
+            sizes.sort(reverse=True)
+        return tuple(sizes[index % len(sizes)] for index in range(self.gpus))
 
     @cached_property
-    def free_bytes(self) -> int:
+    def free_bytes(self) -> tuple[int, ...]:
         """What of it is there to be taken."""
-        return self.d.known_bytes.get("free_before_load", self.gpu_bytes)
+        known = self.d.known_bytes.get("free_before_load")
+        return self.gpu_bytes if known is None else (known,) * self.gpus
 
     @property
     def layers(self) -> int:
@@ -92,7 +100,8 @@ class ReplicaGpus:
         start = self.layers + 1 - count
         gpus = self.used_gpus
         shares = [*self.s.flags.tensor_split, *[0.0] * len(gpus)][: len(gpus)]
-        sums = list(accumulate(shares if any(shares) else [1.0] * len(gpus)))
+        free: list[float] = [float(self.free_bytes[gpu]) for gpu in gpus]
+        sums = list(accumulate(shares if any(shares) else free))
         points = [sum_ / sums[-1] for sum_ in sums]
         for index in range(start, self.layers + 1):
             places[index] = gpus[min(bisect_right(points, (index - start) / count), len(gpus) - 1)]
@@ -174,7 +183,7 @@ class ReplicaGpus:
     def _shared_out(self, size: int) -> list[int]:
         shares = [*self.s.flags.tensor_split, *[0.0] * self.gpus][: self.gpus]
         if not any(shares):
-            shares = [1.0] * self.gpus
+            shares = [float(free) for free in self.free_bytes]
         return [round(size * share / sum(shares)) for share in shares]
 
     def cache(self, context: Context) -> tuple[int, ...]:
@@ -196,8 +205,8 @@ class ReplicaGpus:
     def room(self, gpu: int, load: DeviceBytes, end: int = 0) -> int:
         """Bytes that stay free of that GPU beside ``load`` and what is to be left (negative: lacking)."""
         if not load.weights + load.cache + load.draft:
-            return self.free_bytes
-        return self.free_bytes - self.s.margin(gpu) - load.total(end)
+            return self.free_bytes[gpu]
+        return self.free_bytes[gpu] - self.s.margin(gpu) - load.total(end)
 
     def fits(self, placement: Placement, context: Context, end: int = 0) -> bool:
         """Whether every GPU has room for what lies on it."""

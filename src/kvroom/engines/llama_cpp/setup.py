@@ -11,6 +11,7 @@ from kvroom.engines.llama_cpp.context import Context, context_of
 from kvroom.engines.llama_cpp.flags import LlamaCppFlags, read_flags
 from kvroom.engines.llama_cpp.versions import IK, BuildRules, parse_build, rules_of
 from kvroom.errors import KvroomError
+from kvroom.hardware.catalogue import find
 from kvroom.hardware.device import Device
 from kvroom.models.dtypes import Dtype, cache_dtype
 from kvroom.models.spec import ModelSpec
@@ -41,6 +42,8 @@ class LlamaCppSetup:
     margins: tuple[int, ...] = ()
     spread: Literal["all", "one or all", "fewest"] = "all"
     auto_batch: bool = False
+    auto_slots: int = 1
+    """Slots of ``total`` tokens each that are tried where none are asked for, and all must lie on GPUs."""
     expanded: bool = False
 
     def context(self, slots: int, total: int) -> Context:
@@ -105,7 +108,7 @@ def _ollama(
     version: str | None, args: Mapping[str, Any], model: ModelSpec, kv_dtype: str, *, cpu: bool
 ) -> tuple[LlamaCppSetup, tuple[str, ...]]:
     release, rules, note = ollama.release_of(version)
-    options = ollama.read_options(args, model)
+    options = ollama.read_options(args, model, release)
     flags = options.flags
     reserve = FIT_MARGIN if release.server else ollama.RESERVE_BYTES
     setup = _built(
@@ -126,6 +129,7 @@ def _ollama(
         setup,
         spread="all" if options.spread else spread,
         auto_batch=release.server and not options.batch_asked,
+        auto_slots=options.auto_slots,
     ), (*((note,) if note else ()), *options.warnings)
 
 
@@ -193,8 +197,9 @@ def prepare(
         tokens = settled.context(settled.slots or 1, settled.total).limit
     if tokens is None and scenario.engine == "ollama":
         release, _, _ = ollama.release_of(scenario.engine_version)
-        overhead = ollama.read_options(scenario.engine_args, model).overhead_bytes
-        tokens = ollama.default_context(release, model, device.engine_bytes, gpus, overhead)
+        overhead = ollama.read_options(scenario.engine_args, model, release).overhead_bytes
+        sizes = [find(name).engine_bytes for name in device.parts] or [device.engine_bytes] * gpus
+        tokens = ollama.default_context(release, model, sizes, overhead)
         notes.append(f"num_ctx {tokens:,}: Ollama's default for these GPUs")
     name = (
         settled.key.name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ MOST_BYTES = 256 * 2**20
 """A file with every request's text can be long."""
 MOST_TEXT_BYTES = 16 * 2**20
 """A table of results is short; a log that is longer is read as a log."""
+_YAML_REPORT = re.compile(rb"^benchmarks:\s*$", re.MULTILINE)
+"""The key that holds GuideLLM's benchmarks, where its report is YAML."""
 
 
 def read_file(path: str) -> list[BenchmarkRun] | None:
@@ -34,6 +37,8 @@ def read_file(path: str) -> list[BenchmarkRun] | None:
     if not start.startswith((b"{", b"[")):
         if len(raw) > MOST_TEXT_BYTES:
             return None
+        if _YAML_REPORT.search(raw):
+            return runs_of_values(_yaml(raw))
         table = runs_of_text(raw.decode("utf-8", "replace").removeprefix("\ufeff"))
         return None if table is None else table[1]
     if len(raw) > MOST_BYTES:
@@ -62,6 +67,16 @@ def runs_of_values(values: Iterator[Any]) -> list[BenchmarkRun] | None:
     for tool, rows in records.items():
         runs += run_of_records(tool, rows)
     return runs if known else None
+
+
+def _yaml(raw: bytes) -> Iterator[Any]:
+    """GuideLLM's report saved as YAML; nothing where it cannot be read."""
+    import yaml  # where a report is YAML, and nowhere else
+
+    try:
+        yield yaml.load(raw, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError):
+        return
 
 
 def _values(raw: bytes) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from kvroom.errors import KvroomError
 from kvroom.planner.simulate import Objective, parse_slo
 from kvroom.records import dataclass
 from kvroom.scenario.workload import Workload
-from kvroom.workloads.synthetic import ONE, Synthetic, of_workload
+from kvroom.workloads.synthetic import Synthetic, of_workload
 
 LIKE_USERS, LIKE_SECONDS, LEAST_REQUESTS, MOST_REQUESTS = 25, 60, 800, 8_000
 """Requests simulated where the workload does not say: so many a user or a second, within bounds."""
@@ -45,11 +45,6 @@ class Demand:
         return min(MOST_REQUESTS, max(LEAST_REQUESTS, like))
 
 
-def _calls(source: Synthetic) -> float:
-    """Requests of a session."""
-    return max(1.0, source.turns.mean * source.agent.mean)
-
-
 def demand_of(workload: Workload | None, slo: str, seed: int) -> Demand:
     """The demand of a workload; KvroomError where it is incomplete or contradicts itself."""
     if workload is None:
@@ -69,7 +64,7 @@ def demand_of(workload: Workload | None, slo: str, seed: int) -> Demand:
         input_tokens=ceil(sum(r.input_tokens for r in drawn) / len(drawn)),
         output_tokens=max(1, round(sum(r.output_tokens for r in drawn) / len(drawn))),
         longest_tokens=max(r.input_tokens + r.output_tokens for r in drawn),
-        reuses=bool(source.prefix.tokens) or source.turns != ONE or source.agent != ONE,
+        reuses=bool(source.prefix.tokens) or source.chains,
         users=users,
         requests_per_s=rate,
         slo=objectives(slo),
@@ -100,7 +95,7 @@ def _load(workload: Workload, source: Synthetic, free: bool) -> tuple[int | None
         raise KvroomError("workload.arrivals", "once", "is no steady load", fix)
     if arrivals.users:
         return arrivals.users, None
-    return None, arrivals.rate_per_s * _calls(source)
+    return None, arrivals.rate_per_s * source.calls
 
 
 def objectives(text: str) -> tuple[Objective, ...]:

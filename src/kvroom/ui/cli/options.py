@@ -140,7 +140,13 @@ def _command(
 def key_options(*flags: str) -> list[Any]:
     """The click options of those of FLAGS that are named."""
     return [
-        click.option(flag, _parameter(key), metavar=takes, help=words, shell_complete=complete)
+        click.option(
+            flag,
+            _parameter(key),
+            metavar=takes,
+            help=words,
+            shell_complete=complete,
+        )
         for flag, key, takes, words in FLAGS
         if flag in flags
     ]

@@ -21,7 +21,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Who comes": (
         "--users", "--rate", "--concurrency", "--input-tokens", "--output-tokens",
         "--shared-prefix-tokens", "--lengths", "--static", "--start", "--workload", "--trace",
-        "--hash-tokens", "--skip-bad-lines", "--columns", "--tokenizer",
+        "--sessions", "--recorded-times", "--hash-tokens", "--skip-bad-lines", "--columns", "--tokenizer",
     ),
     "What is wanted": ("--slo", "--expect", "--by", "--per", "--allow-overcommit", "--strict"),
     "What to choose from": (

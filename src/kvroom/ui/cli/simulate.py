@@ -41,6 +41,12 @@ STOPPED = 130
 @click.option("--seed", metavar="NUMBER", help="Draw the workload anew.")
 @click.option("--seeds", metavar="COUNT", help="Draw it so many times: bands over seeds.")
 @click.option("--warmup", metavar="COUNT", help="Leave the first requests out of the times.")
+@click.option(
+    "--sessions", metavar="COUNT", help="Sessions of the trace at a time (default: as they came)."
+)
+@click.option(
+    "--recorded-times", is_flag=True, help="Send a trace's sessions when they were recorded."
+)
 @click.option("--slo", metavar="SLO", help="What is wanted: ttft_p95=2s,tpot_p95=50ms.")
 @click.option("--per-request", metavar="OUT", help="Write one line a request (.jsonl, .parquet).")
 @click.option(
@@ -69,6 +75,8 @@ def simulate(
     seed: str | None,
     seeds: str | None,
     warmup: str | None,
+    sessions: str | None,
+    recorded_times: bool,
     slo: str | None,
     per_request: str | None,
     cliff: str | None,
@@ -132,6 +140,8 @@ def simulate(
                     scenario,
                     seeds=many,
                     warmup=_warmup(warmup),
+                    sessions=_sessions(sessions),
+                    recorded_times=recorded_times,
                     on_end=rows.on_over,
                     keep_requests=False,
                     **run,
@@ -145,6 +155,10 @@ def simulate(
         _answer(answer.to_dict(), lambda _: text.show(answer), as_json=as_json)
     if not splits and (fallen if cliff is not None else answer).stopped:
         _stopped()
+
+
+def _sessions(text: str | None) -> int | None:
+    return None if text is None else parse_count("--sessions", text, low=1, high=10**6)
 
 
 def _warmup(text: str | None) -> int | None:

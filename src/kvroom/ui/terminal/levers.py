@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import click
 
 from kvroom.answer.html import number
+from kvroom.hardware.mixed import so_many
 from kvroom.optimize.cost import ORDERS, Figures
 from kvroom.optimize.levers.rank import Levers, Pulled
 from kvroom.optimize.levers.served import ServedFigures
@@ -51,7 +52,7 @@ def _head(found: Levers) -> str:
         if isinstance(scenario.gpu, str)
         else str(scenario.gpu.get("name", "a card by value"))
     )
-    cards = gpu if scenario.gpu_count == 1 else f"{scenario.gpu_count} × {gpu}"
+    cards = so_many(scenario.gpu_count, gpu)
     limit = f" of {say_tokens(scenario.context_tokens)}" if scenario.context_tokens else ""
     has = "–" if found.before.requests is None else f"{found.before.requests:,.4g}"
     line = f"{model} on {cards}, {scenario.engine}: {has} requests at once{limit}"

@@ -8,6 +8,7 @@ import click
 
 from kvroom.answer.figures import ACCOUNTS, Explanation
 from kvroom.answer.plan import Account, Plan
+from kvroom.hardware.mixed import so_many
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE
 from kvroom.ui.terminal.plain import ascii_only, plain_text, text_width
@@ -49,11 +50,7 @@ def head(workings: Workings, *, bold: bool = True) -> str:
     """Two lines: what is served, on what, how."""
     deployment, plan = workings.deployment, workings.plan
     own = workings.own
-    cards = (
-        deployment.device.name
-        if own.gpu_count == 1
-        else f"{own.gpu_count} × {deployment.device.name}"
-    )
+    cards = so_many(own.gpu_count, deployment.device.name)
     degrees = [
         f"{name} {value}"
         for name, value in (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kvroom.answer.figures import ACCOUNTS
+from kvroom.hardware.mixed import so_many
 from kvroom.observe.reconcile import AccountLine, Reconciliation
 from kvroom.ui.terminal.text import paragraph
 from kvroom.units import say_tokens, show_gib
@@ -54,7 +55,7 @@ def head(reconciliation: Reconciliation) -> str:
         model = scenario["model"] if isinstance(scenario["model"], str) else "the model given"
         card = scenario["gpu"] if isinstance(scenario["gpu"], str) else scenario["gpu"]["name"]
         many = scenario.get("gpu_count", 1)
-        what += f": {model} on {many} × {card}" if many > 1 else f": {model} on {card}"
+        what += f": {model} on {so_many(many, card)}"
         length = scenario.get("context_tokens")
         what += f", {say_tokens(length)}" if length else ""
     return click.style(paragraph(what, ""), bold=True)

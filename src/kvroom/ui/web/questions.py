@@ -34,6 +34,11 @@ class PageQuestion:
     body: Any = None
     query: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def decimal(self) -> bool:
+        """Memory is counted as cards are sold, in GB (``units=gb``); else as engines print it, in GiB."""
+        return self.query.get("units") == "gb"
+
     def key(self, path: str) -> str:
         """The same for the same question, however its keys are ordered."""
         return json.dumps([path, dict(self.query), self.body], sort_keys=True)

@@ -2,8 +2,9 @@
 
 A session is one JSON object: ``requests`` with ``t`` (s), ``in``, ``out``, ``hash_ids`` of ``block_size``
 tokens, ``api_time`` (how long the answer took) and ``think_time`` (from the answer before to this request).
-A ``subagent`` among them has requests of its own, counted from its start; its own ``t`` is its end, for in
-the published sessions ``t`` less ``duration_ms`` is when the request before it is answered.
+A ``subagent`` among them has requests of its own, counted from its start (in the sets of AgentX from the
+session's); its own ``t`` is its end, for in the published sessions ``t`` less ``duration_ms`` is when the
+request before it is answered.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class _AgentSession:
             if "requests" in row:
                 took = span_ps("duration_ms", row.get("duration_ms") or 0, PS_PER_MS)
                 start = at - took if at - took >= asked else at
-                subs.append(self.thread(objects(row["requests"]), start, last, ended, depth + 1))
+                inner = objects(row["requests"])
+                base = 0 if _absolute(inner, start) else start
+                subs.append(self.thread(inner, base, last, ended, depth + 1))
                 continue
             if not row.get("in"):
                 self.options.note(NO_PROMPT)
@@ -102,9 +105,31 @@ class _AgentSession:
                 raise KvroomError("hash_ids", max(prefix.ids), why, "Number a session's blocks.")
             first = self.scope << 32
             prefix = HashIds(array("Q", [first | i for i in prefix.ids]), self.size)
-        self.requests.append(Request(at_ps, prompt, answer, prefix, self.number, 0, think_ps))
+        if len(waits) == 1 and prefix is not None:
+            self._answered(waits[0], prefix)
+        took = span_ps("api_time", row.get("api_time") or 0, PS_PER_S)
+        self.requests.append(
+            Request(at_ps, prompt, answer, prefix, self.number, 0, think_ps, took_ps=took)
+        )
         self.after.append(waits)
         return len(self.requests) - 1
+
+    def _answered(self, place: int, after: HashIds) -> None:
+        """Give the request at ``place`` the ids of its answer, where the prompt ``after`` it goes on so."""
+        request = self.requests[place]
+        before = request.prefix
+        if not isinstance(before, HashIds) or len(before.ids) > request.input_tokens // self.size:
+            return
+        held, whole = len(before.ids), (request.input_tokens + request.output_tokens) // self.size
+        if after.ids[:held] == before.ids and len(after.ids) > held:
+            self.requests[place] = request._replace(prefix=HashIds(after.ids[:whole], self.size))
+
+
+def _absolute(rows: list[Mapping[str, Any]], start_ps: int) -> bool:
+    """Whether a sub-agent's times count from its session's start, as in the sets of AgentX, not from its
+    own: then none is before its start, a second for rounding."""
+    times = [span_ps("t", row.get("t") or 0, PS_PER_S) for row in rows]
+    return bool(times) and start_ps > PS_PER_S and min(times) >= start_ps - PS_PER_S
 
 
 def _sessions(values: Mapping[str, Any]) -> bool:

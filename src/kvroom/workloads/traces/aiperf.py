@@ -23,12 +23,17 @@ def aiperf(options: RowOptions) -> Row:
             values, "metrics.output_sequence_length.value", "metrics.output_token_count.value"
         )
         chat = at(values, "metadata.x_correlation_id", "metadata.conversation_id")
-        return Request(
-            span_ps("request_start_ns", at(values, "metadata.request_start_ns"), PS_PER_NS),
+        begun = span_ps("request_start_ns", at(values, "metadata.request_start_ns"), PS_PER_NS)
+        ended = span_ps("request_end_ns", at(values, "metadata.request_end_ns") or 0, PS_PER_NS)
+        request = Request(
+            begun,
             whole_tokens("input_sequence_length", prompt, 1),
             whole_tokens("output_sequence_length", answer, 0),
             session=chat if isinstance(chat, int | str) else None,
+            took_ps=max(0, ended - begun),
         )
+        cached = at(values, "metrics.usage_prompt_cache_read_tokens.value")
+        return options.continued(request, cached if isinstance(cached, int) else None)
 
     return row
 

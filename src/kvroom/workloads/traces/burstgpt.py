@@ -7,16 +7,19 @@ from typing import Any
 
 from kvroom.workloads.requests import PS_PER_S, Request
 from kvroom.workloads.traces.base import Format, Row, RowOptions
-from kvroom.workloads.traces.fields import lengths, session, time_ps
+from kvroom.workloads.traces.fields import lengths, session, span_ps, time_ps
 
 
-def burstgpt(_: RowOptions) -> Row:
-    """``Timestamp`` in s, ``Request tokens``, ``Response tokens`` (0: it failed), ``Session ID``."""
+def burstgpt(options: RowOptions) -> Row:
+    """``Timestamp`` in s, ``Request tokens``, ``Response tokens`` (0: it failed); since version 1.2
+    ``Session ID`` and ``Elapsed time`` (s)."""
 
     def row(values: Mapping[str, Any]) -> Request:
         prompt, answer = lengths(values, "request tokens", "response tokens")
         arrival = time_ps(values, "timestamp", PS_PER_S)
-        return Request(arrival, prompt, answer, session=session(values, "session id"))
+        took = span_ps("elapsed time", values.get("elapsed time") or 0, PS_PER_S)
+        chat = session(values, "session id")
+        return options.continued(Request(arrival, prompt, answer, session=chat, took_ps=took))
 
     return row
 

@@ -22,13 +22,14 @@ from kvroom.workloads.traces.fields import (
 )
 
 UNITS = {"s": PS_PER_S, "ms": PS_PER_MS, "us": PS_PER_US, "ns": PS_PER_NS}
-NAMES = ("arrival", "input", "output", "session", "priority", "hash_ids")
+NAMES = ("arrival", "input", "output", "session", "priority", "hash_ids", "took")
 EXAMPLE = "Write --columns arrival=t:ms,input=prompt,output=answer."
 
 
 def parse(columns: str | Mapping[str, str], field: str = "--columns") -> dict[str, str]:
     """What is where: ``input`` and ``output`` (tokens), ``arrival`` (with its unit: ``t:ms``), ``session``,
-    ``priority``, ``hash_ids`` → the column's name. KvroomError for others."""
+    ``priority``, ``hash_ids``, ``took`` (how long the answer took, with its unit) → the column's name.
+    KvroomError for others."""
     if isinstance(columns, str):
         pairs = [part.partition("=") for part in columns.split(",")]
         for name, sign, column in pairs:
@@ -55,13 +56,18 @@ def parse(columns: str | Mapping[str, str], field: str = "--columns") -> dict[st
 def arrival_of(named: Mapping[str, str]) -> tuple[str | None, int | None]:
     """The column of arrivals, and its unit in picoseconds (None: dates and times)."""
     column = named.get("arrival")
+    if column is not None and column.endswith(":date"):
+        return column.removesuffix(":date"), None
+    return unit_of(column)
+
+
+def unit_of(column: str | None) -> tuple[str | None, int]:
+    """A column of times and its unit in picoseconds: ``t:ms``; seconds where none is named."""
     if column is None:
         return None, PS_PER_S
     name, sign, unit = column.rpartition(":")
     if not sign:
         return column, PS_PER_S
-    if unit == "date":
-        return name, None
     if unit not in UNITS:
         fix = f"Units are {', '.join(UNITS)} and date."
         raise KvroomError("--columns arrival", unit, "is no unit of time", fix)
@@ -75,6 +81,9 @@ def named_format(columns: Mapping[str, str], *, csv: bool) -> Format:
     where = {name: column for name, column in columns.items() if name != "arrival"}
     if arrival is not None:
         where["arrival"] = arrival
+    took_column, took_unit_ps = unit_of(columns.get("took"))
+    if took_column is not None:
+        where["took"] = took_column
     if csv:
         where = {name: column.strip().lower() for name, column in where.items()}
 
@@ -94,20 +103,26 @@ def named_format(columns: Mapping[str, str], *, csv: bool) -> Format:
                 return date_ps(value, where["arrival"])
             return span_ps(where["arrival"], value, unit_ps)
 
+        def took(values: Mapping[str, Any]) -> int:
+            value = optional(values, "took").get("took")
+            return 0 if value in (None, "") else span_ps(where["took"], value, took_unit_ps)
+
         def optional(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
             column = where.get(name)
             return {} if column is None else {name: values.get(column) or at(values, column)}
 
         def row(values: Mapping[str, Any]) -> Request:
             prompt = whole_tokens(where["input"], cell(values, "input"), 1)
-            return Request(
+            request = Request(
                 time(values),
                 prompt,
                 whole_tokens(where["output"], cell(values, "output"), 0),
                 hash_ids(optional(values, "hash_ids"), prompt, options.hash_tokens),
                 session(optional(values, "session"), "session"),
                 priority(optional(values, "priority")),
+                took_ps=took(values),
             )
+            return options.continued(request)
 
         return row
 

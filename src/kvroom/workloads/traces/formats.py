@@ -17,18 +17,24 @@ from kvroom.workloads.traces import (
     guidellm,
     mooncake,
     openai,
+    otel,
     sharegpt,
     splitwise,
     token_ids,
+    tracelab,
     vidur,
+    vllm_log,
 )
 from kvroom.workloads.traces.base import Format
 
 FORMATS = (
     token_ids.FORMAT,
     bailian.FORMAT,
+    mooncake.GRAPH,
     mooncake.FORMAT,
     agents.FORMAT,
+    otel.FORMAT,
+    tracelab.FORMAT,
     aiperf.FORMAT,
     guidellm.FORMAT,
     sharegpt.FORMAT,
@@ -44,7 +50,8 @@ FORMATS = (
 )
 """The more particular first; CSV columns are told in any case."""
 KNOWN = (
-    f"Known are {', '.join(dict.fromkeys(kind.name for kind in FORMATS))}; name the columns of any other "
+    f"Known are {', '.join(dict.fromkeys(kind.name for kind in (*FORMATS, vllm_log.FORMAT)))} and folders of "
+    "ServeGen clients; name the columns of any other "
     "CSV or JSONL with --columns arrival=…,input=…,output=…."
 )
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
 from kvroom.errors import KvroomError
-from kvroom.workloads.requests import Prefix, Request
+from kvroom.units import check_int
+from kvroom.workloads.requests import PS_PER_S, HashIds, Prefix, Request
 from kvroom.workloads.traces.base import Format, Row, RowOptions
-from kvroom.workloads.traces.fields import at, moment_ps, objects, table, whole_tokens
+from kvroom.workloads.traces.fields import (
+    PS_PER_MS,
+    at,
+    moment_ps,
+    objects,
+    span_ps,
+    table,
+    whole_tokens,
+)
 from kvroom.workloads.traces.text import LIMITS, Text, answer_limit, message_text, prompt_of
 
 USAGE = ("usage", "response.usage", "response.body.usage", "body.usage", "metadata.usage_object")
@@ -26,11 +36,27 @@ TIMES = (
     "response.created",
     "response.body.created",
 )
+ENDS = ("endTime", "end_time", "response_time_stamp", "finished_at", "ended_at")
+TOOK = (
+    ("duration_ms", PS_PER_MS),
+    ("latency_ms", PS_PER_MS),
+    ("request_duration_ms", PS_PER_MS),
+    ("response_time", PS_PER_S),
+    ("duration", PS_PER_S),
+    ("latency", PS_PER_S),
+)
+CACHED = (
+    "prompt_tokens_details.cached_tokens",
+    "input_tokens_details.cached_tokens",
+    "cache_read_input_tokens",
+    "cached_tokens",
+)
 SESSIONS = (
     "session_id",
     "conversation_id",
     "metadata.session_id",
     "litellm_session_id",
+    "metadata.trace_id",
     "trace_id",
     "metadata.user_id",
 )
@@ -83,6 +109,33 @@ def _lengths(values: Mapping[str, Any], options: RowOptions) -> tuple[int, int, 
     return prompt, answer, None if read is None else read[1]
 
 
+def _took(values: Mapping[str, Any], begun_ps: int) -> int:
+    """How long the answer took, 0 where the log does not say it."""
+    ended = next((path for path in ENDS if at(values, path) is not None), None)
+    if ended is not None:
+        end = moment_ps(ended, at(values, ended))
+        if end < begun_ps:
+            raise KvroomError(ended, at(values, ended), "is before its start", "Mend the clock.")
+        return end - begun_ps
+    for name, unit_ps in TOOK:
+        if (value := at(values, name)) is not None:
+            return span_ps(name, value, unit_ps)
+    return 0
+
+
+def _hashed(values: Mapping[str, Any], options: RowOptions) -> HashIds | None:
+    """LiteLLM's chained digests of a prompt's blocks (its callback ``prefix_block_hashes``)."""
+    told = table(at(values, "metadata.prefix_block_hashes", "prefix_block_hashes"))
+    ids, size = at(told, "hash_ids", "ids", "hashes"), at(told, "block_size", "block_tokens")
+    if not isinstance(ids, list) or not ids:
+        return None
+    try:
+        digests = array("Q", [i if type(i) is int else int(str(i), 16) for i in ids])
+    except (ValueError, OverflowError):
+        raise KvroomError("hash_ids", ids[0], "is no digest", "Write 16 hex digits.") from None
+    return HashIds(digests, check_int("block_size", size or 16, low=1, high=2**20))
+
+
 def batch(options: RowOptions) -> Row:
     """``custom_id`` with ``body`` (a batch's input) or ``response`` (its output)."""
 
@@ -104,9 +157,11 @@ FAILED = "requests that failed are left out"
 
 
 def log(options: RowOptions) -> Row:
-    """A request a line: when it came, ``usage`` or the text of ``messages`` and ``choices``."""
+    """A request a line: when it came, ``usage`` or the text of ``messages`` and ``choices``; LiteLLM's
+    ``standard_logging_object`` is such a line too."""
 
     def row(values: Mapping[str, Any]) -> Request | tuple[()]:
+        values = _payload(values)
         if values.get("error") or values.get("status") == "failure":
             options.note(FAILED)
             return ()
@@ -117,19 +172,28 @@ def log(options: RowOptions) -> Row:
             )
         prompt, answer, prefix = _lengths(values, options)
         session = at(values, *SESSIONS)
-        return Request(
-            moment_ps(name, at(values, name)),
+        begun = moment_ps(name, at(values, name))
+        request = Request(
+            begun,
             prompt,
             answer,
-            prefix,
+            _hashed(values, options) or prefix,
             session if isinstance(session, int | str) else None,
+            took_ps=_took(values, begun),
         )
+        cached = at(_usage(values), *CACHED)
+        return options.continued(request, cached if type(cached) is int else None)
 
     return row
 
 
+def _payload(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    return table(at(values, "standard_logging_object", "kwargs.standard_logging_object")) or values
+
+
 def _logs(values: Mapping[str, Any]) -> bool:
     """Whether rows with these values are a log: they say when, and how long or what."""
+    values = _payload(values)
     if at(values, *TIMES) is None:
         return False
     usage = at(_usage(values), *INPUTS) is not None

@@ -13,19 +13,20 @@ value itself.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from kvroom.errors import KvroomError, shortened
 from kvroom.records import dataclass
 from kvroom.units import ceil_div
-from kvroom.workloads.requests import Request, RequestGraph, placed
+from kvroom.workloads.requests import PS_PER_S, Request, RequestGraph, placed
 from kvroom.workloads.traces import columns as column_names
-from kvroom.workloads.traces import formats
-from kvroom.workloads.traces.base import Format, RowOptions, Tokenizer
+from kvroom.workloads.traces import formats, servegen, vllm_log
+from kvroom.workloads.traces.base import Format, Item, RowOptions, Tokenizer
 from kvroom.workloads.traces.opened import (
     Held,
     Unpack,
@@ -39,6 +40,7 @@ from kvroom.workloads.traces.opened import (
 PEEK_LINES = 1_000
 """How far a trace is read ahead to tell its format and the tokens of a hash id."""
 MOST_FILES = 100_000
+JUMP_PS = 86_400 * PS_PER_S
 _SKIP = "Mend the line, or pass over such lines with --skip-bad-lines."
 UNTIMED = "the trace has no arrival times: all requests come at once"
 
@@ -51,6 +53,8 @@ class Counts:
     skipped_lines: int = 0
     unordered: int = 0
     """Requests that came before the latest arrival so far."""
+    jumps: int = 0
+    """Times that nothing came for more than JUMP_PS."""
     reasons: list[str] = field(default_factory=list)
     """Why lines were skipped, the first few."""
     assumed: dict[str, int] = field(default_factory=dict)
@@ -64,6 +68,8 @@ class Counts:
                 f"{skipped_lines:,} bad line{'s' if skipped_lines != 1 else ''} skipped "
                 f"({'; '.join(self.reasons)})"
             )
+        if self.jumps:
+            yield f"nothing comes for more than a day, {self.jumps:,} times: a clock may have jumped"
         for text, times in self.assumed.items():
             yield f"{text} ({times:,})" if times > 1 else text
 
@@ -83,6 +89,8 @@ class _Source:
 
     def parse(self, line: bytes) -> Mapping[str, Any]:
         """A line as a row."""
+        if self.format is vllm_log.FORMAT:
+            return {vllm_log.LINE: text_of(line)}
         return csv_row(line, self.columns, self.delimiter) if self.columns else json_row(line)
 
 
@@ -114,10 +122,16 @@ class Trace:
         self._named = None if columns is None else column_names.parse(columns)
         self._tokenizer = tokenizer
         self._unpack_zstd = unpack_zstd
+        self._names_sessions: bool | None = None
         self._files = _files(self.path)
-        self._first = self._source(self._files[0])
+        self._clients = servegen.client_files(self._files)
+        if self._clients:
+            self._first = _Source(self._files[0], servegen.FORMAT, whole=False)
+        else:
+            self._first = self._source(self._files[0])
         self.format = self._first.format
         self.hash_tokens = hash_tokens or self._told_hash_tokens()
+        self._deltas = self._told_deltas()
 
     def __iter__(self) -> Iterator[Request]:
         counts = self.counts = Counts()
@@ -131,6 +145,7 @@ class Trace:
                 if one.arrival_ps < latest:
                     counts.unordered += 1
                 else:
+                    counts.jumps += one.arrival_ps - latest > JUMP_PS
                     latest = one.arrival_ps
                 counts.requests += 1
                 yield placed(one, one.arrival_ps - origin) if origin else one
@@ -140,6 +155,24 @@ class Trace:
     def has_sessions(self) -> bool:
         """Whether rows are sessions, whose requests wait for each other."""
         return self.format.sessions
+
+    @property
+    def names_sessions(self) -> bool:
+        """Whether rows name their sessions, whose requests then wait for each other."""
+        if self.format.sessions or not self.format.timed:
+            return False
+        if self._names_sessions is None:
+            rows = islice(self._read(Counts()), PEEK_LINES)
+            self._names_sessions = False
+            with suppress(KvroomError):
+                self._names_sessions = any(
+                    isinstance(row, Request) and row.session is not None for row in rows
+                )
+        return self._names_sessions
+
+    def skip_late(self, error: KvroomError) -> None:
+        """Count a request that comes too late to be put in order."""
+        self._bad(self.counts.requests, error, self.counts)
 
     def sessions(self) -> Iterator[RequestGraph]:
         """The sessions of a trace that has such."""
@@ -157,7 +190,15 @@ class Trace:
 
     def _read(self, counts: Counts) -> Iterator[Request | RequestGraph]:
         """All requests, or sessions of them, in file order."""
-        options = RowOptions(self.hash_tokens or 1, self._tokenizer, counts.assumed)
+        if self._clients:
+            counts.assumed[servegen.MADE_UP] = 1
+            yield from servegen.requests(
+                self._clients, lambda line, error: self._bad(line, error, counts)
+            )
+            return
+        options = RowOptions(
+            self.hash_tokens or 1, self._tokenizer, counts.assumed, deltas=self._deltas
+        )
         if not self.format.timed and not self.format.sessions:
             options.note(UNTIMED)
         row = self.format.reader(options)
@@ -173,17 +214,53 @@ class Trace:
                     found = isinstance(line, bytes) and plain(line)
                     read = found or row(source.parse(line) if isinstance(line, bytes) else line)
                 except KvroomError as error:
-                    self._bad(place, error, counts)
+                    self._bad(place, self._of_other(source, line, error), counts)
                     continue
                 if isinstance(read, Request | RequestGraph):
                     yield read
                 else:
-                    yield from read
+                    yield from self._parts(read, place, counts)
+
+    def _parts(
+        self, items: Iterable[Item], place: int, counts: Counts
+    ) -> Iterator[Request | RequestGraph]:
+        """What a row holds; each part of it may be bad alone."""
+        parts = iter(items)
+        while True:
+            try:
+                item = next(parts)
+            except StopIteration:
+                return
+            except KvroomError as error:
+                self._bad(place, error, counts)
+                return
+            if isinstance(item, KvroomError):
+                self._bad(place, item, counts)
+            else:
+                yield item
+
+    def _of_other(
+        self, source: _Source, line: bytes | Mapping[str, Any], error: KvroomError
+    ) -> KvroomError:
+        """``error``, or that the row is of another format than the trace."""
+        if self._named is not None or source.columns:
+            return error
+        try:
+            row = json_row(line) if isinstance(line, bytes) else line
+            other = formats.format_of(row, "")
+        except KvroomError:
+            return error
+        if other.name == self.format.name:
+            return error
+        why = f"is {other.name}, the trace is {self.format.name}"
+        return KvroomError("row", ", ".join(row)[:60], why, "Give a trace of one format.")
 
     def _lines(self, source: _Source) -> Iterator[tuple[int, bytes | Mapping[str, Any]]]:
         for number, line in numbered_lines(source.path, self._unpack_zstd):
             if number > source.header:
                 yield number, line
+        if source.format is vllm_log.FORMAT:
+            yield 0, {vllm_log.LINE: None}
 
     def _items(
         self, source: _Source, counts: Counts
@@ -221,6 +298,8 @@ class Trace:
                 if text.startswith(b"{"):
                     row = json_row(line)
                     return _Source(path, self._format(row, line), whole=False)
+                if not first and self._is_log(path):
+                    return _Source(path, vllm_log.FORMAT, whole=False)
                 names, sign = header_of(line)
                 return _Source(path, self._format(names, line), False, number, names, sign)
             except KvroomError as error:
@@ -230,6 +309,25 @@ class Trace:
                 if not self.skip_bad_lines or number > PEEK_LINES:
                     break
         raise first or KvroomError("trace", str(path), "is empty", formats.KNOWN)
+
+    def _is_log(self, path: Path | Held) -> bool:
+        """Whether one of the first lines is one of vLLM's request log."""
+        if self._named is not None:
+            return False
+        lines = islice(numbered_lines(path, self._unpack_zstd), PEEK_LINES)
+        return any(vllm_log.is_log(line) for _, line in lines)
+
+    def _told_deltas(self) -> bool:
+        tells = self.format.tells_deltas
+        if tells is None or self._first.whole:
+            return False
+
+        def rows() -> Iterator[Mapping[str, Any]]:
+            for _, line in islice(numbered_lines(self._first.path, self._unpack_zstd), PEEK_LINES):
+                with suppress(KvroomError):
+                    yield self._first.parse(line)
+
+        return tells(rows())
 
     def _whole(self, path: Path | Held) -> _Source:
         for _, item in json_items(path, self._unpack_zstd):
@@ -274,8 +372,11 @@ def _never(_: bytes) -> None:
 
 
 def _files(path: Path | Held) -> Sequence[Path | Held]:
-    """The files of a trace: of a folder all that are not hidden, by name."""
+    """The files of a trace: of a folder all that are not hidden, by name; of a client of ServeGen both."""
     if isinstance(path, Held) or not path.is_dir():
+        if isinstance(path, Path) and path.name.endswith("-trace.csv"):
+            other = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
+            return (path, other) if other.is_file() else (path,)
         return (path,)
     try:
         inside = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))

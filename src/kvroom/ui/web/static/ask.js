@@ -16,7 +16,8 @@ export function refusal({ field, value, message, fix }) {
 
 /** The texts of an answer as they come, each whole JSON. @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */
 async function* texts({ path, body, type, lines: inLines, signal }) {
-  const reply = await fetch(path, {
+  const units = document.documentElement.dataset.units ?? "gb"; // sentences come in the reader's unit
+  const reply = await fetch(`${path}${path.includes("?") ? "&" : "?"}units=${units}`, {
     method: "POST",
     headers: { "content-type": type, ...(inLines ? { accept: "application/x-ndjson" } : {}) },
     body: body instanceof Blob ? body : JSON.stringify(body),

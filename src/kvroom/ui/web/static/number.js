@@ -90,7 +90,7 @@ function open(target) {
   const unit = found?.unit ?? (bytes ? "bytes" : "");
   if (typeof value === "number") {
     row("exactly", bytes ? `${grouped(value)} bytes` : `${grouped(value)} ${unit}`.trim());
-    if (bytes) row("in units", `${gib(value)} = ${gb(value)}`);
+    if (bytes) row("in units", `${gb(value)} = ${gib(value)}`);
   } else row("value", value == null ? "none" : formats[form](value));
   row("formula", found?.formula ?? "");
   if (found && found.numbers !== grouped(found.value)) row("with numbers", found.numbers);

@@ -110,6 +110,7 @@ export class Store extends EventTarget {
     const same = this.gesture.key === control && now - this.gesture.at < GESTURE_MS;
     this.gesture = { key: control, at: now };
     if (!same) this.step();
+    this.dispatchEvent(new Event("change"));
     this.ask();
   }
 
@@ -202,6 +203,27 @@ export class Store extends EventTarget {
       // ask() tells when nobody answers
     }
     this.looking = false;
+  }
+
+  /** Whatever was answered is asked anew. */
+  forget() {
+    this.kept.clear();
+    this.shown = this.neighbours = "";
+  }
+
+  /** The answer to a question beside the asked one; null where there is none. @param {Scenario} change @returns {Promise<Answer | null>} */
+  async peek(change) {
+    const scenario = changed(this.scenario, change);
+    const kept = this.kept.get(keyOf(scenario));
+    if (kept) return kept;
+    try {
+      const found = await pending(post(scenario));
+      if (found.error) return null;
+      this.keep(scenario, found);
+      return found;
+    } catch {
+      return null; // ask() tells when the server is gone
+    }
   }
 
   /** What the address says of the question. */

@@ -1,7 +1,7 @@
 import { html, nothing, svg } from "./vendor/lit.js";
 import { line, scaleLog } from "./vendor/d3.js";
 import { WideFigure, number } from "./figure.js";
-import { formats, gib, grouped, seconds, tokens } from "./text.js";
+import { formats, memory, grouped, seconds, tokens } from "./text.js";
 
 /** @typedef {import("./section-types").TierPoint} Point */
 
@@ -102,7 +102,7 @@ export class TierPyramid extends WideFigure {
     const chosen = rung.below && this.data.curve.length && rung.name === this.chosen?.name;
     const look = !rung.below ? "weights" : chosen ? "cache" : t.bytes == null ? "open" : "tier";
     const ink = !rung.below ? "on-weights strong" : chosen ? "on-cache strong" : "";
-    const size = t.bytes == null ? "no end of it" : gib(t.bytes);
+    const size = t.bytes == null ? "no end of it" : memory(t.bytes);
     const rate = t.bytes_per_s == null ? "rate not published" : formats.rate(t.bytes_per_s);
     const top = y + (slim ? 24 : 3);
     const tall = slim ? 26 : ROW - 12;
@@ -135,7 +135,7 @@ export class TierPyramid extends WideFigure {
   times() {
     const at = `figures.tiers.curve.${this.index}`;
     const a = /** @type {any} */ (this.a);
-    return html`<p class="big">${number(a, `${at}.fetch_s.${this.chosen.name}`, "seconds")} <span class="soft">brings ${number(a, `${at}.tokens`, "tokens")} of cache (${number(a, `${at}.bytes_per_gpu`, "gib")} on a GPU) back from ${this.chosen.label}; computing them anew takes ${number(a, `${at}.recompute_s`, "seconds")}</span></p>
+    return html`<p class="big">${number(a, `${at}.fetch_s.${this.chosen.name}`, "seconds")} <span class="soft">brings ${number(a, `${at}.tokens`, "tokens")} of cache (${number(a, `${at}.bytes_per_gpu`, "memory")} on a GPU) back from ${this.chosen.label}; computing them anew takes ${number(a, `${at}.recompute_s`, "seconds")}</span></p>
       ${this.plot()}`;
   }
 

@@ -1,0 +1,44 @@
+"""A trace's sessions, so many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kvroom.errors import KvroomError
+from kvroom.scenario.workload import AGENT_CALLS
+from kvroom.units import check_int
+from kvroom.workloads.requests import Request, in_order
+from kvroom.workloads.sessions import SessionPool, grouped, held_sessions
+from kvroom.workloads.synthetic import MAX_REQUESTS
+from kvroom.workloads.traces.reader import Trace
+
+CUT = "the trace holds more than is kept: its sessions up to there are played"
+
+
+def pool_of(
+    source: Iterable[Request], users: int, *, requests: int | None = None, seed: int | None = None
+) -> SessionPool:
+    """The sessions of ``source``, ``users`` at a time, until ``requests`` were sent (AGENT_CALLS for each
+    user unless it is said). KvroomError where there are none."""
+    users = check_int("--sessions", users, low=1, high=10**6)
+    if isinstance(source, Trace) and source.has_sessions:
+        found = grouped(source.sessions())
+    else:
+        found = grouped(in_order(source))
+    graphs = held_sessions(found.graphs)
+    if not graphs:
+        raise KvroomError("trace", None, "holds no session", "Give a trace with requests in it.")
+    sizes = {r.prefix.tokens for g in graphs[:64] for r in g.requests[:4] if r.prefix is not None}  # type: ignore[union-attr]
+    hashed = getattr(source, "hash_tokens", None)
+    pool = SessionPool(
+        graphs,
+        users,
+        min(MAX_REQUESTS, AGENT_CALLS * users) if requests is None else requests,
+        seed=seed or 0,
+        hash_tokens=next(iter(sizes)) if len(sizes) == 1 else hashed,
+    )
+    if isinstance(source, Trace):
+        pool.notes = [*source.counts.notes()]
+    if not found.whole:
+        pool.notes.append(CUT)
+    return pool
