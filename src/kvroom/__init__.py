@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from kvroom.version import VERSION as __version__
+
 TYPE_CHECKING = False  # type checkers take it for true; typing is slow to import
 if TYPE_CHECKING:
     from typing import Any
@@ -44,7 +46,6 @@ if TYPE_CHECKING:
     from kvroom.errors import KvroomError
     from kvroom.scenario.scenario import Scenario
 
-__version__ = "0.1.0"
 __all__ = [
     "KvroomError",
     "Plan",

@@ -11,6 +11,7 @@ from kvroom.answer.frames import frame
 from kvroom.errors import KvroomError
 from kvroom.scenario.command_line import command
 from kvroom.scenario.scenario import Scenario
+from kvroom.version import VERSION
 
 if TYPE_CHECKING:
     from datetime import date
@@ -103,13 +104,11 @@ def report(title: str, parts: Iterable[str], questions: Sequence[Scenario] = ())
 
 
 def _about(questions: Sequence[Scenario]) -> Iterator[str]:
-    from kvroom import __version__
-
     yield html.heading("About this report")
     for question in questions:
         yield html.element("p", "Question: ", html.element("code", html.text(command(question))))
     yield from (html.paragraph(f"Price: {words}.") for words in prices_of(questions))
-    yield html.paragraph(f"kvroom {__version__}, {today().isoformat()}.", soft=True)
+    yield html.paragraph(f"kvroom {VERSION}, {today().isoformat()}.", soft=True)
 
 
 def today() -> date:
