@@ -153,7 +153,7 @@ def test_watching_a_dead_port_ends_when_nobody_looks():
             "workload": {
                 "arrivals": "poisson:2/s",
                 "input": "lognormal:mean=900:sigma=0.8",
-                "output": 100,
+                "output": "100",
             }
         },
         {
@@ -189,7 +189,7 @@ def test_files_of_an_answer(tmp_path):
             "--gpu",
             "H100",
             "--workload",
-            "arrivals=poisson:2/s,input=9,output=9,requests=9",
+            "arrivals=poisson:2/s,input=9,output=9,requests=60",
         ],
     ):
         done = run(*words, "--html", str(page), "--svg", str(drawn))
