@@ -134,6 +134,7 @@ def test_the_replay_takes_the_other_question(visit: Any) -> None:
     v = visit(both(REFERENCE.scenario, {**REFERENCE.scenario, "model": "llama-3-8b"}))
     v.page.locator("#replay").scroll_into_view_if_needed()
     v.page.wait_for_selector("kv-reuse figure")
+    v.page.evaluate("document.getElementById('replay-more').open = true")
     v.page.select_option("#beside", "other")
     figure = "document.getElementById('replay-figure')"
     v.page.wait_for_function(

@@ -134,12 +134,12 @@ def test_every_number_opens_its_formula(visit: Any) -> None:
 def test_table_and_exports(visit: Any) -> None:
     v = visit("#view=read", accept_downloads=True)
     figure = v.page.locator("#memory")
-    figure.get_by_role("button", name="Show as a table").click()
+    v.take(figure, "Show as a table")
     assert "10,737,418,240" in figure.locator("table").inner_text()
     files = {}
     for kind in ("SVG", "PNG", "CSV"):
         with v.page.expect_download() as download:
-            figure.get_by_role("button", name=f"Save as {kind}").click()
+            v.take(figure, f"Save as {kind}")
         files[kind] = download.value.path().read_bytes()
     assert files["PNG"].startswith(b"\x89PNG") and len(files["PNG"]) > 5000
     assert b"<title>" in files["SVG"] and b"var(" not in files["SVG"]

@@ -21,8 +21,10 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.timeline import Moment
 from kvroom.ui.web.questions import Gone, Listener
-from kvroom.ui.web.sections import reality, tiers
+from kvroom.ui.web.sections import reality
 
+STAND_IN = "H100-SXM"
+"""Serves where the asked card does not state its arithmetic."""
 MOST_SERVED = 200
 """Requests that are served with each lever."""
 EVERY = 8
@@ -126,8 +128,8 @@ def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:
         notes.append(f"served by {drawn.engine}'s rules, as plain arithmetic serves nobody")
     if api.workings(drawn, paths=False, hub=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
-        drawn = replace(drawn, gpu=tiers.STAND_IN)
-        notes.append(f"step times of {tiers.STAND_IN}, as {name} does not say how fast it computes")
+        drawn = replace(drawn, gpu=STAND_IN)
+        notes.append(f"step times of {STAND_IN}, as {name} does not say how fast it computes")
     if "lengths" in stands:
         notes.append(f"requests of {reality.LENGTHS[0]['says']}")
     come = drawn.workload or Workload()

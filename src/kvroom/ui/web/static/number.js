@@ -1,3 +1,4 @@
+import { settle } from "./roving.js";
 import { at, cards, formats, gb, gib, grouped, modelName, said } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -9,6 +10,7 @@ let answers = {};
 export function tell(found) {
   answers = found;
   for (const element of document.querySelectorAll("kv-n, kv-name")) /** @type {any} */ (element).update();
+  settle();
 }
 
 /** A figure in a sentence: always current; opens its formula, exact value and source. */
@@ -32,6 +34,7 @@ class LiveNumber extends HTMLElement {
 
   connectedCallback() {
     this.tabIndex = 0;
+    settle();
     this.setAttribute("role", "button");
     this.setAttribute("aria-haspopup", "dialog");
     this.addEventListener("click", () => open(this));

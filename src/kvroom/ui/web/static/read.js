@@ -1,5 +1,6 @@
 /** Read: the story's figures, the guess, and the sliders among its sentences. */
 import { glide } from "./glide.js";
+import { settle } from "./roving.js";
 import { Stage } from "./stage.js";
 import { words } from "./words.js";
 import { cards, grouped, memory, modelName, tokens } from "./text.js";
@@ -141,6 +142,7 @@ export function read(store) {
       // then it is asked again another time
     }
     root.classList.remove("guessing", "untouched");
+    settle();
     if (!fills) return;
     glide();
     fill.held = false;

@@ -1,4 +1,7 @@
-/** Words of a sentence that set the figure: `<kv-set set="context_tokens=131072">128K</kv-set>`. */
+/**
+ * Words of a sentence that set the figure: `<kv-set set="context_tokens=131072">128K</kv-set>`, or a
+ * choice of a figure that is no part of the question: `<kv-set also="machine=H100-SXM">H100</kv-set>`.
+ */
 import { glide } from "./glide.js";
 
 /** @typedef {import("./types").Scenario} Scenario */
@@ -16,6 +19,11 @@ class SettingWord extends HTMLElement {
     const button = Object.assign(document.createElement("button"), { type: "button", className: "set" });
     button.append(...this.childNodes);
     this.append(button);
+    const also = this.getAttribute("also")?.split("=");
+    if (also) {
+      button.addEventListener("click", () => asking?.put(also[0], also[1]));
+      return;
+    }
     for (const event of ["pointerenter", "focusin"]) this.addEventListener(event, () => asking?.lookAhead([this.change]));
     button.addEventListener("click", () => {
       glide();
@@ -28,9 +36,10 @@ class SettingWord extends HTMLElement {
     return { concurrency: null, ...changeOf(this.getAttribute("set") ?? "") };
   }
 
-  /** @param {Scenario} scenario */
-  told(scenario) {
-    const on = Object.entries(changeOf(this.getAttribute("set") ?? "")).every(([key, value]) => scenario[key] === value);
+  /** @param {Scenario} scenario @param {Record<string, string>} others */
+  told(scenario, others) {
+    const [key, value] = this.getAttribute("also")?.split("=") ?? [];
+    const on = key ? others[key] === value : Object.entries(changeOf(this.getAttribute("set") ?? "")).every(([key, value]) => scenario[key] === value);
     this.querySelector("button")?.setAttribute("aria-pressed", String(on));
   }
 }
@@ -39,9 +48,9 @@ class SettingWord extends HTMLElement {
 export function words(store) {
   asking = store;
   const show = () => {
-    for (const word of document.querySelectorAll("kv-set")) /** @type {SettingWord} */ (word).told(store.answer.scenario);
+    for (const word of document.querySelectorAll("kv-set")) /** @type {SettingWord} */ (word).told(store.answer.scenario, store.others);
   };
-  store.addEventListener("answer", show);
+  for (const event of ["answer", "others"]) store.addEventListener(event, show);
   show();
 }
 
