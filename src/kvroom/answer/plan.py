@@ -6,7 +6,7 @@ or not modelled for that engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import floor
 from sys import maxsize
@@ -300,8 +300,6 @@ class Plan(Shown):
 
     def rows(self) -> list[dict[str, Any]]:
         """One flat row: the keys that were asked, then the figures that ``compare`` tells."""
-        from kvroom.answer.plan_rows import plan_row
-
         return [plan_row(self, self.scenario.differences())]
 
     def questions(self) -> Sequence[Scenario]:
@@ -353,3 +351,39 @@ class Plan(Shown):
             yield "A million output tokens", show_usd(cost.usd_per_million_output_tokens)
         if cost.joules_per_output_token is not None:
             yield "Energy of an output token", f"{cost.joules_per_output_token:,.2f} J"
+
+
+FIGURES: Mapping[str, Callable[[Plan], Any]] = {
+    "fits": lambda p: p.verdict.fits,
+    "requests": lambda p: p.capacity.ceiling.requests if p.capacity.ceiling else None,
+    "engine_requests": lambda p: p.capacity.engine.max_concurrency if p.capacity.engine else None,
+    "expected_requests": lambda p: p.capacity.expected.requests,
+    "shared_requests": lambda p: p.capacity.shared.requests,
+    "weights_bytes": lambda p: p.weights.bytes,
+    "kv_bytes": lambda p: p.memory.kv_bytes,
+    "kv_bytes_per_token": lambda p: p.kv.bytes_per_token,
+    "step_s": lambda p: p.step.seconds,
+    "ttft_s": lambda p: p.serving.ttft_s,
+    "ttft_low_s": lambda p: p.serving.ttft_low_s,
+    "ttft_high_s": lambda p: p.serving.ttft_high_s,
+    "tpot_s": lambda p: p.serving.tpot_s,
+    "tpot_low_s": lambda p: p.serving.tpot_low_s,
+    "tpot_high_s": lambda p: p.serving.tpot_high_s,
+    "output_tokens_per_s": lambda p: p.serving.output_tokens_per_s,
+    "usd_per_hour": lambda p: p.cost.usd_per_hour,
+    "usd_per_million_output_tokens": lambda p: p.cost.usd_per_million_output_tokens,
+    "joules_per_output_token": lambda p: p.cost.joules_per_output_token,
+    "price_source": lambda p: p.cost.price_source,
+}
+"""The figures of a Plan that are compared, by the names of their columns."""
+
+
+def plan_row(plan: Plan, keys: Iterable[str]) -> dict[str, Any]:
+    """What was asked (its ``keys``), then FIGURES, as plain values."""
+    question = plan.scenario.to_dict()
+    asked = {key: question[key] if _flat(question[key]) else str(question[key]) for key in keys}
+    return asked | {name: figure(plan) for name, figure in FIGURES.items()}
+
+
+def _flat(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvroom.answer import charts, html
-from kvroom.answer.plan import Plan
-from kvroom.answer.plan_rows import FIGURES, plan_row
+from kvroom.answer.plan import FIGURES, Plan, plan_row
 from kvroom.answer.shown import Shown
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
