@@ -30,6 +30,7 @@ COMMANDS = {
     "search": "Find hardware, layout and settings for an objective.",
     "serve": "Serve the page on 127.0.0.1.",
     "simulate": "Play requests: waits, speeds, cache hits, preemptions.",
+    "site": "Write the page as files for any static host.",
     "watch": "Show a running engine's cache, filling, beside the plan.",
 }
 """Each is the function of its name in ``ui/cli``, with the first sentence of its help: the list of commands

@@ -54,6 +54,8 @@ KV_DTYPES = (("auto", "auto"), ("bf16", "BF16"), ("fp8", "FP8"), ("q4_0", "4-bit
 _TOKEN = re.compile(
     r"\[\[(?:=(?P<part>\w+)|(?P<path>[\w.]+)\|(?P<form>\w+)(?:\|(?P<of>[\w ]+))?)\]\]"
 )
+MARKER = "<!--watch-->"
+"""Where in the page stands what depends on who answers it."""
 _WEB = Path(__file__).with_name("static")
 
 

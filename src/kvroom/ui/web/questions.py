@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
 from kvroom.records import dataclass
+
+cpu_time: Callable[[], float] = getattr(time, "thread_time", time.perf_counter)
+"""Seconds of a processor that this thread has taken; where a machine does not tell (WebAssembly), those that
+went by."""
 
 
 class Gone(Exception):

@@ -38,6 +38,10 @@ class BodyLimit:
     send: str = "Send a Scenario as application/json."
     shorter: str = "Ask with fewer or smaller questions."
 
+    def refuse(self, size: int) -> KvroomError:
+        """Why a body of ``size`` bytes is not taken."""
+        return KvroomError(self.field, size, f"is longer than {self.bytes:,} bytes", self.shorter)
+
 
 QUESTION = BodyLimit(bytes=2**20)
 WITH_TRACE = BodyLimit(bytes=12 * 2**20)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from time import thread_time
 from typing import Any
 
 from kvroom import api
@@ -20,7 +19,7 @@ from kvroom.scenario.command_line import command
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.timeline import Moment
-from kvroom.ui.web.questions import Gone, Listener
+from kvroom.ui.web.questions import Gone, Listener, cpu_time
 from kvroom.ui.web.sections import reality
 
 STAND_IN = "H100-SXM"
@@ -72,7 +71,7 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
     first MOST_SERVED are served. Gone once ``listener`` has left; KvroomError past MOST_CPU_S.
     """
     scenario, notes = served_of(Scenario.from_dict(given))
-    end = thread_time() + MOST_CPU_S
+    end = cpu_time() + MOST_CPU_S
     counting = _counting(listener)
 
     def before_each() -> None:
@@ -82,7 +81,7 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
     def watch(_: Moment | None) -> bool:
         if listener.gone():
             raise Gone
-        if thread_time() > end:
+        if cpu_time() > end:
             fix = (
                 "Ask with shorter or fewer requests; `kvroom levers --simulate` has no such limit."
             )

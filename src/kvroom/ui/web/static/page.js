@@ -4,6 +4,7 @@ import "./step-bar.js";
 import "./take-away.js";
 import "./terms.js";
 import "./token-price.js";
+import { unread } from "./ask.js";
 import { glide } from "./glide.js";
 import { tell } from "./number.js";
 import { Timer, pending } from "./pending.js";
@@ -106,7 +107,7 @@ const instrument = plan(store, { glide, speak, reveal: story.reveal, catalogue: 
 async function fromAddress() {
   store.arrive();
   try {
-    const asked = await instrument.from(location.hash);
+    const asked = (await instrument.from(location.hash)) ?? (await unread(start.answer.take_away.link));
     if (asked) story.reveal();
     store.replace(asked ?? start.scenario, false);
   } catch (error) {
@@ -118,6 +119,6 @@ addEventListener("popstate", () => pending(fromAddress()));
 views(store);
 if (start.error) instrument.fault(start.error);
 if (root.dataset.units === "gib") recount();
-else pending(/[#&]s=/.test(location.hash) ? fromAddress() : store.askNeighbours());
+else pending(/[#&]s=/.test(location.hash) || location.search.length > 1 ? fromAddress() : store.askNeighbours());
 sections(store, { speak, replays: start.replays, machines: start.catalogue.gpus, other: () => instrument.beside.other?.scenario ?? null });
 root.classList.add("ready");
