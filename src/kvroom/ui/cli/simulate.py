@@ -14,7 +14,12 @@ from kvroom.optimize.split import Stopped
 from kvroom.planner.simulate import parse_slo
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
+from kvroom.ui.cli.options import (
+    engine_python_option,
+    scenario_from,
+    scenario_options,
+    trace_options,
+)
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import check_places, report_options, write
@@ -63,6 +68,13 @@ STOPPED = 130
     "--script", "script_file", metavar="FILE", help="Play an engine and requests (-: stdin)."
 )
 @report_options
+@click.option(
+    "--scheduler",
+    metavar="WHO",
+    default="own",
+    help="Who schedules: own rules (the default), or the engine that is installed.",
+)
+@engine_python_option
 @json_option
 @answers_errors
 def simulate(
@@ -85,6 +97,8 @@ def simulate(
     script_file: str | None,
     html: str | None,
     svg: str | None,
+    scheduler: str,
+    engine_python: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -98,7 +112,8 @@ def simulate(
 
     check_places(html=html, svg=svg)
     if script_file is not None:
-        played = api.play(codec.read_json(script_file, "--script"))
+        script = codec.read_json(script_file, "--script")
+        played = api.play(script, scheduler=scheduler, engine_python=engine_python)
         write(played, html=html, svg=svg)
         click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
         return
@@ -119,6 +134,9 @@ def simulate(
         )
         _answer(described, text.describe_text, as_json=as_json)
         return
+    if scheduler != "own" and (cliff is not None or splits):
+        fix = "Leave --cliff and --splits out, or --scheduler."
+        raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
     scenario = scenario_from(given)
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
     with Progress(_expected(scenario, trace)) as progress, seldom_collected():
@@ -144,6 +162,8 @@ def simulate(
                     recorded_times=recorded_times,
                     on_end=rows.on_over,
                     keep_requests=False,
+                    scheduler=scheduler,
+                    engine_python=engine_python,
                     **run,
                 )
     write(fallen if cliff is not None else split if splits else answer, html=html, svg=svg)
