@@ -89,7 +89,7 @@ def test_an_answer_in_the_unit_that_was_left_is_not_kept(visit: Any) -> None:
     )
     v.settle()
     for _ in range(2):
-        assert "GiB" in v.text("#verdict .sentence") and "GB" not in v.text("#verdict .sentence")
+        assert "GiB" in v.text("#verdict .sentence") and " GB" not in v.text("#verdict .sentence")
         v.page.evaluate(f"() => ({CHOOSE})('kv', 'auto')")
         v.settle()
 
