@@ -40,7 +40,7 @@ from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
 from kvroom.planner.host import with_host
 from kvroom.planner.layout import laid_out
-from kvroom.planner.load import load_of
+from kvroom.planner.load import kept_below, load_of
 from kvroom.planner.place import deploy
 from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
@@ -225,6 +225,8 @@ def _single(
     traffic = traffic_of(stepping)
     copies = scenario.replicas
     load = load_of(workload, deployment, answer, shared, copies) if workload and loaded else None
+    if load is not None:
+        load = kept_below(load, scenario, deployment)
     serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, workload, load)
     if times is not None and times.saturated:
