@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from browser import NoBrowser, chromium, serving
+
 from kvroom.scenario.scenario import Scenario
 
 STORY = ("price", "lives", "moves", "reality", "replay", "units", "words")
