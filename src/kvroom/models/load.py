@@ -329,4 +329,6 @@ def _stored_as(spec: ModelSpec, reading: names.NameReading, text: str) -> ModelS
             rule = weight_dtypes.named(width, spec)
         except KvroomError:
             warnings.append(f"no width called {width} is known: weights are counted as {own}")
+    if rule is not None and reading.cache_dtype is not None:
+        rule = replace(rule, kv_dtype=reading.cache_dtype)
     return replace(spec, quantisation=rule, warnings=(*spec.warnings, *warnings))
