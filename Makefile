@@ -14,7 +14,10 @@ TSC ?= tsc
 LOCKED := traces hub probe live serve mcp
 
 .DEFAULT_GOAL := help
-.PHONY: help serve run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean
+PYODIDE := build/pyodide/node_modules/pyodide
+SITE ?= build/site
+
+.PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean
 
 help:            ## What can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +31,15 @@ $(READY): requirements.lock pyproject.toml
 
 serve: $(READY)  ## The page, on 127.0.0.1
 	$(BIN)/kvroom serve
+
+# Python for browsers, as tools/page/package-lock.json pins it; only what writes or tests the site needs it.
+$(PYODIDE)/package.json: tools/page/package-lock.json
+	mkdir -p build/pyodide
+	cp tools/page/package.json tools/page/package-lock.json build/pyodide
+	npm ci --silent --no-fund --no-audit --ignore-scripts --prefix build/pyodide
+
+site: $(READY) $(PYODIDE)/package.json ## The page as files for any static host (SITE=folder)
+	$(BIN)/kvroom site $(SITE) --pyodide $(PYODIDE)
 
 run: $(READY)    ## Set up, then answer the reference case
 	@$(BIN)/python -m kvroom.ui.tour

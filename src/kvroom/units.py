@@ -1,7 +1,8 @@
 """Sizes, tokens and seconds: how people write them, how they are printed.
 
 Inside kvroom bytes and tokens are ``int``, seconds and ratios ``float``. Memory capacity prints in
-binary units (what drivers and engines log), bandwidth and prices in decimal ones (what data sheets say).
+binary units (what drivers and engines log; ``decimal_memory`` for who counts as cards are sold),
+bandwidth and prices in decimal ones (what data sheets say).
 Imports nothing of kvroom but its error.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from kvroom.errors import KvroomError
@@ -181,6 +184,24 @@ def show_gib(value: float) -> str:
 def show_gb(value: float) -> str:
     """Bytes in decimal units, as cards are sold and data sheets speak."""
     return _scaled(value, 1000, ("B", "kB", "MB", "GB", "TB", "PB"))
+
+
+_decimal: ContextVar[bool] = ContextVar("memory is written in decimal units", default=False)
+
+
+@contextmanager
+def decimal_memory(on: bool = True) -> Iterator[None]:
+    """``show_memory`` writes decimal units within: a page counts memory as cards are sold."""
+    token = _decimal.set(on)
+    try:
+        yield
+    finally:
+        _decimal.reset(token)
+
+
+def show_memory(value: float) -> str:
+    """Bytes in the unit that whoever asks counts memory in: binary, or decimal (``decimal_memory``)."""
+    return show_gb(value) if _decimal.get() else show_gib(value)
 
 
 def show_rate(value: float) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 import kvroom
 from kvroom.latency.clock import PS_PER_S, ExpertReads, Reach, StepClock
-from kvroom.latency.load import SPREAD, Length, Load, LoadModel, lengths_of
+from kvroom.latency.load import SPREAD, Length, Load, LoadModel, as_kept, lengths_of
 
 VARIED = {
     "input": "lognormal:mean=1000:sigma=0.7:min=16:max=6000",
@@ -79,6 +79,48 @@ def test_turns_find_what_was_said_cached_and_wait_for_their_user():
         "llama-3-8b", "H100-SXM", workload={"input": 500, "output": 100, "arrivals": "closed:40"}
     )
     assert made.tpot_s < alone.serving.tpot_s  # who thinks does not decode
+
+
+CHAT = {"input": "uniform:500-2000", "output": 200, "turns": 4, "think": "uniform:2s-20s"}
+
+
+@pytest.mark.parametrize(
+    ("users", "keys"),
+    [
+        (96, {"model": "qwen3-30b-a3b", "context_tokens": 16384}),
+        (12, {"gpu": "L4", "engine": "llama.cpp", "context_tokens": 16384}),
+        (96, {"engine": "sglang", "gpu": "L40S", "context_tokens": 16384}),
+    ],
+)
+def test_turns_whose_cache_went_to_others_are_computed_anew(users, keys):
+    workload = {**CHAT, "arrivals": f"closed:{users}", "requests": 14 * users}
+    keys = {"model": "llama-3-8b", "gpu": "H100-SXM", **keys}
+    made = kvroom.plan(**keys, workload=workload)
+    seen = kvroom.simulate(**keys, workload=workload).figures
+    assert seen["prefix_hit_ratio"] < 0.3
+    assert made.serving.tpot_s == pytest.approx(seen["tpot_s"]["mean"], rel=0.15)
+    assert made.serving.ttft_s == pytest.approx(seen["ttft_s"]["mean"], rel=0.25)
+
+
+def test_a_conversation_is_found_as_long_as_it_stays():
+    lengths = tuple(
+        Length(cached=1000, computed=100, output=50, own=1000, away_s=away, blocks=70, gone_s=away)
+        for away in (1.0, 5.0, 25.0)
+    )
+    load = Load(lengths=lengths, users=64, think_s=10, running_blocks=70)
+
+    def times_of(found, near):
+        return replace(MODEL, load=replace(load, lengths=found)).closed_loop(64)
+
+    def ttft_s(blocks):
+        kept = replace(load, cache_blocks=blocks)
+        return as_kept(kept, times_of(lengths, None), times_of).ttft_engine_s
+
+    ttft = [ttft_s(blocks) for blocks in (1e9, 3000, 1500, 70)]
+    assert ttft == sorted(ttft)
+    assert ttft[0] < ttft[1] < ttft[-1]
+    lost = tuple(replace(x, cached=0, computed=1100, own=0) for x in lengths)
+    assert ttft[-1] == pytest.approx(times_of(lost, None).ttft_engine_s)
 
 
 def test_one_step_at_a_time_waits_less():

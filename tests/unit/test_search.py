@@ -18,6 +18,7 @@ from kvroom.hardware import all_devices
 from kvroom.optimize.search.answers import why_not_first
 from kvroom.optimize.search.closed_form import Question, closed, closed_split
 from kvroom.optimize.search.demand import demand_of, objectives
+from kvroom.optimize.search.hunt import Hunt
 from kvroom.optimize.search.journal import Journal
 from kvroom.optimize.search.search import search
 from kvroom.optimize.search.space import Space, candidates
@@ -449,7 +450,7 @@ def test_flags_of_engines_are_chosen_among():
     }
     answer = search(base(), "tpot_p95=1s", space=space, simulate=0)
     assert all(row["users"] <= 8 for row in answer.rows())
-    assert "pools of two kinds of card" in answer.to_dict()["left_out"]
+    assert "offload to disks and networks" in answer.to_dict()["left_out"]
 
 
 # What is fixed, what is cheapest, what is kept
@@ -597,7 +598,14 @@ def test_pools_are_as_few_as_serve():
         max_gpus=64,
     )
     keys = {"gpu": "H100-SXM", "gpu_count": 1, "tp": 1}
-    row = closed_split({"question": asked.to_dict(), "keys": keys, "most": 12})
+    unit = {
+        "question": asked.to_dict(),
+        "keys": keys,
+        "prefill": {},
+        "usd": [3.0, 3.0],
+        "cards": [1, 1],
+    }
+    row = closed_split({**unit, "budget": 39.0})
     split = row["keys"]["disaggregation"]
     counts = {name: split[name]["count"] for name in ("prefill", "decode")}
     assert row["meets"]
@@ -605,10 +613,42 @@ def test_pools_are_as_few_as_serve():
         fewer = {n: {"count": c - (n == name)} for n, c in counts.items()}
         if fewer[name]["count"]:
             assert not closed(asked, {**keys, "disaggregation": fewer})["meets"]
-    few = closed_split(
-        {"question": asked.to_dict(), "keys": keys, "most": sum(counts.values()) - 1}
-    )
+    few = closed_split({**unit, "budget": 3.0 * sum(counts.values())})
     assert "refused" in few
+
+
+def test_pools_of_two_cards_cost_what_both_do():
+    load = {"input_tokens": 4000, "output_tokens": 200, "requests_per_s": 12.0}
+    question = Scenario.from_dict({"model": "llama-3-8b", "gpu": "L4", "workload": load})
+    space = Space(gpus=("H100-SXM", "L40S"), counts=(1,), kv_dtypes=("auto",), drafts=("none",))
+    hunt = Hunt(
+        question=Question(
+            keys={"model": "llama-3-8b", "context_tokens": 8192, "engine": "vllm"},
+            workload=load,
+            slo="ttft_p95=2s,tpot_p95=50ms",
+            seed=0,
+            max_gpus=64,
+        ),
+        space=space,
+        base=question,
+        journal=Journal(None, {}),
+        pool=None,
+        progress=None,
+        simulate=0,
+    )
+    rows, _ = hunt.scored()
+    found = hunt._pools(rows, 1000.0)
+    mixed = [x for x in found if "gpu" in x.candidate.keys["disaggregation"]["prefill"]]
+    assert {(x.candidate.keys["gpu"], x.candidate.kind) for x in mixed}
+    for x in mixed:
+        split = x.candidate.keys["disaggregation"]
+        usd = sum(x.row["pool_usd"][name] * split[name]["count"] for name in split)
+        assert x.row["usd_per_hour"] == pytest.approx(usd)
+        assert x.usd(1) == pytest.approx(usd)
+        keys = {**x.candidate.keys, "model": "llama-3-8b", "context_tokens": 8192, "workload": load}
+        plan = work(Scenario.from_dict(keys)).plan
+        assert plan.cost.usd_per_hour == pytest.approx(usd)
+        assert {plan.pools.prefill.gpu, plan.pools.decode.gpu} == {"H100-SXM", "L40S"}
 
 
 @pytest.mark.slow

@@ -61,6 +61,11 @@ class Visit:
         )
         self.settle()
 
+    def take(self, figure: Any, name: str) -> None:
+        """Choose an entry of a figure's menu."""
+        figure.locator(".menu summary").first.click()
+        figure.get_by_role("button", name=name).click()
+
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
 

@@ -42,6 +42,7 @@ def open_replay(visit: Any) -> Any:
     def go(**options: Any) -> Any:
         v = visit(**{"reduced_motion": "reduce", **options})
         ready(v)
+        v.page.evaluate("document.getElementById('replay-more').open = true")
         return v
 
     return go
@@ -81,7 +82,8 @@ def drawn(v: Any) -> dict[str, int]:
         v.page.evaluate(
             """() => {
                 const count = (s) => document.querySelectorAll(`.grid-of-blocks ${s}`).length;
-                return { held: count('.held') + count('.kind-window'), shared: count('.kind-window'),
+                const shared = count('.shared-block');
+                return { held: count('.held') + shared, shared,
                     kept: count('.left'), free: count('.free') };
             }"""
         )
@@ -305,11 +307,11 @@ def test_tables_and_exports(open_replay: Any) -> None:
         ("kv-reuse", b"this pool"),
     ):
         figure = v.page.locator(name)
-        figure.get_by_role("button", name="Show as a table").click()
+        v.take(figure, "Show as a table")
         assert figure.locator("table").count() >= 1
         for kind in ("SVG", "CSV"):
             with v.page.expect_download() as download:
-                figure.get_by_role("button", name=f"Save as {kind}").click()
+                v.take(figure, f"Save as {kind}")
             raw = download.value.path().read_bytes()
             assert len(raw) > 100
             if kind == "SVG":

@@ -11,7 +11,7 @@ from typing import Any
 
 from kvroom.answer.figures import ACCOUNTS
 from kvroom.answer.html import svg, svg_mark
-from kvroom.units import ceil_div, show_gib
+from kvroom.units import ceil_div, show_memory
 
 WIDTH = 94.0
 """Percent of the width that the cards take; a request that does not fit sticks out beyond."""
@@ -65,7 +65,7 @@ def memory_marks(m: dict[str, Any]) -> list[Mark]:
     bar = _Bar(m)
     for a in m["accounts"]:
         name, start = ACCOUNTS.get(a["name"], a["name"]), bar.x
-        says = f"{name} {show_gib(a['bytes'])}"
+        says = f"{name} {show_memory(a['bytes'])}"
         width = bar.block(a["name"], a["bytes"], "weights" if name == "weights" else "own", says)
         if name == "weights" and width > 12:
             note = "more than there is" if m["over_bytes"] else "loaded once, never move"
@@ -85,10 +85,10 @@ def memory_marks(m: dict[str, Any]) -> list[Mark]:
     _requests(m, bar)
     if bar.x < wall - 0.01:
         kind = "left" if m["free_bytes"] < m["request_bytes"] or m["waiting"] else "free"
-        says = f"{show_gib(m['free_bytes'])} {'left over' if kind == 'left' else 'free'}"
+        says = f"{show_memory(m['free_bytes'])} {'left over' if kind == 'left' else 'free'}"
         bar.block("free", m["free_bytes"], kind, says)
     bar.x = wall
-    bar.block("kept", m["kept_bytes"], "kept", f"{show_gib(m['kept_bytes'])} kept free")
+    bar.block("kept", m["kept_bytes"], "kept", f"{show_memory(m['kept_bytes'])} kept free")
     if m["over_bytes"]:
         over: Mark = {"tag": "rect", "key": "over", "class": "over", "x": _pc(bar.end), "y": TOP}
         bar.marks.append({**over, "width": _pc(WIDTH - bar.end), "height": HEIGHT})
@@ -109,7 +109,7 @@ def _requests(m: dict[str, Any], bar: _Bar) -> None:
         first, last = index * bunch + 1, min((index + 1) * bunch, running)
         start, size = bar.x, (last - first + 1) * each
         who = f"request {first}" if first == last else f"requests {first:,} to {last:,}"
-        width = bar.block(f"r{index}", size, "cache", f"{who}: {show_gib(size)}")
+        width = bar.block(f"r{index}", size, "cache", f"{who}: {show_memory(size)}")
         if width > 2.2 and bunch == 1:
             number = _text(f"n{index}", start + width / 2, 77, "on-cache num", f"{first}")
             bar.marks.append({**number, "text-anchor": "middle"})
@@ -138,7 +138,7 @@ def _edges(m: dict[str, Any], end: float) -> list[Mark]:
             }
         )
     cards = f"{gpus} cards" if gpus > 1 else "one card"
-    words = f"{cards}, {show_gib(m['total_bytes'])}{' in all' if gpus > 1 else ''}"
+    words = f"{cards}, {show_memory(m['total_bytes'])}{' in all' if gpus > 1 else ''}"
     return [*marks, {**_text("cards", end, 143, "soft", words), "text-anchor": "end"}]
 
 
@@ -148,7 +148,7 @@ def _above(m: dict[str, Any], start: float, end: float) -> list[Mark]:
         return []
     plural = "s" if m["running"] != 1 else ""
     bunch = per_block(max(m["running"], m["room"] or 0))
-    text = f"{m['running']:,} request{plural} × {show_gib(m['request_bytes'])}"
+    text = f"{m['running']:,} request{plural} × {show_memory(m['request_bytes'])}"
     if bunch > 1:
         text += f", a stripe is {bunch:,}"
     if start > WIDTH / 2 and not m["waiting"]:
@@ -174,7 +174,7 @@ def _waiting(m: dict[str, Any], scale: float, wall: float) -> list[Mark]:
              "y1": TOP - 10, "y2": TOP + HEIGHT + 14},
         ]  # fmt: skip
     says = f"request {first:,} {'does not fit' if short else 'waits'}"
-    why = f"{show_gib(short)} short" if short else "the engine runs no more at once"
+    why = f"{show_memory(short)} short" if short else "the engine runs no more at once"
     why = why if m["starts"] else "the engine does not start"
     for key, cls, text in (
         ("short", "strong wide", f"{says}: {why}"),
@@ -208,16 +208,16 @@ def memory_height(m: dict[str, Any]) -> int:
 
 def memory_sentence(m: dict[str, Any]) -> str:
     """What the picture shows, for whoever does not see it."""
-    parts = [f"{ACCOUNTS.get(a['name'], a['name'])} {show_gib(a['bytes'])}" for a in m["accounts"]]
-    text = (
-        f"Memory of {m['gpus']} card{'s' if m['gpus'] > 1 else ''}, {show_gib(m['total_bytes'])}: "
-    )
+    parts = [
+        f"{ACCOUNTS.get(a['name'], a['name'])} {show_memory(a['bytes'])}" for a in m["accounts"]
+    ]
+    text = f"Memory of {m['gpus']} card{'s' if m['gpus'] > 1 else ''}, {show_memory(m['total_bytes'])}: "
     text += ", ".join(parts)
     if m["over_bytes"]:
-        return f"{text}, {show_gib(m['over_bytes'])} more than there is."
+        return f"{text}, {show_memory(m['over_bytes'])} more than there is."
     if m["running"] and m["request_bytes"]:
-        text += f", {m['running']:,} requests of {show_gib(m['request_bytes'])}"
-        text += f", {show_gib(m['free_bytes'])} not in use"
+        text += f", {m['running']:,} requests of {show_memory(m['request_bytes'])}"
+        text += f", {show_memory(m['free_bytes'])} not in use"
     if m["waiting"]:
         text += f"; {m['waiting']:,} wait"
     return f"{text}."

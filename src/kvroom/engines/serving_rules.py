@@ -34,6 +34,8 @@ class ServingRules:
     warnings: tuple[str, ...] = ()
     mixes: bool = True
     """Whether a step computes prompts beside requests that decode."""
+    in_slots: bool = False
+    """Whether what a request leaves stays in its slot until the next takes that."""
 
     @property
     def jumps(self) -> bool:

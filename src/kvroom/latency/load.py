@@ -16,7 +16,7 @@ users come spread, nor of open arrivals). Where tokens are drafted a step gains 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -29,6 +29,11 @@ from kvroom.records import dataclass
 ROUNDS = 80
 """Rounds of a fixed point; it settles within a few."""
 CLOSE = 1e-5
+MANY_USERS = 400
+"""Users who think beyond whom chance evens out."""
+HUGE = 1e200
+KEPT_ROUNDS = 10
+"""Halvings of the time for which conversations stay cached."""
 SCHEDULES = 4
 """How often drafting is fitted to how many decode: at a threshold of the schedule it may go to and fro."""
 SPREAD = (0.84, 0.92, 1.0, 1.08, 1.16)
@@ -55,11 +60,19 @@ def _errors() -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Length:
-    """One request: prompt tokens found cached and computed, and tokens of the answer."""
+    """One request: prompt tokens found cached and computed, and tokens of the answer.
+
+    Of those cached its own conversation left ``own``, ``away_s`` before it came. It holds ``blocks`` once it
+    is done, and the next turn comes for them after ``gone_s``.
+    """
 
     cached: int = 0
     computed: int
     output: int
+    own: int = 0
+    away_s: float = 0.0
+    blocks: float = 0.0
+    gone_s: float = inf
 
     @property
     def context_tokens(self) -> float:
@@ -72,8 +85,10 @@ class Load:
     """Who comes, and what the engine makes of them.
 
     ``lengths`` are requests that stand for all. ``users`` are at once in a closed loop, ``think_s`` between
-    an answer and their next prompt; else ``requests_per_s`` come. ``slots`` requests have room at once, give
-    or take ``slots_deviation``. All these are of all ``replicas`` of the deployment, which share them evenly.
+    an answer and their next prompt on average, of which ``thinking_ratio`` are above zero; else
+    ``requests_per_s`` come. ``slots`` requests have room at once, give or take ``slots_deviation``; of
+    ``cache_blocks`` one that runs holds ``running_blocks``, and the rest is what ended requests left. All
+    these are of all ``replicas`` of the deployment, which share them evenly.
     ``chunk_tokens`` are computed in one step at most, prompts in steps of their own where ``apart`` (SGLang);
     ``steps_ahead`` steps are scheduled before the one that runs is over (1 with asynchronous scheduling).
     ``spread``: the users do not all begin at once.
@@ -82,12 +97,15 @@ class Load:
     lengths: tuple[Length, ...]
     users: float = 1
     think_s: float = 0.0
+    thinking_ratio: float = 0.0
     requests_per_s: float | None = None
     replicas: int = 1
     static: bool = False
     spread: bool = False
     slots: float = inf
     slots_deviation: float = 0.0
+    cache_blocks: float = inf
+    running_blocks: float = 0.0
     chunk_tokens: int = CHUNK_TOKENS
     steps_ahead: int = 0
     apart: bool = False
@@ -167,13 +185,63 @@ def served(clock: Clock, load: Load, near: float | None = None) -> Times:
     ``near``: about how many decode at once, where a like question has told (it shortens the search).
     """
     dp = clock.work.layout.dp * load.replicas
-    times = _served(clock, load, near)
-    for _ in range(SCHEDULES if clock.drafting and clock.drafting.schedule else 0):
-        here = clock.at(times.decoding / dp)
-        if here.tokens_a_step == times.tokens_a_step:
-            break
-        times = _served(here, load, times.decoding)
-    return times
+
+    def times_of(lengths: tuple[Length, ...], near: float | None) -> Times:
+        asked = load if lengths is load.lengths else replace(load, lengths=lengths)
+        times = _served(clock, asked, near)
+        for _ in range(SCHEDULES if clock.drafting and clock.drafting.schedule else 0):
+            here = clock.at(times.decoding / dp)
+            if here.tokens_a_step == times.tokens_a_step:
+                break
+            times = _served(here, asked, times.decoding)
+        return times
+
+    times = times_of(load.lengths, near)
+    if load.cache_blocks == inf or not any(length.own for length in load.lengths):
+        return times
+    return as_kept(load, times, times_of)
+
+
+def as_kept(
+    load: Load, times: Times, times_of: Callable[[tuple[Length, ...], float | None], Times]
+) -> Times:
+    """The times of conversations whose tokens stay cached only as long as there is room for them.
+
+    What ended requests leave goes when room is wanted, the oldest first, so what was left less than a time T
+    ago is found. T is such that running requests and what was left in T fill the cache (the characteristic
+    time of an LRU cache: Che, Tung, Wang 2002, IEEE J. Sel. Areas Commun. 20(7)). ``times`` are those where
+    all is found.
+    """
+
+    def stays(kept_s: float, at: Times) -> bool:
+        left = sum(length.blocks * min(length.gone_s, kept_s) for length in load.lengths)
+        run_s = at.own_s + at.queued_s + at.tpot_s * (load.output_tokens - 1)
+        running = min(load.slots, at.requests_per_s * run_s)
+        held = running * load.running_blocks + at.requests_per_s * left / len(load.lengths)
+        return held <= load.cache_blocks
+
+    longest = max(length.away_s for length in load.lengths)
+    high = longest + times.no_room_s + times.tpot_s
+    if stays(high, times):
+        return times
+    low, lost = 0.0, None
+    for _ in range(KEPT_ROUNDS):
+        kept_s = (low + high) / 2
+        found = tuple(_found(length, kept_s - times.no_room_s) for length in load.lengths)
+        times = times_of(found, times.decoding)
+        if stays(kept_s, times):
+            low, lost = kept_s, found
+        else:
+            high = kept_s
+    return times if lost is None else times_of(lost, times.decoding)
+
+
+def _found(length: Length, kept_s: float) -> Length:
+    """A request as it is computed where only what was left in the last ``kept_s`` is found."""
+    if not length.own or length.away_s < kept_s:
+        return length
+    cached, computed = length.cached - length.own, length.computed + length.own
+    return replace(length, cached=cached, computed=computed, own=0)
 
 
 def _served(clock: Clock, load: Load, near: float | None) -> Times:
@@ -311,40 +379,67 @@ class LoadModel:
         return alone + total / seen
 
     def closed_loop(self, users: float, near: float | None = None) -> Times:
-        """``users`` (of all ranks) who send a prompt, read the answer, think, and send the next."""
-        load, gained = self.load, self.clock.tokens_a_step
+        """``users`` (of all ranks) who send a prompt, read the answer, think, and send the next.
+
+        Who is served sees itself and, of the ``others`` who share the rank, those who are served just then
+        (the arrival theorem): all of them where nobody thinks.
+        """
+        load = self.load
         here, slots = users / self.dp, max(1.0, load.slots / self.dp)
         deviation = load.slots_deviation / sqrt(self.dp)
-        decoding = running = min(here, slots)
-        if near:
-            decoding = min(running, near / self.dp)
+        others = max(0.0, here - 1) / max(here, 1.0)
+        running = min(here, slots)
+        decoding = min(running, near / self.dp) if near else running
         for _ in range(ROUNDS):
-            most = self.prompts_at_most(decoding)
-            begun = min(decoding * gained / self.output_tokens, most)
-            others = begun * max(0.0, running - 1) / max(running, 1.0)
-            whole = self.mean_step_s(decoding, others)
-            own, queued = self._first_s(decoding, others, most, running)
+            beside = min(max(1.0, slots), 1 + others * decoding)
+            most = self.prompts_at_most(beside)
+            prompts = others * min(decoding / self.decode_steps, most)
+            whole = self.mean_step_s(beside, prompts)
+            own, queued = self._first_s(beside, prompts, most, others * running)
+            if load.thinking_ratio:
+                queued += self._rest_s(decoding, prompts, most, others * running)
             stay = own + queued + self.decode_steps * whole
             at_once = here * stay / (stay + load.think_s)
             waiting = _beyond(at_once, slots, deviation)
-            now = max(min(1.0, here), at_once - waiting)
-            settled = max(min(1.0, now), now * self.decode_steps * whole / stay)
+            if load.think_s and slots < here:
+                more = self._in_line(here, slots, stay)
+                waiting = max(waiting, at_once - here * stay / (stay + load.think_s + more))
+            now = at_once - waiting
+            settled = now * self.decode_steps * whole / stay
             done = abs(settled - decoding) + abs(now - running) <= CLOSE * here
             decoding, running = (decoding + 2 * settled) / 3, (running + 2 * now) / 3
             if done:
                 break
         rate = running / stay
         no_room = max(0.0, here / rate - stay - load.think_s) if waiting else 0.0
-        queue = max(0.0, running - 1) / 2 * self._prompt_s(decoding, max(1.0, most))
+        queue = max(0.0, running - 1) / 2 * self._prompt_s(beside, max(1.0, most))
         return self._times(
             decoding,
-            others,
+            prompts,
             own,
             queued,
             no_room_s=no_room,
             start_s=0.0 if load.spread else self.start * queue,
             requests_per_s=rate * self.dp,
+            beside=beside,
         )
+
+    def _in_line(self, users: float, slots: float, stay: float) -> float:
+        """Seconds for which ``users`` who think wait for one of ``slots`` (Engset's model with a queue, as
+        M/G/c); above ``MANY_USERS`` they come so evenly that only what room varies by counts."""
+        if users > MANY_USERS:
+            return 0.0
+        busy, line = _of_few(round(users), max(1, int(slots)), stay / self.load.think_s)
+        rest = max(0.0, users * stay / slots - stay - self.load.think_s)
+        return max(rest, line / busy * stay * (1 + self._variation) / 2)
+
+    def _rest_s(self, decoding: float, prompts: float, most: float, busy: float) -> float:
+        """What is left of the step under way for who comes at any time of it, after thinking; ``busy``
+        others are served."""
+        step, running = self.step_s(decoding), 1 - exp(-busy)
+        long = self.step_s(self._beside(decoding), min(1.0, most))
+        within = min(running, prompts)
+        return self.load.thinking_ratio * (within * long + (running - within) * step) / 2
 
     def open_arrivals(self, requests_per_s: float) -> Times:
         """Arrivals at ``requests_per_s`` (of all ranks), independent of one another.
@@ -419,19 +514,20 @@ class LoadModel:
     def _first_s(
         self, decoding: float, others: float, most: float, running: float
     ) -> tuple[float, float]:
-        """Seconds of the steps that compute a prompt, and of those that it waits for."""
+        """Seconds of the steps that compute a prompt, and of those that it waits for; ``running`` others
+        are served."""
         chunks = ceil(1 / most)
         company = min(others, max(0.0, most - 1))
         own = self.mean_step_s(decoding, company, 1.0) + (chunks - 1) * (
             self.step_s(self._beside(decoding)) + self._again_s
         )
-        meets = min(1.0, max(0.0, running - 1))
+        meets = min(1.0, running)
         queued = self.load.steps_ahead * meets * self.mean_step_s(decoding, others)
         # Prompts that find steps full wait their turn, behind all others at most; of those that begin in
         # one step half go first.
         full = min(NEARLY, others / most)
         before = _backlog(full, most) + (full / 2 if most < 1 else 0.0)
-        before = min(before, max(0.0, running - 1) / 2 / most)
+        before = min(before, running / 2 / most)
         return own + self._late_s, queued + before * self._full_step_s(decoding)
 
     def _full_step_s(self, decoding: float) -> float:
@@ -468,11 +564,12 @@ class LoadModel:
         start_s: float,
         requests_per_s: float,
         seen: float | None = None,
+        beside: float = 0.0,
     ) -> Times:
-        step, gained = self.step_s(seen or decoding), self.clock.tokens_a_step
+        step, gained = self.step_s(seen or beside), self.clock.tokens_a_step
         if seen is None:
-            whole = self.mean_step_s(decoding, prompts)
-            prompt_s = (whole - step) / prompts if prompts else self._prompt_s(decoding, 0.0)
+            whole = self.mean_step_s(beside, prompts)
+            prompt_s = (whole - step) / prompts if prompts else self._prompt_s(beside, 0.0)
         else:
             prompt_s = self._prompt_s(seen, prompts)
             whole = step + prompts * prompt_s
@@ -505,6 +602,20 @@ def _backlog(full: float, most: float) -> float:
     share ``full`` of that is used: what M/D/1, ρ / (2·(1 − ρ)) services, has beyond the step under way."""
     service = 1 / most
     return full / (2 * (1 - full)) * (max(0.0, service - 1) + min(1.0, service) * full)
+
+
+def _of_few(users: int, slots: int, load: float) -> tuple[float, float]:
+    """(how many are served, how many wait) of ``users`` who ask again a mean time after they were served,
+    ``load`` times as long as which being served takes."""
+    chance, total, busy, line = 1.0, 1.0, 0.0, 0.0
+    for many in range(1, users + 1):
+        chance *= (users - many + 1) * load / min(many, slots)
+        if chance > HUGE:
+            chance, total, busy, line = (x / HUGE for x in (chance, total, busy, line))
+        total += chance
+        busy += chance * min(many, slots)
+        line += chance * max(0, many - slots)
+    return busy / total, line / total
 
 
 def _in_line(busy: float, slots: float) -> float:

@@ -6,18 +6,19 @@ cached is not computed again. How many have room at once is the engine's own pag
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf, sqrt
 
 from kvroom.answer.plan import Room
 from kvroom.engines import serving_rules
 from kvroom.engines.base import EngineAnswer
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
 from kvroom.latency.load import CHUNK_TOKENS, Length, Load, lengths_of
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.simulator.occupancy import OFF, WIDE
+from kvroom.simulator.occupancy import OFF, WIDE, blocks_of, held_blocks
 from kvroom.units import check_int
 from kvroom.workloads.distributions import Distribution, Fixed, Uniform
 from kvroom.workloads.requests import PS_PER_S, Request
@@ -83,6 +84,7 @@ def loaded(
     arrivals, prefix = source.arrivals, source.prefix.tokens
     if arrivals.kind == "once":
         return None
+    rules = None
     try:
         rules = serving_rules(deployment, answer)
         setup, ahead, apart = rules.setup, rules.steps_in_flight - 1, not rules.mixes
@@ -90,7 +92,8 @@ def loaded(
         block = setup.groups[0].block_size if setup.enable_prefix_caching else 0
     except KvroomError:  # it would not start, and is timed as if it did
         budget, ahead, block, apart = chunk_tokens(deployment), 0, 0, False
-    think = 0.0
+    think = thinking = 0.0
+    sample: list[tuple[Length, Request]] = []
     alike = not source.chains and source.first is None
     if alike and all(map(_even, (source.input, source.output))):
         cached = prefix // block * block if block else 0
@@ -100,18 +103,24 @@ def loaded(
         )
     else:
         sessions = replace(source, requests=SAMPLE, start=TOGETHER).sessions()
-        sample = [x for session in sessions for x in _cached(session, prefix, block)]
+        kept = _kept_blocks(rules)
+        sample = [x for session in sessions for x in _cached(session, prefix, block, kept)]
         lengths = tuple(length for length, _ in sample)
         think = sum(request.think_ps for _, request in sample) / len(sample) / PS_PER_S
+        thinking = sum(request.think_ps > 0 for _, request in sample) / len(sample)
     load = Load(
         lengths=lengths,
         think_s=think,
+        thinking_ratio=thinking,
         replicas=replicas,
         spread=source.start == SPREAD,
         chunk_tokens=budget,
         steps_ahead=ahead,
         apart=apart,
     )
+    if rules is not None and any(length.own for length in lengths):
+        requests = [request for _, request in sample]
+        load = _in_cache(load, rules, requests, prefix, deployment.layout.dp)
     if room.requests is not None:
         # What room varies by as requests come and go; its band holds the closed form's own error, too.
         band = ((room.high or 0.0) - (room.low or 0.0)) / (2 * WIDE)
@@ -132,9 +141,16 @@ def _factors(source: Synthetic) -> tuple[float, ...]:
     return tuple(1 + max(wide) * f for f in EVENLY) if wide else (1.0,)
 
 
-def _cached(session: Session, prefix: int, block: int) -> Iterator[tuple[Length, Request]]:
+def _cached(
+    session: Session, prefix: int, block: int, blocks: Callable[[int], float]
+) -> Iterator[tuple[Length, Request]]:
     graph = as_graph(session)
+    once = blocks(prefix) if prefix and blocks(1) != blocks(prefix) else 0.0
+    gone = [inf] * len(graph.requests)  # until what comes next for a request's tokens
     for request, waits in zip(graph.requests, graph.after, strict=True):
+        for w in waits:
+            gone[w] = min(gone[w], request.think_ps / PS_PER_S)
+    for request, waits, gone_s in zip(graph.requests, graph.after, gone, strict=True):
         said = max([prefix, *(shared_tokens(graph.requests[w], request) for w in waits)])
         cached = said // block * block if block else 0
         cached = min(cached, request.input_tokens - 1)
@@ -142,5 +158,36 @@ def _cached(session: Session, prefix: int, block: int) -> Iterator[tuple[Length,
             cached=cached,
             computed=request.input_tokens - cached,
             output=max(1, request.output_tokens),
+            own=max(0, cached - prefix),
+            away_s=request.think_ps / PS_PER_S,
+            blocks=blocks(request.input_tokens + request.output_tokens) - once,
+            gone_s=gone_s,
         )
         yield length, request
+
+
+def _kept_blocks(rules: ServingRules | None) -> Callable[[int], float]:
+    """Blocks that so many tokens hold; a slot, where it keeps them."""
+    if rules is None or rules.in_slots:
+        return lambda tokens: 1.0
+    groups = rules.setup.groups
+    return lambda tokens: blocks_of(groups, tokens)
+
+
+def _in_cache(
+    load: Load, rules: ServingRules, sample: Sequence[Request], prefix: int, dp: int
+) -> Load:
+    """The load with the blocks in which ended requests leave their tokens to later turns: slots, or the
+    cache's beside the shared prefix."""
+    setup, replicas = rules.setup, load.replicas
+    if rules.in_slots:
+        slots = setup.config.max_num_seqs
+        return replace(load, cache_blocks=slots * dp * replicas, running_blocks=1.0)
+    once = blocks_of(setup.groups, prefix) if prefix else 0.0
+    pairs = [(request.input_tokens, request.output_tokens) for request in sample]
+    running, _ = held_blocks(setup, pairs, rules.steps_in_flight - 1)
+    return replace(
+        load,
+        cache_blocks=max(0.0, setup.num_gpu_blocks - 1 - once) * dp * replicas,
+        running_blocks=max(0.0, running - once),
+    )

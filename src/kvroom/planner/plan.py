@@ -60,7 +60,7 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
 from kvroom.sharding.ledger import ceiling
 from kvroom.simulator.occupancy import expected_room
-from kvroom.units import GIB, MIB, ceil_div, show_gib
+from kvroom.units import GIB, MIB, ceil_div, show_memory
 from kvroom.workloads.synthetic import decoding_tokens
 
 
@@ -120,8 +120,8 @@ WIDE = 10
 def unknown_accounts(accounts: Sequence[Account]) -> tuple[str, ...]:
     """In words, the accounts whose band says that nothing is known of them."""
     return tuple(
-        f"nothing is known of {account.name} here: {show_gib(account.low_bytes)} to "
-        f"{show_gib(account.high_bytes)} "
+        f"nothing is known of {account.name} here: {show_memory(account.low_bytes)} to "
+        f"{show_memory(account.high_bytes)} "
         f"(measure it, and give it: known_bytes.{account.name})"
         for account in accounts
         if account.source == "assumed"

@@ -15,7 +15,7 @@ from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.units import say_tokens, show_gib
+from kvroom.units import say_tokens, show_memory
 
 
 def requests_held(
@@ -127,8 +127,8 @@ class _Judge:
         d, answer = self.d, self.answer
         need, have = self.weight_bytes, answer.gpu_bytes
         message = (
-            f"the weights need {show_gib(need)} on one GPU and {d.device.name} holds "
-            f"{show_gib(have)}, {show_gib(need - have)} too little"
+            f"the weights need {show_memory(need)} on one GPU and {d.device.name} holds "
+            f"{show_memory(have)}, {show_memory(need - have)} too little"
         )
         fix = self._remedy()
         more = f" {fix[0].upper()}{fix[1:]}." if fix else ""
@@ -176,14 +176,14 @@ class _Judge:
             sentence = f"Does not start on {self._cards}: {message}.{say if shorter else ''}"
         elif need <= answer.kv_bytes:
             message = (
-                f"{_a_request(d)} stores {show_gib(need)}, but as {d.engine} shares out its "
-                f"{show_gib(answer.kv_bytes)} of cache on one GPU it needs more"
+                f"{_a_request(d)} stores {show_memory(need)}, but as {d.engine} shares out its "
+                f"{show_memory(answer.kv_bytes)} of cache on one GPU it needs more"
             )
             sentence = f"Not one request fits: {message}.{say}"
         else:
             message = (
-                f"beside the weights {show_gib(answer.kv_bytes)} is left for cache on one GPU, and "
-                f"{_a_request(d)} needs {show_gib(need)}"
+                f"beside the weights {show_memory(answer.kv_bytes)} is left for cache on one GPU, and "
+                f"{_a_request(d)} needs {show_memory(need)}"
             )
             sentence = f"Not one request fits: {message}.{say}"
         binding = self._account
@@ -203,7 +203,7 @@ class _Judge:
         d, answer = self.d, self.answer
         message = (
             f"weights, cache and what {d.engine} allocates beside them come to "
-            f"{show_gib(answer.gpu_bytes + over)} on one GPU of {show_gib(answer.gpu_bytes)}"
+            f"{show_memory(answer.gpu_bytes + over)} on one GPU of {show_memory(answer.gpu_bytes)}"
         )
         share = engine_of(d.engine).limits.share
         fix = f"lower {share}" if share else "leave it less cache"
@@ -247,7 +247,7 @@ class _Judge:
     def _part(self) -> str:
         part = self.answer.capacity.max_concurrency if self.answer.capacity else None
         return (
-            f"{show_gib(self.answer.kv_bytes)} of cache hold only {part or 0:.2f} of "
+            f"{show_memory(self.answer.kv_bytes)} of cache hold only {part or 0:.2f} of "
             f"{_a_request(self.d)}"
         )
 
@@ -268,7 +268,7 @@ class _Judge:
 
     def _why(self, held: int, stored: int) -> str:
         d, answer = self.d, self.answer
-        left = show_gib(answer.kv_bytes)
+        left = show_memory(answer.kv_bytes)
         where = "a GPU" if d.layout.gpus > 1 else "the GPU"
         if held < stored:
             flag = engine_of(d.engine).limits.sequences
@@ -276,7 +276,7 @@ class _Judge:
             return f"{d.engine} runs no more at once{limit}, though its cache would hold {stored:,}"
         if self.lengths is not None:
             return f"{left} on {where} is left for cache beside the weights"
-        each = show_gib(d.request_bytes(answer.rank))
+        each = show_memory(d.request_bytes(answer.rank))
         if not d.request_bytes(answer.rank):
             return f"{_a_request(d)} keeps nothing on {where}"
         if d.request_bytes(answer.rank) * (held // d.layout.dp + 1) <= answer.kv_bytes:
@@ -330,7 +330,7 @@ def with_speed(
     away = deployment.weights.host_bytes
     if not verdict.starts or not (answer.host or away) or step.seconds is None:
         return verdict
-    what = f"{show_gib(away)} of each GPU's weights in host memory"
+    what = f"{show_memory(away)} of each GPU's weights in host memory"
     if answer.host:
         what = answer.host.words(deployment.model)
     each = step.tokens_per_request / step.seconds

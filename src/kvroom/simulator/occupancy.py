@@ -114,7 +114,7 @@ def held_blocks(
         # Its own steps (a prompt begins anywhere in a step's tokens), then a step a token after the first.
         steps_of_prompt = 1 + prompt / setup.config.max_num_batched_tokens
         steps = answer - 1
-        first, last = _blocks(setup.groups, prompt), _blocks(setup.groups, prompt + steps)
+        first, last = blocks_of(setup.groups, prompt), blocks_of(setup.groups, prompt + steps)
         total += steps_of_prompt * first + sum(
             _grown(group, prompt, steps) for group in setup.groups
         )
@@ -128,7 +128,7 @@ def held_blocks(
 
 def waiting_blocks(setup: SchedulerSetup, lengths: Sequence[tuple[int, int]]) -> float:
     """Blocks that are free on average because the prompt that waits needs more: half of it."""
-    needs = [_blocks(setup.groups, prompt) for prompt, _ in lengths]
+    needs = [blocks_of(setup.groups, prompt) for prompt, _ in lengths]
     total = sum(needs)
     return sum(need * need for need in needs) / total / 2 if total else 0.0
 
@@ -140,7 +140,8 @@ def _in_step(lengths: Sequence[tuple[int, int]], tokens: float) -> float:
     return tokens * stays / sum(p + o - 1 for p, o in lengths)
 
 
-def _blocks(groups: Iterable[GroupSpec], tokens: int) -> float:
+def blocks_of(groups: Iterable[GroupSpec], tokens: int) -> float:
+    """Blocks that a request of so many tokens holds."""
     return sum(_group_blocks(group, tokens) for group in groups)
 
 

@@ -12,6 +12,7 @@ from kvroom.answer.figures import registry
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError
 from kvroom.scenario.scenario import Scenario
+from kvroom.ui import plain_json
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 MAX_SCENARIO_BYTES = 20_000_000
@@ -23,8 +24,10 @@ def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str
 
     With ``ascii_only`` other characters are escaped, which changes no value.
     """
-    import msgspec
-
+    try:
+        import msgspec
+    except ImportError:  # in a browser
+        return plain_json.encode(value)
     raw = msgspec.json.encode(value)
     text = (msgspec.json.format(raw, indent=2) if pretty else raw).decode()
     return _NOT_ASCII.sub(lambda c: json.dumps(c[0])[1:-1], text) if ascii_only else text
@@ -33,15 +36,17 @@ def encode(value: Any, *, pretty: bool = False, ascii_only: bool = False) -> str
 def decode(text: str | bytes, field: str = "scenario", source: str | None = None) -> Any:
     """The value of strict JSON ``text``; KvroomError on ``field`` where it is none, naming the
     ``source`` (a file), or else how the text starts."""
-    import msgspec
-
     fix = "Give one JSON object, its keys in double quotes."
     start = source or (text[:40] if isinstance(text, str) else text[:40].decode("utf-8", "replace"))
     if len(text) > MAX_SCENARIO_BYTES:
         raise KvroomError(field, start, f"is longer than {MAX_SCENARIO_BYTES:,} bytes", fix)
     try:
+        try:
+            import msgspec
+        except ImportError:  # in a browser
+            return plain_json.decode(text)
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except ValueError as error:  # of both
         raise KvroomError(field, start, f"is not JSON ({error})", fix) from None
     except RecursionError:
         raise KvroomError(field, start, "is nested too deeply", fix) from None

@@ -18,6 +18,7 @@ from kvroom.errors import KvroomError, did_you_mean
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.web import page
+from kvroom.units import decimal_memory
 
 _WEB = Path(__file__).with_name("web") / "static"
 FIGURES = {
@@ -82,7 +83,8 @@ def widget(plan: Plan | Scenario, figures: Iterable[str] = tuple(FIGURES)) -> An
         def ask(self, scenario: Scenario) -> None:
             """Show the answer to ``scenario``."""
             self.scenario = scenario
-            self.answer = json.loads(codec.encode(page.answer(scenario)))
+            with decimal_memory():
+                self.answer = json.loads(codec.encode(page.answer(scenario)))
 
         @property
         def plan(self) -> Plan:

@@ -164,7 +164,9 @@ class Synthetic:
         alike = all(isinstance(each, Fixed) for each in varied) and self.first is None
         if alike and not self.subagents and self.turns.mean == self.agent.mean == 1:
             return [(self.prefix.tokens + round(self.input.mean), round(self.output.mean))]
-        return ((r.input_tokens, r.output_tokens) for r in islice(self, DRAWS))
+        # Session by session: by arrival all first turns, which are short, would come first.
+        each = (r for session in self.sessions() for r in session)
+        return ((r.input_tokens, r.output_tokens) for r in islice(each, DRAWS))
 
     def sessions(self) -> Iterator[Session]:
         """The sessions by arrival, ``requests`` requests in all.

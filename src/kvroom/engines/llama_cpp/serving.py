@@ -24,4 +24,6 @@ def serving_rules(deployment: Deployment, capacity: EngineCapacity) -> ServingRu
         batch_tokens=number_flag(args, "batch_size") or BATCH_TOKENS,
         stretch=size,
     )
-    return ServingRules(setup=setup, own=lambda drafts: SlotScheduler(settings, drafts))
+    return ServingRules(
+        setup=setup, own=lambda drafts: SlotScheduler(settings, drafts), in_slots=True
+    )

@@ -286,7 +286,9 @@ def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
         return {"refused": plan.verdict.sentence}
     name, ratio = worst(demand, plan.serving.ttft_s, plan.serving.tpot_s, bound=False)
     low = worst(demand, plan.serving.ttft_s, plan.serving.tpot_s, bound=True)[1]
-    gpus = sum(pool.gpus * pool.replicas for pool in (split.prefill, split.decode))
+    both = {"prefill": split.prefill, "decode": split.decode}
+    gpus = sum(pool.gpus * pool.replicas for pool in both.values())
+    hour = plan.cost.usd_per_hour
     first = inf if plan.serving.ttft_s is None else plan.serving.ttft_s
     whole = first + plan.serving.tpot_s * max(0, demand.output_tokens - 1)
     fits = ratio <= 1.0 and gpus <= question.max_gpus and plan.verdict.fits
@@ -299,10 +301,9 @@ def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
         "replicas": 1,
         "least": 1 if low <= 1.0 and plan.verdict.fits else None,
         "cards": gpus,
+        "pools": {name: pool.gpus for name, pool in both.items()},
         **priced(
-            made.deployment.device.usd_per_hour,
-            gpus,
-            times.requests_per_s * demand.output_tokens,
+            None if hour is None else hour / gpus, gpus, times.requests_per_s * demand.output_tokens
         ),
         "ttft_s": first,
         "ttft_low_s": serving.ttft_low_s,
@@ -316,23 +317,34 @@ def _split(question: Question, keys: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def closed_split(unit: Mapping[str, Any]) -> dict[str, Any]:
-    """A unit of work: the fewest replicas of a deployment, at most ``most``, that serve as two pools, with
-    their ``keys``; or why none do."""
-    question, keys, most = Question(**unit["question"]), unit["keys"], unit["most"] - 1
+    """A unit of work: the fewest replicas of a deployment that serve as two pools, with their ``keys``; or
+    why none do. The ``prefill`` pool may be of another card; ``usd`` are an hour of a replica of each, which
+    together cost less than ``budget``, and ``cards`` their cards."""
+    question, keys, other = Question(**unit["question"]), unit["keys"], unit["prefill"]
+    usd: list[float] = unit["usd"]
+    cards: list[int] = unit["cards"]
+    budget: float = unit["budget"]
+
+    def most(pool: int) -> int:
+        """Replicas of one pool beside one of the other, cheaper than the budget."""
+        left = question.max_gpus - cards[1 - pool]
+        paid = ceil((budget - usd[1 - pool]) / usd[pool]) - 1
+        return max(0, min(paid, left // cards[pool]))
 
     def row(prefill: int, decode: int) -> dict[str, Any]:
-        split = {"prefill": {"count": prefill}, "decode": {"count": decode}}
+        split = {"prefill": {"count": prefill, **other}, "decode": {"count": decode}}
         own = {**keys, "disaggregation": split}
         return _split(question, own) | {"keys": own}
 
     def does(prefill: int, decode: int) -> bool:
         return float(row(prefill, decode).get("ratio", inf)) <= 1.0
 
-    decode = smallest(lambda n: does(most, n), most) if most > 0 else None
-    prefill = smallest(lambda n: does(n, decode), most) if decode is not None else None
-    if decode is None or prefill is None or prefill + decode > most + 1:
-        return {"refused": "no pools of so few replicas serve the load"}
-    return row(prefill, decode)
+    first, second = most(0), most(1)
+    decode = smallest(lambda n: does(first, n), second) if first and second else None
+    prefill = smallest(lambda n: does(n, decode), first) if decode is not None else None
+    if decode is None or prefill is None or prefill * usd[0] + decode * usd[1] >= budget:
+        return {"refused": "no pools that cost less serve the load"}
+    return row(prefill, decode) | {"pool_usd": {"prefill": usd[0], "decode": usd[1]}}
 
 
 def closed_chunk(unit: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -14,6 +14,8 @@ from math import ceil, inf
 from typing import Any
 
 from kvroom.engines.registry import engine_of
+from kvroom.hardware.device import Device
+from kvroom.hardware.reader import resolve
 from kvroom.latency.load import error_ratio
 from kvroom.optimize.search.closed_form import (
     CHUNK,
@@ -35,6 +37,8 @@ ROUND = 4
 """Deployments simulated before the best found is looked at again."""
 MOST_RUNS = 60
 """Simulations after which the cheapest so far is the answer, proven or not."""
+KINDS = 3
+"""Kinds of card for each of two pools that differ in their card."""
 SPLITS = 8
 """Kinds of deployment, the cheapest, that are tried as pools of prompts and of answers."""
 UNPRICED = 1e6
@@ -182,6 +186,8 @@ class Hunt:
                     "first": self.question.replicas or x.row["replicas"],
                     "most": max(most, x.row["least"]),
                     "users": x.row["users"],
+                    "pool_usd": x.row.get("pool_usd"),
+                    "budget": None if best == inf else best,
                 }
             )
         results = self.work(f"simulations from {len(self.trials) + 1}", tried, units)
@@ -198,27 +204,59 @@ class Hunt:
         return held
 
     def _pools(self, rows: Sequence[Scored], best: float) -> list[Scored]:
-        """Pools of prompts and of answers that could be cheaper than ``best``, of the cheapest kinds."""
+        """Pools of prompts and of answers that could be cheaper than ``best``: of one of the cheapest kinds
+        of deployment, and of two kinds of card, one cheap by its arithmetic, one by its memory's rate."""
         wide = ("pp", "dp", "dcp")
         alike = firsts(
             row
             for row in sorted(rows, key=lambda x: (x.usd(1), self.rank(x)))
-            if 2 * row.usd(1) < best
+            if row.usd(1) < best
             and all(row.candidate.keys.get(k, 1) == 1 for k in wide)
             and engine_of(row.candidate.keys["engine"]).support.split is not None
         )
-        some = list(alike)[:SPLITS]
+        some = list(alike)
         asked = self.question.to_dict()
         units = [
             {
                 "question": asked,
-                "keys": dict(x.candidate.keys),
-                "most": min(ceil(best / x.usd(1)) - 1, self.question.max_gpus // x.row["cards"]),
+                "keys": dict(two.candidate.keys),
+                "prefill": _other(one, two) if one is not two else {},
+                "usd": [one.usd(1), two.usd(1)],
+                "cards": [one.row["cards"], two.row["cards"]],
+                "budget": best,
             }
-            for x in some
+            for one, two in [*((x, x) for x in some[:SPLITS]), *_two_kinds(some)]
+            if one.usd(1) + two.usd(1) < best
         ]
         found = [r for r in self.work("pools", closed_split, units) if r and "refused" not in r]
         return [Scored(candidate=Candidate(keys=r.pop("keys")), row=r) for r in found]
+
+
+def _two_kinds(rows: Sequence[Scored]) -> Iterable[tuple[Scored, Scored]]:
+    """(prompts, answers) of two kinds of card with a price, by the same engine and the same cache."""
+
+    def cheapest(rate: Callable[[Device], float | None]) -> list[Scored]:
+        each: dict[str, tuple[float, Scored]] = {}
+        for row in rows:
+            device = resolve(row.candidate.keys["gpu"])
+            if row.row["usd_per_card_hour"] and rate(device):
+                # The largest deployment of a card holds most prompts beside its weights.
+                each.setdefault(device.name, (row.card_usd / float(rate(device) or 1), row))
+        return [row for _, row in sorted(each.values(), key=lambda x: x[0])[:KINDS]]
+
+    for one in cheapest(lambda device: device.flops("bf16")):
+        for two in cheapest(lambda device: device.memory_bytes_per_s):
+            keys, others = one.candidate.keys, two.candidate.keys
+            same = all(keys.get(k) == others.get(k) for k in ("engine", "kv_dtype", "tiers"))
+            if same and keys["gpu"] != others["gpu"]:
+                yield one, two
+
+
+def _other(one: Scored, two: Scored) -> dict[str, Any]:
+    """What the pool of ``one`` sets beside the question's keys, which are those of ``two``."""
+    names = ("gpu", "gpu_count", "tp", "ep", "weight_dtype")
+    keys, others = one.candidate.keys, two.candidate.keys
+    return {key: keys[key] for key in names if keys.get(key) not in (None, others.get(key))}
 
 
 def firsts(rows: Iterable[Scored]) -> Iterable[Scored]:
@@ -233,16 +271,17 @@ def firsts(rows: Iterable[Scored]) -> Iterable[Scored]:
 def _measured(scored: Scored, t: Mapping[str, Any]) -> dict[str, Any]:
     """What a simulation makes of a row's figures."""
     cards = scored.row["cards"]
+    price = scored.row["usd_per_card_hour"]
     if pools := t.get("pools"):
         split = scored.candidate.keys["disaggregation"]
-        cards = cards // sum(value["count"] for value in split.values()) * sum(pools.values())
-        keys = {
-            **scored.candidate.keys,
-            "disaggregation": {key: {"count": value} for key, value in pools.items()},
-        }
-        scored.candidate = Candidate(keys=keys)
+        cards = sum(scored.row["pools"][name] * count for name, count in pools.items())
+        if price is not None:
+            usd = scored.row["pool_usd"]
+            price = sum(usd[name] * count for name, count in pools.items()) / cards
+        split = {name: {**own, "count": pools[name]} for name, own in split.items()}
+        scored.candidate = Candidate(keys={**scored.candidate.keys, "disaggregation": split})
     steps = (scored.row["e2e_s"] - scored.row["ttft_s"]) / scored.row["tpot_s"]
-    price, rate = scored.row["usd_per_card_hour"], t["output_tokens_per_s"]
+    rate = t["output_tokens_per_s"]
     return {
         "replicas": t["replicas"],
         "cards": cards,

@@ -140,7 +140,9 @@ class Candidate:
         parts += [f"drafts {keys['speculation']}"] if keys.get("speculation") else []
         parts += [f"tier {t['kind']}" for t in keys.get("tiers") or ()]
         if split := keys.get("disaggregation"):
-            parts.append(f"{split['prefill']['count']}+{split['decode']['count']} pools")
+            parts.append(
+                f"{split['prefill']['count']}{_card(split)}+{split['decode']['count']} pools"
+            )
         return " ".join(parts)
 
     @property
@@ -150,8 +152,14 @@ class Candidate:
             key: value for key, value in self.keys.items() if key not in ("kv_dtype", "engine_args")
         }
         if own.get("disaggregation"):
-            own["disaggregation"] = "pools"
+            own["disaggregation"] = f"pools{_card(own['disaggregation'])}"
         return tuple(f"{k}={v}" for k, v in sorted(own.items()))
+
+
+def _card(split: Mapping[str, Any]) -> str:
+    """The card that computes prompts, where it is another."""
+    gpu = split["prefill"].get("gpu")
+    return "" if gpu is None else f" {gpu if isinstance(gpu, str) else gpu.get('name', 'card')}"
 
 
 def usual_cards(prices: Mapping[str, float | str]) -> tuple[list[str], list[str]]:
@@ -278,7 +286,6 @@ def _ruled_out(
 
 LEFT_OUT = (
     "offload to disks and networks",
-    "pools of two kinds of card",
     "drafts of models and heads that are not the checkpoint's own",
     "other models and other versions of an engine",
     "data-parallel ranks of dense models, which are replicas",

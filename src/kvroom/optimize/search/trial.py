@@ -34,7 +34,7 @@ def tried(unit: Mapping[str, Any]) -> Trial:
         if question.replicas is not None:
             return simulated(question, keys, question.replicas) | {"runs": 1}
         if keys.get("disaggregation"):
-            return _with_pools(question, keys, unit["most"])
+            return _with_pools(question, keys, unit)
         return _fewest(
             lambda n: simulated(question, keys, n), unit["least"], unit["first"], unit["most"]
         )
@@ -73,17 +73,26 @@ def _with_users(question: Question, keys: Mapping[str, Any], users: float) -> Tr
     return found
 
 
-def _with_pools(question: Question, keys: Mapping[str, Any], most: int) -> Trial:
-    """Two pools, of which the one that fails is enlarged, up to ``most`` replicas together."""
-    split = keys["disaggregation"]
+def _with_pools(question: Question, keys: Mapping[str, Any], unit: Mapping[str, Any]) -> Trial:
+    """Two pools, of which the one that fails is enlarged, as long as both cost less than the ``budget``; up
+    to ``most`` replicas together."""
+    split, usd, budget = keys["disaggregation"], unit.get("pool_usd"), unit.get("budget")
     pools = {name: split[name]["count"] for name in ("prefill", "decode")}
     for number in range(TRIES):
-        here = {**keys, "disaggregation": {name: {"count": value} for name, value in pools.items()}}
+        sized = {name: {**split[name], "count": value} for name, value in pools.items()}
+        here = {**keys, "disaggregation": sized}
         found = simulated(question, here, 1) | {"runs": number + 1, "pools": dict(pools)}
-        if found["met"] or found["dropped"] or sum(pools.values()) >= most:
+        if found["met"] or found["dropped"]:
             break
         over = {o.metric for o in question.demand().slo if (found["slo"][o.name] or 0) > o.limit_s}
-        pools["prefill" if over == {"ttft"} else "decode"] += 1
+        more = "prefill" if over == {"ttft"} else "decode"
+        larger = {**pools, more: pools[more] + 1}
+        if usd and budget is not None:
+            if sum(usd[name] * value for name, value in larger.items()) >= budget:
+                break
+        elif sum(larger.values()) > unit["most"]:
+            break
+        pools = larger
     return found
 
 

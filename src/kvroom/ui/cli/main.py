@@ -31,6 +31,7 @@ COMMANDS = {
     "search": "Find hardware, layout and settings for an objective.",
     "serve": "Serve the page on 127.0.0.1.",
     "simulate": "Play requests: waits, speeds, cache hits, preemptions.",
+    "site": "Write the page as files for any static host.",
     "trace": "Make a trace fit to leave the house.",
     "watch": "Show a running engine's cache, filling, beside the plan.",
 }

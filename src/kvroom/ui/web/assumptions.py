@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kvroom.answer.figures import ACCOUNTS, title
 from kvroom.planner.plan import Workings
 from kvroom.scenario.engine_names import CEILING_ENGINE
-from kvroom.units import show_gib, show_rate, show_seconds, show_usd
+from kvroom.units import show_memory, show_rate, show_seconds, show_usd
 
 
 def assumptions(workings: Workings) -> list[dict[str, str]]:
@@ -22,7 +22,7 @@ def _all(workings: Workings) -> Iterator[tuple[str, str, str]]:
     memory = str(device.engine_bytes_source)
     if deployment.engine == CEILING_ENGINE:
         memory = str(device.source("sold_bytes"))
-    yield "Memory of a card", show_gib(plan.memory.gpu_bytes), memory
+    yield "Memory of a card", show_memory(plan.memory.gpu_bytes), memory
     yield (
         "What its memory reads in a second",
         show_rate(device.memory_bytes_per_s),
@@ -37,8 +37,8 @@ def _all(workings: Workings) -> Iterator[tuple[str, str, str]]:
         yield "Cache stored as", deployment.kv_name, "the checkpoint's own choice, else 16 bits"
     for account in plan.memory.accounts:
         if account.source == "assumed" and account.high_bytes:
-            low, high = show_gib(account.low_bytes), show_gib(account.high_bytes)
-            band = f"{show_gib(account.bytes)} a card ({low} to {high})"
+            low, high = show_memory(account.low_bytes), show_memory(account.high_bytes)
+            band = f"{show_memory(account.bytes)} a card ({low} to {high})"
             yield (
                 title(ACCOUNTS.get(account.name, account.name)),
                 band,

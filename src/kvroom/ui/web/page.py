@@ -28,9 +28,11 @@ from kvroom.ui.web.presets import COMPARED, PRESETS, REFERENCE
 from kvroom.ui.web.sections import card, levers, reality, tiers
 from kvroom.ui.web.takeaway import take_away
 from kvroom.units import (
+    decimal_memory,
     show_count,
     show_gb,
     show_gib,
+    show_memory,
     show_rate,
     show_seconds,
     show_tokens,
@@ -39,9 +41,12 @@ from kvroom.units import (
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "8k": {"context_tokens": 8192, "concurrency": None},
+    "32k": {"context_tokens": 32768, "concurrency": None},
     "128k": {"context_tokens": 131072, "concurrency": None},
     "fp8": {"kv_dtype": "fp8", "concurrency": None},
+    "bf16": {"kv_dtype": "bf16", "concurrency": None},
     "full": {"concurrency": None},
+    "1 at 2k": {"context_tokens": 2048, "concurrency": 1},
     "64 at 2k": {"context_tokens": 2048, "concurrency": 64},
 }
 """Neighbouring questions that the text speaks of: what each changes in the asked one."""
@@ -49,6 +54,8 @@ KV_DTYPES = (("auto", "auto"), ("bf16", "BF16"), ("fp8", "FP8"), ("q4_0", "4-bit
 _TOKEN = re.compile(
     r"\[\[(?:=(?P<part>\w+)|(?P<path>[\w.]+)\|(?P<form>\w+)(?:\|(?P<of>[\w ]+))?)\]\]"
 )
+MARKER = "<!--watch-->"
+"""Where in the page stands what depends on who answers it."""
 _WEB = Path(__file__).with_name("static")
 
 
@@ -87,6 +94,11 @@ def varied(given: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any
 
 def render(query: str = "") -> tuple[int, str]:
     """Status and HTML for an address's query; a question that fails shows the reference and says why."""
+    with decimal_memory():
+        return _rendered(query)
+
+
+def _rendered(query: str) -> tuple[int, str]:
     status, error = 200, ""
     given = dict(REFERENCE.scenario)
     try:
@@ -119,7 +131,12 @@ def _template() -> str:
     return page.replace("<!--plan-->", plan[plan.index("<section") :])
 
 
+_NUMBERS = (
+    "None", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten", "Eleven",
+    "Twelve", "Thirteen", "Fourteen", "Fifteen", "Sixteen", "Seventeen", "Eighteen", "Nineteen", "Twenty",
+)  # fmt: skip
 FORMATS: dict[str, Any] = {
+    "memory": show_memory,
     "gib": show_gib,
     "gb": show_gb,
     "rate": show_rate,
@@ -130,6 +147,7 @@ FORMATS: dict[str, Any] = {
     "usd": show_usd,
     "seconds": show_seconds,
     "requests": reality.requests,
+    "words": lambda v: _NUMBERS[v] if v < len(_NUMBERS) else f"{v:,}",
     "text": str,
 }
 """How a figure is written, by name; the page's script writes them the same way."""

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, Protocol
 
 from kvroom.records import dataclass
+
+cpu_time: Callable[[], float] = getattr(time, "thread_time", time.perf_counter)
+"""Seconds of a processor that this thread has taken; where a machine does not tell (WebAssembly), those that
+went by."""
 
 
 class Gone(Exception):
@@ -33,6 +38,11 @@ class PageQuestion:
 
     body: Any = None
     query: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def decimal(self) -> bool:
+        """Memory is counted as cards are sold, in GB (``units=gb``); else as engines print it, in GiB."""
+        return self.query.get("units") == "gb"
 
     def key(self, path: str) -> str:
         """The same for the same question, however its keys are ordered."""

@@ -8,6 +8,7 @@ through the Listener are lines before it. KvroomError says why there is no answe
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 from kvroom import api
@@ -19,7 +20,7 @@ from kvroom.ui.web import choices, simulations, taken
 from kvroom.ui.web.answers import Answers, parts_of
 from kvroom.ui.web.questions import Listener, PageQuestion
 from kvroom.ui.web.sections import dropped, levers, reality, tiers
-from kvroom.units import check_float
+from kvroom.units import check_float, decimal_memory
 
 MAX_TOGETHER = 16
 MOST_REQUESTS_SAID = 10**9
@@ -36,6 +37,10 @@ class BodyLimit:
     field: str = "body"
     send: str = "Send a Scenario as application/json."
     shorter: str = "Ask with fewer or smaller questions."
+
+    def refuse(self, size: int) -> KvroomError:
+        """Why a body of ``size`` bytes is not taken."""
+        return KvroomError(self.field, size, f"is longer than {self.bytes:,} bytes", self.shorter)
 
 
 QUESTION = BodyLimit(bytes=2**20)
@@ -142,8 +147,22 @@ def _reuse(question: PageQuestion, listener: Listener) -> None:
     simulations.reuse(question.body, listener)
 
 
+def _counted(answer: AnswerFunction) -> AnswerFunction:
+    """``answer`` in the unit of memory that the question asks for."""
+
+    def counted(question: PageQuestion, listener: Listener) -> Any:
+        with decimal_memory(question.decimal):
+            return answer(question, listener)
+
+    return counted
+
+
 def table() -> tuple[Route, ...]:
     """Every question that the page may ask; there is no other path."""
+    return tuple(replace(route, answer=_counted(route.answer)) for route in _table())
+
+
+def _table() -> tuple[Route, ...]:
     plans = Answers()
     return (
         Route(path="/api/plan", answer=plans.answer, ready=plans.ready),

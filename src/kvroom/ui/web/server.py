@@ -33,11 +33,10 @@ from kvroom import __version__
 from kvroom.errors import KvroomError
 from kvroom.records import dataclass
 from kvroom.ui.web import page, routes
-from kvroom.ui.web.recent import RecentTexts
+from kvroom.ui.web.desk import Answer, Desk, lines_of
 from kvroom.ui.web.routes import Route
 from kvroom.ui.web.transport import (
     NDJSON,
-    Answer,
     JobQueue,
     LineListener,
     Refused,
@@ -49,7 +48,6 @@ from kvroom.ui.web.watched import Board
 
 PORT = 8642
 MAX_QUEUED = 32
-MAX_KEPT_CHARS = 2**23
 WEB = Path(__file__).with_name("static")
 TYPES = {
     ".js": "text/javascript; charset=utf-8",
@@ -147,7 +145,7 @@ class HttpShell:
             "long": JobQueue(1, MAX_QUEUED),
             "stream": JobQueue(2, 8, "long answers are under way"),
         }
-        self.kept = RecentTexts(MAX_KEPT_CHARS)
+        self.desk = Desk()
         self.files = files()
 
     def close(self) -> None:
@@ -188,17 +186,13 @@ class HttpShell:
     async def answer(self, route: Route, request: Request) -> Response:
         """One question of the table answered."""
         asked = await question(request, route)
-        lines = route.lines == "all" or (
-            route.lines == "accept" and NDJSON in request.headers.get("accept", "")
-        )
-        key = asked.key(route.path) if route.kept else ""
-        text = self.kept.get(key) if key else route.ready(asked)
+        lines = lines_of(route, NDJSON in request.headers.get("accept", ""))
+        text = self.desk.ready(route, asked)
         if text is not None:
             return _whole(request, text, lines=lines)
 
         def keep(answer: Answer) -> None:
-            if key and answer[0] == 200:
-                self.kept.put(key, answer[1])
+            self.desk.keep(route, asked, answer)
 
         def job(listener: LineListener) -> Any:
             return route.answer(asked, listener)

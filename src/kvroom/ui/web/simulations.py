@@ -11,7 +11,6 @@ import base64
 import binascii
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from time import thread_time
 from typing import Any
 
 from kvroom import api
@@ -28,7 +27,7 @@ from kvroom.simulator.frames import Frame
 from kvroom.simulator.reuse import BLOCK_TOKENS
 from kvroom.simulator.timeline import Moment
 from kvroom.ui.web import replays
-from kvroom.ui.web.questions import Gone, Listener
+from kvroom.ui.web.questions import Gone, Listener, cpu_time
 from kvroom.units import ceil_div, check_int, parse_tokens
 from kvroom.workloads import synthetic
 from kvroom.workloads.requests import HashIds, Request
@@ -65,8 +64,8 @@ class Supervisor:
         self.listener = listener
         self.expected = expected
         self.cut = False
-        self._end = thread_time() + MOST_CPU_S
-        self._due = thread_time() + TOLD_EVERY_S
+        self._end = cpu_time() + MOST_CPU_S
+        self._due = cpu_time() + TOLD_EVERY_S
         self.worst: Frame | None = None
         """The frame in which most wait."""
         self._frames: list[dict[str, Any]] = []
@@ -74,13 +73,13 @@ class Supervisor:
 
     def over(self) -> bool:
         """Whether to end now."""
-        self.cut = self.cut or thread_time() > self._end or self._count >= MOST_FRAMES
+        self.cut = self.cut or cpu_time() > self._end or self._count >= MOST_FRAMES
         return self.cut or self.listener.gone()
 
     def moment(self, now: Moment) -> bool:
         """Told of how things stand; whether to end."""
-        if thread_time() >= self._due:
-            self._due = thread_time() + TOLD_EVERY_S
+        if cpu_time() >= self._due:
+            self._due = cpu_time() + TOLD_EVERY_S
             told = {"done": now.done, "of": self.expected, "time_s": now.time_ps / PS_PER_S}
             self.listener.say({"kind": "progress", **told})
         return self.over()

@@ -20,7 +20,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from kvroom.errors import KvroomError
-from kvroom.ui import codec
+from kvroom.ui.web import desk
+from kvroom.ui.web.desk import Answer, Speaker
 from kvroom.ui.web.questions import Gone, PageQuestion
 from kvroom.ui.web.routes import BodyLimit, Route
 
@@ -47,18 +48,12 @@ def failure(error: KvroomError, status: int = 422) -> JSONResponse:
 
 async def question(request: Request, route: Route) -> PageQuestion:
     """What a client asks of ``route``; Refused says what is wrong with it."""
-    body: Any = None
-    if route.body == "json":
-        text = await read_body(request, route.limit)
-        try:
-            body = codec.decode(text, "body")
-        except KvroomError as error:
-            raise Refused(400, error) from None
-    elif route.body == "file":
-        body = await read_body(request, route.limit)
-        if not body:
-            raise Refused(422, KvroomError("file", 0, "is empty", "Drop a file."))
-    return PageQuestion(body=body, query=dict(request.query_params))
+    body = b"" if route.body == "none" else await read_body(request, route.limit)
+    try:
+        value = desk.read(route, body)
+    except KvroomError as error:
+        raise Refused(400 if route.body == "json" else 422, error) from None
+    return PageQuestion(body=value, query=dict(request.query_params))
 
 
 async def read_body(request: Request, limit: BodyLimit) -> bytes:
@@ -69,7 +64,7 @@ async def read_body(request: Request, limit: BodyLimit) -> bytes:
         raise Refused(415, error)
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and int(length) > limit.bytes:
-        raise _too_long(int(length), limit)
+        raise Refused(413, limit.refuse(int(length)))
     parts: list[bytes] = []
     size = 0
     try:
@@ -77,17 +72,12 @@ async def read_body(request: Request, limit: BodyLimit) -> bytes:
             async for part in request.stream():
                 size += len(part)
                 if size > limit.bytes:
-                    raise _too_long(size, limit)
+                    raise Refused(413, limit.refuse(size))
                 parts.append(part)
     except TimeoutError:
         slow = KvroomError(limit.field, None, "did not come in time", "Send it at once.")
         raise Refused(408, slow) from None
     return b"".join(parts)
-
-
-def _too_long(size: int, limit: BodyLimit) -> Refused:
-    message = f"is longer than {limit.bytes:,} bytes"
-    return Refused(413, KvroomError(limit.field, size, message, limit.shorter))
 
 
 async def left(request: Request) -> None:
@@ -96,49 +86,37 @@ async def left(request: Request) -> None:
         pass
 
 
-class LineListener:
+class LineListener(Speaker):
     """What a job speaks through; without ``loop`` its lines go nowhere."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        super().__init__()
         self.stop = threading.Event()
         self.lines: asyncio.Queue[str | None] = asyncio.Queue()
         self.room = threading.Semaphore(UNREAD_LINES)
-        self.begun = False
-        self.heading: dict[str, Any] | None = None
         self._loop = loop
 
     def gone(self) -> bool:
         """Whether nobody reads any more."""
         return self.stop.is_set()
 
-    def say(self, value: dict[str, Any]) -> None:
-        """Send one line; Gone where nobody reads."""
-        if self._loop is None:
-            if self.gone():
-                raise Gone
-            return
-        while not self.room.acquire(timeout=PATIENCE_S):
+    def wait(self) -> None:
+        """Until a slow reader has room for a line; Gone where nobody reads."""
+        while self._loop is not None and not self.room.acquire(timeout=PATIENCE_S):
             if self.gone():
                 break
         if self.gone():
             raise Gone
-        self.begun = True
-        if self.heading is not None:
-            self._hand_over(codec.encode(self.heading) + "\n")
-            self.heading = None
-            self.room.acquire()
-        self._hand_over(codec.encode(value) + "\n")
-
-    def line(self, text: str) -> None:
-        """Send a line that is JSON already, however many wait."""
-        self.begun = True
-        self._hand_over(text + "\n")
 
     def end(self) -> None:
         """Nothing more comes."""
-        self._hand_over(None)
+        self._put(None)
 
-    def _hand_over(self, line: str | None) -> None:
+    def hand_over(self, line: str) -> None:
+        """Send ``line`` as it is."""
+        self._put(f"{line}\n")
+
+    def _put(self, line: str | None) -> None:
         if self._loop is None:
             return
         try:
@@ -147,21 +125,7 @@ class LineListener:
             self.stop.set()  # the server has ended
 
 
-Answer = tuple[int, str]
-"""Status and body."""
 Job = Callable[[LineListener], Any]
-
-
-def answered(job: Job, listener: LineListener) -> Answer:
-    """Status and body of a job, or why there is none."""
-    try:
-        value = job(listener)
-    except KvroomError as error:
-        return 422, codec.encode({"error": error.as_dict()})
-    except RecursionError:
-        deep = KvroomError("body", None, "is nested too deeply", "Send a plain one.")
-        return 400, codec.encode({"error": deep.as_dict()})
-    return 200, value if isinstance(value, str) else codec.encode(value)
 
 
 class JobQueue:
@@ -189,7 +153,7 @@ class JobQueue:
 
         def run() -> Answer:
             try:
-                return answered(job, listener)
+                return desk.answered(lambda: job(listener))
             except Gone:
                 raise
             except Exception:
@@ -238,13 +202,8 @@ class JobQueue:
         last: list[Answer] = []
 
         def spoken(said: LineListener) -> str:
-            status, text = answered(job, said)
-            last.append((status, text))
-            if status != 200 and not said.begun:
-                return text
-            if text != "null":
-                said.line(text if status == 200 else f'{{"kind":"error",{text[1:]}')
-            return text
+            last.append(desk.spoken(lambda: job(said), said))
+            return last[0][1]
 
         work = self._submit(spoken, listener)
         leaving = asyncio.ensure_future(left(request))

@@ -27,14 +27,13 @@ from kvroom.observe.prometheus import Reading
 from kvroom.observe.recording import cache_of, concurrency_of
 from kvroom.observe.watch import Sample, Watcher, look
 from kvroom.records import dataclass
+from kvroom.ui.web.page import MARKER
 from kvroom.ui.web.transport import Refused
 from kvroom.ui.words import spread
 
 INTERVAL_S, TIMEOUT_S = 1.0, 5.0
 HISTORY = 120
 MOST_LISTENERS = 32
-MARKER = "<!--watch-->"
-"""Where in the page the section stands."""
 SECTION = Path(__file__).with_name("static") / "watch.html"
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 

@@ -23,7 +23,7 @@ from kvroom.observe.reconcile import AccountLine, Reconciliation
 from kvroom.planner.plan import Workings
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections import reality
-from kvroom.units import show_gib
+from kvroom.units import show_memory
 
 MOST_UNFOLDED = 2**26
 """Bytes that a gzip archive may unfold to."""
@@ -208,7 +208,7 @@ def _config(config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
     question = _with_model(asked, config)
     told = _plain("config", question)
     plan = told["weights"]
-    words = f"{plan['params']:,} parameters, {show_gib(plan['bytes'])} of weights"
+    words = f"{plan['params']:,} parameters, {show_memory(plan['bytes'])} of weights"
     told["file"] = _file(f"config.json: {config.get('model_type', 'a model')}", notes=[words])
     return told
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from time import thread_time
 from typing import Any
 
 from kvroom import api
@@ -20,9 +19,11 @@ from kvroom.scenario.command_line import command
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.simulator.timeline import Moment
-from kvroom.ui.web.questions import Gone, Listener
-from kvroom.ui.web.sections import reality, tiers
+from kvroom.ui.web.questions import Gone, Listener, cpu_time
+from kvroom.ui.web.sections import reality
 
+STAND_IN = "H100-SXM"
+"""Serves where the asked card does not state its arithmetic."""
 MOST_SERVED = 200
 """Requests that are served with each lever."""
 EVERY = 8
@@ -70,7 +71,7 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
     first MOST_SERVED are served. Gone once ``listener`` has left; KvroomError past MOST_CPU_S.
     """
     scenario, notes = served_of(Scenario.from_dict(given))
-    end = thread_time() + MOST_CPU_S
+    end = cpu_time() + MOST_CPU_S
     counting = _counting(listener)
 
     def before_each() -> None:
@@ -80,7 +81,7 @@ def served(given: Any, *, listener: Listener) -> dict[str, Any]:
     def watch(_: Moment | None) -> bool:
         if listener.gone():
             raise Gone
-        if thread_time() > end:
+        if cpu_time() > end:
             fix = (
                 "Ask with shorter or fewer requests; `kvroom levers --simulate` has no such limit."
             )
@@ -126,8 +127,8 @@ def served_of(asked: Scenario) -> tuple[Scenario, list[str]]:
         notes.append(f"served by {drawn.engine}'s rules, as plain arithmetic serves nobody")
     if api.workings(drawn, paths=False, hub=False).timing is None:
         name = asked.gpu if isinstance(asked.gpu, str) else asked.gpu.get("name", "this card")
-        drawn = replace(drawn, gpu=tiers.STAND_IN)
-        notes.append(f"step times of {tiers.STAND_IN}, as {name} does not say how fast it computes")
+        drawn = replace(drawn, gpu=STAND_IN)
+        notes.append(f"step times of {STAND_IN}, as {name} does not say how fast it computes")
     if "lengths" in stands:
         notes.append(f"requests of {reality.LENGTHS[0]['says']}")
     come = drawn.workload or Workload()

@@ -16,7 +16,7 @@ from kvroom.answer.figures import Explanation, explained
 from kvroom.hardware import catalogue as cards
 from kvroom.hardware.device import Link
 from kvroom.hardware.node import Machine
-from kvroom.latency.transfer import BELOW, ladder, transfer_s
+from kvroom.latency.transfer import BELOW, ladder, reached, transfer_s
 from kvroom.latency.transfer import cache_bytes as stored
 from kvroom.planner import place
 from kvroom.planner.plan import Workings
@@ -25,10 +25,12 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.sections.answers import sectioned
 from kvroom.units import show_seconds, show_tokens
 
-STAND_IN = "H100-SXM"
+STAND_IN = "A100-SXM-40"
 """Drawn where the asked card does not state its arithmetic."""
 LENGTHS = tuple(n for step in range(9, 21) for n in (2**step, 3 * 2 ** (step - 1)))[:-1]
 """Tokens at which fetching and computing are drawn: 512, 768, 1K … 1M."""
+OWN = ("hbm", "vram", "dram")
+"""The device's own memory, by what it is made of."""
 NAMES = {
     "sram": "on-chip SRAM",
     "l2": "L2 cache",
@@ -92,27 +94,38 @@ def machine_of(workings: Workings) -> Machine:
 
 
 def rungs(machine: Machine) -> list[dict[str, Any]]:
-    """Each tier's name, where it lies, and how its rate stands against the one above it."""
+    """Each tier's name, where it lies, and how its size and rate stand against the device's own memory: the
+    one base of all ratios. Below the device a rate is what one GPU alone gets through the host link."""
+    base = next(rung.tier for rung in ladder(machine) if rung.tier.name in OWN)
+    name = NAMES.get(base.name, base.name)
     found = []
-    above = ""
-    for r in ladder(machine):
-        slower = r.times_slower
-        words = ""
-        if slower is not None:
-            how, n = ("slower", slower) if slower >= 1 else ("faster", 1 / slower)
-            words = f"{n:,.{1 if n < 10 else 0}f} × {how} than {above}"
-        larger = None if r.times_larger is None else f"{r.times_larger:,.0f} × larger than {above}"
-        above = NAMES.get(r.tier.name, r.tier.name)
+    for rung in ladder(machine):
+        tier = rung.tier
+        size = rate = ""
+        if tier.name != base.name:
+            size = _against(tier.bytes, base.bytes, ("larger", "smaller"), name)
+            own = reached(machine, tier.name)
+            rate = _against(own, base.bytes_per_s, ("faster", "slower"), name)
+            if rate and own and tier.bytes_per_s and own < tier.bytes_per_s:
+                rate += ", through the host link"
         found.append(
             {
-                "name": r.tier.name,
-                "label": above,
-                "below": r.tier.name in BELOW,
-                "larger": larger or "",
-                "against": words,
+                "name": tier.name,
+                "label": NAMES.get(tier.name, tier.name),
+                "below": tier.name in BELOW,
+                "larger": size,
+                "against": rate,
             }
         )
     return found
+
+
+def _against(value: float | None, base: float | None, words: tuple[str, str], name: str) -> str:
+    """``12.5 × faster than HBM``: a figure against the base's; nothing where one is unknown."""
+    if not value or not base:
+        return ""
+    times, word = (value / base, words[0]) if value >= base else (base / value, words[1])
+    return f"{times:,.{1 if times < 20 else 0}f} × {word} than {name}"
 
 
 def _point(workings: Workings, machine: Machine, tokens: int, tiers: list[str]) -> dict[str, Any]:

@@ -1,12 +1,22 @@
-/** The one way to an answer: a path of `ui/web/routes.py` is asked, relative to the page, and JSON comes back. */
+/**
+ * The one way to an answer: a path of `ui/web/routes.py` is asked, relative to the page, and JSON comes back.
+ * Whether the server that sent this page answers, or Python in a worker of it, the page says at its root
+ * (`data-core`, the worker), and nobody but this module knows.
+ */
 
 /**
  * @typedef {{path: string, body: unknown, type: string, lines: boolean, signal?: AbortSignal}} Asked
  *   `path` with the words after its "?"; `lines` whether the answer may come line by line
  */
 
+const core = document.documentElement.dataset.core ? import("./core.js") : null;
+// The page itself comes first.
+core?.then(({ start }) => (document.readyState === "complete" ? start() : addEventListener("load", start, { once: true })));
+
 /** What is said when no answer comes at all. */
-export const GONE = { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
+export const GONE = core
+  ? { error: { field: "Python", value: null, message: "does not answer", fix: "It runs inside this page: load the page again." } }
+  : { error: { field: "server", value: null, message: "does not answer", fix: "Is kvroom serve still running?" } };
 
 /** A refusal as a sentence. @param {import("./types").Failure["error"]} error */
 export function refusal({ field, value, message, fix }) {
@@ -15,7 +25,15 @@ export function refusal({ field, value, message, fix }) {
 }
 
 /** The texts of an answer as they come, each whole JSON. @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */
-async function* texts({ path, body, type, lines: inLines, signal }) {
+async function* texts(asked) {
+  const units = document.documentElement.dataset.units ?? "gb"; // sentences come in the reader's unit
+  const whole = { ...asked, path: `${asked.path}${asked.path.includes("?") ? "&" : "?"}units=${units}` };
+  if (core) yield* (await core).texts(whole);
+  else yield* served(whole);
+}
+
+/** @param {Asked} asked @returns {AsyncGenerator<string, void, void>} */
+async function* served({ path, body, type, lines: inLines, signal }) {
   const reply = await fetch(path, {
     method: "POST",
     headers: { "content-type": type, ...(inLines ? { accept: "application/x-ndjson" } : {}) },
@@ -72,6 +90,18 @@ export async function* lines(path, body, signal) {
  * @param {unknown} body @param {{signal?: AbortSignal, parts?: string[]}} [how]
  */
 export const post = (body, { signal, parts = [] } = {}) => ask(`api/plan?explain=1${parts.length ? `&parts=${parts.join(",")}` : ""}`, body, { signal });
+
+/**
+ * The question behind the address's "?", which a server has read before it sent the page and a host of files has
+ * not; null where there is none, or it is read. `link` is any question's.
+ * @param {string} link @returns {Promise<import("./types").Scenario | null>}
+ */
+export async function unread(link) {
+  if (!core || location.search.length < 2) return null;
+  const found = await ask(`api/take?s=${link.replace(/^.*s=/, "")}`, new Blob([location.search]), { type: "application/octet-stream" });
+  if (found.error) throw new Error(refusal(found.error));
+  return found.scenario;
+}
 
 /** A file as a question carries it. @param {File} file @returns {Promise<{name: string, base64: string}>} */
 export const packed = (file) =>

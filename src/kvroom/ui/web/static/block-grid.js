@@ -8,7 +8,7 @@ const [SMALLEST, LARGEST, NUMBERED] = [4, 20, 15];
 export const TINTS = 8;
 
 /** How a block is drawn. @param {number} owner */
-export const look = (owner) => (owner > 0 ? `held t${owner % TINTS}` : owner === SHARED ? "kind-window" : owner === KEPT ? "left" : "free");
+export const look = (owner) => (owner > 0 ? `held t${owner % TINTS}` : owner === SHARED ? "shared-block" : owner === KEPT ? "left" : "free");
 
 export class BlockGrid {
   constructor() {

@@ -5,6 +5,7 @@
   const view = /[#&]view=(read|plan|present)\b/.exec(location.hash)?.[1];
   root.dataset.view = view ?? (/[#&]s=/.test(location.hash) || location.search.length > 1 ? "plan" : "read");
   try {
+    if (localStorage.getItem("kvroom-units") === "gib") root.dataset.units = "gib";
     const theme = localStorage.getItem("kvroom-theme");
     if (theme === "light" || theme === "dark") root.dataset.theme = theme;
     const asked = location.hash.startsWith("#s=") || location.search.length > 1;

@@ -77,16 +77,26 @@ export class Figure extends LitElement {
     return html`<figure role="group" aria-label=${this.sentence()}>
       ${this.picture()} ${this.key()}
       <figcaption>${this.caption()}</figcaption>
-      <p class="tools">
-        <button type="button" aria-expanded=${this.tabled ? "true" : "false"} @click=${() => (this.tabled = !this.tabled)}>
-          ${this.tabled ? "Hide the table" : "Show as a table"}
-        </button>
-        ${["svg", "png", "csv"].map(
-          (kind) => html`<button type="button" aria-label=${`Save as ${kind.toUpperCase()}`} @click=${() => this.save(/** @type {any} */ (kind))}>${kind.toUpperCase()}</button>`,
-        )}
-      </p>
+      ${this.menu()}
       ${this.tabled ? this.tableView() : nothing}
     </figure>`;
+  }
+
+  /** One menu for all that a figure can be taken away as. */
+  menu() {
+    const close = (/** @type {any} */ event) => event.currentTarget.closest("details").removeAttribute("open");
+    const escape = (/** @type {KeyboardEvent} */ event) => {
+      if (event.key !== "Escape") return;
+      close(event);
+      /** @type {any} */ (event.currentTarget).querySelector("summary").focus();
+    };
+    const leave = (/** @type {any} */ event) => event.currentTarget.contains(event.relatedTarget) || close(event);
+    const item = (/** @type {string} */ name, /** @type {() => void} */ act) => html`<button type="button" @click=${(/** @type {any} */ event) => (act(), close(event))}>${name}</button>`;
+    return html`<details class="menu" @keydown=${escape} @focusout=${leave}><summary>Save or table</summary>
+      <div role="group" aria-label="This figure">
+        ${item(this.tabled ? "Hide the table" : "Show as a table", () => (this.tabled = !this.tabled))}
+        ${["SVG", "PNG", "CSV"].map((kind) => item(`Save as ${kind}`, () => this.save(/** @type {any} */ (kind.toLowerCase()))))}
+      </div></details>`;
   }
 
   tableView() {

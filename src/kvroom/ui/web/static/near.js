@@ -47,7 +47,7 @@ export class Near {
   }
 
   async go() {
-    const key = JSON.stringify(this.wanted);
+    const key = JSON.stringify([this.wanted, document.documentElement.dataset.units]);
     if (!this.near || this.wanted == null || key === this.asked) return;
     this.asked = key;
     this.abort?.abort();

@@ -1,3 +1,4 @@
+import { settle } from "./roving.js";
 import { at, cards, formats, gb, gib, grouped, modelName, said } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
@@ -9,6 +10,7 @@ let answers = {};
 export function tell(found) {
   answers = found;
   for (const element of document.querySelectorAll("kv-n, kv-name")) /** @type {any} */ (element).update();
+  settle();
 }
 
 /** A figure in a sentence: always current; opens its formula, exact value and source. */
@@ -32,6 +34,7 @@ class LiveNumber extends HTMLElement {
 
   connectedCallback() {
     this.tabIndex = 0;
+    settle();
     this.setAttribute("role", "button");
     this.setAttribute("aria-haspopup", "dialog");
     this.addEventListener("click", () => open(this));
@@ -90,7 +93,7 @@ function open(target) {
   const unit = found?.unit ?? (bytes ? "bytes" : "");
   if (typeof value === "number") {
     row("exactly", bytes ? `${grouped(value)} bytes` : `${grouped(value)} ${unit}`.trim());
-    if (bytes) row("in units", `${gib(value)} = ${gb(value)}`);
+    if (bytes) row("in units", `${gb(value)} = ${gib(value)}`);
   } else row("value", value == null ? "none" : formats[form](value));
   row("formula", found?.formula ?? "");
   if (found && found.numbers !== grouped(found.value)) row("with numbers", found.numbers);

@@ -7,6 +7,8 @@ const PATTERNS = `<svg id="patterns" width="0" height="0" aria-hidden="true" foc
 <pattern id="bars-window" width="5" height="5" patternUnits="userSpaceOnUse"><path class="window-fill" d="M0 0H5V5H0Z"/><path class="window-line" d="M0 1H5" stroke-width="1.2"/></pattern>
 <pattern id="lines-cross" width="5" height="5" patternUnits="userSpaceOnUse"><path class="cross-fill" d="M0 0H5V5H0Z"/><path class="cross-line" d="M1 0V5" stroke-width="1.4"/></pattern>
 <pattern id="hatch-latent" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="latent-line" d="M0 0V5" stroke-width="2.5"/></pattern>
+<pattern id="hatch-indexer" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(-45)"><path class="latent-line" d="M0 0V5" stroke-width="1.2"/></pattern>
+<pattern id="bars-shared" width="5" height="5" patternUnits="userSpaceOnUse"><path class="shared-fill" d="M0 0H5V5H0Z"/><path class="shared-line" d="M0 1H5" stroke-width="1.2"/></pattern>
 <pattern id="dots-state" width="6" height="6" patternUnits="userSpaceOnUse"><path class="state-fill" d="M0 0H6V6H0Z"/><circle class="state-dot" cx="2" cy="2" r="1.2"/></pattern>
 <pattern id="hatch-thrown" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path class="thrown-fill" d="M0 0H6V6H0Z"/><path class="thrown-line" d="M1 0V6" stroke-width="1.6"/></pattern>
 </defs></svg>`;

@@ -31,7 +31,7 @@ export function sections(store, page) {
 /** @param {Store} store @param {Page} page */
 function tiers(store, { machines }) {
   const figure = byId("tiers-figure");
-  figure.addEventListener("machine", (/** @type {CustomEvent} */ event) => store.change({ gpu: event.detail }, "gpu"));
+  figure.addEventListener("machine", (/** @type {CustomEvent} */ event) => store.put("machine", event.detail));
   const near = new Near(figure, {
     load: () => import("./tier-pyramid.js"),
     ask: (scenario, signal) => ask("api/tiers", scenario, { signal }),
@@ -41,7 +41,9 @@ function tiers(store, { machines }) {
       shown(figure, answer);
     },
   });
-  return (/** @type {object} */ scenario) => near.want(scenario);
+  const want = () => near.want(store.others.machine ? { ...store.scenario, gpu: store.others.machine } : store.scenario);
+  store.addEventListener("others", want);
+  return want;
 }
 
 /** @param {Store} store */

@@ -1,7 +1,7 @@
 import { html, nothing } from "./vendor/lit.js";
 import { doubling, ladder } from "./bars.js";
 import { WideFigure, number } from "./figure.js";
-import { formats, gib } from "./text.js";
+import { formats, memory } from "./text.js";
 
 /** @typedef {import("./section-types").Stair} Stair */
 
@@ -109,7 +109,7 @@ export class Stairs extends WideFigure {
       ${off ? html`<p class="off"><strong>${off.sentence}</strong> ${off.reason ? html`Why: ${off.reason}.` : nothing} ${off.flag ? html`What moves it: <code>${off.flag}</code>.` : nothing}</p>` : nothing}
       ${lines.length ? html`<div class="table" tabindex="0" role="region" aria-label="Predicted and measured, account by account"><table role="table">
         <thead role="rowgroup"><tr role="row"><th scope="col">one GPU</th><th scope="col" class="n">predicted</th><th scope="col" class="n">measured</th><th scope="col" class="n">difference</th><th scope="col">reason</th><th scope="col">flag</th></tr></thead>
-        <tbody role="rowgroup">${lines.map((l) => html`<tr role="row"><th scope="row">${ACCOUNTS[l.name] ?? l.name.replace(/_/g, " ")}</th><td class="n">${l.predicted_bytes == null ? "–" : gib(l.predicted_bytes)}</td><td class="n">${gib(/** @type {number} */ (l.printed_bytes))}</td><td class="n">${l.difference_bytes == null ? "–" : signed(l.difference_bytes)}</td><td>${l.reason}</td><td><code>${l.difference_bytes ? l.flag : ""}</code></td></tr>`)}</tbody>
+        <tbody role="rowgroup">${lines.map((l) => html`<tr role="row"><th scope="row">${ACCOUNTS[l.name] ?? l.name.replace(/_/g, " ")}</th><td class="n">${l.predicted_bytes == null ? "–" : memory(l.predicted_bytes)}</td><td class="n">${memory(/** @type {number} */ (l.printed_bytes))}</td><td class="n">${l.difference_bytes == null ? "–" : signed(l.difference_bytes)}</td><td>${l.reason}</td><td><code>${l.difference_bytes ? l.flag : ""}</code></td></tr>`)}</tbody>
       </table></div>` : nothing}
       ${file.notes.length ? html`<ul class="small">${file.notes.map((n) => html`<li>${n}</li>`)}</ul>` : nothing}
       <p class="row buttons"><button type="button" class="go" @click=${() => this.dispatchEvent(new CustomEvent("take", { bubbles: true, detail: this.a.asked }))}>Ask the whole page about it</button><button type="button" @click=${() => this.dispatchEvent(new CustomEvent("away", { bubbles: true }))}>Take the file away</button></p>
@@ -140,6 +140,6 @@ export class Stairs extends WideFigure {
 }
 
 /** @param {number} bytes */
-const signed = (bytes) => (bytes ? `${bytes < 0 ? "−" : "+"}${gib(Math.abs(bytes))}` : "0");
+const signed = (bytes) => (bytes ? `${bytes < 0 ? "−" : "+"}${memory(Math.abs(bytes))}` : "0");
 
 customElements.define("kv-reality", Stairs);

@@ -34,6 +34,9 @@ export function viewOf({ hash, search }) {
   return state.has("s") || search.length > 1 ? "plan" : "read";
 }
 
+/** What else an address holds: choices of figures that are no part of the question. @param {string} hash @returns {Record<string, string>} */
+const othersOf = (hash) => Object.fromEntries([...new URLSearchParams(hash.replace(/^#/, ""))].filter(([key]) => !["s", "b", "view"].includes(key)));
+
 /** The question in an address's fragment. @param {string} hash @param {string} [key] @returns {Scenario | null} */
 export function fromHash(hash, key = "s") {
   const state = new URLSearchParams(hash.replace(/^#/, "")).get(key);
@@ -67,6 +70,8 @@ export class Store extends EventTarget {
     this.error = "";
     /** @type {View} */
     this.view = viewOf(location);
+    /** Choices of figures, by name. @type {Record<string, string>} */
+    this.others = othersOf(location.hash);
     /** Answers that came before. @type {Map<string, Answer>} */
     this.kept = new Map();
     this.shown = "";
@@ -110,6 +115,7 @@ export class Store extends EventTarget {
     const same = this.gesture.key === control && now - this.gesture.at < GESTURE_MS;
     this.gesture = { key: control, at: now };
     if (!same) this.step();
+    this.dispatchEvent(new Event("change"));
     this.ask();
   }
 
@@ -204,6 +210,27 @@ export class Store extends EventTarget {
     this.looking = false;
   }
 
+  /** Whatever was answered is asked anew. */
+  forget() {
+    this.kept.clear();
+    this.shown = this.neighbours = "";
+  }
+
+  /** The answer to a question beside the asked one; null where there is none. @param {Scenario} change @returns {Promise<Answer | null>} */
+  async peek(change) {
+    const scenario = changed(this.scenario, change);
+    const kept = this.kept.get(keyOf(scenario));
+    if (kept) return kept;
+    try {
+      const found = await pending(post(scenario));
+      if (found.error) return null;
+      this.keep(scenario, found);
+      return found;
+    } catch {
+      return null; // ask() tells when the server is gone
+    }
+  }
+
   /** What the address says of the question. */
   fragment() {
     return this.answer.take_away.link.replace(/^#/, "");
@@ -221,7 +248,8 @@ export class Store extends EventTarget {
   }
 
   writeAddress() {
-    history.replaceState(null, "", `#${this.fragment()}${this.view === "plan" ? "" : `&view=${this.view}`}`);
+    const others = Object.entries(this.others).map(([key, value]) => `&${key}=${encodeURIComponent(value)}`);
+    history.replaceState(null, "", `#${this.fragment()}${this.view === "plan" ? "" : `&view=${this.view}`}${others.join("")}`);
     this.dispatchEvent(new Event("address"));
   }
 
@@ -234,8 +262,18 @@ export class Store extends EventTarget {
     this.dispatchEvent(new Event("view"));
   }
 
-  /** The address has changed by itself: its view holds. */
+  /** A choice of a figure; Back takes it back. @param {string} key @param {string} value */
+  put(key, value) {
+    this.step();
+    this.others = { ...this.others, [key]: value };
+    this.writeAddress();
+    this.dispatchEvent(new Event("others"));
+  }
+
+  /** The address has changed by itself: its view holds, and its choices. */
   arrive() {
+    this.others = othersOf(location.hash);
+    this.dispatchEvent(new Event("others"));
     const view = viewOf(location);
     if (view === this.view) return;
     this.view = view;

@@ -31,6 +31,8 @@ export const grouped = (value) => GROUPED.format(value);
 export const gib = (value) => scaled(value, 1024, ["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
 /** @param {number} value */
 export const gb = (value) => scaled(value, 1000, ["B", "kB", "MB", "GB", "TB", "PB"]);
+/** Memory in the reader's unit: as cards are sold, or as engines print it. @param {number} value */
+export const memory = (value) => (document.documentElement.dataset.units === "gib" ? gib(value) : gb(value));
 /** @param {number} value */
 export const short = (value) => scaled(value, 1000, ["", "K", "M", "B", "T", "P"]).replace(" ", "");
 
@@ -62,8 +64,12 @@ export function tokens(value) {
   return grouped(value);
 }
 
+const NUMBERS = "None One Two Three Four Five Six Seven Eight Nine Ten Eleven Twelve Thirteen Fourteen Fifteen Sixteen Seventeen Eighteen Nineteen Twenty".split(" ");
+
 /** @type {Record<string, (value: any) => string>} */
 export const formats = {
+  words: (v) => NUMBERS[v] ?? grouped(v),
+  memory,
   gib,
   gb,
   rate: (v) => `${gb(v)}/s`,

@@ -1,14 +1,11 @@
 import { html, nothing, svg } from "./vendor/lit.js";
 import { line, scaleLog } from "./vendor/d3.js";
 import { WideFigure, number } from "./figure.js";
-import { formats, gib, grouped, seconds, tokens } from "./text.js";
+import { formats, gb, grouped, memory, seconds, tokens } from "./text.js";
 
 /** @typedef {import("./section-types").TierPoint} Point */
 
 const PLOT = { height: 300, top: 30, bottom: 42 };
-const ROW = 54;
-const NECK = 38;
-const SLIM = { row: 66, neck: 44 };
 
 /** The machine's tiers, and what it takes to bring cache back from below or to compute it anew. */
 export class TierPyramid extends WideFigure {
@@ -75,67 +72,75 @@ export class TierPyramid extends WideFigure {
     this.dispatchEvent(new CustomEvent(name, { bubbles: true, detail }));
   }
 
-  /** One bar a tier, as wide as the logarithm of its size; the host link is the neck between. */
+  /** A row a tier: its size and its rate as dots on two log scales; the host link is the neck between. */
   pyramid() {
     const { rungs, link } = this.data;
     const { tiers } = this.a.tiers;
-    const slim = this.width < 620;
-    const row = slim ? SLIM.row : ROW;
-    const sizes = tiers.map((t) => t.bytes).filter((b) => b != null);
-    const widest = slim ? this.width : this.width * 0.42;
-    const middle = slim ? this.width / 2 : this.width * 0.46;
-    const wide = scaleLog([Math.min(...sizes) / 12, Math.max(...sizes) * 1.6], [0, widest]);
+    const slim = this.width < 760;
+    const names = slim ? 0 : 122;
+    const half = slim ? this.width : (this.width - names) / 2;
+    const size = logScale(tiers.map((t) => t.bytes), names + 8, names + half - (slim ? 96 : 150));
+    const rate = logScale([...tiers.map((t) => t.bytes_per_s), link?.bytes_per_s ?? null], names + half + 8, this.width - 150);
     const below = rungs.findIndex((r) => r.below);
-    let y = 0;
-    const parts = tiers.map((t, i) => {
-      const neck = i === below && link ? this.neck(middle, y, slim) : nothing;
-      if (neck !== nothing) y += slim ? SLIM.neck : NECK;
-      const drawn = this.rung(t, rungs[i], { y, middle, wide: t.bytes == null ? widest : wide(t.bytes), slim });
+    const row = slim ? 58 : 50;
+    const top = 34;
+    let y = top;
+    const rows = tiers.map((t, i) => {
+      const neck = i === below && link ? this.neck(y, slim, rate) : nothing;
+      if (neck !== nothing) y += row;
+      const drawn = this.rung(t, rungs[i], y, slim, size, rate);
       y += row;
       return svg`${neck}${drawn}`;
     });
-    return html`<svg class="pyramid" width="100%" height=${y} role="img" aria-label=${this.sentence()}>${parts}</svg>`;
+    const axis = (/** @type {any} */ scale, /** @type {string} */ name, /** @type {(v: number) => string} */ write, /** @type {number[]} */ powers) =>
+      svg`<text class="soft" x=${scale.range()[0]} y="12">${name}, log scale</text>
+        ${powers.filter((v) => v >= scale.domain()[0] && v <= scale.domain()[1]).map((v) => svg`<line class="grid" x1=${scale(v)} x2=${scale(v)} y1="22" y2=${y - 6}/><text class="soft" x=${scale(v)} y="30" text-anchor="middle">${write(v)}</text>`)}`;
+    return html`<svg class="pyramid" width="100%" height=${y} role="img" aria-label=${this.sentence()}>
+      ${axis(size, "size", gb, slim ? [1e9, 1e12] : [1e6, 1e9, 1e12])}
+      ${slim ? nothing : axis(rate, "rate of one GPU", (v) => `${gb(v)}/s`, [1e10, 1e12])}
+      ${rows}
+    </svg>`;
   }
 
-  /** @param {import("./section-types").Tier} t @param {import("./section-types").Rung} rung @param {{y: number, middle: number, wide: number, slim: boolean}} at */
-  rung(t, rung, { y, middle, wide, slim }) {
+  /** @param {import("./section-types").Tier} t @param {import("./section-types").Rung} rung @param {number} y @param {boolean} slim @param {any} size @param {any} rate */
+  rung(t, rung, y, slim, size, rate) {
     const chosen = rung.below && this.data.curve.length && rung.name === this.chosen?.name;
-    const look = !rung.below ? "weights" : chosen ? "cache" : t.bytes == null ? "open" : "tier";
-    const ink = !rung.below ? "on-weights strong" : chosen ? "on-cache strong" : "";
-    const size = t.bytes == null ? "no end of it" : gib(t.bytes);
-    const rate = t.bytes_per_s == null ? "rate not published" : formats.rate(t.bytes_per_s);
-    const top = y + (slim ? 24 : 3);
-    const tall = slim ? 26 : ROW - 12;
-    const inside = wide > size.length * 8 + 12;
-    const text = top + tall / 2 + 5;
+    const look = `dot-tier${rung.below ? " far" : ""}${chosen ? " chosen" : ""}`;
+    const bytes = t.bytes == null ? "no end of it" : memory(t.bytes);
+    const speed = t.bytes_per_s == null ? "rate not published" : formats.rate(t.bytes_per_s);
+    const at = y + (slim ? 34 : 24);
+    const left = t.bytes == null ? size.range()[1] : size(t.bytes);
+    const note = slim ? 0 : 14;
     return svg`<g>
-      <rect class=${`beam ${look}`} x=${middle - wide / 2} y=${top} width=${wide} height=${tall} rx="2"><title>${rung.label}: ${size}, ${rate}</title></rect>
-      <text class=${inside ? ink : "halo"} x=${inside ? middle : middle + wide / 2 + 8} y=${text} text-anchor=${inside ? "middle" : "start"}>${size}</text>
-      <text class="strong" x="0" y=${slim ? y + 16 : y + 20}>${rung.label}</text>
-      <text class=${slim ? "hidden" : "soft"} x="0" y=${y + 38}>${rung.larger}</text>
-      <text class="strong" x=${slim ? this.width : this.width * 0.74} y=${slim ? y + 16 : y + 20} text-anchor=${slim ? "end" : "start"}>${rate}</text>
-      <text class="soft" x=${slim ? this.width : this.width * 0.74} y=${slim ? y + 63 : y + 38} text-anchor=${slim ? "end" : "start"}>${rung.against}</text>
+      <text class="strong" x="0" y=${slim ? y + 16 : at + 5}>${rung.label}</text>
+      <circle class=${look} data-tier=${rung.name} cx=${left} cy=${at} r="7"><title>${rung.label}: ${bytes}, ${speed}</title></circle>
+      <text class=${chosen ? "cache-ink" : "strong"} x=${left + 13} y=${at + (note || !rung.larger ? -1 : 5)}>${bytes}</text>
+      <text class=${slim ? "hidden" : "soft"} x=${left + 13} y=${at + note}>${rung.larger}</text>
+      ${slim
+        ? svg`<text class="strong" x=${this.width} y=${y + 16} text-anchor="end">${speed}</text><text class="soft" x=${this.width} y=${y + 52} text-anchor="end">${rung.against}</text>`
+        : t.bytes_per_s == null
+          ? svg`<text class="soft" x=${rate.range()[0]} y=${at + 5}>${speed}</text>`
+          : svg`<circle class=${look} cx=${rate(t.bytes_per_s)} cy=${at} r="7"/><text class="strong" x=${rate(t.bytes_per_s) + 13} y=${at - 1}>${speed}</text><text class="soft" x=${rate(t.bytes_per_s) + 13} y=${at + note}>${rung.against}</text>`}
     </g>`;
   }
 
-  /** @param {number} middle @param {number} y @param {boolean} slim */
-  neck(middle, y, slim) {
+  /** @param {number} y @param {boolean} slim @param {any} rate */
+  neck(y, slim, rate) {
     const { link } = this.data;
     if (!link) return nothing;
-    const tall = slim ? SLIM.neck : NECK;
-    const text = y + (slim ? 26 : tall / 2 + 4);
+    const at = y + 24;
+    const rest = slim ? svg`<text class="strong" x=${this.width} y=${at + 5} text-anchor="end">${formats.rate(link.bytes_per_s)}</text>` : svg`<circle class="dot-tier neck" cx=${rate(link.bytes_per_s)} cy=${at} r="7"/><text class="strong" x=${rate(link.bytes_per_s) + 13} y=${at + 5}>${formats.rate(link.bytes_per_s)}</text>`;
     return svg`<g>
-      <path class="neck" d=${[-9, 9].map((dx) => `M${middle + dx} ${y + (slim ? 4 : -5)}V${y + tall + (slim ? 22 : 0)}`).join("")}/>
-      <text x="0" y=${text}>host link</text>
-      <text class="soft" x=${slim ? middle + 18 : 70} y=${text}>${slim ? "" : link.name}</text>
-      <text class="strong" x=${slim ? this.width : this.width * 0.74} y=${text} text-anchor=${slim ? "end" : "start"}>${formats.rate(link.bytes_per_s)}</text>
+      <line class="neck-line" x1="0" x2=${this.width} y1=${at} y2=${at}/>
+      <text class="strong halo" x="0" y=${at + 5}>host link <tspan class="soft">${link.name}</tspan></text>
+      ${rest}
     </g>`;
   }
 
   times() {
     const at = `figures.tiers.curve.${this.index}`;
     const a = /** @type {any} */ (this.a);
-    return html`<p class="big">${number(a, `${at}.fetch_s.${this.chosen.name}`, "seconds")} <span class="soft">brings ${number(a, `${at}.tokens`, "tokens")} of cache (${number(a, `${at}.bytes_per_gpu`, "gib")} on a GPU) back from ${this.chosen.label}; computing them anew takes ${number(a, `${at}.recompute_s`, "seconds")}</span></p>
+    return html`<p class="big">${number(a, `${at}.fetch_s.${this.chosen.name}`, "seconds")} <span class="soft">brings ${number(a, `${at}.tokens`, "tokens")} of cache (${number(a, `${at}.bytes_per_gpu`, "memory")} on a GPU) back from ${this.chosen.label}; computing them anew takes ${number(a, `${at}.recompute_s`, "seconds")}</span></p>
       ${this.plot()}`;
   }
 
@@ -159,11 +164,11 @@ export class TierPyramid extends WideFigure {
     ]);
     const least = crossing?.crossover_tokens;
     const marked = least != null && least > first.tokens && least <= last.tokens;
-    return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${`Seconds to fetch or to compute ${grouped(first.tokens)} to ${grouped(last.tokens)} tokens, both on logarithmic scales.`}>
+    return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${`Seconds to fetch or to compute ${grouped(first.tokens)} to ${grouped(last.tokens)} tokens, log scale on both axes.`}>
       ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${v >= 1 ? `${grouped(v)} s` : seconds(v)}</text>`)}
       ${ticks.map((n) => svg`<text class="soft" x=${x(n)} y=${PLOT.height - 22} text-anchor=${narrow && n === last.tokens ? "end" : "middle"}>${tokens(n)}</text>`)}
-      <text class="soft" x=${right} y=${PLOT.height - 4} text-anchor="end">tokens of cache</text>
-      <text class="soft" x="0" y="12">time until they are there</text>
+      <text class="soft" x=${right} y=${PLOT.height - 4} text-anchor="end">tokens of cache, log scale</text>
+      <text class="soft" x="0" y="12">time until they are there, log scale</text>
       ${below.filter((t) => t.name !== this.chosen.name).map((t) => svg`<path class="line-weights" d=${path((p) => p.fetch_s[t.name])}/>`)}
       <path class="line-total" d=${path((p) => p.recompute_s)}/>
       <path class="line-cache" d=${path((p) => p.fetch_s[this.chosen.name])}/>
@@ -201,7 +206,7 @@ export class TierPyramid extends WideFigure {
     const { stand_in: stand, machine, curve } = this.data;
     const asked = stand ? ` The card asked about does not state how fast it computes, so ${stand} stands in for it here; choose a machine above.` : "";
     const none = curve.length ? "" : " This model keeps no cache that could be fetched, or nothing is known of how fast it computes.";
-    return `${machine}: each bar is as wide as the logarithm of its size, dark on the card, pale below it. Rates are of one GPU; what all share, host memory and NVMe, carries the bytes of all.${asked}${none}`;
+    return `${machine}. Log scale: each line to the right is a thousand times more for size, a hundred times for rate. Filled on the card, open below it. Rates are of one GPU; what all share, host memory and NVMe, carries the bytes of all.${asked}${none}`;
   }
 
   table() {
@@ -220,6 +225,12 @@ export class TierPyramid extends WideFigure {
 
 /** Seconds as a cell: all their digits. @param {number} value */
 const exact = (value) => String(value);
+
+/** @param {(number | null)[]} values @param {number} left @param {number} right */
+function logScale(values, left, right) {
+  const known = values.filter((v) => v != null);
+  return scaleLog([Math.min(...known) / 1.6, Math.max(...known) * 1.6], [left, right]);
+}
 
 /** Labels kept apart, in their order. @template {{y: number}} L @param {L[]} labels @returns {L[]} */
 function spread(labels) {

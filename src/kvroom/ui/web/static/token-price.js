@@ -2,7 +2,7 @@ import { html, nothing, svg } from "./vendor/lit.js";
 import { scaleLinear } from "./vendor/d3.js";
 import "./drag.js";
 import { Figure, WideFigure, number } from "./figure.js";
-import { gib, grouped, modelName, tokens } from "./text.js";
+import { memory, grouped, modelName, tokens } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
 /** @typedef {import("./types").Kind} Kind */
@@ -35,7 +35,7 @@ export class TokenPrice extends Figure {
   sentence() {
     const a = /** @type {Answer} */ (this.answer);
     const kinds = this.data.kinds.map((k) => `${k.layers} layers of ${KINDS[k.kind] ?? k.kind}`).join(", ");
-    return `${modelName(a.scenario)}: ${kinds}. One more token adds ${gib(a.kv.bytes_per_token)}, a whole request holds ${gib(a.kv.bytes_per_request)}.`;
+    return `${modelName(a.scenario)}: ${kinds}. One more token adds ${memory(a.kv.bytes_per_token)}, a whole request holds ${memory(a.kv.bytes_per_request)}.`;
   }
 
   picture() {
@@ -52,7 +52,7 @@ export class TokenPrice extends Figure {
           const kind = run.kinds.length ? main(kinds, run.kinds) : null;
           return Array.from({ length: run.layers }, () => {
             const layer = at++;
-            return svg`<rect class=${`tile kind-${kind?.kind ?? "none"}`} x=${`${x(layer)}%`} y="2" width=${`${x(1)}%`} height="38"><title>${`layer ${layer + 1}: ${run.kinds.map((i) => `${KINDS[kinds[i].kind] ?? kinds[i].kind}, ${gib(kinds[i].bytes_per_layer)} an entry`).join("; ") || "keeps nothing"}`}</title></rect>`;
+            return svg`<rect class=${`tile kind-${kind?.kind ?? "none"}`} x=${`${x(layer)}%`} y="2" width=${`${x(1)}%`} height="38"><title>${`layer ${layer + 1}: ${run.kinds.map((i) => `${KINDS[kinds[i].kind] ?? kinds[i].kind}, ${memory(kinds[i].bytes_per_layer)} an entry`).join("; ") || "keeps nothing"}`}</title></rect>`;
           });
         })}
         <text class="soft" x="0" y="56">layer 1</text>
@@ -64,11 +64,11 @@ export class TokenPrice extends Figure {
   sum() {
     const a = /** @type {Answer} */ (this.answer);
     if (!this.data.kinds.length) return "This model's layers keep nothing from token to token.";
-    const token = this.data.kinds.length > 1 ? html`One more token adds ${number(a, "kv.bytes_per_token", "gib")}; a` : "A";
+    const token = this.data.kinds.length > 1 ? html`One more token adds ${number(a, "kv.bytes_per_token", "memory")}; a` : "A";
     const { read_s: read } = this.data;
     const usd = a.cost.usd_per_user_hour;
     const time = read == null ? nothing : html` Reading it takes ${number(a, "figures.price.read_s", "seconds")} of every step${usd == null ? nothing : html`, and its place costs ${number(a, "cost.usd_per_user_hour", "usd")} an hour`}.`;
-    return html`${token} request of ${number(a, "scenario.context_tokens", "tokens")} holds ${number(a, "kv.bytes_per_request", "gib")}.${time}`;
+    return html`${token} request of ${number(a, "scenario.context_tokens", "tokens")} holds ${number(a, "kv.bytes_per_request", "memory")}.${time}`;
   }
 
   /** @param {Kind} kind @param {number} i */
@@ -84,7 +84,7 @@ export class TokenPrice extends Figure {
         ${factor(this.turnable("layers", kind.layers) ?? number(a, `${path}.layers`, "count"), layers)}
         ${kind.factors.map((f, j) => html`<i>×</i>${factor(this.turnable(f.name, f.value) ?? number(a, `${path}.factors.${j}.value`, "count"), f.name)}`)}
         <i>×</i>${factor((["state", "conv"].includes(kind.kind) ? null : this.turnable("bits", kind.bits)) ?? number(a, `${path}.bits`, "count"), kind.scales ? "bits, scales beside" : "bits")} <i>=</i>
-        ${factor(number(a, `${path}.entry_bytes`, "gib"), held)}
+        ${factor(number(a, `${path}.entry_bytes`, "memory"), held)}
       </span>
       <span class="soft">${KINDS[kind.kind] ?? kind.kind}: ${kind.sentence}</span>
     </li>`;
@@ -149,7 +149,7 @@ export class Compare extends WideFigure {
   }
 
   sentence() {
-    return `What ${this.what} takes: ${this.rows.map((a) => `${modelName(a.scenario)} ${gib(this.value(a))}`).join(", ")}.`;
+    return `What ${this.what} takes: ${this.rows.map((a) => `${modelName(a.scenario)} ${memory(this.value(a))}`).join(", ")}.`;
   }
 
   picture() {
@@ -188,7 +188,7 @@ export class Compare extends WideFigure {
     return svg`<g>
       <text x="0" y=${y + (left ? 23 : 14)} class=${chosen ? "strong" : ""}>${modelName(a.scenario)}<tspan class="soft" dx="8">${attention}</tspan></text>
       ${tiles}
-      <text x=${`${left + x(this.value(a))}%`} dx="8" y=${y + (left ? 23 : 35)} class="strong">${gib(this.value(a))}</text>
+      <text x=${`${left + x(this.value(a))}%`} dx="8" y=${y + (left ? 23 : 35)} class="strong">${memory(this.value(a))}</text>
     </g>`;
   }
 

@@ -16,7 +16,7 @@ export interface Turns { bits: { value: number; kv_dtype: string }[]; config?: S
 export interface PriceFigure { turns: Turns; attention: string; kinds: Kind[]; runs: { kinds: number[]; layers: number }[]; times_8k_to_128k: number | null; read_s: number | null }
 export interface CurvePoint { batch: number; weight_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number }
 export interface StepFigure {
-  total_bytes: number; cache_bytes: number; bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
+  total_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
   overtaken: boolean; compute_batch: number | null; compute_known: boolean; curve: CurvePoint[];
 }
 export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string }

@@ -7,11 +7,11 @@ import { at, cards, modelName, said } from "./text.js";
 /** What of the two questions is set against each other: words, key, how it is written. */
 const FIGURES = [
   ["Requests with room", "figures.memory.room", "count"],
-  ["One request", "figures.memory.request_bytes", "gib"],
-  ["One token of cache", "kv.bytes_per_token", "gib"],
-  ["Weights on all cards", "figures.memory.weights_bytes", "gib"],
-  ["Room for cache on all cards", "figures.memory.kv_bytes", "gib"],
-  ["Read for each token written", "figures.step.bytes_per_output_token", "gib"],
+  ["One request", "figures.memory.request_bytes", "memory"],
+  ["One token of cache", "kv.bytes_per_token", "memory"],
+  ["Weights on all cards", "figures.memory.weights_bytes", "memory"],
+  ["Room for cache on all cards", "figures.memory.kv_bytes", "memory"],
+  ["Read for each token written", "figures.step.bytes_per_output_token", "memory"],
   ["A step", "step.seconds", "seconds"],
   ["A million tokens written", "cost.usd_per_million_output_tokens", "usd"],
 ];

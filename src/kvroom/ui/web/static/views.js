@@ -1,5 +1,7 @@
 /** Read, Plan and Present: three ways to use one page; and its contents. */
 
+import { settle } from "./roving.js";
+
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./store.js").View} View */
 
@@ -30,6 +32,7 @@ export function views(store) {
       else link.removeAttribute("aria-current");
     }
     list(contents, store.view);
+    settle();
   };
   document.addEventListener("click", (event) => {
     const link = /** @type {Element} */ (event.target).closest?.("a[data-view]");

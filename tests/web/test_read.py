@@ -1,0 +1,219 @@
+"""The story in a browser: what a reader does, and what the pinned figure answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvroom.scenario.scenario import Scenario
+
+READ = "#view=read"
+
+
+def blocks(v: Any) -> int:
+    return int(v.page.locator("#memory .marks .cache:visible").count())
+
+
+def shown(v: Any, figure: str, of: str = "") -> str:
+    which = f'[of="{of}"]' if of else ":not([of])"
+    return str(v.text(f'section p kv-n[figure="{figure}"]{which}'))
+
+
+def come(v: Any, scene: str, nth: int = 0) -> None:
+    """Scroll until a paragraph of the scene acts."""
+    beat = f'.beat[data-scene="{scene}"]'
+    v.page.evaluate(
+        """([beat, nth]) => {
+            const box = document.querySelectorAll(beat)[nth].getBoundingClientRect();
+            scrollBy({ top: box.top - innerHeight * 0.4, behavior: 'instant' });
+        }""",
+        [beat, nth],
+    )
+    v.page.wait_for_function(
+        "([beat, nth]) => document.querySelectorAll(beat)[nth].classList.contains('acts')",
+        arg=[beat, nth],
+    )
+    v.settle()
+
+
+def test_a_bare_visit_reads_and_a_link_plans(visit: Any) -> None:
+    asked = Scenario.from_dict({"model": "llama-3-8b", "gpu": "80GB"}).link("")
+    for path, view in ((READ, "read"), (asked, "plan"), ("?model=llama-3-8b&gpu=80GB", "plan"),
+                       ("?", "read"), (asked + "&view=read", "read")):  # fmt: skip
+        v = visit(path)
+        assert v.page.evaluate("document.documentElement.dataset.view") == view, path
+        assert v.page.locator(".modes [aria-current]").inner_text().lower() == view
+        assert v.page.locator("#fill").is_visible() is (view == "read")
+
+
+def test_views_are_steps_of_back_and_keep_the_question(visit: Any) -> None:
+    v = visit("?")
+    v.page.click("kv-set >> text=FP8")
+    v.settle()
+    v.page.click(".modes [data-view=plan]")
+    v.settle()
+    link = v.page.evaluate("location.hash")
+    assert Scenario.from_link(link).kv_dtype == "fp8" and "view" not in link
+    v.page.go_back()
+    v.settle()
+    assert v.page.locator("#fill").is_visible()
+    assert Scenario.from_link(v.page.evaluate("location.hash")).kv_dtype == "fp8"
+    v.page.go_back()
+    v.settle()
+    assert v.page.locator("#fill").is_visible()
+    assert "Room for 16" in v.text("#verdict .sentence")
+
+
+def test_contents_lead_to_each_section(visit: Any) -> None:
+    v = visit(READ)
+    v.page.click("#contents summary")
+    names = v.page.locator("#contents a").all_inner_texts()
+    assert names[1:] == [
+        "Zoom into one token", "Down the memory hierarchy", "One decode step",
+        "What the arithmetic leaves out", "Requests come and go", "Units, said plainly", "Words",
+    ] or names[0] == "Zoom into one token"  # fmt: skip
+    v.page.click("#contents a >> text=Units")
+    assert v.page.evaluate("document.activeElement.id") == "units"
+    assert not v.page.locator("#contents a").first.is_visible()
+
+
+@pytest.mark.parametrize("size", [(360, 800), (1280, 800)])
+def test_the_first_screen_holds_a_living_figure_and_one_thing_to_do(
+    visit: Any, size: tuple[int, int]
+) -> None:
+    v = visit("?", guessed=False, viewport={"width": size[0], "height": size[1]})
+    for what in ("h1:visible", "#memory svg", "#grow"):
+        box = v.page.locator(what).bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= size[1], what
+    assert blocks(v) == 1
+    widths = []
+    for index in (0, 1, 8, 16):
+        v.drag("#grow", index)
+        shown = v.page.locator("#memory .marks .cache:visible")
+        widths.append(shown.bounding_box()["width"] if shown.count() else 0)
+    assert widths == sorted(widths) and widths[0] == 0 and widths[3] > 8 * widths[1] > 0
+    assert "131,072 tokens" in v.text("#stage-said") and "42.95 GB" in v.text("#stage-said")
+    assert v.page.evaluate("location.hash") == ""  # a demonstration, no question
+
+
+def test_the_bar_stays_pinned(visit: Any) -> None:
+    for width, height, most in ((360, 800, 0.3), (1280, 800, 0.6)):
+        v = visit(READ, viewport={"width": width, "height": height})
+        for scene in ("full", "128k", "fp8"):
+            come(v, scene)
+            box = v.page.locator("#stage").bounding_box()
+            assert 0 < box["y"] < 0.15 * height and box["height"] <= most * height, (scene, box)
+
+
+def test_paragraphs_act_on_the_bar(visit: Any) -> None:
+    v = visit(READ)
+    found = {}
+    for scene in ("full", "128k", "fp8"):
+        come(v, scene)
+        found[scene] = blocks(v)
+    assert found == {"full": 16, "128k": 4, "fp8": 33}
+    assert "room for 33" in v.text("#stage-said")
+    assert v.page.evaluate("location.hash") == READ
+
+
+def test_guess_first_then_fill_to_the_break(visit: Any) -> None:
+    v = visit("?", guessed=False)
+    come(v, "full")
+    assert blocks(v) == 1 and not v.page.locator(".why").first.is_visible()
+    v.page.fill("#guess-number", "20")
+    v.page.click("#reveal")
+    v.settle()
+    assert "16 fit, and you said 20" in v.text("#told")
+    told = " ".join(v.page.inner_text(".why >> nth=0").split())
+    assert told.startswith("Sixteen, and the next one waits. Of 320 GB the weights take 141.1 GB")
+    assert "16 requests of 10.74 GB" in told and "3.65 GB too little for one more" in told
+    assert blocks(v) == 16 and v.page.evaluate("document.activeElement.id") == "add"
+    v.page.keyboard.press("Enter")
+    v.settle()
+    assert v.text("#memory .marks .on-waiting") == "17"
+    assert v.page.locator("#memory .marks .waiting").count() == 1
+    v.page.click("#reset")
+    v.settle()
+    assert v.running() == blocks(v) == 1
+
+
+def test_scrolling_by_reveals(visit: Any) -> None:
+    v = visit("?", guessed=False)
+    come(v, "128k")
+    assert "guessing" not in v.page.evaluate("document.documentElement.className")
+    assert v.page.locator(".why").first.is_visible()
+
+
+def test_words_set_the_figure(visit: Any) -> None:
+    v = visit(READ)
+    come(v, "fp8")
+    word = v.page.locator("#talk .beat:last-child kv-set >> text=BF16").first
+    word.click()
+    v.settle()
+    assert blocks(v) == 16
+    assert word.get_attribute("aria-pressed") == "true"
+    v.page.locator("#talk .beat:last-child kv-set >> text=128K").last.click()
+    v.settle()
+    assert blocks(v) == 4
+    asked = Scenario.from_link(v.page.evaluate("location.hash"))
+    assert (asked.context_tokens, asked.kv_dtype) == (131072, "bf16")
+    v.page.go_back()
+    v.settle()
+    assert Scenario.from_link(v.page.evaluate("location.hash")).context_tokens == 32768
+
+
+def test_8k_to_128k_is_sixteen_fold(visit: Any) -> None:
+    v = visit(READ)
+    assert shown(v, "figures.price.times_8k_to_128k") == "16"
+    assert shown(v, "figures.memory.request_bytes", "8k") == "2.68 GB"
+    assert shown(v, "figures.memory.request_bytes", "128k") == "42.95 GB"
+    assert [shown(v, "figures.memory.room", of) for of in ("8k", "32k", "128k", "bf16", "fp8")] == [
+        "66", "16", "4", "16", "33",
+    ]  # fmt: skip
+
+
+def widths(v: Any) -> list[float]:
+    box = v.page.locator("#step .stack rect:not(.ghost)")
+    return [float(box.nth(i).get_attribute("width").rstrip("%")) for i in range(box.count())]
+
+
+def test_a_batch_of_64_is_drawn_as_the_fifty_fold(visit: Any) -> None:
+    v = visit(READ)
+    come(v, "64 at 2k")
+    each = widths(v)[-2:]  # of a token: weights, cache
+    alone = float(v.page.locator("#step .ghost").get_attribute("width").rstrip("%"))
+    assert 45 < alone / sum(each) < 55
+    assert shown(v, "figures.step.times_cheaper", "64 at 2k") == "49"
+
+
+def test_past_the_crossover_green_overtakes_grey(visit: Any) -> None:
+    v = visit(READ)
+    come(v, "")
+    v.drag("#batch-range", 3)
+    grey, green = widths(v)[:2]
+    assert green < grey
+    assert shown(v, "step.crossover_batch") == "13"
+    v.drag("#batch-range", 12)
+    grey, green = widths(v)[:2]
+    assert green > grey
+    assert "cache has overtaken" in v.text("#step .stack")
+
+
+def test_memory_is_counted_in_the_readers_unit(visit: Any) -> None:
+    v = visit(READ)
+    assert shown(v, "figures.memory.weights_bytes") == "141.1 GB"
+    v.page.check("input[name=units][value=gib]", force=True)
+    v.settle()
+    assert shown(v, "figures.memory.weights_bytes") == "131.4 GiB"
+    assert "GiB" in v.text("#memory svg") and "GB" not in v.text("#memory svg")
+    assert "GiB" in v.text("#verdict .sentence")
+    v.page.reload()
+    v.settle()
+    assert shown(v, "figures.memory.weights_bytes") == "131.4 GiB"
+
+
+@pytest.mark.parametrize("width", [320, 640, 1600, 2560])
+def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
+    v = visit(READ, viewport={"width": width, "height": 800})
+    assert v.page.evaluate("document.documentElement.scrollWidth") <= width
