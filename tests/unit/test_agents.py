@@ -168,7 +168,7 @@ def test_bad_questions(words, why):
 
 def test_the_command(tmp_path):
     words = ["agents", SPEC, "llama-3-8b", "--gpu", "L40S", "--context", "16K", "--engine-version",
-             "0.33.0", "--seeds", "1", "--only", "none", "--most", "4"]  # fmt: skip
+             "0.33.0", "--seeds", "1", "--changes", "none", "--most", "4"]  # fmt: skip
     csv, svg = tmp_path / "a.csv", tmp_path / "a.svg"
     ran = CliRunner().invoke(main, [*words, "--csv", str(csv), "--svg", str(svg)])
     assert ran.exit_code == 0, ran.output

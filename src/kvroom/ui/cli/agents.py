@@ -30,7 +30,7 @@ from kvroom.units import parse_count
 @click.option("--seeds", default="3", metavar="COUNT", help="Draws of the sessions (default: 3).")
 @click.option("--seed", metavar="NUMBER", help="Begin with another draw.")
 @click.option(
-    "--only", metavar="ID,…", help="Changes to try: host, nvme, store … (none: no change)."
+    "--changes", metavar="ID,…", help="Try these only: host, nvme, store … (none: no change)."
 )
 @click.option("--most", metavar="COUNT", help="Sessions that are tried at most.")
 @click.option("--svg", metavar="FILE", help="Write the plot.")
@@ -44,7 +44,7 @@ def agents(
     sessions: str | None,
     seeds: str,
     seed: str | None,
-    only: str | None,
+    changes: str | None,
     most: str | None,
     svg: str | None,
     csv: str | None,
@@ -74,7 +74,7 @@ def agents(
             sessions=_count("--sessions", sessions),
             seeds=parse_count("--seeds", seeds, low=1, high=1000),
             seed=None if seed is None else parse_count("--seed", seed, low=0, high=2**63),
-            only=_ids(only),
+            only=_ids(changes),
             most=_count("--most", most),
             hash_tokens=hash_tokens,
             skip_bad_lines=skip_bad_lines,
