@@ -203,7 +203,7 @@ def test_helm_values_are_read_back(question: Scenario) -> None:
 @given(data=st.data())
 def test_every_manifest_is_read_back(engine: str, data: st.DataObject) -> None:
     w = work(data.draw(questions(engine)))
-    texts = manifests(launch(w))
+    texts, _ = manifests(launch(w))
     assert {"compose", "kubernetes"} <= set(texts)
     for form, text in texts.items():
         read = read_command(text)

@@ -8,6 +8,7 @@ import pytest
 import kvroom
 from kvroom.latency.clock import PS_PER_S, ExpertReads, Reach, StepClock
 from kvroom.latency.load import SPREAD, Length, Load, LoadModel, as_kept, lengths_of
+from kvroom.workloads.synthetic import parse
 
 VARIED = {
     "input": "lognormal:mean=1000:sigma=0.7:min=16:max=6000",
@@ -236,3 +237,24 @@ def test_few_places_are_waited_for():
     assert t.no_room_s == pytest.approx(0.5 * service, rel=0.02)
     wide = replace(alike, load=replace(alike.load, slots=400))
     assert wide.open_arrivals(0.5 / service).no_room_s == 0
+
+
+def test_answers_of_one_length_keep_users_in_step():
+    """Their prompts come together: the plan says so, and its band holds the wait."""
+    workload = {"input": 1000, "output": 200, "arrivals": "closed:32"}
+    keys = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192}
+    told = kvroom.plan(**keys, workload=workload)
+    seen = kvroom.simulate(**keys, workload=workload).figures
+    assert any("keep the users in step" in w for w in told.warnings)
+    assert told.serving.ttft_s < seen["ttft_s"]["mean"] <= told.serving.ttft_high_s
+    spread = kvroom.plan(**keys, workload={**workload, "output": "uniform:160-240"})
+    assert not any("keep the users in step" in w for w in spread.warnings)
+    assert spread.serving.ttft_high_s < told.serving.ttft_high_s
+
+
+def test_a_closed_loop_runs_several_sessions_of_each_user():
+    lengths = {"input": 500, "output": 100}
+    few, many = (parse({**lengths, "arrivals": f"closed:{users}"}).requests for users in (8, 500))
+    assert (few, many) == (1000, 3000)
+    assert parse({**lengths, "arrivals": "closed:500", "requests": 40}).requests == 40
+    assert parse({**lengths, "arrivals": "poisson:500/s"}).requests == 1000

@@ -61,6 +61,11 @@ class Visit:
         )
         self.settle()
 
+    def choose(self, selector: str, text: str) -> None:
+        """Type into a field with a list, and take what is typed."""
+        self.page.fill(selector, text)
+        self.page.keyboard.press("Enter")
+
     def take(self, figure: Any, name: str) -> None:
         """Choose an entry of a figure's menu."""
         figure.locator(".menu summary").first.click()
@@ -68,6 +73,11 @@ class Visit:
 
     def text(self, selector: str) -> str:
         return str(self.page.locator(selector).first.text_content())
+
+
+def said(message: Any) -> str:
+    """A message of the console, and the path that it is about."""
+    return f"{message.text} {message.location.get('url', '')}".strip()
 
 
 @pytest.fixture
@@ -83,7 +93,7 @@ def visit(browser: Any, address: str) -> Iterator[Any]:
         page = context.new_page()
         v = Visit(page, address, scripted)
         opened.append((context, v))
-        page.on("console", lambda m: v.complaints.append(m.text) if m.type == "error" else None)
+        page.on("console", lambda m: v.complaints.append(said(m)) if m.type == "error" else None)
         page.on("pageerror", lambda e: v.complaints.append(str(e)))
         page.on("request", lambda r: v.hosts.add(r.url.split("/")[2]) if "//" in r.url else None)
         page.goto(address + (path or "#view=plan"))

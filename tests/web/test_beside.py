@@ -42,12 +42,12 @@ def test_begin_change_turn_end(visit: Any) -> None:
     assert not v.page.locator("#versus").is_visible()
     v.page.click("#compare-with")
     until(v, [16, 16])
-    assert v.page.locator(".bar .differs").count() == 0
-    v.page.select_option("#kv", "fp8")
+    assert v.page.locator("#question .differs").count() == 0
+    v.choose("#kv", "fp8")
     until(v, [16, 33])
     assert "Room for 33" in v.text("#verdict") and "A: Room for 16" in v.text("#versus-said")
-    assert v.page.locator(".bar .differs select").get_attribute("id") == "kv"
-    assert v.page.locator(".bar .differs").get_attribute("title") == "A: auto"
+    assert v.page.locator("#question .differs input").get_attribute("id") == "kv"
+    assert v.page.locator("#question .differs").get_attribute("title") == "A: auto"
     marked = v.page.locator("kv-versus .differs th").all_inner_texts()
     assert any("Requests with room" in m for m in marked) and not any(
         "Weights" in m for m in marked
@@ -70,7 +70,7 @@ def test_the_address_carries_both(visit: Any) -> None:
     assert v.page.locator("#side-a").is_checked()
     v.page.check("#side-b", force=True)
     link_before = v.page.evaluate("location.hash")
-    v.page.select_option("#model", "qwen3-32b")
+    v.choose("#model", "qwen3-32b")
     v.page.wait_for_function("before => location.hash !== before", arg=link_before)
     until(v, [16, 59])
     rooms = shown(v)
@@ -161,7 +161,7 @@ def test_axe_and_width(visit: Any, scheme: str, width: int) -> None:
 def test_a_twins_controls_turn_the_other_question(visit: Any) -> None:
     v = visit()
     v.page.click("#compare-with")
-    v.page.select_option("#kv", "fp8")
+    v.choose("#kv", "fp8")
     v.settle()
     v.page.locator("#reality-figure").scroll_into_view_if_needed()
     v.page.wait_for_selector("#reality-figure.filled svg")

@@ -215,10 +215,10 @@ def test_a_trace_of_ones_own(open_replay: Any, tmp_path: Path) -> None:
 
 def test_another_model_is_replayed_anew(open_replay: Any) -> None:
     v = open_replay()
-    v.page.select_option("#model", "llama-3-8b")
+    v.choose("#model", "llama-3-8b")
     v.page.wait_for_function(f"() => {FIGURE}.runs[0].head.command.includes('llama-3-8b')")
     ready(v)
-    v.page.select_option("#model", "bert-base")
+    v.choose("#model", "bert-base")
     v.page.wait_for_selector("#replay-told:not([hidden])")
     assert v.text("#replay-told")
     v.complaints.clear()

@@ -70,5 +70,5 @@ def test_the_page_says_what_it_rests_on(visit: Any) -> None:
 
 def test_sections_come_in_the_order_of_the_story() -> None:
     found = re.findall(r'<section id="(\w+)"', page.render()[1])
-    assert found[:5] == ["plan", "fill", "price", "lives", "moves"]
-    assert found[5:] == ["levers", "reality", "replay", "units", "take", "words", "present"]
+    assert found[:7] == ["plan", "serve", "run", "fill", "price", "lives", "moves"]
+    assert found[7:] == ["levers", "reality", "replay", "units", "take", "words", "present"]

@@ -44,6 +44,11 @@ def text(value: object) -> str:
     return escape(str(value), quote=False)
 
 
+def quoted(value: object) -> str:
+    """``value`` as it stands between an attribute's quotes."""
+    return escape(str(value))
+
+
 def element(tag: str, *inner: str, cls: str = "", **attributes: Any) -> str:
     """An element round ``inner``, which is HTML already.
 

@@ -43,9 +43,12 @@ _SERVING = """
     reasoning_parser enable_auto_tool_choice trust_remote_code disable_log_requests
     disable_log_stats enable_log_requests allowed_origins tokenizer tokenizer_mode revision
     alias a api_key_file threads t seed log_file jinja dtype
+    is_prefill_worker is_decode_worker disaggregation_mode migration_limit store_kv event_plane
+    request_plane discovery_backend custom_jinja_template
 """
 SERVING = frozenset(_SERVING.split())
-"""What a command says of serving and not of memory (or should not be repeated): it is left out."""
+"""What a command says of serving and not of memory (or should not be repeated): it is left out. Some are
+those of Dynamo's workers, which take an engine's own flags too."""
 VISIBLE = (
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
@@ -107,6 +110,46 @@ class StartParts:
     rest: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFlags:
+    """How an engine is spread over machines: flags for how many there are, which one this is, the first
+    one's address (also for data-parallel ranks, with how many a machine has); what a further one has beside
+    them; and others that say no more than where ranks are. ``since`` is the first release that has them."""
+
+    count: str = ""
+    rank: str = ""
+    address: str = ""
+    address_form: str = "{}"
+    follower: str = ""
+    data_local: str = ""
+    data_address: str = ""
+    since: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All of them."""
+        return frozenset(
+            filter(
+                None,
+                (
+                    self.count,
+                    self.rank,
+                    self.address,
+                    self.follower,
+                    self.data_local,
+                    self.data_address,
+                    *self.others,
+                ),
+            )
+        )
+
+    def known_to(self, version: str | None) -> bool:
+        """Whether the engine has them in that release (None: the newest)."""
+        numbers = tuple(int(part) for part in re.findall(r"\d+", version or "")[:2])
+        return bool(self.count) and (not numbers or numbers >= self.since)
+
+
 CommandKeys = tuple[dict[str, Any], list[str], str]
 """(Scenario keys, warnings, the model as typed where only a shell could tell)."""
 
@@ -164,6 +207,9 @@ class CommandLine:
     default_tp: bool = True
     """It has tensor-parallel ranks, one where none are said."""
     chart: Chart | None = None
+    machine_flags: MachineFlags = field(default_factory=MachineFlags)
+    tier_names: frozenset[str] = frozenset()
+    """Flags and variables (in lower case) that say tiers."""
     port: int = 8000
     health: str = "/health"
     """Where a running server says that it is ready."""
@@ -248,6 +294,13 @@ class CommandLine:
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """The Scenario with what the engine would decide by itself written out as flags."""
         return scenario
+
+    def tier_flags(
+        self, sizes: Mapping[str, int], ranks: int
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """(flags, variables) for tiers of so many bytes (host, nvme) of ``ranks`` GPUs; nothing where the
+        engine has none for them."""
+        return {}, {}
 
     def cache_flags(self, kv_dtype: str) -> dict[str, Any]:
         """Flags for a cache width that are not one of ``keys``."""

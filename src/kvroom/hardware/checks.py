@@ -6,12 +6,13 @@ with the field it was given.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
-from kvroom.units import MAX_BYTES, check_float, parse_bytes
+from kvroom.units import MAX_BYTES, check_float, number, parse_bytes
 
 MAX_RATE = 1e18
 MAX_FLOPS = 1e20
@@ -29,7 +30,9 @@ def check_text(name: str, value: Any) -> str:
 
 
 def check_rate(name: str, value: Any, unit: str = "bytes per second") -> float:
-    """A positive finite ``float`` of ``unit`` (bytes/s up to 1e18, FLOP/s up to 1e20)."""
+    """A positive finite ``float`` of ``unit`` (bytes/s up to 1e18, FLOP/s up to 1e20); a text such as
+    ``3.35TB/s`` or ``989TFLOPS`` is read."""
+    value = _rate_text(name, value, unit) if isinstance(value, str) else value
     high = MAX_FLOPS if unit == "FLOP per second" else MAX_RATE
     if isinstance(value, int) and not isinstance(value, bool) and not 0 < value <= high:
         value = float(min(max(value, -MAX_FLOPS * 10), MAX_FLOPS * 10))
@@ -38,6 +41,20 @@ def check_rate(name: str, value: Any, unit: str = "bytes per second") -> float:
         example = "3.35e12" if unit == "bytes per second" else "989e12"
         raise KvroomError(name, value, "must be above zero", f"Write {unit}, such as {example}.")
     return rate
+
+
+_RATE = re.compile(r"([0-9.]+(?:e\+?[0-9]+)?)\s*([kmgtpe]?)(b/s|b/sec|flops|flop/s)", re.IGNORECASE)
+_PREFIX = ("", "k", "m", "g", "t", "p", "e")
+
+
+def _rate_text(name: str, text: str, unit: str) -> float:
+    """A rate as people write it, decimal."""
+    of_bytes = unit == "bytes per second"
+    found = _RATE.fullmatch(text.strip())
+    if found is None or of_bytes != found[3].lower().startswith("b"):
+        example = "3.35TB/s" if of_bytes else "989TFLOPS"
+        raise KvroomError(name, text, "is no rate", f"Write {example}, or {unit} as a number.")
+    return number(name, found[1], f"Write {unit}.") * 1000.0 ** _PREFIX.index(found[2].lower())
 
 
 def check_size(name: str, value: Any) -> int:

@@ -91,7 +91,8 @@ class Load:
     these are of all ``replicas`` of the deployment, which share them evenly.
     ``chunk_tokens`` are computed in one step at most, prompts in steps of their own where ``apart`` (SGLang);
     ``steps_ahead`` steps are scheduled before the one that runs is over (1 with asynchronous scheduling).
-    ``spread``: the users do not all begin at once.
+    ``spread``: the users do not all begin at once. ``in_step``: all answers and pauses are of one length, so
+    users who once met stay together.
     """
 
     lengths: tuple[Length, ...]
@@ -109,6 +110,7 @@ class Load:
     chunk_tokens: int = CHUNK_TOKENS
     steps_ahead: int = 0
     apart: bool = False
+    in_step: bool = False
 
     @property
     def input_tokens(self) -> int:
@@ -116,6 +118,11 @@ class Load:
         return round(
             sum(length.cached + length.computed for length in self.lengths) / len(self.lengths)
         )
+
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of the longest request."""
+        return max(x.cached + x.computed + x.output for x in self.lengths)
 
     @property
     def output_tokens(self) -> int:
@@ -144,7 +151,8 @@ class Times:
     ``tpot_s`` = (``step_s`` + ``prompts_a_step`` × ``prompt_s``) / ``tokens_a_step``; ``ttft_engine_s`` =
     ``own_s`` + ``queued_s`` + ``no_room_s``, and ``ttft_s`` = ``ttft_engine_s`` + ``front_end_s`` +
     ``start_s``. ``decoding`` requests decode at once and ``requests_per_s`` are finished, in all replicas;
-    ``saturated`` where more come than these can serve, so that ``ttft_s`` has no end.
+    ``saturated`` where more come than these can serve, so that ``ttft_s`` has no end. ``together_s`` is what
+    prompts of all who are served take where they stay in step: a first token may wait for that.
     """
 
     tpot_s: float
@@ -160,6 +168,7 @@ class Times:
     requests_per_s: float
     tokens_a_step: float
     saturated: bool = False
+    together_s: float = 0.0
 
     @property
     def ttft_engine_s(self) -> float | None:
@@ -413,7 +422,7 @@ class LoadModel:
         rate = running / stay
         no_room = max(0.0, here / rate - stay - load.think_s) if waiting else 0.0
         queue = max(0.0, running - 1) / 2 * self._prompt_s(beside, max(1.0, most))
-        return self._times(
+        times = self._times(
             decoding,
             prompts,
             own,
@@ -423,6 +432,10 @@ class LoadModel:
             requests_per_s=rate * self.dp,
             beside=beside,
         )
+        if not load.in_step or self.clock.tokens_a_step > 1:
+            return times
+        others = max(0.0, min(here, slots) - 1)
+        return replace(times, together_s=others * self._prompt_s(beside, max(1.0, most)))
 
     def _in_line(self, users: float, slots: float, stay: float) -> float:
         """Seconds for which ``users`` who think wait for one of ``slots`` (Engset's model with a queue, as

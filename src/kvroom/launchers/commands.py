@@ -8,6 +8,7 @@ A flag that kvroom does not know is left out and named; a value that only a shel
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,11 +21,13 @@ from kvroom.launchers.flag_words import FlagReader
 from kvroom.launchers.launch import REST
 from kvroom.launchers.launched import Launched
 from kvroom.launchers.manifests import is_manifest, manifest_launches
+from kvroom.launchers.nearby import MAX_CHARACTERS, NOWHERE, Nearby
 from kvroom.launchers.starts import Start, interpolated, script_starts, words_starts
 from kvroom.launchers.unit_files import kind_of, unit_launches
 from kvroom.records import dataclass
 
-MAX_CHARACTERS = 200_000
+_COMPOSE = re.compile(r"^services:\s*$", re.MULTILINE)
+"""A compose file, which takes variables from ``.env`` beside it."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +61,20 @@ def _fix() -> str:
 
 
 def read_command(
-    text: str, settings: Mapping[str, str] | None = None, *, model_stated: bool = False
+    text: str,
+    settings: Mapping[str, str] | None = None,
+    *,
+    model_stated: bool = False,
+    nearby: Nearby = NOWHERE,
 ) -> Command:
     """The Scenario's keys of a command, or of a manifest that holds one; KvroomError where it starts no
     engine that is known.
 
     ``settings`` are values of the variables in it (``--set``); with ``model_stated`` it need not name one.
+    ``nearby`` are the files beside it.
     """
-    first = next(read_commands(text, settings or {}, model_stated=model_stated), None)
+    commands = read_commands(text, settings or {}, model_stated=model_stated, nearby=nearby)
+    first = next(commands, None)
     if first is None:
         why = "starts no engine that kvroom knows"
         raise KvroomError("--from-command", text.strip(), why, _fix())
@@ -73,12 +82,16 @@ def read_command(
 
 
 def read_commands(
-    text: str, settings: Mapping[str, str], *, model_stated: bool = False
+    text: str,
+    settings: Mapping[str, str],
+    *,
+    model_stated: bool = False,
+    nearby: Nearby = NOWHERE,
 ) -> Iterator[Command]:
     """Each command of ``text`` that starts an engine; those that make one deployment together are last."""
     rest = stated_rest(text)
     together: list[Start] = []
-    for start in starts_of(text, settings):
+    for start in starts_of(text, settings, nearby):
         if start.command.several_starts:
             together.append(start)
         else:
@@ -87,8 +100,14 @@ def read_commands(
         yield read_together(together, rest)
 
 
-def starts_of(text: str, settings: Mapping[str, str]) -> Iterator[Start]:
-    """The commands of a script or a manifest that start an engine."""
+def starts_of(text: str, settings: Mapping[str, str], nearby: Nearby = NOWHERE) -> Iterator[Start]:
+    """The commands of a script or a manifest that start an engine, those of further machines left out."""
+    starts = list(_every_start(text, settings, nearby))
+    first = [start for start in starts if not start.is_further_machine]
+    yield from first or starts
+
+
+def _every_start(text: str, settings: Mapping[str, str], nearby: Nearby) -> Iterator[Start]:
     if len(text) > MAX_CHARACTERS:
         raise KvroomError("--from-command", text[:40], "is longer than any command", _fix())
     launches: Iterator[Launched]
@@ -97,13 +116,17 @@ def starts_of(text: str, settings: Mapping[str, str]) -> Iterator[Start]:
     elif is_manifest(text):
         launches = manifest_launches(text)
     else:
-        yield from script_starts(text, settings)
+        yield from script_starts(text, settings, nearby=nearby)
         return
+    beside = nearby.variables(".env") if _COMPOSE.search(text) else {}
     for launched in launches:
-        env = dict(settings)
-        for start in words_starts(interpolated(launched.words, env), env, settings):
+        env = {**beside, **settings}
+        words = interpolated(launched.words, env)
+        around = replace(nearby, cards=launched.gpus or nearby.cards)
+        for start in words_starts(words, env, settings, nearby=around):
             yield replace(
                 start, line=launched.line, gpu=launched.gpu, gpus=launched.gpus, replicas=launched.replicas,
+                machines=launched.machines, follows=launched.follows,
                 files={**launched.files, **start.files},
             )  # fmt: skip
 
@@ -138,6 +161,11 @@ def _command(
     if drafting is not None:  # the comment says what these flags are for
         written = drafts.write(drafting)
         keys["engine_args"] = {key: value for key, value in args.items() if key not in written}
+    if rest.get("tiers"):  # what these flags are for
+        args = keys.get("engine_args", {})
+        keys["engine_args"] = {
+            key: value for key, value in args.items() if key not in start.command.tier_names
+        }
     warnings = list(dict.fromkeys([*start.notes, *warnings]))
     return Command({**keys, **rest}, tuple(warnings), model)
 

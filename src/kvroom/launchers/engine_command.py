@@ -16,7 +16,7 @@ FORMS = ("shell", "helm", *objects.FORMS)
 @dataclass(frozen=True, kw_only=True)
 class EngineCommand:
     """The command as words and as text, the files that it reads, what to know of it, and the ``manifests``
-    by form that its engine has."""
+    by form; of forms that are not written ``refused`` says why."""
 
     engine: str
     argv: list[str]
@@ -26,6 +26,7 @@ class EngineCommand:
     scenario: dict[str, Any]
     notes: tuple[str, ...]
     manifests: dict[str, str]
+    refused: dict[str, str]
 
     def text(self, form: str = "shell") -> str:
         """The text of ``form`` (one of FORMS); KvroomError where the engine has none."""
@@ -37,8 +38,8 @@ class EngineCommand:
         if form in self.manifests:
             return self.manifests[form]
         if form in objects.FORMS:
-            why = f"holds no {self.engine}, or none of a model that is no hub's"
-            raise KvroomError("--format", form, why, "Use --format kubernetes or compose.")
+            why, _, fix = self.refused[form].partition(". ")
+            raise KvroomError("--format", form, why, fix)
         if self.values is None:
             raise helm.no_chart(self.engine)
         return self.values
@@ -57,6 +58,7 @@ def engine_command(workings: Workings) -> EngineCommand:
     launched = launch(workings)
     command = launched.command
     chart = helm.values(launched, workings.plan.weights.bytes) if command.chart else None
+    manifests, refused = objects.manifests(launched)
     return EngineCommand(
         engine=command.engine,
         argv=launched.argv,
@@ -65,5 +67,6 @@ def engine_command(workings: Workings) -> EngineCommand:
         values=chart,
         scenario=launched.scenario.differences(),
         notes=launched.notes,
-        manifests=objects.manifests(launched),
+        manifests=manifests,
+        refused={form: f"{error.message}. {error.fix}" for form, error in refused.items()},
     )

@@ -16,6 +16,7 @@ from kvroom.engines.command_line import (
     unset_variable,
 )
 from kvroom.engines.drafting import from_flags
+from kvroom.engines.flag_names import only_serves
 from kvroom.engines.flags import value_of
 from kvroom.engines.registry import engine_of
 from kvroom.errors import KvroomError, did_you_mean
@@ -109,9 +110,10 @@ class FlagReader:
 
     def _flag(self, name: str, inner: str, value: str, *, bare: str) -> None:
         command = self.command
+        if name in command.machine_flags.names:
+            return
         key = command.key_of.get(name)
-        counts = key is not None or name in command.known or name == "quantization"
-        if counts and unset_variable(value) and name not in (*SERVING, *command.model_flags):
+        if unset_variable(value) and self._bears(name, value):
             self.unset.append((bare.partition("=")[0], value))
         elif key is not None:
             self._key(key, name, value, bare)
@@ -123,7 +125,7 @@ class FlagReader:
             self.keys["ep"] = 0  # all ranks; counted at the end
         elif name in command.option_files:
             self._file(value)
-        elif name in SERVING:
+        elif name in SERVING or name.startswith("dyn_"):
             return
         elif name in command.known or name.removeprefix("no_") in command.known:
             stated = value_of(value)
@@ -139,6 +141,21 @@ class FlagReader:
             self.warnings.append(
                 f"{bare.partition('=')[0]} is no flag of {command.label} that kvroom knows: left out"
             )
+
+    def _bears(self, name: str, value: str) -> bool:
+        """Whether an answer needs the value of a flag that holds a variable without one."""
+        command = self.command
+        if name in (*SERVING, *command.model_flags, *command.option_files) or name == "config":
+            return False
+        if name in command.names.passed_over:
+            if not only_serves(name):
+                self.warnings.append(f"{command.typed(name)} {value} has no value here: left out")
+            return False
+        if isinstance(value_of(value), dict):  # a variable within a text of it
+            return False
+        return (
+            command.key_of.get(name) is not None or name in command.known or name == "quantization"
+        )
 
     def _key(self, key: str, name: str, value: str, bare: str) -> None:
         stated = value_of(value)

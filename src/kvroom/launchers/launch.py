@@ -18,11 +18,14 @@ from kvroom.engines.drafting import from_flags, speculation_of
 from kvroom.engines.flags import plain_name
 from kvroom.engines.registry import command_lines, engine_of
 from kvroom.errors import KvroomError, did_you_mean
+from kvroom.hardware.node import CARDS_A_MACHINE
 from kvroom.models import catalogue
 from kvroom.models.load import load
+from kvroom.planner.offload import tiers_of
 from kvroom.planner.plan import Workings
 from kvroom.records import dataclass
 from kvroom.scenario.scenario import Scenario
+from kvroom.units import ceil_div
 
 REST = "# kvroom: "
 """What the comment begins with."""
@@ -34,9 +37,9 @@ WIDTHS = {"bf16": "bfloat16", "fp16": "float16"}
 class Launch:
     """How to start an engine: ``program`` and its ``flags`` (typed names with values, None for a switch).
 
-    ``env`` are variables set in front, ``files`` texts to write first, ``after`` commands to give once it
-    runs, ``scenario`` what is started, ``rest`` its keys that the command does not say, ``notes`` what to
-    know.
+    ``env`` are variables set in front, ``machines`` on how many its ranks stand, ``files`` texts to write
+    first, ``after`` commands to give once it runs, ``scenario`` what is started, ``rest`` its keys that the
+    command does not say, ``notes`` what to know.
     """
 
     command: CommandLine
@@ -45,6 +48,7 @@ class Launch:
     scenario: Scenario
     rest: Mapping[str, Any] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    machines: int = 1
     files: Mapping[str, str] = field(default_factory=dict)
     after: tuple[tuple[str, ...], ...] = ()
     notes: tuple[str, ...] = ()
@@ -87,6 +91,8 @@ def launch(workings: Workings) -> Launch:
             notes=_notes(workings, scenario, command),
         )
     flags, stated_keys = _flags(workings, scenario, command)
+    tiers, tier_variables = _tiers(workings, scenario, command)
+    flags |= tiers
     model = model_word(scenario.model)
     flags, files = command.split(flags, scenario)
     program = command.programs[0]
@@ -108,7 +114,8 @@ def launch(workings: Workings) -> Launch:
         flags=tuple(_typed(command, key, value) for key, value in flags.items()),
         scenario=scenario,
         rest=_plain(rest),
-        env=_longer(workings, command) | _variables(scenario, command),
+        env=_longer(workings, command) | _variables(scenario, command) | tier_variables,
+        machines=machines_of(scenario, command),
         files=files,
         notes=_notes(workings, scenario, command),
     )
@@ -119,6 +126,27 @@ def _longer(workings: Workings, command: CommandLine) -> dict[str, str]:
     limit = workings.deployment.model.max_context_tokens
     beyond = limit is not None and workings.deployment.context_tokens > limit
     return {command.longer_variable: "1"} if command.longer_variable and beyond else {}
+
+
+def machines_of(scenario: Scenario, command: CommandLine) -> int:
+    """On how many machines one start's ranks stand."""
+    cards = scenario.gpu_count // (1 if "dp" in command.keys else max(1, scenario.dp))
+    return ceil_div(cards, CARDS_A_MACHINE)
+
+
+def _tiers(
+    workings: Workings, scenario: Scenario, command: CommandLine
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """(flags, variables) of the tiers, unless the engine's own flags say some."""
+    own = {plain_name(key) for key in scenario.engine_args}
+    if not scenario.tiers or own & command.tier_names:
+        return {}, {}
+    sizes = {
+        tier.asked.kind: tier.bytes
+        for tier in tiers_of(scenario, workings.deployment)
+        if tier.bytes is not None
+    }
+    return command.tier_flags(sizes, workings.deployment.layout.gpus)
 
 
 def _variables(scenario: Scenario, command: CommandLine) -> dict[str, str]:
@@ -256,6 +284,17 @@ def _notes(workings: Workings, scenario: Scenario, command: CommandLine) -> tupl
         each = scenario.gpu_count * scenario.replicas // times
         by = "" if scenario.replicas > 1 else f": {scenario.engine} has no data-parallel flag"
         notes.append(f"start {times} of these, each on {each} GPU{'s' if each > 1 else ''}{by}")
+    own = {plain_name(key) for key in scenario.engine_args}
+    if own & command.tier_names:
+        pass  # the engine's own flags say them
+    elif scenario.tiers and not any(_tiers(workings, scenario, command)):
+        notes.append(f"tiers are not written: {command.label} has no flags for them here")
+    elif scenario.tiers:
+        notes += [
+            f"the tier {tier.kind} is not written: {command.label} has no flag for its size here"
+            for tier in scenario.tiers
+            if not any(command.tier_flags({tier.kind: 10**9}, 1))
+        ]
     for key in ("disaggregation", "fleet"):
         if getattr(scenario, key) is not None:
             notes.append(f"{key} is not written: this starts one copy of the deployment")
@@ -274,7 +313,7 @@ def shell(start: Launch) -> str:
     count = scenario.gpu_count * scenario.replicas // _times(scenario, start.command)
     shown = cards if "+" in cards else f"{count} × {cards}"
     lines = [f"# {shown}, {start.command.label} {version}".rstrip()]
-    lines += [f"# {note}" for note in start.notes]
+    lines += [f"# {note}" for note in (*start.notes, *_on_each(start))]
     lines.append(stated_rest(start))
     for name, text in start.files.items():
         lines += [f"cat > {shlex.quote(name)} <<'EOF'", text.rstrip("\n"), "EOF"]
@@ -282,8 +321,49 @@ def shell(start: Launch) -> str:
     parts.append(shlex.join(start.program) + (" &" if start.after else ""))
     for name, value in start.flags:
         parts.append(name if value is None else f"{name} {shlex.quote(value)}")
+    if start.machines > 1:
+        parts += machine_words(start, "${HEAD:?}", "${RANK:-0}")
     lines.append(" \\\n  ".join(parts))
     return "\n".join([*lines, *map(shlex.join, start.after)])
+
+
+def _on_each(start: Launch) -> tuple[str, ...]:
+    """What to know of a start on several machines."""
+    if start.machines == 1:
+        return ()
+    if not spreads(start):
+        each = start.scenario.gpu_count // start.machines
+        return (one_of(start.machines, each),)
+    told = "on each of {} machines: RANK=0 on the first, 1 on the next …, HEAD is the first one's address"
+    return (told.format(start.machines),)
+
+
+def one_of(machines: int, cards: int) -> str:
+    """That a start takes more machines than it starts on."""
+    return f"takes {machines} machines of {cards} GPUs, of which this starts one"
+
+
+def spreads(start: Launch) -> bool:
+    """Whether the engine's own flags spread a start over machines."""
+    return start.command.machine_flags.known_to(start.scenario.engine_version)
+
+
+def machine_words(start: Launch, head: str, rank: str, *, follower: bool = False) -> list[str]:
+    """Flags, as they are typed, that spread a start over its machines; ``head`` is the first one's address,
+    ``rank`` which one this is."""
+    line = start.command
+    names = line.machine_flags
+    if not spreads(start):
+        return []
+    words = [
+        f"{line.typed(names.count)} {start.machines}",
+        f"{line.typed(names.rank)} {rank}",
+        f"{line.typed(names.address)} {names.address_form.format(head)}",
+    ]
+    if start.scenario.dp > 1 and names.data_local:
+        words.append(f"{line.typed(names.data_local)} {start.scenario.dp // start.machines or 1}")
+        words.append(f"{line.typed(names.data_address)} {head}")
+    return words + ([line.typed(names.follower)] if follower and names.follower else [])
 
 
 def stated_rest(start: Launch) -> str:

@@ -25,13 +25,16 @@ _PRODUCTS = _LABELS.split()
 @dataclass(frozen=True)
 class Launched:
     """``words`` as a shell has them, from ``line`` on; ``gpu`` and ``gpus`` are the card and how many of
-    them the file gives, None where it does not say; ``replicas`` are started of it."""
+    them the file gives a machine, None where it does not say; ``replicas`` are started of it, each on so
+    many ``machines``. What ``follows`` is a further machine of one that is started elsewhere in the file."""
 
     words: list[str]
     line: int = 1
     gpu: str | None = None
     gpus: int | None = None
     replicas: int = 1
+    machines: int = 1
+    follows: bool = False
     files: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -46,6 +49,26 @@ def card(value: Mapping[str, Any]) -> str | None:
                 except KvroomError:
                     continue
     return None
+
+
+def machine_count(value: Mapping[str, Any]) -> int | None:
+    """How many machines one replica of an object takes, where it says."""
+    multinode, template, workers = (
+        value.get(key) for key in ("multinode", "leaderWorkerTemplate", "parallelism")
+    )
+    count: Any = None
+    if isinstance(template, dict):
+        count = template.get("size")
+    elif isinstance(multinode, dict):
+        count = multinode.get("nodeCount")
+    elif isinstance(workers, dict):
+        local = workers.get("dataLocal")
+        count = workers.get("workers")
+        if isinstance(local, int) and local and isinstance(workers.get("data"), int):
+            count = -(-workers["data"] // local)
+        elif isinstance(value.get("worker"), dict) and isinstance(workers.get("pipeline"), int):
+            count = workers["pipeline"]
+    return count if isinstance(count, int) and 0 < count < 1_000 else None
 
 
 def _spellings(text: str) -> list[str]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue
 from kvroom.launchers import helm
-from kvroom.launchers.launch import Launch, shell, stated_rest
+from kvroom.launchers.launch import Launch, machine_words, one_of, shell, spreads, stated_rest
+from kvroom.units import ceil_div
 
 SHARED_MEMORY = "16Gi"
 """What tensor-parallel ranks exchange through, on one machine."""
@@ -29,28 +29,27 @@ _PARALLEL = {
 def manifest(start: Launch, form: str) -> str:
     """The text of ``form``; KvroomError where the engine has no such object."""
     value = FORMS[form](start)
-    notes = [*start.notes, *_machines(start)]
+    notes = list(start.notes)
+    if start.machines > 1 and form == "compose":
+        notes.append(one_of(start.machines, _cards(start)))
     return "\n".join([*(f"# {note}" for note in notes), stated_rest(start), helm.yaml(value)])
 
 
-def manifests(start: Launch) -> dict[str, str]:
-    """The text of every form that the engine has."""
+def manifests(start: Launch) -> tuple[dict[str, str], dict[str, KvroomError]]:
+    """(the text of every form that the engine has, why there are no others)."""
     texts: dict[str, str] = {}
+    refused: dict[str, KvroomError] = {}
     for form in FORMS:
-        with suppress(KvroomError):
+        try:
             texts[form] = manifest(start, form)
-    return texts
+        except KvroomError as error:
+            refused[form] = error
+    return texts, refused
 
 
-def _machines(start: Launch) -> list[str]:
-    """That one object starts on one machine, where the layout needs more."""
-    each = start.scenario.gpu_count
-    per_machine = 8
-    if each <= per_machine:
-        return []
-    return [
-        f"needs {each} GPUs: {-(-each // per_machine)} machines of {per_machine}, of which this starts one"
-    ]
+def _cards(start: Launch) -> int:
+    """The cards of one machine of the start."""
+    return ceil_div(start.scenario.gpu_count, start.machines)
 
 
 def _image(start: Launch) -> str:
@@ -98,13 +97,23 @@ def _shelled(start: Launch) -> bool:
 
 def _compose(start: Launch) -> dict[str, Any]:
     command, arguments = _words(start)
-    device = {"driver": "nvidia", "count": start.scenario.gpu_count, "capabilities": ["gpu"]}
+    device = {"driver": "nvidia", "count": _cards(start), "capabilities": ["gpu"]}
     service: dict[str, Any] = {
         "image": _image(start),
         "entrypoint": command,
         "command": arguments,
         "ports": [f"{start.command.port}:{start.command.port}"],
         "ipc": "host",
+        "healthcheck": {
+            "test": [
+                "CMD",
+                "curl",
+                "-f",
+                f"http://localhost:{start.command.port}{start.command.health}",
+            ],
+            "interval": "10s",
+            "start_period": f"{10 * STARTUP_TRIES}s",
+        },
         "deploy": {"resources": {"reservations": {"devices": [device]}}},
     }
     if start.env and not _shelled(start):
@@ -125,12 +134,18 @@ def _kubernetes(start: Launch) -> dict[str, Any]:
         "ports": [{"containerPort": port}],
         "startupProbe": {**probe, "failureThreshold": STARTUP_TRIES},
         "readinessProbe": probe,
-        "resources": {"limits": {_resource(start): start.scenario.gpu_count}},
+        "resources": {"limits": {_resource(start): _cards(start)}},
         "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
     }
-    memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
-    pod = {"containers": [container], "volumes": [{"name": "shm", "emptyDir": memory}]}
     labels = {"app": _name(start)}
+    if start.machines > 1:
+        if not spreads(start) or _shelled(start):
+            label, version = start.command.label, start.scenario.engine_version or ""
+            why = f"spreads no {label} {version}".rstrip() + f" over {start.machines} machines"
+            fix = "Take a layout of one machine, or a newer release of the engine."
+            raise KvroomError("--format", "kubernetes", why, fix)
+        return _leader_worker_set(start, container)
+    pod = _pod(container)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -140,6 +155,38 @@ def _kubernetes(start: Launch) -> dict[str, Any]:
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         },
+    }
+
+
+def _pod(container: dict[str, Any]) -> dict[str, Any]:
+    memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
+    return {"containers": [container], "volumes": [{"name": "shm", "emptyDir": memory}]}
+
+
+def _leader_worker_set(start: Launch, container: dict[str, Any]) -> dict[str, Any]:
+    """One replica on several machines: the first answers, the others follow it."""
+
+    def spread(*, follower: bool) -> list[str]:
+        words = machine_words(
+            start, "$(LWS_LEADER_ADDRESS)", "$(LWS_WORKER_INDEX)", follower=follower
+        )
+        return [part for word in words for part in word.split(" ", 1)]
+
+    probes = ("ports", "startupProbe", "readinessProbe")
+    worker = {key: value for key, value in container.items() if key not in probes}
+    leader = {**container, "args": [*container["args"], *spread(follower=False)]}
+    worker["args"] = [*container["args"], *spread(follower=True)]
+    template = {
+        "size": start.machines,
+        "restartPolicy": "RecreateGroupOnPodRestart",
+        "leaderTemplate": {"metadata": {"labels": {"role": "leader"}}, "spec": _pod(leader)},
+        "workerTemplate": {"spec": _pod(worker)},
+    }
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": _name(start)},
+        "spec": {"replicas": start.scenario.replicas, "leaderWorkerTemplate": template},
     }
 
 
@@ -177,20 +224,40 @@ def _kserve(start: Launch) -> dict[str, Any]:
         "image": _image(start),
         "args": arguments,
         "env": _environment(start),
-        "resources": {"limits": {_resource(start): start.scenario.gpu_count}},
+        "resources": {"limits": {_resource(start): _cards(start)}},
     }
     spec: dict[str, Any] = {
         "model": {"uri": _address(model, "kserve"), "name": model},
         "replicas": start.scenario.replicas,
-        "parallelism": {**sizes, **({"expert": True} if experts else {})},
+        "parallelism": {
+            **sizes,
+            **_local(start, "kserve"),
+            **({"expert": True} if experts else {}),
+        },
         "template": {"containers": [container]},
     }
+    if start.machines > 1:
+        spec["worker"] = {"containers": [container]}
     return {
         "apiVersion": "serving.kserve.io/v1alpha1",
         "kind": "LLMInferenceService",
         "metadata": {"name": _name(start)},
         "spec": spec,
     }
+
+
+def _local(start: Launch, form: str) -> dict[str, int]:
+    """How a start's ranks are spread over its machines; KvroomError for a way that ``form`` has not."""
+    scenario, machines = start.scenario, start.machines
+    if machines == 1:
+        return {}
+    if scenario.dp >= machines and scenario.dp % machines == 0:
+        return {"dataLocal": scenario.dp // machines}
+    if scenario.pp == machines:
+        return {}
+    fix = "Use --format kubernetes, or stages or data-parallel ranks a machine."
+    why = f"spreads no tp {scenario.tp} over {machines} machines"
+    raise KvroomError("--format", form, why, fix)
 
 
 def _llm_d(start: Launch) -> dict[str, Any]:
@@ -203,10 +270,19 @@ def _llm_d(start: Launch) -> dict[str, Any]:
         "modelCommand": "vllmServe",
         "args": arguments,
         "env": _environment(start),
-        "resources": {"limits": {_resource(start): start.scenario.gpu_count}},
+        "resources": {"limits": {_resource(start): _cards(start)}},
     }
-    decode = {"parallelism": sizes, "replicas": start.scenario.replicas, "containers": [container]}
+    spread = _local(start, "llm-d")
+    if start.machines > 1 and not spread:
+        spread = {"workers": start.machines}
+    decode = {
+        "parallelism": {**sizes, **spread},
+        "replicas": start.scenario.replicas,
+        "containers": [container],
+    }
+    multinode = {"multinode": True} if start.machines > 1 else {}
     return {
+        **multinode,
         "modelArtifacts": {"uri": _address(model, "llm-d"), "name": model},
         "decode": decode,
         "prefill": {"create": False},
@@ -229,7 +305,8 @@ def _dynamo(start: Launch) -> dict[str, Any]:
     worker = {
         "componentType": "worker",
         "replicas": start.scenario.replicas,
-        "resources": {"limits": {"gpu": str(start.scenario.gpu_count)}},
+        "resources": {"limits": {"gpu": str(_cards(start))}},
+        **({"multinode": {"nodeCount": start.machines}} if start.machines > 1 else {}),
         "sharedMemory": {"size": SHARED_MEMORY},
         "envs": _environment(start),
         "extraPodSpec": {"mainContainer": container},

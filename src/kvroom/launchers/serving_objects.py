@@ -5,13 +5,16 @@ Each becomes the words of its engine's command.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.registry import command_lines
+from kvroom.errors import KvroomError
 from kvroom.launchers.launched import flags, listed, word
+from kvroom.units import GIB, parse_bytes
 
 _URI = re.compile(r"^(?:hf|oci|pvc|s3|gs)://")
 
@@ -81,8 +84,77 @@ def _llm_service(spec: Mapping[str, Any]) -> list[str] | None:
         for key, value in environment(container).items()
         if key != "VLLM_ADDITIONAL_ARGS"
     ]
-    words = [*_served_by().platform_program, model_of(model["uri"]), *_parallel(spec), *args, *more]
+    words = [
+        *_served_by().platform_program,
+        model_of(model["uri"]),
+        *_parallel(spec),
+        *_drafts(spec),
+        *_offloading(spec),
+        *args,
+        *more,
+    ]
     return ["env", *variables, *words] if variables else words
+
+
+def _drafts(spec: Mapping[str, Any]) -> list[str]:
+    """The flag of a ``speculator``."""
+    speculator = spec.get("speculator")
+    if not isinstance(speculator, dict):
+        return []
+    config = speculator.get("config")
+    settings = {
+        key: int(value) if isinstance(value, str) and value.isdecimal() else value
+        for key, value in (config if isinstance(config, dict) else {}).items()
+    }
+    model = speculator.get("model")
+    if isinstance(model, dict) and model.get("uri"):
+        settings["model"] = model_of(model["uri"])
+    return ["--speculative-config", json.dumps(settings)] if settings else []
+
+
+def _offloading(spec: Mapping[str, Any]) -> list[str]:
+    """The flags of ``kvCacheOffloading`` to host memory."""
+    offloading = spec.get("kvCacheOffloading")
+    host = offloading.get("cpu") if isinstance(offloading, dict) else None
+    size = host.get("size") if isinstance(host, dict) else None
+    try:
+        gib = parse_bytes("kvCacheOffloading.cpu.size", _kubernetes_size(size)) / GIB
+    except KvroomError:
+        return []
+    return ["--kv-offloading-size", f"{gib:g}"]
+
+
+def _kubernetes_size(size: Any) -> str:
+    """``10Gi`` as ``10GiB``."""
+    text = word(size)
+    return f"{text}B" if re.fullmatch(r"[\d.]+[KMGTP]i?", text) else text
+
+
+def serving_pools(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
+    """The prompts' pool of an LLMInferenceService, which stands beside that of the answers."""
+    pool = spec.get("prefill")
+    if not isinstance(pool, dict) or not isinstance(spec.get("model"), dict):
+        return []
+    words = _llm_service({**spec, "template": {}, "parallelism": {}, **pool})
+    container = _first_container(pool)
+    return [] if words is None else [({**pool, **container}, words)]
+
+
+def chart_tiers(spec: Mapping[str, Any], command: CommandLine) -> tuple[list[str], list[str]]:
+    """(flags, variables) of a chart's model that keeps cache outside the card by LMCache."""
+    config = spec.get("lmcacheConfig")
+    if not isinstance(config, dict) or config.get("enabled") is not True:
+        return [], []
+    role = config.get("kvRole", "kv_both")
+    connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": role}
+    size = config.get("cpuOffloadingBufferSize", config.get("maxLocalCpuSize"))
+    disk = config.get("diskOffloadingBufferSize", config.get("maxLocalDiskSize"))
+    variables = [] if size is None else [f"LMCACHE_MAX_LOCAL_CPU_SIZE={word(size)}"]
+    if config.get("localCpu") is False or word(size) == "0":
+        variables.append("LMCACHE_LOCAL_CPU=False")
+    if disk not in (None, 0, "0"):
+        variables.append(f"LMCACHE_MAX_LOCAL_DISK_SIZE={word(disk)}")
+    return [command.typed("kv_transfer_config"), json.dumps(connector)], variables
 
 
 def _inference_service(spec: Mapping[str, Any]) -> list[str] | None:
@@ -129,13 +201,16 @@ def _ray(spec: Mapping[str, Any]) -> list[str] | None:
     return ["env", *pairs, *words] if pairs else words
 
 
-def modelservice(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """The pools (their part of the values, the words) of llm-d's model service: ``modelArtifacts`` with
-    ``decode`` and ``prefill``."""
+Pool = tuple[Mapping[str, Any], Mapping[str, Any], list[str]]
+"""A pool of a chart's values, its container, the words."""
+
+
+def modelservice(spec: Mapping[str, Any]) -> list[Pool]:
+    """The pools of llm-d's model service: ``modelArtifacts`` with ``decode`` and ``prefill``."""
     artifacts = spec.get("modelArtifacts")
     if not isinstance(artifacts, dict):
         return []
-    found: list[tuple[Mapping[str, Any], list[str]]] = []
+    found: list[Pool] = []
     for pool in ("decode", "prefill"):
         part = spec.get(pool)
         if not isinstance(part, dict) or part.get("create") is False:
@@ -149,6 +224,6 @@ def modelservice(spec: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[
             model = model_of(artifacts.get("uri") or artifacts.get("name"))
             args = [word(w) for w in listed(container.get("args"))]
             found.append(
-                (container, [*_served_by().platform_program, model, *_parallel(part), *args])
+                (part, container, [*_served_by().platform_program, model, *_parallel(part), *args])
             )
     return found

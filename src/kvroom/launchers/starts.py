@@ -10,8 +10,9 @@ from itertools import pairwise
 
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.registry import command_lines
+from kvroom.launchers.nearby import NOWHERE, Nearby
 from kvroom.launchers.shell.run import Shell
-from kvroom.launchers.shell.variables import Variables
+from kvroom.launchers.shell.variables import Value, Variables
 from kvroom.launchers.shell.words import SHELLS, base_name, inner_text, substituted
 from kvroom.records import dataclass
 
@@ -28,6 +29,9 @@ _SPEAKERS = frozenset(
     ("echo", "printf", "logger", "pgrep", "pkill", "grep", "which", "pip", "uv", "alias")
 )
 """Programs whose words may name an engine, and start none."""
+
+_RUNS = frozenset(("run", "create"))
+"""What starts a container, of what such programs do."""
 
 Image = tuple[int, CommandLine, str]
 """Where an engine's container image stands among the words, whose it is, its tag."""
@@ -53,20 +57,77 @@ class Start:
     gpu: str | None = None
     gpus: int | None = None
     replicas: int = 1
+    machines: int = 1
+    follows: bool = False
+
+    def value_of(self, name: str) -> str | None:
+        """What a flag, by the engine's name, is given; "" for one without a value, None for one that is
+        not there."""
+        aliases = self.command.names.aliases
+        for at, word in enumerate(self.words):
+            typed, equals, value = word.lstrip("-").partition("=")
+            typed = typed.replace("-", "_")
+            if word.startswith("-") and aliases.get(typed, typed) == name:
+                following = self.words[at + 1 : at + 2]
+                taken = following[0] if following and not following[0].startswith("-") else ""
+                return value if equals else taken
+        return None
+
+    @property
+    def is_further_machine(self) -> bool:
+        """Whether it is a further machine of a start elsewhere, by its own flags."""
+        rank = self.value_of(self.command.machine_flags.rank) or ""
+        return (
+            self.follows
+            or (rank.isdecimal() and int(rank) > 0)
+            or self.value_of(self.command.machine_flags.follower) is not None
+        )
+
+    @property
+    def own_machines(self) -> int:
+        """How many machines its own flags or its object give it."""
+        count = self.value_of(self.command.machine_flags.count) or ""
+        return max(self.machines, int(count) if count.isdecimal() and len(count) < 4 else 1)
+
+
+def _shell(settings: Mapping[str, str], env: Mapping[str, str], nearby: Nearby) -> Shell:
+    values: dict[str, Value] = dict(env)
+    variables = Variables(values, settings, exported=frozenset(env), script=nearby.path)
+    return Shell(variables, _wanted, read=nearby.text, cards=nearby.cards)
+
+
+def script_end(text: str, settings: Mapping[str, str], nearby: Nearby) -> str:
+    """The ``exit`` by which a script that starts nothing ends; "" where it ends otherwise."""
+    shell = _shell(settings, {}, nearby)
+    return "" if shell.run(text) else shell.ended
 
 
 def script_starts(
-    text: str, settings: Mapping[str, str], env: Mapping[str, str] | None = None, depth: int = 0
+    text: str,
+    settings: Mapping[str, str],
+    env: Mapping[str, str] | None = None,
+    depth: int = 0,
+    nearby: Nearby = NOWHERE,
 ) -> Iterator[Start]:
     """The commands of a shell's text that start an engine; ``settings`` are variables that hold whatever it
-    assigns."""
-    shell = Shell(Variables(dict(env or {}), settings), _wanted)
+    assigns, ``nearby`` the files that it sources."""
+    shell = _shell(settings, env or {}, nearby)
     for command in shell.run(text):
         known = dict(command.variables)
-        for start in words_starts(command.words, known, settings, command.standard_input, depth):
+        for start in words_starts(
+            command.words, known, settings, command.standard_input, depth=depth, nearby=nearby
+        ):
             line = command.line + start.line - 1 if depth == 0 else command.line
-            notes = (*command.notes, *start.notes)
+            unseen = _unseen(command.hidden, start) if depth == 0 else ()
+            notes = (*command.notes, *start.notes, *unseen)
             yield replace(start, line=line, files={**shell.files, **start.files}, notes=notes)
+
+
+def _unseen(hidden: tuple[str, ...], start: Start) -> Iterator[str]:
+    """What to know of variables that the engine would read, were they exported."""
+    for name in hidden:
+        if name.lower() in start.command.variables or name in start.command.harmless:
+            yield f"{name} is set and not exported: {start.command.label} does not see it"
 
 
 def words_starts(
@@ -74,21 +135,25 @@ def words_starts(
     env: dict[str, str],
     settings: Mapping[str, str],
     standard_input: str | None = None,
+    *,
     depth: int = 0,
+    nearby: Nearby = NOWHERE,
 ) -> Iterator[Start]:
     """The starts of one command; variables that are set on the way go into ``env``."""
     words = _after_assignments(words, env)
-    image = _container(words, env, settings)
+    image = _container(words, env, settings, nearby)
+    if image is not None and (entry := _entrypoint(words[: image[0]])) is not None:
+        words, image = [*entry, *words[image[0] + 1 :]], (len(words), *image[1:])
     inner = inner_text(words)
     if inner is None and standard_input is not None and _program(words) is None:
         inner = standard_input
     if inner is not None and depth < MAX_DEPTH:
-        for start in script_starts(inner, settings, env, depth + 1):
+        for start in script_starts(inner, settings, env, depth + 1, nearby):
             yield replace(start, version=start.version or _version(image, start.command), line=1)
     elif (start_here := _program(words)) is not None:
         version = _version(image, start_here.command)
         yield replace(start_here, version=version, environment=env)
-    elif image is not None:
+    elif image is not None and image[0] < len(words):
         at, line, _ = image
         version = _version(image, line)
         yield Start(line, line.programs[0], words[at + 1 :], version, environment=env)
@@ -130,9 +195,23 @@ def _after_assignments(words: list[str], env: dict[str, str]) -> list[str]:
     return words[at:]
 
 
-def _container(words: list[str], env: dict[str, str], settings: Mapping[str, str]) -> Image | None:
+def _entrypoint(options: list[str]) -> list[str] | None:
+    """What a container runs in place of its image's own program; None where it runs that."""
+    for before, word in pairwise(options):
+        if before == "--entrypoint":
+            return [word] if word else []
+        if word.startswith("--entrypoint="):
+            return [word.partition("=")[2]]
+    return None
+
+
+def _container(
+    words: list[str], env: dict[str, str], settings: Mapping[str, str], nearby: Nearby = NOWHERE
+) -> Image | None:
     """An engine's image that ``docker run`` starts; the variables handed in go into ``env``."""
     if not words or base_name(words[0]) not in ("docker", "podman", "nerdctl", "sudo"):
+        return None
+    if not _RUNS & set(words):
         return None
     for index, (before, word) in enumerate(pairwise(words), 1):
         if before.startswith("-") and "=" not in before and before not in DOCKER_SWITCHES:
@@ -140,7 +219,9 @@ def _container(words: list[str], env: dict[str, str], settings: Mapping[str, str
         for command in command_lines():
             if image := command.image.search(word):
                 for flag, value in pairwise(words[:index]):
-                    if flag in ("-e", "--env"):
+                    if flag == "--env-file":
+                        env |= nearby.variables(value)
+                    elif flag in ("-e", "--env"):
                         _hand_in(value, env, settings)
                 return index, command, image[1] or ""
     return None

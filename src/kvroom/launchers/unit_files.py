@@ -106,9 +106,10 @@ def _dockerfile(text: str) -> Iterator[Launched]:
             entry, command, at = _words(rest), [], number
         elif name == "CMD":
             command, at = _words(rest), number if not entry else at
-    if image:
+    if image and (entry or command):  # an image that others build on starts nothing by itself
         environment = [w for key, value in variables.items() for w in ("-e", f"{key}={value}")]
-        yield Launched(["docker", "run", *environment, image, *entry, *command], at)
+        own = ["--entrypoint", entry[0]] if entry else []
+        yield Launched(["docker", "run", *environment, *own, image, *entry[1:], *command], at)
 
 
 def _pairs(text: str) -> dict[str, str]:

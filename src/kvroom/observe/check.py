@@ -12,14 +12,16 @@ from typing import Any, Literal, TypeAlias
 from kvroom.answer.verdict import Reason, Status
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import (
-    MAX_CHARACTERS,
     Command,
     read_start,
     read_together,
     starts_of,
     stated_rest,
 )
-from kvroom.launchers.starts import Start
+from kvroom.launchers.manifests import is_manifest
+from kvroom.launchers.nearby import MAX_CHARACTERS, NOWHERE, Nearby
+from kvroom.launchers.starts import Start, script_end
+from kvroom.launchers.unit_files import kind_of
 from kvroom.models.load import load
 from kvroom.observe.check_remedy import remedy
 from kvroom.planner.plan import Workings, work
@@ -175,7 +177,9 @@ class Checker:
         if text is None:
             error = KvroomError(name, None, "cannot be read", "Check its name and rights.")
             return [_unreadable(name, 1, error)]
-        return self.file(name, text, skip_others=skip_others)
+        cards = self.keys.get("gpu_count")
+        nearby = Nearby("" if name == "-" else name, cards if isinstance(cards, int) else None)
+        return self.file(name, text, skip_others=skip_others, nearby=nearby)
 
     @staticmethod
     def text_of(name: str) -> str | None:
@@ -188,10 +192,12 @@ class Checker:
         except (OSError, ValueError):
             return None
 
-    def file(self, name: str, text: str, *, skip_others: bool = False) -> list[Checked]:
+    def file(
+        self, name: str, text: str, *, skip_others: bool = False, nearby: Nearby = NOWHERE
+    ) -> list[Checked]:
         """Every deployment of one file."""
         try:
-            starts = list(starts_of(text, self.settings))
+            starts = list(starts_of(text, self.settings, nearby))
             rest = stated_rest(text)
         except KvroomError as one_error:
             return [_unreadable(name, 1, one_error)]
@@ -206,16 +212,26 @@ class Checker:
         if together:
             found.append(self.start(name, together[0], partial(read_together, together, rest)))
         if not found and not skip_others:
-            error = KvroomError(
-                name, None, "starts no engine that kvroom knows", "Name the file that does."
-            )
-            return [_unreadable(name, 1, error)]
+            return [_unreadable(name, 1, self.nothing(name, text, nearby))]
+        found = _once(found)
         if not found:
             none = "starts no engine"
             found.append(
                 Checked(file=name, line=1, engine=None, model=None, status="none", sentence=none)
             )
         return found
+
+    def nothing(self, name: str, text: str, nearby: Nearby) -> KvroomError:
+        """Why a file starts no engine."""
+        ended = (
+            "" if is_manifest(text) or kind_of(text) else script_end(text, self.settings, nearby)
+        )
+        if not ended or ended.startswith("exit 0"):
+            return KvroomError(
+                name, None, "starts no engine that kvroom knows", "Name the file that does."
+            )
+        fix = "Say what it asks for: --set NAME=VALUE, or --set 1=VALUE for its first argument."
+        return KvroomError(name, ended, "ends it before an engine is started", fix)
 
     def start(self, name: str, start: Start, read: Callable[[], Command]) -> Checked:
         """One deployment, judged."""
@@ -249,7 +265,9 @@ class Checker:
                 fix = "Say which card it runs on: --gpu H100-SXM (kvroom gpus lists them)."
                 raise KvroomError("gpu", None, "is not named by the file", fix)
             base["gpu"] = start.gpu
-        cards = self.keys.get("gpu_count", start.gpus)
+        machines = start.own_machines
+        cards = None if start.gpus is None else start.gpus * machines
+        cards = self.keys.get("gpu_count", cards)
         if start.command.default_tp:
             base.setdefault("tp", 1)
         elif cards:
@@ -268,6 +286,8 @@ class Checker:
         reasons, sentence = verdict.reasons, verdict.sentence
         warnings = (*command.warnings, *workings.plan.warnings)
         needed = scenario.tp * scenario.pp * scenario.dp
+        if cards is not None and cards < needed <= cards * start.own_machines:
+            cards *= start.own_machines  # so many on each machine
         if cards is not None and needed > cards and scenario.tp > cards:
             label = start.command.label
             message = f"{label} is to run on {needed} GPUs, and {cards} {'is' if cards == 1 else 'are'} given"
@@ -316,6 +336,19 @@ class Checker:
                 Promise(name=objective.name, wanted=objective.limit_s, answer=value, holds=holds)
             )
         return found
+
+
+def _once(found: list[Checked]) -> list[Checked]:
+    """Each deployment once that one line starts several times over, as in a loop over ports."""
+    kept: list[Checked] = []
+    for row in found:
+        again = (
+            row.scenario is not None and other.line == row.line and other.scenario == row.scenario
+            for other in kept
+        )
+        if not any(again):
+            kept.append(row)
+    return kept
 
 
 def _flag(start: Start, key: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import read_start, starts_of, stated_rest
+from kvroom.launchers.nearby import NOWHERE, Nearby
 from kvroom.launchers.starts import Start
 from kvroom.observe.check import Checker
 from kvroom.observe.check_remedy import Flags, remedy
@@ -18,14 +19,15 @@ def patch(checker: Checker, name: str, text: str) -> str:
     """A unified diff of ``text`` in which every deployment that would not start does; "" where none is to
     be had."""
     fixed = text
-    for at, start in enumerate(starts_of(text, checker.settings)):
+    nearby = NOWHERE if name == "-" else Nearby(name)
+    for at, start in enumerate(starts_of(text, checker.settings, nearby)):
         if not start.command.several_starts:
-            fixed = _mended(checker, fixed, at, start) or fixed
+            fixed = _mended(checker, fixed, at, start, nearby) or fixed
     before, after = text.splitlines(keepends=True), fixed.splitlines(keepends=True)
     return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
 
 
-def _mended(checker: Checker, text: str, at: int, start: Start) -> str | None:
+def _mended(checker: Checker, text: str, at: int, start: Start, nearby: Nearby) -> str | None:
     """``text`` in which start number ``at`` starts; None where it does anyway, or nothing helps."""
     try:
         command = read_start(start, stated_rest(text), model_stated="model" in checker.keys)
@@ -37,15 +39,15 @@ def _mended(checker: Checker, text: str, at: int, start: Start) -> str | None:
         return None
     flags = remedy(scenario, workings, start.command)
     for edited in _edits(text, at, start, flags) if flags else ():
-        if _starts(checker, edited, at):
+        if _starts(checker, edited, at, nearby):
             return edited
     return None
 
 
-def _starts(checker: Checker, text: str, at: int) -> bool:
+def _starts(checker: Checker, text: str, at: int, nearby: Nearby) -> bool:
     """Whether start number ``at`` of ``text`` starts."""
     try:
-        start = list(starts_of(text, checker.settings))[at]
+        start = list(starts_of(text, checker.settings, nearby))[at]
         command = read_start(start, stated_rest(text), model_stated="model" in checker.keys)
         return work(checker.scenario(start, command)[0]).plan.verdict.starts
     except (KvroomError, IndexError):

@@ -112,6 +112,7 @@ def loaded(
         lengths=lengths,
         think_s=think,
         thinking_ratio=thinking,
+        in_step=in_step(source),
         replicas=replicas,
         spread=source.start == SPREAD,
         chunk_tokens=budget,
@@ -129,6 +130,13 @@ def loaded(
     if arrivals.users:
         return replace(load, users=arrivals.users)
     return replace(load, requests_per_s=arrivals.rate_per_s * source.calls)
+
+
+def in_step(source: Synthetic) -> bool:
+    """Whether users of a closed loop stay together once they met: all answers are of one length, and all
+    pauses."""
+    alike = (source.output, source.think, source.agent, source.tool)
+    return bool(source.users) and not source.subagents and all(isinstance(x, Fixed) for x in alike)
 
 
 def _even(lengths: Distribution) -> bool:

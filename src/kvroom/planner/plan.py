@@ -47,6 +47,7 @@ from kvroom.planner.times import (
     cost_of,
     cost_of_pools,
     handed_serving,
+    in_step_note,
     notes_of,
     pool_notes,
     serving_of,
@@ -220,6 +221,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     warnings += notes_of(deployment, timing, workload, load)
     if times is not None and times.saturated:
         warnings += (QUEUE_WITHOUT_END,)
+    if load is not None and times is not None and times.together_s:
+        warnings += (in_step_note(load, times),)
     if deployment.speculation is not None and deployment.speculation.acceptance_assumed:
         rate = deployment.speculation.kept[0]
         warnings += (

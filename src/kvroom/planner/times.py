@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kvroom.answer.plan import Cost, Serving, Step
 from kvroom.engines.registry import engine_of
@@ -19,7 +20,7 @@ from kvroom.latency.traffic import Traffic, compute_dtype
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.units import show_rate, show_usd
+from kvroom.units import show_rate, show_seconds, show_usd
 
 NOTED = 0.1
 """What published runs did unsaid is told where it changes the cache's rate by more (a logarithm)."""
@@ -56,7 +57,7 @@ def notes_of(
 ) -> tuple[str, ...]:
     """What the times take from published runs because the question does not say it; what they lack."""
     said = []
-    longest = load.input_tokens + load.output_tokens if load is not None else 0
+    longest = load.longest_tokens if load is not None else 0
     if longest > deployment.context_tokens:
         said.append(
             f"a request of the workload comes to {longest:,} tokens, and the longest may have"
@@ -150,7 +151,24 @@ def serving_of(timing: Timing | None, load: Load | None) -> tuple[Serving, Times
     if timing is None or load is None:
         return Serving(), None
     times = served(timing.clock, load)
-    return _banded(timing, timing, times, load.output_tokens, static=load.static), times
+    serving = _banded(timing, timing, times, load.output_tokens, static=load.static)
+    if times.together_s and serving.ttft_high_s and serving.tpot_high_s:
+        # Prompts that come all at once are waited for before the first token, or between the others.
+        serving = replace(
+            serving,
+            ttft_high_s=serving.ttft_high_s + times.together_s,
+            tpot_high_s=serving.tpot_high_s + times.together_s / load.output_tokens,
+        )
+    return serving, times
+
+
+def in_step_note(load: Load, times: Times) -> str:
+    """That users keep in step, and what a first token then waits for."""
+    wait = show_seconds(times.together_s)
+    return (
+        f"answers of {load.output_tokens:,} tokens each keep the users in step: where their prompts come"
+        f" together a first token waits up to {wait} more (output=uniform:LOW-HIGH spreads them)"
+    )
 
 
 USUAL_DRAW = Draw(low=0.4, share=0.7, high=1.0)

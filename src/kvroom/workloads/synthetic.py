@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from math import ceil
 from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
@@ -38,6 +39,9 @@ CLOSED_LOOP_SPREAD = (0.8, 1.2)
 """Lengths over their mean where only the mean is told."""
 EXAMPLE = "arrivals=poisson:2/s,input=lognormal:mean=1000:sigma=0.8,output=200,requests=1000"
 KEYS = Workload.SPEC_KEYS
+CLOSED_LOOP_ROUNDS = 6
+"""Sessions of each user of a closed loop where their number is not asked, at least."""
+MOST_UNASKED = 20_000
 DRAWS = 256
 """Requests that stand for a workload whose lengths differ."""
 PS_PER_NS = 10**3
@@ -479,7 +483,12 @@ def parse(spec: str | Mapping[str, Any], field: str = "workload") -> Synthetic:
         for key, value in given.items()
         if value is not None
     }
-    return Synthetic(**parsed)
+    made = Synthetic(**parsed)
+    if "requests" in parsed or not made.users:
+        return made
+    # A closed loop is steady once everybody has come several times.
+    rounds = ceil(CLOSED_LOOP_ROUNDS * made.users * made.turns.mean)
+    return replace(made, requests=max(made.requests, min(rounds, MOST_UNASKED)))
 
 
 def split_spec(spec: str, field: str = "workload") -> dict[str, str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.plan import Plan
-from kvroom.engines.command_line import QUANTIZATIONS, CommandLine, Texts
+from kvroom.engines.command_line import QUANTIZATIONS, CommandLine, MachineFlags, Texts
 from kvroom.engines.sglang.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.scenario.scenario import Scenario
 from kvroom.sharding.deployment import Deployment
@@ -32,6 +33,15 @@ class SglangCommandLine(CommandLine):
         """With data-parallel attention ``--dp-size`` groups tensor ranks: no replicas."""
         if args.get("enable_dp_attention") and "dp" in keys:
             args["dp_size"] = keys.pop("dp")
+
+    def tier_flags(
+        self, sizes: Mapping[str, int], ranks: int
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Its hierarchical cache: GB of host memory a rank; a disk's tier has no size among its flags."""
+        host = sizes.get("host", 0)
+        if not host:
+            return {}, {}
+        return {"enable_hierarchical_cache": True, "hicache_size": host / 1e9 / ranks}, {}
 
     def settled(self, scenario: Scenario, deployment: Deployment, plan: Plan) -> Scenario:
         """Its switches have no negative."""
@@ -74,4 +84,11 @@ COMMAND = SglangCommandLine(
     quantizations=QUANTIZATIONS,
     dtype_flag="dtype",
     option_files=("config",),
+    machine_flags=MachineFlags(
+        count="nnodes",
+        rank="node_rank",
+        address="dist_init_addr",
+        address_form="{}:20000",
+    ),
+    tier_names=frozenset(("enable_hierarchical_cache", "hicache_size")),
 )

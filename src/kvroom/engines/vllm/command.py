@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from kvroom.engines.command_line import QUANTIZATIONS, Chart, CommandLine, Texts
+from kvroom.engines.command_line import QUANTIZATIONS, Chart, CommandLine, MachineFlags, Texts
 from kvroom.engines.vllm.flags import KNOWN_FLAGS, NAMES, READERS, VARIABLES
 from kvroom.units import GIB
 
@@ -33,8 +34,29 @@ CHART = Chart(
 """The chart of vLLM's production stack."""
 
 
+LMCACHE_FOLDER = "file:///tmp/lmcache/"
+"""Where LMCache keeps a disk's tier."""
+
+
 class VllmCommandLine(CommandLine):
     """``vllm serve MODEL``."""
+
+    def tier_flags(
+        self, sizes: Mapping[str, int], ranks: int
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Its own offloading for host memory alone; LMCache where a disk is below (GB a worker)."""
+        host, disk = sizes.get("host", 0), sizes.get("nvme", 0)
+        if not disk:
+            flags = {"kv_offloading_backend": "native", "kv_offloading_size": host / GIB}
+            return (flags, {}) if host else ({}, {})
+        connector = {"kv_connector": "LMCacheConnectorV1", "kv_role": "kv_both"}
+        variables = {
+            "LMCACHE_LOCAL_CPU": str(bool(host)),
+            "LMCACHE_MAX_LOCAL_CPU_SIZE": f"{host / 1e9 / ranks:g}",
+            "LMCACHE_LOCAL_DISK": LMCACHE_FOLDER,
+            "LMCACHE_MAX_LOCAL_DISK_SIZE": f"{disk / 1e9 / ranks:g}",
+        }
+        return {"kv_transfer_config": connector}, variables
 
     def unused(self, env: Texts) -> list[str]:
         """V1 is what there is."""
@@ -88,4 +110,25 @@ COMMAND = VllmCommandLine(
     expert_switch="enable_expert_parallel",
     option_files=("config",),
     chart=CHART,
+    machine_flags=MachineFlags(
+        count="nnodes",
+        rank="node_rank",
+        address="master_addr",
+        follower="headless",
+        data_local="data_parallel_size_local",
+        data_address="data_parallel_address",
+        since=(0, 12),
+        others=("master_port", "data_parallel_rpc_port", "data_parallel_start_rank"),
+    ),
+    tier_names=frozenset(
+        (
+            "kv_offloading_size",
+            "kv_offloading_backend",
+            "kv_transfer_config",
+            "lmcache_local_cpu",
+            "lmcache_max_local_cpu_size",
+            "lmcache_local_disk",
+            "lmcache_max_local_disk_size",
+        )
+    ),
 )

@@ -167,6 +167,8 @@ class Pages:
             return WIDE_FP8_BLOCK
         if asked is None:
             return max(self.kernel_block, DEFAULT_BLOCK) if self.latent else DEFAULT_BLOCK
+        if self.latent and self.platform.hip:
+            return asked  # AITER's latent kernel goes token by token, whatever the block
         if asked % self.kernel_block:
             raise KvroomError(
                 "engine_args.block_size",

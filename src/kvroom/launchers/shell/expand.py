@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from kvroom.launchers.shell.arithmetic import NotKnown, ShellArithmetic
+from kvroom.launchers.shell.braces import braced
 from kvroom.launchers.shell.scan import ASSIGNMENT, METACHARACTERS, continued, past, word_end
 from kvroom.launchers.shell.variables import MAX_CHARACTERS, Value, Variables, too_long
 
@@ -23,10 +24,8 @@ _SHORT = re.compile(r"\$([A-Za-z_]\w*|[0-9@*#?$!-])")
 _DEFAULT = re.compile(r"(:?)([-=+?])(.*)", re.DOTALL)
 _ALL = re.compile(r"\$\{(?:[A-Za-z_]\w*\[@\]|@)")
 _SLICE = re.compile(r":(\s?-?\d{1,9})(?::(\d{1,9}))?")
-_RANGE = re.compile(r"\{(-?\d{1,9})\.\.(-?\d{1,9})\}")
 _BLANK = re.compile(r"[ \t\r\n]+")
 _IN_QUOTES = re.compile(r'\\([$`"\\])')
-_INNER_ECHO = re.compile(r"\$\(\s*(?:echo|basename)\s+(.*)\)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
 _NAMES = re.compile(r"\$\{?([A-Za-z_]\w*|\d+)")
 _ARITHMETIC = re.compile(r"\$\(\((.*?)\)\)", re.DOTALL)
@@ -72,7 +71,8 @@ class Expander:
         """The words that ``words`` become: none, one or many of each."""
         out: list[str] = []
         for word in words:
-            out += self._fields(word)
+            for part in [word] if self.literal else braced(word):
+                out += self._fields(part)
         return out
 
     def text(self, word: str) -> str:
@@ -94,10 +94,6 @@ class Expander:
         return match[1], self.text(typed), match[3] == "+"
 
     def _fields(self, word: str, *, split: bool = True) -> list[str]:
-        if split and (match := _RANGE.fullmatch(word)):
-            low, high = int(match[1]), int(match[2])
-            step = 1 if high >= low else -1
-            return [str(i) for i in range(low, high + step, step)[:1_000]]
         out: list[str] = []
         current: str | None = None
         size = 0
@@ -195,8 +191,8 @@ class Expander:
                 end = past(text, at)
             except ValueError:
                 return ["`"], at + 1
-            self.opaque = True
-            return [f"$({text[at + 1 : end - 1]})"], end
+            inner = re.sub(r"\\([$`\\])", r"\1", text[at + 1 : end - 1])
+            return self._split(self._substitution(f"$({inner})"), split), end
         pair = text[at : at + 2]
         if pair == "${":
             end = past(text, at)
@@ -238,21 +234,16 @@ class Expander:
         return value
 
     def _substitution(self, typed: str) -> str:
-        """``$((…))``'s value; of programs only what ``echo`` and ``basename`` say."""
+        """``$((…))``'s value, or what programs that only print would say."""
         if typed.startswith("$((") and typed.endswith("))"):
             return self._arithmetic(typed)
-        match = _INNER_ECHO.fullmatch(typed)
-        if match and self.depth < MAX_DEPTH and not re.search(r"[|;&<>\n]", match[1]):
-            inner = Expander(self.variables, empty=self.empty, depth=self.depth + 1)
-            words = [
-                field for field in inner.fields(_elements(match[1])) if field not in ("-n", "-e")
-            ]
-            self._join(inner)
-            if "basename" in typed[: match.start(1)]:
-                return words[0].rstrip("/").rpartition("/")[2] if len(words) == 1 else typed
-            return " ".join(words)
-        self.opaque = True
-        return typed
+        outputs = self.variables.outputs
+        output = outputs(typed[2:-1]) if outputs is not None and self.depth < MAX_DEPTH else None
+        if output is None:
+            self.opaque = True
+            return typed
+        self.notes += output[1]
+        return output[0]
 
     def _join(self, inner: Expander) -> None:
         self.missing += inner.missing

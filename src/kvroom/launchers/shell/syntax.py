@@ -158,9 +158,10 @@ Node: TypeAlias = (
 )  # fmt: skip
 
 
-def parse(text: str) -> CommandList:
-    """The tree of ``text``; KvroomError where a quote is not closed or it is nested too deep."""
-    return _Parser(text, _Lexer(text).tokens()).script()
+def parse(text: str, line: int = 1) -> CommandList:
+    """The tree of ``text``, which begins on ``line``; KvroomError where a quote is not closed or it is
+    nested too deep."""
+    return _Parser(text, _Lexer(text).tokens(), line).script()
 
 
 @dataclass(slots=True)
@@ -226,7 +227,8 @@ class _Lexer:
         while i < len(text) and text[i] in BLANKS:
             i += 1
         end = word_end(text, i)
-        token = Token("redirection", match[0].lstrip("0123456789"), match.start(), None)
+        sign = re.sub(r"^(?:0(?=<)|1(?=>)|\d*(?=<<)|\{\w+\})", "", match[0])
+        token = Token("redirection", sign, match.start(), None)
         token.body = text[i:end]
         self.found.append(token)
         if token.text in ("<<", "<<-") and end > i:
@@ -258,8 +260,9 @@ class _Lexer:
 
 
 class _Parser:
-    def __init__(self, text: str, tokens: list[Token]) -> None:
+    def __init__(self, text: str, tokens: list[Token], line: int) -> None:
         self.text, self.tokens, self.i, self.depth = text, tokens, 0, 0
+        self.first_line = line
         self.lines = [m.end() for m in re.finditer("\n", text)]
 
     def script(self) -> CommandList:
@@ -503,5 +506,5 @@ class _Parser:
             else:
                 break
             self.i += 1
-        line = bisect_right(self.lines, first.at) + 1 if first else 0
+        line = bisect_right(self.lines, first.at) + self.first_line if first else 0
         return SimpleCommand(tuple(words), tuple(redirections), line, self._source(since))

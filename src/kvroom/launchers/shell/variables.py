@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 
 from kvroom.errors import KvroomError
@@ -10,6 +10,8 @@ from kvroom.records import dataclass
 
 MAX_CHARACTERS = 200_000
 Value = str | list[str]
+Output = tuple[str, tuple[str, ...]]
+"""What is printed, and what to know of how it came about."""
 
 
 def too_long(text: str) -> KvroomError:
@@ -22,20 +24,27 @@ def too_long(text: str) -> KvroomError:
 class Variables:
     """``values`` by name; ``settings`` (``--set``) are those that a script starts with, and hold where what
     it assigns cannot be told; ``notes`` are what to know of a name's value; ``computed`` are names whose
-    value only a program's output could tell."""
+    value only a program's output could tell; ``exported`` names are seen by programs. ``outputs`` tells
+    what the commands of a text would print, where that can be told; ``script`` is ``$0``."""
 
     values: dict[str, Value] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     notes: dict[str, tuple[str, ...]] = field(default_factory=dict)
     computed: frozenset[str] = frozenset()
     arguments: list[str] = field(default_factory=list)
+    exported: frozenset[str] = frozenset()
+    outputs: Callable[[str], Output | None] | None = None
+    script: str = ""
 
     def get(self, name: str) -> Value | None:
         """The value of ``name``; None where it has none."""
         if name == "#":
-            return str(len(self.arguments))
+            given = sum(setting.isdecimal() for setting in self.settings)
+            return str(len(self.arguments) or given)
         if name in ("@", "*"):
             return list(self.arguments)
+        if name == "0" and self.script:
+            return self.script
         if name.isdecimal():
             at = int(name[:6])
             if 0 < at <= len(self.arguments):
@@ -66,6 +75,7 @@ class Variables:
         """Take the value away."""
         self.values.pop(name, None)
         self.notes.pop(name, None)
+        self.exported -= {name}
 
     def copy(self) -> Variables:
         """The same, on its own."""
@@ -74,5 +84,6 @@ class Variables:
             for key, value in self.values.items()
         }
         return Variables(
-            values, self.settings, dict(self.notes), self.computed, list(self.arguments)
-        )
+            values, self.settings, dict(self.notes), self.computed, list(self.arguments),
+            self.exported, self.outputs, self.script,
+        )  # fmt: skip

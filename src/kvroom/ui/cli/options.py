@@ -119,18 +119,21 @@ def _command(
     text: str, said: list[str], settings: dict[str, str], *, model_given: bool
 ) -> dict[str, Any]:
     """The Scenario keys of an engine's command line; of a file's text where ``text`` names one."""
-    from kvroom.launchers.commands import MAX_CHARACTERS, read_command
+    from kvroom.launchers.commands import read_command
+    from kvroom.launchers.nearby import MAX_CHARACTERS, NOWHERE, Nearby
 
+    nearby = NOWHERE
     if text == "-":
         text = sys.stdin.read(MAX_CHARACTERS + 1)
     elif "\n" not in text:
         try:
             if Path(text).is_file():
+                nearby = Nearby(text)
                 with Path(text).open(encoding="utf-8", errors="replace") as file:
                     text = file.read(MAX_CHARACTERS + 1)
         except (OSError, ValueError):  # no path, or one that cannot be read: a command then
             pass
-    read = read_command(text, settings, model_stated=model_given)
+    read = read_command(text, settings, model_stated=model_given, nearby=nearby)
     if not model_given:
         read.check_model()
     said += read.warnings

@@ -176,7 +176,8 @@ def _layouts(scenario: Scenario) -> Iterator[Choice]:
             verdict = made.plan.verdict
             if verdict.starts:
                 held = made.held
-                says = "" if held is None else f"{held:,} requests at once"
+                what = "request" if held == 1 else "requests"
+                says = "" if held is None else f"{held:,} {what} at once"
             else:
                 refused = verdict.reasons[0]
         yield Choice(

@@ -50,7 +50,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "64 at 2k": {"context_tokens": 2048, "concurrency": 64},
 }
 """Neighbouring questions that the text speaks of: what each changes in the asked one."""
-KV_DTYPES = (("auto", "auto"), ("bf16", "BF16"), ("fp8", "FP8"), ("q4_0", "4-bit"))
 _TOKEN = re.compile(
     r"\[\[(?:=(?P<part>\w+)|(?P<path>[\w.]+)\|(?P<form>\w+)(?:\|(?P<of>[\w ]+))?)\]\]"
 )
@@ -70,7 +69,7 @@ def answer(scenario: Scenario) -> dict[str, Any]:
         **plan_json(workings),
         "explanations": [e.to_dict() for e in told],
         "figures": data,
-        "take_away": take_away(workings),
+        "take_away": take_away(workings, scenario),
     }
 
 
@@ -182,14 +181,22 @@ def _fits(found: dict[str, Any], error: str) -> str:
     return "yes" if found["verdict"]["fits"] and not waits else "no"
 
 
+def _card(found: dict[str, Any]) -> str:
+    """The answer card as words, for whoever runs no script."""
+    rows = [
+        html.element("dt", html.text(row["label"]))
+        + html.element("dd", html.text(FORMATS[row["form"]](row["value"])))
+        for row in found["figures"]["card"]["rows"]
+        if row["value"] is not None
+    ]
+    return html.element("dl", "".join(rows))
+
+
 def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str, str]:
     scenario = found["scenario"]
     memory = found["figures"]["memory"]
     model, gpu = scenario["model"], scenario["gpu"]
     by_value = isinstance(model, dict)
-    names = [(model, model) for model in models()]
-    if by_value:
-        names.insert(0, ("", "your own config"))
     preset = next((preset.id for preset in PRESETS if preset.scenario == given), "")
     start = {
         "scenario": given,
@@ -211,13 +218,12 @@ def _parts(given: dict[str, Any], found: dict[str, Any], error: str) -> dict[str
             [("", "a question of your own"), *((preset.id, preset.label) for preset in PRESETS)],
             preset,
         ),
-        "models": _options(names, "" if by_value else model),
-        "gpus": _options([(n, n) for n in gpus()], gpu),
         "gpu_count": str(scenario["gpu_count"]),
-        "kv": _options(KV_DTYPES, scenario["kv_dtype"]),
-        "engines": _options(
-            [(engine_name, engine_name) for engine_name in engine_names()], scenario["engine"]
-        ),
+        "kv": html.quoted(scenario["kv_dtype"]),
+        "engine": html.quoted(scenario["engine"]),
+        "model_value": html.quoted("your own config" if by_value else str(model)),
+        "gpu_value": html.quoted(gpu if isinstance(gpu, str) else f"your own: {gpu.get('name')}"),
+        "card": _card(found),
         "context": str(scenario["context_tokens"]),
         "users": "" if scenario["concurrency"] is None else str(scenario["concurrency"]),
         "model": html.text("your model" if by_value else str(model)),

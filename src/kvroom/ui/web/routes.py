@@ -19,7 +19,7 @@ from kvroom.ui import codec
 from kvroom.ui.web import choices, simulations, taken
 from kvroom.ui.web.answers import Answers, parts_of
 from kvroom.ui.web.questions import Listener, PageQuestion
-from kvroom.ui.web.sections import dropped, levers, reality, tiers
+from kvroom.ui.web.sections import dropped, launched, levers, reality, tiers
 from kvroom.units import check_float, decimal_memory
 
 MAX_TOGETHER = 16
@@ -137,6 +137,11 @@ def _choices(question: PageQuestion, _: Listener) -> Any:
     return choices.choices(question.body, parts_of(question.query.get("of", "")))
 
 
+def _launch(question: PageQuestion, _: Listener) -> Any:
+    """The commands that start a Scenario's deployment, a text a form; refused where its engine would."""
+    return launched.answer(Scenario.from_dict(question.body))
+
+
 def _simulate(question: PageQuestion, listener: Listener) -> None:
     """A simulation, line by line."""
     simulations.simulate(question.body, listener)
@@ -172,7 +177,8 @@ def _table() -> tuple[Route, ...]:
         Route(path="/api/reconcile", answer=_reconcile, body="file", limit=UPLOAD, queue="long"),
         Route(path="/api/take", answer=_take, body="file", limit=UPLOAD, queue="long"),
         Route(path="/api/choices", answer=_choices, kept=True),
-        Route(path="/api/catalogue", answer=lambda *_: choices.known(), body="none", queue="none"),
+        Route(path="/api/launch", answer=_launch, kept=True),
+        Route(path="/api/catalogue", answer=lambda *_: choices.known(), kept=True),
         Route(
             path="/api/simulate", answer=_simulate, limit=WITH_TRACE, queue="stream", lines="all"
         ),

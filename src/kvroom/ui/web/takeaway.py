@@ -10,6 +10,7 @@ from kvroom.errors import KvroomError
 from kvroom.models import catalogue
 from kvroom.planner.plan import Workings
 from kvroom.scenario.command_line import command, python
+from kvroom.scenario.scenario import Scenario
 from kvroom.ui.web.assumptions import assumptions
 
 
@@ -45,13 +46,12 @@ def engine_flags(workings: Workings) -> dict[str, str]:
     return lines
 
 
-def take_away(workings: Workings) -> dict[str, Any]:
-    """All of them for the asked question, with the assumptions that the answer rests on."""
-    scenario = workings.plan.scenario
+def take_away(workings: Workings, asked: Scenario) -> dict[str, Any]:
+    """All of them for the question as it was ``asked``, with the assumptions that the answer rests on."""
     return {
-        "link": scenario.link("#").removeprefix("#"),
-        "command": command(scenario),
-        "python": python(scenario),
+        "link": asked.link("#").removeprefix("#"),
+        "command": command(asked),
+        "python": python(asked),
         "engines": engine_flags(workings),
         "assumptions": assumptions(workings),
     }

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.figures import Explanation
 from kvroom.answer.plan import Room
 from kvroom.engines.registry import engine_of
+from kvroom.errors import KvroomError
+from kvroom.planner.place import weight_rule
 from kvroom.planner.plan import Workings
 from kvroom.scenario.command_line import FLAGS
 from kvroom.scenario.layout import DEGREES
@@ -33,6 +36,7 @@ COLOURS = {
 NO_LENGTHS = "needs the lengths of prompts and answers"
 NO_TIMES = "the card's arithmetic is not known"
 NO_PRICE = "needs what a card costs an hour"
+STOPPED = "it does not start"
 CHOSEN = "layout chosen: "
 _HINT = re.compile(
     r"^(?P<message>.*) \((?P<fix>[^()]*--[a-z][^()]*|known_bytes\.\w+|\w+\.\w+)\)$", re.S
@@ -65,6 +69,7 @@ def card(workings: Workings, asked: Scenario) -> dict[str, Any]:
         "warnings": [_warning(text) for text in plan.warnings if not text.startswith(CHOSEN)],
         "layout": _layout(workings, asked),
         "limits": _limits(workings),
+        "facts": _facts(workings),
     }  # fmt: skip
 
 
@@ -85,6 +90,8 @@ def _rows(workings: Workings) -> Iterator[dict[str, Any]]:
             needs = NO_LENGTHS if key in rooms else "no engine is asked about"
             if not stairs:
                 needs = "requests store nothing"
+            elif not workings.answer.starts:
+                needs = STOPPED
             yield _row(key, label, None, form="requests", needs=needs)
             continue
         low, high = (stair.get("low"), stair.get("high")) if stair["to"] else (None, None)
@@ -102,7 +109,7 @@ def _times(workings: Workings) -> Iterator[dict[str, Any]]:
     why = NO_TIMES if workings.timing is None else NO_LENGTHS
     stopped = not plan.verdict.starts and not plan.scenario.allow_overcommit
     if stopped:
-        why = "it does not start"
+        why = STOPPED
     model = "the model of steps, calibrated on published measurements"
     yield _row(
         "ttft", "TTFT: time to first token", serving.ttft_s, serving.ttft_low_s, serving.ttft_high_s,
@@ -123,7 +130,7 @@ def _times(workings: Workings) -> Iterator[dict[str, Any]]:
     )  # fmt: skip
     yield _row(
         "user", "Tokens/s, each user", _over(1.0, tpot), _over(1.0, high), _over(1.0, low),
-        form="per_s", unit="tokens/s", needs=why, formula="1 / time per output token",
+        form="requests", unit="tokens/s", needs=why, formula="1 / time per output token",
         numbers=f"1 / {tpot!r}", source="TPOT",
     )  # fmt: skip
     rate, band = serving.output_tokens_per_s, _band(workings)
@@ -131,7 +138,7 @@ def _times(workings: Workings) -> Iterator[dict[str, Any]]:
     if rate is None and step.tokens_per_s is not None:
         rate, figure = step.tokens_per_s * plan.scenario.replicas, ""
     yield _row(
-        "total", "Tokens/s, all users", rate, *_scaled(rate, band), form="per_s", unit="tokens/s",
+        "total", "Tokens/s, all users", rate, *_scaled(rate, band), form="requests", unit="tokens/s",
         needs=why, figure=figure, formula="the step's tokens × replicas",
         numbers=f"{step.tokens_per_s!r} × {plan.scenario.replicas}", source="TPOT",
         says=_load_words(workings),
@@ -253,6 +260,22 @@ def _layout(workings: Workings, asked: Scenario) -> dict[str, Any]:
     }
 
 
+def _facts(workings: Workings) -> dict[str, Any]:
+    """What the question leaves open and the answer took: the checkpoint's width, the release, the card."""
+    deployment = workings.deployment
+    device = deployment.device
+    return {
+        "weights": weight_rule(replace(workings.own, weight_dtype=None), deployment.model).name,
+        "version": engine_of(deployment.engine).newest,
+        "usd_per_hour": device.usd_per_hour,
+        "gpu": {
+            "memory_bytes": device.sold_bytes,
+            "memory_bytes_per_s": device.memory_bytes_per_s,
+            "flops_per_s": dict(device.flops_per_s),
+        },
+    }
+
+
 def _limits(workings: Workings) -> dict[str, dict[str, Any]]:
     """The engine's own flags for memory share, sequences and batched tokens, as they are; ``value`` is
     what holds (None: not known), ``flag`` "" where the engine has none."""
@@ -271,9 +294,19 @@ def _limits(workings: Workings) -> dict[str, dict[str, Any]]:
         },
         "batch_tokens": {
             "flag": limits.batch_tokens,
-            "value": args.get(limits.batch_tokens),
+            "value": args.get(limits.batch_tokens, _batch_tokens(workings)),
         },
     }
+
+
+def _batch_tokens(workings: Workings) -> int | None:
+    """Tokens of a step at most, of an engine that is served by paged blocks; None where it starts none."""
+    deployment = workings.deployment
+    try:
+        rules = engine_of(deployment.engine).serving_rules(deployment, workings.answer)
+    except KvroomError:
+        return None
+    return rules.setup.config.max_num_batched_tokens if rules.own is None else None
 
 
 def explanations(found: dict[str, Any]) -> Iterator[Explanation]:

@@ -19,8 +19,8 @@ const root = document.documentElement;
 /** One question in a few words. @param {Answer} answer */
 const short = ({ scenario: s }) => [modelName(s), cards(s), s.kv_dtype === "auto" ? "" : `cache ${s.kv_dtype}`, tokens(s.context_tokens), s.engine].filter((x) => x).join(" · ");
 
-/** Fields of the bar by the Scenario's keys. @type {Record<string, string>} */
-const FIELDS = { model: "model", gpu: "gpu", gpu_count: "count", kv_dtype: "kv", context_tokens: "context", concurrency: "users", engine: "engine" };
+/** Keys of the Scenario whose fields are marked. */
+const MARKED = ["model", "gpu", "gpu_count", "weight_dtype", "kv_dtype", "context_tokens", "concurrency", "engine", "engine_version"];
 
 /** Figures that have an answer of their own: where it is asked, what draws it. @type {Record<string, {path: string, load: () => Promise<unknown>}>} */
 const OWN = {
@@ -56,13 +56,14 @@ function asking(twin, id) {
 export class Beside {
   /**
    * @param {Store} store @param {any[]} figures those that get a twin
-   * @param {{speak: (text: string) => void, glide: () => void}} page
+   * @param {{speak: (text: string) => void, glide: () => void, fieldOf: (key: string) => HTMLElement | null}} page
    */
-  constructor(store, figures, { speak, glide }) {
+  constructor(store, figures, { speak, glide, fieldOf }) {
     this.store = store;
     this.figures = figures;
     this.speak = speak;
     this.glide = glide;
+    this.fieldOf = fieldOf;
     /** The question that the bar does not ask. @type {{scenario: Scenario, answer: Answer} | null} */
     this.other = null;
     /** Which of the two the bar asks. @type {"A" | "B"} */
@@ -212,9 +213,10 @@ export class Beside {
       if (text && text !== said(answer, path, form)) n.setAttribute("data-other", `${name}: ${text}`);
       else n.removeAttribute("data-other");
     }
-    for (const [key, id] of Object.entries(FIELDS)) {
+    for (const key of MARKED) {
       const differs = other && JSON.stringify(other.answer.scenario[key] ?? null) !== JSON.stringify(answer.scenario[key] ?? null);
-      const field = byId(id).closest(".field");
+      const field = /** @type {any} */ (this.fieldOf(key)?.closest(".field"));
+      if (!field) continue;
       field.classList.toggle("differs", Boolean(differs));
       if (differs) field.title = `${name}: ${typeof other.answer.scenario[key] === "object" ? "another" : (other.answer.scenario[key] ?? "full")}`;
       else field.removeAttribute("title");

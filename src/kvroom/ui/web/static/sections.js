@@ -141,6 +141,7 @@ function reality(store, speak) {
       drop.classList.add("over");
     });
   }
+  area.addEventListener("file", (/** @type {any} */ event) => take(event.detail.file)); // one that was dropped elsewhere
   area.addEventListener("dragleave", () => drop.classList.remove("over"));
   area.addEventListener("drop", (/** @type {DragEvent} */ event) => {
     event.preventDefault();

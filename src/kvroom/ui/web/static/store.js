@@ -18,7 +18,7 @@ export const keyOf = (scenario) => JSON.stringify(Object.entries(scenario).sort(
 /** Keys set to null are no longer asked. @param {Scenario} given @param {Scenario} change */
 export function changed(given, change) {
   const merged = { ...given, ...change };
-  if ("gpu_count" in change) delete merged.tp;
+  if ("gpu_count" in change && !("tp" in change)) delete merged.tp;
   if ("concurrency" in change && merged.workload) merged.workload = { ...merged.workload, concurrency: null };
   return Object.fromEntries(Object.entries(merged).filter(([, value]) => value != null));
 }
@@ -68,6 +68,8 @@ export class Store extends EventTarget {
     /** What the text says of the neighbouring questions, as dotted keys. @type {string[]} */
     this.said = [];
     this.error = "";
+    /** Why there is no answer, by its field. @type {import("./types").Failure["error"] | null} */
+    this.refused = null;
     /** @type {View} */
     this.view = viewOf(location);
     /** Choices of figures, by name. @type {Record<string, string>} */
@@ -146,6 +148,7 @@ export class Store extends EventTarget {
     this.next = kept ? null : { scenario: this.scenario, address };
     this.neighbourTimer.clear();
     if (kept) this.show(this.scenario, kept, address);
+    else this.dispatchEvent(new Event("asking"));
     if (this.flying) return;
     this.flying = true;
     this.asking = pending(this.askLatest());
@@ -161,10 +164,10 @@ export class Store extends EventTarget {
         const answered = this.shown === keyOf(this.scenario); // by one kept from before
         if (!found.error) this.keep(scenario, found);
         if (answered) continue;
-        if (found.error) this.fail(refusal(found.error));
+        if (found.error) this.fail(found.error);
         else this.show(scenario, found, address);
       } catch {
-        this.fail(refusal(GONE.error));
+        this.fail(GONE.error);
       }
     }
     this.flying = false;
@@ -174,6 +177,7 @@ export class Store extends EventTarget {
   /** @param {Scenario} scenario @param {Answer} found @param {boolean} address */
   show(scenario, found, address) {
     this.error = "";
+    this.refused = null;
     this.shown = keyOf(scenario);
     this.answered = scenario;
     this.answers = { ...this.answers, "": found };
@@ -181,9 +185,10 @@ export class Store extends EventTarget {
     this.dispatchEvent(new Event("answer"));
   }
 
-  /** @param {string} error */
+  /** @param {import("./types").Failure["error"]} error */
   fail(error) {
-    this.error = error;
+    this.error = refusal(error);
+    this.refused = error;
     this.shown = "";
     this.dispatchEvent(new Event("answer"));
   }

@@ -19,6 +19,13 @@ export interface StepFigure {
   total_bytes: number; cache_bytes: number; bytes_per_output_token: number; weight_bytes_per_output_token: number; cache_bytes_per_output_token: number; alone_bytes: number; times_cheaper: number;
   overtaken: boolean; compute_batch: number | null; compute_known: boolean; curve: CurvePoint[];
 }
+export interface CardRow { key: string; label: string; value: number | null; low: number | null; high: number | null; form: string; needs: string; says: string; figure: string }
+export interface Mended { message: string; fix: string; key: string }
+export interface CardFigure {
+  colour: string; sentence: string; replicas: number; rows: CardRow[]; reasons: Mended[]; warnings: Mended[];
+  layout: { says: string; chosen: boolean; why: string; [degree: string]: any }; limits: Record<string, { flag: string; value: any }>;
+  facts: { weights: string; version: string; usd_per_hour: number | null; gpu: Scenario };
+}
 export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string }
 export interface Scenario { [key: string]: any }
 export interface Answer {
@@ -33,7 +40,7 @@ export interface Answer {
   verdict: { fits: boolean; binding: string; sentence: string };
   warnings: string[];
   explanations: Explanation[];
-  figures: { traits: string[]; memory: MemoryFigure; price: PriceFigure; step: StepFigure };
+  figures: { traits: string[]; memory: MemoryFigure; price: PriceFigure; step: StepFigure; card: CardFigure };
   take_away: { link: string; command: string; python: string; engines: { [name: string]: string }; assumptions: { what: string; taken: string; source: string }[] };
 }
 export interface Failure { error: { field: string; value: unknown; message: string; fix: string } }

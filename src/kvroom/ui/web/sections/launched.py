@@ -1,0 +1,35 @@
+"""The deployment as what starts it: kvroom's own command, its engine's, charts and manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kvroom import api
+from kvroom.errors import KvroomError
+from kvroom.launchers.engine_command import FORMS, EngineCommand, engine_command
+from kvroom.scenario.command_line import command
+from kvroom.scenario.scenario import Scenario
+
+
+def answer(scenario: Scenario) -> dict[str, Any]:
+    """``forms``, each with its ``text``, and ``notes``; ``refused`` why there is none but ours."""
+    told = {"form": "kvroom", "text": command(scenario)}
+    workings = api.workings(scenario, paths=False, hub=False)
+    try:
+        made = engine_command(workings)
+    except KvroomError as error:
+        return {"forms": [told], "notes": [], "refused": error.as_dict()}
+    return {
+        "forms": [*({"form": form, "text": text} for form, text in _texts(made)), told],
+        "notes": list(made.notes),
+        "refused": None,
+    }
+
+
+def _texts(made: EngineCommand) -> Iterator[tuple[str, str]]:
+    """The forms that its engine has."""
+    for form in FORMS:
+        known = form == "shell" or form in made.manifests or (form == "helm" and made.values)
+        if known:
+            yield form, made.text(form)
