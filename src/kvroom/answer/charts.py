@@ -33,14 +33,6 @@ class Dot:
     best: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A line of a chart: its name and its points, from left to right."""
-
-    label: str
-    points: tuple[tuple[float, float], ...]
-
-
 def _words(words: str, x: float, y: float, anchor: str | None = None, cls: str = "soft") -> str:
     return element("text", text(words), cls=cls, x=x, y=y, text_anchor=anchor)
 
@@ -107,55 +99,6 @@ def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
             marks.append(square)
         else:
             marks.append(element("circle", says, cx=_at(x), cy=_at(y), r=4, fill="var(--dot)"))
-    return svg(title, *marks, viewBox=f"0 0 {WIDTH} {height}")
-
-
-COLOURS = ("#2f5d9d", "#2f7d4f", "#b4472d", "#7a5195", "#8a6d1d", "#3a8f8f", "#c2558a", "#5c5c58")
-"""Of lines, one after the other."""
-
-
-def lines(
-    series: Sequence[Series], title: str, x_title: str, y_title: str, limit: float | None = None
-) -> str:
-    """Lines over an axis from zero, their heights on a logarithmic one; ``limit`` is a level that is not to
-    be passed."""
-    points = [point for one in series for point in one.points if point[1] > 0]
-    if not points:
-        return ""
-    height = 380
-    low = height - EDGE
-    right = max(x for x, _ in points)
-    bottom, top = _scale([*(y for _, y in points), *([limit] if limit else [])])
-
-    def place(x: float, y: float) -> str:
-        up = (log10(y) - bottom) / (top - bottom)
-        return f"{EDGE + x / right * (WIDTH - EDGE - 20):.1f},{low - up * (low - 20):.1f}"
-
-    marks = [
-        _axes(height),
-        _words(x_title, WIDTH - 12, height - 14, "end"),
-        _words(y_title, EDGE + 6, 18),
-        _words("0", EDGE, low + 18, "start"),
-        _words(number(right), WIDTH - 20, low + 18, "end"),
-        _words(f"{10**bottom:.3g}", EDGE - 6, low, "end"),
-        _words(f"{10**top:.3g}", EDGE - 6, 34, "end"),
-    ]
-    if limit:
-        ends = f"{place(0, limit)} {place(right, limit)}"
-        dashed = {"stroke": "var(--best)", "stroke_dasharray": "5 4"}
-        marks.append(element("polyline", fill="none", points=ends, **dashed))
-    for index, one in enumerate(series):
-        colour = COLOURS[index % len(COLOURS)]
-        way = " ".join(place(x, y) for x, y in one.points if y > 0)
-        says = element("title", text(one.label))
-        marks.append(element("polyline", says, fill="none", stroke=colour, points=way))
-        for x, y in one.points:
-            across, up = place(x, y).split(",")
-            says = element("title", text(f"{one.label}: {number(x)}, {number(y)}"))
-            marks.append(element("circle", says, cx=across, cy=up, r=3, fill=colour))
-        at = 38 + 16 * index
-        named = element("text", text(one.label), style=f"fill:{colour}", x=EDGE + 16, y=at)
-        marks.append(named)
     return svg(title, *marks, viewBox=f"0 0 {WIDTH} {height}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kvroom.errors import KvroomError
 from kvroom.optimize.agents.answer import AgentsAnswer, VariantHeld
-from kvroom.optimize.agents.hold import FIRST, MOST_USERS, Held, held
+from kvroom.optimize.agents.hold import FIRST, MOST_USERS, SeedHeld, held
 from kvroom.optimize.agents.trial import Sessions
 from kvroom.optimize.agents.variants import Variant, variants
 from kvroom.planner.plan import Workings, work
@@ -93,7 +93,7 @@ def _held(
     guess: int,
     watch: Watch | None,
 ) -> VariantHeld:
-    rows: list[Held] = []
+    rows: list[SeedHeld] = []
     asked = question.asked if variant.id == "base" else None
     for number in range(question.seeds):
         rows.append(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import inf, sqrt
 from typing import Any
 
-from kvroom.answer import charts, html
+from kvroom.answer import html
 from kvroom.answer.frames import frame
-from kvroom.optimize.agents.hold import STEPS, Held
+from kvroom.answer.plot import STYLE, Series, plot
+from kvroom.optimize.agents.hold import STEPS, SeedHeld
 from kvroom.optimize.agents.trial import AgentTrial
 from kvroom.optimize.agents.variants import Variant
 from kvroom.planner.plan import Workings
@@ -20,6 +21,7 @@ STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
 """Student's t at 90 %, for one degree of freedom and more (from eleven on the last is taken)."""
 FALLS, EATS = 0.03, 0.25
 """Hits that fall by so much, and so much of the prompts' time for what was evicted, are thrash."""
+BEYOND = 3.0
 FULL = 0.98
 """Of the cache, held by requests that run."""
 METRICS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "end to end"}
@@ -32,7 +34,7 @@ class VariantHeld:
     variant: Variant
     gpus: int = 0
     usd_per_hour: float | None = None
-    held: tuple[Held, ...] = ()
+    held: tuple[SeedHeld, ...] = ()
     why: str | None = None
     workings: Workings | None = None
 
@@ -168,15 +170,26 @@ class AgentsAnswer:
         return frame(self.rows())
 
     def to_svg(self) -> str:
-        """The plot: the 95th percentile of first tokens over sessions, a line a deployment."""
+        """The plot as a file of its own."""
+        style = html.element("style", html.STYLE + STYLE)
+        picture = self.picture().replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+        head, sign, rest = picture.partition(">")
+        return f"{head}{sign}{style}{rest}"
+
+    def picture(self) -> str:
+        """The plot: the 95th percentile of first tokens over sessions, a line a deployment, cut off at
+        BEYOND times the objective."""
         limit = next((o.limit_s for o in self.slo if o.metric == "ttft"), None)
-        lines = [
-            charts.Series(label=each.variant.label, points=tuple(points))
+        series = [
+            Series(each.variant.label, points, points, said="simulated")
             for each in self.found
-            if (points := _points(each))
+            if (points := _points(each, limit))
         ]
-        return charts.lines(
-            lines, "p95 of the time to first token over sessions", "sessions", "TTFT p95 (s)", limit
+        xs = [x for one in series for x, _ in one.line]
+        if limit and xs:
+            series.append(Series("objective", [(min(xs), limit), (max(xs), limit)]))
+        return plot(
+            "p95 of the time to first token over sessions", "sessions", "TTFT p95 (s)", series
         )
 
     def to_html(self) -> str:
@@ -193,16 +206,19 @@ class AgentsAnswer:
             html.Column(title="hits", key="hit_ratio", number=True, decimals=3),
             html.Column(title="$ a session-hour", key="usd_per_session_hour", number=True),
         ]
-        parts = [html.paragraph(self.sentence), self.to_svg(), html.heading("What each is worth")]
+        parts = [html.paragraph(self.sentence), self.picture(), html.heading("What each is worth")]
         parts.append(html.table(columns, [row for row in self.rows() if not row["why"]]))
         told = [f"{r['label']}: {r['why']}" for r in self.rows() if r["why"]]
         parts += [html.paragraph(f"{words}.", soft=True) for words in (*told, *self.warnings)]
-        return html.page("How many sessions hold", parts)
+        title = "How many sessions hold"
+        main = html.element("main", html.element("h1", title), *parts)
+        return html.document(title, main, style=html.STYLE + STYLE)
 
 
-def _points(each: VariantHeld) -> list[tuple[float, float]]:
+def _points(each: VariantHeld, limit: float | None) -> list[tuple[float, float]]:
     trials: Sequence[AgentTrial] = each.held[0].trials if each.held else ()
-    return [(float(t.users), t.ttft_p95_s) for t in trials if t.ttft_p95_s]
+    most = BEYOND * limit if limit else inf
+    return [(float(t.users), min(most, t.ttft_p95_s)) for t in trials if t.ttft_p95_s]
 
 
 def _place(each: VariantHeld) -> str:

@@ -18,7 +18,7 @@ STEPS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SeedHeld:
     """The most sessions that one seed holds (0: not one), and all that was tried, fewest first."""
 
     users: int
@@ -50,7 +50,7 @@ def held(
     most: int = MOST_USERS,
     short: bool = False,
     watch: Watch | None = None,
-) -> Held:
+) -> SeedHeld:
     """The most sessions at a time that meet every objective, near ``guess``; ``also`` is tried too.
     ``short``: what only misses an objective is not played to its end.
 
@@ -71,7 +71,7 @@ def held(
         low, high = (middle, high) if meets(middle) else (low, middle)
     if also is not None:
         meets(also)
-    return Held(low, tuple(trials[users] for users in sorted(trials)))
+    return SeedHeld(low, tuple(trials[users] for users in sorted(trials)))
 
 
 def _bracket(meets: Callable[[int], bool], guess: int, most: int) -> tuple[int, int]:
