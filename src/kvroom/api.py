@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from kvroom.answer.plan import Plan
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import HubReader, asking
 from kvroom.planner.plan import Workings
 from kvroom.planner.plan import work as plan_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import check_int, parse_tokens
 
+SCHEDULERS = ("own", "engine")
+"""Who schedules a simulation: kvroom's rules of the engine, or the engine that is installed."""
 MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
     from kvroom.planner.reuse import TraceReuse
-    from kvroom.planner.simulate import Objective
+    from kvroom.planner.simulate import Objective, OtherScheduler
     from kvroom.planner.simulation import Simulation
     from kvroom.simulator.frames import Frame
     from kvroom.simulator.script_results import ScriptResult
@@ -114,26 +116,36 @@ def workings(
     model: ModelInput,
     gpu: GpuInput = None,
     *,
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> Workings:
     """The Plan with what it was made of: the deployment, the engine's answer, the times."""
     with _asking(hub):
-        return plan_of(scenario(model, gpu, **keys), paths=paths)
+        made = plan_of(scenario(model, gpu, **keys), paths=paths)
+        if engine_python is None:
+            return made
+        from kvroom.observe.installed.engine import installed
+
+        with installed(os.fspath(engine_python), made) as engine:
+            return engine.plan(made, paths=paths).workings
 
 
 def plan(
     model: ModelInput,
     gpu: GpuInput = None,
     *,
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> Plan:
     """Where every byte goes, how many requests fit, what a step moves.
 
-    ``keys`` are the other keys of a Scenario (``gpu_count``, ``context_tokens``, ``kv_dtype`` …). Raises
+    ``keys`` are the other keys of a Scenario (``gpu_count``, ``context_tokens``, ``kv_dtype`` …).
+    ``engine_python`` is a Python that has the engine (``"auto"``: it is looked for), whose own code then says
+    how many blocks its cache has and whether it starts (vLLM; no card is needed). Raises
     KvroomError, which names the key, its value and the fix; a deployment that does not fit is an answer.
 
     >>> small = plan("llama-3-8b", "RTX-4090", engine="arithmetic", context_tokens="8K")
@@ -143,7 +155,7 @@ def plan(
     Traceback (most recent call last):
     kvroom.errors.KvroomError: context_tokens: '8G' has an unknown unit 'G'. Write 32768, 32K or 1M.
     """
-    return workings(model, gpu, hub=hub, paths=paths, **keys).plan
+    return workings(model, gpu, engine_python=engine_python, hub=hub, paths=paths, **keys).plan
 
 
 def explain(
@@ -326,6 +338,8 @@ def simulate(
     on_end: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
+    scheduler: str = "own",
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
@@ -342,7 +356,9 @@ def simulate(
     it), ``on_frame`` of every frame of a picture. The answer has ``figures``, ``line()`` and the shapes that
     ``levers`` has: a row a request. Raises KvroomError where nothing is to be served, a line is wrong or the
     engine would not start. The first ``warmup`` requests are left out of the times (of a closed loop, which
-    begins with everybody at once, two of each user unless it says otherwise).
+    begins with everybody at once, two of each user unless it says otherwise). With ``scheduler="engine"`` the
+    engine that is installed in the environment of ``engine_python`` schedules, on a virtual clock of kvroom's
+    step times.
 
     >>> found = simulate(
     ...     "llama-3-8b", "H100-SXM", seed=1,
@@ -356,21 +372,35 @@ def simulate(
     from kvroom.planner.simulation import simulation
 
     seeds = check_int("seeds", seeds, low=1, high=MOST_SEEDS)
+    warmup = None if warmup is None else check_int("warmup", warmup, low=0, high=10**9)
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
-        return simulation(
-            plan_of(question, paths=paths),
-            _pooled(_requests(question, trace, seed, opener), sessions, seed),
-            linked=not recorded_times,
-            slo=_objectives(slo),
-            seeds=seeds,
-            keep_requests=keep_requests,
-            on_end=on_end,
-            warmup=None if warmup is None else check_int("warmup", warmup, low=0, high=10**9),
-            watch=watch,
-            on_frame=on_frame,
-        )
+
+        def played(workings: Workings, scheduler: OtherScheduler | None = None) -> Simulation:
+            opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            return simulation(
+                workings,
+                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                linked=not recorded_times,
+                slo=_objectives(slo),
+                seeds=seeds,
+                keep_requests=keep_requests,
+                on_end=on_end,
+                warmup=warmup,
+                watch=watch,
+                on_frame=on_frame,
+                scheduler=scheduler,
+            )
+
+        made = plan_of(question, paths=paths)
+        if not _by_engine(scheduler, engine_python):
+            return played(made)
+        from kvroom.observe.installed.engine import installed
+        from kvroom.observe.installed.serving import scheduler_of
+
+        with installed(os.fspath(engine_python or "auto"), made) as engine:
+            asked = engine.plan(made, paths=paths)
+            return played(asked.workings, scheduler_of(engine, asked))
 
 
 def agents(
@@ -581,11 +611,35 @@ def anonymise(
     return {"requests": made.requests, "blocks": made.blocks, "warnings": notes}
 
 
-def play(script: Mapping[str, Any]) -> ScriptResult:
-    """A script of requests played against an engine's rules alone, clocked in engine steps."""
+def play(
+    script: Mapping[str, Any],
+    *,
+    scheduler: str = "own",
+    engine_python: str | os.PathLike[str] | None = None,
+) -> ScriptResult:
+    """A script of requests played against an engine's rules alone, clocked in engine steps; with
+    ``scheduler="engine"`` by the scheduler of the vLLM that ``engine_python`` has."""
     from kvroom.simulator.script import Script
 
-    return Script.from_dict(script).play()
+    if not _by_engine(scheduler, engine_python):
+        return Script.from_dict(script).play()
+    from kvroom.observe.installed.engine import installed
+    from kvroom.observe.installed.serving import play_script
+
+    made = plan_of(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
+    with installed(os.fspath(engine_python or "auto"), made) as engine:
+        return play_script(engine, script)
+
+
+def _by_engine(scheduler: str, engine_python: object) -> bool:
+    """Whether the installed engine schedules; KvroomError where the two do not go together."""
+    if scheduler not in SCHEDULERS:
+        fix = did_you_mean(scheduler, SCHEDULERS, "Write own or engine.")
+        raise KvroomError("--scheduler", scheduler, "schedules nothing", fix)
+    if scheduler == SCHEDULERS[0] and engine_python is not None:
+        fix = "Add --scheduler engine, or leave --engine-python out."
+        raise KvroomError("--engine-python", engine_python, "is asked nothing here", fix)
+    return scheduler == SCHEDULERS[1]
 
 
 def reuse(
@@ -648,6 +702,7 @@ def reconcile(
     log: str | os.PathLike[str] | StartupLog,
     *,
     expect: float | None = None,
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Any,
@@ -657,7 +712,9 @@ def reconcile(
     ``log`` is a path (``-``: standard input), or a log that is read already; a recording of ``watch`` or a
     metrics text does too. ``keys`` are those of a Scenario that the log does not say, or that are to win over
     it (``model``, ``gpu`` …). ``expect``: requests of the longest length that somebody reckoned with; the way
-    from them is told. Raises KvroomError for a file in which no engine says how it started.
+    from them is told. ``engine_python`` as in ``plan``: the installed engine's own code then makes blocks of
+    the bytes, those predicted and those printed. Raises KvroomError for a file in which no engine says how
+    it started.
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
@@ -671,7 +728,12 @@ def reconcile(
         raise KvroomError("log", name, "is no engine's start-up log", fix)
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
-        return reconciled(read, keys, paths=paths, expect=expect)
+        if engine_python is None:
+            return reconciled(read, keys, paths=paths, expect=expect)
+        from kvroom.observe.installed.engine import asking_plans
+
+        with asking_plans(os.fspath(engine_python)) as planned:
+            return reconciled(read, keys, paths=paths, expect=expect, planned=planned)
 
 
 def calibration_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:

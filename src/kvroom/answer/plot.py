@@ -35,7 +35,7 @@ STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line of predictions and dots of measurements (``said`` what they are); ``band`` are (x, low, high)."""
+    """A line of predictions and dots of measurements, or what ``said`` says; ``band`` are (x, low, high)."""
 
     name: str
     line: Sequence[tuple[float, float]]

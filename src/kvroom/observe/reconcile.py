@@ -6,7 +6,7 @@ that what is left between it and the printed tokens is the engine's own rules an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -38,6 +38,10 @@ PRINTED_AS = {
     "kv": "kv_available_bytes",
 }
 """Accounts (and keys of known_bytes) → the names of the figures that print them."""
+
+
+Planned = Callable[[Workings, bool], Workings]
+"""From a plan to the same by an engine's own word; files are opened where the bool is true."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +110,12 @@ def reconcile(
     *,
     paths: bool = True,
     expect: float | None = None,
+    planned: Planned | None = None,
 ) -> Reconciliation:
     """``log`` against the prediction; ``given`` are Scenario keys that win over the log's. Without
     ``paths`` no file is opened that the log names (a server's rule). ``expect`` are the requests of the
-    longest length that somebody reckoned with: the way from them to the printed ones is told.
+    longest length that somebody reckoned with: the way from them to the printed ones is told. ``planned``
+    makes of a plan the one by the engine's own word.
 
     Raises KvroomError where what was given cannot be (an unknown card, a flag's value); what the log
     lacks is told in ``missing``.
@@ -124,14 +130,16 @@ def reconcile(
     asks = missing[:]
     workings = None
     if not missing:
-        workings, more = _predict(asked, given, paths=paths)
+        workings, more = _predict(asked, given, paths=paths, planned=planned)
         notes += more
         if workings is None:
             missing = ["model", "gpu"]
     predicted = figures_of(workings) if workings else {}
     if workings:
         log = log.on_device(workings.answer.rank.stage)
-    with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks, paths=paths)
+    with_bytes, more = _given_bytes(
+        log, asked, workings, "gpu" in asks, paths=paths, planned=planned
+    )
     cures = _remedies(log)
     told = way(expect, log, workings) if expect is not None and workings else None
     if workings:
@@ -361,14 +369,19 @@ def _known(
 
 
 def _predict(
-    asked: dict[str, Any], given: Mapping[str, Any], *, paths: bool
+    asked: dict[str, Any],
+    given: Mapping[str, Any],
+    *,
+    paths: bool,
+    planned: Planned | None = None,
 ) -> tuple[Workings | None, list[str]]:
     """The plan from the flags alone. What the log says and cannot be is left out and named; a layout
     that the model cannot have says that it is not this model, and nothing is predicted."""
     notes: list[str] = []
     for _ in range(20):
         try:
-            return work(Scenario.from_dict(asked), paths=paths), notes
+            made = work(Scenario.from_dict(asked), paths=paths)
+            return (planned(made, paths) if planned else made), notes
         except KvroomError as error:
             key, _, name = error.field.partition(".")
             held, ours = (asked, given) if key != "engine_args" else (
@@ -434,7 +447,13 @@ def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
 
 
 def _given_bytes(
-    log: StartupLog, asked: dict[str, Any], workings: Workings | None, no_card: bool, *, paths: bool
+    log: StartupLog,
+    asked: dict[str, Any],
+    workings: Workings | None,
+    no_card: bool,
+    *,
+    paths: bool,
+    planned: Planned | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures that follow from the printed cache bytes."""
     reader = log_reader(log.engine) if log.engine else None
@@ -459,7 +478,7 @@ def _given_bytes(
         if known:
             question["known_bytes"] = known
     try:
-        made, _ = _predict(question, {}, paths=paths)
+        made, _ = _predict(question, {}, paths=paths, planned=planned)
     except KvroomError:
         return {}, notes
     if made is None or made.plan.capacity.engine is None:

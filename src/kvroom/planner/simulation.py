@@ -11,7 +11,13 @@ from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
 from kvroom.planner.plan import Workings
-from kvroom.planner.simulate import Objective, Simulated, over_seeds, serve
+from kvroom.planner.simulate import (
+    Objective,
+    OtherScheduler,
+    Simulated,
+    over_seeds,
+    serve,
+)
 from kvroom.records import dataclass
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
@@ -129,10 +135,11 @@ def simulation(
     warmup: int | None = None,
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
+    scheduler: OtherScheduler | None = None,
     linked: bool = True,
 ) -> Simulation:
     """Serve ``requests``, the first ``warmup`` of which are left out of the times; without ``linked`` those
-    of a trace's sessions when they were recorded.
+    of a trace's sessions when they were recorded. ``scheduler`` as in ``serve``.
 
     Over several ``seeds`` of a made-up workload the figures have ``bands``.
     """
@@ -156,6 +163,7 @@ def simulation(
         watch=watch,
         tell=on_frame,
         warmup=warmup,
+        scheduler=scheduler,
         linked=linked,
     )
     figures = run.to_dict()
@@ -171,7 +179,9 @@ def simulation(
             what = f"{left:,} requests of sessions never come: one that they wait for is dropped"
             figures["warnings"].append(what)
     if seeds > 1 and isinstance(requests, Synthetic | SessionPool):
-        run, figures["bands"] = over_seeds(run, figures, requests, seeds, slo=slo, watch=watch)
+        run, figures["bands"] = over_seeds(
+            run, figures, requests, seeds, slo=slo, watch=watch, scheduler=scheduler
+        )
     return Simulation(run=run, figures=figures, requests=tuple(rows))
 
 

@@ -15,7 +15,7 @@ from kvroom.errors import KvroomError, StartRefused
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.completion import complete
-from kvroom.ui.cli.options import scenario_from, scenario_options
+from kvroom.ui.cli.options import engine_python_option, scenario_from, scenario_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 @click.option("--all", "everything", is_flag=True, help="Show every account, tier and step too.")
 @click.option("--csv", "as_csv", is_flag=True, help="With --sweep: print CSV.")
 @click.option("--link", "as_link", is_flag=True, help="Print the page's address for this question.")
+@engine_python_option
 @click.option("--strict", is_flag=True, help="Exit with 3 where the engine's own start would fail.")
 @json_option
 @answers_errors
@@ -59,6 +60,7 @@ def plan(
     everything: bool,
     as_csv: bool,
     as_link: bool,
+    engine_python: str | None,
     strict: bool,
     as_json: bool,
     **given: Any,
@@ -71,6 +73,9 @@ def plan(
     """
     if as_csv and curve is None:
         raise KvroomError("--csv", None, "prints a curve, and none is asked for", "Add --sweep.")
+    if engine_python is not None and (jsonl or curve or as_link):
+        fix = "Ask it one question at a time, without --jsonl, --sweep and --link."
+        raise KvroomError("--engine-python", engine_python, "is asked about one plan", fix)
     if jsonl is not None:
         sys.exit(0 if plan_lines(jsonl) else 1)
     said: list[str] = []
@@ -81,7 +86,7 @@ def plan(
     if curve is not None:
         print_curve(api.sweep(curve, scenario), as_json=as_json, as_csv=as_csv)
         return
-    made = api.workings(scenario)
+    made = api.workings(scenario, engine_python=engine_python)
     if said:
         made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
     if as_json:

@@ -16,7 +16,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "--tp", "--pp", "--dp", "--ep", "--dcp", "--replicas", "--routing", "--fleet", "--disaggregation",
     ),
     "Engine": (
-        "--engine", "--engine-version", "--engine-arg", "--recipe", "--from-command", "--set",
+        "--engine", "--engine-version", "--engine-arg", "--engine-python", "--scheduler",
+        "--recipe", "--from-command", "--set",
     ),
     "Who comes": (
         "--users", "--rate", "--concurrency", "--input-tokens", "--output-tokens",

@@ -100,7 +100,7 @@ export class LeverWaterfall extends WideFigure {
     const { steps, before, reached } = this.data;
     const level = (/** @type {string} */ key, /** @type {string} */ label, /** @type {number} */ to, /** @type {string} */ kind) => ({ key, label, from: 0, to, kind, level: true, value: formats.requests(to) });
     return [
-      level("before", "As it is", before, "weights"),
+      level("before", "As it is", before, "cache"),
       ...[...this.pulled.keys()].map((id) => {
         const step = steps.find((s) => s.id === id);
         const label = this.name(id);

@@ -8,6 +8,7 @@ import { unread } from "./ask.js";
 import { glide } from "./glide.js";
 import { tell } from "./number.js";
 import { Timer, pending } from "./pending.js";
+import { present } from "./present.js";
 import { plan } from "./plan.js";
 import { read } from "./read.js";
 import { sections } from "./sections.js";
@@ -117,6 +118,7 @@ async function fromAddress() {
 addEventListener("popstate", () => pending(fromAddress()));
 
 views(store);
+present(store);
 if (start.error) instrument.fault(start.error);
 if (root.dataset.units === "gib") recount();
 else pending(/[#&]s=/.test(location.hash) || location.search.length > 1 ? fromAddress() : store.askNeighbours());

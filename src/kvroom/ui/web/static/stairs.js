@@ -6,7 +6,7 @@ import { formats, memory } from "./text.js";
 /** @typedef {import("./section-types").Stair} Stair */
 
 /** Looks of the levels. @type {Record<string, string>} */
-const LOOKS = { ceiling: "weights", engine: "cache", expected: "cache", shared: "shared", measured: "measured", said: "measured" };
+const LOOKS = { ceiling: "tier", engine: "cache", expected: "cache", shared: "shared", measured: "measured", said: "measured" };
 /** Levels beyond so many times are drawn on a doubling scale. */
 const FAR = 6;
 /** Accounts of a log as the page says them. @type {Record<string, string>} */

@@ -267,6 +267,12 @@ export class Store extends EventTarget {
     this.dispatchEvent(new Event("view"));
   }
 
+  /** A place within a view, which is no step of Back. @param {string} key @param {string} value */
+  note(key, value) {
+    this.others = { ...this.others, [key]: value };
+    this.writeAddress();
+  }
+
   /** A choice of a figure; Back takes it back. @param {string} key @param {string} value */
   put(key, value) {
     this.step();
