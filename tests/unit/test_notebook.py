@@ -48,7 +48,7 @@ def test_who_waits_and_what_does_not_fit_is_drawn() -> None:
 def test_bands_prices_and_warnings_are_said() -> None:
     html = kvroom.plan("qwen3-32b", "H100-SXM", gpu_count=2, context_tokens="32K")._repr_html_()
     assert re.search(r"A step of [\d,]+</th>.*ms \([\d.]+ ms to [\d.]+ ms\)", html)
-    assert "A million tokens written" in html and "<li>no vLLM version given" in html
+    assert "A million output tokens" in html and "<li>no vLLM version given" in html
 
 
 def test_what_a_config_says_is_text() -> None:
