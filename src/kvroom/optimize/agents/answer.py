@@ -7,14 +7,15 @@ from math import inf, sqrt
 from typing import Any
 
 from kvroom.answer import html
-from kvroom.answer.frames import frame
 from kvroom.answer.plot import STYLE, Series, plot
+from kvroom.answer.shown import Shown
 from kvroom.optimize.agents.hold import STEPS, SeedHeld
 from kvroom.optimize.agents.trial import AgentTrial
 from kvroom.optimize.agents.variants import Variant
 from kvroom.planner.plan import Workings
 from kvroom.planner.simulate import Objective
 from kvroom.records import dataclass
+from kvroom.scenario.scenario import Scenario
 from kvroom.units import show_seconds
 
 STUDENT = (3.078, 1.886, 1.638, 1.533, 1.476, 1.440, 1.415, 1.397, 1.383, 1.372)
@@ -96,11 +97,12 @@ class VariantHeld:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentsAnswer:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class AgentsAnswer(Shown):
     """The base question first, then its changes; ``asked`` sessions were to be held (None: as many as
     can)."""
 
+    TITLE = "How many sessions hold"
     name: str
     slo: tuple[Objective, ...]
     found: tuple[VariantHeld, ...]
@@ -165,16 +167,14 @@ class AgentsAnswer:
         """A flat row a deployment."""
         return [each.row() for each in self.found]
 
-    def to_frame(self) -> Any:
-        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return frame(self.rows())
+    def summary(self) -> str:
+        """The verdict."""
+        return self.sentence
 
-    def to_svg(self) -> str:
-        """The plot as a file of its own."""
-        style = html.element("style", html.STYLE + STYLE)
-        picture = self.picture().replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-        head, sign, rest = picture.partition(">")
-        return f"{head}{sign}{style}{rest}"
+    def questions(self) -> Sequence[Scenario]:
+        """The deployment as asked."""
+        made = self.base.workings
+        return () if made is None else (made.plan.scenario,)
 
     def picture(self) -> str:
         """The plot: the 95th percentile of first tokens over sessions, a line a deployment, cut off at
@@ -192,8 +192,8 @@ class AgentsAnswer:
             "p95 of the time to first token over sessions", "sessions", "TTFT p95 (s)", series
         )
 
-    def to_html(self) -> str:
-        """A report as one self-contained HTML file."""
+    def html_parts(self) -> list[str]:
+        """What its report says."""
         columns = [
             html.Column(title="deployment", key="label"),
             html.Column(title="GPUs", key="gpus", number=True, decimals=0),
@@ -206,13 +206,15 @@ class AgentsAnswer:
             html.Column(title="hits", key="hit_ratio", number=True, decimals=3),
             html.Column(title="$ a session-hour", key="usd_per_session_hour", number=True),
         ]
-        parts = [html.paragraph(self.sentence), self.picture(), html.heading("What each is worth")]
+        parts = [
+            html.paragraph(self.sentence),
+            html.element("style", STYLE) + self.picture(),
+            html.heading("What each is worth"),
+        ]
         parts.append(html.table(columns, [row for row in self.rows() if not row["why"]]))
         told = [f"{r['label']}: {r['why']}" for r in self.rows() if r["why"]]
         parts += [html.paragraph(f"{words}.", soft=True) for words in (*told, *self.warnings)]
-        title = "How many sessions hold"
-        main = html.element("main", html.element("h1", title), *parts)
-        return html.document(title, main, style=html.STYLE + STYLE)
+        return parts
 
 
 def _points(each: VariantHeld, limit: float | None) -> list[tuple[float, float]]:

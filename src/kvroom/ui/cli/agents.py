@@ -11,7 +11,7 @@ from kvroom import api
 from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
-from kvroom.ui.export import check_places, check_writable, file_options, save, write
+from kvroom.ui.export import check_places, file_options, write
 from kvroom.ui.terminal.progress import seldom_collected
 from kvroom.units import parse_count
 
@@ -33,7 +33,6 @@ from kvroom.units import parse_count
     "--changes", metavar="ID,…", help="Try these only: host, nvme, store … (none: no change)."
 )
 @click.option("--most", metavar="COUNT", help="Sessions that are tried at most.")
-@click.option("--svg", metavar="FILE", help="Write the plot.")
 @file_options
 @json_option
 @answers_errors
@@ -46,10 +45,10 @@ def agents(
     seed: str | None,
     changes: str | None,
     most: str | None,
-    svg: str | None,
     csv: str | None,
     parquet: str | None,
     html: str | None,
+    svg: str | None,
     hash_tokens: str | None,
     skip_bad_lines: bool,
     columns: str | None,
@@ -64,7 +63,6 @@ def agents(
     it: memory below the GPUs, a narrower cache, more GPUs, routers.
     """
     check_places(csv=csv, parquet=parquet, html=html, svg=svg)
-    check_writable("--svg", svg)
     scenario = scenario_from(given)
     with seldom_collected():
         found = api.agents(
@@ -82,9 +80,7 @@ def agents(
             tokenizer=tokenizer,
             progress=_tell if sys.stderr.isatty() else None,
         )
-    write(found, csv, parquet, html)
-    if svg:
-        save("--svg", svg, found.to_svg().encode())
+    write(found, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
         say(found.to_dict())
         return
