@@ -9,13 +9,13 @@ ENGINE_TESTS ?= engine
 ENGINE_INSTALL_S ?= 3600
 PROOF ?= build/proof
 PROOF_S ?= 3600
-TSC ?= tsc
 # Extras that tests need; cluster (Ray, 70 MB) is tested where it is installed.
 LOCKED := traces hub probe live serve mcp
 
 .DEFAULT_GOAL := help
 PYODIDE := build/pyodide/node_modules/pyodide
 SITE ?= build/site
+TSC ?= $(firstword $(wildcard build/pyodide/node_modules/.bin/tsc) tsc)
 
 .PHONY: help serve site run check test modules test-web web-types screenshots lint types docs docs-shown figures bench calibrate engine proof lock wheel clean
 
@@ -57,8 +57,8 @@ test: $(READY)   ## Set up, then run every test
 test-web: $(READY) ## The page in a browser and its server (skips where there is no chromium)
 	$(BIN)/pytest tests/web -rs
 
-web-types:       ## Types of the page's scripts, where TypeScript is there (TSC=path)
-	@if command -v $(TSC) > /dev/null; then $(TSC) -p tsconfig.json; else echo "skipped: no TypeScript here (npm install typescript, then TSC=path/to/tsc)"; fi
+web-types:       ## Types of the page's scripts, where TypeScript is there (make site installs it; TSC=path)
+	@if command -v $(TSC) > /dev/null; then $(TSC) -p tsconfig.json; else echo "skipped: no TypeScript here (make site installs it)"; fi
 
 screenshots: $(READY) ## Every section of the page: light, dark, narrow
 	$(BIN)/python tools/screenshots.py docs/screenshots

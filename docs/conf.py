@@ -26,8 +26,10 @@ autodoc_class_signature = "separated"
 
 html_theme = "furo"
 html_title = "kvroom"
-html_static_path = ["static"]
-html_css_files = ["kvroom.css"]
+FIGURES = HERE / "_generated/figures"
+FIGURES.mkdir(parents=True, exist_ok=True)
+html_static_path = ["static", "_generated/figures"]
+html_css_files = ["kvroom.css", "figures.css"]
 html_show_sphinx = False
 html_theme_options = {
     "light_css_variables": {
@@ -49,4 +51,8 @@ def setup(app: Sphinx) -> None:
     """Write the tables, then read the pages."""
     import tables
 
-    app.connect("builder-inited", lambda _: tables.write(HERE / "_generated"))
+    def write(_: Sphinx) -> None:
+        tables.write(HERE / "_generated")
+        tables.write_figures(FIGURES)
+
+    app.connect("builder-inited", write)

@@ -9,10 +9,13 @@ from typing import Any
 from kvroom.answer.figures import registry
 from kvroom.hardware import catalogue as cards
 from kvroom.models import hf
-from kvroom.ui import codec
+from kvroom.scenario.scenario import Scenario
+from kvroom.ui import codec, notebook
 from kvroom.ui.cli.options import FLAGS
 from kvroom.ui.terminal import tables
-from kvroom.units import show_count, show_gb, show_gib, show_rate, show_tokens
+from kvroom.ui.web import page
+from kvroom.ui.web.presets import REFERENCE
+from kvroom.units import decimal_memory, show_count, show_gb, show_gib, show_rate, show_tokens
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -152,3 +155,20 @@ def write(folder: Path) -> None:
         ("figures", figures()),
     ):
         (folder / f"{name}.md").write_text(text, "utf-8")
+
+
+def write_figures(folder: Path) -> None:
+    """The page's own figures, with the answer that they draw in the documentation."""
+    with decimal_memory():
+        answer = codec.encode(page.answer(Scenario.from_dict(REFERENCE.scenario)))
+    show = """
+for (const el of document.querySelectorAll(".kvroom-figures")) {
+  const theme = document.body.dataset.theme;
+  if (theme === "light" || theme === "dark") el.dataset.theme = theme;
+  const told = { answer: ANSWER, elements: el.dataset.figures.split(" ") };
+  render({ model: { get: (key) => told[key], on() {}, off() {}, send() {} }, el });
+}
+"""
+    script = f"{notebook.script()}\nconst ANSWER = {answer};\n{show}"
+    (folder / "figures.js").write_text(script, "utf-8")
+    (folder / "figures.css").write_text(notebook.sheet(), "utf-8")

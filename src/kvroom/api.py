@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, Unpack
 
 from kvroom.answer.plan import Plan
-from kvroom.errors import KvroomError
+from kvroom.errors import KvroomError, did_you_mean
 from kvroom.models.load import HubReader, asking
 from kvroom.planner.plan import Workings
 from kvroom.planner.plan import work as plan_of
 from kvroom.scenario.scenario import Scenario
 from kvroom.units import check_int, parse_tokens
 
+SCHEDULERS = ("own", "engine")
+"""Who schedules a simulation: kvroom's rules of the engine, or the engine that is installed."""
 MOST_ANSWERS, MOST_SEEDS, MAX_HASH_TOKENS = 10_000, 1_000, 2**20
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from kvroom.observe.prove.proof import Proof
     from kvroom.observe.reconcile import Reconciliation
     from kvroom.observe.watch import Sample
+    from kvroom.optimize.agents.answer import AgentsAnswer
+    from kvroom.optimize.agents.trial import Sessions
     from kvroom.optimize.cliff import Cliff
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.search.answers import Found
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
     from kvroom.optimize.sweep import Curve
     from kvroom.planner.comparison import Comparison
     from kvroom.planner.reuse import TraceReuse
-    from kvroom.planner.simulate import Objective
+    from kvroom.planner.simulate import Objective, OtherScheduler
     from kvroom.planner.simulation import Simulation
     from kvroom.simulator.frames import Frame
     from kvroom.simulator.script_results import ScriptResult
@@ -112,26 +116,36 @@ def workings(
     model: ModelInput,
     gpu: GpuInput = None,
     *,
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> Workings:
     """The Plan with what it was made of: the deployment, the engine's answer, the times."""
     with _asking(hub):
-        return plan_of(scenario(model, gpu, **keys), paths=paths)
+        made = plan_of(scenario(model, gpu, **keys), paths=paths)
+        if engine_python is None:
+            return made
+        from kvroom.observe.installed.engine import installed
+
+        with installed(os.fspath(engine_python), made) as engine:
+            return engine.plan(made, paths=paths).workings
 
 
 def plan(
     model: ModelInput,
     gpu: GpuInput = None,
     *,
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
 ) -> Plan:
     """Where every byte goes, how many requests fit, what a step moves.
 
-    ``keys`` are the other keys of a Scenario (``gpu_count``, ``context_tokens``, ``kv_dtype`` …). Raises
+    ``keys`` are the other keys of a Scenario (``gpu_count``, ``context_tokens``, ``kv_dtype`` …).
+    ``engine_python`` is a Python that has the engine (``"auto"``: it is looked for), whose own code then says
+    how many blocks its cache has and whether it starts (vLLM; no card is needed). Raises
     KvroomError, which names the key, its value and the fix; a deployment that does not fit is an answer.
 
     >>> small = plan("llama-3-8b", "RTX-4090", engine="arithmetic", context_tokens="8K")
@@ -141,7 +155,7 @@ def plan(
     Traceback (most recent call last):
     kvroom.errors.KvroomError: context_tokens: '8G' has an unknown unit 'G'. Write 32768, 32K or 1M.
     """
-    return workings(model, gpu, hub=hub, paths=paths, **keys).plan
+    return workings(model, gpu, engine_python=engine_python, hub=hub, paths=paths, **keys).plan
 
 
 def explain(
@@ -324,6 +338,8 @@ def simulate(
     on_end: Callable[[ServedRequest, int | None], None] | None = None,
     watch: Watch | None = None,
     on_frame: Callable[[Frame], None] | None = None,
+    scheduler: str = "own",
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Unpack[ScenarioKeys],
@@ -340,7 +356,9 @@ def simulate(
     it), ``on_frame`` of every frame of a picture. The answer has ``figures``, ``line()`` and the shapes that
     ``levers`` has: a row a request. Raises KvroomError where nothing is to be served, a line is wrong or the
     engine would not start. The first ``warmup`` requests are left out of the times (of a closed loop, which
-    begins with everybody at once, two of each user unless it says otherwise).
+    begins with everybody at once, two of each user unless it says otherwise). With ``scheduler="engine"`` the
+    engine that is installed in the environment of ``engine_python`` schedules, on a virtual clock of kvroom's
+    step times.
 
     >>> found = simulate(
     ...     "llama-3-8b", "H100-SXM", seed=1,
@@ -354,21 +372,115 @@ def simulate(
     from kvroom.planner.simulation import simulation
 
     seeds = check_int("seeds", seeds, low=1, high=MOST_SEEDS)
+    warmup = None if warmup is None else check_int("warmup", warmup, low=0, high=10**9)
     with _asking(hub):
         question = scenario(model, gpu, **keys)
-        opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
-        return simulation(
-            plan_of(question, paths=paths),
-            _pooled(_requests(question, trace, seed, opener), sessions, seed),
-            linked=not recorded_times,
-            slo=_objectives(slo),
-            seeds=seeds,
-            keep_requests=keep_requests,
-            on_end=on_end,
-            warmup=None if warmup is None else check_int("warmup", warmup, low=0, high=10**9),
-            watch=watch,
-            on_frame=on_frame,
+
+        def played(workings: Workings, scheduler: OtherScheduler | None = None) -> Simulation:
+            opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+            return simulation(
+                workings,
+                _pooled(_requests(question, trace, seed, opener), sessions, seed),
+                linked=not recorded_times,
+                slo=_objectives(slo),
+                seeds=seeds,
+                keep_requests=keep_requests,
+                on_end=on_end,
+                warmup=warmup,
+                watch=watch,
+                on_frame=on_frame,
+                scheduler=scheduler,
+            )
+
+        made = plan_of(question, paths=paths)
+        if not _by_engine(scheduler, engine_python):
+            return played(made)
+        from kvroom.observe.installed.engine import installed
+        from kvroom.observe.installed.serving import scheduler_of
+
+        with installed(os.fspath(engine_python or "auto"), made) as engine:
+            asked = engine.plan(made, paths=paths)
+            return played(asked.workings, scheduler_of(engine, asked))
+
+
+def agents(
+    sessions_of: str | os.PathLike[str] | Iterable[Request],
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    slo: str | tuple[Objective, ...] = "",
+    sessions: int | None = None,
+    seeds: int = 3,
+    seed: int | None = None,
+    only: Sequence[str] | None = None,
+    most: int | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    watch: Watch | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> AgentsAnswer:
+    """How many sessions of agents hold within ``slo``, where it breaks and why, and what changes are worth.
+
+    ``sessions_of`` is a trace (a path, or ``Request`` objects) or a workload as a SPEC line
+    (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). Each number is
+    simulated, found anew for each of ``seeds`` draws; ``only`` names the changes that are tried (none:
+    ``()``), ``most`` the most sessions. ``progress`` is told (what, done, of how many). The answer has
+    ``found``, ``sentence``, ``holds``, ``to_svg()`` and the shapes that ``levers`` has. Raises KvroomError
+    as ``simulate`` does.
+
+    >>> found = agents("agents=4", "llama-3-8b", "H100-SXM", seeds=1, only=(), most=4)
+    >>> found.base.sessions, found.rows()[0]["label"]
+    (4, 'as asked')
+    """
+    from kvroom.optimize.agents.agents import USUAL_SLO, AgentsQuestion
+    from kvroom.optimize.agents.agents import agents as answered
+    from kvroom.optimize.agents.hold import MOST_USERS
+
+    opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+    name, source, users = _sessions_of(_text_of_path(sessions_of), sessions, seed, opener)
+    with _asking(hub):
+        question = AgentsQuestion(
+            scenario=scenario(model, gpu, **keys),
+            sessions=source,
+            slo=_objectives(slo or USUAL_SLO),
+            name=name,
+            asked=users,
+            seeds=check_int("seeds", seeds, low=1, high=MOST_SEEDS),
+            seed=seed or 0,
+            only=None if only is None else tuple(only),
+            most=check_int("most", MOST_USERS if most is None else most, low=1, high=MOST_USERS),
         )
+        return answered(question, paths=paths, progress=progress, watch=watch)
+
+
+def _sessions_of(
+    given: Any,
+    users: int | None,
+    seed: int | None,
+    opener: Callable[[str | Held], Trace | Iterable[Request]],
+) -> tuple[str, Sessions, int | None]:
+    """What the sessions are called, where they come from, and how many are to be held."""
+    from kvroom.workloads.synthetic import Synthetic, parse
+    from kvroom.workloads.traces.pool import pool_of
+
+    if isinstance(given, Synthetic):
+        return "", given, users or given.users or None
+    if isinstance(given, str) and "=" in given and not os.path.exists(given):  # noqa: PTH110 (a SPEC may be too long for a path)
+        made = parse(given, "SPEC")
+        if not made.users:
+            fix = "Write agents=40, or arrivals=closed:40."
+            raise KvroomError("SPEC", given, "says not how many sessions there are at a time", fix)
+        return given, made, users or made.users
+    source = opener(given) if isinstance(given, str) else given
+    if not isinstance(source, Iterable):
+        raise KvroomError("TRACE|SPEC", given, "is no trace", "Give a file's path, or agents=40.")
+    name = Path(given).name if isinstance(given, str) else ""
+    return name, pool_of(source, users or 1, seed=seed), users
 
 
 def cliff(
@@ -472,11 +584,62 @@ def describe(
     return answer
 
 
-def play(script: Mapping[str, Any]) -> ScriptResult:
-    """A script of requests played against an engine's rules alone, clocked in engine steps."""
+def anonymise(
+    trace: str | os.PathLike[str] | Iterable[Request],
+    out: str | os.PathLike[str],
+    *,
+    key: bytes | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
+) -> dict[str, Any]:
+    """Write ``trace`` (a file, a SPEC line or requests) without what was said in it: lengths, times,
+    numbered sessions and salted hashes of blocks. The salt (``key``) is drawn anew and kept nowhere unless
+    it is given. Gives counts and notes."""
+    from kvroom.workloads.synthetic import parse
+    from kvroom.workloads.traces.anonymise import anonymised
+    from kvroom.workloads.traces.reader import Trace
+
+    source: Any = _text_of_path(trace)
+    if isinstance(source, str) and "=" in source and not os.path.exists(source):  # noqa: PTH110
+        source = parse(source, "SPEC")
+    elif isinstance(source, str):
+        source = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)(source)
+    made = anonymised(source, os.fspath(out), key)
+    notes = [*source.counts.notes()] if isinstance(source, Trace) else []
+    return {"requests": made.requests, "blocks": made.blocks, "warnings": notes}
+
+
+def play(
+    script: Mapping[str, Any],
+    *,
+    scheduler: str = "own",
+    engine_python: str | os.PathLike[str] | None = None,
+) -> ScriptResult:
+    """A script of requests played against an engine's rules alone, clocked in engine steps; with
+    ``scheduler="engine"`` by the scheduler of the vLLM that ``engine_python`` has."""
     from kvroom.simulator.script import Script
 
-    return Script.from_dict(script).play()
+    if not _by_engine(scheduler, engine_python):
+        return Script.from_dict(script).play()
+    from kvroom.observe.installed.engine import installed
+    from kvroom.observe.installed.serving import play_script
+
+    made = plan_of(Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM"}))
+    with installed(os.fspath(engine_python or "auto"), made) as engine:
+        return play_script(engine, script)
+
+
+def _by_engine(scheduler: str, engine_python: object) -> bool:
+    """Whether the installed engine schedules; KvroomError where the two do not go together."""
+    if scheduler not in SCHEDULERS:
+        fix = did_you_mean(scheduler, SCHEDULERS, "Write own or engine.")
+        raise KvroomError("--scheduler", scheduler, "schedules nothing", fix)
+    if scheduler == SCHEDULERS[0] and engine_python is not None:
+        fix = "Add --scheduler engine, or leave --engine-python out."
+        raise KvroomError("--engine-python", engine_python, "is asked nothing here", fix)
+    return scheduler == SCHEDULERS[1]
 
 
 def reuse(
@@ -539,6 +702,7 @@ def reconcile(
     log: str | os.PathLike[str] | StartupLog,
     *,
     expect: float | None = None,
+    engine_python: str | os.PathLike[str] | None = None,
     hub: HubReader | bool = True,
     paths: bool = True,
     **keys: Any,
@@ -548,7 +712,9 @@ def reconcile(
     ``log`` is a path (``-``: standard input), or a log that is read already; a recording of ``watch`` or a
     metrics text does too. ``keys`` are those of a Scenario that the log does not say, or that are to win over
     it (``model``, ``gpu`` …). ``expect``: requests of the longest length that somebody reckoned with; the way
-    from them is told. Raises KvroomError for a file in which no engine says how it started.
+    from them is told. ``engine_python`` as in ``plan``: the installed engine's own code then makes blocks of
+    the bytes, those predicted and those printed. Raises KvroomError for a file in which no engine says how
+    it started.
     """
     from kvroom.observe.logs.startup import read_file
     from kvroom.observe.reconcile import reconcile as reconciled
@@ -562,7 +728,12 @@ def reconcile(
         raise KvroomError("log", name, "is no engine's start-up log", fix)
     # An id that was typed is asked for, one that a log names is not.
     with _asking(hub if "model" in keys else False):
-        return reconciled(read, keys, paths=paths, expect=expect)
+        if engine_python is None:
+            return reconciled(read, keys, paths=paths, expect=expect)
+        from kvroom.observe.installed.engine import asking_plans
+
+        with asking_plans(os.fspath(engine_python)) as planned:
+            return reconciled(read, keys, paths=paths, expect=expect, planned=planned)
 
 
 def calibration_of(reconciliation: Reconciliation, source: str) -> dict[str, Any]:
@@ -858,9 +1029,10 @@ def _opener(
     tokenizer: TokenizerInput,
     *,
     skip: bool,
-) -> Callable[[str | Held], Trace]:
-    """What opens a trace as the keywords say, with what is installed."""
+) -> Callable[[str | Held], Trace | Iterable[Request]]:
+    """What opens a trace as the keywords say, with what is installed; a recording of ``watch`` is one too."""
     from kvroom import installed
+    from kvroom.observe.recording import Recording, recorded_requests
     from kvroom.workloads.traces.reader import Trace
 
     count = (
@@ -868,7 +1040,9 @@ def _opener(
     )
     ids = _hash_tokens(hash_tokens)
 
-    def opened(path: str | Held) -> Trace:
+    def opened(path: str | Held) -> Trace | Iterable[Request]:
+        if isinstance(path, str) and recorded_requests(path):
+            return tuple(Recording.open(path).requests())
         return Trace(
             path,
             hash_tokens=ids,
@@ -900,7 +1074,7 @@ def _requests(
     question: Scenario,
     trace: str | os.PathLike[str] | Iterable[Request] | None,
     seed: int | None,
-    opener: Callable[[str | Held], Trace],
+    opener: Callable[[str | Held], Trace | Iterable[Request]],
 ) -> Iterable[Request]:
     """The requests of a file, those given, or those of the question's workload."""
     from kvroom.workloads.synthetic import of_workload

@@ -1,6 +1,7 @@
 """A command that kvroom writes is read back as the same question, for every engine."""
 
 import json
+import os
 import shlex
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvroom.errors import KvroomError
-from kvroom.launchers.commands import read_command
+from kvroom.launchers.commands import read_command, starts_of
 from kvroom.launchers.engine_command import engine_command
 from kvroom.launchers.helm import values, yaml
 from kvroom.launchers.launch import launch, shell, stated
@@ -22,8 +23,23 @@ CARDS = ("H100-SXM", "A100-SXM-80", "L40S", "RTX-4090", "B200-SXM")
 MODELS = ("llama-3-8b", "llama-3-70b", "qwen3-30b-a3b", "gemma-3-27b", "mistral-7b", "gpt-oss-20b")
 DRAFT = {"method": "draft", "model": "llama-3.2-1b", "num_speculative_tokens": 3}
 LAYOUTS = st.sampled_from(
-    [{}, {"tp": 2}, {"tp": 4}, {"tp": 2, "pp": 2}, {"tp": 2, "dp": 2}, {"tp": 4, "ep": 4}]
+    [
+        {},
+        {"tp": 2},
+        {"tp": 4},
+        {"tp": 2, "pp": 2},
+        {"tp": 2, "dp": 2},
+        {"tp": 4, "ep": 4},
+        {"tp": 8, "pp": 2},
+        {"tp": 8, "dp": 2},
+    ]
 )
+TIERS = (
+    [{"kind": "host", "bytes": 64 * 10**9}],
+    [{"kind": "host"}, {"kind": "nvme", "bytes": 10**12}],
+)
+PLANS = int(os.environ.get("KVROOM_PLANS", "8"))
+"""How many plans of an engine go through every form and back."""
 EXPERTS = ("qwen3-30b-a3b", "gpt-oss-20b")
 WORDS = st.text(
     st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=8
@@ -124,6 +140,8 @@ def questions(draw: st.DrawFn, engine: str) -> Scenario:
     }
     if engine in drafts and asked["model"] == "llama-3-70b" and draw(st.booleans()):
         asked["speculation"] = draw(st.sampled_from(drafts[engine]))
+    if draw(st.integers(0, 3)) == 0:
+        asked["tiers"] = draw(st.sampled_from(TIERS))
     if engine == "ollama" and draw(st.booleans()):
         asked["weight_dtype"] = draw(st.sampled_from(["q4_k_m", "q8_0"]))
     return Scenario.from_dict(asked)
@@ -199,16 +217,20 @@ def test_helm_values_are_read_back(question: Scenario) -> None:
 
 
 @pytest.mark.parametrize("engine", ARGS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=PLANS, deadline=None)
 @given(data=st.data())
 def test_every_manifest_is_read_back(engine: str, data: st.DataObject) -> None:
     w = work(data.draw(questions(engine)))
     texts, _ = manifests(launch(w))
-    assert {"compose", "kubernetes"} <= set(texts)
+    assert "compose" in texts
     for form, text in texts.items():
         read = read_command(text)
         assert not read.warnings, form
         assert Scenario.from_dict(read.keys) == stated(w), (form, text)
+        start, *others = starts_of(text, {})
+        assert not others or start.command.several_starts  # further machines are no further starts
+        if start.gpus is not None and form != "compose" and engine in ("vllm", "sglang"):
+            assert start.gpus * start.own_machines == w.plan.scenario.gpu_count, form
 
 
 @pytest.mark.parametrize(
@@ -231,6 +253,44 @@ def test_the_forms_of_an_engine(engine: str, forms: set[str]) -> None:
     if "kserve" not in forms:
         with pytest.raises(KvroomError, match="--format"):
             made.text("kserve")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_two_machines_are_a_leader_with_a_worker(engine: str) -> None:
+    asked = {"model": "deepseek-v3", "gpu": "H100-SXM", "tp": 8, "pp": 2, "engine": engine}
+    question = Scenario.from_dict(asked | {"context_tokens": 8192})
+    made = engine_command(work(question))
+    (value,) = yaml_documents(made.text("kubernetes"))
+    template = value["spec"]["leaderWorkerTemplate"]
+    assert (value["kind"], template["size"]) == ("LeaderWorkerSet", 2)
+    for role in ("leaderTemplate", "workerTemplate"):
+        (container,) = template[role]["spec"]["containers"]
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": 8}
+        assert container["args"][container["args"].index("--nnodes") + 1] == "2"
+    assert "--nnodes 2" in made.command
+    (graph,) = yaml_documents(made.text("dynamo"))
+    assert graph["spec"]["services"]["Worker"]["multinode"] == {"nodeCount": 2}
+    if engine == "vllm":
+        with pytest.raises(KvroomError, match="starts on one machine, and this takes 2"):
+            made.text("helm")
+        older = replace(question, engine_version="0.10.0")
+        with pytest.raises(KvroomError, match=r"spreads no vLLM 0\.10\.0 over 2 machines"):
+            engine_command(work(older)).text("kubernetes")
+
+
+def test_tiers_are_written_as_the_engine_calls_them() -> None:
+    asked = {"model": "llama-3-8b", "gpu": "H100-SXM", "context_tokens": 8192, "tp": 2}
+    host = {"tiers": [{"kind": "host", "bytes": 64 * 2**30}]}
+    disk = {"tiers": [*host["tiers"], {"kind": "nvme", "bytes": 10**12}]}
+    text = engine_command(work(Scenario.from_dict(asked | host))).command
+    assert "--kv-offloading-size 64.0" in text
+    text = engine_command(work(Scenario.from_dict(asked | disk))).command
+    assert "LMCACHE_MAX_LOCAL_DISK_SIZE=500" in text
+    text = engine_command(work(Scenario.from_dict(asked | disk | {"engine": "sglang"}))).command
+    assert "--enable-hierarchical-cache" in text
+    assert "# the tier nvme is not written" in text
+    made = engine_command(work(Scenario.from_dict(asked | host | {"engine": "tensorrt-llm"})))
+    assert any("tiers are not written" in note for note in made.notes)
 
 
 def test_a_deployment_has_probes_shared_memory_and_cards() -> None:

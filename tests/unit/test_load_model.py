@@ -258,3 +258,16 @@ def test_a_closed_loop_runs_several_sessions_of_each_user():
     assert (few, many) == (1000, 3000)
     assert parse({**lengths, "arrivals": "closed:500", "requests": 40}).requests == 40
     assert parse({**lengths, "arrivals": "poisson:500/s"}).requests == 1000
+
+
+def test_host_memory_keeps_conversations_too():
+    workload = {**CHAT, "turns": 6, "think": "uniform:10s-60s", "arrivals": "closed:200"}
+    keys = {"model": "llama-3.1-8b", "gpu": "H100-SXM", "context_tokens": 16384}
+    bare = kvroom.plan(**keys, workload=workload).serving
+    tiers = [{"kind": "host", "bytes": "256GiB"}]
+    below = kvroom.plan(**keys, workload=workload, tiers=tiers).serving
+    little = kvroom.plan(**keys, workload=workload, tiers=[{"kind": "host", "bytes": "1GiB"}])
+    seen = kvroom.simulate(**keys, workload=workload, tiers=tiers).figures
+    assert below.tpot_s < little.serving.tpot_s <= bare.tpot_s
+    assert below.tpot_low_s <= seen["tpot_s"]["mean"] <= below.tpot_high_s
+    assert below.ttft_s < bare.ttft_s

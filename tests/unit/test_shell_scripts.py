@@ -51,6 +51,19 @@ SAME = {
     "echo": f'echo "vllm serve other -tp 8"\n{SERVE} $(echo 2)',
     "Windows": f"set TP=2\r\n{SERVE} %TP%\r\n".replace("%TP%", "$TP"),
     "cut and replaced": f'A=tp2x; A=${{A#tp}}; {SERVE} "${{A/x/}}"',
+    "braces": f"set -- a{{1,2}} {{0..4..2}}; {SERVE} $4",
+    "seq": f"for n in $(seq 1 2); do :; done; {SERVE} $n",
+    "a function that prints": f'two() {{ echo "$(( $1 * 2 ))"; }}\n{SERVE} $(two 1)',
+    "a choice that prints": f'I=1024; {SERVE} $([[ "$I" == 1024 ]] && echo 2 || echo 4)',
+    "a pipe of filters": f"GPUS=0,1; {SERVE} $(echo $GPUS | tr ',' '\\n' | wc -l)",
+    "read": f"IFS=, read -ra G <<< 0,1; {SERVE} ${{#G[@]}}",
+    "mapfile": f"mapfile -t G < <(seq 2); {SERVE} ${{#G[@]}}",
+    "a file that is echoed": 'echo "tensor-parallel-size: 2" > c.yaml\nvllm serve m --config c.yaml',
+    "a variable in front": f'A=2; A=9 B=8 {SERVE} $A',
+    "a wait for a server": f"while true; do if curl -s x; then break; fi; sleep 1; done\n{SERVE} 2",
+    "a wait with a limit": f"n=0; until curl -s x; do n=$((n+1)); [ $n -gt 9 ] && exit 1; done\n{SERVE} 2",
+    "an error's way": f'echo no >&2\n{SERVE} 2 2> err > out',
+    "basename": f'P=/m/2.sh; {SERVE} "$(basename "$P" .sh)"',
     "a wait": f"{SERVE} 2 &\nwhile ! curl -s localhost:8000/health; do sleep 1; done",
 }  # fmt: skip
 
@@ -95,6 +108,26 @@ def test_what_is_conditional_is_said(name: str) -> None:
     read = read_command(text)
     assert read.keys["tp"] == tp
     assert any(note in w for w in read.warnings), read.warnings
+
+
+def test_only_what_is_exported_reaches_the_engine() -> None:
+    text = "VLLM_ATTENTION_BACKEND=FLASHINFER\nvllm serve m -tp 2"
+    hidden = read_command(text)
+    assert "engine_args" not in hidden.keys
+    assert any("not exported" in warning for warning in hidden.warnings)
+    for way in ("export {}\n", "set -a\n{}\n", "env {} ", "{} ", "declare -x {}\n"):
+        line = way.format("VLLM_ATTENTION_BACKEND=FLASHINFER")
+        read = read_command(f"{line}vllm serve m -tp 2")
+        assert read.keys["engine_args"] == {"attention_backend": "FLASHINFER"}, way
+
+
+def test_what_only_serves_may_be_open() -> None:
+    read = read_command(
+        "vllm serve m -tp 2 --allowed-local-media-path $ROOT/x --served-model-name $N"
+    )
+    assert read.keys == {"engine": "vllm", "model": "m", "tp": 2}
+    with pytest.raises(KvroomError, match="--set LEN="):
+        read_command("vllm serve m --max-model-len $LEN")
 
 
 def test_a_condition_that_bears_on_nothing_is_not_said() -> None:

@@ -217,3 +217,72 @@ def test_memory_is_counted_in_the_readers_unit(visit: Any) -> None:
 def test_nothing_scrolls_sideways(visit: Any, width: int) -> None:
     v = visit(READ, viewport={"width": width, "height": 800})
     assert v.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_number_opens_a_chain_down_to_config_and_card(visit: Any) -> None:
+    v = visit(READ)
+    v.page.locator('#talk kv-n[figure="figures.memory.short_bytes"]').first.click()
+    labels = (
+        "Left over when full",
+        "Room for cache on all cards",
+        "Left for cache",
+        "Memory of one",
+    )
+    for words in labels:
+        v.page.locator("#explain .follows", has_text=words).first.click()
+    told = v.page.inner_text("#explain")
+    assert "80,000,000,000 bytes" in told and "plain card" in told
+    for _ in labels:
+        v.page.get_by_role("button", name="← Back").click()
+    v.page.locator("#explain .follows").first.click()
+    v.page.locator("#explain .follows").first.click()
+    v.page.locator("#explain .follows", has_text="Cache of one request").first.click()
+    v.page.locator("#explain .follows", has_text="one more token").first.click()
+    assert "80 × 8 × 2 × 128 × 2" in v.page.inner_text("#explain")
+    assert "published config of meta-llama" in v.page.inner_text("#explain")
+
+
+def test_present_shows_one_figure_at_a_time(visit: Any) -> None:
+    v = visit("#view=present", viewport={"width": 1280, "height": 720})
+    assert v.page.locator(".slide:visible").count() == 1
+    count = v.page.locator(".slide").count()
+    for number in range(1, count + 1):
+        v.page.wait_for_selector(".slide:visible .fig svg")
+        assert v.text("#slide-count") == f"{number} of {count}"
+        sizes = v.page.evaluate(
+            """() => [...document.querySelectorAll('.slide:not([hidden]) .fig svg text')]
+                .filter((t) => t.checkVisibility())
+                .map((t) => t.getBoundingClientRect().height)
+                .filter((height) => height > 0)"""
+        )
+        assert sizes and min(sizes) >= 24, number
+        v.page.keyboard.press("ArrowRight")
+        v.settle()
+    assert f"slide={count}" in v.page.evaluate("location.hash")
+    v.page.keyboard.press("Home")
+    assert v.text("#slide-count") == f"1 of {count}"
+    v.page.keyboard.press("Escape")
+    assert v.page.evaluate("document.documentElement.dataset.view") == "read"
+
+
+def test_few_stops_of_tab(visit: Any) -> None:
+    v = visit(READ)
+    for section in ("price", "lives", "moves", "reality", "replay"):
+        v.page.locator(f"#{section}").scroll_into_view_if_needed()
+        v.settle()
+    stops = v.page.evaluate(
+        """() => {
+            const radios = new Set();
+            const all = 'a[href], button, input, select, summary, [tabindex]';
+            return [...document.querySelectorAll(all)].filter((e) => {
+                if (e.tabIndex < 0 || e.disabled || !e.checkVisibility()) return false;
+                const again = e.type === 'radio' && radios.has(e.name);
+                if (e.type === 'radio') radios.add(e.name);
+                return !again;
+            }).length;
+        }"""
+    )
+    assert stops <= 72
+    v.page.locator("#talk .beat kv-n:visible").first.focus()
+    v.page.keyboard.press("ArrowRight")
+    assert v.page.evaluate("document.activeElement.matches('kv-n, .term, .set')")

@@ -251,7 +251,7 @@ def test_the_page_is_small(client: Any) -> None:
     table = server.files()
     html = server.gzip.compress(page.render()[1].encode(), 4)
     sent = sum(len(f.packed) for path, f in table.items() if "LICENSE" not in path)
-    assert sent + len(html) < 180_000
+    assert sent + len(html) < 215_000  # 29,000 of them are the font
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[str]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -42,11 +43,13 @@ class FigureEntry:
     meaning: str = ""
     formula: str = ""
     source: str = ""
+    of: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A figure of an answer: ``formula`` is in words, ``numbers`` evaluates to ``value``."""
+    """A figure of an answer: ``formula`` is in words, ``numbers`` evaluates to ``value``, ``of`` are the
+    figures that it follows from."""
 
     figure: str
     label: str
@@ -55,6 +58,7 @@ class Explanation:
     formula: str
     numbers: str
     source: str
+    of: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -92,6 +96,7 @@ def explained(
     label: str | None = None,
     formula: str | None = None,
     source: str | None = None,
+    of: tuple[str, ...] | None = None,
     **words: Any,
 ) -> Explanation:
     """The figure of ``key`` in an answer.
@@ -109,4 +114,24 @@ def explained(
         formula=known.formula.format(**words) if formula is None else formula,
         numbers=f"{value:,}" if numbers is None else numbers,
         source=known.source if source is None else source,
+        of=tuple(known.of) if of is None else of,
     )
+
+
+def chained(told: Iterable[Explanation]) -> Iterator[Explanation]:
+    """Each with ``of`` as the keys that are told too: in a pattern ``*`` stands for the figure's own places,
+    or for every place there is."""
+    all_told = list(told)
+    keys = [e.figure for e in all_told]
+    for e in all_told:
+        found = [key for pattern in e.of for key in _matching(pattern, e.figure, keys)]
+        yield replace(e, of=tuple(key for key in dict.fromkeys(found) if key != e.figure))
+
+
+def _matching(pattern: str, figure_key: str, keys: list[str]) -> list[str]:
+    if "*" not in pattern:
+        return [pattern] if pattern in keys else []
+    places = _PLACE.findall(figure_key)
+    own = pattern.replace(".*", places[0], 1) if places else pattern
+    shape = re.compile(re.escape(own).replace(r"\.\*", r"\.\d+"))
+    return [key for key in keys if shape.fullmatch(key)]

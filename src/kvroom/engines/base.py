@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from kvroom.answer.plan import Account, EngineCapacity
 from kvroom.engines.adapters import Adapters, idle_notes, unknown_notes
+from kvroom.engines.asked import AskedScript
 from kvroom.engines.command_line import CommandLine
 from kvroom.engines.drafting import DraftFlags
 from kvroom.engines.limits import LimitFlags
@@ -62,6 +63,8 @@ class EngineAnswer:
     many they are."""
     refusals: tuple[StartRefusal, ...] = ()
     host: HostPart | None = None
+    stage_bytes: tuple[int, ...] = ()
+    """Cache bytes of each pipeline stage, where they are told apart."""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -129,6 +132,8 @@ class Engine:
     """Its server may be asked in token ids, which `prove` does."""
     benchmarks: tuple[str, ...] = ()
     """How names begin that tell it in what a benchmark wrote: its own tool, or the tool's backend."""
+    asked: AskedScript | None = None
+    """How one that is installed is asked itself; None: it cannot be."""
     schedule_of_one_rank: bool = False
     """Drafts by batch size hold only where it has no data-parallel ranks."""
 

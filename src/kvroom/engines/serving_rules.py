@@ -34,6 +34,9 @@ class ServingRules:
     warnings: tuple[str, ...] = ()
     mixes: bool = True
     """Whether a step computes prompts beside requests that decode."""
+    own_steps: int | None = None
+    own_names: int | None = None
+    """Of ``own`` rules: steps in flight, tokens that its cache tells apart (None: a step, a block)."""
     in_slots: bool = False
     """Whether what a request leaves stays in its slot until the next takes that."""
 
@@ -53,13 +56,15 @@ class ServingRules:
     @property
     def steps_in_flight(self) -> int:
         """Steps that may be scheduled before the output of the first is there."""
-        return (self.scheduler() if self.own else self.setup.config).steps_in_flight
+        if self.own is not None:
+            return self.own_steps or 1
+        return self.setup.config.steps_in_flight
 
     @property
     def name_tokens(self) -> int:
         """How many tokens of a prompt its cache tells apart."""
         if self.own is not None:
-            return self.setup.groups[0].block_size
+            return self.own_names or self.setup.groups[0].block_size
         return self.setup.scheduler().cache.hash_tokens
 
     def scheduler(self) -> EngineScheduler:

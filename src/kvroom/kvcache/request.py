@@ -256,11 +256,11 @@ class RequestHashes(BlockHashes):
     def __init__(self, request: ServedRequest, unit: int) -> None:
         super().__init__((), 1)
         self._request = request
-        self._unit = unit
+        self.unit = unit
 
     def first(self, count: int) -> list[int]:
         """The first ``count`` of them at least."""
-        hashes, extents, unit = self._hashes, self._request.extents, self._unit
+        hashes, extents, unit = self._hashes, self._request.extents, self.unit
         named = extents.named if extents is not None else 0
         for place in range(len(hashes), count):
             if extents is not None and place < named:

@@ -113,7 +113,10 @@ class FlagReader:
         if name in command.machine_flags.names:
             return
         key = command.key_of.get(name)
-        if unset_variable(value) and self._bears(name, value):
+        if unset_variable(value) and name in command.names.passed_over:
+            if not only_serves(name):
+                self.warnings.append(f"{command.typed(name)} {value} has no value here: left out")
+        elif unset_variable(value) and self._bears(name, value):
             self.unset.append((bare.partition("=")[0], value))
         elif key is not None:
             self._key(key, name, value, bare)
@@ -146,10 +149,6 @@ class FlagReader:
         """Whether an answer needs the value of a flag that holds a variable without one."""
         command = self.command
         if name in (*SERVING, *command.model_flags, *command.option_files) or name == "config":
-            return False
-        if name in command.names.passed_over:
-            if not only_serves(name):
-                self.warnings.append(f"{command.typed(name)} {value} has no value here: left out")
             return False
         if isinstance(value_of(value), dict):  # a variable within a text of it
             return False

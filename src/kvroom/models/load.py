@@ -85,26 +85,33 @@ def with_overrides(
 ) -> ModelSpec | None:
     """``load`` with keys of the config replaced, inner objects key by key; None where the model is no
     config that can be had (a file of weights, a hub's id)."""
-    config: Mapping[str, Any] | None = None
-    reading: names.NameReading | None = None
-    if isinstance(model, Mapping):
-        config = model.get("config")
-    elif isinstance(model, str) and paths and _as_path(model.strip()) is not None:
-        path = Path(model.strip()).expanduser()
-        file = path / "config.json" if path.is_dir() else path
-        config = read_json(file) if file.suffix == ".json" and file.is_file() else None
-    elif isinstance(model, str):
-        try:
-            config = catalogue.config_of(model)
-        except KvroomError:
-            reading = read_name(model)
-            config = catalogue.config_of(reading.name) if reading else None
+    config, reading = config_of(model, paths=paths)
     if not isinstance(config, Mapping):
         return None
     made = _by_value({"config": _merged(config, overrides)})
     if reading is not None:
         made = _stored_as(made, reading, str(model))
     return made if isinstance(model, Mapping) else replace(made, name=load(model, paths=paths).name)
+
+
+def config_of(
+    model: object, *, paths: bool = True
+) -> tuple[Mapping[str, Any] | None, names.NameReading | None]:
+    """The config behind what a person named, and how its name was read where it is the catalogue's in
+    other words; None where it is no config that can be had (a file of weights, a hub's id)."""
+    if isinstance(model, Mapping):
+        return model.get("config"), None
+    if not isinstance(model, str):
+        return None, None
+    if paths and _as_path(model.strip()) is not None:
+        path = Path(model.strip()).expanduser()
+        file = path / "config.json" if path.is_dir() else path
+        return (read_json(file) if file.suffix == ".json" and file.is_file() else None), None
+    try:
+        return catalogue.config_of(model), None
+    except KvroomError:
+        reading = read_name(model)
+        return (catalogue.config_of(reading.name) if reading else None), reading
 
 
 def _merged(config: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,4 +329,6 @@ def _stored_as(spec: ModelSpec, reading: names.NameReading, text: str) -> ModelS
             rule = weight_dtypes.named(width, spec)
         except KvroomError:
             warnings.append(f"no width called {width} is known: weights are counted as {own}")
+    if rule is not None and reading.cache_dtype is not None:
+        rule = replace(rule, kv_dtype=reading.cache_dtype)
     return replace(spec, quantisation=rule, warnings=(*spec.warnings, *warnings))

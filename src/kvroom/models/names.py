@@ -53,16 +53,21 @@ _BLOCK_SCALED = (
     "xiaomimimo",
 )
 """Owners whose FP8 checkpoints have a scale for each 128 × 128 block, as their configs say."""
+FP8_CACHE = "nvidia"
+"""The owner whose FP8 checkpoints ask for an FP8 cache (``kv_cache_quant_algo``): vLLM counted 20.0 GiB for
+131,072 tokens of nvidia/Llama-3.1-70B-Instruct-FP8 (ai-dynamo/dynamo#10104)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NameReading:
     """The known ``name``, the ``weight_dtype`` that the words around it say (None: none), and how both
-    were read, as a sentence's end (None: nothing but the name itself was there)."""
+    were read, as a sentence's end (None: nothing but the name itself was there). ``cache_dtype`` is the
+    width of the cache that such checkpoints ask for."""
 
     name: str
     weight_dtype: str | None
     words: str | None
+    cache_dtype: str | None = None
 
 
 def read(text: str, is_known: Callable[[str], str | None]) -> NameReading | None:
@@ -85,7 +90,9 @@ def read(text: str, is_known: Callable[[str], str | None]) -> NameReading | None
             width = _width(dropped, owner, known)
             if all(_SAME_MODEL.fullmatch(word) for word in dropped):
                 return NameReading(known, None, None)
-            return NameReading(known, width, f"read as {known}{_shown(width, dropped)}")
+            cache = "fp8" if owner == FP8_CACHE and (width or "").startswith("fp8") else None
+            words = f"read as {known}{_shown(width, dropped)}" + (", FP8 cache" if cache else "")
+            return NameReading(known, width, words, cache)
     return None
 
 

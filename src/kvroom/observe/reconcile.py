@@ -6,11 +6,12 @@ that what is left between it and the printed tokens is the engine's own rules an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from kvroom.answer.plan import Account, Plan
+from kvroom.answer.shown import Shown
 from kvroom.engines.drafting import from_flags
 from kvroom.engines.log_reader import Remedy
 from kvroom.engines.registry import engine_of, log_reader
@@ -40,6 +41,10 @@ PRINTED_AS = {
 """Accounts (and keys of known_bytes) → the names of the figures that print them."""
 
 
+Planned = Callable[[Workings, bool], Workings]
+"""From a plan to the same by an engine's own word; files are opened where the bool is true."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class AccountLine:
     """One account: predicted and printed bytes, their difference, its likely reason, the flag that
@@ -53,14 +58,16 @@ class AccountLine:
     flag: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reconciliation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Reconciliation(Shown):
     """A log held against the prediction.
 
     ``printed`` and ``predicted`` have the same names; ``predicted`` comes from the flags alone,
     ``given_bytes`` from the printed cache bytes. ``missing`` names what the log does not say and the
     prediction needs; ``spread`` the figures that differ from rank to rank.
     """
+
+    TITLE = "What the engine printed, and what was predicted"
 
     engine: str | None
     engine_version: str | None
@@ -95,6 +102,18 @@ class Reconciliation:
                 return f"{self.engine} printed {printed:,} {words}, {beside}."
         return f"{self.engine} printed no size of its cache."
 
+    def summary(self) -> str:
+        """What the engine printed beside what was predicted."""
+        return self.sentence if self.way is None else f"{self.way.line} {self.sentence}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row an account: predicted, printed, the difference, why, and which flag changes it."""
+        return [asdict(account) for account in self.accounts]
+
+    def questions(self) -> Sequence[Scenario]:
+        """The question that the log answers, where all of it is known."""
+        return [Scenario.from_dict(self.scenario)] if self.scenario else []
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return asdict(self)
@@ -106,10 +125,12 @@ def reconcile(
     *,
     paths: bool = True,
     expect: float | None = None,
+    planned: Planned | None = None,
 ) -> Reconciliation:
     """``log`` against the prediction; ``given`` are Scenario keys that win over the log's. Without
     ``paths`` no file is opened that the log names (a server's rule). ``expect`` are the requests of the
-    longest length that somebody reckoned with: the way from them to the printed ones is told.
+    longest length that somebody reckoned with: the way from them to the printed ones is told. ``planned``
+    makes of a plan the one by the engine's own word.
 
     Raises KvroomError where what was given cannot be (an unknown card, a flag's value); what the log
     lacks is told in ``missing``.
@@ -124,14 +145,16 @@ def reconcile(
     asks = missing[:]
     workings = None
     if not missing:
-        workings, more = _predict(asked, given, paths=paths)
+        workings, more = _predict(asked, given, paths=paths, planned=planned)
         notes += more
         if workings is None:
             missing = ["model", "gpu"]
     predicted = figures_of(workings) if workings else {}
     if workings:
         log = log.on_device(workings.answer.rank.stage)
-    with_bytes, more = _given_bytes(log, asked, workings, "gpu" in asks, paths=paths)
+    with_bytes, more = _given_bytes(
+        log, asked, workings, "gpu" in asks, paths=paths, planned=planned
+    )
     cures = _remedies(log)
     told = way(expect, log, workings) if expect is not None and workings else None
     if workings:
@@ -361,14 +384,19 @@ def _known(
 
 
 def _predict(
-    asked: dict[str, Any], given: Mapping[str, Any], *, paths: bool
+    asked: dict[str, Any],
+    given: Mapping[str, Any],
+    *,
+    paths: bool,
+    planned: Planned | None = None,
 ) -> tuple[Workings | None, list[str]]:
     """The plan from the flags alone. What the log says and cannot be is left out and named; a layout
     that the model cannot have says that it is not this model, and nothing is predicted."""
     notes: list[str] = []
     for _ in range(20):
         try:
-            return work(Scenario.from_dict(asked), paths=paths), notes
+            made = work(Scenario.from_dict(asked), paths=paths)
+            return (planned(made, paths) if planned else made), notes
         except KvroomError as error:
             key, _, name = error.field.partition(".")
             held, ours = (asked, given) if key != "engine_args" else (
@@ -434,7 +462,13 @@ def _scenario(asked: dict[str, Any], log: StartupLog) -> dict[str, Any]:
 
 
 def _given_bytes(
-    log: StartupLog, asked: dict[str, Any], workings: Workings | None, no_card: bool, *, paths: bool
+    log: StartupLog,
+    asked: dict[str, Any],
+    workings: Workings | None,
+    no_card: bool,
+    *,
+    paths: bool,
+    planned: Planned | None = None,
 ) -> tuple[dict[str, Any], list[str]]:
     """The figures that follow from the printed cache bytes."""
     reader = log_reader(log.engine) if log.engine else None
@@ -459,7 +493,7 @@ def _given_bytes(
         if known:
             question["known_bytes"] = known
     try:
-        made, _ = _predict(question, {}, paths=paths)
+        made, _ = _predict(question, {}, paths=paths, planned=planned)
     except KvroomError:
         return {}, notes
     if made is None or made.plan.capacity.engine is None:

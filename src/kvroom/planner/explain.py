@@ -7,6 +7,7 @@ arithmetic, so that a test (and a doubting reader) can compute it again.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from kvroom.answer.figures import Explanation, explained
 from kvroom.engines.registry import engine_of
@@ -18,6 +19,14 @@ from kvroom.sharding.ledger import binding_rank
 
 def explain(workings: Workings) -> tuple[Explanation, ...]:
     """The explanations of ``w.plan``'s figures, in the order in which one follows from another."""
+    config = workings.deployment.model.source
+    return tuple(
+        replace(told, source=config) if told.source == "config" else told
+        for told in _told(workings)
+    )
+
+
+def _told(workings: Workings) -> tuple[Explanation, ...]:
     return (
         explained("scenario.context_tokens", workings.deployment.context_tokens),
         *_weights(workings),
@@ -214,7 +223,8 @@ def _step(workings: Workings) -> Iterator[Explanation]:
     step, traffic = workings.plan.step, workings.traffic
     cache, state = traffic.request_bytes(step.request_tokens)
     source = "the question" if workings.plan.scenario.concurrency else None
-    yield explained("step.batch", step.batch, source=source)
+    of = () if source else None
+    yield explained("step.batch", step.batch, source=source, of=of)
     yield explained("step.request_tokens", step.request_tokens)
     yield explained("step.bytes.weights", step.bytes.weights)
     for key, each, total in (

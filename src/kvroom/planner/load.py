@@ -15,7 +15,10 @@ from kvroom.engines import serving_rules
 from kvroom.engines.base import EngineAnswer
 from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError
+from kvroom.latency.disaggregation import fetched_bytes
 from kvroom.latency.load import CHUNK_TOKENS, Length, Load, lengths_of
+from kvroom.planner.place import machine_of
+from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
 from kvroom.simulator.occupancy import OFF, WIDE, blocks_of, held_blocks
@@ -130,6 +133,24 @@ def loaded(
     if arrivals.users:
         return replace(load, users=arrivals.users)
     return replace(load, requests_per_s=arrivals.rate_per_s * source.calls)
+
+
+def kept_below(load: Load, scenario: Scenario, deployment: Deployment) -> Load:
+    """The load with the blocks that tiers below the cache keep of ended requests, where it has any; what
+    fetching them takes is left out."""
+    if load.cache_blocks == inf or not scenario.tiers:
+        return load
+    from kvroom.simulator.offload_tiers import sized  # few questions have tiers
+
+    machine = machine_of(scenario, deployment.layout.gpus)
+    rooms = [tier.bytes for tier in sized(scenario.tiers, machine)]
+    blocks = sum(length.blocks for length in load.lengths)
+    tokens = [x.cached + x.computed + x.output for x in load.lengths]
+    if not blocks or any(room is None for room in rooms):
+        return replace(load, cache_blocks=inf)
+    each = sum(fetched_bytes(deployment, n) for n in tokens) / blocks
+    below = sum(room for room in rooms if room) / each * load.replicas
+    return replace(load, cache_blocks=load.cache_blocks + below)
 
 
 def in_step(source: Synthetic) -> bool:

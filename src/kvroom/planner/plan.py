@@ -6,7 +6,7 @@ intermediate objects too, for ``--explain`` and whoever wants to look inside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil, inf
@@ -40,7 +40,7 @@ from kvroom.latency.load import Load, Times
 from kvroom.latency.traffic import Traffic
 from kvroom.planner.host import with_host
 from kvroom.planner.layout import laid_out
-from kvroom.planner.load import load_of
+from kvroom.planner.load import kept_below, load_of
 from kvroom.planner.place import deploy
 from kvroom.planner.pools import check_fleet, check_widths, pools_of, within
 from kvroom.planner.times import (
@@ -148,10 +148,16 @@ class Placed:
         )
 
 
-def place(scenario: Scenario, *, paths: bool = True) -> Placed:
+AskedEngine = Callable[[Deployment, EngineAnswer], EngineAnswer]
+"""What an engine that was asked itself says, given what its rules here say."""
+
+
+def place(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None = None) -> Placed:
     """The first half of ``work``: all that figures are made from."""
     deployment, warnings = deploy(scenario, paths=paths)
     answer = engines.answer(deployment)
+    if asked is not None:
+        answer = asked(deployment, answer)
     if scenario.calibration is not None:
         deployment, answer, said = corrected(
             deployment, answer, scenario.calibration, scenario.model
@@ -169,21 +175,21 @@ def place(scenario: Scenario, *, paths: bool = True) -> Placed:
     )
 
 
-def work(scenario: Scenario, *, paths: bool = True) -> Workings:
-    """``plan`` with its intermediate objects."""
+def work(scenario: Scenario, *, paths: bool = True, asked: AskedEngine | None = None) -> Workings:
+    """``plan`` with its intermediate objects; ``asked`` has the last word on what the engine makes of it."""
     scenario, chosen = laid_out(scenario, paths=paths)
-    made = _work(scenario, paths=paths)
+    made = _work(scenario, paths=paths, asked=asked)
     return replace(made, plan=replace(made.plan, warnings=(*chosen, *made.plan.warnings)))
 
 
-def _work(scenario: Scenario, *, paths: bool) -> Workings:
+def _work(scenario: Scenario, *, paths: bool, asked: AskedEngine | None) -> Workings:
     if scenario.disaggregation is not None:
         return _divided(scenario, scenario.disaggregation, paths=paths)
-    asked = check_fleet(scenario)
-    made = _single(scenario, paths=paths)
-    if not asked:
+    fleet = check_fleet(scenario)
+    made = _single(scenario, paths=paths, asked=asked)
+    if not fleet:
         return made
-    keys, copies = ", ".join(asked), scenario.replicas
+    keys, copies = ", ".join(fleet), scenario.replicas
     alone = "one copy of the deployment serves the workload alone"
     where = alone if copies == 1 else f"{copies:,} copies share the workload evenly"
     left = (f"{keys}: left out here, where {where}; kvroom simulate serves it by them",)
@@ -195,9 +201,11 @@ def _work(scenario: Scenario, *, paths: bool) -> Workings:
 QUEUE_WITHOUT_END = "more requests arrive than the deployment can serve: they queue without end"
 
 
-def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings:
+def _single(
+    scenario: Scenario, *, paths: bool, loaded: bool = True, asked: AskedEngine | None = None
+) -> Workings:
     """One copy of a deployment; not ``loaded``: its workload is not timed."""
-    placed = place(scenario, paths=paths)
+    placed = place(scenario, paths=paths, asked=asked)
     deployment, answer, timing = placed.deployment, placed.answer, placed.timing
     model, warnings, limit = deployment.model, placed.warnings, placed.limit
     workload = scenario.workload
@@ -217,6 +225,8 @@ def _single(scenario: Scenario, *, paths: bool, loaded: bool = True) -> Workings
     traffic = traffic_of(stepping)
     copies = scenario.replicas
     load = load_of(workload, deployment, answer, shared, copies) if workload and loaded else None
+    if load is not None:
+        load = kept_below(load, scenario, deployment)
     serving, times = serving_of(timing if answered else None, load)
     warnings += notes_of(deployment, timing, workload, load)
     if times is not None and times.saturated:

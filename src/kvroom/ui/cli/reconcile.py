@@ -10,7 +10,7 @@ import click
 from kvroom import api
 from kvroom.ui import codec
 from kvroom.ui.cli.completion import complete
-from kvroom.ui.cli.options import keys_from, reconcile_options
+from kvroom.ui.cli.options import engine_python_option, keys_from, reconcile_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
 from kvroom.ui.export import save
@@ -34,13 +34,16 @@ from kvroom.ui.export import save
     help="Requests that you reckoned with: the way to the printed.",
 )
 @click.option("--calibrate", metavar="OUT", help="Write a calibration file from the log.")
+@engine_python_option
 @json_option
 @answers_errors
 def reconcile(
     file: str,
+    *,
     model: str | None,
     expect: float | None,
     calibrate: str | None,
+    engine_python: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -53,7 +56,7 @@ def reconcile(
     from kvroom.ui.terminal import reconcile as text
 
     keys = keys_from(given) | ({"model": model} if model else {})
-    answer = api.reconcile(file, expect=expect, **keys)
+    answer = api.reconcile(file, expect=expect, engine_python=engine_python, **keys)
     if calibrate:
         profile = api.calibration_of(answer, Path(file).name)
         save("--calibrate", calibrate, (codec.encode(profile, pretty=True) + "\n").encode())

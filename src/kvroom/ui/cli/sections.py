@@ -16,7 +16,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "--tp", "--pp", "--dp", "--ep", "--dcp", "--replicas", "--routing", "--fleet", "--disaggregation",
     ),
     "Engine": (
-        "--engine", "--engine-version", "--engine-arg", "--recipe", "--from-command", "--set",
+        "--engine", "--engine-version", "--engine-arg", "--engine-python", "--scheduler",
+        "--recipe", "--from-command", "--set",
     ),
     "Who comes": (
         "--users", "--rate", "--concurrency", "--input-tokens", "--output-tokens",
@@ -26,7 +27,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "What is wanted": ("--slo", "--expect", "--by", "--per", "--allow-overcommit", "--strict"),
     "What to choose from": (
         "--gpus", "--counts", "--engines", "--weight-dtypes", "--kv-dtypes", "--budgets", "--shares",
-        "--sequences", "--drafts", "--offload", "--no-pools", "--max-gpus", "--together",
+        "--sequences", "--drafts", "--offload", "--no-pools", "--max-gpus", "--together", "--changes",
+        "--most",
     ),
     "The run": (
         "--simulate", "--seed", "--seeds", "--warmup", "--splits", "--cliff", "--script", "--journal",

@@ -14,9 +14,15 @@ from kvroom.optimize.split import Stopped
 from kvroom.planner.simulate import parse_slo
 from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
-from kvroom.ui.cli.options import scenario_from, scenario_options, trace_options
+from kvroom.ui.cli.options import (
+    engine_python_option,
+    scenario_from,
+    scenario_options,
+    trace_options,
+)
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import check_places, report_options, write
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
 from kvroom.ui.terminal.progress import Progress, seldom_collected
@@ -61,6 +67,14 @@ STOPPED = 130
 @click.option(
     "--script", "script_file", metavar="FILE", help="Play an engine and requests (-: stdin)."
 )
+@report_options
+@click.option(
+    "--scheduler",
+    metavar="WHO",
+    default="own",
+    help="Who schedules: own rules (the default), or the engine that is installed.",
+)
+@engine_python_option
 @json_option
 @answers_errors
 def simulate(
@@ -81,6 +95,10 @@ def simulate(
     splits: bool,
     describe_only: bool,
     script_file: str | None,
+    html: str | None,
+    svg: str | None,
+    scheduler: str,
+    engine_python: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -92,8 +110,11 @@ def simulate(
     """
     from kvroom.ui.terminal import simulation as text
 
+    check_places(html=html, svg=svg)
     if script_file is not None:
-        played = api.play(codec.read_json(script_file, "--script"))
+        script = codec.read_json(script_file, "--script")
+        played = api.play(script, scheduler=scheduler, engine_python=engine_python)
+        write(played, html=html, svg=svg)
         click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
         return
     if trace is not None and given.get("workload"):
@@ -113,6 +134,9 @@ def simulate(
         )
         _answer(described, text.describe_text, as_json=as_json)
         return
+    if scheduler != "own" and (cliff is not None or splits):
+        fix = "Leave --cliff and --splits out, or --scheduler."
+        raise KvroomError("--scheduler", scheduler, "serves one simulation at a time", fix)
     scenario = scenario_from(given)
     many = 1 if seeds is None else parse_count("--seeds", seeds, low=1, high=1000)
     with Progress(_expected(scenario, trace)) as progress, seldom_collected():
@@ -138,8 +162,11 @@ def simulate(
                     recorded_times=recorded_times,
                     on_end=rows.on_over,
                     keep_requests=False,
+                    scheduler=scheduler,
+                    engine_python=engine_python,
                     **run,
                 )
+    write(fallen if cliff is not None else split if splits else answer, html=html, svg=svg)
     if cliff is not None:
         _answer(fallen.to_dict(), lambda _: text.cliff_text(fallen), as_json=as_json)
     elif splits:

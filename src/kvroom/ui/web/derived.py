@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kvroom.answer.figures import ACCOUNTS, Explanation, explained
@@ -12,11 +13,13 @@ from kvroom.scenario.engine_names import CEILING_ENGINE
 
 def explanations(workings: Workings, data: dict[str, Any]) -> tuple[Explanation, ...]:
     """The explanations of every number that the page shows beside those of ``explain``."""
-    return (
+    config = workings.deployment.model.source
+    told = (
         *_memory(workings, data["memory"]),
         *_price(data["price"]),
         *_step(workings, data["step"]),
     )
+    return tuple(replace(one, source=config) if one.source == "config" else one for one in told)
 
 
 def _known(

@@ -20,6 +20,8 @@ from kvroom.units import decimal_memory
 CONTEXTS = tuple(2 ** (10 + step // 2) * (3 if step % 2 else 2) // 2 for step in range(23))
 """The steps of the page's slider: 1K, 1.5K, 2K, 3K … 2M tokens."""
 KV_DTYPES = (None, "bf16", "fp8", "q4_0")
+GROWTH = tuple(8192 * step for step in range(1, 17))
+"""The steps of the one conversation that grows."""
 MOST_USERS = 40
 
 
@@ -31,6 +33,10 @@ def questions() -> Iterator[dict[str, Any]]:
     for kv_dtype in KV_DTYPES:
         for context_tokens in CONTEXTS:
             yield page.varied(asked, {"kv_dtype": kv_dtype, "context_tokens": context_tokens})
+    for context_tokens in GROWTH:
+        yield page.varied(asked, {"context_tokens": context_tokens, "concurrency": 1})
+    for change in page.VARIANTS.values():
+        yield page.varied(asked, change)
     for kv_dtype in (None, "fp8"):
         for concurrency in users:
             yield page.varied(asked, {"kv_dtype": kv_dtype, "concurrency": concurrency})

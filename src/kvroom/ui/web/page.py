@@ -16,6 +16,7 @@ from typing import Any
 
 from kvroom import api
 from kvroom.answer import drawing, html
+from kvroom.answer.figures import chained
 from kvroom.errors import KvroomError
 from kvroom.planner.explain import explain
 from kvroom.planner.tiers import plan_json
@@ -67,7 +68,7 @@ def answer(scenario: Scenario) -> dict[str, Any]:
     data["memory"]["drawing"] = drawing.memory_drawing(data["memory"])
     return {
         **plan_json(workings),
-        "explanations": [e.to_dict() for e in told],
+        "explanations": [e.to_dict() for e in chained(told)],
         "figures": data,
         "take_away": take_away(workings, scenario),
     }

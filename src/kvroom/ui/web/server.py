@@ -54,11 +54,13 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
     ".LICENSE": "text/plain; charset=utf-8",
+    ".woff2": "font/woff2",
 }
 HEADERS = (
     (
         b"content-security-policy",
         b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+        b"font-src 'self'; "
         b"connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
     ),
     (b"x-content-type-options", b"nosniff"),

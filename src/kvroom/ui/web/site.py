@@ -225,7 +225,7 @@ def _core(target: Path, pyodide: Path, room: Path) -> bool:
     plain = room / "sources.zip"
     with zipfile.ZipFile(plain, "w") as archive:
         for name, data in sources():
-            archive.writestr(zipfile.ZipInfo(name), data)
+            archive.writestr(zipfile.ZipInfo(name), data)  # stored, as worker.js reads it
     node = shutil.which("node")
     if node is None:
         _pack(target / "kvroom.zip", plain.read_bytes())

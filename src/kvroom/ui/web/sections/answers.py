@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from kvroom.answer.figures import Explanation
+from kvroom.answer.figures import Explanation, chained
 from kvroom.planner.plan import Workings
 from kvroom.planner.tiers import plan_json
 from kvroom.scenario.command_line import command
@@ -17,7 +17,7 @@ def sectioned(
     """``w``'s answer with ``figures.name``, as the page's elements take it."""
     return {
         **plan_json(workings),
-        "explanations": [e.to_dict() for e in told],
+        "explanations": [e.to_dict() for e in chained(told)],
         "figures": {name: figure},
         "take_away": {"command": command(workings.plan.scenario)},
     }

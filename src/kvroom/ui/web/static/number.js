@@ -1,5 +1,5 @@
 import { settle } from "./roving.js";
-import { at, cards, formats, gb, gib, grouped, modelName, said } from "./text.js";
+import { at, cards, formats, gb, gib, grouped, memory, modelName, said } from "./text.js";
 
 /** @typedef {import("./types").Answer} Answer */
 
@@ -81,28 +81,58 @@ function make(tag, text, name) {
 function open(target) {
   const answer = target.source;
   if (!answer) return;
-  const figure = target.getAttribute("figure") ?? "";
-  const value = at(answer, figure);
+  const form = target.getAttribute("as") ?? "text";
+  const asked = target.getAttribute("of");
+  /** @param {string} figure @param {string[]} trail the figures that led to this one */
+  const step = (figure, trail) => {
+    const parts = told(answer, figure, trail.length ? "" : form);
+    const found = answer.explanations.find((e) => e.figure === figure);
+    if (found?.of?.length) {
+      const list = document.createElement("ul");
+      for (const key of found.of) {
+        const input = answer.explanations.find((e) => e.figure === key);
+        if (!input) continue;
+        const item = document.createElement("li");
+        const button = make("button", `${input.label}: ${written(input)}`, "follows");
+        button.addEventListener("click", () => step(key, [...trail, figure]));
+        item.append(button);
+        list.append(item);
+      }
+      parts.push(make("h4", "It follows from"), list);
+    }
+    if (trail.length) {
+      const back = make("button", "← Back", "plain");
+      back.addEventListener("click", () => step(trail[trail.length - 1], trail.slice(0, -1)));
+      parts.push(back);
+    }
+    if (asked) parts.push(make("p", `Of a neighbouring question: ${answer.take_away.command}`, "soft"));
+    show(target, "Where this number comes from", parts);
+  };
+  step(target.getAttribute("figure") ?? "", []);
+}
+
+/** A value with its unit. @param {import("./types").Explanation} e */
+const written = ({ value, unit }) => (unit === "bytes" ? memory(value) : unit === "seconds" ? formats.seconds(value) : `${grouped(value)} ${unit}`.trim());
+
+/** What is known of a figure. @param {Answer} answer @param {string} figure @param {string} form */
+function told(answer, figure, form) {
   const found = answer.explanations.find((e) => e.figure === figure);
+  const value = form ? at(answer, figure) : found?.value;
   const rows = document.createElement("dl");
   const row = (/** @type {string} */ name, /** @type {string} */ text) => {
     if (text) rows.append(make("dt", name), make("dd", text));
   };
   const bytes = found ? found.unit === "bytes" : /bytes/.test(figure);
-  const form = target.getAttribute("as") ?? "text";
   const unit = found?.unit ?? (bytes ? "bytes" : "");
   if (typeof value === "number") {
     row("exactly", bytes ? `${grouped(value)} bytes` : `${grouped(value)} ${unit}`.trim());
     if (bytes) row("in units", `${gb(value)} = ${gib(value)}`);
-  } else row("value", value == null ? "none" : formats[form](value));
+  } else row("value", value == null ? "none" : formats[form || "text"](value));
   row("formula", found?.formula ?? "");
   if (found && found.numbers !== grouped(found.value)) row("with numbers", found.numbers);
   row("source", found?.source ?? (figure.startsWith("scenario.") ? "the question asked" : "the Plan"));
   row("key", figure);
-  const asked = target.getAttribute("of");
-  const parts = [make("h3", found?.label ?? figure.split(".").pop()?.replace(/_/g, " ") ?? ""), rows];
-  if (asked) parts.push(make("p", `Of a neighbouring question: ${answer.take_away.command}`, "soft"));
-  show(target, "Where this number comes from", parts);
+  return [make("h3", found?.label ?? figure.split(".").pop()?.replace(/_/g, " ") ?? ""), rows];
 }
 
 /** Open the panel beside an element. @param {HTMLElement} target @param {string} name @param {HTMLElement[]} parts */
@@ -113,7 +143,7 @@ export function show(target, name, parts) {
   close.addEventListener("click", () => box.hidePopover());
   box.setAttribute("aria-label", name);
   box.replaceChildren(...parts, close);
-  box.showPopover();
+  if (!box.matches(":popover-open")) box.showPopover();
   place(box, target);
   close.focus({ preventScroll: true });
 }

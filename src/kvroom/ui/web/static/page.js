@@ -8,6 +8,7 @@ import { unread } from "./ask.js";
 import { glide } from "./glide.js";
 import { tell } from "./number.js";
 import { Timer, pending } from "./pending.js";
+import { present } from "./present.js";
 import { plan } from "./plan.js";
 import { read } from "./read.js";
 import { sections } from "./sections.js";
@@ -90,7 +91,9 @@ function show() {
   tell(answers);
   for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
   later.set(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
-  if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
+  byId("story-fault").hidden = !store.error;
+  byId("story-fault").firstElementChild.textContent = store.error;
+  if (store.error || !root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
 }
 
 store.addEventListener("answer", show);
@@ -100,9 +103,11 @@ store.addEventListener("neighbours", () => {
 });
 store.addEventListener("address", () => byId("takeaway").requestUpdate());
 
+byId("ask-again").addEventListener("click", () => store.ask());
+
 show();
 const story = read(store);
-const instrument = plan(store, { glide, speak, reveal: story.reveal, catalogue: start.catalogue, presets: start.presets });
+const instrument = plan(store, { glide, speak, reveal: story.reveal, presets: start.presets });
 
 async function fromAddress() {
   store.arrive();
@@ -117,6 +122,7 @@ async function fromAddress() {
 addEventListener("popstate", () => pending(fromAddress()));
 
 views(store);
+present(store);
 if (start.error) instrument.fault(start.error);
 if (root.dataset.units === "gib") recount();
 else pending(/[#&]s=/.test(location.hash) || location.search.length > 1 ? fromAddress() : store.askNeighbours());

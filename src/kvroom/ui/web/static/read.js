@@ -39,7 +39,9 @@ function place(control, index, text) {
 /** @param {number} n */
 const grown = (n) => ({ context_tokens: n || GROWTH[1], concurrency: 1 });
 /** What the paragraphs show. @type {Record<string, (tokens: number) => import("./types").Scenario | null>} */
-const SCENES = {
+export const SCENES = {
+  one: () => ({ concurrency: 1 }),
+  long: () => ({ context_tokens: 131072, concurrency: 1 }),
   growth: grown,
   full: () => ({ concurrency: null }),
   "128k": () => ({ context_tokens: 131072, concurrency: null }),

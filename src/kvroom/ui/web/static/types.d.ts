@@ -26,7 +26,7 @@ export interface CardFigure {
   layout: { says: string; chosen: boolean; why: string; [degree: string]: any }; limits: Record<string, { flag: string; value: any }>;
   facts: { weights: string; version: string; name: string; usd_per_hour: number | null; gpu: Scenario };
 }
-export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string }
+export interface Explanation { figure: string; label: string; value: number; unit: string; formula: string; numbers: string; source: string; of?: string[] }
 export interface Scenario { [key: string]: any }
 export interface Answer {
   scenario: Scenario;

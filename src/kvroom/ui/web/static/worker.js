@@ -29,6 +29,20 @@ self.fetch = (address, how) => {
   return network(address, how);
 };
 
+/** The files in a zip that only stores them. @param {ArrayBuffer} zip */
+function* entries(zip) {
+  const view = new DataView(zip);
+  const end = zip.byteLength - 22; // where nobody has put a remark
+  let at = view.getUint32(end + 16, true);
+  for (let left = view.getUint16(end + 10, true); left > 0; left--) {
+    const [size, start] = [view.getUint32(at + 24, true), view.getUint32(at + 42, true)];
+    const [name, extra, remark] = [28, 30, 32].map((field) => view.getUint16(at + field, true));
+    const begin = start + 30 + view.getUint16(start + 26, true) + view.getUint16(start + 28, true);
+    yield { name: new TextDecoder().decode(new Uint8Array(zip, at + 46, name)), bytes: new Uint8Array(zip, begin, size) };
+    at += 46 + name + extra + remark;
+  }
+}
+
 /** Ids of answers under way: the last one works, the others wait in a pause until it is over. @type {number[]} */
 const under = [];
 /** Who waits for that. @type {(() => void)[]} */
@@ -73,7 +87,11 @@ async function begin() {
     stdLibURL: `${folder}library.zip`,
   });
   const place = pyodide.runPython("import site; site.getsitepackages()[0]");
-  pyodide.unpackArchive(modules, "zip", { extractDir: place });
+  for (const { name, bytes } of entries(modules)) {
+    const path = `${place}/${name}`;
+    pyodide.FS.mkdirTree(path.replace(/\/[^/]*$/, ""));
+    pyodide.FS.writeFile(path, bytes);
+  }
   const answer = pyodide.runPython(BRIDGE);
   postMessage({ ready: true, pauses: "Suspending" in WebAssembly });
   return answer;

@@ -1,0 +1,911 @@
+"""Asks an installed vLLM, in its own Python: blocks and groups of a model for given bytes, its scheduler.
+
+Loaded by path by ``observe/installed/child.py``; standard library and vLLM only. Nothing is computed and no
+card is needed: ``EngineCore`` is built as a server builds it, with an executor that runs no model. The
+model's layers are made on torch's meta device, a card that is not there is a platform of vLLM's own class,
+and compiled kernels that cannot be loaded without a driver are stood in for, since nothing calls them. What
+moved between releases is found by looking (``_filled``) or listed in ``MOVED``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import importlib
+import importlib.abc
+import importlib.machinery
+import inspect
+import json
+import logging
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+REFUSALS = (ValueError, NotImplementedError, AssertionError)
+"""How vLLM refuses a configuration."""
+MOVED: dict[str, tuple[str, ...]] = {
+    "set_default_torch_dtype": (
+        "vllm.utils.torch_utils",
+        "vllm.model_executor.model_loader.utils",
+    ),
+    "set_current_vllm_config": ("vllm.config",),
+    "initialize_model": ("vllm.model_executor.model_loader.utils",),
+    "EngineCore": ("vllm.v1.engine.core",),
+    "Executor": ("vllm.v1.executor", "vllm.v1.executor.abstract"),
+    "GPUModelRunner": ("vllm.v1.worker.gpu_model_runner",),
+    "ModelRunnerOutput": ("vllm.v1.outputs",),
+    "DraftTokenIds": ("vllm.v1.outputs",),
+    "Request": ("vllm.v1.request",),
+    "RequestStatus": ("vllm.v1.request",),
+    "SamplingParams": ("vllm.sampling_params", "vllm"),
+    "AsyncEngineArgs": ("vllm.engine.arg_utils",),
+    "FlexibleArgumentParser": ("vllm.utils.argparse_utils", "vllm.utils"),
+    "UsageContext": ("vllm.usage.usage_lib",),
+    "DeviceCapability": ("vllm.platforms.interface",),
+    "get_max_concurrency_for_kv_cache_config": ("vllm.v1.core.kv_cache_utils",),
+    "get_current_attn_backends": ("vllm.v1.attention.backends.utils", "vllm.v1.worker.worker_base"),
+}
+"""Where a name is defined, the newest place first."""
+KERNELS = re.compile(r"vllm(\.\w+)*\._(\w+_)?C(_stable_libtorch)?|vllm\.third_party\.flashmla\..*")
+"""Compiled modules, which load only beside a card's driver."""
+OPTIONAL = re.compile(r"(tilelang|cutlass)(\..*)?")
+"""Packages that a server's environment has, and which modules need at their import."""
+SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
+PLACE_BITS = 40
+"""A block's hash has its place in so many low bits."""
+
+
+def _named(name: str) -> Any:
+    """The object called ``name``, wherever this release keeps it."""
+    tried = []
+    for module in MOVED[name]:
+        try:
+            return getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            tried.append(f"{module}: {error}")
+    raise ImportError(f"this vLLM has no {name} ({'; '.join(tried)})")
+
+
+def _filled(call: Callable[..., Any], **given: Any) -> Any:
+    """``call`` with those of ``given`` that it takes, and None for what else it needs."""
+    known = inspect.signature(call).parameters
+    needed = {
+        name: None
+        for name, parameter in known.items()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    return call(**{**needed, **{name: value for name, value in given.items() if name in known}})
+
+
+def _given(call: Callable[..., Any], **given: Any) -> Any:
+    """``call`` with those of ``given`` that it takes."""
+    known = inspect.signature(call).parameters
+    return call(**{name: value for name, value in given.items() if name in known})
+
+
+class Absent:
+    """What stands in for a kernel: it has any attribute, and tells that it supports what it is asked. Nothing
+    of its making is a number, a size or a tensor."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.name}.{name}")
+
+    def __or__(self, other: object) -> object:
+        return other  # in annotations
+
+    __ror__ = __or__
+
+    def __mro_entries__(self, bases: object) -> tuple[()]:
+        return ()
+
+    def __call__(self, *_: object, **__: object) -> Any:
+        """True of what tells whether something is supported, else another of its kind."""
+        return True if "support" in self.name or "available" in self.name else Absent(self.name)
+
+
+class AbsentQueue:
+    """What stands in for a card's stream or event."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.device = None
+
+
+class AbsentKernels(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports compiled modules as modules of ``Absent``."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> Any:
+        """As importlib asks."""
+        optional = OPTIONAL.fullmatch(name)
+        if not (KERNELS.fullmatch(name) or (optional and self.lacks(optional[1]))):
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=bool(optional))
+
+    def lacks(self, package: str) -> bool:
+        """Whether ``package`` is not installed."""
+        return all(
+            importlib.machinery.PathFinder.find_spec(package, [path]) is None for path in sys.path
+        )
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """As importlib asks."""
+
+        def get(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return Absent(name)
+
+        module.__getattr__ = get  # type: ignore[method-assign]
+
+
+class TritonConfig:
+    """A kernel's launch configuration, which modules read at their import."""
+
+    def __init__(
+        self, kwargs: Any = None, num_warps: int = 4, num_stages: int = 2, **_: Any
+    ) -> None:
+        self.kwargs, self.num_warps, self.num_stages = kwargs or {}, num_warps, num_stages
+
+
+class Processes:
+    """Those ranks as torch's process group tells of them."""
+
+    def __init__(self, size: int, rank: int) -> None:
+        self.size, self.rank = (lambda: size), (lambda: rank)
+
+
+class Ranks:
+    """A group of ranks of which one is here and none is spoken to."""
+
+    def __init__(self, size: int, rank: int = 0) -> None:
+        self.world_size, self.rank, self.rank_in_group, self.local_rank = size, rank, rank, 0
+        self.ranks = list(range(size))
+        self.first_rank, self.last_rank = 0, size - 1
+        self.is_first_rank, self.is_last_rank = rank == 0, rank == size - 1
+        self.device_group = self.cpu_group = Processes(size, rank)
+        self.device_communicator = None
+        self.use_device_communicator = False
+        self.unique_name = "ranks:0"
+
+
+class NoImages:
+    """The scheduler's budget for images and sounds, where no request brings any: it needs no processor."""
+
+    encoder_compute_budget = encoder_cache_size = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.mm_max_toks_per_item: dict[str, int] = {}
+
+
+class Printed(logging.Handler):
+    """Remembers the size of the cache as vLLM prints it."""
+
+    tokens: int | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As logging calls it."""
+        found = SIZE.search(record.getMessage())
+        if found:
+            self.tokens = int(found[1].replace(",", ""))
+
+
+def _stand_in_for_driver(card: dict[str, Any]) -> None:
+    """Let torch tell of a card that is not there, to modules that ask it and not vLLM's platform."""
+    import torch
+
+    capability = tuple(map(int, card["capability"].split(".")))
+    facts = types.SimpleNamespace(
+        name=card["name"],
+        total_memory=card["memory_bytes"],
+        multi_processor_count=card.get("multiprocessors") or 132,
+        major=capability[0],
+        minor=capability[1],
+        is_integrated=bool(card.get("unified")),
+        shared_memory_per_block_optin=228 * 1024,
+        L2_cache_size=50 * 2**20,
+        warp_size=32,
+    )
+    told: dict[str, Callable[..., Any]] = {
+        "get_device_capability": lambda *_: capability,
+        "get_device_properties": lambda *_: facts,
+        "get_device_name": lambda *_: card["name"],
+        "device_count": lambda: card["count"],
+        "current_device": lambda: 0,
+        "Stream": AbsentQueue,
+        "Event": AbsentQueue,
+        "current_stream": lambda *_: AbsentQueue(),
+    }
+    for name, value in told.items():
+        setattr(torch.cuda, name, value)
+
+
+def _stand_in_for_kernels() -> None:
+    """Let modules import that name kernels which are not there."""
+    import torch
+
+    ops: Any = importlib.import_module("torch._ops")
+    sys.meta_path.insert(0, AbsentKernels())
+    namespace: Any = ops._OpNamespace
+    known, fake = namespace.__getattr__, torch.library.register_fake
+
+    def get(self: Any, name: str) -> Any:
+        try:
+            return known(self, name)
+        except AttributeError:
+            own = str(self.name).startswith(("_", "vllm"))
+            if name.startswith("__") or not own:
+                raise
+            return Absent(name)
+
+    def register(name: Any, function: Any = None, /, **more: Any) -> Any:
+        def registered(function: Any) -> Any:
+            try:
+                return fake(name, function, **more)
+            except RuntimeError:
+                return function  # of a kernel that is not there
+
+        return registered if function is None else registered(function)
+
+    namespace.__getattr__ = get
+    torch.library.register_fake = register
+
+
+def _with_triton() -> None:
+    """Where there is no Triton, let configurations think that there is: the card's machine would have it."""
+    triton: Any = importlib.import_module("vllm.triton_utils")
+    if not getattr(triton, "HAS_TRITON", True):
+        triton.triton.Config = TritonConfig
+        config: Any = importlib.import_module("vllm.config.vllm")
+        if hasattr(config, "HAS_TRITON"):
+            config.HAS_TRITON = True
+    imports: Any = importlib.import_module("vllm.utils.import_utils")
+    for name in ("has_deep_gemm",):
+        if hasattr(imports, name):
+            setattr(imports, name, lambda: True)
+
+
+def _pretend(card: dict[str, Any]) -> None:
+    """Make vLLM run on a card that is not here."""
+    platforms = importlib.import_module("vllm.platforms")
+    _stand_in_for_kernels()
+    _stand_in_for_driver(card)
+    cuda = importlib.import_module("vllm.platforms.cuda")
+    capability = _named("DeviceCapability")(*map(int, card["capability"].split(".")))
+    base: Any = getattr(cuda, "CudaPlatformBase", None) or cuda.CudaPlatform
+    facts = {
+        "get_device_capability": capability,
+        "get_device_name": card["name"],
+        "get_device_total_memory": card["memory_bytes"],
+        "get_device_uuid": "GPU-0",
+        "is_fully_connected": True,
+        "device_count": card["count"],
+        "num_compute_units": card.get("multiprocessors") or 132,
+        "is_integrated_gpu": bool(card.get("unified")),
+        "is_async_output_supported": True,
+        "get_cuda_runtime_major": 13,
+        "import_kernels": None,
+        "set_device": None,
+    }
+    told = {
+        name: classmethod(lambda cls, *_, _value=value, **__: _value)
+        for name, value in facts.items()
+    }
+    platforms._current_platform = type("Card", (base,), told)()  # type: ignore[attr-defined]
+    _with_triton()
+
+
+def _groups_of_ranks(parallel: Any, stage: int) -> None:
+    """Ranks of stage ``stage`` in place of vLLM's own groups."""
+    state: Any = importlib.import_module("vllm.distributed.parallel_state")
+    tp, dp = parallel.tensor_parallel_size, parallel.data_parallel_size
+    pp = parallel.pipeline_parallel_size
+    context = getattr(parallel, "decode_context_parallel_size", 1)
+    sizes = {"_WORLD": tp * pp, "_TP": tp, "_ETP": tp, "_DP": dp, "_DCP": context}
+    sizes |= {"_EP": tp * dp, "_EPLB": tp * dp, "_PCP": 1, "_INNER_DP_WORLD": 1}
+    for name, size in sizes.items():
+        if hasattr(state, name):
+            setattr(state, name, Ranks(size))
+    state._PP = Ranks(pp, stage)
+
+
+def _on_meta() -> Any:
+    """A torch mode in which nothing is laid onto a card."""
+    import torch
+
+    mode: Any = importlib.import_module("torch.overrides").TorchFunctionMode
+
+    def named(value: object) -> bool:
+        return isinstance(value, str | torch.device) and str(value).startswith("cuda")
+
+    class Meta(mode):  # type: ignore[misc]
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            kwargs = dict(kwargs or {})
+            if named(kwargs.get("device")) or isinstance(kwargs.get("device"), int):
+                kwargs["device"] = "meta"
+            args = tuple("meta" if named(arg) else arg for arg in args)
+            return func(*args, **kwargs)
+
+    return Meta()
+
+
+class Worker:
+    """A worker of one pipeline stage: it has the model's layers and nothing to run them."""
+
+    def __init__(self, config: Any, number: int) -> None:
+        import torch
+
+        self.vllm_config = config
+        self.shared_kv_cache_layers: dict[str, str] = {}
+        compilation = config.compilation_config
+        compilation.static_forward_context = {}
+        for name in ("static_all_moe_layers",):
+            if isinstance(getattr(compilation, name, None), list):
+                setattr(compilation, name, [])
+        _groups_of_ranks(config.parallel_config, number)
+        device = torch.device("meta")
+        with contextlib.suppress(ImportError):
+            workspace: Any = importlib.import_module("vllm.v1.worker.workspace")
+            workspace.init_workspace_manager(device)
+        initialize, current = _named("initialize_model"), _named("set_current_vllm_config")
+        dtype = _named("set_default_torch_dtype")
+        with _on_meta(), current(config), dtype(config.model_config.dtype), device:
+            self.model = initialize(config)
+            drafts: Any = getattr(config, "speculative_config", None)
+            draft = getattr(drafts, "draft_model_config", None)
+            if draft is not None and drafts.method not in ("ngram", "medusa", "mlp_speculator"):
+                _filled(initialize, vllm_config=config, model_config=draft, prefix="draft")
+        platform = importlib.import_module("vllm.platforms").current_platform
+        if hasattr(platform, "update_block_size_for_backend"):
+            platform.update_block_size_for_backend(config)
+        runner = _named("GPUModelRunner")
+        with current(config):
+            self.specs = runner.get_kv_cache_spec(self)
+
+    def layouts(self) -> list[str]:
+        """Names of the cache layouts that its attention backends take."""
+        utils = importlib.import_module("vllm.v1.attention.backends.utils")
+        backends = _named("get_current_attn_backends")(self.vllm_config)
+        return [layout.name for layout in utils.get_supported_kv_cache_layouts(backends)]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"a worker without a model has no {name}")
+
+
+def _arguments(words: Sequence[str]) -> tuple[Any, list[str]]:
+    """vLLM's engine arguments of a command line, read by its own parser, and the words that it does not
+    know. The model is a folder with a config alone."""
+    args = _named("AsyncEngineArgs")
+    parser = args.add_cli_args(_named("FlexibleArgumentParser")(prog="vllm"))
+
+    def refuse(message: str) -> None:
+        raise ValueError(message)
+
+    parser.error = refuse
+    told = ["--load-format", "dummy", "--skip-tokenizer-init"]
+    read, unread = parser.parse_known_args(["--model", "model", *told, *words])
+    _with_architecture("model")
+    return args.from_cli_args(read), unread
+
+
+def _with_architecture(folder: str) -> None:
+    """Name in the config of ``folder`` the class that transformers has for its model type, where it names
+    none."""
+    path = Path(folder) / "config.json"
+    config = json.loads(path.read_text())
+    if config.get("architectures"):
+        return
+    auto: Any = importlib.import_module("transformers.models.auto.modeling_auto")
+    known = auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if config.get("model_type") in known:
+        path.write_text(json.dumps(config | {"architectures": [known[config["model_type"]]]}))
+
+
+def _executor(cache_bytes: Sequence[int]) -> type:
+    """An executor class whose stages have ``cache_bytes`` and run nothing."""
+    base = _named("Executor")
+
+    class NoModel(base):  # type: ignore[misc, valid-type]
+        supports_pp = True
+
+        def _init_executor(self) -> None:
+            count = self.parallel_config.pipeline_parallel_size
+            self.stages = [Worker(self.vllm_config, number) for number in range(count)]
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+
+        def collective_rpc(self, method: Any, *args: Any, **more: Any) -> Any:
+            match method:
+                case "get_kv_cache_spec":
+                    return [stage.specs for stage in self.stages]
+                case "determine_available_memory":
+                    last = cache_bytes[-1]
+                    rest = [last] * (len(self.stages) - len(cache_bytes))
+                    return [*cache_bytes, *rest][: len(self.stages)]
+                case "get_supported_kv_cache_layouts":
+                    return [stage.layouts() for stage in self.stages]
+                case "get_supported_tasks":
+                    return [("generate",)] * len(self.stages)
+            return []
+
+        def initialize_from_config(self, configs: Any) -> None:
+            self.configs = configs
+
+        def compile_or_warm_up_model(self) -> None:
+            pass
+
+        @property
+        def max_concurrent_batches(self) -> int:
+            return int(getattr(self.vllm_config, "max_concurrent_batches", 1))
+
+        def execute_model(self, *_: Any, **__: Any) -> Any:
+            raise NotImplementedError("no model is run")
+
+        def check_health(self) -> None:
+            pass
+
+    for name in getattr(NoModel, "__abstractmethods__", ()):
+        setattr(NoModel, name, lambda self, *_, **__: None)
+    NoModel.__abstractmethods__ = frozenset()
+    return NoModel
+
+
+TINY = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "vocab_size": 64,
+    "torch_dtype": "bfloat16",
+}
+"""A model of which nothing matters but that there is one."""
+
+
+def _spec_of(group: dict[str, Any], engine: dict[str, Any]) -> Any:
+    """The cache spec of one group of a script."""
+    import torch
+
+    kinds: Any = importlib.import_module("vllm.v1.kv_cache_interface")
+    size, dtype = group["block_size"], torch.bfloat16
+    heads = {"block_size": size, "num_kv_heads": 1, "head_size": 64, "dtype": dtype}
+    heads["use_mla"] = False
+    match group["type"]:
+        case "sliding_window":
+            return _given(kinds.SlidingWindowSpec, **heads, sliding_window=group["window"])
+        case "chunked_local":
+            name = "attention_chunk_size"
+            return _given(kinds.ChunkedLocalAttentionSpec, **heads, **{name: group["chunk"]})
+        case "mamba":
+            caching = engine["enable_prefix_caching"]
+            saved = group.get("prefill_checkpoint", 0)
+            return _given(
+                kinds.MambaSpec,
+                block_size=size,
+                shapes=((size * 64, 4),),
+                dtypes=(torch.bfloat16,),
+                page_size_padded=None,
+                mamba_type="mamba2",
+                mamba_cache_mode="align" if caching else "none",
+                num_prefill_checkpoint_blocks=1 if saved else 0,
+                prefill_checkpoint_alignment=saved or 1,
+            )
+        case _:
+            return _given(kinds.FullAttentionSpec, **heads)
+
+
+def _scripted(engine: dict[str, Any]) -> Any:
+    """An ``EngineCore`` whose blocks and groups are those of a script."""
+    length = engine["max_model_len"]
+    folder = Path("script")
+    folder.mkdir(exist_ok=True)
+    config = TINY | {"max_position_embeddings": length}
+    (folder / "config.json").write_text(json.dumps(config))
+    switches = {
+        "enable_prefix_caching": engine["enable_prefix_caching"],
+        "enable_chunked_prefill": engine.get("enable_chunked_prefill", True),
+        "async_scheduling": engine.get("async_scheduling", False),
+        "scheduler_reserve_full_isl": engine.get("scheduler_reserve_full_isl", True),
+    }
+    valued = {
+        "max_num_batched_tokens": engine["max_num_batched_tokens"],
+        "max_num_seqs": engine["max_num_seqs"],
+        "max_model_len": length,
+        "long_prefill_token_threshold": engine.get("long_prefill_token_threshold", 0),
+        "watermark": engine.get("watermark", 0.0),
+        "scheduling_policy": engine.get("policy", "fcfs"),
+    }
+    interval = engine.get("prefix_cache_retention_interval", 0)
+    args = _named("AsyncEngineArgs")
+    given = {"model": str(folder), "load_format": "dummy", "skip_tokenizer_init": True}
+    known = {field.name for field in dataclasses.fields(args)}
+    told = {**switches, **valued}
+    if "prefix_cache_retention_interval" in known:
+        told["prefix_cache_retention_interval"] = interval
+    made = args(**given, **{name: value for name, value in told.items() if name in known})
+    config = made.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+    if any(group["type"] == "mamba" for group in engine["groups"]):
+        cached = engine["enable_prefix_caching"]
+        config.cache_config.mamba_cache_mode = "align" if cached else "none"
+    interface: Any = importlib.import_module("vllm.v1.kv_cache_interface")
+    groups = [
+        _filled(interface.KVCacheGroupSpec, layer_names=[f"layer.{number}"], kv_cache_spec=spec)
+        for number, spec in enumerate(_spec_of(group, engine) for group in engine["groups"])
+    ]
+    cache = _given(
+        interface.KVCacheConfig,
+        num_blocks=engine["num_gpu_blocks"],
+        kv_cache_tensors=[],
+        kv_cache_groups=groups,
+        prefix_cache_retention_interval=interval,
+    )
+    core: Any = importlib.import_module("vllm.v1.engine.core")
+    before, core.get_kv_cache_configs = core.get_kv_cache_configs, lambda *_, **__: [cache]
+    try:
+        return _named("EngineCore")(config, _executor([2**40]), log_stats=False)
+    finally:
+        core.get_kv_cache_configs = before
+
+
+def _told(spec: Any) -> dict[str, Any]:
+    """A cache spec in plain values: its kind, tokens a block, bytes a page, reach, spare blocks."""
+    names = {
+        "block_size": "block_tokens",
+        "page_size_bytes": "page_bytes",
+        "sliding_window": "window",
+        "attention_chunk_size": "chunk",
+        "num_speculative_blocks": "speculative_blocks",
+        "num_prefill_checkpoint_blocks": "checkpoint_blocks",
+        "prefill_checkpoint_alignment": "checkpoint_tokens",
+        "mamba_cache_mode": "mode",
+    }
+    told = {ours: getattr(spec, theirs, None) for theirs, ours in names.items()}
+    inner = getattr(spec, "kv_cache_specs", None)
+    of = sorted({type(each).__name__ for each in inner.values()}) if isinstance(inner, dict) else []
+    kept = {key: value for key, value in told.items() if isinstance(value, int | str) and value}
+    return {"type": type(spec).__name__, **kept, **({"of": of} if of else {})}
+
+
+class Hashes:
+    """Hashes of a request's blocks from the names of what it shares, in place of its token ids."""
+
+    def __init__(
+        self, index: int, names: Sequence[int], unit: int, named: int, tokens: int
+    ) -> None:
+        self.index, self.names, self.unit, self.named = index, names, unit, named
+        self.tokens = tokens
+
+    def __call__(self, request: Any) -> list[bytes]:
+        """The hashes of its blocks that have filled up since the last call."""
+        have = len(request.block_hashes)
+        return [self.at(place) for place in range(have, request.num_tokens // self.tokens)]
+
+    def at(self, place: int) -> bytes:
+        """The hash of one block: of its name and place, or its request's own."""
+        shared = place < self.named
+        name = self.names[place // self.unit] if shared else -(self.index + 1)
+        return (name << PLACE_BITS | place).to_bytes(32, "little", signed=True)
+
+
+class VllmAsked:
+    """The questions that an installed vLLM answers."""
+
+    def __init__(self) -> None:
+        self.core: Any = None
+        self.printed = Printed()
+        self.question: tuple[Sequence[str], Sequence[int]] = ((), ())
+        self.players: list[Player] = []
+
+    def about(self, card: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Its version; ``card``: the one that it is to think it runs on (None: its own platform)."""
+        vllm: Any = importlib.import_module("vllm")
+        if card is not None and card["vendor"] == "nvidia":
+            _pretend(card)
+        elif card is not None and card["vendor"] != "cpu":
+            why = f"cards of {card['vendor']} cannot be stood in for, only NVIDIA's and CPUs"
+            raise ImportError(why)
+        platform = importlib.import_module("vllm.platforms").current_platform
+        if card is not None and card["vendor"] == "cpu" and platform.device_type != "cpu":
+            raise ImportError("it is no build for the CPU, which is the card asked about")
+        scheduling: Any = importlib.import_module("vllm.v1.core.sched.scheduler")
+        if hasattr(scheduling, "MultiModalBudget"):
+            scheduling.MultiModalBudget = NoImages
+        elif hasattr(scheduling, "compute_encoder_budget"):
+            scheduling.compute_encoder_budget = lambda *_, **__: (0, 0)
+        state: Any = importlib.import_module("vllm.distributed.parallel_state")
+        state.in_the_same_node_as = lambda group, *_, **__: [True] * group.size()
+        registry: Any = importlib.import_module("vllm.model_executor.models.registry")
+        if hasattr(registry, "_run_in_subprocess"):
+            registry._run_in_subprocess = lambda function: function()
+        version = str(getattr(vllm, "__version__", ""))
+        return {"engine": "vllm", "version": version, "platform": platform.device_type}
+
+    def capacity(self, words: Sequence[str], cache_bytes: Sequence[int]) -> dict[str, Any]:
+        """Blocks, groups, tokens and concurrency of a server started with ``words`` and ``cache_bytes`` a
+        stage."""
+        self.question, self.players = (words, cache_bytes), []
+        self.printed.tokens = None
+        log = logging.getLogger("vllm")
+        if self.printed not in log.handlers:  # it may have been configured anew
+            log.addHandler(self.printed)
+        self.core = None
+        core, unread = self._core()
+        self.core = core
+        config, made = core.vllm_config, core.scheduler.kv_cache_config
+        concurrency = None
+        if made.kv_cache_groups:
+            concurrency = _named("get_max_concurrency_for_kv_cache_config")(config, made)
+        cache, settings = config.cache_config, config.scheduler_config
+        return {
+            "unread": unread,
+            "num_blocks": made.num_blocks,
+            "groups": [
+                {"layers": len(group.layer_names), **_told(group.kv_cache_spec)}
+                for group in made.kv_cache_groups
+            ],
+            "kv_tokens": getattr(cache, "kv_cache_size_tokens", self.printed.tokens),
+            "max_concurrency": concurrency,
+            "block_tokens": cache.block_size,
+            "max_model_len": config.model_config.max_model_len,
+            "max_num_seqs": settings.max_num_seqs,
+            "max_num_batched_tokens": settings.max_num_batched_tokens,
+            "async_scheduling": bool(getattr(settings, "async_scheduling", False)),
+            "prefix_caching": bool(cache.enable_prefix_caching),
+        }
+
+    def _core(self) -> tuple[Any, list[str]]:
+        words, cache_bytes = self.question
+        args, unread = _arguments(words)
+        config = args.create_engine_config(_named("UsageContext").OPENAI_API_SERVER)
+        executor = _executor(cache_bytes)
+        return _named("EngineCore")(config, executor, log_stats=False), unread
+
+    def begin(self) -> dict[str, Any]:
+        """A scheduler of the server that ``capacity`` asked about, with an empty pool."""
+        core, self.core = self.core, None
+        return self._play(core or self._core()[0])
+
+    def script(self, engine: dict[str, Any]) -> dict[str, Any]:
+        """A scheduler over blocks and groups given outright (``engine`` of a script)."""
+        return self._play(_scripted(engine))
+
+    def _play(self, core: Any) -> dict[str, Any]:
+        player = Player(core)
+        self.players.append(player)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(500_000, 50, 100)
+        return {"number": len(self.players) - 1, **player.facts()}
+
+    def step(self, engine: int, **what: Any) -> dict[str, Any]:
+        """A step of scheduler number ``engine``."""
+        return self.players[engine].step(**what)
+
+
+def _name(index: int) -> str:
+    """A request's id: in the order of their numbers, which decides among those of one arrival."""
+    return f"{index:012d}"
+
+
+class Player:
+    """One scheduler as it serves: what it was given, what it is waiting for."""
+
+    def __init__(self, core: Any) -> None:
+        self.core, self.scheduler = core, core.scheduler
+        self.requests = self.scheduler.requests
+        self.pool = self.scheduler.kv_cache_manager.block_pool
+        self.outputs: dict[int, tuple[Any, list[str], list[bool]]] = {}
+        self.answers: dict[str, Iterator[int]] = {}
+        self.running: set[str] = set()
+        self.known: set[str] = set()
+        self.params: dict[int, Any] = {}
+        self.last: list[Any] = []
+        self.number = 0
+        self.drafts = int(getattr(self.scheduler, "num_spec_tokens", 0))
+        self.by_itself = hasattr(self.scheduler, "_spec_token_placeholders")
+        self.model_output = _named("ModelRunnerOutput")
+        self.blank: dict[str, Any] = {
+            field.name: {} if field.name.endswith("_dict") else None
+            for field in dataclasses.fields(self.model_output)
+            if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        }
+
+    @property
+    def hash_tokens(self) -> int:
+        """Tokens of a stretch that its cache tells apart."""
+        own = getattr(self.scheduler, "hash_block_size", None)
+        return int(own or self.scheduler.block_size)
+
+    def facts(self) -> dict[str, Any]:
+        """What whoever steps it needs to know."""
+        return {
+            "num_blocks": self.pool.num_gpu_blocks,
+            "steps_in_flight": int(self.core.batch_queue_size),
+            "hash_tokens": self.hash_tokens,
+            "drafts": self.drafts,
+        }
+
+    def step(
+        self,
+        add: Sequence[dict[str, Any]] = (),
+        done: Sequence[tuple[int, dict[str, int]]] = (),
+        drop: Sequence[int] = (),
+    ) -> dict[str, Any]:
+        """Take the outputs of steps that are ``done`` (with drafts kept, by request), queue those to ``add``,
+        and schedule the next step.
+
+        Of a step each request is a row ``[request, tokens, samples, drafts]``, or its number alone where
+        it decodes one token. ``same`` stands for the rows of the step before.
+        """
+        finished: list[int] = []
+        for number, kept in done:
+            finished += self._update(number, kept)
+        for index in drop:
+            self.running.discard(_name(index))
+            self.scheduler.finish_requests(_name(index), _named("RequestStatus").FINISHED_ABORTED)
+        for request in add:
+            self._add(**request)
+        answer: dict[str, Any] = {"finished": finished} if finished else {}
+        return answer | self._schedule()
+
+    def _add(
+        self,
+        *,
+        index: int,
+        prompt: Any,
+        output: Any,
+        priority: int = 0,
+        arrival: float = 0.0,
+        shares: tuple[Sequence[int], int, int] | None = None,
+    ) -> None:
+        """A request: ``prompt`` and ``output`` as runs ``[first, count]`` of token ids, or as counts, where
+        names of blocks (``shares``: names, blocks a name, blocks named) stand for them."""
+        name = _name(index)
+        hasher = getattr(self.core, "request_block_hasher", None)
+        if isinstance(prompt, int):
+            ids, length = [0] * prompt, int(output)
+            names, unit, named = shares or ((), 1, 0)
+            hashes = Hashes(index, names, unit, named, self.hash_tokens)
+            hasher = hashes if hasher is not None else None
+        else:
+            ids = [token for first, count in prompt for token in range(first, first + count)]
+            length = sum(count for _, count in output)
+            self.answers[name] = (
+                token for first, count in output for token in range(first, first + count)
+            )
+        params = self.params.get(length)
+        if params is None:
+            make = _named("SamplingParams")
+            params = make(max_tokens=length, ignore_eos=True, detokenize=False)
+            self.params[length] = params
+        request = _filled(
+            _named("Request"),
+            request_id=name,
+            prompt_token_ids=ids,
+            sampling_params=params,
+            arrival_time=arrival,
+            client_index=0,
+            priority=priority,
+            block_hasher=hasher,
+        )
+        self.scheduler.add_request(request)
+
+    def _schedule(self) -> dict[str, Any]:
+        scheduler, requests, running = self.scheduler, self.requests, self.running
+        output = scheduler.schedule()
+        drafts = output.scheduled_spec_decode_tokens
+        rows: list[Any] = []
+        admitted: list[tuple[int, int, bool]] = []
+        names: list[str] = []
+        samples: list[bool] = []
+        for name, tokens in output.num_scheduled_tokens.items():
+            request = requests[name]
+            gives = self._samples(request, drafts)
+            names.append(name)
+            samples.append(gives)
+            if name not in running:
+                running.add(name)
+                cached = request.num_computed_tokens - tokens
+                admitted.append((int(name), cached, name in self.known))
+                self.known.add(name)
+            checked = len(drafts[name]) if name in drafts else 0
+            if tokens == 1 and gives and not checked:
+                rows.append(int(name))
+            else:
+                rows.append((int(name), tokens, gives, checked))
+        answer: dict[str, Any] = {
+            "held": self.pool.num_gpu_blocks - 1 - self.pool.get_num_free_blocks(),
+            "running": len(scheduler.running),
+            "waiting": len(requests) - len(scheduler.running),
+        }
+        if admitted:
+            answer["admitted"] = admitted
+        if preempted := self._preempted(output):
+            answer["preempted"] = preempted
+        if rows and rows == self.last:
+            answer["same"] = True
+        else:
+            answer["rows"] = self.last = rows
+        if rows:
+            answer["step"] = self.number
+            self.outputs[self.number] = (output, names, samples)
+            self.number += 1
+        elif requests:
+            waiting = next(iter(scheduler.waiting), None) or next(iter(requests.values()))
+            answer["first"] = int(waiting.request_id)
+        return answer
+
+    def _samples(self, request: Any, drafts: dict[str, Any]) -> bool:
+        chunk = getattr(request, "is_prefill_chunk", None)
+        if chunk is not None:
+            return not chunk
+        placeholders = getattr(request, "num_output_placeholders", 0)
+        own = 1 + len(drafts.get(request.request_id, ())) if placeholders else 0
+        return bool(request.num_computed_tokens >= request.num_tokens + placeholders - own)
+
+    def _preempted(self, output: Any) -> list[int]:
+        told: Any = getattr(output, "preempted_req_ids", False)
+        if told is False:
+            still = {request.request_id for request in self.scheduler.running}
+            told = [name for name in self.running if name not in still and name in self.requests]
+        lost = sorted(map(int, told or ()))
+        self.running.difference_update(map(_name, lost))
+        return lost
+
+    def _update(self, number: int, kept: dict[str, int]) -> list[int]:
+        output, names, samples = self.outputs.pop(number)
+        sampled: list[list[int]] = []
+        for name, gives in zip(names, samples, strict=True):
+            count = 1 + kept.get(str(int(name)), 0) if gives else 0
+            answer = self.answers.get(name)
+            if answer is None or name not in self.requests:
+                sampled.append([0] * count)
+            else:
+                sampled.append([next(answer, 0) for _ in range(count)])
+        made = self.model_output(
+            **{
+                **self.blank,
+                "req_ids": names,
+                "req_id_to_index": {name: place for place, name in enumerate(names)},
+                "sampled_token_ids": sampled,
+            }
+        )
+        told = self.scheduler.update_from_output(output, made)
+        outputs = [one for each in told.values() for one in each.outputs]
+        finished = [one.request_id for one in outputs if one.finish_reason is not None]
+        for name in finished:
+            self.running.discard(name)
+            self.answers.pop(name, None)
+        if self.drafts and not self.by_itself:
+            self._draft(names, samples)
+        return list(map(int, finished))
+
+    def _draft(self, names: list[str], samples: list[bool]) -> None:
+        """Give those that decode drafted tokens, as a worker does after a step."""
+        having = [
+            name
+            for name, gives in zip(names, samples, strict=True)
+            if gives and name in self.requests
+        ]
+        drafts = _filled(
+            _named("DraftTokenIds"),
+            req_ids=having,
+            draft_token_ids=[[0] * self.drafts for _ in having],
+        )
+        self.scheduler.update_draft_token_ids(drafts)
+
+
+ENGINE = VllmAsked

@@ -1,0 +1,234 @@
+"""An installed engine is asked itself: held here with a toy vLLM that speaks the same internals."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvroom import api
+from kvroom.engines.registry import engine_of
+from kvroom.errors import KvroomError
+from kvroom.observe.installed import engine as asking
+from kvroom.observe.installed.process import InstalledProcess, ProcessLimits
+from kvroom.planner.plan import work
+from kvroom.scenario.scenario import Scenario
+from kvroom.units import GIB, MIB
+
+TOY = Path(__file__).parents[1] / "toy_vllm"
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "vocab_size": 1000,
+    "max_position_embeddings": 4096,
+}
+BLOCK_BYTES = 4 * 16 * 4 * 128 * 2 * 2
+"""Layers × tokens × heads × head size × (K, V) × two bytes."""
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PYTHONPATH", str(TOY))
+    return sys.executable
+
+
+def question(**args: Any) -> Scenario:
+    return Scenario.from_dict(
+        {
+            "model": {"config": CONFIG},
+            "gpu": "H100-SXM",
+            "engine_version": "0.32.0",
+            "context_tokens": 2048,
+            "engine_args": {"max_num_seqs": 8, "max_num_batched_tokens": 2048, **args},
+        }
+    )
+
+
+def test_capacity_is_what_the_engine_says(toy: str) -> None:
+    made = api.workings(question(kv_cache_memory_bytes=500 * BLOCK_BYTES + 7), engine_python=toy)
+    engine = made.plan.capacity.engine
+    assert engine is not None
+    assert engine.num_blocks == 500
+    assert engine.kv_tokens == 8000
+    assert engine.max_concurrency == pytest.approx(500 / 128)
+    assert made.plan.warnings[0] == (
+        "capacity is what vLLM 9.1.0 itself says; kvroom's own rules say the same"
+    )
+
+
+def test_where_own_rules_differ_the_plan_says_by_how_much(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = api.plan(question(kv_cache_memory_bytes=500 * BLOCK_BYTES, block_size=32))
+    assert own.capacity.engine is not None
+    assert own.capacity.engine.num_blocks == 250
+    asked = api.plan(
+        question(kv_cache_memory_bytes=500 * BLOCK_BYTES, max_num_seqs=4), engine_python=toy
+    )
+    assert asked.capacity.engine is not None
+    assert asked.capacity.engine.max_running_requests == 4
+
+
+def test_a_release_that_nobody_knows_is_asked_all_the_same(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOY_VERSION", "99.9.9")
+    made = api.plan(question(kv_cache_memory_bytes=GIB), engine_python=toy)
+    assert "vLLM 99.9.9 itself says" in made.warnings[0]
+
+
+def test_its_refusal_is_an_answer(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOY", "refuse")
+    made = api.plan(question(kv_cache_memory_bytes=GIB), engine_python=toy)
+    assert not made.verdict.starts
+    assert "the toy takes no models today" in made.verdict.sentence
+    assert "kvroom's own rules would start it" in made.warnings[0]
+
+
+def test_too_few_bytes_are_refused_by_both(toy: str) -> None:
+    made = api.plan(question(kv_cache_memory_bytes=4 * BLOCK_BYTES), engine_python=toy)
+    assert not made.verdict.starts
+    assert "refuse it too" in made.warnings[0]
+
+
+ROWS = ("request", "cached_tokens", "preemptions", "status")
+
+
+@pytest.mark.parametrize("blocks", [400, 130])
+def test_its_scheduler_serves_like_kvrooms(toy: str, blocks: int) -> None:
+    asked: dict[str, Any] = {
+        "kv_cache_memory_bytes": blocks * BLOCK_BYTES,
+        "enable_prefix_caching": False,
+        "async_scheduling": False,
+    }
+    workload = {
+        "arrivals": "poisson:200/s", "input": "uniform:100-900", "output": "uniform:5-300",
+        "requests": 60,
+    }  # fmt: skip
+    scenario = Scenario.from_dict(question(**asked).differences() | {"workload": workload})
+    own = api.simulate(scenario, seed=3)
+    # The toy knows no async_scheduling; it is not asked about a flag that it has not.
+    del asked["async_scheduling"]
+    scenario = Scenario.from_dict(question(**asked).differences() | {"workload": workload})
+    theirs = api.simulate(scenario, seed=3, scheduler="engine", engine_python=toy)
+    assert theirs.figures["requests"]["completed"] == 60
+    assert theirs.figures["preemptions"] == own.figures["preemptions"]
+    assert (own.figures["preemptions"] > 0) == (blocks == 130)
+    assert [[row[k] for k in ROWS] for row in theirs.rows()] == [
+        [row[k] for k in ROWS] for row in own.rows()
+    ]
+    assert theirs.figures["ttft_engine_s"] == own.figures["ttft_engine_s"]
+    assert theirs.figures["kv_blocks"] == own.figures["kv_blocks"]
+    assert any("scheduled by vLLM 9.1.0 itself" in w for w in theirs.figures["warnings"])
+
+
+def ends(ill: str, monkeypatch: pytest.MonkeyPatch, limits: ProcessLimits, words: str) -> None:
+    """Asking an ill engine fails in a sentence with ``words``, and nothing of it is left."""
+    monkeypatch.setenv("TOY", ill)
+    made = work(question(kv_cache_memory_bytes=GIB))
+    begun = time.monotonic()
+    with (
+        pytest.raises(KvroomError, match=words) as told,
+        asking.installed(sys.executable, made, limits) as engine,
+    ):
+        engine.plan(made)
+        engine.ask("begin")
+        engine.ask("step", engine=0)
+    assert "\n" not in str(told.value)
+    assert time.monotonic() - begun < 120
+
+
+def test_a_hang_is_ended(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends("hang", monkeypatch, ProcessLimits(answer_s=1.0), "gave no answer to about in 1 s")
+
+
+def test_a_flood_of_logging_is_ended(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends("print", monkeypatch, ProcessLimits(printed_bytes=8 * MIB), "printed more than 8 MiB")
+
+
+def test_an_engine_that_holds_too_much_is_ended(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends("hold", monkeypatch, ProcessLimits(memory_bytes=256 * MIB), "of memory and was ended")
+
+
+def test_a_crash_is_told_with_its_status(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends("crash", monkeypatch, ProcessLimits(), "ended with status 11")
+
+
+def test_an_exit_at_its_import_is_told(toy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends("exit", monkeypatch, ProcessLimits(), "no such device")
+
+
+def test_its_process_is_gone_afterwards(toy: str) -> None:
+    script = engine_of("vllm").asked
+    assert script is not None
+    with InstalledProcess(toy, script.path) as process:
+        assert process.ask("about")["version"] == "9.1.0"
+        pid, folder = process.pid, process.folder
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert not folder.exists()
+
+
+def test_no_such_interpreter() -> None:
+    with pytest.raises(KvroomError, match="is no program that can be run here"):
+        api.plan(question(), engine_python="/nowhere/bin/python")
+
+
+def test_an_interpreter_without_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "")
+    with pytest.raises(KvroomError, match=r"has no vllm installed.*pip install vllm"):
+        api.plan(question(), engine_python=sys.executable)
+
+
+def test_auto_finds_one_or_says_what_it_looked_for(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = api.plan(question(kv_cache_memory_bytes=GIB), engine_python="auto")
+    assert "vLLM 9.1.0 itself says" in made.warnings[0]
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(asking, "_on_path", lambda: iter(()))
+    with pytest.raises(KvroomError, match="finds no Python that has vllm"):
+        api.plan(question(), engine_python="auto")
+
+
+def test_an_engine_that_cannot_be_asked(toy: str) -> None:
+    scenario = Scenario.from_dict(
+        {"model": {"config": CONFIG}, "gpu": "H100-SXM", "engine": "llama.cpp"}
+    )
+    with pytest.raises(KvroomError, match="cannot be asked itself"):
+        api.plan(scenario, engine_python=toy)
+
+
+def test_a_card_that_cannot_be_stood_in_for(toy: str) -> None:
+    scenario = Scenario.from_dict(question().differences() | {"gpu": "MI300X"})
+    with pytest.raises(KvroomError, match=r"about MI300X.*only NVIDIA's and CPUs"):
+        api.plan(scenario, engine_python=toy)
+
+
+def test_what_only_kvrooms_scheduler_serves_is_refused(toy: str) -> None:
+    scenario = Scenario.from_dict(
+        question().differences()
+        | {
+            "tiers": [{"kind": "host"}],
+            "workload": {"arrivals": "poisson:1/s", "input": 10, "output": 2},
+        }
+    )
+    with pytest.raises(KvroomError, match="tiers: is served by kvroom's own scheduler only"):
+        api.simulate(scenario, scheduler="engine", engine_python=toy)
+
+
+def test_who_schedules_is_named() -> None:
+    with pytest.raises(KvroomError, match="Did you mean engine"):
+        api.simulate(question(), scheduler="engin")
+    with pytest.raises(KvroomError, match="Add --scheduler engine"):
+        api.simulate(question(), engine_python="auto")
