@@ -120,7 +120,7 @@ export class TierPyramid extends WideFigure {
         ? svg`<text class="strong" x=${this.width} y=${y + 16} text-anchor="end">${speed}</text><text class="soft" x=${this.width} y=${y + 52} text-anchor="end">${rung.against.split(",")[0]}</text>`
         : t.bytes_per_s == null
           ? svg`<text class="soft" x=${rate.range()[0]} y=${at + 5}>${speed}</text>`
-          : svg`<circle class=${look} cx=${rate(t.bytes_per_s)} cy=${at} r="7"/><text class="strong" x=${rate(t.bytes_per_s) + 13} y=${at - 1}>${speed}</text><text class="soft" x=${rate(t.bytes_per_s) + 13} y=${at + note}>${rung.against}</text>`}
+          : svg`<circle class=${look} cx=${rate(t.bytes_per_s)} cy=${at} r="7"/><text class="strong" x=${rate(t.bytes_per_s) + 13} y=${at - 1}>${speed}</text><text class="soft" x=${rate(t.bytes_per_s) + 13} y=${at + note}>${this.width < 900 ? rung.against.split(",")[0] : rung.against}</text>`}
     </g>`;
   }
 
