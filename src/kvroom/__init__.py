@@ -8,6 +8,7 @@
 327680
 
 ``plan`` answers, ``explain`` says how each figure comes about, ``compare`` sets answers side by side,
+``sweep`` turns one key, ``check`` judges launch files,
 ``levers`` says what to change, ``search`` what to choose, ``launch`` gives the engine's command; ``simulate``
 plays requests, ``reuse`` says what a prefix cache would hold; ``reconcile``, ``calibrate``, ``watch``,
 ``prove`` and ``probe`` hold all that against what really happens. ``Scenario`` is the question, ``Plan`` the
@@ -18,6 +19,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from kvroom.version import VERSION as __version__
+
 TYPE_CHECKING = False  # type checkers take it for true; typing is slow to import
 if TYPE_CHECKING:
     from typing import Any
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from kvroom.answer.plan import Plan
     from kvroom.api import (
         calibrate,
+        check,
         compare,
         explain,
         launch,
@@ -36,18 +40,19 @@ if TYPE_CHECKING:
         reuse,
         search,
         simulate,
+        sweep,
         watch,
     )
     from kvroom.errors import KvroomError
     from kvroom.scenario.scenario import Scenario
 
-__version__ = "0.1.0"
 __all__ = [
     "KvroomError",
     "Plan",
     "Scenario",
     "__version__",
     "calibrate",
+    "check",
     "compare",
     "explain",
     "launch",
@@ -59,6 +64,7 @@ __all__ = [
     "reuse",
     "search",
     "simulate",
+    "sweep",
     "watch",
 ]
 

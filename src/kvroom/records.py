@@ -21,7 +21,7 @@ else:
     from operator import attrgetter
     from reprlib import recursive_repr
 
-    def dataclass(cls=None, /, *, frozen=False, eq=True, slots=False, kw_only=False):
+    def dataclass(cls=None, /, *, frozen=False, eq=True, slots=False, kw_only=False, repr=True):  # noqa: A002
         """The class with what ``dataclasses.dataclass`` would give it."""
 
         def made(cls):
@@ -31,7 +31,7 @@ else:
             made = standard(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(cls)
             if "__init__" not in own:
                 made.__init__ = _LateInit(made, frozen)
-            if "__repr__" not in own:
+            if repr and "__repr__" not in own:
                 made.__repr__ = _repr
             if eq:
                 _compare(made, "__eq__" in own, frozen, hashed or mutable)

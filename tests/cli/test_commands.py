@@ -95,7 +95,7 @@ VALUES = {
 }
 ELSEWHERE = {
     "--scenario", "--jsonl", "--explain", "--link", "--strict", "--json", "--help", "--from-command",
-    "--sweep", "--csv", "--set", "--all",
+    "--sweep", "--csv", "--set", "--all", "--html", "--svg", "--engine-python",
 }  # fmt: skip
 
 

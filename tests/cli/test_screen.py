@@ -1,6 +1,8 @@
 """What a person at a terminal meets: the jobs, help in sections, one screen, completion, numbers."""
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -9,6 +11,8 @@ import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
+from kvroom.scenario.command_line import command
+from kvroom.scenario.scenario import Scenario
 from kvroom.ui.cli.main import COMMANDS, main
 from kvroom.ui.cli.sections import MANY, SECTIONS, Sectioned
 
@@ -140,3 +144,84 @@ def test_watching_a_dead_port_ends_when_nobody_looks():
     )
     assert done.returncode == 2
     assert "gave no figures" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {
+            "workload": {
+                "arrivals": "poisson:2/s",
+                "input": "lognormal:mean=900:sigma=0.8",
+                "output": "100",
+            }
+        },
+        {
+            "workload": {
+                "input_tokens": 1000,
+                "output_tokens": 100,
+                "static": True,
+                "concurrency": 4,
+            }
+        },
+        {"prices": {"*": "reserved", "H100-SXM": 2.5}},
+        {"known_bytes": {"weights": 20_000_000_000}, "allow_overcommit": True},
+        {"gpu_count": 4, "kv_dtype": "fp8", "engine_args": {"max_num_seqs": 64}},
+    ],
+    ids=str,
+)
+def test_a_report_names_a_question_that_reads_back(keys):
+    asked = Scenario.from_dict({"model": "llama-3-8b", "gpu": "H100-SXM", **keys})
+    words = shlex.split(command(asked))
+    assert "#s=" not in " ".join(words)
+    link = run(*words[1:], "--link").output.strip()
+    assert Scenario.from_link(link).to_dict() == asked.to_dict()
+
+
+def test_files_of_an_answer(tmp_path):
+    page, drawn = tmp_path / "a.html", tmp_path / "a.svg"
+    for words in (
+        PLAN,
+        [*PLAN[:4], "--sweep", "context=8K..32K"],
+        [
+            "simulate",
+            "llama-3-8b",
+            "--gpu",
+            "H100",
+            "--workload",
+            "arrivals=poisson:2/s,input=9,output=9,requests=60",
+        ],
+    ):
+        done = run(*words, "--html", str(page), "--svg", str(drawn))
+        assert done.exit_code == 0, done.output
+        assert "About this report" in page.read_text("utf-8")
+        assert drawn.read_text("utf-8").startswith("<svg xmlns")
+    done = run(*PLAN, "--html", str(tmp_path / "nowhere" / "a.html"))
+    assert done.exit_code == 2
+
+
+def test_plans_side_by_side_tell_times_and_money(tmp_path):
+    base = {
+        "model": "llama-3-8b",
+        "workload": {"input_tokens": 1000, "output_tokens": 100, "concurrency": 8},
+    }
+    for card in ("H100-SXM", "L40S"):
+        (tmp_path / f"{card}.json").write_text(json.dumps(base | {"gpu": card}))
+    files = [str(tmp_path / f"{card}.json") for card in ("H100-SXM", "L40S")]
+    rows = tmp_path / "rows.csv"
+    done = run(
+        "compare", *files, "--csv", str(rows), "--html", str(tmp_path / "a.html"), NO_COLOR="1"
+    )
+    for name in (
+        "TTFT",
+        "TPOT",
+        "tokens a second",
+        "an hour",
+        "1M tokens out",
+        "energy",
+        "Price: L40S at",
+    ):
+        assert name in done.output
+    head, *lines = rows.read_text().splitlines()
+    assert {"gpu", "ttft_s", "tpot_s", "usd_per_hour", "price_source"} <= set(head.split(","))
+    assert len(lines) == 2

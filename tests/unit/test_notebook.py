@@ -48,7 +48,7 @@ def test_who_waits_and_what_does_not_fit_is_drawn() -> None:
 def test_bands_prices_and_warnings_are_said() -> None:
     html = kvroom.plan("qwen3-32b", "H100-SXM", gpu_count=2, context_tokens="32K")._repr_html_()
     assert re.search(r"A step of [\d,]+</th>.*ms \([\d.]+ ms to [\d.]+ ms\)", html)
-    assert "A million tokens written" in html and "<li>no vLLM version given" in html
+    assert "A million output tokens" in html and "<li>no vLLM version given" in html
 
 
 def test_what_a_config_says_is_text() -> None:
@@ -91,6 +91,17 @@ def test_a_widget_asks_anew_when_a_number_is_turned() -> None:
     assert made.answer["kv"]["bytes_per_token"] == 163840
     made._handle_custom_msg({"name": "layers", "value": 40}, [])
     assert made.plan.kv.bytes_per_token == 81920
+
+
+def test_a_widget_carries_a_picture_for_whatever_runs_no_widgets() -> None:
+    pytest.importorskip("anywidget", reason="needs the extra notebook (anywidget)")
+    made = notebook.widget(reference())
+    data, _ = made._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["text/html"] == reference()._repr_html_()
+    drawn = xml.dom.minidom.parseString(data["image/svg+xml"])
+    assert drawn.documentElement.tagName == "svg"
+    assert "10.74 GB" in json.dumps(made.answer)  # its sentences count as its figures do
 
 
 def test_the_example_runs() -> None:

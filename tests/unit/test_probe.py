@@ -471,7 +471,7 @@ def test_known_gpus(quick, tmp_path):
     assert machine.tier("hbm").source.kind == "measured"
     assert machine.tier("host").bytes == read_limits().total_bytes
     assert machine.link("host link").bytes_per_s == 5.5e10
-    rows = {r.name: r for r in found.rows}
+    rows = {r.name: r for r in found.figures}
     assert rows["GPU memory, reading"].expected == card.memory_bytes_per_s
     assert rows["GPU memory, an engine's"].expected == card.visible_bytes
 

@@ -61,7 +61,7 @@ def card(
         _picture(memory_drawing(dict(memory))),
         element("table", element("tbody", *rows), style="color:inherit"),
         element("ul", warnings) if warnings else "",
-        element("p", element("code", text(command))),
+        element("p", element("code", text(command))) if command else "",
         style="max-width:960px;font-family:system-ui,sans-serif",
     )
 

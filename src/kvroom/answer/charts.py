@@ -9,8 +9,10 @@ from typing import Any
 from kvroom.answer.html import element, number, svg, text
 from kvroom.records import dataclass
 
-WIDTH, EDGE = 880, 56
+WIDTH, EDGE = 880, 64
 """Pixels of a chart across, and what its axes' figures take to the left and below."""
+LETTER, LINE = 6.6, 14
+"""Pixels of a letter across, and of a line of text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +27,13 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot:
-    """One point of a scatter plot; ``best``: on the front."""
+    """One point of a scatter plot: ``label`` stands beside it, ``says`` is told of it; ``best``:
+    Pareto-optimal."""
 
     x: float
     y: float
     label: str
+    says: str = ""
     best: bool = False
 
 
@@ -64,7 +68,7 @@ def bars(chart: Sequence[Bar], title: str) -> str:
 
 
 def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
-    """Points on logarithmic axes; those on the front are joined and of another shape."""
+    """Labelled points on logarithmic axes; Pareto-optimal ones are joined and of another shape."""
     dots = [dot for dot in dots if dot.x > 0 and dot.y > 0]
     if not dots:
         return ""
@@ -75,7 +79,7 @@ def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
     def place(dot: Dot) -> tuple[float, float]:
         across = (log10(dot.x) - xs[0]) / (xs[1] - xs[0])
         up = (log10(dot.y) - ys[0]) / (ys[1] - ys[0])
-        return EDGE + across * (WIDTH - EDGE - 20), low - up * (low - 20)
+        return EDGE + across * (WIDTH - EDGE - 20), low - up * (low - 36)
 
     marks = [
         _axes(height),
@@ -92,29 +96,51 @@ def scatter(dots: Sequence[Dot], title: str, x_title: str, y_title: str) -> str:
         marks.append(element("path", d=way, fill="none", stroke="var(--best)"))
     for dot in dots:
         x, y = place(dot)
-        says = element("title", text(dot.label))
+        says = element("title", text(dot.says or dot.label))
         if dot.best:
             corner = {"x": _at(x - 5), "y": _at(y - 5)}
             square = element("rect", says, **corner, width=10, height=10, fill="var(--best)")
             marks.append(square)
         else:
             marks.append(element("circle", says, cx=_at(x), cy=_at(y), r=4, fill="var(--dot)"))
+    marks += _labels([(*place(dot), dot.label) for dot in dots])
     return svg(title, *marks, viewBox=f"0 0 {WIDTH} {height}")
 
 
-def curve(points: Sequence[tuple[float, float]], title: str) -> str:
-    """A line through ``points``, both axes linear, the upper one from zero."""
+def _labels(places: Sequence[tuple[float, float, str]]) -> list[str]:
+    """Each label beside its point, to the left of it where the edge is near, below one that is in its way."""
+    marks: list[str] = []
+    taken: list[tuple[float, float, float]] = []
+    for x, y, label in sorted(places, key=lambda place: (place[1], place[0])):
+        long = LETTER * len(label)
+        left = x + 8 + long > WIDTH
+        start = x - 8 - long if left else x + 8
+        line = y - 7
+        while any(abs(line - h) < LINE and start < b and a < start + long for a, b, h in taken):
+            line += LINE
+        taken.append((start, start + long, line))
+        anchor = "end" if left else None
+        marks.append(_words(label, round(x - 8 if left else x + 8, 1), round(line, 1), anchor))
+    return marks
+
+
+def curve(points: Sequence[tuple[float, float]], title: str, *, labelled: bool = False) -> str:
+    """A line through ``points``, both axes linear, the upper one from zero; ``labelled``: each with its
+    values beside it."""
     if len(points) < 2:
         return ""
     height = 240
     low = height - EDGE
     left, right = min(x for x, _ in points), max(x for x, _ in points)
     top = max(y for _, y in points) or 1
-    line = " ".join(
-        f"{EDGE + (x - left) / ((right - left) or 1) * (WIDTH - EDGE - 20):.1f},"
-        f"{low - y / top * (low - 20):.1f}"
+    places = [
+        (
+            EDGE + (x - left) / ((right - left) or 1) * (WIDTH - EDGE - 20),
+            low - y / top * (low - 20),
+        )
         for x, y in points
-    )
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     marks = [
         _axes(height),
         element("polyline", fill="none", stroke="var(--dot)", points=line),
@@ -122,9 +148,16 @@ def curve(points: Sequence[tuple[float, float]], title: str) -> str:
         _words(number(right), WIDTH - 20, low + 18, "end"),
         _words(number(top), EDGE - 6, 24, "end"),
     ]
+    if labelled:
+        marks += [
+            element("circle", cx=_at(x), cy=_at(y), r=3, fill="var(--dot)") for x, y in places
+        ]
+        told = [f"{number(x)}: {number(y, 3)}" for x, y in points]
+        marks += _labels([(*place, label) for place, label in zip(places, told, strict=True)])
     return svg(title, *marks, viewBox=f"0 0 {WIDTH} {height}")
 
 
 def _scale(values: Sequence[float]) -> tuple[float, float]:
     low, high = log10(min(values)), log10(max(values))
-    return (low - 0.5, high + 0.5) if high - low < 1e-9 else (low, high)
+    room = 0.06 * (high - low) or 0.5  # no point on an axis: its label needs room
+    return low - room, high + room

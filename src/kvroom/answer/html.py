@@ -5,6 +5,7 @@ It stands with the answer and not with the page, because answers turn themselves
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -27,6 +28,10 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
 svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
 code { font-size: .95em; }
 """.strip()
+
+
+FULL = 960
+"""Pixels of a picture that is as wide as its page, where it stands alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +127,15 @@ def _cell(column: Column, value: Any) -> str:
 def svg(says: str, *marks: str, **attributes: Any) -> str:
     """A picture, which ``says`` tells to who cannot see it."""
     return element("svg", *marks, role="img", aria_label=says, **attributes)
+
+
+def svg_file(drawn: str) -> str:
+    """A picture of a report as a file of its own: its sheet in it, its size that of its view box."""
+    sizes = re.search(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"', drawn)
+    size = f' width="{sizes[1]}" height="{sizes[2]}"' if sizes else ""
+    drawn = drawn.replace(' width="100%"', f' width="{FULL}"', 1)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg"{size}'
+    return drawn.replace("<svg", head, 1).replace(">", f">{element('style', STYLE)}", 1) + "\n"
 
 
 def svg_mark(mark: Mapping[str, Any], looks: Mapping[str, Any] | None = None) -> str:

@@ -6,13 +6,14 @@ or not modelled for that engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import floor
 from sys import maxsize
 from typing import Any
 
 from kvroom.answer.card import card
+from kvroom.answer.shown import Shown
 from kvroom.answer.verdict import Verdict
 from kvroom.records import dataclass
 from kvroom.scenario.command_line import command
@@ -227,9 +228,11 @@ class Cost:
     price_source: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Plan(Shown):
     """One answer to one Scenario."""
+
+    TITLE = "Where every byte goes, and how many requests have room"
 
     scenario: Scenario
     weights: Weights
@@ -291,11 +294,30 @@ class Plan:
             "short_bytes": max(0, each - left),
         }
 
+    def summary(self) -> str:
+        """The verdict."""
+        return self.verdict.sentence
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row: the keys that were asked, then the figures that ``compare`` tells."""
+        return [plan_row(self, self.scenario.differences())]
+
+    def questions(self) -> Sequence[Scenario]:
+        """Its question."""
+        return [self.scenario]
+
     def _repr_html_(self) -> str:
         """The Plan as notebooks show it: its verdict, one GPU drawn, the figures as a table."""
+        return self._card(command(self.scenario))
+
+    def html_parts(self) -> list[str]:
+        """Its verdict, one GPU drawn, the figures, the times with their intervals, the warnings."""
+        return [self._card("")]
+
+    def _card(self, asked: str) -> str:
         bar = self.memory_bar()
         rows = self._card_rows(bar["room"])
-        return card(self.verdict.sentence, bar, rows, self.warnings, command(self.scenario))
+        return card(self.verdict.sentence, bar, rows, self.warnings, asked)
 
     def _card_rows(self, room: int | None) -> Iterator[tuple[str, str]]:
         replica = " a replica" if self.scenario.dp > 1 else ""
@@ -307,12 +329,61 @@ class Plan:
         yield "One token of cache", show_gib(self.kv.bytes_per_token)
         if room is not None:
             yield f"Requests with room{replica}", f"{room:,}"
-        step = self.step
+        step, serving = self.step, self.serving
+        for name, time, low, high in (
+            ("TTFT", serving.ttft_s, serving.ttft_low_s, serving.ttft_high_s),
+            ("TPOT", serving.tpot_s, serving.tpot_low_s, serving.tpot_high_s),
+        ):
+            if time is not None and low is not None and high is not None:
+                band = f" (80 % interval {show_seconds(low)} to {show_seconds(high)})"
+                yield name, show_seconds(time) + band
+        if serving.output_tokens_per_s is not None:
+            yield "Tokens a second", f"{serving.output_tokens_per_s:,.0f}"
         if step.seconds is not None:
             band = ""
             if step.seconds_low is not None and step.seconds_high is not None:
                 band = f" ({show_seconds(step.seconds_low)} to {show_seconds(step.seconds_high)})"
             yield f"A step of {step.batch:,}", show_seconds(step.seconds) + band
-        price = self.cost.usd_per_million_output_tokens
-        if price is not None:
-            yield "A million tokens written", show_usd(price)
+        cost = self.cost
+        if cost.usd_per_hour is not None:
+            yield "An hour", show_usd(cost.usd_per_hour)
+        if cost.usd_per_million_output_tokens is not None:
+            yield "A million output tokens", show_usd(cost.usd_per_million_output_tokens)
+        if cost.joules_per_output_token is not None:
+            yield "Energy of an output token", f"{cost.joules_per_output_token:,.2f} J"
+
+
+FIGURES: Mapping[str, Callable[[Plan], Any]] = {
+    "fits": lambda p: p.verdict.fits,
+    "requests": lambda p: p.capacity.ceiling.requests if p.capacity.ceiling else None,
+    "engine_requests": lambda p: p.capacity.engine.max_concurrency if p.capacity.engine else None,
+    "expected_requests": lambda p: p.capacity.expected.requests,
+    "shared_requests": lambda p: p.capacity.shared.requests,
+    "weights_bytes": lambda p: p.weights.bytes,
+    "kv_bytes": lambda p: p.memory.kv_bytes,
+    "kv_bytes_per_token": lambda p: p.kv.bytes_per_token,
+    "step_s": lambda p: p.step.seconds,
+    "ttft_s": lambda p: p.serving.ttft_s,
+    "ttft_low_s": lambda p: p.serving.ttft_low_s,
+    "ttft_high_s": lambda p: p.serving.ttft_high_s,
+    "tpot_s": lambda p: p.serving.tpot_s,
+    "tpot_low_s": lambda p: p.serving.tpot_low_s,
+    "tpot_high_s": lambda p: p.serving.tpot_high_s,
+    "output_tokens_per_s": lambda p: p.serving.output_tokens_per_s,
+    "usd_per_hour": lambda p: p.cost.usd_per_hour,
+    "usd_per_million_output_tokens": lambda p: p.cost.usd_per_million_output_tokens,
+    "joules_per_output_token": lambda p: p.cost.joules_per_output_token,
+    "price_source": lambda p: p.cost.price_source,
+}
+"""The figures of a Plan that are compared, by the names of their columns."""
+
+
+def plan_row(plan: Plan, keys: Iterable[str]) -> dict[str, Any]:
+    """What was asked (its ``keys``), then FIGURES, as plain values."""
+    question = plan.scenario.to_dict()
+    asked = {key: question[key] if _flat(question[key]) else str(question[key]) for key in keys}
+    return asked | {name: figure(plan) for name, figure in FIGURES.items()}
+
+
+def _flat(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)

@@ -25,7 +25,7 @@ from kvroom.hardware.checks import (
     plain,
 )
 from kvroom.records import dataclass
-from kvroom.units import check_float
+from kvroom.units import check_float, show_gb, show_rate
 
 SOURCE_KINDS = ("measured", "driver", "datasheet", "assumed")
 DTYPES = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "fp6", "tf32", "fp32")
@@ -136,7 +136,7 @@ class Tier:
         return cls(**checked(cls, value, name, ("name",)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Device:
     """One accelerator (or CPU) as an engine meets it.
 
@@ -246,6 +246,10 @@ class Device:
     def peer_link(self) -> Link | None:
         """What joins two of these in one machine: ``scale_up``, else the host's bus."""
         return self.scale_up or self.host_link
+
+    def __repr__(self) -> str:
+        size, rate = show_gb(self.sold_bytes), show_rate(self.memory_bytes_per_s)
+        return f"<Device {self.name}: {size} at {rate}>"
 
     def source(self, name: str) -> Source:
         """The source of one field (the card's general one where the field has none of its own)."""

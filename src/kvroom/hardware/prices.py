@@ -16,7 +16,7 @@ from typing import Any
 
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.hardware.device import Device, Source
-from kvroom.units import check_float, number
+from kvroom.units import check_float, number, show_usd
 
 EVERY = "*"
 """The key of ``prices`` that speaks for all cards that it does not name."""
@@ -118,10 +118,11 @@ def _at(device: Device, name: str, price: float | str) -> Device:
     return replace(device, usd_per_hour=usd, sources={**device.sources, "usd_per_hour": source})
 
 
-def told(device: Device) -> str:
-    """Where the price of ``device`` comes from, or that there is none and how to tell one."""
+def in_words(device: Device) -> str:
+    """The price of ``device`` with its terms, source and date, or that there is none and how to tell one."""
     if device.usd_per_hour is not None:
-        return device.source("usd_per_hour").text
+        source = device.source("usd_per_hour").text
+        return f"{device.name} at {show_usd(device.usd_per_hour)}, {source}"
     why = device.sources.get("usd_per_hour")
     none = why.text if why is not None else f"no price of {device.name} is known"
     return f"{none} (--price {device.name}=USD an hour)"

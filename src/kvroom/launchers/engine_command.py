@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from typing import Any
 
+from kvroom.answer import html
+from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError, StartRefused, did_you_mean
 from kvroom.launchers import helm, objects
 from kvroom.launchers.launch import launch, shell
 from kvroom.planner.plan import Workings
 from kvroom.records import dataclass
+from kvroom.scenario.scenario import Scenario
 
 FORMS = ("shell", "helm", *objects.FORMS)
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineCommand:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class EngineCommand(Shown):
     """The command as words and as text, the files that it reads, what to know of it, and the ``manifests``
     by form; of forms that are not written ``refused`` says why."""
+
+    TITLE = "How it is started"
 
     engine: str
     argv: list[str]
@@ -28,6 +35,31 @@ class EngineCommand:
     manifests: dict[str, str]
     refused: dict[str, str]
 
+    def summary(self) -> str:
+        """The command on one line."""
+        return shlex.join(self.argv)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a word of the command."""
+        return [{"word": word} for word in self.argv]
+
+    def glance(self) -> list[str]:
+        """The command as it is typed, and what to know of it."""
+        notes = [html.paragraph(note, soft=True) for note in self.notes]
+        return [html.element("pre", html.text(self.command)), *notes]
+
+    def html_parts(self) -> list[str]:
+        """The command, and the files that it reads."""
+        files = (
+            html.heading(name) + html.element("pre", html.text(text))
+            for name, text in self.files.items()
+        )
+        return [*self.glance(), *files]
+
+    def questions(self) -> Sequence[Scenario]:
+        """The question that it realises."""
+        return [Scenario.from_dict(self.scenario)] if self.scenario else []
+
     def text(self, form: str = "shell") -> str:
         """The text of ``form`` (one of FORMS); KvroomError where the engine has none."""
         if form not in FORMS:
@@ -37,7 +69,7 @@ class EngineCommand:
             return self.command
         if form in self.manifests:
             return self.manifests[form]
-        if form in objects.FORMS:
+        if form in self.refused:
             why, _, fix = self.refused[form].partition(". ")
             raise KvroomError("--format", form, why, fix)
         if self.values is None:
@@ -57,8 +89,12 @@ def engine_command(workings: Workings) -> EngineCommand:
         raise StartRefused(f"{workings.plan.scenario.engine} would not start", None, message, fix)
     launched = launch(workings)
     command = launched.command
-    chart = helm.values(launched, workings.plan.weights.bytes) if command.chart else None
+    charted = command.chart is not None and launched.machines == 1
+    chart = helm.values(launched, workings.plan.weights.bytes) if charted else None
     manifests, refused = objects.manifests(launched)
+    if command.chart is not None and not charted:
+        why = f"starts on one machine, and this takes {launched.machines}"
+        refused["helm"] = KvroomError("--format", "helm", why, "Use --format kubernetes.")
     return EngineCommand(
         engine=command.engine,
         argv=launched.argv,

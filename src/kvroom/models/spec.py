@@ -14,6 +14,7 @@ from kvroom.models.kinds import LayerKind
 from kvroom.models.quantization.base import Quantisation
 from kvroom.models.tensors import Tensor
 from kvroom.records import dataclass
+from kvroom.units import show_count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Vision:
     spatial_merge_size: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ModelSpec:
     """A served model.
 
@@ -105,6 +106,10 @@ class ModelSpec:
     """A GGUF made before its engine stored latents: whole heads are cached from it."""
     layer_names: str = "model.layers"
     """What comes before a layer's index in the checkpoint's tensor names."""
+
+    def __repr__(self) -> str:
+        layers = sum(run.count for run in self.layers)
+        return f"<ModelSpec {self.name}: {show_count(self.params)} parameters, {layers} layers>"
 
     def each_layer(self) -> Iterator[Layer]:
         """Every layer in order."""

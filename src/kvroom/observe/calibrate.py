@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from kvroom.answer.shown import Shown
 from kvroom.engines.corrections import FORMAT
 from kvroom.errors import KvroomError
 from kvroom.observe.benchmarks.reader import read_file as read_benchmark
@@ -50,9 +51,11 @@ class CacheError:
     """Whether it was calibrated by itself, there being no other log of its engine and card."""
 
 
-@dataclass
-class Calibrated:
+@dataclass(repr=False)
+class Calibrated(Shown):
     """The file's content, the errors, and what was left out and why."""
+
+    TITLE = "What was learned"
 
     entries: list[dict[str, Any]] = field(default_factory=list)
     timed: list[Timed] = field(default_factory=list)
@@ -70,6 +73,27 @@ class Calibrated:
         memory = {"memory": {"entries": self.entries}} if self.entries else {}
         times = {"times": {"points": [dict(t.point) for t in self.timed]}} if self.timed else {}
         return {"kvroom_calibration": FORMAT} | memory | times
+
+    def summary(self) -> str:
+        """How much was learned of memory and of times."""
+        memory, times = len(self.entries), len(self.timed)
+        return (
+            f"learned from {memory} account{'s' if memory != 1 else ''} of memory and {times} "
+            f"measured time{'s' if times != 1 else ''}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a figure that was held against what was learned: before and after."""
+        memory = [
+            {"file": m.file, "figure": m.figure, "measured": m.printed, "before": m.before}
+            | {"after": m.after, "alone": m.alone}
+            for m in self.memory
+        ]
+        return memory + [
+            {"file": t.file, "figure": t.metric, "measured": t.measured_s, "before": t.before_s}
+            | {"after": t.after_s, "alone": t.alone}
+            for t in self.times
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

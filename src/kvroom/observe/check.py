@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from kvroom.answer.shown import Shown
 from kvroom.answer.verdict import Reason, Status
 from kvroom.errors import KvroomError
 from kvroom.launchers.commands import (
@@ -92,9 +93,11 @@ class Checked:
         return next((reason.fix for reason in self.reasons if reason.fix), "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class CheckReport(Shown):
     """Every deployment of every file, in their order."""
+
+    TITLE = "What launch files start"
 
     deployments: tuple[Checked, ...]
 
@@ -121,6 +124,26 @@ class CheckReport:
             f" ({first.fix.rstrip('.')})" if first.fix else ""
         )
         return f"{len(odd)} of {_counted(len(rows))} would not do. {told}."
+
+    def summary(self) -> str:
+        """How many are fine, and what is wrong with the first that is not."""
+        return self.sentence
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a deployment: where it stands, its verdict, what is wrong and what mends it."""
+        return [
+            {
+                "file": checked.file,
+                "line": checked.line,
+                "engine": checked.engine,
+                "model": checked.model,
+                "status": checked.status,
+                "finding": checked.is_finding,
+                "sentence": checked.sentence,
+                "fix": checked.fix,
+            }
+            for checked in self.deployments
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values."""

@@ -6,11 +6,12 @@ that what is left between it and the printed tokens is the engine's own rules an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from kvroom.answer.plan import Account, Plan
+from kvroom.answer.shown import Shown
 from kvroom.engines.drafting import from_flags
 from kvroom.engines.log_reader import Remedy
 from kvroom.engines.registry import engine_of, log_reader
@@ -57,14 +58,16 @@ class AccountLine:
     flag: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reconciliation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Reconciliation(Shown):
     """A log held against the prediction.
 
     ``printed`` and ``predicted`` have the same names; ``predicted`` comes from the flags alone,
     ``given_bytes`` from the printed cache bytes. ``missing`` names what the log does not say and the
     prediction needs; ``spread`` the figures that differ from rank to rank.
     """
+
+    TITLE = "What the engine printed, and what was predicted"
 
     engine: str | None
     engine_version: str | None
@@ -98,6 +101,18 @@ class Reconciliation:
                 beside = "as predicted" if not off else f"{predicted:,} predicted ({off:+.1%})"
                 return f"{self.engine} printed {printed:,} {words}, {beside}."
         return f"{self.engine} printed no size of its cache."
+
+    def summary(self) -> str:
+        """What the engine printed beside what was predicted."""
+        return self.sentence if self.way is None else f"{self.way.line} {self.sentence}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row an account: predicted, printed, the difference, why, and which flag changes it."""
+        return [asdict(account) for account in self.accounts]
+
+    def questions(self) -> Sequence[Scenario]:
+        """The question that the log answers, where all of it is known."""
+        return [Scenario.from_dict(self.scenario)] if self.scenario else []
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

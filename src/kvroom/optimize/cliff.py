@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvroom.answer import charts, html
+from kvroom.answer.shown import Shown, table_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planner.plan import work
 from kvroom.planner.simulate import Objective, Simulated, serve
@@ -125,9 +127,11 @@ def figures(answer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cliff:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Cliff(Shown):
     """The points over a range, from the easy end on; fewer than its values where ``watch`` ended it."""
+
+    TITLE = "Where it breaks"
 
     range: CliffRange
     points: tuple[CliffPoint, ...]
@@ -149,6 +153,27 @@ class Cliff:
             elif point.p99_s is None or (easy and point.p99_s > BREAKS * easy):
                 return point.value
         return None
+
+    def summary(self) -> str:
+        """Where it breaks."""
+        if self.breaks_at is None:
+            return "It does not break between these ends."
+        return f"It breaks at {self.range.key} {self.breaks_at:,.3g}."
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a point: its value, TTFT, TPOT, throughput, goodput, hits, preemptions."""
+        return [point.to_dict() for point in self.points]
+
+    def questions(self) -> Sequence[Scenario]:
+        """The question that was swept."""
+        return [self.points[0].made.workings.plan.scenario] if self.points else []
+
+    def html_parts(self) -> list[str]:
+        """The sentence, p99 of TTFT over the values, and every point."""
+        title = f"TTFT p99 in seconds over {self.range.key}"
+        points = [(p.value, p.p99_s) for p in self.points if p.p99_s is not None]
+        drawn = charts.curve(points, title, labelled=True)
+        return [html.paragraph(self.summary()), html.heading(title), drawn, table_of(self.rows())]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

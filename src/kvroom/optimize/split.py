@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError
 from kvroom.optimize.cliff import figures
 from kvroom.planner.layout import laid_out
@@ -50,10 +51,12 @@ class Tried:
         return {**split, **replicas, "gpus": self.gpus} | figures(self.answer) | mean
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Splits:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Splits(Shown):
     """All splits, the same GPUs without one, the best, and the slowest link with which it is no worse
     than without (None: it never is)."""
+
+    TITLE = "Prefill and decode pools"
 
     by: str
     tried: Sequence[Tried]
@@ -65,6 +68,18 @@ class Splits:
     def pays(self) -> bool:
         """Whether the best split is better than none."""
         return self.best.score > self.together.score
+
+    def summary(self) -> str:
+        """The best split, and whether it is better than none."""
+        best = f"{self.best.prefill} prefill and {self.best.decode} decode replicas do best"
+        return f"{best}, {'better' if self.pays else 'no better'} than without pools."
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a split, and one without pools (prefill 0)."""
+        return [
+            {"prefill": t.prefill, "decode": t.decode} | t.to_dict()
+            for t in (*self.tried, self.together)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from kvroom.answer import charts, html
 from kvroom.answer.plan import Plan
+from kvroom.answer.shown import Shown, table_of
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.planner.layout import laid_out
 from kvroom.planner.plan import work
@@ -48,6 +50,11 @@ COLUMNS = (
     "tokens_per_s", "tpot_s", "ttft_s", "usd_per_million_output_tokens", "crossover",
 )  # fmt: skip
 """What each point of a curve says; ``requests`` is how many the engine fits, ``crossover`` a mark."""
+DRAWN = (
+    ("requests", "requests at once"), ("tpot_s", "TPOT, s"), ("step_s", "a step, s"),
+    ("usd_per_million_output_tokens", "dollars a million output tokens"),
+)  # fmt: skip
+"""What a report draws of a curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,12 +155,44 @@ def _doubled(low: float, high: float) -> Sequence[int | float]:
     return [int(value) if value == int(value) else value for value in values]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Curve(Shown):
     """The points over the values of ``key``, as it was written."""
+
+    TITLE = "One key turned"
 
     key: str
     points: tuple[CurvePoint, ...]
+
+    def summary(self) -> str:
+        """What was swept, and where cache comes to outweigh weights."""
+        turns = [point.value for point in self.points if point.crossover]
+        ends = f"{self.key} from {self.points[0].value} to {self.points[-1].value}"
+        return ends + (f"; cache outweighs weights from {turns[0]} on" if turns else "")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a value, by COLUMNS (``value`` named after the key)."""
+        rows = (point.row() for point in self.points)
+        return [{self.key: row.pop("value"), **row} for row in rows]
+
+    def questions(self) -> Sequence[Scenario]:
+        """The question at the first value that could be answered."""
+        plans = [point.plan for point in self.points if point.plan is not None]
+        return [plan.scenario for plan in plans[:1]]
+
+    def html_parts(self) -> list[str]:
+        """The figures drawn over the values, and every point."""
+        parts = [html.paragraph(self.summary() + ".")]
+        for column, title in DRAWN:
+            points = [
+                (point.value, point.row()[column])
+                for point in self.points
+                if not isinstance(point.value, str) and point.row()[column] is not None
+            ]
+            if len(points) > 1:
+                parts += [html.heading(f"{title} over {self.key}")]
+                parts += [charts.curve(points, f"{title} over {self.key}", labelled=True)]
+        return [*parts, table_of(self.rows())]
 
 
 def curve(scenario: Scenario, text: str) -> Curve:

@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvroom.answer import html
-from kvroom.answer.frames import frame
-from kvroom.answer.plan import Plan
+from kvroom.answer import charts, html
+from kvroom.answer.plan import FIGURES, Plan, plan_row
+from kvroom.answer.shown import Shown
 from kvroom.records import dataclass
-from kvroom.units import show_gib
-
-FIGURES: Mapping[str, Callable[[Plan], Any]] = {
-    "fits": lambda p: p.verdict.fits,
-    "requests": lambda p: p.capacity.ceiling.requests if p.capacity.ceiling else None,
-    "engine_requests": lambda p: p.capacity.engine.max_concurrency if p.capacity.engine else None,
-    "expected_requests": lambda p: p.capacity.expected.requests,
-    "shared_requests": lambda p: p.capacity.shared.requests,
-    "weights_bytes": lambda p: p.weights.bytes,
-    "kv_bytes": lambda p: p.memory.kv_bytes,
-    "kv_bytes_per_token": lambda p: p.kv.bytes_per_token,
-    "step_s": lambda p: p.step.seconds,
-    "tpot_s": lambda p: p.serving.tpot_s,
-    "ttft_s": lambda p: p.serving.ttft_s,
-    "output_tokens_per_s": lambda p: p.serving.output_tokens_per_s,
-    "usd_per_hour": lambda p: p.cost.usd_per_hour,
-    "usd_per_million_output_tokens": lambda p: p.cost.usd_per_million_output_tokens,
-}
-"""The figures of a Plan that a comparison tells, by the names of its columns."""
+from kvroom.scenario.scenario import Scenario
+from kvroom.units import show_gib, show_seconds, show_usd
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Comparison(Shown):
     """Plans side by side."""
+
+    TITLE = "Plans side by side"
 
     plans: tuple[Plan, ...]
 
@@ -45,6 +30,15 @@ class Comparison:
             if any(question[key] != questions[0][key] for question in questions)
         ]
 
+    def summary(self) -> str:
+        """How many, and in what they differ."""
+        apart = ", ".join(self.differences()) or "nothing"
+        return f"{len(self.plans)} plans, asked differently: {apart}"
+
+    def questions(self) -> Sequence[Scenario]:
+        """The question of each."""
+        return [plan.scenario for plan in self.plans]
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values (CONTRACT: compare)."""
         return {"plans": [plan.to_dict() for plan in self.plans]}
@@ -52,37 +46,87 @@ class Comparison:
     def rows(self) -> list[dict[str, Any]]:
         """A flat row a Plan: what was asked differently, then its figures (``*_bytes``, ``*_s`` seconds)."""
         keys = self.differences()
-        rows = []
-        for plan in self.plans:
-            question = plan.scenario.to_dict()
-            shown = {
-                key: question[key] if _flat(question[key]) else str(question[key]) for key in keys
-            }
-            rows.append(shown | {name: figure(plan) for name, figure in FIGURES.items()})
-        return rows
+        return [plan_row(plan, keys) for plan in self.plans]
 
-    def to_frame(self) -> Any:
-        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return frame(self.rows())
+    def glance(self) -> list[str]:
+        """The figures side by side."""
+        strong = html.element("strong", html.text(self.summary()))
+        return [html.element("p", strong), self._beside()]
 
-    def to_html(self) -> str:
-        """A report as one self-contained HTML file."""
-        rows = [{key: _shown(key, value) for key, value in row.items()} for row in self.rows()]
-        columns = [html.Column(title=key.replace("_", " "), key=key) for key in rows[0]]
-        parts = [html.table(columns, rows)]
+    def html_parts(self) -> list[str]:
+        """The figures side by side, requests and prices drawn, and each verdict."""
+        parts = [html.paragraph(self.summary() + "."), *self._pictures(), self._beside()]
         parts += [
-            html.paragraph(f"{index}: {plan.verdict.sentence}")
-            for index, plan in enumerate(self.plans, 1)
+            html.paragraph(f"{letter}: {plan.verdict.sentence}")
+            for letter, plan in zip(letters(len(self.plans)), self.plans, strict=True)
         ]
-        return html.page("Plans side by side", parts)
+        return parts
+
+    def _pictures(self) -> Iterator[str]:
+        """Requests as bars; where prices and times are known, each plan as a point of both."""
+        names = letters(len(self.plans))
+        requests = [plan.capacity.of_lengths.requests or _held(plan) for plan in self.plans]
+        bars = [
+            charts.Bar(label=name, length=count or 0.0)
+            for name, count in zip(names, requests, strict=True)
+        ]
+        yield html.heading("Requests at once")
+        yield charts.bars(bars, "Requests at once of each plan")
+        dots = [
+            charts.Dot(
+                x=plan.cost.usd_per_million_output_tokens or 0,
+                y=plan.serving.tpot_s or 0,
+                label=name,
+            )
+            for name, plan in zip(names, self.plans, strict=True)
+        ]
+        if any(dot.x and dot.y for dot in dots):
+            yield html.heading("Price against TPOT")
+            x, y = "dollars a million output tokens", "TPOT, seconds"
+            yield charts.scatter(dots, "Plans by price and TPOT", x, y)
+
+    def _beside(self) -> str:
+        """A column a plan, a row a figure."""
+        names = letters(len(self.plans))
+        columns = [html.Column(title="", key="figure")]
+        columns += [html.Column(title=name, key=name) for name in names]
+        rows = self.rows()
+        return html.table(
+            columns,
+            [
+                {"figure": key.replace("_", " ")}
+                | {name: shown_figure(key, row[key]) for name, row in zip(names, rows, strict=True)}
+                for key in rows[0]
+                if any(row[key] is not None for row in rows)
+            ],
+        )
 
 
-def _flat(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+def _held(plan: Plan) -> float | None:
+    capacity = plan.capacity
+    if capacity.engine and capacity.engine.max_concurrency is not None:
+        return capacity.engine.max_concurrency
+    return capacity.ceiling.requests if capacity.ceiling else None
 
 
-def _shown(key: str, value: Any) -> Any:
-    if key.endswith("_bytes") and isinstance(value, int):
+def letters(count: int) -> list[str]:
+    """What plans side by side are called: A, B, C …, numbers after Z."""
+    return [chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(count)]
+
+
+def shown_figure(key: str, value: Any) -> str:
+    """A figure as people read it, by the suffix of its key; a dash where there is none."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if key.endswith(("_bytes", "_per_token")) and isinstance(value, int):
         return show_gib(value)
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return html.number(value, 4) if number else value
+    if key.startswith("usd_"):
+        return show_usd(value)
+    if key.endswith("_s") and "_per_" not in key:
+        return show_seconds(value)
+    return html.number(value, 2) if isinstance(value, int | float) else str(value)
+
+
+__all__ = ["FIGURES", "Comparison", "letters", "shown_figure"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
+from pathlib import Path
 from typing import Any
 
 from kvroom.answer import charts, html
-from kvroom.answer.frames import frame
+from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError
 from kvroom.models.dtypes import cache_dtype
 from kvroom.models.load import load
@@ -21,13 +22,15 @@ from kvroom.workloads.traces.opened import Held
 from kvroom.workloads.traces.reader import Counts, Trace
 
 
-@dataclass(frozen=True, kw_only=True)
-class TraceReuse:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class TraceReuse(Shown):
     """What the prefixes of the requests of ``name`` allow a cache, and what was met while reading them.
 
     With a ``price`` (a model's bytes a token) sizes are told in bytes; ``rooms`` are bytes by tier, the
     nearest first.
     """
+
+    TITLE = "What a prefix cache would hold"
 
     reuse: Reuse
     name: str = ""
@@ -66,33 +69,34 @@ class TraceReuse:
             for key, ratio in by_size.items()
         ]
 
-    def to_frame(self) -> Any:
-        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return frame(self.rows())
-
-    def to_html(self) -> str:
-        """A report as one self-contained HTML file."""
+    def summary(self) -> str:
+        """How much a cache without limit would hold."""
         refs, best = self.reuse.refs, self.reuse.infinite
-        summary = (
+        return (
             f"{len(refs.ends):,} requests refer {len(refs.blocks):,} times to {refs.unique_blocks:,} blocks "
             f"of {refs.block_tokens:,} tokens; a cache without limit hits {best.hit_blocks:,} of them, "
             f"{self.reuse.token_hit_ratio:.1%} of all prompt tokens."
         )
+
+    def html_parts(self) -> list[str]:
+        """The sentence, the curve of hit ratios, and every policy and size."""
         columns = [
             html.Column(title="policy", key="policy"),
             html.Column(title="blocks", key="blocks", number=True),
             html.Column(title="tokens", key="tokens", number=True),
             html.Column(title="hit ratio", key="hit_ratio", number=True, decimals=4),
         ]
-        parts = [html.paragraph(summary), html.heading("Hit ratio of LRU caches by blocks")]
+        parts = [html.paragraph(self.summary()), html.heading("Hit ratio of LRU caches by blocks")]
         parts += [charts.curve(self.reuse.curve(64), "Hit ratio of LRU caches by blocks")]
         parts += [html.heading("By policy and size"), html.table(columns, self.rows())]
         parts += [html.paragraph(f"Note: {warning}.", soft=True) for warning in self.warnings]
-        return html.page("What a prefix cache would hold", parts)
+        return parts
 
 
 def requests_of(
-    trace: Any, workload: str | None, read: Callable[[str | Held], Trace]
+    trace: Any,
+    workload: str | None,
+    read: Callable[[str | Held], Trace | Iterable[Request]],
 ) -> tuple[str, Iterable[Request]]:
     """The requests and what they are called: of a trace (a path, a file's content, requests), or of a SPEC
     line. ``read`` opens a trace."""
@@ -102,8 +106,8 @@ def requests_of(
     if workload is not None:
         return workload, synthetic.parse(workload, "--workload")
     if isinstance(trace, str | Held):
-        opened = read(trace)
-        return opened.path.name, opened
+        name = trace.name if isinstance(trace, Held) else Path(trace).name
+        return name, read(trace)
     if not isinstance(trace, Iterable):
         raise KvroomError("trace", trace, "is no trace", "Give a file's path, or Request objects.")
     return "", trace

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kvroom.answer import charts, html
-from kvroom.answer.frames import frame
+from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
 from kvroom.latency.clock import PS_PER_S
@@ -19,6 +19,7 @@ from kvroom.planner.simulate import (
     serve,
 )
 from kvroom.records import dataclass
+from kvroom.scenario.scenario import Scenario
 from kvroom.simulator.frames import Frame
 from kvroom.simulator.timeline import Watch
 from kvroom.workloads.requests import Request
@@ -55,14 +56,16 @@ def request_row(request: ServedRequest, end_ps: int | None) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Simulation:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Simulation(Shown):
     """What happened to the requests of a simulation.
 
     ``figures`` are those of ``kvroom simulate --json`` (``ttft_s``, ``tpot_s``, ``prefix_hit_ratio`` …);
     ``requests`` a row each, in the order in which they ended (none where they were not to be kept);
     ``run`` the simulation that they are of, of several seeds the last.
     """
+
+    TITLE = "What happens to the requests"
 
     run: Simulated
     figures: Mapping[str, Any]
@@ -94,34 +97,46 @@ class Simulation:
             for m in self.run.line
         ]
 
-    def to_frame(self) -> Any:
-        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return frame(self.rows())
-
-    def to_html(self) -> str:
-        """A report as one self-contained HTML file."""
+    def summary(self) -> str:
+        """How many were answered, how fast, what the cache did."""
         figures = self.figures
         n, blocks = figures["requests"], figures["kv_blocks"]
-        summary = (
+        lost = figures["preemptions"]
+        return (
             f"{n['completed']:,} of {n['arrived']:,} requests are answered in "
             f"{figures['duration_s']:,.1f} s, "
             f"{figures['output_tokens_per_s']:,.0f} tokens a second; {blocks['peak']:,} of "
             f"{blocks['total']:,} blocks are held at most; {figures['prefix_hit_ratio']:.1%} of the prompts' "
-            f"tokens are found cached; {figures['preemptions']:,} times a request loses its blocks."
+            f"tokens are found cached; {lost:,} preemption{'s' if lost != 1 else ''}."
         )
-        times = [{"what": name, **figures[key]} for key, name in TIMES.items()]
+
+    def questions(self) -> Sequence[Scenario]:
+        """The question that was played."""
+        return [self.run.workings.plan.scenario]
+
+    def _times(self) -> str:
+        times = [{"what": name, **self.figures[key]} for key, name in TIMES.items()]
         columns = [html.Column(title="seconds", key="what")]
         columns += [
             html.Column(title=at, key=at, number=True, decimals=4)
             for at in ("mean", "p50", "p90", "p95", "p99", "max")
         ]
+        return html.table(columns, times)
+
+    def glance(self) -> list[str]:
+        """The sentence and the times: a cell shows no row a request."""
+        strong = html.element("strong", html.text(self.summary()))
+        rows = html.paragraph(f"{len(self.requests):,} requests: rows(), to_frame(), to_html().")
+        return [html.element("p", strong), self._times(), rows]
+
+    def html_parts(self) -> list[str]:
+        """The sentence, the times, and how things stood over time."""
         line = self.line()
-        parts = [html.paragraph(summary), html.heading("Times"), html.table(columns, times)]
+        parts = [html.paragraph(self.summary()), html.heading("Times"), self._times()]
         for key in ("running", "waiting", "blocks"):
             points = [(row["time_s"], row[key]) for row in line]
             parts += [html.heading(f"{key} over seconds"), charts.curve(points, f"{key} over time")]
-        parts += [html.paragraph(f"Note: {w}.", soft=True) for w in figures["warnings"]]
-        return html.page("What happens to the requests", parts)
+        return parts + [html.paragraph(f"Note: {w}.", soft=True) for w in self.figures["warnings"]]
 
 
 def simulation(

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from kvroom.answer.plan import Cost, Serving, Step
 from kvroom.engines.registry import engine_of
-from kvroom.hardware.device import Device
-from kvroom.hardware.prices import told
+from kvroom.hardware.prices import in_words
 from kvroom.latency import calibration
 from kvroom.latency.disaggregation import Handed, PoolsUnderLoad
 from kvroom.latency.estimate import Timing
@@ -20,7 +19,7 @@ from kvroom.latency.traffic import Traffic, compute_dtype
 from kvroom.scenario.scenario import Scenario
 from kvroom.scenario.workload import Workload
 from kvroom.sharding.deployment import Deployment
-from kvroom.units import show_rate, show_seconds, show_usd
+from kvroom.units import show_rate, show_seconds
 
 NOTED = 0.1
 """What published runs did unsaid is told where it changes the cache's rate by more (a logarithm)."""
@@ -234,15 +233,8 @@ def price_of(
         joules_per_output_token=joules[1],
         joules_per_output_token_low=joules[0],
         joules_per_output_token_high=joules[2],
-        price_source="; ".join(dict.fromkeys(_price_told(d.device) for d, _ in parts)),
+        price_source="; ".join(dict.fromkeys(in_words(d.device) for d, _ in parts)),
     )
-
-
-def _price_told(device: Device) -> str:
-    """The price of a card in words."""
-    if device.usd_per_hour is None:
-        return told(device)
-    return f"{device.name} at {show_usd(device.usd_per_hour)}, {told(device)}"
 
 
 def _summed(each: Sequence[tuple[float | None, int]]) -> float | None:

@@ -6,6 +6,7 @@ import json
 import shlex
 
 from kvroom.scenario.scenario import Scenario
+from kvroom.scenario.workload import Workload
 
 NUMBER = "NUMBER"
 TOKENS = "TOKENS"
@@ -116,6 +117,12 @@ def command(scenario: Scenario) -> str:
         users = bool(workload)
     else:
         users = False
+    spec = [f"{key}={workload.pop(key)}" for key in Workload.SPEC_KEYS if _said(workload.get(key))]
+    told = [*_pairs("--known-bytes", keys.pop("known_bytes", None), "B")]
+    told += _pairs("--price", keys.pop("prices", None))
+    told += ["--workload", ",".join(spec)] if spec else []
+    told += ["--static"] if workload.pop("static", False) else []
+    told += ["--allow-overcommit"] if keys.pop("allow_overcommit", False) else []
     keys |= {f"workload.{key}": value for key, value in workload.items()}
     if not all(
         isinstance(value, _PLAIN) and key in {"model", *_FLAG} for key, value in keys.items()
@@ -128,7 +135,22 @@ def command(scenario: Scenario) -> str:
         words += [flag, str(value)]
     for key, value in scenario.engine_args.items():
         words += ["--engine-arg", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-    return shlex.join(words)
+    return shlex.join([*words, *told])
+
+
+def _said(value: object) -> bool:
+    """Whether a key of a workload goes into a SPEC line as it is."""
+    return isinstance(value, _PLAIN) and "," not in str(value)
+
+
+def _pairs(flag: str, values: object, unit: str = "") -> list[str]:
+    """``KEY=VALUE`` for each of an object's values; a price of every card has no key."""
+    if not isinstance(values, dict):
+        return []
+    words = (
+        f"{value}{unit}" if key == "*" else f"{key}={value}{unit}" for key, value in values.items()
+    )
+    return [word for pair in words for word in (flag, pair)]
 
 
 def python(scenario: Scenario) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, field
 from typing import Any
 
+from kvroom.answer.shown import Shown
 from kvroom.engines.scheduler import EngineScheduler, SchedulerOutput
 from kvroom.records import dataclass
 
@@ -37,13 +38,27 @@ class Totals:
     dropped: int = 0
 
 
-@dataclass(slots=True)
-class ScriptResult:
+@dataclass(slots=True, repr=False)
+class ScriptResult(Shown):
     """A whole run: ``total_steps`` steps that scheduled tokens, totals, one record a request."""
+
+    TITLE = "A script, played"
 
     requests: list[RequestRecord]
     totals: Totals = field(default_factory=Totals)
     total_steps: int = 0
+
+    def summary(self) -> str:
+        """Requests, steps and preemptions."""
+        totals = self.totals
+        return (
+            f"{totals.completed:,} of {len(self.requests):,} requests completed in {self.total_steps:,} "
+            f"steps, {totals.preemptions:,} preemption{'s' if totals.preemptions != 1 else ''}"
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a request: its steps, hits and preemptions."""
+        return [{"request": index} | asdict(r) for index, r in enumerate(self.requests)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as ``kvroom simulate --script --json`` prints them."""

@@ -12,20 +12,30 @@ from typing import Any
 
 import click
 
+from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError
 
 Rows = Sequence[Mapping[str, Any]]
 
 
+def report_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give ``command`` the options that write its answer as a report and as a picture."""
+    for flag, words in (
+        ("--svg", "Write its picture: one SVG file."),
+        ("--html", "Write a report: one self-contained HTML file."),
+    ):
+        command = click.option(flag, metavar="FILE", help=words)(command)
+    return command
+
+
 def file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give ``command`` the options that write its answer into files."""
     for flag, words in (
-        ("--html", "Write a report: one self-contained HTML file."),
         ("--parquet", "Write the rows as Parquet (needs pyarrow)."),
         ("--csv", "Write the rows as CSV."),
     ):
         command = click.option(flag, metavar="FILE", help=words)(command)
-    return command
+    return report_options(command)
 
 
 def check_places(**paths: str | None) -> None:
@@ -37,14 +47,23 @@ def check_places(**paths: str | None) -> None:
             raise KvroomError(f"--{flag}", path, "cannot be written (no such folder)", fix)
 
 
-def write(answer: Any, csv: str | None, parquet: str | None, html: str | None) -> None:
-    """Write ``answer`` (with ``rows`` and ``to_html``) into the files that are named."""
+def write(
+    answer: Shown,
+    *,
+    csv: str | None = None,
+    parquet: str | None = None,
+    html: str | None = None,
+    svg: str | None = None,
+) -> None:
+    """Write ``answer`` into the files that are named."""
     if csv:
         save("--csv", csv, as_csv(answer.rows()).encode())
     if parquet:
         save("--parquet", parquet, as_parquet(answer.rows()))
     if html:
         save("--html", html, answer.to_html().encode())
+    if svg:
+        save("--svg", svg, answer.to_svg().encode())
 
 
 def as_csv(rows: Rows) -> str:

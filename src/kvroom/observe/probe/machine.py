@@ -14,10 +14,11 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
+from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError
 from kvroom.hardware import catalogue
 from kvroom.hardware.device import Device
@@ -48,14 +49,25 @@ class Row:
     how: str
 
 
-@dataclass
-class Probe:
+@dataclass(repr=False)
+class Probe(Shown):
     """What was found: the machine file's content, the figures with their ways, what is missing."""
 
+    TITLE = "This machine, measured"
+
     machine: dict[str, Any] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
+    figures: list[Row] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+
+    def summary(self) -> str:
+        """What it is, and how many figures were measured."""
+        measured = sum(row.measured is not None for row in self.figures)
+        return f"{self.machine.get('name', 'this machine')}: {measured} figures measured"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a figure: measured, expected, its unit, how."""
+        return [asdict(row) for row in self.figures]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +180,7 @@ def _memory(
         found.missing.append(f"memory bandwidth: {error}")
     if limits.total_bytes is not None:
         by = f"limited by {limits.limited_by}" if limits.limited_by else "the system's total"
-        found.rows.append(Row("memory", limits.total_bytes, None, "bytes", by))
+        found.figures.append(Row("memory", limits.total_bytes, None, "bytes", by))
         tiers.append(_tier("dram", limits.total_bytes, rate, f"{processes} processes reading"))
     return rate, sram, tiers
 
@@ -195,8 +207,8 @@ def _cache(
         rate = scanners.rates(_CACHE_S, _CACHE_ROUNDS).read_bytes_per_s
         if cache.level == 1:
             how += ", at least (short passes)"
-    found.rows.append(Row(f"{name}, size", cache.bytes, None, "bytes", "the kernel's list"))
-    found.rows.append(Row(name, rate, None, "bytes_per_s", how))
+    found.figures.append(Row(f"{name}, size", cache.bytes, None, "bytes", "the kernel's list"))
+    found.figures.append(Row(name, rate, None, "bytes_per_s", how))
     return rate
 
 
@@ -219,7 +231,7 @@ def _dram(
     rates = scanners.rates()
     how = f"{processes} × {show_gib(each)}, best of {bandwidth.ROUNDS}"
     copying = "bytes read and written both count"
-    found.rows += [
+    found.figures += [
         Row("memory, reading", rates.read_bytes_per_s, None, "bytes_per_s", how),
         Row("memory, copying", rates.copy_bytes_per_s, None, "bytes_per_s", copying),
     ]
@@ -245,7 +257,7 @@ def _disk(place: Path, tiers: list[dict[str, Any]], found: Probe) -> None:
         (f"disk, {disk.READERS} readers", rate.many_bytes_per_s, "bytes_per_s", NVME.bytes_per_s),
         ("disk, one block", rate.latency_s, "s", NVME.latency_s),
     )
-    found.rows += [Row(name, value, known, unit, how) for name, value, unit, known in rows]
+    found.figures += [Row(name, value, known, unit, how) for name, value, unit, known in rows]
     latency = _rounded(rate.latency_s)
     tiers.append(
         _tier(rate.kind, rate.free_bytes, rate.many_bytes_per_s, f"files read, {rate.how}; bytes free",
@@ -294,13 +306,13 @@ def _cpu_machine(
     flops = {key: _rounded(value) for key, value in measured.get("cpu_flops_per_s", {}).items()}
     for dtype, value in flops.items():
         how = f"matrix products, {measured['backend']} {measured['version']}"
-        found.rows.append(Row(f"CPU, {dtype}", value, None, "flops_per_s", how))
+        found.figures.append(Row(f"CPU, {dtype}", value, None, "flops_per_s", how))
     products = measured.get("cpu_read_bytes_per_s")
     told = "processes reading memory"
     if products:
         # What a step of decoding does is what counts, not how fast a plain loop reads.
         told = f"matrix-vector products, {measured['backend']} {measured['version']}"
-        found.rows.append(Row("memory, by products", products, None, "bytes_per_s", told))
+        found.figures.append(Row("memory, by products", products, None, "bytes_per_s", told))
         rate = products
     said = {
         "name": f"{cpu_name()} ({limits.cores} cores)",
@@ -358,7 +370,7 @@ def _gpu_rows(
 
     def row(name: str, value: float | None, expected: float | None, unit: str, how: str) -> None:
         if value is not None:
-            found.rows.append(Row(name, value, expected, unit, how))
+            found.figures.append(Row(name, value, expected, unit, how))
 
     def listed(key: str) -> float | None:
         return getattr(known, key, None)

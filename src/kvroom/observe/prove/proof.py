@@ -14,6 +14,7 @@ from dataclasses import asdict, field, replace
 from statistics import median
 from typing import Any
 
+from kvroom.answer.shown import Shown
 from kvroom.engines.corrections import FORMAT
 from kvroom.errors import KvroomError
 from kvroom.kvcache.request import ServedRequest
@@ -103,9 +104,11 @@ class TimeRow:
     roomy_s: float
 
 
-@dataclass(kw_only=True)
-class Proof:
+@dataclass(kw_only=True, repr=False)
+class Proof(Shown):
     """One engine's measurements beside their predictions."""
+
+    TITLE = "A running engine beside its plan"
 
     title: str
     scenario: dict[str, Any]
@@ -127,6 +130,29 @@ class Proof:
     def within(self) -> bool:
         """Whether the other counters are within their tolerance."""
         return all(count.holds for count in self.counts)
+
+    def summary(self) -> str:
+        """Whether what must be exact is, and how far the steps are off."""
+        exact = "exact" if self.exact else "NOT exact"
+        off = errors(self.steps).get("predicted", {}).get("median")
+        steps = "" if off is None else f", steps off by {off:.1%} in the median"
+        return f"{self.title}: cache and counters {exact}{steps}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A flat row a figure: what it is of, measured and predicted."""
+        cache = [(f"cache: {r.name}", r.measured, r.predicted) for r in self.cache]
+        steps = [
+            (
+                f"step of {s.measured.concurrency} at {s.measured.context_tokens}",
+                s.measured.step_s,
+                s.predicted_s,
+            )
+            for s in self.steps
+        ]
+        counts = [(f"{c.workload}: {c.counter}", c.measured, c.predicted) for c in self.counts]
+        times = [(f"{t.workload}: seconds", t.measured_s, t.predicted_s) for t in self.times]
+        names = ("figure", "measured", "predicted")
+        return [dict(zip(names, row, strict=True)) for row in (*cache, *steps, *counts, *times)]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from kvroom.answer import charts, html
-from kvroom.answer.frames import frame
+from kvroom.answer.shown import Shown
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.optimize.cost import ORDERS, STAIRS, Figures, binding_figure, figures_of
 from kvroom.optimize.levers import serving as serving_levers
@@ -71,14 +71,16 @@ class Together:
     after: Figures
 
 
-@dataclass(frozen=True, kw_only=True)
-class Levers:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Levers(Shown):
     """The answer of ``levers``: ranked levers, the best sets of them, the first set's gain split.
 
     ``verdict`` is the Plan's own sentence, told where nothing fits as it is. ``waterfall`` splits
     ``together[0]``'s requests less ``before``'s over its levers. ``served``, where a simulation is asked
     for: the workload's requests served with a lever, ``served_before`` without any.
     """
+
+    TITLE = "Which lever to pull"
 
     scenario: Scenario
     before: Figures
@@ -141,12 +143,16 @@ class Levers:
             for lever in self.levers
         ]
 
-    def to_frame(self) -> Any:
-        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return frame(self.rows())
+    def summary(self) -> str:
+        """What to pull first."""
+        return self.sentence
 
-    def to_html(self) -> str:
-        """A report as one self-contained HTML file."""
+    def questions(self) -> Sequence[Scenario]:
+        """The question whose levers they are."""
+        return [self.scenario]
+
+    def html_parts(self) -> list[str]:
+        """The sentence, the gains drawn, and every lever."""
         was, better = self.before.requests or 0, ORDERS[self.ranked_by]
         parts = [html.paragraph(self.sentence)]
         chart = [charts.Bar(label="as it is", length=was, kind="was")]
@@ -171,7 +177,7 @@ class Levers:
             parts += [html.table(_SERVED, rows)]
         left = [x.to_dict() for x in self.left_out]
         parts += [html.heading("Left out"), html.table(_LEFT, left)]
-        return html.page("Which lever to pull", parts)
+        return parts
 
     @property
     def sentence(self) -> str:

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from kvroom.answer import charts, html
-from kvroom.answer.frames import frame
+from kvroom.answer.shown import Shown
 from kvroom.optimize.cost import Figures
 from kvroom.optimize.search.space import LEFT_OUT
 from kvroom.records import dataclass
@@ -54,9 +54,11 @@ class Answer:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Found(Shown):
     """What does, the cheapest first; the front; what was nearest where nothing does."""
+
+    TITLE = "Which hardware, layout and settings"
 
     objective: Mapping[str, Any]
     searched: Mapping[str, Any]
@@ -105,17 +107,22 @@ class Found:
             for index, answer in enumerate(self.answers)
         ]
 
-    def to_frame(self) -> Any:
-        """The rows as a data frame of polars or pandas; ImportError where neither is installed."""
-        return frame(self.rows())
+    def summary(self) -> str:
+        """What does, or that nothing does."""
+        return self.sentence
 
-    def to_html(self) -> str:
-        """A report as one self-contained HTML file."""
+    def questions(self) -> Sequence[Scenario]:
+        """The question of each answer."""
+        return [answer.scenario for answer in self.answers]
+
+    def html_parts(self) -> list[str]:
+        """The sentence, the answers by price and time, and what failed."""
         dots = [
             charts.Dot(
                 x=answer.row["usd_per_hour"] or 0,
                 y=answer.row["e2e_s"],
-                label=(
+                label=answer.name if index in self.pareto else str(index + 1),
+                says=(
                     f"{answer.name}: ${answer.row['usd_per_hour'] or 0:,.2f} an hour, "
                     f"{answer.row['e2e_s']:.2f} s"
                 ),
@@ -139,7 +146,7 @@ class Found:
             ]
         if self.nearest:
             parts += [html.heading("Nearest"), html.table(_NEAREST, self.nearest)]
-        return html.page("Which hardware, layout and settings", parts)
+        return parts
 
 
 _COLUMNS = (

@@ -10,18 +10,33 @@ from kvroom.scenario.scenario import Scenario
 from kvroom.ui import codec
 from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import check_places, file_options, write
 
 
 @click.command(epilog="Example: kvroom compare bf16.json fp8.json")
 @click.argument("questions", metavar="A B [C …]", nargs=-1, shell_complete=complete)
+@file_options
 @json_option
 @answers_errors
-def compare(questions: tuple[str, ...], as_json: bool) -> None:
-    """Set Scenario files or links side by side."""
+def compare(
+    questions: tuple[str, ...],
+    *,
+    csv: str | None,
+    parquet: str | None,
+    html: str | None,
+    svg: str | None,
+    as_json: bool,
+) -> None:
+    """Set Scenario files or links side by side.
+
+    Requests at once, TTFT, TPOT, throughput and dollars, beside what was asked differently.
+    """
+    check_places(csv=csv, parquet=parquet, html=html, svg=svg)
     if len(questions) < 2:
         fix = "Give two or more Scenario files (JSON) or links."
         raise KvroomError("compare", len(questions), "is too few to compare", fix)
     comparison = api.compare(*map(question, questions))
+    write(comparison, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
         say(comparison.to_dict())
         return

@@ -40,6 +40,7 @@ def levers(
     csv: str | None,
     parquet: str | None,
     html: str | None,
+    svg: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -48,10 +49,10 @@ def levers(
     Each lever is one change of the question, pulled alone and with others; what it needs, and what it
     costs in quality where somebody published it.
     """
-    check_places(csv=csv, parquet=parquet, html=html)
+    check_places(csv=csv, parquet=parquet, html=html, svg=svg)
     ids = _ids(together) if together else None
     found = api.levers(scenario_from(given), by=by, together=ids, simulate=simulate)
-    write(found, csv, parquet, html)
+    write(found, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
         say(found.to_dict())
         return

@@ -18,6 +18,7 @@ from kvroom.ui.cli.completion import complete
 from kvroom.ui.cli.options import engine_python_option, scenario_from, scenario_options
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import check_places, report_options, write
 
 if TYPE_CHECKING:
     from kvroom.optimize.sweep import Curve
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 )
 @click.option("--all", "everything", is_flag=True, help="Show every account, tier and step too.")
 @click.option("--csv", "as_csv", is_flag=True, help="With --sweep: print CSV.")
+@report_options
 @click.option("--link", "as_link", is_flag=True, help="Print the page's address for this question.")
 @engine_python_option
 @click.option("--strict", is_flag=True, help="Exit with 3 where the engine's own start would fail.")
@@ -59,6 +61,8 @@ def plan(
     curve: str | None,
     everything: bool,
     as_csv: bool,
+    html: str | None,
+    svg: str | None,
     as_link: bool,
     engine_python: str | None,
     strict: bool,
@@ -73,6 +77,7 @@ def plan(
     """
     if as_csv and curve is None:
         raise KvroomError("--csv", None, "prints a curve, and none is asked for", "Add --sweep.")
+    check_places(html=html, svg=svg)
     if engine_python is not None and (jsonl or curve or as_link):
         fix = "Ask it one question at a time, without --jsonl, --sweep and --link."
         raise KvroomError("--engine-python", engine_python, "is asked about one plan", fix)
@@ -84,11 +89,14 @@ def plan(
         click.echo(scenario.link())
         return
     if curve is not None:
-        print_curve(api.sweep(curve, scenario), as_json=as_json, as_csv=as_csv)
+        swept = api.sweep(curve, scenario)
+        write(swept, html=html, svg=svg)
+        print_curve(swept, as_json=as_json, as_csv=as_csv)
         return
     made = api.workings(scenario, engine_python=engine_python)
     if said:
         made = replace(made, plan=replace(made.plan, warnings=(*said, *made.plan.warnings)))
+    write(made.plan, html=html, svg=svg)
     if as_json:
         from kvroom.planner.tiers import plan_json
 

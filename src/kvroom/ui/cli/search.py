@@ -82,6 +82,7 @@ def search(
     csv: str | None,
     parquet: str | None,
     html: str | None,
+    svg: str | None,
     as_json: bool,
     **given: Any,
 ) -> None:
@@ -93,7 +94,7 @@ def search(
     """
     from kvroom.ui.terminal import search as text
 
-    check_places(csv=csv, parquet=parquet, html=html)
+    check_places(csv=csv, parquet=parquet, html=html, svg=svg)
     lists = {flag: given.pop(flag[2:].replace("-", "_")) for flag, _, _ in LISTS}
     base, counts = _base(given)
     space = {
@@ -125,7 +126,7 @@ def search(
         pool=_ray(ray),
         progress=text.progress(),
     )
-    write(found, csv, parquet, html)
+    write(found, csv=csv, parquet=parquet, html=html, svg=svg)
     if as_json:
         say(found.to_dict())
     else:

@@ -22,6 +22,7 @@ from kvroom.ui.cli.options import (
 )
 from kvroom.ui.cli.sections import Sectioned
 from kvroom.ui.cli.shell import answers_errors, json_option, say
+from kvroom.ui.export import check_places, report_options, write
 from kvroom.ui.rows import RowFile
 from kvroom.ui.terminal.cluster import splits_text
 from kvroom.ui.terminal.progress import Progress, seldom_collected
@@ -66,6 +67,7 @@ STOPPED = 130
 @click.option(
     "--script", "script_file", metavar="FILE", help="Play an engine and requests (-: stdin)."
 )
+@report_options
 @click.option(
     "--scheduler",
     metavar="WHO",
@@ -93,6 +95,8 @@ def simulate(
     splits: bool,
     describe_only: bool,
     script_file: str | None,
+    html: str | None,
+    svg: str | None,
     scheduler: str,
     engine_python: str | None,
     as_json: bool,
@@ -106,9 +110,11 @@ def simulate(
     """
     from kvroom.ui.terminal import simulation as text
 
+    check_places(html=html, svg=svg)
     if script_file is not None:
         script = codec.read_json(script_file, "--script")
         played = api.play(script, scheduler=scheduler, engine_python=engine_python)
+        write(played, html=html, svg=svg)
         click.echo(codec.encode(played.to_dict()) if as_json else text.script_text(played))
         return
     if trace is not None and given.get("workload"):
@@ -160,6 +166,7 @@ def simulate(
                     engine_python=engine_python,
                     **run,
                 )
+    write(fallen if cliff is not None else split if splits else answer, html=html, svg=svg)
     if cliff is not None:
         _answer(fallen.to_dict(), lambda _: text.cliff_text(fallen), as_json=as_json)
     elif splits:

@@ -49,7 +49,7 @@ def tell(what: str) -> None:
 def show(found: Probe, out: str | None) -> str:
     """The whole answer."""
     blocks = [click.style(paragraph(str(found.machine.get("name", "This machine")), ""), bold=True)]
-    blocks.append("\n".join([_head(), *(_line(row) for row in found.rows)]))
+    blocks.append("\n".join([_head(), *(_line(row) for row in found.figures)]))
     blocks.append("\n".join(paragraph(remark, "! ") for remark in found.remarks))
     blocks.append("\n".join(paragraph(f"not measured: {m}", "? ") for m in found.missing))
     if out is not None:

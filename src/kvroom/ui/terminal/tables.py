@@ -16,7 +16,16 @@ from kvroom.hardware.device import Device
 from kvroom.models import catalogue
 from kvroom.models.dtypes import BF16
 from kvroom.models.spec import ModelSpec
-from kvroom.units import show_count, show_gb, show_gib, show_rate, show_tokens
+from kvroom.planner.comparison import letters
+from kvroom.units import (
+    show_count,
+    show_gb,
+    show_gib,
+    show_rate,
+    show_seconds,
+    show_tokens,
+    show_usd,
+)
 
 PIPED_WIDTH = 100
 """Columns where the output is no terminal."""
@@ -255,18 +264,22 @@ FIGURES: tuple[tuple[str, Callable[[Plan], Any], Callable[[Any], str]], ...] = (
     ("step: weights", lambda p: p.step.bytes.weights, show_gb),
     ("step: cache", lambda p: p.step.bytes.kv + p.step.bytes.state, show_gb),
     ("crossover batch", lambda p: p.step.crossover_batch, "{:,}".format),
+    ("TTFT", lambda p: p.serving.ttft_s, show_seconds),
+    ("TPOT", lambda p: p.serving.tpot_s, show_seconds),
+    ("tokens a second", lambda p: p.serving.output_tokens_per_s, "{:,.0f}".format),
+    ("an hour", lambda p: p.cost.usd_per_hour, show_usd),
+    ("1M tokens out", lambda p: p.cost.usd_per_million_output_tokens, show_usd),
+    ("energy a token", lambda p: p.cost.joules_per_output_token, "{:,.2f} J".format),
     ("fits", lambda p: "yes" if p.verdict.fits else "no", str),
-    ("gives way first", lambda p: p.verdict.binding, str),
+    ("binds", lambda p: p.verdict.binding, str),
 )
 
 
 def compare(plans: Sequence[Plan]) -> None:
     """Plans side by side: what was asked differently, then every figure."""
     console = _console()
-    letters = [
-        chr(ord("A") + index) if index < 26 else str(index + 1) for index in range(len(plans))
-    ]
-    table = _table("", *letters)
+    names = letters(len(plans))
+    table = _table("", *names)
     asked = [plan.scenario.to_dict() for plan in plans]
     for key in asked[0]:
         values = [a[key] for a in asked]
@@ -274,10 +287,15 @@ def compare(plans: Sequence[Plan]) -> None:
             table.add_row(key, *(_short(value) for value in values), style="bold")
     for name, figure, show in FIGURES:
         values = [figure(plan) for plan in plans]
+        if all(value is None for value in values):
+            continue
         table.add_row(name, *("-" if value is None else show(value) for value in values))
     console.print(table)
-    for letter, plan in zip(letters, plans, strict=True):
-        console.print(f"{letter}: {plan.verdict.sentence}", markup=False)
+    for name, plan in zip(names, plans, strict=True):
+        console.print(f"{name}: {plan.verdict.sentence}", markup=False)
+    for price in dict.fromkeys(plan.cost.price_source for plan in plans):
+        if price:
+            console.print(f"Price: {price}", markup=False)
 
 
 def _short(value: Any) -> str:

@@ -27,7 +27,7 @@ function kept(value) {
   return Object.keys(rest).length ? rest : null;
 }
 
-/** The change that sets a dotted key, its object otherwise as it is. @param {Scenario} scenario @param {string} key @param {any} value */
+/** The change that sets a dotted key, its object otherwise as it is. @param {Scenario} scenario @param {string} key @param {any} value @returns {Scenario} */
 function setting(scenario, key, value) {
   const [first, ...rest] = key.split(".");
   if (!rest.length) return { [first]: value };

@@ -13,7 +13,7 @@ const FIGURES = [
   ["Room for cache on all cards", "figures.memory.kv_bytes", "memory"],
   ["Read for each token written", "figures.step.bytes_per_output_token", "memory"],
   ["A step", "step.seconds", "seconds"],
-  ["A million tokens written", "cost.usd_per_million_output_tokens", "usd"],
+  ["A million output tokens", "cost.usd_per_million_output_tokens", "usd"],
 ];
 const SHOWN = new Set(["model", "gpu", "gpu_count"]);
 
