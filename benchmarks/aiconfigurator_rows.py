@@ -1,9 +1,10 @@
-"""AIConfigurator's answers to the rows of the board: ``PYTHON benchmarks/aiconfigurator_rows.py DATA OUT [ROWS]``.
+"""AIConfigurator's answers to rows of the board: ``PYTHON aiconfigurator_rows.py DATA OUT [ROWS]``.
 
 PYTHON is an interpreter with ``pip install aiconfigurator==0.12.0``; kvroom need not be there. DATA is the
 folder that ``board.py`` reads. Each aggregated row of a loop of users on a card, engine and model that it
-knows is asked with the row's own layout, widths, lengths and users; OUT becomes JSON of
-``{row id: {"tpot_ms", "ttft_ms"}}`` of ROWS rows drawn at random (default 400; each takes seconds) beside the release and the reasons of what it did not answer.
+knows is asked with the row's own layout, widths, lengths and users. OUT becomes JSON of ``{row id:
+{"tpot_ms", "ttft_ms"}}`` of ROWS rows drawn at random (default 400; each takes seconds), the release, and why
+it did not answer others.
 ``board.py --beside OUT`` sets it beside kvroom on the rows that both answer.
 """
 
@@ -41,7 +42,7 @@ WIDTHS = {
     "nvfp4": ("nvfp4", "nvfp4"),
     "fp4": ("nvfp4", "nvfp4"),
 }
-"""Its names of how matrices and experts are computed; mxfp4 and what else it derives from the model stay open."""
+"""Its names of how matrices and experts are computed; what else it derives from the model stays open."""
 CACHES = {"bf16": "bfloat16", "fp16": "bfloat16", "fp8": "fp8", "auto": "bfloat16", None: None}
 
 

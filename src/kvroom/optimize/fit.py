@@ -121,7 +121,9 @@ class Fit:
 
 
 def _speed(row: FittedFile) -> str:
-    return "at a speed not known" if row.tokens_per_s is None else f"{row.tokens_per_s:.0f} tokens/s"
+    return (
+        "at a speed not known" if row.tokens_per_s is None else f"{row.tokens_per_s:.0f} tokens/s"
+    )
 
 
 def fit(
@@ -167,7 +169,9 @@ def fit(
 
 
 def _head(question: Scenario) -> dict[str, Any]:
-    gpu = question.gpu if isinstance(question.gpu, str) else str(question.gpu.get("name", "the card"))
+    gpu = (
+        question.gpu if isinstance(question.gpu, str) else str(question.gpu.get("name", "the card"))
+    )
     return {
         "gpu": gpu,
         "gpu_count": question.gpu_count,
@@ -233,10 +237,10 @@ def _told(model: str, dtype: str, made: Workings, length: int) -> FittedFile:
     step = plan.step
     host = answer.host
     on_gpu = plan.verdict.fits and not host
-    seconds = step.seconds if step is not None and plan.verdict.fits else None
-    low = step.seconds_high if seconds is not None and step is not None else None
-    high = step.seconds_low if seconds is not None and step is not None else None
-    engine = plan.capacity.engine
+    timed = step if plan.verdict.fits else None
+    seconds, slow, quick = (
+        (timed.seconds, timed.seconds_high, timed.seconds_low) if timed else (None, None, None)
+    )
     return FittedFile(
         model=catalogue.known(model) or model,
         hub_id=catalogue.hub_id(model) if catalogue.known(model) else model,
@@ -246,10 +250,10 @@ def _told(model: str, dtype: str, made: Workings, length: int) -> FittedFile:
         weight_dtype=dtype,
         file_bytes=made.deployment.weights.whole_bytes,
         context_tokens=length,
-        longest_tokens=_longest(model, dtype, made) if on_gpu and engine is not None else None,
-        tokens_per_s=None if seconds is None else 1 / seconds,
-        tokens_per_s_low=None if low is None else 1 / low,
-        tokens_per_s_high=None if high is None else 1 / high,
+        longest_tokens=_longest(made) if on_gpu else None,
+        tokens_per_s=seconds and 1 / seconds,
+        tokens_per_s_low=slow and 1 / slow,
+        tokens_per_s_high=quick and 1 / quick,
         placed=host.words(spec) if host else "all on the GPU" if plan.verdict.fits else "nowhere",
         on_gpu=on_gpu,
         starts=plan.verdict.fits,
@@ -258,7 +262,7 @@ def _told(model: str, dtype: str, made: Workings, length: int) -> FittedFile:
     )
 
 
-def _longest(model: str, dtype: str, made: Workings) -> int | None:
+def _longest(made: Workings) -> int | None:
     """The longest request of one user that stays on the cards, within the model's own limit."""
     engine, limit = made.plan.capacity.engine, made.deployment.model.max_context_tokens
     if engine is None or engine.max_context_tokens is None:

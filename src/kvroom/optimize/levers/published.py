@@ -120,7 +120,7 @@ Scoreboard; IQ4 with an importance matrix, the others without). Larger models lo
 
 
 def perplexity_ratio(mix: str) -> float | None:
-    """How much larger than in 16 bits the perplexity of a mix was, as a ratio less one; None: not published."""
+    """How much larger than in 16 bits a mix's perplexity was, as a ratio less one; None: not published."""
     wide = GGUF_PERPLEXITY["fp16"]
     return GGUF_PERPLEXITY[mix] / wide - 1 if mix in GGUF_PERPLEXITY else None
 

@@ -19,7 +19,9 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
     shell_complete=complete,
     help="The card (default: this machine's, as its driver tells).",
 )
-@click.option("--memory", metavar="SIZE", help="The card's memory, where it is sold in sizes: 64GB.")
+@click.option(
+    "--memory", metavar="SIZE", help="The card's memory, where it is sold in sizes: 64GB."
+)
 @click.option("--host-memory", metavar="SIZE", help="Host memory beside the card: 64GB.")
 @click.option(
     "--context", default="8K", metavar="TOKENS", help="Tokens that must have room (default: 8K)."

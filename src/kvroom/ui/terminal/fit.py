@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from kvroom.optimize.fit import Fit, FittedFile
 from kvroom.ui.terminal.plain import ascii_only, spelled
@@ -11,6 +12,8 @@ from kvroom.ui.terminal.text import paragraph
 
 WHOLE, PARTLY = 14, 5
 """Rows of one screen."""
+NAME = 22
+"""Columns of a model's name beside where its layers lie."""
 
 
 def show(found: Fit, *, everything: bool = False) -> str:
@@ -76,7 +79,7 @@ def _screen(found: Fit, *, everything: bool) -> list[str]:
     if partly:
         rows = [
             (
-                row.model,
+                row.model[:NAME],
                 row.weight_dtype.upper(),
                 f"{row.file_bytes / 1e9:.1f} GB",
                 _speed(row),
@@ -104,7 +107,7 @@ def _largest(rows: list[FittedFile], most: int) -> list[FittedFile]:
     return list(kinds.values())[:most]
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return aligned([head, *rows], left=1, trimmed=True)
 
 
