@@ -225,6 +225,8 @@ def levers(
     by: str = "requests",
     together: Sequence[str] | None = None,
     simulate: bool = False,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    sessions: int | None = None,
     before_each: Callable[[], None] | None = None,
     watch: Watch | None = None,
     hub: HubReader | bool = True,
@@ -234,7 +236,8 @@ def levers(
     """Every lever of a question, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names levers to combine, ``simulate`` serves the workload with those that only serving shows
-    (``served``). ``before_each`` is called before each Plan, ``watch`` is told how a simulation stands;
+    (``served``), or the requests of a ``trace``, ``sessions`` of it at a time.
+    ``before_each`` is called before each Plan, ``watch`` is told how a simulation stands;
     either may end it by an exception. The answer has ``before``, ``levers``, ``together``, ``waterfall`` and
     ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into
     other shapes. Raises KvroomError as ``plan`` does.
@@ -250,11 +253,16 @@ def levers(
     together = [together] if isinstance(together, str) else together
     with _asking(hub):
         question = scenario(model, gpu, **keys)
+        opener = _opener(None, None, None, skip=False)
+        source = None
+        if trace is not None:
+            source = _pooled(_requests(question, trace, None, opener), sessions, None)
         return ranked(
             question,
             by=by,
             together=together,
             simulate=simulate,
+            source=source,
             paths=paths,
             before_each=before_each,
             watch=watch,
