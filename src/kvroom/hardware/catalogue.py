@@ -98,13 +98,13 @@ def find(name: Any) -> Device:
         raise KvroomError("gpu", name, "is not a card's name", INLINE)
     if len(name) > MAX_NAME:
         raise KvroomError("gpu", name, "is too long for a card's name", INLINE)
-    if "+" in name:
-        return cards_together([find(part) for part in names_in(name)])
     data = _load()
     key = key_of(name)
     found = data["index"].get(key)
     if found is not None:
         return _device(found)
+    if len(names := names_in(name)) > 1:
+        return cards_together([find(part) for part in names])
     sized = _of_size(name)
     if sized is not None:
         return sized

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kvroom.engines.registry import all_engines
 from kvroom.errors import KvroomError
 from kvroom.hardware.reader import resolve
 from kvroom.models import catalogue
@@ -24,7 +25,6 @@ LADDER = ("bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "iq4_xs", "q3_k_m", "q2_k"
 """Files that publishers of GGUF offer, the widest first."""
 USUAL = LADDER[1:5]
 """Those that are taken unasked: none loses more than a few percent."""
-ENGINES = ("llama.cpp", "ollama")
 NATIVE = "mxfp4"
 """gpt-oss has one file: its experts were trained in four bits."""
 SLOWEST = 3.0
@@ -134,9 +134,10 @@ def fit(
 ) -> Fit:
     """What fits the machine of ``keys`` (those of a Scenario but the model): all known models, or ``model``'s
     files. ``progress`` hears how many models of how many are done."""
-    base = {"engine": "llama.cpp", "context_tokens": 8192, **keys, "concurrency": 1}
-    if base["engine"] not in ENGINES:
-        fix = f"Use {' or '.join(ENGINES)}: they run GGUF files on one's own card."
+    engines = [engine.name for engine in all_engines() if engine.own_card]
+    base = {"engine": engines[0], "context_tokens": 8192, **keys, "concurrency": 1}
+    if base["engine"] not in engines:
+        fix = f"Use {' or '.join(engines)}: they run GGUF files on one's own card."
         raise KvroomError("engine", base["engine"], "is for servers", fix)
     question = Scenario.from_dict({"model": "llama-3-8b", **base})
     base["context_tokens"] = question.context_tokens

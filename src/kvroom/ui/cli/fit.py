@@ -27,7 +27,7 @@ from kvroom.ui.cli.shell import answers_errors, json_option, say
     "--context", default="8K", metavar="TOKENS", help="Tokens that must have room (default: 8K)."
 )
 @click.option("--kv-dtype", metavar="DTYPE", help="The cache's width: q8_0 holds twice.")
-@click.option("--engine", default="llama.cpp", metavar="NAME", help="llama.cpp or ollama.")
+@click.option("--engine", metavar="NAME", help="llama.cpp (default) or ollama.")
 @click.option("--all", "everything", is_flag=True, help="Every model, slow ones too.")
 @json_option
 @answers_errors
@@ -39,7 +39,7 @@ def fit(
     host_memory: str | None,
     context: str,
     kv_dtype: str | None,
-    engine: str,
+    engine: str | None,
     everything: bool,
     as_json: bool,
 ) -> None:
