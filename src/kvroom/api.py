@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from kvroom.observe.prove.proof import Proof
     from kvroom.observe.reconcile import Reconciliation
     from kvroom.observe.watch import Sample
+    from kvroom.optimize.agents.answer import AgentsAnswer
+    from kvroom.optimize.agents.trial import Sessions
     from kvroom.optimize.cliff import Cliff
     from kvroom.optimize.levers.rank import Levers
     from kvroom.optimize.search.answers import Found
@@ -222,6 +224,8 @@ def levers(
     by: str = "requests",
     together: Sequence[str] | None = None,
     simulate: bool = False,
+    trace: str | os.PathLike[str] | Iterable[Request] | None = None,
+    sessions: int | None = None,
     before_each: Callable[[], None] | None = None,
     watch: Watch | None = None,
     hub: HubReader | bool = True,
@@ -231,7 +235,8 @@ def levers(
     """Every lever of a question, ranked ``by`` requests, step, ttft or cost.
 
     ``together`` names levers to combine, ``simulate`` serves the workload with those that only serving shows
-    (``served``). ``before_each`` is called before each Plan, ``watch`` is told how a simulation stands;
+    (``served``), or the requests of a ``trace``, ``sessions`` of it at a time.
+    ``before_each`` is called before each Plan, ``watch`` is told how a simulation stands;
     either may end it by an exception. The answer has ``before``, ``levers``, ``together``, ``waterfall`` and
     ``first``; ``to_dict()``, ``rows()``, ``to_frame()`` (polars or pandas) and ``to_html()`` turn it into
     other shapes. Raises KvroomError as ``plan`` does.
@@ -247,11 +252,16 @@ def levers(
     together = [together] if isinstance(together, str) else together
     with _asking(hub):
         question = scenario(model, gpu, **keys)
+        opener = _opener(None, None, None, skip=False)
+        source = None
+        if trace is not None:
+            source = _pooled(_requests(question, trace, None, opener), sessions, None)
         return ranked(
             question,
             by=by,
             together=together,
             simulate=simulate,
+            source=source,
             paths=paths,
             before_each=before_each,
             watch=watch,
@@ -401,6 +411,86 @@ def simulate(
             return played(asked.workings, scheduler_of(engine, asked))
 
 
+def agents(
+    sessions_of: str | os.PathLike[str] | Iterable[Request],
+    model: ModelInput,
+    gpu: GpuInput = None,
+    *,
+    slo: str | tuple[Objective, ...] = "",
+    sessions: int | None = None,
+    seeds: int = 3,
+    seed: int | None = None,
+    only: Sequence[str] | None = None,
+    most: int | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
+    progress: Callable[[str, int, int], None] | None = None,
+    watch: Watch | None = None,
+    hub: HubReader | bool = True,
+    paths: bool = True,
+    **keys: Unpack[ScenarioKeys],
+) -> AgentsAnswer:
+    """How many sessions of agents hold within ``slo``, where it breaks and why, and what changes are worth.
+
+    ``sessions_of`` is a trace (a path, or ``Request`` objects) or a workload as a SPEC line
+    (``"agents=40"``); ``sessions`` are those that are to be held (of a SPEC its ``agents``). Each number is
+    simulated, found anew for each of ``seeds`` draws; ``only`` names the changes that are tried (none:
+    ``()``), ``most`` the most sessions. ``progress`` is told (what, done, of how many). The answer has
+    ``found``, ``sentence``, ``holds``, ``to_svg()`` and the shapes that ``levers`` has. Raises KvroomError
+    as ``simulate`` does.
+
+    >>> found = agents("agents=4", "llama-3-8b", "H100-SXM", seeds=1, only=(), most=4)
+    >>> found.base.sessions, found.rows()[0]["label"]
+    (4, 'as asked')
+    """
+    from kvroom.optimize.agents.agents import USUAL_SLO, AgentsQuestion
+    from kvroom.optimize.agents.agents import agents as answered
+    from kvroom.optimize.agents.hold import MOST_USERS
+
+    opener = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)
+    name, source, users = _sessions_of(_text_of_path(sessions_of), sessions, seed, opener)
+    with _asking(hub):
+        question = AgentsQuestion(
+            scenario=scenario(model, gpu, **keys),
+            sessions=source,
+            slo=_objectives(slo or USUAL_SLO),
+            name=name,
+            asked=users,
+            seeds=check_int("seeds", seeds, low=1, high=MOST_SEEDS),
+            seed=seed or 0,
+            only=None if only is None else tuple(only),
+            most=check_int("most", MOST_USERS if most is None else most, low=1, high=MOST_USERS),
+        )
+        return answered(question, paths=paths, progress=progress, watch=watch)
+
+
+def _sessions_of(
+    given: Any,
+    users: int | None,
+    seed: int | None,
+    opener: Callable[[str | Held], Trace | Iterable[Request]],
+) -> tuple[str, Sessions, int | None]:
+    """What the sessions are called, where they come from, and how many are to be held."""
+    from kvroom.workloads.synthetic import Synthetic, parse
+    from kvroom.workloads.traces.pool import pool_of
+
+    if isinstance(given, Synthetic):
+        return "", given, users or given.users or None
+    if isinstance(given, str) and "=" in given and not os.path.exists(given):  # noqa: PTH110 (a SPEC may be too long for a path)
+        made = parse(given, "SPEC")
+        if not made.users:
+            fix = "Write agents=40, or arrivals=closed:40."
+            raise KvroomError("SPEC", given, "says not how many sessions there are at a time", fix)
+        return given, made, users or made.users
+    source = opener(given) if isinstance(given, str) else given
+    if not isinstance(source, Iterable):
+        raise KvroomError("TRACE|SPEC", given, "is no trace", "Give a file's path, or agents=40.")
+    name = Path(given).name if isinstance(given, str) else ""
+    return name, pool_of(source, users or 1, seed=seed), users
+
+
 def cliff(
     key: str,
     model: ModelInput,
@@ -500,6 +590,33 @@ def describe(
         answer |= {"skipped_lines": counts.skipped_lines, "unordered": counts.unordered}
         answer["warnings"] = list(counts.notes())
     return answer
+
+
+def anonymise(
+    trace: str | os.PathLike[str] | Iterable[Request],
+    out: str | os.PathLike[str],
+    *,
+    key: bytes | None = None,
+    hash_tokens: int | str | None = None,
+    skip_bad_lines: bool = False,
+    columns: str | Mapping[str, str] | None = None,
+    tokenizer: TokenizerInput = None,
+) -> dict[str, Any]:
+    """Write ``trace`` (a file, a SPEC line or requests) without what was said in it: lengths, times,
+    numbered sessions and salted hashes of blocks. The salt (``key``) is drawn anew and kept nowhere unless
+    it is given. Gives counts and notes."""
+    from kvroom.workloads.synthetic import parse
+    from kvroom.workloads.traces.anonymise import anonymised
+    from kvroom.workloads.traces.reader import Trace
+
+    source: Any = _text_of_path(trace)
+    if isinstance(source, str) and "=" in source and not os.path.exists(source):  # noqa: PTH110
+        source = parse(source, "SPEC")
+    elif isinstance(source, str):
+        source = _opener(hash_tokens, columns, tokenizer, skip=skip_bad_lines)(source)
+    made = anonymised(source, os.fspath(out), key)
+    notes = [*source.counts.notes()] if isinstance(source, Trace) else []
+    return {"requests": made.requests, "blocks": made.blocks, "warnings": notes}
 
 
 def play(
@@ -920,9 +1037,10 @@ def _opener(
     tokenizer: TokenizerInput,
     *,
     skip: bool,
-) -> Callable[[str | Held], Trace]:
-    """What opens a trace as the keywords say, with what is installed."""
+) -> Callable[[str | Held], Trace | Iterable[Request]]:
+    """What opens a trace as the keywords say, with what is installed; a recording of ``watch`` is one too."""
     from kvroom import installed
+    from kvroom.observe.recording import Recording, recorded_requests
     from kvroom.workloads.traces.reader import Trace
 
     count = (
@@ -930,7 +1048,9 @@ def _opener(
     )
     ids = _hash_tokens(hash_tokens)
 
-    def opened(path: str | Held) -> Trace:
+    def opened(path: str | Held) -> Trace | Iterable[Request]:
+        if isinstance(path, str) and recorded_requests(path):
+            return tuple(Recording.open(path).requests())
         return Trace(
             path,
             hash_tokens=ids,
@@ -962,7 +1082,7 @@ def _requests(
     question: Scenario,
     trace: str | os.PathLike[str] | Iterable[Request] | None,
     seed: int | None,
-    opener: Callable[[str | Held], Trace],
+    opener: Callable[[str | Held], Trace | Iterable[Request]],
 ) -> Iterable[Request]:
     """The requests of a file, those given, or those of the question's workload."""
     from kvroom.workloads.synthetic import of_workload

@@ -271,6 +271,8 @@ def test_two_machines_are_a_leader_with_a_worker(engine: str) -> None:
     (graph,) = yaml_documents(made.text("dynamo"))
     assert graph["spec"]["services"]["Worker"]["multinode"] == {"nodeCount": 2}
     if engine == "vllm":
+        with pytest.raises(KvroomError, match="starts on one machine, and this takes 2"):
+            made.text("helm")
         older = replace(question, engine_version="0.10.0")
         with pytest.raises(KvroomError, match=r"spreads no vLLM 0\.10\.0 over 2 machines"):
             engine_command(work(older)).text("kubernetes")

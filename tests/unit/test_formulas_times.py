@@ -46,8 +46,10 @@ def test_open_arrivals_wait_as_for_one_server_of_equal_services():
 
 
 def test_a_loops_user_meets_the_prompts_of_all_others_but_not_its_own():
+    """The arrival theorem: the load of the loop without it. A request decodes in a step for each token but
+    the first, so by Little's law as many prompts begin in one."""
     t = served(clock(), LOAD)
-    assert t.prompts_a_step == pytest.approx(15 / 16 * t.decoding / 100, rel=1e-3)
+    assert t.prompts_a_step == pytest.approx(15 / 16 * t.decoding / 99, rel=1e-3)
 
 
 def test_a_static_batch_decodes_with_half_of_its_answers_written():
@@ -80,8 +82,8 @@ def test_drafts_end_answers_in_fewer_steps():
     )
     a, b = plain.closed_loop(8), drafted.closed_loop(8)
     # The fixed point settles to one in 10,000 of the users.
-    assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 100, rel=1e-4)
-    assert b.prompts_a_step == pytest.approx(7 / 8 * b.decoding * 2.5 / 100, rel=1e-4)
+    assert a.prompts_a_step == pytest.approx(7 / 8 * a.decoding / 99, rel=1e-4)
+    assert b.prompts_a_step == pytest.approx(7 / 8 * b.decoding * 2.5 / 99, rel=1e-4)
 
 
 def test_reach_counts_every_pair():

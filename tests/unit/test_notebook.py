@@ -93,6 +93,17 @@ def test_a_widget_asks_anew_when_a_number_is_turned() -> None:
     assert made.plan.kv.bytes_per_token == 81920
 
 
+def test_a_widget_carries_a_picture_for_whatever_runs_no_widgets() -> None:
+    pytest.importorskip("anywidget", reason="needs the extra notebook (anywidget)")
+    made = notebook.widget(reference())
+    data, _ = made._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["text/html"] == reference()._repr_html_()
+    drawn = xml.dom.minidom.parseString(data["image/svg+xml"])
+    assert drawn.documentElement.tagName == "svg"
+    assert "10.74 GB" in json.dumps(made.answer)  # its sentences count as its figures do
+
+
 def test_the_example_runs() -> None:
     shell_module = pytest.importorskip(
         "IPython.core.interactiveshell", reason="needs the extra notebook (IPython)"

@@ -216,7 +216,7 @@ def test_what_a_plan_leaves_out_is_told_and_a_simulation_does_not_say_so():
 def test_pools_in_text_fit_a_terminal():
     split = json.dumps({"prefill": {"count": 2, "tp": 8}, "decode": {"count": 16, "tp": 8}})
     line = "plan llama-3-70b --gpu H100-SXM --context 8K --rate 3 --input-tokens 2000"
-    args = [*line.split(), "--output-tokens", "100", "--disaggregation", split]
+    args = [*line.split(), "--output-tokens", "100", "--disaggregation", split, "--all"]
     made = CliRunner().invoke(main, args)
     assert made.exit_code == 0, made.output
     assert "16 of 8 x H100-SXM" in made.output

@@ -110,6 +110,11 @@ def test_what_is_conditional_is_said(name: str) -> None:
     assert any(note in w for w in read.warnings), read.warnings
 
 
+def test_a_pattern_that_python_reads_otherwise_is_not_known() -> None:
+    read = read_command("A=x\nif [[ $A =~ [[x]] ]]; then TP=2; else TP=2; fi\nvllm serve m -tp $TP")
+    assert read.keys["tp"] == 2
+
+
 def test_only_what_is_exported_reaches_the_engine() -> None:
     text = "VLLM_ATTENTION_BACKEND=FLASHINFER\nvllm serve m -tp 2"
     hidden = read_command(text)

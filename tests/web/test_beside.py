@@ -23,7 +23,7 @@ def both(a: dict[str, Any], b: dict[str, Any]) -> str:
 
 def shown(v: Any) -> list[int]:
     """Rooms that the memory figures show, in their order on the page."""
-    found = "[...document.querySelectorAll('kv-memory')].map((f) => f.answer.figures.memory.room)"
+    found = "[...document.querySelectorAll('kv-memory')].flatMap((f) => f.answer?.figures.memory.room ?? [])"
     return list(v.page.evaluate(found))
 
 

@@ -79,6 +79,21 @@ def test_turning_away_from_a_question_leaves_it_its_own_answer(visit: Any) -> No
     assert Scenario.from_link("#s=" + second).kv_dtype == "fp8"
 
 
+def test_an_answer_in_the_unit_that_was_left_is_not_kept(visit: Any) -> None:
+    v = slowed(visit("#view=plan"))
+    v.page.evaluate(
+        f"""() => {{
+            ({CHOOSE})('kv', 'fp8');
+            document.querySelector('input[name="units"][value="gib"]').click();
+        }}"""
+    )
+    v.settle()
+    for _ in range(2):
+        assert "GiB" in v.text("#verdict .sentence") and " GB" not in v.text("#verdict .sentence")
+        v.page.evaluate(f"() => ({CHOOSE})('kv', 'auto')")
+        v.settle()
+
+
 def test_back_leads_to_a_question_whose_address_was_not_yet_written(visit: Any) -> None:
     v = visit()
     v.page.evaluate(CHANGE_AS_IT_IS_ANSWERED)

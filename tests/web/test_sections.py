@@ -422,6 +422,23 @@ def test_a_log_is_reconciled_as_the_command_line_does(client: Any, tmp_path: Pat
     explained(got)
 
 
+def test_metrics_yield_their_blocks(client: Any) -> None:
+    text = (
+        "# TYPE vllm:cache_config_info gauge\n"
+        'vllm:cache_config_info{block_size="16",cache_dtype="auto",gpu_memory_utilization="0.9",'
+        'num_gpu_blocks="27000"} 1.0\n'
+        "# TYPE vllm:num_requests_running gauge\n"
+        'vllm:num_requests_running{model_name="meta-llama/Llama-3.1-8B-Instruct"} 3.0\n'
+    )
+    asked = {"model": "llama-3.1-8b", "gpu": "H100-SXM"}
+    got = drop(client, text.encode(), asked).json()
+    assert got["reconciliation"]["printed"]["num_blocks"] == 27000
+    (stair,) = (s for s in got["figures"]["reality"]["stairs"] if s["key"] == "measured")
+    assert stair["to"] == 27000 / (131072 / 16)  # blocks of one request of the model's limit
+    assert "27,000 blocks of 16 tokens are printed" in got["file"]["notes"]
+    assert got["file"]["difference"]["sentence"].startswith("The engine printed 3.3")
+
+
 def test_a_log_is_taken_packed_and_on_any_question(client: Any) -> None:
     assert (
         drop(client, gzip.compress(LOG.encode()), H100).json()

@@ -35,12 +35,13 @@ STYLE = """
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line of predictions and dots of measurements; ``band`` are (x, low, high)."""
+    """A line of predictions and dots of measurements, or what ``said`` says; ``band`` are (x, low, high)."""
 
     name: str
     line: Sequence[tuple[float, float]]
     dots: Sequence[tuple[float, float]] = ()
     band: Sequence[tuple[float, float, float]] = ()
+    said: str = "measured"
 
 
 def plot(says: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
@@ -76,7 +77,9 @@ def plot(says: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
             parts.append(element("path", cls=f"line {colour}", d=f"M{way}"))
         for x, y in one_series.dots:
             cx, cy = at(x, y)
-            says_dot = element("title", text(f"{one_series.name}: {x:g}, measured {y:.3g}"))
+            says_dot = element(
+                "title", text(f"{one_series.name}: {x:g}, {one_series.said} {y:.3g}")
+            )
             place = {"cx": f"{cx:.1f}", "cy": f"{cy:.1f}", "r": 5}
             parts.append(element("circle", says_dot, cls=f"dot {colour}", **place))
         if one_series.line or one_series.dots:

@@ -69,7 +69,7 @@ class EngineCommand(Shown):
             return self.command
         if form in self.manifests:
             return self.manifests[form]
-        if form in objects.FORMS:
+        if form in self.refused:
             why, _, fix = self.refused[form].partition(". ")
             raise KvroomError("--format", form, why, fix)
         if self.values is None:
@@ -89,8 +89,12 @@ def engine_command(workings: Workings) -> EngineCommand:
         raise StartRefused(f"{workings.plan.scenario.engine} would not start", None, message, fix)
     launched = launch(workings)
     command = launched.command
-    chart = helm.values(launched, workings.plan.weights.bytes) if command.chart else None
+    charted = command.chart is not None and launched.machines == 1
+    chart = helm.values(launched, workings.plan.weights.bytes) if charted else None
     manifests, refused = objects.manifests(launched)
+    if command.chart is not None and not charted:
+        why = f"starts on one machine, and this takes {launched.machines}"
+        refused["helm"] = KvroomError("--format", "helm", why, "Use --format kubernetes.")
     return EngineCommand(
         engine=command.engine,
         argv=launched.argv,

@@ -48,6 +48,15 @@ _SIZES = {
 """Figures of the cache → the labels that tell them, the best first (vLLM's ``cache_config_info``)."""
 
 
+def recorded_requests(path: str) -> bool:
+    """Whether the file at ``path`` is a recording."""
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(64).lstrip().startswith(b'{"' + KEY.encode() + b'"')
+    except (OSError, ValueError):
+        return False
+
+
 class Recorder:
     """Writes a recording, a whole line at a time; what is there is readable whenever it stops."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, field
+from pathlib import Path
 from typing import Any
 
 from kvroom.answer import charts, html
@@ -93,7 +94,9 @@ class TraceReuse(Shown):
 
 
 def requests_of(
-    trace: Any, workload: str | None, read: Callable[[str | Held], Trace]
+    trace: Any,
+    workload: str | None,
+    read: Callable[[str | Held], Trace | Iterable[Request]],
 ) -> tuple[str, Iterable[Request]]:
     """The requests and what they are called: of a trace (a path, a file's content, requests), or of a SPEC
     line. ``read`` opens a trace."""
@@ -103,8 +106,8 @@ def requests_of(
     if workload is not None:
         return workload, synthetic.parse(workload, "--workload")
     if isinstance(trace, str | Held):
-        opened = read(trace)
-        return opened.path.name, opened
+        name = trace.name if isinstance(trace, Held) else Path(trace).name
+        return name, read(trace)
     if not isinstance(trace, Iterable):
         raise KvroomError("trace", trace, "is no trace", "Give a file's path, or Request objects.")
     return "", trace

@@ -267,12 +267,13 @@ def serve(
     warmup: int | None = None,
     scheduler: OtherScheduler | None = None,
     linked: bool = True,
+    count_from: int = 0,
 ) -> Simulated:
     """``simulate`` on a deployment that is planned already.
 
     ``tell`` is given a Frame a step of the first replica, which is then stepped. ``scheduler`` puts other
     rules in the place of the engine's here. Without ``linked`` the requests of a trace come when they were
-    recorded, whatever became of those before them.
+    recorded, whatever became of those before them. Hits are counted from request ``count_from`` on.
     """
     scenario = workings.plan.scenario
     groups = groups_of(workings)
@@ -294,6 +295,8 @@ def serve(
         for with_tier in with_tiers(groups, feed)
     ]
     plants = [group.plant for group in groups if group.plant is not None]
+    for plant in plants:
+        plant.count_from = count_from
     fleet: Cluster
     if is_managed(scenario, groups):
         if tell is not None:
@@ -313,6 +316,7 @@ def serve(
             for index, g in enumerate(each)
         ]
         fleet = Cluster(engines, outcome, watch=watch)
+    fleet.outcome.count_from = count_from
     fleet.serve(feed)
     for engine in fleet.engines[:1]:
         if isinstance(engine, FrameRecorder):

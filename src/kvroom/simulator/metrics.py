@@ -121,6 +121,7 @@ class Outcome:
 
     __slots__ = (
         "cached_tokens",
+        "count_from",
         "drafted_tokens",
         "dropped",
         "e2e_ps",
@@ -153,6 +154,8 @@ class Outcome:
     ) -> None:
         self.outside_ps = outside_ps
         self.warmup = warmup
+        self.count_from = 0
+        """Prompt tokens, and which of them are found cached, are counted from this request on."""
         self.warm: dict[str, list[float]] = {"ttft": [], "tpot": [], "e2e": []}
         self.gaps = Gaps()
         self.ttft_ps = array("q")
@@ -185,6 +188,8 @@ class Outcome:
         if not request.seen:
             request.seen = True
             request.num_cached_tokens = cached_tokens
+            if request.index < self.count_from:
+                return
             self.prompt_tokens += request.num_prompt_tokens
             self.cached_tokens += cached_tokens
 

@@ -111,6 +111,8 @@ class OffloadConnector:
         self.gpu_tokens = 0
         self.prompt_tokens = 0
         self.last_ps = 0
+        self.count_from = 0
+        """Hits are counted from this request on."""
         self._unnamed = -1 - engine  # the name of the next page that nobody can ask for
         self._engines = engines
         self._filled = self._evicted = 0  # unnamed blocks that make no page yet
@@ -145,7 +147,7 @@ class OffloadConnector:
     ) -> None:
         """As ``KVConnector.allocated``: what was found begins to move."""
         self.last_ps = now
-        first = not request.num_preemptions
+        first = not request.num_preemptions and request.index >= self.count_from
         if first:
             self.gpu_tokens += cached_tokens
             self.prompt_tokens += request.num_prompt_tokens

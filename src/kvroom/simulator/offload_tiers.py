@@ -131,6 +131,8 @@ class Plant:
     unit: int
     batch_tokens: int
     engines: int = 1
+    count_from: int = 0
+    """The request from which on hits are counted."""
     gpu_blocks: int = 0
     """Usable ones of a GPU's own pool."""
     common: Common = field(default_factory=dict)
@@ -158,6 +160,7 @@ class Plant:
             engine=engine,
             engines=self.engines,
         )
+        tiers.count_from = self.count_from
         self.made.append(tiers)
         return tiers
 

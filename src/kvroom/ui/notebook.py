@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kvroom import api
+from kvroom.answer import drawing
 from kvroom.answer.plan import Plan
 from kvroom.errors import KvroomError, did_you_mean
 from kvroom.scenario.scenario import Scenario
@@ -90,6 +91,14 @@ def widget(plan: Plan | Scenario, figures: Iterable[str] = tuple(FIGURES)) -> An
         def plan(self) -> Plan:
             """The Plan that is shown."""
             return api.plan(self.scenario)
+
+        def _repr_mimebundle_(self, **asked: Any) -> Any:
+            """The figures, and beside them the Plan's own picture for whatever runs no widgets."""
+            bundle = super()._repr_mimebundle_(**asked)
+            if bundle is not None:
+                svg = drawing.to_svg(self.answer["figures"]["memory"]["drawing"])
+                bundle[0].update({"text/html": self.plan._repr_html_(), "image/svg+xml": svg})
+            return bundle
 
     made = FiguresWidget(elements=[FIGURES[name][0] for name in names])
     made.ask(plan if isinstance(plan, Scenario) else plan.scenario)

@@ -8,6 +8,7 @@ took, a request waits for the one before it and keeps its recorded distance from
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,8 @@ FIRST_MADE_ID = 2**62
 """Ids that are made up are above all that a trace is likely to have."""
 ODD = 0x9E3779B97F4A7C15
 MASK = 2**64 - 1
+WORD = 8
+"""Bytes of an id."""
 
 
 class _Step(Generic[Item]):
@@ -145,7 +148,8 @@ class SessionContexts:
         self._known[request.session] = kept, prompt + request.output_tokens
         if len(self._known) > MOST_CONTEXTS:
             self._known.popitem(last=False)
-        return HashIds(kept, size)
+        own = prompt // size
+        return HashIds(kept[:own], size, kept[own:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,14 +319,27 @@ def renamed(graph: RequestGraph, number: int, common: frozenset[int]) -> Request
         prefix = request.prefix
         if isinstance(prefix, HashIds):
             ids = prefix.ids
+            assert isinstance(ids, array)
             shared = 0
             while common and shared < len(ids) and ids[shared] in common:
                 shared += 1
-            own = array("Q", [i & MASK for i in ids[:shared]])
-            own.extend([(i ^ mask) & MASK for i in ids[shared:]])
-            prefix = HashIds(own, prefix.tokens)
+            answer = prefix.answer
+            if isinstance(answer, array) and answer:
+                answer = masked(answer, 0, mask)
+            prefix = HashIds(masked(ids, shared, mask), prefix.tokens, answer)
         rows.append(request._replace(prefix=prefix, session=number))
     return RequestGraph(tuple(rows), graph.after)
+
+
+def masked(ids: array[int], kept: int, mask: int) -> array[int]:
+    """``ids`` with every one but the first ``kept`` changed by ``mask`` (exclusive or), all at once."""
+    data = ids.tobytes()
+    head, rest = data[: kept * WORD], data[kept * WORD :]
+    masks = int.from_bytes(mask.to_bytes(WORD, sys.byteorder) * (len(rest) // WORD), "little")
+    changed = int.from_bytes(rest, "little") ^ masks
+    own = array("Q")
+    own.frombytes(head + changed.to_bytes(len(rest), "little"))
+    return own
 
 
 def from_moment(graph: RequestGraph, share: float) -> RequestGraph:
@@ -372,7 +389,7 @@ def shared_tokens(before: Request, after: Request) -> int:
 
 
 def held_sessions(graphs: Sequence[RequestGraph]) -> list[RequestGraph]:
-    """``graphs`` with what is known of prompts as hash ids, the only form that can be renamed."""
+    """``graphs`` with what is known of prompts as arrays of hash ids, the only form that can be renamed."""
     return [
         RequestGraph(tuple(map(_as_ids, graph.requests)), graph.after)
         for graph in graphs
@@ -382,7 +399,10 @@ def held_sessions(graphs: Sequence[RequestGraph]) -> list[RequestGraph]:
 
 def _as_ids(request: Request) -> Request:
     prefix = request.prefix
-    if prefix is None or isinstance(prefix, HashIds):
+    if prefix is None or (isinstance(prefix, HashIds) and isinstance(prefix.ids, array)):
         return request
+    if isinstance(prefix, HashIds):
+        ids = array("Q", [i & MASK for i in prefix.ids])
+        return request._replace(prefix=HashIds(ids, prefix.tokens))
     keys = array("Q", prefix.block_keys(BLOCK_TOKENS, request.input_tokens))
     return request._replace(prefix=HashIds(keys, BLOCK_TOKENS))

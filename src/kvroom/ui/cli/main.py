@@ -13,6 +13,7 @@ from kvroom.errors import nearest
 from kvroom.ui.terminal.plain import MOST_COLUMNS, colour, spell_out
 
 COMMANDS = {
+    "agents": "Say how many sessions of agents hold, and why no more.",
     "calibrate": "Learn a machine's own memory and times from measurements.",
     "check": "Tell before launch whether what a file starts holds.",
     "compare": "Set Scenario files or links side by side.",
@@ -31,6 +32,7 @@ COMMANDS = {
     "serve": "Serve the page on 127.0.0.1.",
     "simulate": "Play requests: waits, speeds, cache hits, preemptions.",
     "site": "Write the page as files for any static host.",
+    "trace": "Make a trace fit to leave the house.",
     "watch": "Show a running engine's cache, filling, beside the plan.",
 }
 """Each is the function of its name in ``ui/cli``, with the first sentence of its help: the list of commands
@@ -39,7 +41,7 @@ is shown without importing any."""
 JOBS = {
     "Will it fit, how fast is it, what does it cost?": ("plan", "fit", "levers", "compare"),
     "Which hardware for these users?": ("search", "agents"),
-    "What happens when the requests come?": ("simulate", "reuse"),
+    "What happens when the requests come?": ("simulate", "reuse", "trace"),
     "Will this start, and how do I start it?": ("check", "launch"),
     "My engine says something else": ("reconcile", "watch", "prove", "calibrate"),
     "This machine, and what is known": ("probe", "models", "gpus", "schema"),

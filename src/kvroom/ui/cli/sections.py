@@ -27,7 +27,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "What is wanted": ("--slo", "--expect", "--by", "--per", "--allow-overcommit", "--strict"),
     "What to choose from": (
         "--gpus", "--counts", "--engines", "--weight-dtypes", "--kv-dtypes", "--budgets", "--shares",
-        "--sequences", "--drafts", "--offload", "--no-pools", "--max-gpus", "--together",
+        "--sequences", "--drafts", "--offload", "--no-pools", "--max-gpus", "--together", "--changes",
+        "--most",
     ),
     "The run": (
         "--simulate", "--seed", "--seeds", "--warmup", "--splits", "--cliff", "--script", "--journal",

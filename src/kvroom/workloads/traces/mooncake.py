@@ -161,8 +161,8 @@ def _waits(
     delay += span_ps("tool_wait_ms", values.get("tool_wait_ms") or 0, PS_PER_MS)
     edges = objects(values.get("dependencies"))
     told = values.get("wait_for") or [edge.get("request_id") for edge in edges]
-    if told:
-        names = tuple(str(name) for name in told)
+    if told or values.get("wait_for") is not None:
+        names = tuple(str(name) for name in told or ())
         for name in names:
             if name not in known.arrivals:
                 why = "is no request before this one: a cycle, or a row that is missing"
@@ -173,7 +173,7 @@ def _waits(
     if values.get("delay") is not None or values.get("timestamp") is None:
         before = None if chat is None else known.latest.get(chat)
         return (() if before is None else (before,)), delay
-    return ((), delay) if "wait_for" in values or "dependencies" in values else (None, 0)
+    return ((), delay) if "dependencies" in values else (None, 0)
 
 
 def _arrival(

@@ -346,25 +346,43 @@ class Trace:
         if usual is None or self.format.sessions or self._first.whole:
             return usual
         low, high = 1, 2**40
+        least, most = 1, 2**40  # where no id stands for the partial end of a prompt
         fits: list[int] = []
         for number, line in numbered_lines(self._first.path, self._unpack_zstd):
             if number > PEEK_LINES:
                 break
             if number <= self._first.header or b"hash_ids" not in line:
+                if b'"block_size"' in line[:4096] and (size := _header_size(line)):
+                    return size
                 continue
             with suppress(KvroomError):
                 row = self._first.parse(line)
                 tokens, ids = row.get("input_length"), row.get("hash_ids")
                 if type(tokens) is int and tokens > 0 and isinstance(ids, list) and ids:
                     low = max(low, ceil_div(tokens, len(ids)))
+                    least, most = (
+                        max(least, tokens // (len(ids) + 1) + 1),
+                        min(most, tokens // len(ids)),
+                    )
                     if len(ids) > 1:
                         high = min(high, ceil_div(tokens, len(ids) - 1) - 1)
             fits = [1 << number for number in range(41) if low <= 1 << number <= high]
             if (len(fits) == 1 and high - low < low // 8) or low == high:
                 return fits[0] if fits else low
+        if low > high:
+            low, high = least, most
+            fits = [1 << number for number in range(41) if low <= 1 << number <= high]
         if low <= usual <= high or low > high:
             return usual
         return fits[-1] if fits else low
+
+
+def _header_size(line: bytes) -> int | None:
+    """Tokens of an id, where the line is a header that says so."""
+    with suppress(KvroomError):
+        size = json_row(line).get("block_size")
+        return size if type(size) is int and 0 < size <= 2**20 else None
+    return None
 
 
 def _never(_: bytes) -> None:

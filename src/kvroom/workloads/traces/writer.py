@@ -22,18 +22,27 @@ def write(path: str | Path, requests: Iterable[Request]) -> int:
     file holds one kind. The file appears only once it is whole. Returns how many were written.
     """
     target = Path(path)
-    part = target.with_name(target.name + ".part")
     count = 0
     by_token: bool | None = None
+    with whole_file(target) as stream:
+        for count, request in enumerate(requests, 1):  # noqa: B007
+            tokens = isinstance(request.prefix, TokenIds | TokenRuns)
+            if by_token not in (None, tokens):
+                why = "mixes token ids with other requests"
+                raise KvroomError("trace", str(target), why, "Write each kind to its own file.")
+            by_token = tokens
+            stream.write(_line(request).encode())
+    return count
+
+
+@contextmanager
+def whole_file(target: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """A file to write to that appears only once it is whole, gzipped if its name ends in .gz; KvroomError
+    where it cannot be written."""
+    part = target.with_name(target.name + ".part")
     try:
         with part.open("wb") as raw, _zipped(raw, target.suffix == ".gz") as stream:
-            for count, request in enumerate(requests, 1):  # noqa: B007
-                tokens = isinstance(request.prefix, TokenIds | TokenRuns)
-                if by_token not in (None, tokens):
-                    why = "mixes token ids with other requests"
-                    raise KvroomError("trace", str(target), why, "Write each kind to its own file.")
-                by_token = tokens
-                stream.write(_line(request).encode())
+            yield stream
         part.replace(target)
     except OSError as error:
         fix = "Give a path that can be written."
@@ -43,7 +52,6 @@ def write(path: str | Path, requests: Iterable[Request]) -> int:
     finally:
         with suppress(OSError):
             os.unlink(part)  # noqa: PTH108
-    return count
 
 
 @contextmanager

@@ -124,7 +124,7 @@ def _log(data: bytes, asked: Mapping[str, Any]) -> dict[str, Any]:
             "title": f"{found.engine} {found.engine_version or ''}".strip(),
             "lines": [asdict(account) for account in found.accounts],
             "difference": difference(found, figure["stairs"], measured, lent),
-            "notes": [*words, *found.refusals, *found.notes],
+            "notes": [*words, *found.refusals, *_blocks_said(found), *found.notes],
         },
     }
 
@@ -144,11 +144,29 @@ def _measured(found: Reconciliation, workings: Workings) -> dict[str, Any] | Non
         each = found.printed["kv_tokens"] / workings.deployment.context_tokens
         rule = "the tokens printed / the longest request"
     if each is None:
+        each = _by_blocks(found)
+        rule = "the blocks printed / those of the longest request"
+    if each is None:
         return None
     return {
         "key": "measured", "label": "Measured", "level": True, "from": 0.0, "to": each * copies,
         "change": each * copies, "formula": rule, "source": "measured: the file dropped in",
     }  # fmt: skip
+
+
+def _by_blocks(found: Reconciliation) -> float | None:
+    """Requests in the blocks that metrics tell, where nothing else is printed: a request's own number of
+    blocks is the engine's rule, whatever memory there is."""
+    printed, blocks = found.printed.get("num_blocks"), found.predicted.get("num_blocks")
+    requests = found.predicted.get("max_concurrency")
+    return printed * requests / blocks if printed and blocks and requests else None
+
+
+def _blocks_said(found: Reconciliation) -> list[str]:
+    blocks, size = (found.printed.get(key) for key in ("num_blocks", "block_size"))
+    if not blocks:
+        return []
+    return [f"{blocks:,.0f} blocks" + (f" of {size:,.0f} tokens" if size else "") + " are printed"]
 
 
 def difference(

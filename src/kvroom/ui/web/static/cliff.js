@@ -63,8 +63,8 @@ export class Cliff extends WideFigure {
     return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${this.sentence()}>
       ${powers.map((v) => svg`<line class="grid" x1=${left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${left - 8} y=${y(v) + 4} text-anchor="end">${seconds(v)}</text>`)}
       ${values.map((v, i) => (narrow && i % 2 ? nothing : svg`<text class="soft" x=${x(v)} y=${base + 20} text-anchor="middle">${grouped(v)}</text>`))}
-      <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 5} text-anchor="end">blocks in the pool</text>
-      <text class="soft" x="0" y="11">TTFT, p99</text>
+      <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 5} text-anchor="end">blocks in the pool, log scale</text>
+      <text class="soft" x="0" y="11">TTFT, p99, log scale</text>
       ${broken == null ? nothing : svg`<rect class="beyond" x=${left} y=${PLOT.top - 8} width=${Math.max(0, x(broken) - left)} height=${base - PLOT.top + 8}/>
         <text class="strong halo" x=${x(broken)} dx=${x(broken) - left > 106 ? -4 : 8} y=${base - 8} text-anchor=${x(broken) - left > 106 ? "end" : "start"}>breaks at ${grouped(broken)}</text>`}
       <path class="line-total" d=${path}/>
@@ -79,7 +79,7 @@ export class Cliff extends WideFigure {
   }
 
   caption() {
-    return "The same requests on larger and smaller pools, both on doubling scales. Far from the edge more memory changes nothing; at the edge a little less changes everything.";
+    return "The same requests on larger and smaller pools, log scale on both axes. Far from the edge more memory changes nothing; at the edge a little less changes everything.";
   }
 
   table() {

@@ -25,7 +25,7 @@ const SERVED = [
 ];
 /** Levers that only serving shows, by their names. */
 const SERVING = /^(tiers|disaggregation)=/;
-/** Gains beyond so many times are drawn on a doubling scale. */
+/** Gains beyond so many times are drawn on a log scale. */
 const FAR = 30;
 
 /** From today's number to the reachable one, lever by lever; each lever's own gain, price and source. */
@@ -223,7 +223,7 @@ export class LeverWaterfall extends WideFigure {
   }
 
   caption() {
-    const scale = doubling(this.rows, FAR) ? " Widths double rather than add." : "";
+    const scale = doubling(this.rows, FAR) ? " Log scale: dots are levels, lines the steps between them." : "";
     return `Each lever's share of the gain is what it adds on average over all orders in which they can be pulled, so that it does not hang on which comes first.${scale} Chosen beforehand: of each kind the best that keeps model and limit and whose cost in quality is published and small.`;
   }
 

@@ -1,10 +1,13 @@
 /** Figures below the fold: each is loaded, and asks, when it comes near the screen. */
 
+import { GONE, refusal } from "./ask.js";
 import { Timer, pending } from "./pending.js";
 
 /** @typedef {import("./types").Scenario} Scenario */
 
 const NEAR = "700px";
+/** Whoever waits longer is told. */
+const LATE_MS = 400;
 
 /**
  * Asks a section's question once it is near and whenever it changes; the latest answer wins.
@@ -22,11 +25,14 @@ export class Near {
     this.ask = ask;
     this.show = show;
     this.rest = rest;
+    this.element = element;
     this.near = false;
     /** @type {any} */
     this.wanted = null;
     this.asked = "";
     this.timer = new Timer();
+    /** @type {HTMLElement | null} */
+    this.said = null;
     /** @type {AbortController | null} */
     this.abort = null;
     new IntersectionObserver(([entry]) => {
@@ -53,11 +59,39 @@ export class Near {
     this.abort?.abort();
     this.abort = new AbortController();
     const { signal } = this.abort;
+    const late = setTimeout(() => signal.aborted || this.say("Working it out …"), LATE_MS);
     try {
       const [answer, module] = await pending(Promise.all([this.ask(this.wanted, signal), this.load()]));
-      if (!signal.aborted) this.show(answer, module);
+      if (signal.aborted) return;
+      this.say("");
+      this.show(answer, module);
     } catch (error) {
-      if (!signal.aborted) this.asked = ""; // asked anew when it comes near again
+      if (signal.aborted) return;
+      this.asked = ""; // asked anew when it comes near again, or by hand
+      this.say(refusal(GONE.error), true);
+    } finally {
+      clearTimeout(late);
     }
+  }
+
+  /** What the reader waits for, or why there is nothing, and another try; the figure pales meanwhile. @param {string} text @param {boolean} [failed] */
+  say(text, failed = false) {
+    this.element.classList.toggle("pales", text !== "");
+    if (!this.said && !text) return;
+    if (!this.said) {
+      this.said = Object.assign(document.createElement("p"), { className: "near-said" });
+      this.said.setAttribute("role", "status");
+      this.element.before(this.said);
+    }
+    this.said.hidden = !text;
+    this.said.classList.toggle("fault", failed);
+    this.said.replaceChildren(text);
+    if (!failed) return;
+    const again = Object.assign(document.createElement("button"), { type: "button", className: "plain", textContent: "Try again" });
+    again.addEventListener("click", () => {
+      this.near = true;
+      this.go();
+    });
+    this.said.append(" ", again);
   }
 }

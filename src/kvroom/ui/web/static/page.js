@@ -91,7 +91,9 @@ function show() {
   tell(answers);
   for (const element of FIGURES) if (seen.has(element)) element.answer = answer;
   later.set(() => FIGURES.forEach((element) => (element.answer = answer)), UNSEEN_MS);
-  if (!root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
+  byId("story-fault").hidden = !store.error;
+  byId("story-fault").firstElementChild.textContent = store.error;
+  if (store.error || !root.classList.contains("guessing")) speak(store.error || answer.verdict.sentence);
 }
 
 store.addEventListener("answer", show);
@@ -101,9 +103,11 @@ store.addEventListener("neighbours", () => {
 });
 store.addEventListener("address", () => byId("takeaway").requestUpdate());
 
+byId("ask-again").addEventListener("click", () => store.ask());
+
 show();
 const story = read(store);
-const instrument = plan(store, { glide, speak, reveal: story.reveal, catalogue: start.catalogue, presets: start.presets });
+const instrument = plan(store, { glide, speak, reveal: story.reveal, presets: start.presets });
 
 async function fromAddress() {
   store.arrive();

@@ -230,13 +230,13 @@ export class Replay extends WideFigure {
 
 const RESULTS = [
   ["Requests answered", "requests.completed", "count"],
-  ["First token, half wait at most", "ttft_s.p50", "seconds"],
-  ["First token, 99 of 100 wait at most", "ttft_s.p99", "seconds"],
-  ["Between tokens, 99 of 100 at most", "itl_s.p99", "seconds"],
-  ["Times a request lost its blocks", "preemptions", "count"],
-  ["Prompt tokens found in the cache", "prefix_hit_ratio", "percent"],
-  ["Tokens a second, all together", "output_tokens_per_s", "rounded"],
-  ["Most blocks held at once", "kv_blocks.peak", "count"],
+  ["TTFT, median", "ttft_s.p50", "seconds"],
+  ["TTFT, p99", "ttft_s.p99", "seconds"],
+  ["Inter-token latency, p99", "itl_s.p99", "seconds"],
+  ["Preemptions", "preemptions", "count"],
+  ["Prefix-cache hit rate", "prefix_hit_ratio", "percent"],
+  ["Throughput, tokens a second", "output_tokens_per_s", "rounded"],
+  ["Blocks held, peak", "kv_blocks.peak", "count"],
   ["Simulated time", "duration_s", "seconds"],
 ];
 

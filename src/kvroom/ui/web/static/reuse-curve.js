@@ -39,8 +39,8 @@ export class ReuseCurve extends WideFigure {
     return html`<svg class="plot" width="100%" height=${PLOT.height} role="img" aria-label=${this.sentence()}>
       ${y.ticks(4).map((v) => svg`<line class="grid" x1=${PLOT.left} x2=${this.width - PLOT.right} y1=${y(v)} y2=${y(v)}/><text class="soft" x=${PLOT.left - 8} y=${y(v) + 4} text-anchor="end">${formats.percent(v)}</text>`)}
       ${shown.map((v) => svg`<text class="soft" x=${x(v)} y=${PLOT.height - PLOT.bottom + 20} text-anchor="middle">${grouped(v)}</text>`)}
-      <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 5} text-anchor="end">blocks in the cache</text>
-      <text class="soft" x="0" y="11">blocks found again</text>
+      <text class="soft" x=${this.width - PLOT.right} y=${PLOT.height - 5} text-anchor="end">blocks in the cache, log scale</text>
+      <text class="soft" x="0" y="11">prefix-cache hit rate</text>
       <path class="line-shared" d=${path}/>
       ${this.here ? svg`<line class="mark" x1=${x(this.here)} x2=${x(this.here)} y1=${PLOT.top - 8} y2=${PLOT.height - PLOT.bottom}/><text class="soft halo" x=${x(this.here)} dx=${right ? -6 : 6} y=${PLOT.top + 2} text-anchor=${right ? "end" : "start"}>this pool</text>` : ""}
     </svg>`;

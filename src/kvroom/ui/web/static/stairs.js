@@ -7,7 +7,7 @@ import { formats, memory } from "./text.js";
 
 /** Looks of the levels. @type {Record<string, string>} */
 const LOOKS = { ceiling: "tier", engine: "cache", expected: "cache", shared: "shared", measured: "measured", said: "measured" };
-/** Levels beyond so many times are drawn on a doubling scale. */
+/** Levels beyond so many times are drawn on a log scale. */
 const FAR = 6;
 /** Accounts of a log as the page says them. @type {Record<string, string>} */
 const ACCOUNTS = { visible: "memory seen", weights: "weights", activations: "activations", runtime: "runtime", graphs: "graphs", kv: "cache" };
@@ -128,7 +128,7 @@ export class Stairs extends WideFigure {
     const lent = [stands.includes("engine") ? `plain arithmetic has no engine, so ${engine} stands in` : "", played && stands.includes("lengths") ? "no lengths are asked for, so the first of those above stand in" : ""].filter(Boolean);
     const unplayed = played || !stairs.length ? "" : ` What lengths and prefixes make of it cannot be said: they are longer than the longest request, or not modelled for this ${engine}.`;
     const said = lent.length ? ` In the question above ${lent.join("; ")}.` : "";
-    return `Requests at once, of the longest length down to the engine's number, of the lengths chosen after it.${doubling(this.rows, FAR) ? " Widths double rather than add." : ""} The whisker is where the engine's number is likely to lie.${unplayed}${said}`;
+    return `Requests at once, of the longest length down to the engine's number, of the lengths chosen after it.${doubling(this.rows, FAR) ? " Log scale: dots are levels, lines the steps between them." : ""} The whisker is where the engine's number is likely to lie.${unplayed}${said}`;
   }
 
   table() {

@@ -77,6 +77,8 @@ export class Store extends EventTarget {
     /** Answers that came before. @type {Map<string, Answer>} */
     this.kept = new Map();
     this.shown = "";
+    /** Counts how often all answers were forgotten: what was asked before that is not kept. */
+    this.era = 0;
     /** The question that `answer` is of: the asked one may be under way, or refused. @type {Scenario} */
     this.answered = start.scenario;
     this.flying = false;
@@ -158,9 +160,11 @@ export class Store extends EventTarget {
   async askLatest() {
     while (this.next) {
       const { scenario, address } = this.next;
+      const { era } = this;
       this.next = null;
       try {
         const found = await post(scenario);
+        if (era !== this.era) continue; // asked anew
         const answered = this.shown === keyOf(this.scenario); // by one kept from before
         if (!found.error) this.keep(scenario, found);
         if (answered) continue;
@@ -205,8 +209,10 @@ export class Store extends EventTarget {
       while (this.ahead.length) {
         const few = this.ahead.splice(0, FEW).filter((scenario) => !this.kept.has(keyOf(scenario)));
         if (!few.length) continue;
+        const { era } = this;
         const found = await pending(post(few));
         if (!Array.isArray(found)) break;
+        if (era !== this.era) continue;
         few.forEach((scenario, i) => found[i].error || this.keep(scenario, found[i]));
       }
     } catch {
@@ -217,6 +223,7 @@ export class Store extends EventTarget {
 
   /** Whatever was answered is asked anew. */
   forget() {
+    this.era += 1;
     this.kept.clear();
     this.shown = this.neighbours = "";
   }
@@ -227,9 +234,10 @@ export class Store extends EventTarget {
     const kept = this.kept.get(keyOf(scenario));
     if (kept) return kept;
     try {
+      const { era } = this;
       const found = await pending(post(scenario));
       if (found.error) return null;
-      this.keep(scenario, found);
+      if (era === this.era) this.keep(scenario, found);
       return found;
     } catch {
       return null; // ask() tells when the server is gone
