@@ -2,9 +2,9 @@
 
     python benchmarks/peers.py --tools FOLDER --configs FOLDER [--only TOOL] [--show]
 
-The first FOLDER holds an environment a tool (``python -m venv FOLDER/hf-mem``, then ``pip install hf-mem``
-in it, and so on); what is missing is left out. Two of them read the Hugging Face hub alone: they are pointed at a
-stand-in on this machine that serves the published configs (the second FOLDER: ``OWNER__NAME.json``) and a
+The first FOLDER holds an environment a tool (``python -m venv FOLDER/hf-mem``, then pip installs hf-mem in
+it, and so on); what is missing is left out. Two of them read the Hugging Face hub alone: they are pointed at
+a stand-in on this machine that serves the published configs (the second FOLDER: ``OWNER__NAME.json``) and a
 safetensors header with the tensors of that config. Each figure is what the tool prints, found by the pattern
 beside its command; ``-`` is a question that it has no command for, ``refuses`` one that it declines.
 """
