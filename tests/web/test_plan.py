@@ -297,6 +297,19 @@ def test_simulation_and_commands_are_the_command_lines(visit: Any) -> None:
     assert "stale" in (v.page.get_attribute("#served", "class") or "")
 
 
+def test_an_objective_is_in_the_link_and_refused_at_its_field(visit: Any) -> None:
+    v = visit(Scenario.from_dict(ENGINEER).link(""))
+    typed(v, "#slo", "ttft_p95=2s")
+    link = v.page.evaluate("document.getElementById('card').link()")
+    assert visit(link.removeprefix(v.address)).page.input_value("#slo") == "ttft_p95=2s"
+    assert Scenario.from_link(link).differences() == asked(v)
+    typed(v, "#slo", "soon")
+    v.page.click("#serve-run")
+    v.page.wait_for_selector("#slo-err")
+    assert v.page.get_attribute("#slo", "aria-invalid") == "true"
+    v.complaints.clear()
+
+
 def test_what_would_not_start_says_so_first_in_its_colour(visit: Any) -> None:
     v = visit(Scenario.from_dict({"model": "llama-3-70b", "gpu": "L4"}).link(""))
     assert v.page.get_attribute("#verdict", "data-colour") == "stopped"

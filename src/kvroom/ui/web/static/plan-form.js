@@ -350,6 +350,7 @@ export class Form {
       const found = this.form.querySelector(`[data-key="${CSS.escape(each).replace(/\\\./g, ".")}"], [data-spec="${each}"]`);
       if (found) return /** @type {HTMLElement} */ (found);
     }
+    if (plain === "slo") return byId("slo");
     return plain === "workload.concurrency" ? byId("users") : null;
   }
 
