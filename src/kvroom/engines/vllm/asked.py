@@ -642,7 +642,14 @@ class VllmAsked:
         if self.printed not in log.handlers:  # it may have been configured anew
             log.addHandler(self.printed)
         self.core = None
-        core, unread = self._core()
+        try:
+            core, unread = self._core()
+        except ValueError as error:
+            if self.printed.lacks:  # it is not the question that is refused
+                raise ImportError(
+                    f"what the model's class imports: {self.printed.lacks}"
+                ) from error
+            raise
         self.core = core
         config, made = core.vllm_config, core.scheduler.kv_cache_config
         concurrency = None
