@@ -21,18 +21,19 @@ def shown(v: Any, figure: str, of: str = "") -> str:
 
 
 def come(v: Any, scene: str, nth: int = 0) -> None:
-    """Scroll until a paragraph of the scene acts."""
-    beat = f'.beat[data-scene="{scene}"]'
-    v.page.evaluate(
-        """([beat, nth]) => {
-            const box = document.querySelectorAll(beat)[nth].getBoundingClientRect();
-            scrollBy({ top: box.top - innerHeight * 0.4, behavior: 'instant' });
-        }""",
-        [beat, nth],
-    )
+    """Scroll until a paragraph of the scene acts; twice, as figures on the way there are loaded."""
+    for _ in range(2):
+        v.page.evaluate(
+            """([beat, nth]) => {
+                const box = document.querySelectorAll(beat)[nth].getBoundingClientRect();
+                scrollBy({ top: box.top - innerHeight * 0.4, behavior: 'instant' });
+            }""",
+            [f'.beat[data-scene="{scene}"]', nth],
+        )
+        v.settle()
     v.page.wait_for_function(
         "([beat, nth]) => document.querySelectorAll(beat)[nth].classList.contains('acts')",
-        arg=[beat, nth],
+        arg=[f'.beat[data-scene="{scene}"]', nth],
     )
     v.settle()
 

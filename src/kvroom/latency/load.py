@@ -398,7 +398,8 @@ class LoadModel:
 
     def step_s(self, decoding: float, prompts: float = 0.0) -> float:
         """A step in which so many requests decode and ``prompts`` whole prompts are computed."""
-        spent = self.clock.step_ps + decoding * self._request_ps + prompts * self._prompt_ps
+        spent: float = self.clock.fixed_ps(decoding, prompts * self.computed_tokens)
+        spent += decoding * self._request_ps + prompts * self._prompt_ps
         spent += self.clock.bent_ps(decoding, prompts * self.computed_tokens, prompts)
         return spent / PS_PER_S
 

@@ -27,8 +27,11 @@ NOTED = 0.1
 
 def rates_of(deployment: Deployment) -> Rates | None:
     """The peaks that the steps of ``deployment`` meet; None where the card's arithmetic is not known."""
+    linear = compute_dtype(deployment.weights.quantisation.linear, deployment.device)
     return Rates.of(
-        deployment.device, compute_dtype(deployment.weights.quantisation.linear, deployment.device)
+        deployment.device,
+        linear,
+        one_token_dispatch=engine_of(deployment.engine).one_token_dispatch,
     )
 
 

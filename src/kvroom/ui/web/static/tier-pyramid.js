@@ -76,7 +76,7 @@ export class TierPyramid extends WideFigure {
   pyramid() {
     const { rungs, link } = this.data;
     const { tiers } = this.a.tiers;
-    const slim = this.width < 760;
+    const slim = this.width < 660;
     const names = slim ? 0 : 122;
     const half = slim ? this.width : (this.width - names) / 2;
     const size = logScale(tiers.map((t) => t.bytes), names + 8, names + half - (slim ? 96 : 150));
@@ -117,10 +117,10 @@ export class TierPyramid extends WideFigure {
       <text class=${chosen ? "cache-ink" : "strong"} x=${left + 13} y=${at + (note || !rung.larger ? -1 : 5)}>${bytes}</text>
       <text class=${slim ? "hidden" : "soft"} x=${left + 13} y=${at + note}>${rung.larger}</text>
       ${slim
-        ? svg`<text class="strong" x=${this.width} y=${y + 16} text-anchor="end">${speed}</text><text class="soft" x=${this.width} y=${y + 52} text-anchor="end">${rung.against}</text>`
+        ? svg`<text class="strong" x=${this.width} y=${y + 16} text-anchor="end">${speed}</text><text class="soft" x=${this.width} y=${y + 52} text-anchor="end">${rung.against.split(",")[0]}</text>`
         : t.bytes_per_s == null
           ? svg`<text class="soft" x=${rate.range()[0]} y=${at + 5}>${speed}</text>`
-          : svg`<circle class=${look} cx=${rate(t.bytes_per_s)} cy=${at} r="7"/><text class="strong" x=${rate(t.bytes_per_s) + 13} y=${at - 1}>${speed}</text><text class="soft" x=${rate(t.bytes_per_s) + 13} y=${at + note}>${rung.against}</text>`}
+          : svg`<circle class=${look} cx=${rate(t.bytes_per_s)} cy=${at} r="7"/><text class="strong" x=${rate(t.bytes_per_s) + 13} y=${at - 1}>${speed}</text><text class="soft" x=${rate(t.bytes_per_s) + 13} y=${at + note}>${this.width < 900 ? rung.against.split(",")[0] : rung.against}</text>`}
     </g>`;
   }
 
