@@ -273,6 +273,8 @@ def test_groups_in_step_wait_for_the_group_before_and_meet_the_others():
     assert t.prompts_a_step == pytest.approx((3 + 2 + 2 + 2) / 4 / 399, rel=1e-3)
     alone = replace(model, load=replace(model.load, chunk_tokens=8192)).closed_loop(4)
     assert (alone.queued_s, alone.prompts_a_step) == (0.0, 0.0)  # all four are one group
+    few = replace(model, dp=16).closed_loop(4)
+    assert few.own_s == pytest.approx(model.step_s(0, 1))  # however many replicas: a whole prompt
 
 
 def workload_of(keys):

@@ -487,7 +487,7 @@ class LoadModel:
         )
         if not load.in_step or self.clock.tokens_a_step > 1:
             return times
-        return self._together(min(here, slots), times)
+        return self._together(max(1.0, min(here, slots)), times)
 
     def _together(self, users: float, spread: Times) -> Times:
         """``users`` of a rank whose answers end together, ``spread`` if they did not.
